@@ -1,0 +1,175 @@
+"""The protocol behind which every backend stands.
+
+A backend is a folder whose `__init__` has `probe(device) -> Probe`, and one module an op whose `VARIANTS` maps a variant's name
+("" is the one to use) to a `Variant`. A variant is one function, `build(*inputs, out) -> bind`:
+
+    build   sees tensors only as samples of a dtype, shape, alignment and device; compiles, picks a grid; may raise UnsupportedWorkload
+    bind    (*inputs, out) -> launch: fixes the addresses; called for any tensors that look like the samples
+    launch  () -> None: enqueues the work on torch's current stream, allocates nothing, waits for nothing
+
+Everything that must be alike in all backends (argument checks, empty tensors, the current device, the cache of what was built) is
+here, once; what is left to a backend is the kernel and its launch.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from opwise.ops.spec import OpSpec
+
+Launch = Callable[[], None]
+Bind = Callable[..., Launch]
+Build = Callable[..., Bind]
+
+
+class BackendUnavailable(RuntimeError):
+    """The backend cannot run here. `reason` says why, `remedy` what would change that."""
+
+    def __init__(self, reason: str, remedy: str) -> None:
+        super().__init__(f"{reason}: {remedy}")
+        self.reason, self.remedy = reason, remedy
+
+    def __reduce__(self) -> tuple[type, tuple[str, str]]:
+        return type(self), (self.reason, self.remedy)
+
+
+class UnsupportedWorkload(ValueError):
+    """This implementation does not take this shape, dtype or layout; another one may."""
+
+
+@dataclass(frozen=True)
+class Probe:
+    """What a backend runs with on a device. `stand_in` names what runs the kernels where there is no GPU: times then mean nothing."""
+
+    versions: Mapping[str, str]
+    stand_in: str | None = None
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One way of writing an op in a backend. `fault` states what is known to be wrong with it; `call` replaces the generic call."""
+
+    build: Build
+    summary: str
+    fault: str | None = None
+    call: Callable[..., Tensor] | None = None
+    takes_strided: bool = False
+
+
+class BackendModule(Protocol):
+    """What `backends/<name>/__init__.py` offers."""
+
+    def probe(self, device: torch.device) -> Probe:
+        """Raises BackendUnavailable with the remedy. Imports the GPU library; nothing before it does."""
+
+
+@dataclass
+class Implementation:
+    """One op in one backend in one variant, written `triton_jit/softmax` or `torch_eager/square:pow`."""
+
+    backend: str
+    op: OpSpec
+    variant: str
+    source: Variant
+    _built: dict[Any, Bind] = field(default_factory=dict, repr=False)
+
+    @property
+    def name(self) -> str:
+        return f"{self.backend}/{self.op.name}" + (f":{self.variant}" if self.variant else "")
+
+    def prepare(self, *inputs: Tensor, out: Tensor) -> Launch:
+        """Checks, compiles and binds. The result launches on torch's current stream and keeps the tensors alive.
+
+        Raises TypeError or ValueError on inputs that do not fit the op, UnsupportedWorkload where this implementation cannot.
+        """
+        self.op.check_inputs(*inputs)
+        self.op.check_output(*inputs, out=out)
+        self._check_layout(*inputs, out)
+        return self._bind(*inputs, out)
+
+    def __call__(self, *inputs: Tensor) -> Tensor:
+        """What a user writes: allocates the output, launches, returns it. Raises as `prepare` does."""
+        key = self._key(inputs)
+        if key not in self._built:  # a known key has passed the checks before: they read nothing that the key does not hold
+            self.op.check_inputs(*inputs)
+            self._check_layout(*inputs)
+        if self.source.call is not None:
+            self._built[key] = _never
+            return self.source.call(*inputs)
+        out = self.op.empty_output(*inputs)
+        self._bind(*inputs, out, key=key)()
+        return out
+
+    def _key(self, inputs: tuple[Any, ...]) -> Any:
+        """All that a build may depend on. Anything that is no tensor gets a key of its own and fails the checks."""
+        try:
+            grad = torch.is_grad_enabled() and any(x.requires_grad for x in inputs)
+            per_tensor = tuple((x.dtype, x.shape, x.device, x.is_contiguous(), x.data_ptr() & 15) for x in inputs)
+        except (AttributeError, RuntimeError):  # no tensor at all, or one without storage
+            return object()
+        return per_tensor, grad, torch.get_float32_matmul_precision() if self.op.reads_precision else None
+
+    def _check_layout(self, *tensors: Tensor) -> None:
+        if self.source.takes_strided:
+            return
+        for name, x in zip((*self.op.inputs, "out"), tensors, strict=False):
+            if not x.is_contiguous():
+                raise ValueError(f"{self.name}: {name} has strides {x.stride()} for shape {tuple(x.shape)}, "
+                                 f"row-major storage is taken: call {name}.contiguous()")  # fmt: skip
+
+    def _bind(self, *tensors: Tensor, key: Any = None) -> Launch:
+        *inputs, out = tensors
+        if out.numel() == 0:
+            return _do_nothing
+        if any(x.numel() == 0 for x in inputs):
+            value = self.op.value_of_nothing
+            return lambda: out.fill_(value)  # type: ignore[arg-type,return-value]
+        key = (key or self._key(tuple(inputs)), out.data_ptr() & 15)
+        bind = self._built.get(key)
+        device = out.device
+        if bind is None:
+            with _current(device):
+                bind = self._built[key] = self.source.build(*inputs, out)
+        if device.type != "cuda" or torch.cuda.device_count() == 1:
+            return bind(*inputs, out)
+        return _on_device(device, bind(*inputs, out))
+
+
+def _never(*tensors: Tensor) -> Launch:
+    raise AssertionError("a variant with its own call is never bound through the call cache")
+
+
+def _do_nothing() -> None:
+    """The launch of an empty output."""
+
+
+def _current(device: torch.device) -> Any:
+    return torch.cuda.device(device) if device.type == "cuda" else torch.no_grad()
+
+
+def _on_device(device: torch.device, launch: Launch) -> Launch:
+    """Only where there are several GPUs: a launch must run with its own device current, whatever the caller left."""
+    index = device.index
+
+    def launch_there() -> None:
+        if torch.cuda.current_device() == index:
+            launch()
+        else:
+            with torch.cuda.device(index):
+                launch()
+
+    return launch_there
+
+
+def variants_of(module: types.ModuleType) -> Mapping[str, Variant]:
+    """The module's VARIANTS, checked for the one that everything needs: the unnamed variant."""
+    variants: Mapping[str, Variant] = module.VARIANTS
+    if "" not in variants:
+        raise AttributeError(f"{module.__name__}.VARIANTS lacks the unnamed variant '', the one to use")
+    return variants

@@ -1,0 +1,13 @@
+"""PyTorch as a user writes it, one operator call after the other: the baseline. On a CPU tensor it runs for real, on the CPU."""
+
+from __future__ import annotations
+
+import torch
+
+from opwise.backends.protocol import BackendUnavailable, Probe
+
+
+def probe(device: torch.device) -> Probe:
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise BackendUnavailable("torch sees no GPU", "install a CUDA build of torch and a driver that fits it")
+    return Probe({"torch": torch.__version__}, stand_in="cpu" if device.type == "cpu" else None)

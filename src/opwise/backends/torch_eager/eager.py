@@ -1,0 +1,74 @@
+"""What the eager variants share: a function with `out=` becomes a launch, one without is compiled or copied into place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from opwise.backends.protocol import Bind, Launch, Variant
+
+
+def into(function: Callable[..., Any]) -> Callable[..., Bind]:
+    """The build of a torch function that takes `out=`."""
+
+    def build(*tensors: Tensor) -> Bind:
+        def bind(*tensors: Tensor) -> Launch:
+            *inputs, out = tensors
+
+            def launch() -> None:
+                function(*inputs, out=out)
+
+            return launch
+
+        return bind
+
+    return build
+
+
+def copied(function: Callable[..., Tensor]) -> Callable[..., Bind]:
+    """The build of an expression that allocates its result: launching it includes the copy into `out`, which is its price."""
+
+    def build(*tensors: Tensor) -> Bind:
+        def bind(*tensors: Tensor) -> Launch:
+            *inputs, out = tensors
+
+            def launch() -> None:
+                out.copy_(function(*inputs))
+
+            return launch
+
+        return bind
+
+    return build
+
+
+def expression(function: Callable[..., Tensor], summary: str, fault: str | None = None) -> Variant:
+    return Variant(copied(function), summary, fault=fault, call=function, takes_strided=True)
+
+
+def compiled(function: Callable[..., Tensor], summary: str) -> Variant:
+    """torch.compile of the expression, into `out`. `dynamic=False` and one compiled function a workload: after eight
+    recompilations of one function torch falls back to eager without an error, and the figure would be eager's."""
+
+    def build(*tensors: Tensor) -> Bind:
+        def body(*tensors: Tensor) -> None:
+            *inputs, out = tensors
+            out.copy_(function(*inputs))
+
+        body_compiled = torch.compile(body, dynamic=False, fullgraph=True)
+        torch._dynamo.reset_code_caches()
+        *inputs, out = tensors
+        body_compiled(*inputs, torch.empty_like(out))
+
+        def bind(*tensors: Tensor) -> Launch:
+            def launch() -> None:
+                body_compiled(*tensors)
+
+            return launch
+
+        return bind
+
+    return Variant(build, summary)

@@ -1,0 +1,78 @@
+"""softmax over the last dimension of a 2-D tensor: out = exp(x - max) / sum exp(x - max), row by row.
+
+Error bound, relative to r: rounding x - max and scaling it for exp2 moves the exponent by at most 2 u32 |x - max|; exp, the
+division and the product cost a few u32 more (8 with room); the row's sum is positive, its error behaves like sqrt(n) u32 (see
+mean); then one rounding u to the output dtype. Below the least normal the error is absolute. That every row sums to 1 follows
+from the elementwise bound: n elements within it cannot be off by more than the sum of their bounds.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from opwise.ops.spec import LEAST_SUBNORMAL, U32, UNIT_ROUNDOFF, Cost, OpSpec, Workload, elements, normal, over_dtypes
+
+DTYPES = ("float32", "float16", "bfloat16")
+# Short rows, odd rows, a row that fits a block's registers, rows that do not, and one row in the millions.
+CORE = ((32, 32), (583, 931), (1823, 781), (65536, 128), (4096, 4096), (16384, 16384), (2048, 131072), (256, 1048576))
+SEED = ((583, 931), (1823, 781), *((4096, n) for n in (256, 512, 1024, 2048, 4096, 8192, 12672)))
+
+
+def make_inputs(workload: Workload, device: torch.device, seed: int) -> tuple[Tensor, ...]:
+    return (normal(workload.shape, workload.torch_dtype, device, seed),)
+
+
+def hard_inputs(workload: Workload, device: torch.device, seed: int) -> tuple[Tensor, ...]:
+    """Rows far from zero and widely spread: exp of the unshifted input is inf or 0 everywhere."""
+    rows, columns = workload.shape
+    spread = 8.0 * normal(workload.shape, torch.float32, device, seed)
+    offset = torch.where(torch.arange(rows, device=device) % 2 == 0, 1000.0, -1000.0).to(torch.float32)
+    return ((spread + offset[:, None]).to(workload.torch_dtype),)
+
+
+def same_matrix(shape: tuple[int, ...]) -> tuple[int, ...]:
+    if len(shape) != 2:
+        raise ValueError(f"softmax takes a 2-D tensor (rows, columns), given shape {tuple(shape)}: call x.reshape(-1, x.shape[-1])")
+    return tuple(shape)
+
+
+def reference(x: Tensor) -> Tensor:
+    return torch.softmax(x, dim=-1)
+
+
+def error_bound(workload: Workload, r: Tensor, x: Tensor) -> Tensor:
+    dtype = workload.torch_dtype
+    if x.numel() == 0:
+        return torch.zeros_like(r)
+    distance = (x - x.amax(dim=-1, keepdim=True)).abs()
+    relative = UNIT_ROUNDOFF[dtype] + U32 * (8 + 4 * math.sqrt(x.shape[-1]) + 2 * distance)
+    return r * relative + LEAST_SUBNORMAL[dtype]
+
+
+def cost(workload: Workload) -> Cost:
+    n, size = elements(workload.shape), workload.torch_dtype.itemsize
+    return Cost(read_bytes=n * size, write_bytes=n * size, flops=5 * n)  # max, subtract, exp, add, scale
+
+
+SOFTMAX = OpSpec(
+    name="softmax",
+    summary="softmax over the last dimension of a 2-D tensor",
+    inputs=("x",),
+    dtypes=DTYPES,
+    make_inputs=make_inputs,
+    hard_inputs=hard_inputs,
+    output_shape=same_matrix,
+    workload_shape=same_matrix,
+    reference=reference,
+    error_bound=error_bound,
+    cost=cost,
+    workloads={
+        "smoke": over_dtypes("softmax", ((1, 1), (3, 33), (7, 130)), DTYPES),
+        "seed": over_dtypes("softmax", SEED, ("float32",)),
+        "core": over_dtypes("softmax", CORE, DTYPES),
+        "sweep": over_dtypes("softmax", tuple((4096, 2**k) for k in range(6, 18)), DTYPES),
+    },
+)

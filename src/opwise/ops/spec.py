@@ -1,0 +1,203 @@
+"""What an op is: its inputs, its truth, its error bound and its cost.
+
+Nothing here knows how an op is computed. The float64 reference is the only truth; the error bound is a promise that a careful
+float32-accumulating kernel can keep and a careless one cannot.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+DTYPES: Mapping[str, torch.dtype] = {
+    "float32": torch.float32,
+    "float16": torch.float16,
+    "bfloat16": torch.bfloat16,
+    "tfloat32": torch.float32,  # float32 data whose products may be rounded to TF32
+}
+STORAGE_DTYPES = frozenset(DTYPES.values())
+
+# Unit roundoff u: the largest relative error of one rounding to nearest, 2^-p for a significand of p bits.
+UNIT_ROUNDOFF: Mapping[torch.dtype, float] = {torch.float32: 2.0**-24, torch.float16: 2.0**-11, torch.bfloat16: 2.0**-8}
+U32 = UNIT_ROUNDOFF[torch.float32]
+# The least subnormal: the error that underflow alone can cause, whatever the relative precision.
+LEAST_SUBNORMAL: Mapping[torch.dtype, float] = {torch.float32: 2.0**-149, torch.float16: 2.0**-24, torch.bfloat16: 2.0**-133}
+
+
+@dataclass(frozen=True, order=True)
+class Workload:
+    """An op at one shape and dtype, written ``softmax/4096x4096/float16``; a matmul's shape is (M, K, N)."""
+
+    op: str
+    shape: tuple[int, ...]
+    dtype: str
+
+    def __post_init__(self) -> None:
+        if self.dtype not in DTYPES:
+            raise ValueError(f"unknown dtype {self.dtype!r}: known are {', '.join(DTYPES)}")
+        if any(n < 0 for n in self.shape):
+            raise ValueError(f"negative size in shape {self.shape}")
+
+    def __str__(self) -> str:
+        return f"{self.op}/{'x'.join(map(str, self.shape)) or 'scalar'}/{self.dtype}"
+
+    @classmethod
+    def parse(cls, text: str) -> Workload:
+        """Reads what ``str()`` writes. Raises ValueError with the form expected."""
+        try:
+            op, shape, dtype = text.split("/")
+            sizes = () if shape == "scalar" else tuple(int(n) for n in shape.split("x"))
+        except ValueError as error:
+            raise ValueError(f"{text!r} is no workload: write op/shape/dtype, as in softmax/4096x4096/float16") from error
+        return cls(op, sizes, dtype)
+
+    @property
+    def torch_dtype(self) -> torch.dtype:
+        return DTYPES[self.dtype]
+
+    @contextmanager
+    def precision(self) -> Iterator[None]:
+        """Sets torch's own switch for TF32 products, which every matmul here obeys, for the time of the block."""
+        before = torch.get_float32_matmul_precision()
+        torch.set_float32_matmul_precision("high" if self.dtype == "tfloat32" else "highest")
+        try:
+            yield
+        finally:
+            torch.set_float32_matmul_precision(before)
+
+
+def tf32_allowed() -> bool:
+    """May a float32 matmul round its factors to TF32? torch's own setting decides, as it does for torch.matmul."""
+    return torch.get_float32_matmul_precision() != "highest"
+
+
+@dataclass(frozen=True)
+class Cost:
+    """The least work that any implementation must do: each input read once, each output written once, useful flops only."""
+
+    read_bytes: int
+    write_bytes: int
+    flops: int
+
+    @property
+    def bytes(self) -> int:
+        return self.read_bytes + self.write_bytes
+
+
+@dataclass(frozen=True)
+class OpSpec:
+    """A mathematical operation. Every callable is pure; tensors stay on the device they come on.
+
+    make_inputs(workload, device, seed) -> inputs ~ N(0, 1): what is timed, and checked first.
+    hard_inputs(workload, device, seed) -> finite inputs that separate careful kernels from careless ones: checked, never timed.
+    output_shape(*input shapes) -> the output's shape; raises ValueError when the inputs do not fit the op.
+    reference(*float64 inputs) -> the float64 result.
+    error_bound(workload, reference, *float64 inputs) -> elementwise bound on |out - reference|, float64.
+    cost(workload) -> Cost.
+    workloads: named sets (smoke, seed, core, sweep).
+    """
+
+    name: str
+    summary: str
+    inputs: tuple[str, ...]
+    dtypes: tuple[str, ...]
+    make_inputs: Callable[[Workload, torch.device, int], tuple[Tensor, ...]]
+    hard_inputs: Callable[[Workload, torch.device, int], tuple[Tensor, ...]]
+    output_shape: Callable[..., tuple[int, ...]]
+    workload_shape: Callable[..., tuple[int, ...]]
+    reference: Callable[..., Tensor]
+    error_bound: Callable[..., Tensor]
+    cost: Callable[[Workload], Cost]
+    workloads: Mapping[str, tuple[Workload, ...]] = field(repr=False)
+    value_of_nothing: float | None = None  # the result where a sum has no terms: mean of nothing is nan, a product over K=0 is 0
+    reads_precision: bool = False  # does torch's float32 matmul precision change what is asked for?
+
+    def empty_output(self, *inputs: Tensor) -> Tensor:
+        """An uninitialised, contiguous output tensor of the right shape, dtype and device."""
+        first = inputs[0]
+        return torch.empty(self.output_shape(*(x.shape for x in inputs)), dtype=first.dtype, device=first.device)
+
+    def check_inputs(self, *inputs: Tensor) -> None:
+        """Raises TypeError or ValueError, saying what was given, what is taken and what to do, unless the inputs fit the op."""
+        if len(inputs) != len(self.inputs):
+            raise TypeError(f"{self.name} takes {len(self.inputs)} tensor(s) ({', '.join(self.inputs)}): {len(inputs)} given")
+        for name, x in zip(self.inputs, inputs, strict=True):
+            if not isinstance(x, Tensor):
+                raise TypeError(f"{self.name}: {name} must be a torch.Tensor, given {type(x).__name__}: wrap it with torch.as_tensor")
+            if x.layout != torch.strided:
+                raise TypeError(f"{self.name}: {name} has layout {x.layout}, dense tensors are taken: call {name}.to_dense()")
+            if x.dtype not in STORAGE_DTYPES:
+                raise TypeError(f"{self.name}: {name} is {x.dtype}, taken are float32, float16 and bfloat16: call {name}.to(...)")
+        first = inputs[0]
+        for name, x in zip(self.inputs[1:], inputs[1:], strict=True):
+            if x.dtype != first.dtype:
+                raise TypeError(f"{self.name}: {self.inputs[0]} is {first.dtype} but {name} is {x.dtype}: give both one dtype")
+            if x.device != first.device:
+                raise ValueError(f"{self.name}: {self.inputs[0]} is on {first.device} but {name} on {x.device}: move one with .to()")
+        if torch.is_grad_enabled() and any(x.requires_grad for x in inputs):
+            raise ValueError(f"{self.name}: an input requires grad, and these kernels have no backward: "
+                             "call x.detach(), or run under torch.no_grad()")  # fmt: skip
+        self.output_shape(*(x.shape for x in inputs))
+
+    def check_output(self, *inputs: Tensor, out: Tensor) -> None:
+        """As check_inputs, for an output tensor given beforehand."""
+        first, shape = inputs[0], self.output_shape(*(x.shape for x in inputs))
+        if not isinstance(out, Tensor):
+            raise TypeError(f"{self.name}: out must be a torch.Tensor, given {type(out).__name__}")
+        if out.dtype != first.dtype:
+            raise TypeError(f"{self.name}: out is {out.dtype}, the inputs' {first.dtype} is taken: make it with empty_output()")
+        if tuple(out.shape) != tuple(shape):
+            raise ValueError(f"{self.name}: out has shape {tuple(out.shape)}, taken is {tuple(shape)}: make it with empty_output()")
+        if out.device != first.device:
+            raise ValueError(f"{self.name}: out is on {out.device}, the inputs are on {first.device}: move one with .to()")
+        if out.requires_grad:
+            raise ValueError(f"{self.name}: out requires grad, a plain buffer is taken: call out.detach()")
+        if any(_overlap(x, out) for x in inputs):
+            raise ValueError(f"{self.name}: out overlaps an input in memory: give it storage of its own")
+
+    def workload_of(self, *inputs: Tensor) -> Workload:
+        """The workload that these inputs are, under torch's present float32 matmul precision."""
+        name = str(inputs[0].dtype).removeprefix("torch.")
+        if self.reads_precision and name == "float32" and tf32_allowed():
+            name = "tfloat32"
+        return Workload(self.name, tuple(self.workload_shape(*(tuple(x.shape) for x in inputs))), name)
+
+
+def _overlap(x: Tensor, y: Tensor) -> bool:
+    if x.numel() == 0 or y.numel() == 0 or x.device.type == "meta":
+        return False
+    (x0, x1), (y0, y1) = _span(x), _span(y)
+    return x0 < y1 and y0 < x1
+
+
+def _span(x: Tensor) -> tuple[int, int]:
+    """First byte and one past the last byte that the tensor can touch."""
+    last = sum((n - 1) * s for n, s in zip(x.shape, x.stride(), strict=True))
+    return x.data_ptr(), x.data_ptr() + (last + 1) * x.element_size()
+
+
+def elements(shape: tuple[int, ...]) -> int:
+    return math.prod(shape)
+
+
+def normal(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device, seed: int) -> Tensor:
+    """N(0, 1): zeros draw less power and run faster, so they are never timed."""
+    return torch.randn(shape, dtype=dtype, device=device, generator=torch.Generator(device).manual_seed(seed))
+
+
+def signed_powers(shape: tuple[int, ...], low: float, high: float, device: torch.device, seed: int) -> Tensor:
+    """float32 values of random sign whose magnitudes are spread evenly in log2 between 2^low and 2^high."""
+    generator = torch.Generator(device).manual_seed(seed)
+    exponent = torch.rand(shape, device=device, generator=generator) * (high - low) + low
+    sign = torch.randint(0, 2, shape, device=device, generator=generator, dtype=torch.float32) * 2 - 1
+    return sign * torch.exp2(exponent)
+
+
+def over_dtypes(op: str, shapes: tuple[tuple[int, ...], ...], dtypes: tuple[str, ...]) -> tuple[Workload, ...]:
+    """Every shape in every dtype, shape by shape, so that a table's neighbours are comparable."""
+    return tuple(Workload(op, shape, dtype) for shape in shapes for dtype in dtypes)

@@ -1,0 +1,55 @@
+"""square: out = x * x, any shape.
+
+Error bound: the product of two floats is one rounding of the exact product, so |out - r| <= u |r|; below the least normal the
+error is absolute, at most half the least subnormal. 16-bit inputs squared in float32 are exact there (22 bits of product at
+most), so the one rounding is the store.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from opwise.ops._elementwise import DTYPES, copy_cost, same_shape, workload_sets
+from opwise.ops.spec import LEAST_SUBNORMAL, UNIT_ROUNDOFF, Cost, OpSpec, Workload, normal, signed_powers
+
+
+def make_inputs(workload: Workload, device: torch.device, seed: int) -> tuple[Tensor, ...]:
+    return (normal(workload.shape, workload.torch_dtype, device, seed),)
+
+
+def hard_inputs(workload: Workload, device: torch.device, seed: int) -> tuple[Tensor, ...]:
+    """Magnitudes whose squares run from under the least subnormal to over the largest finite number."""
+    dtype = workload.torch_dtype
+    low = torch.tensor(LEAST_SUBNORMAL[dtype], dtype=torch.float64).log2().item() / 2 - 1
+    high = torch.tensor(torch.finfo(dtype).max, dtype=torch.float64).log2().item() / 2 + 0.5
+    return (signed_powers(workload.shape, low, high, device, seed).to(dtype),)
+
+
+def reference(x: Tensor) -> Tensor:
+    return x * x
+
+
+def error_bound(workload: Workload, r: Tensor, x: Tensor) -> Tensor:
+    dtype = workload.torch_dtype
+    return UNIT_ROUNDOFF[dtype] * r.abs() + LEAST_SUBNORMAL[dtype]
+
+
+def cost(workload: Workload) -> Cost:
+    return copy_cost(workload, flops_per_element=1)
+
+
+SQUARE = OpSpec(
+    name="square",
+    summary="x * x, elementwise",
+    inputs=("x",),
+    dtypes=DTYPES,
+    make_inputs=make_inputs,
+    hard_inputs=hard_inputs,
+    output_shape=same_shape,
+    workload_shape=same_shape,
+    reference=reference,
+    error_bound=error_bound,
+    cost=cost,
+    workloads=workload_sets("square", (Workload("square", (2, 3), "float32"), Workload("square", (10000, 10000), "float32"))),
+)
