@@ -79,7 +79,8 @@ def error_bound(workload: Workload, r: Tensor, a: Tensor, b: Tensor) -> Tensor:
 def cost(workload: Workload) -> Cost:
     m, k, n = workload.shape
     size = workload.torch_dtype.itemsize
-    return Cost(read_bytes=(m * k + k * n) * size, write_bytes=m * n * size, flops=2 * m * k * n)
+    unit = "fma" if workload.dtype == "float32" else f"tensor_{workload.dtype}"
+    return Cost(read_bytes=(m * k + k * n) * size, write_bytes=m * n * size, flops=2 * m * k * n, unit=unit)
 
 
 MATMUL = OpSpec(

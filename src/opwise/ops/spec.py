@@ -78,11 +78,15 @@ def tf32_allowed() -> bool:
 
 @dataclass(frozen=True)
 class Cost:
-    """The least work that any implementation must do: each input read once, each output written once, useful flops only."""
+    """The least work that any implementation must do: each input read once, each output written once, useful flops only.
+
+    `unit` names the peak the flops are held against: `fma` (float32 arithmetic), `tensor_float16`, `tensor_bfloat16`, `tensor_tfloat32`.
+    """
 
     read_bytes: int
     write_bytes: int
     flops: int
+    unit: str = "fma"
 
     @property
     def bytes(self) -> int:
