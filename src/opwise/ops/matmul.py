@@ -97,7 +97,7 @@ MATMUL = OpSpec(
     cost=cost,
     workloads={
         "smoke": over_dtypes("matmul", ((1, 1, 1), (17, 33, 19), (64, 64, 64)), DTYPES),
-        "seed": over_dtypes("matmul", SEED, ("float32",)) + (Workload("matmul", (4096, 4096, 4096), "float16"),),
+        "seed": (*over_dtypes("matmul", SEED, ("float32",)), Workload("matmul", (4096, 4096, 4096), "float16")),
         "core": over_dtypes("matmul", CORE, DTYPES),
         "sweep": over_dtypes("matmul", tuple((n, n, n) for n in (256, 512, 1024, 2048, 4096, 8192)), DTYPES),
     },

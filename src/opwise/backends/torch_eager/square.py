@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from opwise.backends.protocol import Variant
-from opwise.backends.torch_eager.eager import compiled, expression, into
+from opwise.backends.torch_eager.eager import compiled, into
 
 
 def times_itself(x: Tensor) -> Tensor:

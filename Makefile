@@ -1,0 +1,70 @@
+# make run    sets up .venv and runs the main job        make test   sets up .venv and passes the tests
+# Quick the second time: the set-up is repeated only when pyproject.toml or a constraints file has changed.
+
+PYTHON ?= python3
+EXTRA ?=
+ARGS ?=
+PYTEST_ARGS ?= -n auto --maxprocesses 4
+
+VENV := .venv
+BIN := $(VENV)/bin
+PINS := pyproject.toml constraints.txt constraints-cuda12.txt constraints-cuda13.txt
+
+.PHONY: help run test lint format dist clean same-extra
+.DEFAULT_GOAL := help
+
+help:  ## what can be made
+	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | expand -t 10
+	@echo 'EXTRA=cuda12|cuda13 overrides what nvidia-smi says, PYTHON=python3.12 picks the interpreter,'
+	@echo "ARGS='softmax --set smoke' goes to opwise run, PYTEST_ARGS='-k softmax' to pytest."
+
+run: same-extra $(VENV)/.ready  ## set up, then check and time every op in every backend (opwise run)
+	@$(BIN)/opwise run $(ARGS)
+
+test: same-extra $(VENV)/.ready-test  ## set up, then run the tests
+	@$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+lint: same-extra $(VENV)/.ready-test  ## ruff and mypy --strict
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy --strict src
+
+format: same-extra $(VENV)/.ready-test  ## let ruff rewrite what it can
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+dist: same-extra $(VENV)/.ready-test  ## wheel and sdist into dist/
+	$(BIN)/python -m build --no-isolation
+
+clean:  ## remove .venv, caches and built archives; recorded runs stay
+	rm -rf $(VENV) dist build .pytest_cache .mypy_cache .ruff_cache
+
+# An environment holds one GPU extra: cupy-cuda12x and cupy-cuda13x install the same module over each other.
+same-extra:
+	@[ -z '$(EXTRA)' ] || [ ! -s $(VENV)/.extra ] || [ '$(EXTRA)' = "$$(cat $(VENV)/.extra)" ] || \
+		{ echo "$(VENV) was set up for $$(cat $(VENV)/.extra), not $(EXTRA): make clean first" >&2; exit 1; }
+
+# $(1): one more extra. What .venv was first set up for stays, whatever nvidia-smi says later.
+define install
+	@chosen='$(EXTRA)'; [ -n "$$chosen" ] || [ ! -s $(VENV)/.extra ] || chosen=$$(cat $(VENV)/.extra); \
+	extras=$$($(PYTHON) scripts/choose_extra.py --extra "$$chosen") && gpu=$${extras%%,*} && echo "$$gpu" > $(VENV)/.extra && \
+	$(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt -c constraints-$$gpu.txt -e ".[$$extras$(1:%=,%)]"
+endef
+
+$(VENV)/.ready: $(PINS) | $(BIN)/python
+	$(call install)
+	@touch $@
+
+$(VENV)/.ready-test: $(PINS) | $(BIN)/python
+	$(call install,test)
+	@touch $(VENV)/.ready $@
+
+$(BIN)/python:
+	@command -v $(PYTHON) >/dev/null || \
+		{ echo 'opwise needs Python 3.11 or later and there is no $(PYTHON): install it, or make PYTHON=<interpreter>' >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit(f"opwise needs Python 3.11 or later, $(PYTHON) is " \
+		f"{sys.version.split()[0]}: make PYTHON=<newer interpreter>")'
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || \
+		{ echo '$(PYTHON) lacks the venv module: install it (Debian, Ubuntu: apt install python3-venv)' >&2; exit 1; }
+	@echo 'setting up $(VENV): torch and the GPU libraries, several GB the first time'
+	@$(PYTHON) -m venv $(VENV)
