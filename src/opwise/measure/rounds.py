@@ -1,0 +1,214 @@
+"""The order in which samples are taken, how many, and which are refused: policy only, driven through the `Queue` of gpu.py.
+
+A sample is mark, step, mark. A batch is a spin, then samples, then a wait: while the GPU spins, the CPU enqueues the whole batch, so
+that the GPU never waits for the CPU. A block is batches of one candidate. A round is one block of each candidate, in a random
+order, and the next round in the mirrored order (ABBA): what drifts slowly hits all of them alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from .gpu import Launch, Queue
+from .stats import median, median_interval, settled
+
+Turn = Callable[[str], None]
+
+SEED = 20201113  # of the orders: fixed, so that a run can be repeated as it was
+BLOCK_US = 10_000.0  # 0.2 s a candidate are then 20 rounds: enough medians for a paired ratio, and drifts over 0.1 s cancel
+PROOF_US = 4_000.0
+FEWEST_PROOF = 3
+BATCH = 32  # 3 entries a sample besides its own kernels: a batch fills less than half of the launch queue's 1024
+MIN_ROUNDS = 6  # three mirrored pairs
+MIN_SAMPLES = 30
+FEWEST_SAMPLES = 10  # of kernels so slow that 30 pass the cap
+BACKLOG = 1.5  # times the CPU time that enqueueing the batch was seen to take
+LEAST_BACKLOG_US = 100.0  # what the CPU may lose to an interrupt or a page fault
+FIRST_BACKLOG_US = 2_000.0  # before anything is known: one launch of the slowest launcher takes about 0.1 ms
+MOST_BACKLOG_US = 50_000.0
+RETRIES = 3  # of a batch that the GPU reached before it was enqueued, each behind twice the backlog of the one before
+STARVED = 0.02  # rules: agreement with a backlog twice as long
+STARVED_US = 0.5  # events resolve no better
+SLOW_CLOCK = 0.75  # rules: of the rated SM clock
+DISCARDED = 0.2  # rules: at most this share of the samples
+
+
+class Refused(Exception):
+    """A launch raised. The cause is what it raised."""
+
+
+@dataclass(eq=False)
+class Course:
+    """One candidate's way through a measurement. A sample runs `step`, which is `launches` launches; times are kept per launch."""
+
+    name: str
+    step: Launch
+    flushed: bool = False
+    launches: int = 1
+    blocks: list[list[float]] = field(default_factory=list)
+    clocks: list[float | None] = field(default_factory=list)  # SM clock over the rated one, after each block
+    wall_us: float = 0.0  # what a sample takes, flush and its share of the spin included
+    cpu_us: float = 0.0  # what enqueueing a sample takes
+    stretch: float = 1.0  # of the backlog
+    starved: str = ""
+    late: int = 0  # batches that the GPU reached before they were enqueued, even behind the longest backlog
+
+    @property
+    def samples(self) -> list[float]:
+        return [x for block in self.blocks for x in block]
+
+    def kept(self) -> tuple[list[float], str]:
+        """The samples that count, and a note. Samples of blocks at a low clock are dropped while they are few: a GPU that is slow
+        all the time is in its sustained state, which is what is asked for."""
+        slow = [clock is not None and clock < SLOW_CLOCK for clock in self.clocks]
+        dropped = sum(len(block) for block, is_slow in zip(self.blocks, slow, strict=True) if is_slow)
+        total = len(self.samples)
+        if dropped == 0:
+            return self.samples, ""
+        if dropped > DISCARDED * total:
+            return self.samples, f"SM clock under {SLOW_CLOCK:.0%} of the rated one in {dropped} of {total} samples, all kept"
+        kept = [x for block, is_slow in zip(self.blocks, slow, strict=True) if not is_slow for x in block]
+        return kept, f"{dropped} of {total} samples dropped: SM clock under {SLOW_CLOCK:.0%} of the rated one"
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How long: `warm_up_s` for all candidates together; per candidate at least `least_s` and at most about `most_s`."""
+
+    warm_up_s: float
+    least_s: float
+    most_s: float
+
+    @property
+    def block_us(self) -> float:
+        return min(BLOCK_US, self.least_s * 1e6 / MIN_ROUNDS)
+
+
+class Rounds:
+    """Takes the samples. `refuse(name, error)` is told of a candidate whose launch raised; it then takes no further part."""
+
+    def __init__(self, queue: Queue, turn: Turn, refuse: Callable[[str, BaseException], None], clock: Callable[[], float | None]) -> None:
+        self.queue, self.turn, self.refuse, self.clock = queue, turn, refuse, clock
+
+    def run(self, courses: Sequence[Course], pace: Pace) -> list[Course]:
+        """Fills the courses' blocks, as many for each; returns those that were not refused."""
+        live = list(courses)
+        orders = mirrored_orders(len(live))
+        self._rounds(live, orders, self._warm(pace.warm_up_s), pace.block_us, keep=False)
+        for course in list(live):
+            self._guarded(live, course, lambda course=course: self._prove(course))  # type: ignore[misc]
+        self._rounds(live, orders, self._enough(pace), pace.block_us, keep=True)
+        return live
+
+    def _warm(self, seconds: float) -> Callable[[list[Course]], bool]:
+        began = self.queue.now_us()
+        return lambda live: self.queue.now_us() - began >= seconds * 1e6 and all(c.wall_us for c in live)
+
+    def _enough(self, pace: Pace) -> Callable[[list[Course]], bool]:
+        """Time passes for all candidates together: their samples are spread over the whole of it."""
+        began = self.queue.now_us()
+
+        def enough(live: list[Course]) -> bool:
+            rounds, fewest = min(len(c.blocks) for c in live), min(len(c.samples) for c in live)
+            if rounds < MIN_ROUNDS or fewest < FEWEST_SAMPLES:
+                return False
+            passed = (self.queue.now_us() - began) / len(live)
+            if passed >= pace.most_s * 1e6:
+                return True
+            return passed >= pace.least_s * 1e6 and fewest >= MIN_SAMPLES and all(settled(*median_interval(c.kept()[0])) for c in live)
+
+        return enough
+
+    def _rounds(self, live: list[Course], orders: Iterator[Sequence[int]], done: Callable[[list[Course]], bool], block_us: float,
+                *, keep: bool) -> None:  # fmt: skip
+        everyone = list(live)
+        while live and not done(live):
+            for course in [everyone[i] for i in next(orders) if i < len(everyone)]:
+                if course in live:
+                    self._guarded(live, course, lambda course=course: self._block(course, block_us, keep))  # type: ignore[misc]
+
+    def _guarded(self, live: list[Course], course: Course, work: Callable[[], None]) -> None:
+        self.turn(course.name)
+        try:
+            work()
+        except Refused as refused:
+            self.queue.wait()  # where the launch broke the GPU itself this raises: no later figure would mean anything
+            live.remove(course)
+            self.refuse(course.name, refused.__cause__ or refused)
+
+    def _block(self, course: Course, block_us: float, keep: bool) -> None:
+        samples: list[float] = []
+        left = max(1, int(block_us / course.wall_us)) if course.wall_us else 1
+        while left > 0:
+            count = min(left, BATCH)
+            samples += self.batch(course, count)
+            left -= count
+        if keep:
+            course.blocks.append(samples)
+            course.clocks.append(self.clock())  # the GPU is idle now, its clock still that of the last kernel
+
+    def batch(self, course: Course, count: int, backlog_factor: float = 1.0) -> list[float]:
+        """Launch times of one batch, in us. Taken again, behind twice the backlog, when the GPU got to it too early."""
+        for retry in range(RETRIES + 1):
+            began = self.queue.now_us()
+            times, in_time = self._batch_once(course, count, backlog_factor * 2**retry)
+            course.wall_us = (self.queue.now_us() - began) / count
+            if in_time:
+                return times
+        course.late += 1
+        return times
+
+    def probe_us(self, launches: Sequence[Launch]) -> float:
+        """About what one of these launches takes on the GPU, back to back: to size graphs and blocks with, never reported."""
+
+        def step() -> None:
+            for launch in launches:
+                launch()
+
+        course = Course("", step, launches=len(launches))
+        return max(min(self.batch(course, 1)[0] for _ in range(2)), 0.1)
+
+    def _batch_once(self, course: Course, count: int, backlog_factor: float) -> tuple[list[float], bool]:
+        queue, step = self.queue, course.step
+        expected = BACKLOG * count * course.cpu_us if course.cpu_us else FIRST_BACKLOG_US
+        queue.spin(min(max(expected, LEAST_BACKLOG_US) * course.stretch * backlog_factor, MOST_BACKLOG_US))
+        gate = queue.mark()
+        began = queue.now_us()
+        marks = []
+        try:
+            for _ in range(count):
+                if course.flushed:
+                    queue.flush()
+                start = queue.mark()
+                step()
+                marks.append((start, queue.mark()))
+        except Exception as error:
+            raise Refused from error
+        in_time = not queue.reached(gate)
+        course.cpu_us = max((queue.now_us() - began) / count, 0.9 * course.cpu_us)  # forgets a slow batch in a few
+        queue.wait()
+        return [queue.elapsed_us(start, end) / course.launches for start, end in marks], in_time
+
+    def _prove(self, course: Course) -> None:
+        """Rules: the same with a backlog twice as long must agree. Starving only ever adds time, so only a faster answer behind the
+        longer backlog speaks against the shorter one. The backlog is enlarged once; then the candidate is marked."""
+        count = min(max(FEWEST_PROOF, int(PROOF_US / course.wall_us)), BATCH)
+        for _ in range(2):
+            short = median(self.batch(course, count))
+            long = median(self.batch(course, count, backlog_factor=2.0))
+            if short - long <= max(STARVED * long, STARVED_US / course.launches):
+                return
+            course.stretch *= 2
+        course.starved = f"starved: {short:.2f} us, {long:.2f} us behind twice the backlog"
+
+
+def mirrored_orders(count: int) -> Iterator[Sequence[int]]:
+    """Random orders of `count` candidates from a fixed seed, each followed by its mirror image."""
+    rng = np.random.default_rng(SEED)
+    while True:
+        order = [int(i) for i in rng.permutation(count)]
+        yield order
+        yield order[::-1]

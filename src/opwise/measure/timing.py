@@ -1,0 +1,246 @@
+"""How long does it take? Kernel time cold and warm, launch cost and call cost, of candidates taken in turns.
+
+Kernel times come from events on the GPU, behind a backlog that is proven long enough; costs come from the CPU's clock. Every
+method takes all implementations of one workload at once, so that their ratios are of samples taken side by side. docs/measuring.md
+gives the reasons and the calibration of every constant here and in rounds.py.
+
+Large products are limited by power: the warm-up, 200 ms of the kernels themselves, brings the sustained state about, and the
+figures are of that state. `burst_us` is the other one, for roofs.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .device import Monitor
+from .gpu import CudaQueue, Launch, Queue
+from .rounds import MIN_ROUNDS, MIN_SAMPLES, Course, Pace, Refused, Rounds, Turn, mirrored_orders
+from .stats import median, median_interval, paired, settled, tied
+
+__all__ = ["Clock", "Timing", "paired_ratio", "tied"]
+
+WARM_UP_S = 0.2  # rules: 200 ms of the kernel itself, the flush in between; here of all candidates of the workload in turns
+LEAST_COLD_S, MOST_COLD_S = 0.2, 0.4  # a candidate: rules ask for 0.2 s; the cap fits 120 workloads x 5 candidates into 8 minutes
+REWARM_UP_S = 0.05  # warm times follow cold ones: only the caches have to settle
+LEAST_WARM_S, MOST_WARM_S = 0.1, 0.2
+CPU_S = 0.03
+GRAPH_US = 1250.0  # rules: N launches take at least 1 ms; a quarter more, since N comes from an estimate
+MOST_NODES = 2000
+PROBED = 16
+ROTATED_L2 = 5  # rules: N x bytes >= 5 x L2
+MOST_SETS = 64
+CPU_LAUNCHES = 20  # a block of the CPU costs: far under the 1024 entries of the launch queue, also for ten kernels a launch
+CPU_FEWEST = 3
+CPU_SETTLED = 0.02  # of the median: an interpreter's calls scatter by more than kernels do
+DRAIN_US = 2_000.0  # of GPU work that such a block may leave behind
+
+
+@dataclass(frozen=True)
+class Timing:
+    """A median with its bootstrap 95 % interval, us of one launch. `rounds_us` are the blocks' medians in round order, as many for
+    all candidates of one call. `converged`: the interval is within 0.5 % (2 % for CPU costs) and there are 30 samples. `note` says
+    what is odd."""
+
+    median_us: float
+    low_us: float
+    high_us: float
+    samples: int
+    converged: bool
+    method: str
+    note: str = ""
+    rounds_us: tuple[float, ...] = ()
+
+
+def paired_ratio(a: Timing, b: Timing) -> tuple[float, float, float]:
+    """(median, low, high) of a's over b's rounds, its interval a bootstrap 95 % one. `tied` says when neither is faster.
+
+    Raises ValueError unless both come from one call.
+    """
+    return paired(a.rounds_us, b.rounds_us)
+
+
+def _silent(name: str) -> None:
+    """Nobody asked whose turn it is."""
+
+
+class Clock:
+    """Times launches on one CUDA device, on torch's current stream. `refusals` holds what a candidate raised, by name."""
+
+    def __init__(self, device: torch.device, monitor: Monitor | None = None, queue: Queue | None = None) -> None:
+        """`queue` replaces the GPU, for tests. Raises ValueError for a device that is no GPU: stand-ins have no time."""
+        if queue is None and device.type != "cuda":
+            raise ValueError(f"Clock: given device {device}, a CUDA device is taken: what runs elsewhere is checked, never timed")
+        self.device, self.monitor = device, monitor
+        self.queue: Queue = queue if queue is not None else CudaQueue(device)
+        self.refusals: dict[str, str] = {}
+
+    def rotation(self, nbytes: int) -> int:
+        """How many independent buffer sets a cold measurement of `nbytes` (in and out) wants: 1 for flushes between events, more for
+        launches unrolled over that many sets in a graph.
+
+        One set of 5 L2 leaves nothing of itself for the next launch; so do R smaller ones in turns. Where 64 cannot, or one
+        suffices, the L2 is flushed.
+        """
+        most = ROTATED_L2 * self.queue.l2_bytes
+        if not most / MOST_SETS <= nbytes < most:
+            return 1
+        sets = max(2, math.ceil(most / nbytes))
+        assert sets * nbytes >= most, f"{sets} sets of {nbytes} bytes cannot displace an L2 of {self.queue.l2_bytes}"
+        return sets
+
+    def cold(self, candidates: Mapping[str, Sequence[Launch]], turn: Turn = _silent, budget_s: float = MOST_COLD_S,
+             warm_up_s: float = WARM_UP_S) -> dict[str, Timing]:  # fmt: skip
+        """Kernel time with nothing of the operands in the L2. Each candidate: `rotation` launches on buffers of their own.
+
+        `turn(name)` is called before each block of a candidate, and the block waited for, so that an asynchronous fault comes up
+        in the right turn. `budget_s` caps a candidate's share of the time. Raises ValueError where the numbers of launches differ.
+        """
+        counts = {len(launches) for launches in candidates.values()}
+        if len(counts) > 1 or 0 in counts:
+            raise ValueError(f"cold: given {sorted(counts)} launches a candidate, `rotation()` of each is taken: one number for all")
+        pace = Pace(warm_up_s, min(LEAST_COLD_S, budget_s / 2), budget_s)
+        if counts == {1}:
+            courses = [Course(name, launches[0], flushed=True) for name, launches in candidates.items()]
+            return self._timed("cold", "events", candidates, turn, pace, courses)
+        return self._timed("cold", "graph", candidates, turn, pace)
+
+    def warm(self, candidates: Mapping[str, Launch], turn: Turn = _silent, budget_s: float = MOST_WARM_S,
+             warm_up_s: float = REWARM_UP_S) -> dict[str, Timing]:  # fmt: skip
+        """Kernel time with the L2 as the last launch on the same buffers left it, replayed in a CUDA graph."""
+        pace = Pace(warm_up_s, min(LEAST_WARM_S, budget_s / 2), budget_s)
+        return self._timed("warm", "graph", {name: [launch] for name, launch in candidates.items()}, turn, pace)
+
+    def launch_cost(self, candidates: Mapping[str, Launch], turn: Turn = _silent, budget_s: float = CPU_S) -> dict[str, Timing]:
+        """CPU time of one launch. A sample is the mean over a block of launches that fits the launch queue; the GPU is waited for
+        between blocks, outside the timed span."""
+        return self._cost("launch", candidates, turn, budget_s)
+
+    def call_cost(self, calls: Mapping[str, Callable[[], Tensor]], turn: Turn = _silent, budget_s: float = CPU_S) -> dict[str, Timing]:
+        """CPU time of one call, its allocation and the release of what it returned included, taken as `launch_cost` is."""
+        return self._cost("call", calls, turn, budget_s)
+
+    def burst_us(self, launch: Launch, count: int, idle_s: float) -> float:
+        """Median of `count` launches, not flushed, that follow two others after a pause: a figure that no sustained load reaches."""
+        with self.queue.ready():
+            launch()
+            self.queue.wait()
+            time.sleep(idle_s)
+            self.queue.spin(2_000.0)
+            marks = [self.queue.mark()]
+            for _ in range(count + 2):
+                launch()
+                marks.append(self.queue.mark())
+            self.queue.wait()
+            return median([self.queue.elapsed_us(a, b) for a, b in itertools.pairwise(marks[2:])])
+
+    # ------------------------------------------------------------------------------------------------------------------------
+
+    def _timed(self, kind: str, method: str, candidates: Mapping[str, Sequence[Launch]], turn: Turn, pace: Pace,
+               courses: Sequence[Course] = ()) -> dict[str, Timing]:  # fmt: skip
+        with self.queue.ready():
+            refused: list[str] = []
+            rounds = Rounds(self.queue, turn, lambda name, error: self._refuse(kind, name, error, refused), self._clock_share)
+            for name, launches in candidates.items():
+                turn(name)
+                self._try(kind, name, lambda launches=launches: [launch() for launch in launches], refused)  # type: ignore[misc]
+            courses = [course for course in courses if course.name not in refused]
+            if method == "graph":
+                courses = self._graphs(kind, {n: c for n, c in candidates.items() if n not in refused}, turn, rounds, refused)
+            return {course.name: _timing(course, method) for course in rounds.run(courses, pace)}
+
+    def _graphs(self, kind: str, candidates: Mapping[str, Sequence[Launch]], turn: Turn, rounds: Rounds,
+                refused: list[str]) -> list[Course]:  # fmt: skip
+        courses: list[Course] = []
+        for name, launches in candidates.items():
+            turn(name)
+            self._try(kind, name, lambda n=name, each=launches: courses.append(self._unrolled(n, each, rounds)), refused)  # type: ignore[misc]
+        return courses
+
+    def _unrolled(self, name: str, launches: Sequence[Launch], rounds: Rounds) -> Course:
+        """Whole turns through the buffer sets, until they take a millisecond."""
+        each_us = rounds.probe_us(launches[:1])
+        if each_us < GRAPH_US / PROBED:  # the events' own microsecond or two would count: probe many at once
+            each_us = rounds.probe_us(list(itertools.islice(itertools.cycle(launches), PROBED)))
+        turns = max(1, min(math.ceil(GRAPH_US / (each_us * len(launches))), MOST_NODES // len(launches)))
+        unrolled = list(launches) * turns
+        return Course(name, self.queue.capture(unrolled), launches=len(unrolled))
+
+    def _cost(self, kind: str, calls: Mapping[str, Callable[[], object]], turn: Turn, budget_s: float) -> dict[str, Timing]:
+        with self.queue.ready():
+            refused: list[str] = []
+            courses: list[Course] = []
+            rounds = Rounds(self.queue, turn, lambda name, error: None, self._clock_share)
+            for name, call in calls.items():
+                turn(name)
+                self._try(kind, name, lambda n=name, c=call: courses.append(_cpu_course(n, c, rounds)), refused)  # type: ignore[misc]
+            orders, began = mirrored_orders(len(courses)), self.queue.now_us()
+            while courses and not (len(courses[0].blocks) >= MIN_ROUNDS and self._passed_s(began) >= budget_s * len(courses)):
+                for course in [courses[i] for i in next(orders)]:
+                    turn(course.name)
+                    self._try(kind, course.name, lambda course=course: self._cpu_block(course), refused)  # type: ignore[misc]
+                if any(course.name in refused for course in courses):
+                    courses = [course for course in courses if course.name not in refused]
+                    orders = mirrored_orders(len(courses))
+            return {course.name: _timing(course, "cpu") for course in courses}
+
+    def _cpu_block(self, course: Course) -> None:
+        """One sample. `_try` waits for the GPU before and after, outside the timed span."""
+        call = course.step
+        call()  # the first launch after an idle spell is dearer than those of a busy program
+        began = self.queue.now_us()
+        for _ in range(course.launches):
+            call()
+        course.blocks.append([(self.queue.now_us() - began) / course.launches])
+        course.clocks.append(None)
+
+    def _passed_s(self, began_us: float) -> float:
+        return (self.queue.now_us() - began_us) / 1e6
+
+    def _try(self, kind: str, name: str, work: Callable[[], object], refused: list[str]) -> None:
+        """What a launch raises costs the candidate this measurement. What it did to the GPU is raised by the wait, to the caller."""
+        try:
+            work()
+            failure: BaseException | None = None
+        except Refused as error:
+            failure = error.__cause__ or error
+        except Exception as error:
+            failure = error
+        self.queue.wait()
+        if failure is not None:
+            self._refuse(kind, name, failure, refused)
+
+    def _refuse(self, kind: str, name: str, error: BaseException, refused: list[str]) -> None:
+        refused.append(name)
+        first_line = (str(error).strip().splitlines() or ["no message"])[0]
+        reason = f"no {kind} time: {type(error).__name__}: {first_line}"
+        self.refusals[name] = f"{self.refusals[name]}; {reason}" if name in self.refusals else reason
+
+    def _clock_share(self) -> float | None:
+        """The SM clock over the rated one, None where either is unknown."""
+        if self.monitor is None or not self.monitor.rated_sm_clock_mhz:
+            return None
+        now = self.monitor.sm_clock_mhz()
+        return now / self.monitor.rated_sm_clock_mhz if now else None
+
+
+def _cpu_course(name: str, call: Callable[[], Any], rounds: Rounds) -> Course:
+    gpu_us = rounds.probe_us([call])
+    return Course(name, call, launches=max(CPU_FEWEST, min(CPU_LAUNCHES, int(DRAIN_US / gpu_us))))
+
+
+def _timing(course: Course, method: str) -> Timing:
+    kept, clock_note = course.kept()
+    middle, low, high = median_interval(kept)
+    late_note = f"{course.late} batches began before they were enqueued" if course.late else ""
+    narrow = max(high - middle, middle - low) <= CPU_SETTLED * middle if method == "cpu" else settled(middle, low, high)
+    converged = narrow and len(kept) >= MIN_SAMPLES and not course.starved
+    note = "; ".join(filter(None, (course.starved, late_note, clock_note)))
+    return Timing(middle, low, high, len(kept), converged, method, note, tuple(median(block) for block in course.blocks))

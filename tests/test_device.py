@@ -1,0 +1,43 @@
+"""What is written beside a figure, here and on a machine without NVML."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import torch
+
+from opwise.measure.device import Monitor, State, facts, slug
+
+
+def test_facts_of_the_cpu() -> None:
+    found = facts(torch.device("cpu"))
+    assert found["device"] == slug(found) == "cpu"
+    assert found["cores"] >= 1
+    assert found["cpu"]
+    assert found["versions"]["torch"] == torch.__version__, "with its local part: +cpu and +cu130 are two builds"
+    assert {"numpy", "torch"} <= set(found["versions"])
+
+
+def test_slugs_are_folder_names() -> None:
+    assert slug({"device": "NVIDIA H200"}) == "nvidia-h200"
+    assert slug({"device": "NVIDIA GeForce RTX 4090 / Laptop (2)"}) == "nvidia-geforce-rtx-4090-laptop-2"
+    assert slug({"device": "../"}) == "unknown"
+
+
+def test_what_nobody_can_tell_is_none() -> None:
+    monitor = Monitor(torch.device("cpu"))
+    assert monitor.sample() == State(None, None, None, ())
+    assert monitor.sm_clock_mhz() is None
+    assert monitor.rated_sm_clock_mhz is None
+
+
+def test_the_instruments_import_no_gpu_library() -> None:
+    """Beyond what torch itself may import."""
+
+    def imported(modules: str) -> str:
+        code = f"import sys, {modules}; print(sorted({{'triton', 'cupy', 'numba', 'pynvml'}} & set(sys.modules)))"
+        return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+
+    instruments = ", ".join(f"opwise.measure.{name}" for name in ("device", "limits", "timing", "validate"))
+    assert imported(instruments) == imported("torch")
