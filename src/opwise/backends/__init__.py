@@ -39,7 +39,7 @@ def implementations(backend: str, op: str, device_type: str) -> Mapping[str, Imp
     if importlib.util.find_spec(name) is None:
         return {}
     module = importlib.import_module(name)
-    return {variant: Implementation(backend, OPS[op], variant, source) for variant, source in variants_of(module).items()}
+    return {variant: Implementation(backend, OPS[op], variant, source, device_type) for variant, source in variants_of(module).items()}
 
 
 def implementation(name: str, device: torch.device) -> Implementation:

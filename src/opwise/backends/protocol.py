@@ -53,7 +53,10 @@ class Probe:
 
 @dataclass(frozen=True)
 class Variant:
-    """One way of writing an op in a backend. `fault` states what is known to be wrong with it; `call` replaces the generic call."""
+    """One way of writing an op in a backend. `fault` states what is known to be wrong with it; `call` replaces the generic call.
+
+    `takes_strided`: it is an operator of torch's own, which takes tensors of any strides on any device.
+    """
 
     build: Build
     summary: str
@@ -77,7 +80,9 @@ class Implementation:
     op: OpSpec
     variant: str
     source: Variant
+    device_type: str | None = None  # what it was loaded for: a kernel given addresses of another device's memory reads nonsense
     _built: dict[Any, Bind] = field(default_factory=dict, repr=False)
+    _calls: dict[Any, Callable[..., Tensor]] = field(default_factory=dict, repr=False)
 
     @property
     def name(self) -> str:
@@ -90,30 +95,57 @@ class Implementation:
         """
         self.op.check_inputs(*inputs)
         self.op.check_output(*inputs, out=out)
+        self._check_device(inputs[0])
         self._check_layout(*inputs, out)
         return self._bind(*inputs, out)
 
     def __call__(self, *inputs: Tensor) -> Tensor:
         """What a user writes: allocates the output, launches, returns it. Raises as `prepare` does."""
         key = self._key(inputs)
-        if key not in self._built:  # a known key has passed the checks before: they read nothing that the key does not hold
+        call = self._calls.get(key)
+        if call is None:  # a known key has passed the checks before: they read nothing that the key does not hold
             self.op.check_inputs(*inputs)
+            self._check_device(inputs[0])
             self._check_layout(*inputs)
-        if self.source.call is not None:
-            self._built[key] = _never
-            return self.source.call(*inputs)
+            call = self._calls[key] = self.source.call or self._caller(inputs, key)
+        return call(*inputs)
+
+    def _caller(self, inputs: tuple[Tensor, ...], key: Any) -> Callable[..., Tensor]:
+        """The call for inputs like these: everything that can be known beforehand is."""
         out = self.op.empty_output(*inputs)
-        self._bind(*inputs, out, key=key)()
-        return out
+        self._bind(*inputs, out, key=key)  # builds
+        bind = self._built.get((key, out.data_ptr() & 15))  # not for empty tensors, which nothing is launched for
+        if bind is None or _several_gpus(out.device):
+
+            def call(*inputs: Tensor) -> Tensor:
+                out = self.op.empty_output(*inputs)
+                self._bind(*inputs, out, key=key)()
+                return out
+
+            return call
+        shape, like_input = out.shape, out.shape == inputs[0].shape
+        dtype, device = out.dtype, out.device
+
+        def call_built(*inputs: Tensor) -> Tensor:
+            out = torch.empty_like(inputs[0]) if like_input else torch.empty(shape, dtype=dtype, device=device)
+            bind(*inputs, out)()
+            return out
+
+        return call_built
 
     def _key(self, inputs: tuple[Any, ...]) -> Any:
         """All that a build may depend on. Anything that is no tensor gets a key of its own and fails the checks."""
         try:
-            grad = torch.is_grad_enabled() and any(x.requires_grad for x in inputs)
-            per_tensor = tuple((x.dtype, x.shape, x.device, x.is_contiguous(), x.data_ptr() & 15) for x in inputs)
+            per_tensor = tuple([(x.shape, x.dtype, x.get_device(), x.is_contiguous(), x.data_ptr() & 15, x.requires_grad) for x in inputs])
         except (AttributeError, RuntimeError):  # no tensor at all, or one without storage
             return object()
+        grad = any(x[-1] for x in per_tensor) and torch.is_grad_enabled()
         return per_tensor, grad, torch.get_float32_matmul_precision() if self.op.reads_precision else None
+
+    def _check_device(self, x: Tensor) -> None:
+        if self.device_type not in (None, x.device.type) and not self.source.takes_strided:
+            raise ValueError(f"{self.name}: the tensors are on {x.device}, this implementation was loaded for {self.device_type}: "
+                             f"call .to({self.device_type!r}), or take opwise.implementation({self.name!r}, x.device)")  # fmt: skip
 
     def _check_layout(self, *tensors: Tensor) -> None:
         if self.source.takes_strided:
@@ -136,13 +168,9 @@ class Implementation:
         if bind is None:
             with _current(device):
                 bind = self._built[key] = self.source.build(*inputs, out)
-        if device.type != "cuda" or torch.cuda.device_count() == 1:
+        if not _several_gpus(device):
             return bind(*inputs, out)
         return _on_device(device, bind(*inputs, out))
-
-
-def _never(*tensors: Tensor) -> Launch:
-    raise AssertionError("a variant with its own call is never bound through the call cache")
 
 
 def _do_nothing() -> None:
@@ -151,6 +179,10 @@ def _do_nothing() -> None:
 
 def _current(device: torch.device) -> Any:
     return torch.cuda.device(device) if device.type == "cuda" else torch.no_grad()
+
+
+def _several_gpus(device: torch.device) -> bool:
+    return device.type == "cuda" and torch.cuda.device_count() > 1
 
 
 def _on_device(device: torch.device, launch: Launch) -> Launch:

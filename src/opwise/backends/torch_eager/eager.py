@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -61,7 +62,9 @@ def compiled(function: Callable[..., Tensor], summary: str) -> Variant:
         body_compiled = torch.compile(body, dynamic=False, fullgraph=True)
         torch._dynamo.reset_code_caches()
         *inputs, out = tensors
-        body_compiled(*inputs, torch.empty_like(out))
+        with warnings.catch_warnings():  # inductor warns of choices that are meant here, float32 without TF32 first of all
+            warnings.simplefilter("ignore")
+            body_compiled(*inputs, torch.empty_like(out))
 
         def bind(*tensors: Tensor) -> Launch:
             def launch() -> None:

@@ -1,0 +1,70 @@
+// The matmul kernels by name: C (m, n) = A (m, k) B (k, n), row-major, any m, k, n >= 1, accumulated in float32.
+//
+// matmul_<dtype>_[simt_]<BM>x<BN>_v<GRANULE>: a block computes a BM x BN tile, and GRANULE bytes divide all three base addresses and the
+// row pitches of A, B and C. matmul_plan.py chooses among them and knows the same tiles. All but the textbook kernel take a one-dimensional
+// grid of ceil(m / BM) * ceil(n / BN) blocks and dynamic shared memory only.
+//
+// MATMUL_GROUP, if defined as one of the numbers below, compiles that data type's kernels alone.
+#define MATMUL_FLOAT32 1
+#define MATMUL_TFLOAT32 2
+#define MATMUL_FLOAT16 3
+#define MATMUL_BFLOAT16 4
+#ifndef MATMUL_GROUP
+#define MATMUL_GROUP 0
+#endif
+#include "matmul_simt.cuh"
+#include "matmul_tensor.cuh"
+
+// The classroom kernel: 16x16 threads a block, one element of C a thread, every factor read from global memory 16 times over by a block
+// and served by the caches. It is here to be measured against, not to be used.
+#if MATMUL_GROUP == 0 || MATMUL_GROUP == MATMUL_FLOAT32
+extern "C" __global__ void __launch_bounds__(256)
+    matmul_textbook_float32(const float *a, const float *b, float *c, long long m, long long k, long long n) {
+    const long long tiles_n = (n + 15) / 16;  // the grid is one-dimensional: gridDim.y ends at 65535
+    const long long row = blockIdx.x / tiles_n * 16 + threadIdx.y, column = blockIdx.x % tiles_n * 16 + threadIdx.x;
+    if (row >= m || column >= n) return;
+    float total = 0.0f;
+    for (long long i = 0; i < k; i++) total = fused(a[row * k + i], b[i * n + column], total);
+    c[row * n + column] = total;
+}
+#endif
+
+#define KERNEL(name, Storage, compute, blocks_a_sm, ...)                                                                                  \
+    using Tile_##name = __VA_ARGS__;                                                                                                       \
+    extern "C" __global__ void __launch_bounds__(Tile_##name::THREADS, blocks_a_sm)                                                        \
+        name(const Storage *a, const Storage *b, Storage *c, long long m, long long k, long long n) {                                      \
+        compute<Tile_##name>(a, b, c, m, k, n);                                                                                            \
+    }
+
+// TensorTile: BM, BN, bytes of K a step, warps in M, N and K, stages, granule. SimtTile: threads in X and Y, rows and columns a thread,
+// K a step, slices of K, stages, granule.
+#define TENSOR_KERNELS(dtype, Storage)                                                                                                     \
+    KERNEL(matmul_##dtype##_128x256_v16, Storage, tensor_matmul, 1, TensorTile<Storage, 128, 256, 128, 2, 4, 1, 3, 16>)                    \
+    KERNEL(matmul_##dtype##_128x128_v16, Storage, tensor_matmul, 2, TensorTile<Storage, 128, 128, 64, 2, 2, 1, 4, 16>)                     \
+    KERNEL(matmul_##dtype##_64x64_v16, Storage, tensor_matmul, 3, TensorTile<Storage, 64, 64, 128, 2, 2, 1, 4, 16>)                        \
+    KERNEL(matmul_##dtype##_16x32_v16, Storage, tensor_matmul, 2, TensorTile<Storage, 16, 32, 256, 1, 1, 4, 6, 16>)                        \
+    KERNEL(matmul_##dtype##_128x128_v4, Storage, tensor_matmul, 1, TensorTile<Storage, 128, 128, 64, 2, 4, 1, 4, 4>)                       \
+    KERNEL(matmul_##dtype##_64x64_v4, Storage, tensor_matmul, 2, TensorTile<Storage, 64, 64, 128, 2, 2, 1, 4, 4>)
+
+#define HALF_KERNELS(dtype, Storage)                                                                                                       \
+    TENSOR_KERNELS(dtype, Storage)                                                                                                         \
+    KERNEL(matmul_##dtype##_128x128_v2, Storage, tensor_matmul, 1, TensorTile<Storage, 128, 128, 64, 2, 4, 1, 2, 2>)                       \
+    KERNEL(matmul_##dtype##_64x64_v2, Storage, tensor_matmul, 3, TensorTile<Storage, 64, 64, 64, 2, 2, 1, 2, 2>)                           \
+    KERNEL(matmul_##dtype##_simt_64x64_v2, Storage, simt_matmul, 2, SimtTile<Storage, 16, 8, 8, 4, 16, 1, 3, 2>)
+
+#if MATMUL_GROUP == 0 || MATMUL_GROUP == MATMUL_FLOAT32
+KERNEL(matmul_float32_simt_128x128_v16, float, simt_matmul, 2, SimtTile<float, 8, 16, 8, 16, 16, 1, 3, 16>)
+KERNEL(matmul_float32_simt_64x64_v16, float, simt_matmul, 3, SimtTile<float, 16, 8, 8, 4, 16, 1, 4, 16>)
+KERNEL(matmul_float32_simt_16x32_v16, float, simt_matmul, 2, SimtTile<float, 8, 4, 4, 4, 64, 4, 6, 16>)
+KERNEL(matmul_float32_simt_128x128_v4, float, simt_matmul, 1, SimtTile<float, 16, 16, 8, 8, 16, 1, 3, 4>)
+KERNEL(matmul_float32_simt_64x64_v4, float, simt_matmul, 3, SimtTile<float, 16, 8, 8, 4, 16, 1, 4, 4>)
+#endif
+#if MATMUL_GROUP == 0 || MATMUL_GROUP == MATMUL_TFLOAT32
+TENSOR_KERNELS(tfloat32, float)
+#endif
+#if MATMUL_GROUP == 0 || MATMUL_GROUP == MATMUL_FLOAT16
+HALF_KERNELS(float16, float16)
+#endif
+#if MATMUL_GROUP == 0 || MATMUL_GROUP == MATMUL_BFLOAT16
+HALF_KERNELS(bfloat16, bfloat16)
+#endif

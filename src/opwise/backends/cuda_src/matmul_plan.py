@@ -1,0 +1,138 @@
+"""Which matmul kernel of matmul.cu a product runs, and over what grid: the one place that knows the kernels' tiles from Python.
+
+The choice is arithmetic, not a search: every kernel whose granule divides the addresses and rows is given an estimated time, and the
+least wins. The estimate is the busiest SM's share of tiles, times a tile's multiply-adds over K plus a fixed cost (filling the ring,
+storing C) written as extra K, over the kernel's relative speed when all SMs are full. Speeds and fixed costs are estimates to be
+calibrated by measurement; a wrong one costs time, never correctness.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from opwise.backends.cuda_src.plan import Plan
+from opwise.backends.protocol import UnsupportedWorkload
+
+TENSOR_CORES_FROM = (8, 0)  # mma.sync m16n8k16, TF32 and cp.async
+SIZE = {"float32": 4, "tfloat32": 4, "float16": 2, "bfloat16": 2}
+GRID_LIMIT = 2**31 - 1
+TEXTBOOK = "matmul_textbook_float32"
+# Most shared memory a block may ask for, from the CUDA programming guide's table of compute capabilities. Others: 99 KB.
+SHARED_LIMIT = {(7, 5): 64, (8, 0): 163, (8, 7): 163, (9, 0): 227, (10, 0): 227, (10, 3): 227, (11, 0): 227}
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A kernel's tile of C (rows x columns), what it is launched with, and what its choice goes by.
+
+    `granule`: bytes that must divide the three addresses and the rows of A, B and C. `step_bytes`: bytes of K a stage holds per row of A.
+    `speed`: multiply-adds per time, relative to the fastest kernel. `fixed`: cost of a tile beyond its products, as elements of K.
+    """
+
+    name: str
+    rows: int
+    columns: int
+    threads: int
+    step_bytes: int
+    stages: int
+    granule: int
+    speed: float
+    fixed: int
+    simt: bool = False
+
+    def tiles(self, m: int, n: int) -> int:
+        return -(-m // self.rows) * -(-n // self.columns)
+
+    def shared_bytes(self, size: int) -> int:
+        step = self.step_bytes // size
+        return self.stages * (self.rows * self.step_bytes + step * self.columns * size)
+
+    def estimate(self, m: int, k: int, n: int, sm_count: int) -> float:
+        share = -(-self.tiles(m, n) // sm_count)
+        return share * self.rows * self.columns * (k + self.fixed) / self.speed
+
+
+#        tile        rows  columns threads step stages granule speed fixed
+TENSOR = (
+    Kernel("128x256_v16", 128, 256, 256, 128, 3, 16, 1.00, 128),
+    Kernel("128x128_v16", 128, 128, 128, 64, 4, 16, 0.85, 48),
+    Kernel("64x64_v16", 64, 64, 128, 128, 4, 16, 0.50, 32),
+    Kernel("16x32_v16", 16, 32, 128, 256, 6, 16, 0.08, 0),
+    Kernel("128x128_v4", 128, 128, 256, 64, 4, 4, 0.50, 64),
+    Kernel("64x64_v4", 64, 64, 128, 128, 4, 4, 0.30, 32),
+)
+STAGED = (  # cp.async copies 4 bytes at least: 16-bit rows of odd length or at an odd address pass through registers
+    Kernel("128x128_v2", 128, 128, 256, 64, 2, 2, 0.35, 64),
+    Kernel("64x64_v2", 64, 64, 128, 64, 2, 2, 0.25, 32),
+)
+SIMT_FLOAT32 = (
+    Kernel("simt_128x128_v16", 128, 128, 128, 64, 3, 16, 1.00, 32, simt=True),
+    Kernel("simt_64x64_v16", 64, 64, 128, 64, 4, 16, 0.70, 32, simt=True),
+    Kernel("simt_16x32_v16", 16, 32, 128, 256, 6, 16, 0.30, 0, simt=True),
+    Kernel("simt_128x128_v4", 128, 128, 256, 64, 3, 4, 0.85, 32, simt=True),
+    Kernel("simt_64x64_v4", 64, 64, 128, 64, 4, 4, 0.60, 32, simt=True),
+)
+SIMT_HALF = (Kernel("simt_64x64_v2", 64, 64, 128, 32, 3, 2, 0.02, 32, simt=True),)
+
+KERNELS: dict[str, tuple[Kernel, ...]] = {
+    "float32": SIMT_FLOAT32,
+    "tfloat32": TENSOR,
+    "float16": TENSOR + STAGED + SIMT_HALF,
+    "bfloat16": TENSOR + STAGED + SIMT_HALF,
+}
+# MATMUL_GROUP of matmul.cu: compiling one data type's kernels alone takes a quarter of the time.
+GROUPS = {"float32": 1, "tfloat32": 2, "float16": 3, "bfloat16": 4}
+
+
+def plan(
+    m: int, k: int, n: int, dtype_name: str, tf32: bool, alignment: int, sm_count: int, capability: tuple[int, int], textbook: bool = False
+) -> Plan:
+    """The launch for A (m, k) B (k, n), all row-major and at least 1 in size.
+
+    dtype_name: float32, float16 or bfloat16; tf32: may float32 factors be rounded to TF32? alignment: the greatest power of two up to
+    16 that divides all three base addresses, in bytes. textbook: the classroom kernel, float32 only.
+
+    Raises UnsupportedWorkload for another dtype, for textbook in 16 bits, and where no kernel fits the GPU or the grid.
+    """
+    if dtype_name not in ("float32", "float16", "bfloat16"):
+        raise UnsupportedWorkload(f"matmul: dtype {dtype_name} given, float32, float16 and bfloat16 are taken: convert with .to(...)")
+    if textbook:
+        if dtype_name != "float32":
+            raise UnsupportedWorkload(f"matmul:textbook: {dtype_name} given, float32 alone is taken: use the unnamed variant")
+        return Plan(TEXTBOOK, _line(-(-m // 16) * -(-n // 16), m, n), (16, 16, 1), 0)
+    kind = group(dtype_name, tf32, capability)
+    size = SIZE[kind]
+    granule = min(alignment & -alignment, 16, _power_of_two_in(k * size), _power_of_two_in(n * size))
+    limit = SHARED_LIMIT.get(capability, 99 if capability >= TENSOR_CORES_FROM else 48) * 1024
+    fitting = [
+        kernel
+        for kernel in KERNELS[kind]
+        if kernel.granule <= granule and kernel.shared_bytes(size) <= limit and (kernel.simt or capability >= TENSOR_CORES_FROM)
+    ]
+    if not fitting:
+        raise UnsupportedWorkload(f"matmul: no {kind} kernel for compute capability {capability} and data aligned to {granule} bytes "
+                                  f"in {limit} bytes of shared memory: use torch_eager")  # fmt: skip
+    best = min(fitting, key=lambda kernel: kernel.estimate(m, k, n, sm_count))
+    return Plan(f"matmul_{kind}_{best.name}", _line(best.tiles(m, n), m, n), (best.threads, 1, 1), best.shared_bytes(size))
+
+
+def group(dtype_name: str, tf32: bool, capability: tuple[int, int]) -> str:
+    """The key into KERNELS and GROUPS. TF32 is a permission, not a demand: a GPU without it multiplies in float32."""
+    return "tfloat32" if dtype_name == "float32" and tf32 and capability >= TENSOR_CORES_FROM else dtype_name
+
+
+def kernel_names(kind: str) -> tuple[str, ...]:
+    """Every kernel of matmul.cu for float32, tfloat32, float16 or bfloat16."""
+    names = tuple(f"matmul_{kind}_{kernel.name}" for kernel in KERNELS[kind])
+    return (*names, TEXTBOOK) if kind == "float32" else names
+
+
+def _line(blocks: int, m: int, n: int) -> tuple[int, int, int]:
+    if blocks > GRID_LIMIT:
+        raise UnsupportedWorkload(f"matmul: a {m} x {n} product needs {blocks} blocks, a grid has {GRID_LIMIT} at most: split it by rows")
+    return (blocks, 1, 1)
+
+
+def _power_of_two_in(number: int) -> int:
+    """The greatest power of two that divides the number."""
+    return number & -number

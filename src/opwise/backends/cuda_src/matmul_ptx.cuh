@@ -1,0 +1,191 @@
+// What the matmul kernels need of the machine beyond C++: PTX instructions, 16-bit storage, launch geometry. No header is included, so that
+// nvcc and NVRTC need no include path; replacing this one file is enough to run the kernels on a CPU.
+//
+// Every float32 addition and fused multiply-add is written as PTX without .ftz: a compiler flag (CuPy passes -ftz=true) would otherwise
+// flush subnormal sums to zero. Memory instructions are volatile and clobber memory, so that none crosses a barrier.
+#pragma once
+
+struct float16 {
+    unsigned short bits;
+};
+struct bfloat16 {
+    unsigned short bits;
+};
+struct alignas(16) Words4 {
+    unsigned x, y, z, w;
+};
+
+// A byte address within the block's shared memory. 32 bits, where a generic pointer would cost two registers and 64-bit arithmetic.
+using SharedAddress = unsigned;
+
+extern __shared__ Words4 dynamic_shared_memory[];
+__device__ __forceinline__ SharedAddress shared_base() { return static_cast<unsigned>(__cvta_generic_to_shared(dynamic_shared_memory)); }
+__device__ __forceinline__ int thread_index() { return threadIdx.x; }
+__device__ __forceinline__ unsigned block_index() { return blockIdx.x; }
+__device__ __forceinline__ void block_barrier() { __syncthreads(); }
+
+// ---- conversions -------------------------------------------------------------------------------------------------------------------
+
+__device__ __forceinline__ float as_float(unsigned bits) { return __uint_as_float(bits); }
+__device__ __forceinline__ unsigned as_bits(float x) { return __float_as_uint(x); }
+__device__ __forceinline__ float to_float(float x) { return x; }
+__device__ __forceinline__ float to_float(bfloat16 x) { return __uint_as_float(static_cast<unsigned>(x.bits) << 16); }
+__device__ __forceinline__ float to_float(float16 x) {
+    float y;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(y) : "h"(x.bits));
+    return y;
+}
+
+// Rounding to nearest, ties to even; NaN stays NaN, and what is too large becomes infinity.
+__device__ __forceinline__ void from_float(float x, float &y) { y = x; }
+__device__ __forceinline__ void from_float(float x, float16 &y) { asm("cvt.rn.f16.f32 %0, %1;" : "=h"(y.bits) : "f"(x)); }
+__device__ __forceinline__ void from_float(float x, bfloat16 &y) {
+#if __CUDA_ARCH__ >= 800
+    asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(y.bits) : "f"(x));
+#else
+    const unsigned bits = __float_as_uint(x);
+    const bool nan = (bits & 0x7fffffffu) > 0x7f800000u;
+    y.bits = static_cast<unsigned short>(nan ? 0x7fffu : (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
+#endif
+}
+template <class Storage> __device__ __forceinline__ unsigned pack(float low, float high) {
+    Storage x, y;
+    from_float(low, x);
+    from_float(high, y);
+    return x.bits | static_cast<unsigned>(y.bits) << 16;
+}
+
+// To nearest, ties away from zero: the only rounding to TF32 that PTX has on every target. A tensor core given plain float32 bits
+// would drop the low 13 instead, which doubles the error bound and biases every product towards zero.
+__device__ __forceinline__ unsigned round_to_tf32(unsigned bits) {
+    unsigned y = bits;
+#if __CUDA_ARCH__ >= 800
+    asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(y) : "f"(__uint_as_float(bits)));
+#endif
+    return y;
+}
+
+__device__ __forceinline__ float fused(float a, float b, float c) {
+    asm("fma.rn.f32 %0, %1, %2, %0;" : "+f"(c) : "f"(a), "f"(b));
+    return c;
+}
+__device__ __forceinline__ float sum(float a, float b) {
+    float c;
+    asm("add.rn.f32 %0, %1, %2;" : "=f"(c) : "f"(a), "f"(b));
+    return c;
+}
+
+// ---- global memory to shared memory ------------------------------------------------------------------------------------------------
+
+// Copies BYTES (16, 8 or 4) in the background, or writes as many zeros when `valid` is false; `source` is then not read. Done for this
+// thread after copies_wait, for the block after a barrier behind it. Before sm_80 the copy is simply made here, which is correct too.
+template <int BYTES> __device__ __forceinline__ void copy_async(SharedAddress destination, const void *source, bool valid) {
+#if __CUDA_ARCH__ >= 800
+    const unsigned size = valid ? BYTES : 0;
+    const unsigned long long from = __cvta_generic_to_global(source);
+    if constexpr (BYTES == 16)  // .cg: past L1, which holds nothing that this block reads twice
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(destination), "l"(from), "r"(size) : "memory");
+    else
+        asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(destination), "l"(from), "n"(BYTES), "r"(size) : "memory");
+#else
+    static_assert(BYTES % 4 == 0, "whole words");
+    for (int i = 0; i < BYTES / 4; i++) {
+        const unsigned word = valid ? static_cast<const unsigned *>(source)[i] : 0u;
+        asm volatile("st.shared.u32 [%0], %1;" ::"r"(destination + 4 * i), "r"(word) : "memory");
+    }
+#endif
+}
+__device__ __forceinline__ void copies_commit() {
+#if __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.commit_group;" ::: "memory");
+#endif
+}
+// Waits until at most PENDING of this thread's latest groups are unfinished.
+template <int PENDING> __device__ __forceinline__ void copies_wait() {
+#if __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory");
+#endif
+}
+
+// Two bytes, or zero without reading.
+__device__ __forceinline__ unsigned short load_global_2(const void *source, bool valid) {
+    unsigned short x = 0;
+    if (valid) asm volatile("ld.global.u16 %0, [%1];" : "=h"(x) : "l"(__cvta_generic_to_global(source)) : "memory");
+    return x;
+}
+// The same pointer, of which the compiler knows nothing: keeps it from holding every row's offset in registers of its own.
+template <class T> __device__ __forceinline__ T *opaque(T *pointer) {
+    asm("" : "+l"(pointer));
+    return pointer;
+}
+
+// ---- shared memory -----------------------------------------------------------------------------------------------------------------
+
+__device__ __forceinline__ void store_shared(SharedAddress address, unsigned short x) {
+    asm volatile("st.shared.u16 [%0], %1;" ::"r"(address), "h"(x) : "memory");
+}
+__device__ __forceinline__ void store_shared(SharedAddress address, float x) {
+    asm volatile("st.shared.f32 [%0], %1;" ::"r"(address), "f"(x) : "memory");
+}
+__device__ __forceinline__ float load_shared_float(SharedAddress address) {
+    float x;
+    asm volatile("ld.shared.f32 %0, [%1];" : "=f"(x) : "r"(address) : "memory");
+    return x;
+}
+__device__ __forceinline__ Words4 load_shared_16(SharedAddress address) {
+    Words4 v;
+    asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "r"(address) : "memory");
+    return v;
+}
+__device__ __forceinline__ void load_shared_8(SharedAddress address, unsigned &x, unsigned &y) {
+    asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];" : "=r"(x), "=r"(y) : "r"(address) : "memory");
+}
+
+// Four 8x8 matrices of 16-bit elements; lane l gives the address of row l % 8 of matrix l / 8 (16 bytes, aligned). Lane l receives of
+// matrix i, in f[i], elements 2 (l % 4) and the next of row l / 4; transposed: of column l / 4.
+__device__ __forceinline__ void load_matrices(unsigned (&f)[4], SharedAddress row) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(f[0]), "=r"(f[1]), "=r"(f[2]), "=r"(f[3])
+                 : "r"(row)
+                 : "memory");
+}
+__device__ __forceinline__ void load_matrices_transposed(unsigned (&f)[4], SharedAddress row) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(f[0]), "=r"(f[1]), "=r"(f[2]), "=r"(f[3])
+                 : "r"(row)
+                 : "memory");
+}
+
+// ---- the warp ----------------------------------------------------------------------------------------------------------------------
+
+__device__ __forceinline__ unsigned exchange(unsigned x, int lane_mask) { return __shfl_xor_sync(0xffffffffu, x, lane_mask); }
+
+// c += a b on a tensor core, one 16x8 tile a warp, k = 16 (16-bit) or 8 (TF32). Lane l holds rows l / 4 and l / 4 + 8 of a and c,
+// columns l / 4 of b and 2 (l % 4), 2 (l % 4) + 1 of c. The plans keep these off GPUs below sm_80, which lack the instructions.
+__device__ __forceinline__ void tensor_product(float (&c)[4], const unsigned (&a)[4], const unsigned (&b)[2], float16) {
+#if __CUDA_ARCH__ >= 800
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+#else
+    __trap();
+#endif
+}
+__device__ __forceinline__ void tensor_product(float (&c)[4], const unsigned (&a)[4], const unsigned (&b)[2], bfloat16) {
+#if __CUDA_ARCH__ >= 800
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+#else
+    __trap();
+#endif
+}
+__device__ __forceinline__ void tensor_product(float (&c)[4], const unsigned (&a)[4], const unsigned (&b)[2], float) {
+#if __CUDA_ARCH__ >= 800
+    asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+#else
+    __trap();
+#endif
+}

@@ -1,0 +1,74 @@
+// mean over all elements, summed in float32, in one launch. Reads n elements once; any n >= 1, any alignment.
+//
+// Each block sums a share of consecutive 16-byte pieces and leaves one float in scratch; the block that finishes last adds those up, in
+// a fixed order, so that the result does not depend on who was last.
+#include "elements.cuh"
+
+constexpr int MEAN_THREADS = 512;
+constexpr int MEAN_PIECES = 4;  // loads in flight a thread: 2 blocks a multiprocessor keep 64 KiB on the way
+
+template <class Storage> __device__ __forceinline__ float sum_of(typename Piece<Storage, 16>::Raw raw) {
+    constexpr int COUNT = Piece<Storage, 16>::COUNT;
+    float values[COUNT];
+    Piece<Storage, 16>::unpack(raw, values);
+#pragma unroll
+    for (int half = COUNT / 2; half > 0; half /= 2) {
+#pragma unroll
+        for (int i = 0; i < half; i++) values[i] += values[i + half];
+    }
+    return values[0];
+}
+
+// scratch: a counter in the first 16 bytes, then one float a block; unused in a grid of one block. The counter must be 0 at the first
+// launch and is 0 again after each, so that a launch can be replayed.
+template <class Storage> __device__ __forceinline__ void mean(const Storage *x, Storage *out, long long n, unsigned *scratch) {
+    using P = Piece<Storage, 16>;
+    __shared__ float of_warps[32];
+    __shared__ bool is_last;
+
+    // The elements before the first 16-byte boundary, and those after the last whole piece, are block 0's.
+    const int misaligned = static_cast<int>(reinterpret_cast<unsigned long long>(x) % 16);
+    const long long head = min(static_cast<long long>((16 - misaligned) % 16 / sizeof(Storage)), n);
+    const long long pieces = (n - head) / P::COUNT;
+    const auto *body = reinterpret_cast<const typename P::Raw *>(x + head);
+
+    const long long share = (pieces + gridDim.x - 1) / gridDim.x;
+    const long long end = min((blockIdx.x + 1) * share, pieces);
+    float sums[MEAN_PIECES] = {};
+    for (long long i = blockIdx.x * share + threadIdx.x; i < end; i += MEAN_THREADS * MEAN_PIECES) {
+        typename P::Raw raw[MEAN_PIECES];
+#pragma unroll
+        for (int k = 0; k < MEAN_PIECES; k++) raw[k] = i + k * MEAN_THREADS < end ? body[i + k * MEAN_THREADS] : P::zero();
+#pragma unroll
+        for (int k = 0; k < MEAN_PIECES; k++) sums[k] += sum_of<Storage>(raw[k]);
+    }
+    if (blockIdx.x == 0) {
+        const long long rest = head + pieces * P::COUNT + threadIdx.x;
+        if (threadIdx.x < head) sums[0] += to_float(x[threadIdx.x]);
+        if (rest < n) sums[1] += to_float(x[rest]);
+    }
+    float total = over_block<Sum>((sums[0] + sums[1]) + (sums[2] + sums[3]), of_warps);
+
+    if (gridDim.x > 1) {
+        float *partial_sums = reinterpret_cast<float *>(scratch + 4);
+        if (threadIdx.x == 0) {
+            partial_sums[blockIdx.x] = total;
+            __threadfence();  // the sum is visible before the count is
+            is_last = atomicInc(scratch, gridDim.x - 1) == gridDim.x - 1;  // counts up to there, then wraps to 0
+        }
+        __syncthreads();  // also lets of_warps be used again
+        if (!is_last) return;
+        __threadfence();
+        total = 0.0f;
+        for (unsigned i = threadIdx.x; i < gridDim.x; i += MEAN_THREADS) total += __ldcg(partial_sums + i);  // from L2: L1 may be stale
+        total = over_block<Sum>(total, of_warps);
+    }
+    if (threadIdx.x == 0) from_float(total / static_cast<float>(n), out[0]);
+}
+
+#define MEAN_KERNEL(dtype, Storage, size)                                                                                                  \
+    extern "C" __global__ void __launch_bounds__(MEAN_THREADS, 2)                                                                          \
+        mean_##dtype(const Storage *__restrict__ x, Storage *__restrict__ out, long long n, unsigned *scratch) {                           \
+        mean<Storage>(x, out, n, scratch);                                                                                                 \
+    }
+FOR_EACH_DTYPE(MEAN_KERNEL)

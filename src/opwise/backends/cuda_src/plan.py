@@ -1,0 +1,78 @@
+"""A plan: which kernel of this folder a launch runs, and over what grid. Both CUDA C++ backends launch from one plan.
+
+The kernels' own files say what each kernel asks of shape and alignment; the functions here choose among them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Plan:
+    """`kernel` is an extern "C" name; `grid` and `block` are in x, y, z; `shared_bytes` is dynamic shared memory a block.
+
+    A kernel with `scratch_bytes` takes the address of as many bytes of its own, zero at the first launch, as its last parameter.
+    """
+
+    kernel: str
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    shared_bytes: int = 0
+    scratch_bytes: int = 0
+
+
+ITEM_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
+VECTOR_BYTES = 16
+
+MAP_THREADS = 256  # as in elementwise.cuh
+PIECES = {True: 2, False: 8}  # a thread: 16-byte pieces, or single elements
+
+MEAN_THREADS, MEAN_PIECES = 512, 4  # as in mean.cu
+MEAN_BLOCKS_PER_SM = 2
+
+SOFTMAX_WARP_THREADS, SOFTMAX_LONG_THREADS = 128, 1024  # as in softmax.cu
+SOFTMAX_BLOCK_THREADS = {True: 1024, False: 512}
+
+
+def _blocks(work: int, per_block: int) -> int:
+    return max(-(-work // per_block), 1)
+
+
+def elementwise(op: str, n: int, dtype: str, aligned: bool) -> Plan:
+    """square or gelu of n elements. `aligned`: both addresses are multiples of 16 bytes."""
+    width = VECTOR_BYTES if aligned else ITEM_BYTES[dtype]
+    pieces = n * ITEM_BYTES[dtype] // width
+    return Plan(f"{op}_{dtype}_v{width}", (_blocks(pieces, MAP_THREADS * PIECES[aligned]), 1, 1), (MAP_THREADS, 1, 1))
+
+
+def mean(n: int, dtype: str, sm_count: int) -> Plan:
+    """One wave of blocks at most: each does the same share."""
+    pieces = n * ITEM_BYTES[dtype] // VECTOR_BYTES
+    blocks = min(_blocks(pieces, MEAN_THREADS * MEAN_PIECES), MEAN_BLOCKS_PER_SM * sm_count)
+    return Plan(f"mean_{dtype}", (blocks, 1, 1), (MEAN_THREADS, 1, 1), scratch_bytes=16 + 4 * blocks)
+
+
+def softmax(rows: int, columns: int, dtype: str, aligned: bool) -> Plan:
+    """`aligned`: both addresses are multiples of 16 bytes. Rows that are not fall back to single elements."""
+    size = ITEM_BYTES[dtype]
+    vectors = aligned and columns * size % VECTOR_BYTES == 0
+    width, most = VECTOR_BYTES if vectors else size, SOFTMAX_BLOCK_THREADS[vectors]
+    for elements in (8, 16, 32):
+        if columns <= 32 * elements:
+            blocks = _blocks(rows, SOFTMAX_WARP_THREADS // 32)
+            return Plan(f"softmax_{dtype}_warp{elements}_v{width}", (blocks, 1, 1), (SOFTMAX_WARP_THREADS, 1, 1))
+    # Two blocks of 512 threads overlap one's loads with the other's stores, one block of 1024 cannot.
+    for elements, threads in ((8, 256), (16, 512), (32, most)):
+        if columns <= elements * threads:
+            warps = _blocks(columns, elements * 32)
+            return Plan(f"softmax_{dtype}_block{elements}_v{width}", (rows, 1, 1), (32 * warps, 1, 1))
+    return Plan(f"softmax_{dtype}_long_v{width}", (rows, 1, 1), (SOFTMAX_LONG_THREADS, 1, 1))
+
+
+def square_textbook(rows: int, columns: int) -> Plan:
+    return Plan("square_float32_textbook", (_blocks(columns, 16), _blocks(rows, 16), 1), (16, 16, 1))
+
+
+def gelu_textbook(n: int) -> Plan:
+    return Plan("gelu_float32_textbook", (_blocks(n, 1024), 1, 1), (1024, 1, 1))

@@ -1,0 +1,127 @@
+"""What the CUDA C++ backends launch for each op and variant: the plan and the kernel's arguments. How is each backend's own affair."""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from opwise.backends.cuda_src import matmul_plan, plan
+from opwise.backends.cuda_src.plan import Plan
+from opwise.backends.protocol import Build, UnsupportedWorkload, Variant
+from opwise.ops.spec import tf32_allowed
+
+MOST_BLOCKS_Y = 65535  # the hardware's limit on grid.y
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """plan(*inputs, out) -> Plan, which may raise UnsupportedWorkload and may depend on no more than a build may;
+    arguments(*inputs, out) -> the kernel's parameters but for scratch, each an address or an int64."""
+
+    summary: str
+    plan: Callable[..., Plan]
+    arguments: Callable[..., tuple[int, ...]]
+
+
+def variants(op: str, built: Callable[[Recipe], Build]) -> dict[str, Variant]:
+    """The op's variants in the backend whose `built` makes a build of a recipe."""
+    return {name: Variant(built(recipe), recipe.summary) for name, recipe in RECIPES[op].items()}
+
+
+def _dtype(x: Tensor) -> str:
+    return str(x.dtype).removeprefix("torch.")
+
+
+def _aligned(*tensors: Tensor) -> bool:
+    return _alignment(*tensors) == plan.VECTOR_BYTES
+
+
+def _alignment(*tensors: Tensor) -> int:
+    """The greatest power of two, 16 at most, that divides all addresses."""
+    low = functools.reduce(operator.or_, (x.data_ptr() for x in tensors)) & 15
+    return low & -low or 16
+
+
+def _processors(x: Tensor) -> int:
+    count: int = torch.cuda.get_device_properties(x.device).multi_processor_count
+    return count
+
+
+def _float32_only(name: str, x: Tensor) -> None:
+    if x.dtype != torch.float32:
+        raise UnsupportedWorkload(f"the textbook {name} takes float32, given {_dtype(x)}: use the unnamed variant")
+
+
+def _count_arguments(x: Tensor, out: Tensor) -> tuple[int, ...]:
+    return x.data_ptr(), out.data_ptr(), x.numel()
+
+
+def _matrix_arguments(x: Tensor, out: Tensor) -> tuple[int, ...]:
+    return x.data_ptr(), out.data_ptr(), x.shape[0], x.shape[1]
+
+
+def _matmul_arguments(a: Tensor, b: Tensor, out: Tensor) -> tuple[int, ...]:
+    return a.data_ptr(), b.data_ptr(), out.data_ptr(), a.shape[0], a.shape[1], b.shape[1]
+
+
+def _elementwise_plan(op: str) -> Callable[..., Plan]:
+    def planned(x: Tensor, out: Tensor) -> Plan:
+        return plan.elementwise(op, x.numel(), _dtype(x), _aligned(x, out))
+
+    return planned
+
+
+def _mean_plan(x: Tensor, out: Tensor) -> Plan:
+    return plan.mean(x.numel(), _dtype(x), _processors(x))
+
+
+def _softmax_plan(x: Tensor, out: Tensor) -> Plan:
+    return plan.softmax(x.shape[0], x.shape[1], _dtype(x), _aligned(x, out))
+
+
+def _matmul_plan(textbook: bool) -> Callable[..., Plan]:
+    def planned(a: Tensor, b: Tensor, out: Tensor) -> Plan:
+        (m, k), n = a.shape, b.shape[1]
+        capability = torch.cuda.get_device_capability(a.device)
+        return matmul_plan.plan(m, k, n, _dtype(a), tf32_allowed(), _alignment(a, b, out), _processors(a), capability, textbook)
+
+    return planned
+
+
+def _square_textbook_plan(x: Tensor, out: Tensor) -> Plan:
+    _float32_only("square", x)
+    if x.ndim != 2:
+        raise UnsupportedWorkload(f"the textbook square takes a matrix, given {x.ndim} dimension(s): use the unnamed variant")
+    if x.shape[0] > 16 * MOST_BLOCKS_Y:
+        raise UnsupportedWorkload(f"the textbook square takes {16 * MOST_BLOCKS_Y} rows at most, given {x.shape[0]}: "
+                                  "use the unnamed variant")  # fmt: skip
+    return plan.square_textbook(x.shape[0], x.shape[1])
+
+
+def _gelu_textbook_plan(x: Tensor, out: Tensor) -> Plan:
+    _float32_only("gelu", x)
+    return plan.gelu_textbook(x.numel())
+
+
+RECIPES: Mapping[str, Mapping[str, Recipe]] = {
+    "square": {
+        "": Recipe("x * x in 16-byte pieces", _elementwise_plan("square"), _count_arguments),
+        "textbook": Recipe("one element a thread, 16x16 threads a block (GPU MODE)", _square_textbook_plan, _matrix_arguments),
+    },
+    "gelu": {
+        "": Recipe("x / (1 + exp(-2a)) in 16-byte pieces", _elementwise_plan("gelu"), _count_arguments),
+        "textbook": Recipe("one element a thread, computed in double (CS336)", _gelu_textbook_plan, _count_arguments),
+    },
+    "mean": {"": Recipe("one launch, the last block adds the partial sums", _mean_plan, _count_arguments)},
+    "softmax": {"": Recipe("a row in the registers of a warp or a block; rows too long for that are read twice", _softmax_plan,
+                           _matrix_arguments)},
+    "matmul": {
+        "": Recipe("tiles on tensor cores (mma), in float32 on FMA units", _matmul_plan(textbook=False), _matmul_arguments),
+        "textbook": Recipe("one element a thread, 16x16 threads a block", _matmul_plan(textbook=True), _matmul_arguments),
+    },
+}  # fmt: skip

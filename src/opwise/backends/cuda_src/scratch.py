@@ -1,0 +1,28 @@
+"""Scratch memory of a launch: zero before its first use, on whatever stream that is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+
+def zeroed(size: int, device: torch.device) -> tuple[Tensor, Callable[[int], None]]:
+    """`size` bytes of zeros, and what must be called with the raw stream of a launch where that is not the stream current now.
+
+    The zeros are written on the stream that is current now, without waiting for them. A launch on that stream comes after them by itself;
+    another stream is made to wait for them, once. A stream under capture cannot wait for outside work, and need not: whoever begins a
+    capture has waited for what the graph reads.
+    """
+    memory = torch.zeros(size // 4, dtype=torch.float32, device=device)
+    home = torch.cuda.current_stream(device)
+    ordered: set[int] = {home.cuda_stream}
+
+    def order(stream: int) -> None:
+        if stream in ordered or torch.cuda.is_current_stream_capturing():
+            return
+        torch.cuda.current_stream(device).wait_stream(home)
+        ordered.add(stream)
+
+    return memory, order

@@ -1,0 +1,53 @@
+"""The units that the CUDA C++ backends compile.
+
+A unit is what is compiled in one go: an op, or of matmul, whose kernels take longest, one dtype. A kernel is an extern "C" function
+whose parameters are all 8 bytes wide, addresses and int64 sizes, so that one launcher fits all; its name begins with the op's.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from pathlib import Path
+
+from opwise.backends.cuda_src.matmul_plan import GROUPS
+
+FOLDER = Path(__file__).parent
+STANDARD = "c++17"
+
+# Unit -> the text to compile with FOLDER on the include path.
+UNITS: Mapping[str, str] = {
+    **{op: f'#include "{op}.cu"\n' for op in ("square", "mean", "gelu", "softmax")},
+    **{f"matmul_{dtype}": f'#define MATMUL_GROUP {number}\n#include "matmul.cu"\n' for dtype, number in GROUPS.items()},
+}
+
+
+def unit_of(kernel: str) -> str:
+    """The unit that holds a kernel. Raises KeyError for a name that fits none."""
+    op, *rest = kernel.split("_")
+    unit = f"{op}_{next((name for name in rest if name in GROUPS), '')}" if op == "matmul" else op
+    if unit not in UNITS:
+        raise KeyError(f"no unit holds a kernel {kernel!r}: there are {', '.join(UNITS)}")
+    return unit
+
+
+def digest(*more: str) -> str:
+    """A key for what is compiled from these sources: it changes with any of them, with UNITS, and with `more`."""
+    h = hashlib.sha256(repr((sorted(UNITS.items()), more)).encode())
+    for path in sorted(FOLDER.glob("*.cu*")):
+        h.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
+    return h.hexdigest()[:20]
+
+
+def resource_facts(log: str) -> dict[str, str]:
+    """Kernel -> "N registers, M bytes spilled", from what ptxas -v says."""
+    facts: dict[str, str] = {}
+    kernel, spilled = "", 0
+    for line in log.splitlines():
+        if "Compiling entry function" in line:
+            kernel, spilled = line.split("'")[1], 0
+        elif "bytes spill stores" in line:
+            spilled = int(line.split("bytes spill stores")[0].split(",")[-1])
+        elif "Used" in line and kernel:
+            facts[kernel] = f"{line.split('Used')[1].split()[0]} registers, {spilled} bytes spilled"
+    return facts

@@ -1,0 +1,49 @@
+"""CUDA C++ compiled by NVRTC and launched by CuPy's RawModule and RawKernel. CuPy holds no memory here: kernels are handed addresses
+of torch's tensors, and torch's current stream."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+
+import torch
+
+from opwise.backends.protocol import BackendUnavailable, Probe
+
+INSTALL = "pip install 'opwise[cuda13]' (or cuda12), which holds CuPy"
+
+
+def probe(device: torch.device) -> Probe:
+    """Versions of CuPy and NVRTC. Raises BackendUnavailable with the remedy."""
+    if device.type != "cuda":
+        raise BackendUnavailable(
+            "there is no GPU to run it on", "use a CUDA device; without one, compile_only and `opwise check` compile it"
+        )
+    if not torch.cuda.is_available():
+        raise BackendUnavailable("torch sees no GPU", "install a CUDA build of torch and a driver that fits it")
+    if torch.cuda.get_device_capability(device) < (8, 0):
+        raise BackendUnavailable("the GPU is older than sm_80, which the kernels' instructions need", "use an Ampere GPU or later")
+    _import_cupy()
+    from opwise.backends.cupy_raw.module import nvrtc_version
+
+    return Probe({"cupy": importlib.import_module("cupy").__version__, "nvrtc": nvrtc_version()})
+
+
+def compile_only(arch: str) -> Mapping[str, str]:
+    """Compiles every kernel for `arch` ("sm_80", "sm_90", "sm_100") without a GPU: kernel -> "N registers, M bytes spilled".
+
+    Raises BackendUnavailable without CuPy or NVRTC, RuntimeError with NVRTC's message where it refuses, ValueError on a bad arch.
+    """
+    _import_cupy()
+    from opwise.backends.cupy_raw.module import compile_units
+
+    return compile_units(arch)
+
+
+def _import_cupy() -> None:
+    try:
+        importlib.import_module("cupy.cuda").nvrtc.getVersion()
+    except ModuleNotFoundError as error:
+        raise BackendUnavailable("CuPy is not installed", INSTALL) from error
+    except Exception as error:  # a library that CuPy loads is missing: it says which
+        raise BackendUnavailable(f"CuPy does not work here ({error})", INSTALL) from error

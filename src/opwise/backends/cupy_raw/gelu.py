@@ -1,0 +1,8 @@
+"""gelu in CUDA C++, compiled by NVRTC. The kernels are in cuda_src/gelu.cu."""
+
+from __future__ import annotations
+
+from opwise.backends.cuda_src.recipes import variants
+from opwise.backends.cupy_raw.launch import built
+
+VARIANTS = variants("gelu", built)

@@ -1,0 +1,82 @@
+"""From a recipe to a launch. What costs time in RawKernel's own call is done beforehand: the loaded function is kept (RawKernel looks it up
+by device each time), arguments are made C values at bind, and the stream goes along as an argument, so that CuPy's current
+stream, which belongs to the user, is neither read nor set.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import cupy
+import torch
+from cupy.cuda import function
+from torch import Tensor
+
+from opwise.backends.cuda_src.recipes import Recipe
+from opwise.backends.cuda_src.scratch import zeroed
+from opwise.backends.cuda_src.sources import unit_of
+from opwise.backends.cupy_raw.module import module
+from opwise.backends.protocol import Bind, Build, Launch
+
+STATIC_SHARED = 48 * 1024  # more must be asked for, on the kernel
+
+# An 8-byte argument that CuPy passes on as it is; a Python int would be converted at every launch.
+argument: Any = getattr(function, "CIntptr", int)
+
+
+class Stream:
+    """All that a launch asks of a stream: its address."""
+
+    __slots__ = ("ptr",)
+
+    def __init__(self, raw: int) -> None:
+        self.ptr = raw
+
+
+class _Streams(dict[int, Stream]):
+    def __missing__(self, raw: int) -> Stream:
+        stream = self[raw] = Stream(raw)
+        return stream
+
+
+STREAMS = _Streams()  # one a raw stream; torch has 32 a device and priority, and never frees one
+
+
+def built(recipe: Recipe) -> Build:
+    def build(*tensors: Tensor) -> Bind:
+        plan = recipe.plan(*tensors)
+        device = tensors[-1].device
+        index: int = torch.cuda.current_device() if device.index is None else device.index
+        major, minor = torch.cuda.get_device_capability(index)
+        with cupy.cuda.Device(index):
+            kernel = module(unit_of(plan.kernel), f"sm_{major}{minor}").get_function(plan.kernel)
+            if plan.shared_bytes > STATIC_SHARED:
+                kernel.max_dynamic_shared_size_bytes = plan.shared_bytes
+            run = kernel.kernel
+        grid, block, shared, arguments_of = plan.grid, plan.block, plan.shared_bytes, recipe.arguments
+        scratch_bytes, stream_of, streams = plan.scratch_bytes, torch._C._cuda_getCurrentRawStream, STREAMS
+
+        def bind(*tensors: Tensor) -> Launch:
+            arguments = tuple(argument(value) for value in arguments_of(*tensors))
+
+            def launch(keep: object = tensors) -> None:
+                run(grid, block, arguments, shared, streams[stream_of(index)])
+
+            return launch
+
+        def bind_with_scratch(*tensors: Tensor) -> Launch:
+            home = stream_of(index)
+            scratch, order = zeroed(scratch_bytes, device)
+            arguments = tuple(argument(value) for value in (*arguments_of(*tensors), scratch.data_ptr()))
+
+            def launch(keep: object = (tensors, scratch)) -> None:
+                stream = stream_of(index)
+                if stream != home:
+                    order(stream)
+                run(grid, block, arguments, shared, streams[stream])
+
+            return launch
+
+        return bind_with_scratch if scratch_bytes else bind
+
+    return build

@@ -1,0 +1,8 @@
+"""matmul in CUDA C++, compiled by NVRTC. The kernels are in cuda_src/matmul.cu."""
+
+from __future__ import annotations
+
+from opwise.backends.cuda_src.recipes import variants
+from opwise.backends.cupy_raw.launch import built
+
+VARIANTS = variants("matmul", built)

@@ -1,0 +1,8 @@
+"""square in CUDA C++, compiled by NVRTC. The kernels are in cuda_src/square.cu."""
+
+from __future__ import annotations
+
+from opwise.backends.cuda_src.recipes import variants
+from opwise.backends.cupy_raw.launch import built
+
+VARIANTS = variants("square", built)

@@ -1,0 +1,80 @@
+"""Kernels written in Python and compiled by Numba's CUDA target; without a GPU the same Python runs in Numba's simulator.
+
+The simulator is chosen by an environment variable that Numba reads once, at its first import: `probe` sets it for a CPU device and
+refuses where it comes too late. Nothing here imports Numba before `probe` does.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Mapping
+from importlib.metadata import PackageNotFoundError, version
+
+import torch
+
+from opwise.backends.protocol import BackendUnavailable, Probe
+
+OPS_HERE = ("square", "mean", "gelu", "softmax", "matmul")
+INSTALL = "pip install 'opwise[cuda13]' (or cuda12), which holds numba-cuda"
+
+
+def probe(device: torch.device) -> Probe:
+    """Versions of numba and numba-cuda. On a CPU device the kernels run in the simulator. Raises BackendUnavailable with the remedy."""
+    simulate = device.type == "cpu"
+    if not simulate and device.type != "cuda":
+        raise BackendUnavailable(f"numba_cuda has no {device.type} target", "use a CUDA device, or the CPU for the simulator")
+    if not simulate and not torch.cuda.is_available():
+        raise BackendUnavailable("torch sees no GPU", "install a CUDA build of torch and a driver that fits it")
+    if not simulate and torch.cuda.get_device_capability(device) < (8, 0):
+        raise BackendUnavailable("the GPU is older than sm_80, which the kernels' instructions need", "use an Ampere GPU or later")
+    if simulate and "numba" not in sys.modules:
+        os.environ["NUMBA_ENABLE_CUDASIM"] = "1"
+    _import_numba()
+    simulating = _simulating()
+    if simulate and not simulating:
+        raise BackendUnavailable(
+            "numba was imported before this process asked for its simulator", "set NUMBA_ENABLE_CUDASIM=1, or use a fresh process"
+        )
+    if simulating and not simulate:
+        raise BackendUnavailable("this process runs Numba's simulator", "unset NUMBA_ENABLE_CUDASIM and start a fresh process")
+    versions = {name: version(name) for name in ("numba", "numba-cuda")}
+    return Probe(versions, stand_in="simulator" if simulating else None)
+
+
+def compile_only(arch: str) -> Mapping[str, str]:
+    """Compiles every kernel for `arch` ("sm_80", "sm_90", "sm_100") without a GPU: kernel -> "N registers, M bytes spilled".
+
+    Raises BackendUnavailable without Numba's CUDA target, RuntimeError in a process that runs the simulator, ValueError on a bad arch.
+    """
+    _import_numba()
+    if _simulating():
+        raise RuntimeError("Numba's simulator replaces the compiler in this process: unset NUMBA_ENABLE_CUDASIM and use a fresh one")
+    found: dict[str, str] = {}
+    for op in OPS_HERE:
+        module = importlib.import_module(f"{__name__}.{op}")
+        for name, kernel in module.kernels().items():
+            found[f"{op}: {name}"] = kernel.report(arch)
+    return found
+
+
+def _simulating() -> bool:
+    from numba import config
+
+    return bool(config.ENABLE_CUDASIM)
+
+
+def _import_numba() -> None:
+    try:
+        version("numba-cuda")
+        importlib.import_module("numba.cuda")
+        importlib.import_module("numba.cuda.extending")
+    except PackageNotFoundError as error:
+        raise BackendUnavailable("numba-cuda is not installed", INSTALL) from error
+    except (ImportError, AttributeError) as error:  # numba-cuda 0.30 asks for numpy.row_stack, gone since numpy 2.5
+        import numpy
+
+        if not hasattr(numpy, "row_stack"):
+            raise BackendUnavailable(f"numba-cuda does not work with numpy {numpy.__version__}", "pip install 'numpy<2.5'") from error
+        raise BackendUnavailable(f"numba.cuda cannot be imported ({error})", INSTALL) from error

@@ -1,0 +1,106 @@
+"""One input, one output, element by element: the kernels that square and gelu share. Reads x once, writes y once.
+
+A thread has two to four 16-byte loads in flight before its first arithmetic. Where a pointer is not a multiple of 16 the same kernel
+runs with one element an access. The portable kernel is plain CUDA Python: what the simulator runs, and any GPU too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from numba import cuda, float32, int64
+from torch import Tensor
+
+from opwise.backends.numba_cuda import portable, ptx
+from opwise.backends.numba_cuda.launch import SIMULATED, Kernel
+from opwise.backends.protocol import Bind, Build, Launch
+
+THREADS = 256
+UNROLL = {"float32": 4, "float16": 2, "bfloat16": 2}  # 16-byte accesses in flight; 16-bit ones hold twice the registers once unpacked
+SIMULATED_THREADS, SIMULATED_BLOCKS = 16, 2  # a Python thread each
+
+
+def fast_kernel(dtype: str, wide: bool, of: Any) -> Kernel:
+    """x, y: addresses; n elements. `of`: a float32 device function."""
+    load, store = ptx.LOAD[dtype, wide], ptx.STORE[dtype, wide]
+    load_one, store_one = ptx.LOAD[dtype, False], ptx.STORE[dtype, False]
+    size = ptx.BYTES[dtype]
+    each = ptx.ELEMENTS[dtype] if wide else 1
+    unroll = UNROLL[dtype]
+    step, count = each * size, unroll * each
+
+    def elementwise(x: Any, y: Any, n: Any) -> None:
+        values = cuda.local.array(count, float32)
+        vectors = n // each
+        first = int64(cuda.blockIdx.x) * (THREADS * unroll) + cuda.threadIdx.x
+        if first + (unroll - 1) * THREADS < vectors:
+            for u in range(unroll):
+                load(x + (first + u * THREADS) * step, values, u * each)
+            for i in range(count):
+                values[i] = of(values[i])
+            for u in range(unroll):
+                store(y + (first + u * THREADS) * step, values, u * each)
+        else:
+            for u in range(unroll):
+                if first + u * THREADS < vectors:
+                    load(x + (first + u * THREADS) * step, values, 0)
+                    for i in range(each):
+                        values[i] = of(values[i])
+                    store(y + (first + u * THREADS) * step, values, 0)
+        rest = vectors * each + first  # at most each - 1 elements after the last whole vector: block 0 takes them
+        if each > 1 and first < each and rest < n:
+            load_one(x + rest * size, values, 0)
+            values[0] = of(values[0])
+            store_one(y + rest * size, values, 0)
+
+    return Kernel(elementwise, (int64, int64, int64), THREADS)
+
+
+def portable_kernel(dtype: str, of: Any) -> Kernel:
+    """A grid-stride loop, one element an access. `of`: a float32 function that the simulator can run."""
+    load, store = portable.LOAD[dtype], portable.STORE[dtype]
+    pointer = portable.pointer(dtype)
+
+    def elementwise(x: Any, y: Any, n: Any) -> None:
+        i = int64(cuda.blockIdx.x) * cuda.blockDim.x + cuda.threadIdx.x
+        step = int64(cuda.gridDim.x) * cuda.blockDim.x
+        while i < n:
+            store(y, i, of(load(x, i)))
+            i += step
+
+    return Kernel(elementwise, (pointer, pointer, int64), SIMULATED_THREADS if SIMULATED else THREADS)
+
+
+def fast(kernel_of: Callable[[str, bool], Kernel], fallback: Build) -> Build:
+    """`kernel_of(dtype, wide)`, cached. In the simulator, which has none of its instructions, the portable build instead."""
+
+    def build(x: Tensor, out: Tensor) -> Bind:
+        if SIMULATED:
+            return fallback(x, out)
+        dtype = portable.name_of(x)
+        wide = x.data_ptr() % 16 == 0 and out.data_ptr() % 16 == 0
+        kernel, n = kernel_of(dtype, wide), x.numel()
+        per_block = THREADS * UNROLL[dtype] * (ptx.ELEMENTS[dtype] if wide else 1)
+        grid = (-(-n // per_block), 1)
+
+        def bind(x: Tensor, out: Tensor) -> Launch:
+            return kernel.bind(grid, x, out, n, device=x.device)
+
+        return bind
+
+    return build
+
+
+def plain(kernel_of: Callable[[str], Kernel]) -> Build:
+    def build(x: Tensor, out: Tensor) -> Bind:
+        kernel, n = kernel_of(portable.name_of(x)), x.numel()
+        most = SIMULATED_BLOCKS if SIMULATED else 65535
+        grid = (min(-(-n // kernel.threads), most), 1)
+
+        def bind(x: Tensor, out: Tensor) -> Launch:
+            return kernel.bind(grid, x, out, n, device=x.device)
+
+        return bind
+
+    return build

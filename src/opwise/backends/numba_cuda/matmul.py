@@ -1,0 +1,109 @@
+"""matmul (m, k) x (k, n), row-major, accumulated in float32: tensor cores for 16-bit and TF32, fused multiply-adds for float32.
+
+Three tiles: large ones reuse more, small ones give every multiprocessor something to do. Rows that do not start at multiples of 16
+bytes take slower copies of the same kernels. The portable kernel is the textbook's, 16 x 16 tiles in shared memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+import torch
+from numba import cuda, float32, int64
+from torch import Tensor
+
+from opwise.backends.numba_cuda import portable, ptx
+from opwise.backends.numba_cuda.launch import SIMULATED, Kernel
+from opwise.backends.numba_cuda.matmul_fma import fma_kernel
+from opwise.backends.numba_cuda.matmul_tensor import LARGE, MEDIUM, SMALL, tensor_kernel
+from opwise.backends.protocol import Bind, Launch, Variant
+from opwise.ops.spec import tf32_allowed
+
+PORTABLE_TILE = 16
+PORTABLE_ROWS = 16 if SIMULATED else 4  # of a thread: simulated threads are dear
+ZERO = portable.f32(0.0)
+
+
+@cache
+def portable_kernel(dtype: str) -> Kernel:
+    """Tiles of a and b in shared memory; a thread has `per_thread` elements of one column of c, `step` rows apart."""
+    load, store, pointer = portable.LOAD[dtype], portable.STORE[dtype], portable.pointer(dtype)
+    tile, per_thread = PORTABLE_TILE, PORTABLE_ROWS
+    step, of_b = tile // per_thread, tile * tile
+
+    def matmul(a: Any, b: Any, c: Any, m: Any, n: Any, k: Any) -> None:
+        tiles = cuda.shared.array(0, float32)  # a's, then b's from `of_b` on
+        sums = cuda.local.array(per_thread, float32)
+        x, y = cuda.threadIdx.x % tile, cuda.threadIdx.x // tile
+        tiles_n = (n + tile - 1) // tile
+        row = int64(cuda.blockIdx.x) // tiles_n * tile + y
+        column = int64(cuda.blockIdx.x) % tiles_n * tile + x
+        for r in range(per_thread):
+            sums[r] = ZERO
+        for start in range(int64(0), k, tile):
+            for r in range(per_thread):
+                i = y + r * step
+                tiles[i * tile + x] = load(a, (row + r * step) * k + start + x) if row + r * step < m and start + x < k else ZERO
+                tiles[of_b + i * tile + x] = load(b, (start + i) * n + column) if start + i < k and column < n else ZERO
+            cuda.syncthreads()
+            for p in range(tile):
+                factor = tiles[of_b + p * tile + x]
+                for r in range(per_thread):
+                    sums[r] += tiles[(y + r * step) * tile + p] * factor
+            cuda.syncthreads()  # everybody has read the tile before the next one replaces it
+        for r in range(per_thread):
+            if row + r * step < m and column < n:
+                store(c, (row + r * step) * n + column, sums[r])
+
+    return Kernel(matmul, (pointer, pointer, pointer, int64, int64, int64), tile * step, dynamic_shared=8 * tile * tile)
+
+
+def build_portable(a: Tensor, b: Tensor, out: Tensor) -> Bind:
+    (m, k), n = a.shape, b.shape[1]
+    return _bind(portable_kernel(portable.name_of(a)), -(-m // PORTABLE_TILE) * -(-n // PORTABLE_TILE), m, n, k)
+
+
+def build(a: Tensor, b: Tensor, out: Tensor) -> Bind:
+    if SIMULATED:
+        return build_portable(a, b, out)
+    (m, k), n = a.shape, b.shape[1]
+    dtype = portable.name_of(a)
+    at_16_bytes = all(x.data_ptr() % 16 == 0 for x in (a, b, out))
+    chunk = ptx.ELEMENTS[dtype]
+    processors = torch.cuda.get_device_properties(a.device).multi_processor_count
+    if dtype == "float32" and not tf32_allowed():
+        tile = 128 if tiles(m, n, 128, 128) >= processors else 64
+        return _bind(fma_kernel(tile, at_16_bytes and n % chunk == 0), tiles(m, n, tile, tile), m, n, k)
+    kind = "tfloat32" if dtype == "float32" else dtype
+    shape = next((t for t in (LARGE, MEDIUM) if tiles(m, n, t.rows, t.columns) >= processors), SMALL)
+    kernel = tensor_kernel(kind, shape, at_16_bytes and n % chunk == 0 and k % chunk == 0)
+    return _bind(kernel, tiles(m, n, shape.rows, shape.columns), m, n, k)
+
+
+def tiles(m: int, n: int, rows: int, columns: int) -> int:
+    return -(-m // rows) * -(-n // columns)
+
+
+def _bind(kernel: Kernel, blocks: int, m: int, n: int, k: int) -> Bind:
+    def bind(a: Tensor, b: Tensor, out: Tensor) -> Launch:
+        return kernel.bind((blocks, 1), a, b, out, m, n, k, device=a.device)
+
+    return bind
+
+
+def kernels() -> Mapping[str, Kernel]:
+    found: dict[str, Kernel] = {}
+    for shape, aligned in ((LARGE, True), (MEDIUM, True), (SMALL, False)):
+        how = "aligned" if aligned else "unaligned"
+        for dtype in ("float16", "bfloat16", "tfloat32"):
+            found[f"{dtype} {shape.rows}x{shape.columns} {how}"] = tensor_kernel(dtype, shape, aligned)
+    found |= {"float32 128x128 aligned": fma_kernel(128, True), "float32 64x64 unaligned": fma_kernel(64, False)}
+    return found | {f"{dtype} portable": portable_kernel(dtype) for dtype in portable.DTYPES}
+
+
+VARIANTS = {
+    "": Variant(build, "mma.sync or fused multiply-adds, tiles through a ring of cp.async stages"),
+    "portable": Variant(build_portable, "16 x 16 tiles in shared memory, four elements a thread"),
+}

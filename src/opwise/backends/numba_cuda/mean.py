@@ -1,0 +1,170 @@
+"""mean over all elements, accumulated in float32. Reads x once.
+
+The fast kernel is one launch: each block sums its share and leaves one float32 in scratch; the block that draws the last ticket adds
+those up and writes the result. The ticket counter wraps to 0 by itself, so that the next launch, or a replay of a CUDA graph, finds
+scratch as this one did. The portable kernel is two launches, which need no atomics at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+import torch
+from numba import cuda, float32, int64, uint32
+from torch import Tensor
+
+from opwise.backends.numba_cuda import portable, ptx
+from opwise.backends.numba_cuda.launch import SIMULATED, Kernel
+from opwise.backends.protocol import Bind, Launch, Variant
+
+THREADS, UNROLL, BLOCKS_PER_SM = 256, 4, 8
+PORTABLE_THREADS, PORTABLE_BLOCKS = (8, 2) if SIMULATED else (256, 1024)
+ALL_LANES = 0xFFFFFFFF
+ZERO = portable.f32(0.0)
+
+
+@cache
+def fast_kernel(dtype: str, wide: bool) -> Kernel:
+    """x, out: addresses; n elements; scratch: the address of a ticket counter (16 bytes) and one float32 a block."""
+    load, load_one, store_one = ptx.LOAD[dtype, wide], ptx.LOAD[dtype, False], ptx.STORE[dtype, False]
+    size = ptx.BYTES[dtype]
+    each = ptx.ELEMENTS[dtype] if wide else 1
+    step, count = each * size, UNROLL * each
+    warps = THREADS // 32
+
+    def mean(x: Any, out: Any, n: Any, scratch: Any) -> None:
+        values, sums = cuda.local.array(count, float32), cuda.local.array(count, float32)
+        of_warps = cuda.shared.array(warps, float32)
+        is_last = cuda.shared.array(1, uint32)
+        thread, block, blocks = int64(cuda.threadIdx.x), int64(cuda.blockIdx.x), int64(cuda.gridDim.x)
+        vectors = n // each
+        for k in range(count):  # as many running sums as values in flight: short chains, and a smaller error than one sum's
+            sums[k] = ZERO
+        i = block * (THREADS * UNROLL) + thread
+        while i + (UNROLL - 1) * THREADS < vectors:
+            for u in range(UNROLL):
+                load(x + (i + u * THREADS) * step, values, u * each)
+            for k in range(count):
+                sums[k] += values[k]
+            i += blocks * (THREADS * UNROLL)
+        for u in range(UNROLL):  # what is left of this thread's last stride
+            if i + u * THREADS < vectors:
+                load(x + (i + u * THREADS) * step, values, 0)
+                for k in range(each):
+                    sums[k] += values[k]
+        if each > 1 and block == 0 and thread < n - vectors * each:  # the elements after the last whole vector
+            load_one(x + (vectors * each + thread) * size, values, 0)
+            sums[0] += values[0]
+        total = ZERO
+        for k in range(count):
+            total += sums[k]
+
+        for half in (16, 8, 4, 2, 1):
+            total += cuda.shfl_xor_sync(ALL_LANES, total, half)
+        if thread % 32 == 0:
+            of_warps[thread // 32] = total
+        cuda.syncthreads()
+        if thread == 0:
+            total = ZERO
+            for w in range(warps):
+                total += of_warps[w]
+            ptx.store_shared_result(scratch + 16 + block * 4, total)
+            # Releases the store above; whoever draws the last ticket has thereby acquired every block's.
+            is_last[0] = uint32(1) if ptx.ticket(scratch, uint32(blocks - 1)) == uint32(blocks - 1) else uint32(0)
+        cuda.syncthreads()
+        if is_last[0] == uint32(1):
+            total = ZERO
+            i = thread
+            while i < blocks:
+                total += ptx.load_shared_result(scratch + 16 + i * 4)
+                i += THREADS
+            for half in (16, 8, 4, 2, 1):
+                total += cuda.shfl_xor_sync(ALL_LANES, total, half)
+            if thread % 32 == 0:  # of_warps was last read before the barrier above
+                of_warps[thread // 32] = total
+            cuda.syncthreads()
+            if thread == 0:
+                total = ZERO
+                for w in range(warps):
+                    total += of_warps[w]
+                values[0] = total / float32(n)
+                store_one(out, values, 0)
+
+    return Kernel(mean, (int64,) * 4, THREADS)
+
+
+@cache
+def portable_kernel(source: str, target: str) -> Kernel:
+    """Each block writes the sum of its share of `source`, divided by `by`, to target[block]. n elements."""
+    load, store = portable.LOAD[source], portable.STORE[target]
+    threads = PORTABLE_THREADS
+
+    def sums(x: Any, out: Any, n: Any, by: Any) -> None:
+        partial = cuda.shared.array(0, float32)
+        thread = cuda.threadIdx.x
+        total = ZERO
+        i = int64(cuda.blockIdx.x) * threads + thread
+        while i < n:
+            total += load(x, i)
+            i += int64(cuda.gridDim.x) * threads
+        partial[thread] = total
+        half = threads // 2
+        while half > 0:
+            cuda.syncthreads()
+            if thread < half:
+                partial[thread] += partial[thread + half]
+            half //= 2
+        if thread == 0:
+            store(out, int64(cuda.blockIdx.x), partial[0] / float32(by))
+
+    return Kernel(sums, (portable.pointer(source), portable.pointer(target), int64, int64), threads, dynamic_shared=4 * threads)
+
+
+def build_portable(x: Tensor, out: Tensor) -> Bind:
+    dtype, n = portable.name_of(x), x.numel()
+    blocks = min(-(-n // PORTABLE_THREADS), PORTABLE_BLOCKS)
+    first, second = portable_kernel(dtype, "float32"), portable_kernel("float32", dtype)
+
+    def bind(x: Tensor, out: Tensor) -> Launch:
+        partial = torch.empty(blocks, dtype=torch.float32, device=x.device)
+        share = first.bind((blocks, 1), x, partial, n, 1, device=x.device)
+        finish = second.bind((1, 1), partial, out, blocks, n, device=x.device)
+
+        def launch() -> None:
+            share()
+            finish()
+
+        return launch
+
+    return bind
+
+
+def build(x: Tensor, out: Tensor) -> Bind:
+    if SIMULATED:
+        return build_portable(x, out)
+    dtype, n = portable.name_of(x), x.numel()
+    wide = x.data_ptr() % 16 == 0
+    kernel = fast_kernel(dtype, wide)
+    per_block = THREADS * UNROLL * (ptx.ELEMENTS[dtype] if wide else 1)
+    at_once = torch.cuda.get_device_properties(x.device).multi_processor_count * BLOCKS_PER_SM
+    blocks = min(-(-n // per_block), at_once)
+
+    def bind(x: Tensor, out: Tensor) -> Launch:
+        scratch = torch.zeros(4 + blocks, dtype=torch.float32, device=x.device)  # at most 5 KiB on 148 SMs
+        return kernel.bind((blocks, 1), x, out, n, scratch, device=x.device)
+
+    return bind
+
+
+def kernels() -> Mapping[str, Kernel]:
+    found = {f"{d} {'vector' if w else 'scalar'}": fast_kernel(d, w) for d in portable.DTYPES for w in (True, False)}
+    found |= {f"{d} portable sums": portable_kernel(d, "float32") for d in portable.DTYPES}
+    return found | {f"{d} portable finish": portable_kernel("float32", d) for d in portable.DTYPES}
+
+
+VARIANTS = {
+    "": Variant(build, "one launch: the last block to finish adds the blocks' sums"),
+    "portable": Variant(build_portable, "two launches, sums in shared memory, no atomics"),
+}

@@ -1,0 +1,262 @@
+"""softmax of each row, in float32: exp2((x - max) log2 e) / sum.
+
+Up to 32768 columns a row is read once and stays in registers: a warp a row up to 1024 columns, a block a row beyond. Longer rows are
+read twice, once for the running maximum and sum, once to write. Rows of odd length or unaligned storage take one element an access.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+import numpy as np
+from numba import cuda, float32, int64
+from torch import Tensor
+
+from opwise.backends.numba_cuda import portable, ptx
+from opwise.backends.numba_cuda.launch import SIMULATED, Kernel, inlined
+from opwise.backends.protocol import Bind, Launch, Variant
+
+ALL_LANES = 0xFFFFFFFF
+IN_REGISTERS = 32  # float32 values of a row that one thread holds
+WARP_ROWS = 4  # rows of a block where each warp has its own
+LONG_THREADS, LONG_UNROLL = 1024, 4
+PORTABLE_THREADS = 8 if SIMULATED else 256
+LOG2_E = np.float32(math.log2(math.e))
+ZERO, ONE, LEAST = np.float32(0.0), np.float32(1.0), np.float32(-math.inf)
+
+
+@inlined
+def warp_max(value: Any) -> Any:
+    for half in (16, 8, 4, 2, 1):
+        value = ptx.greater(value, cuda.shfl_xor_sync(ALL_LANES, value, half))
+    return value
+
+
+@inlined
+def warp_sum(value: Any) -> Any:
+    for half in (16, 8, 4, 2, 1):
+        value += cuda.shfl_xor_sync(ALL_LANES, value, half)
+    return value
+
+
+@cache
+def register_kernel(dtype: str, wide: bool, per_thread: int, threads: int) -> Kernel:
+    """x, out: addresses of (rows, columns). `per_thread` accesses hold a thread's part of its row; 32 threads: four rows a block."""
+    load, store = ptx.LOAD[dtype, wide], ptx.STORE[dtype, wide]
+    each = ptx.ELEMENTS[dtype] if wide else 1
+    size = ptx.BYTES[dtype]
+    count = per_thread * each
+    a_warp_a_row = threads == 32
+    warps = threads // 32
+    block = 32 * WARP_ROWS if a_warp_a_row else threads
+
+    def softmax(x: Any, out: Any, rows: Any, columns: Any) -> None:
+        values = cuda.local.array(count, float32)
+        of_warps = cuda.shared.array(64, float32)  # 32 maxima, then 32 sums: apart, so that two barriers are enough
+        if a_warp_a_row:
+            row = int64(cuda.blockIdx.x) * WARP_ROWS + cuda.threadIdx.x // 32
+            lane = int64(cuda.threadIdx.x) % 32
+        else:
+            row = int64(cuda.blockIdx.x)
+            lane = int64(cuda.threadIdx.x)
+        if row < rows:  # whole warps or the whole block, so the shuffles and barriers below see everybody
+            vectors = columns // each
+            source = x + row * columns * size
+            for k in range(count):
+                values[k] = LEAST  # beyond the row: exp gives 0
+            for u in range(per_thread):
+                if lane + u * threads < vectors:
+                    load(source + (lane + u * threads) * (each * size), values, u * each)
+
+            largest = values[0]
+            for k in range(1, count):
+                largest = ptx.greater(largest, values[k])
+            largest = warp_max(largest)
+            if not a_warp_a_row:
+                if lane % 32 == 0:
+                    of_warps[lane // 32] = largest
+                cuda.syncthreads()
+                largest = warp_max(of_warps[lane % 32 % warps])
+
+            total = ZERO
+            for k in range(count):
+                values[k] = ptx.exp2((values[k] - largest) * LOG2_E)
+                total += values[k]
+            total = warp_sum(total)
+            if not a_warp_a_row:
+                if lane % 32 == 0:
+                    of_warps[32 + lane // 32] = total
+                cuda.syncthreads()
+                total = warp_sum(of_warps[32 + lane % 32] if lane % 32 < warps else ZERO)
+
+            scale = ONE / total
+            for k in range(count):
+                values[k] *= scale
+            target = out + row * columns * size
+            for u in range(per_thread):
+                if lane + u * threads < vectors:
+                    store(target + (lane + u * threads) * (each * size), values, u * each)
+
+    return Kernel(softmax, (int64,) * 4, block)
+
+
+@cache
+def long_kernel(dtype: str, wide: bool) -> Kernel:
+    """A block a row of any length, in two passes: reads x twice (the second time partly from L2), writes out once."""
+    load, store = ptx.LOAD[dtype, wide], ptx.STORE[dtype, wide]
+    each = ptx.ELEMENTS[dtype] if wide else 1
+    unroll = LONG_UNROLL if each < 8 else LONG_UNROLL // 2
+    size = ptx.BYTES[dtype]
+    count = unroll * each
+    threads, warps = LONG_THREADS, LONG_THREADS // 32
+
+    def softmax(x: Any, out: Any, rows: Any, columns: Any) -> None:
+        values = cuda.local.array(count, float32)
+        of_warps = cuda.shared.array(64, float32)
+        lane, row = int64(cuda.threadIdx.x), int64(cuda.blockIdx.x)
+        vectors = columns // each
+        source, target = x + row * columns * size, out + row * columns * size
+
+        largest, total = LEAST, ZERO
+        i = lane
+        while i < vectors:
+            for k in range(count):
+                values[k] = LEAST
+            for u in range(unroll):
+                if i + u * threads < vectors:
+                    load(source + (i + u * threads) * (each * size), values, u * each)
+            here = largest
+            for k in range(count):
+                here = ptx.greater(here, values[k])
+            shift = here if here > LEAST else ZERO  # only -inf so far: -inf - -inf would be nan, and stay
+            total *= ptx.exp2((largest - shift) * LOG2_E)
+            for k in range(count):
+                total += ptx.exp2((values[k] - shift) * LOG2_E)
+            largest = here
+            i += unroll * threads
+
+        highest = warp_max(largest)
+        if lane % 32 == 0:
+            of_warps[lane // 32] = highest
+        cuda.syncthreads()
+        highest = warp_max(of_warps[lane % 32 % warps])
+        shift = highest if highest > LEAST else ZERO
+        total = warp_sum(total * ptx.exp2((largest - shift) * LOG2_E))
+        if lane % 32 == 0:
+            of_warps[32 + lane // 32] = total
+        cuda.syncthreads()
+        scale = ONE / warp_sum(of_warps[32 + lane % 32] if lane % 32 < warps else ZERO)
+
+        i = lane
+        while i < vectors:
+            for u in range(unroll):
+                if i + u * threads < vectors:
+                    load(source + (i + u * threads) * (each * size), values, u * each)
+            for k in range(count):
+                values[k] = ptx.exp2((values[k] - highest) * LOG2_E) * scale
+            for u in range(unroll):
+                if i + u * threads < vectors:
+                    store(target + (i + u * threads) * (each * size), values, u * each)
+            i += unroll * threads
+
+    return Kernel(softmax, (int64,) * 4, threads)
+
+
+@cache
+def portable_kernel(dtype: str) -> Kernel:
+    """A block a row, three passes over it, sums and maxima in shared memory."""
+    load, store, exp = portable.LOAD[dtype], portable.STORE[dtype], portable.exp
+    threads = PORTABLE_THREADS
+
+    def softmax(x: Any, out: Any, rows: Any, columns: Any) -> None:
+        partial = cuda.shared.array(0, float32)
+        thread = cuda.threadIdx.x
+        start = int64(cuda.blockIdx.x) * columns
+
+        largest = LEAST
+        for i in range(int64(thread), columns, threads):
+            largest = max(largest, load(x, start + i))
+        partial[thread] = largest
+        half = threads // 2
+        while half > 0:
+            cuda.syncthreads()
+            if thread < half:
+                partial[thread] = max(partial[thread], partial[thread + half])
+            half //= 2
+        cuda.syncthreads()
+        largest = partial[0]
+        cuda.syncthreads()  # everybody has read the maximum before sums replace it
+
+        total = ZERO
+        for i in range(int64(thread), columns, threads):
+            total += exp(load(x, start + i) - largest)
+        partial[thread] = total
+        half = threads // 2
+        while half > 0:
+            cuda.syncthreads()
+            if thread < half:
+                partial[thread] += partial[thread + half]
+            half //= 2
+        cuda.syncthreads()
+        total = partial[0]
+
+        for i in range(int64(thread), columns, threads):
+            store(out, start + i, exp(load(x, start + i) - largest) / total)
+
+    pointer = portable.pointer(dtype)
+    return Kernel(softmax, (pointer, pointer, int64, int64), threads, dynamic_shared=4 * threads)
+
+
+def build_portable(x: Tensor, out: Tensor) -> Bind:
+    kernel, (rows, columns) = portable_kernel(portable.name_of(x)), x.shape
+
+    def bind(x: Tensor, out: Tensor) -> Launch:
+        return kernel.bind((rows, 1), x, out, rows, columns, device=x.device)
+
+    return bind
+
+
+def choose(dtype: str, columns: int, aligned: bool) -> tuple[Kernel, int]:
+    """The kernel for rows of this length, and the rows of a block."""
+    wide = aligned and columns % ptx.ELEMENTS[dtype] == 0
+    each = ptx.ELEMENTS[dtype] if wide else 1
+    if columns <= 32 * IN_REGISTERS:
+        return register_kernel(dtype, wide, -(-columns // (32 * each)), 32), WARP_ROWS
+    threads = 128
+    while threads < 1024 and columns > threads * IN_REGISTERS // 2:
+        threads *= 2
+    if columns > threads * (IN_REGISTERS if wide else IN_REGISTERS * 3 // 4):  # scalar accesses need more registers of their own
+        return long_kernel(dtype, wide), 1
+    return register_kernel(dtype, wide, -(-columns // (threads * each)), threads), 1
+
+
+def build(x: Tensor, out: Tensor) -> Bind:
+    if SIMULATED:
+        return build_portable(x, out)
+    rows, columns = x.shape
+    kernel, per_block = choose(portable.name_of(x), columns, x.data_ptr() % 16 == 0 and out.data_ptr() % 16 == 0)
+    grid = (-(-rows // per_block), 1)
+
+    def bind(x: Tensor, out: Tensor) -> Launch:
+        return kernel.bind(grid, x, out, rows, columns, device=x.device)
+
+    return bind
+
+
+def kernels() -> Mapping[str, Kernel]:
+    found: dict[str, Kernel] = {}
+    for dtype in portable.DTYPES:
+        for columns in (931, 1024, 4096, 32768, 131072):
+            found[f"{dtype} {columns} columns"] = choose(dtype, columns, aligned=True)[0]
+        found[f"{dtype} any columns, unaligned"] = choose(dtype, 131071, aligned=False)[0]
+        found[f"{dtype} portable"] = portable_kernel(dtype)
+    return found
+
+
+VARIANTS = {
+    "": Variant(build, "the row in registers, read once; two passes above 32768 columns"),
+    "portable": Variant(build_portable, "a block a row, three passes, shared memory"),
+}

@@ -1,0 +1,40 @@
+"""CUDA C++ compiled by nvcc into one extension of torch, built on first use and kept: torch.utils.cpp_extension, as load_inline does it.
+
+`load` is called instead of `load_inline` because the latter puts all CUDA sources into one file: here ninja compiles one an op, in
+parallel. No file includes a header of torch's but pybind11; kernels are handed addresses and torch's current stream as integers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+
+from opwise.backends.protocol import BackendUnavailable, Probe
+
+
+def probe(device: torch.device) -> Probe:
+    """Versions of torch, nvcc and the host compiler. Builds nothing. Raises BackendUnavailable with the remedy."""
+    if device.type != "cuda":
+        raise BackendUnavailable(
+            "there is no GPU to run it on", "use a CUDA device; without one, compile_only and `opwise check` compile it"
+        )
+    if not torch.cuda.is_available() or torch.version.cuda is None:
+        raise BackendUnavailable("torch sees no GPU", "install a CUDA build of torch and a driver that fits it")
+    if torch.cuda.get_device_capability(device) < (8, 0):
+        raise BackendUnavailable("the GPU is older than sm_80, which the kernels' instructions need", "use an Ampere GPU or later")
+    from opwise.backends.torch_inline.toolchain import toolchain
+
+    found = toolchain()
+    found.check_for_torch()
+    return Probe({"torch": torch.__version__, "nvcc": found.nvcc_version, "c++": found.cxx_version})
+
+
+def compile_only(arch: str) -> Mapping[str, str]:
+    """Compiles every kernel for `arch` ("sm_80", "sm_90", "sm_100") without a GPU: kernel -> "N registers, M bytes spilled".
+
+    Raises BackendUnavailable without nvcc, RuntimeError with nvcc's message where it refuses, ValueError on a bad arch.
+    """
+    from opwise.backends.torch_inline.toolchain import compile_units
+
+    return compile_units(arch)

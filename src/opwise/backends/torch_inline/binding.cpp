@@ -1,0 +1,69 @@
+// Launches the kernels of this library. It knows none of them by name: Python hands over the address of a kernel's host-side stub, by
+// which the CUDA runtime knows the kernel, and the values of its parameters, each 8 bytes wide.
+#include <cuda_runtime.h>
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include <array>
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace {
+
+using Size = std::array<unsigned, 3>;
+
+void check(cudaError_t status, const std::string &kernel) {
+    if (status == cudaSuccess) return;
+    cudaGetLastError();  // the runtime would report it again to whoever asks next
+    throw std::runtime_error("CUDA kernel " + kernel + ": " + cudaGetErrorName(status) + ", " + cudaGetErrorString(status));
+}
+
+// Loads the kernel on the current device, which the runtime would otherwise put off until the first launch: behind a blocked stream that
+// deadlocks. Allows it `shared_bytes` of dynamic shared memory.
+void prepare(std::uintptr_t kernel, const std::string &name, int shared_bytes) {
+    const void *stub = reinterpret_cast<const void *>(kernel);
+    cudaFuncAttributes attributes;
+    check(cudaFuncGetAttributes(&attributes, stub), name);
+    if (shared_bytes > attributes.maxDynamicSharedSizeBytes)
+        check(cudaFuncSetAttribute(stub, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes), name);
+}
+
+// A kernel with its grid and arguments; `keep` is whatever must live as long.
+class Launch {
+  public:
+    Launch(std::uintptr_t kernel, std::string name, Size grid, Size block, std::size_t shared_bytes, std::vector<std::int64_t> arguments,
+           pybind11::object keep)
+        : kernel_(reinterpret_cast<const void *>(kernel)), name_(std::move(name)), grid_(grid[0], grid[1], grid[2]),
+          block_(block[0], block[1], block[2]), shared_bytes_(shared_bytes), arguments_(std::move(arguments)), keep_(std::move(keep)) {
+        for (auto &argument : arguments_) addresses_.push_back(&argument);
+    }
+    Launch(const Launch &) = delete;
+    Launch &operator=(const Launch &) = delete;
+
+    void on(std::uintptr_t stream) {
+        check(cudaLaunchKernel(kernel_, grid_, block_, addresses_.data(), shared_bytes_, reinterpret_cast<cudaStream_t>(stream)), name_);
+    }
+
+  private:
+    const void *kernel_;
+    std::string name_;
+    dim3 grid_, block_;
+    std::size_t shared_bytes_;
+    std::vector<std::int64_t> arguments_;
+    std::vector<void *> addresses_;
+    pybind11::object keep_;
+};
+
+}  // namespace
+
+PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
+    namespace py = pybind11;
+    m.def("prepare", &prepare, py::arg("kernel"), py::arg("name"), py::arg("shared_bytes"));
+    // module_local: a process may hold this library for two architectures. Without the GIL: a launch waits where the queue is full.
+    py::class_<Launch>(m, "Launch", py::module_local())
+        .def(py::init<std::uintptr_t, std::string, Size, Size, std::size_t, std::vector<std::int64_t>, py::object>())
+        .def("__call__", &Launch::on, py::arg("stream"), py::call_guard<py::gil_scoped_release>());
+}

@@ -1,0 +1,121 @@
+"""The extension: built once for these sources, this torch, this toolchain and this architecture; later processes load the file.
+
+It is kept below TORCH_EXTENSIONS_DIR (torch's own variable), else in torch's cache folder. A file lock lets one process build while
+others wait; unlike torch's lock file it ends with the process that held it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import fcntl
+import importlib.util
+import logging
+import os
+import shlex
+import shutil
+import sys
+import time
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from opwise.backends.cuda_src.sources import FOLDER, UNITS, digest
+from opwise.backends.torch_inline.toolchain import Toolchain, toolchain
+
+log = logging.getLogger(__name__)
+BINDING = Path(__file__).with_name("binding.cpp")
+
+
+@cache
+def extension(arch: str) -> tuple[Any, ctypes.CDLL]:
+    """The extension's module and its library, in which kernels are looked up by name, for "sm_90".
+
+    Raises RuntimeError with the compiler's message where the build fails, BackendUnavailable where there is no compiler.
+    """
+    tools = toolchain()
+    name = f"opwise_inline_{arch}"
+    key = digest(BINDING.read_text(), torch.__version__, sys.version, tools.nvcc_version, tools.cxx_version, *tools.nvcc_flags(arch))
+    folder = _root() / f"{name}_{key}"
+    library = folder / f"{name}.so"
+    done = folder / "complete"  # a killed linker may leave half a library: this comes after it
+    folder.mkdir(parents=True, exist_ok=True)
+    if not (done.exists() and library.exists()):
+        with _locked(folder / "opwise.lock"):
+            if not (done.exists() and library.exists()):
+                _build(name, folder, arch, tools)
+                done.touch()
+    return _imported(name, library), ctypes.CDLL(str(library))
+
+
+def _root() -> Path:
+    from torch.utils.cpp_extension import get_default_build_root
+
+    return Path(os.environ.get("TORCH_EXTENSIONS_DIR") or get_default_build_root())
+
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    with path.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _build(name: str, folder: Path, arch: str, tools: Toolchain) -> None:
+    tools.check_for_torch()
+    (folder / "lock").unlink(missing_ok=True)  # torch's lock file, for which it would wait for ever: its owner is dead, we hold ours
+    sources = [folder / BINDING.name]
+    shutil.copyfile(BINDING, sources[0])
+    for unit, text in UNITS.items():
+        sources.append(folder / f"unit_{unit}.cu")  # not the name of what it includes: that would be found first
+        sources[-1].write_text(text)
+    log.warning("building the extension for %s with nvcc %s: a minute or so, once (%s)", arch, tools.nvcc_version, folder)
+    began = time.monotonic()
+    compile_and_link(name, folder, sources, tools.nvcc_flags(arch), tools)
+    log.info("built in %.0f s", time.monotonic() - began)
+
+
+def compile_and_link(name: str, folder: Path, sources: list[Path], nvcc_flags: list[str], tools: Toolchain) -> None:
+    """torch's `load`, told which CUDA toolkit is meant. --as-needed: of torch's libraries, which it links, none is used."""
+    from torch.utils import cpp_extension
+
+    before, cpp_extension.CUDA_HOME = cpp_extension.CUDA_HOME, str(tools.cuda_home)
+    try:
+        cpp_extension.load(
+            name,
+            [str(source) for source in sources],
+            extra_cflags=["-O2"],
+            extra_cuda_cflags=nvcc_flags,
+            extra_ldflags=["-Wl,--as-needed", f"-L{shlex.quote(str(_runtime(folder, tools)))}"],
+            extra_include_paths=[str(FOLDER)],
+            build_directory=str(folder),
+            with_cuda=True,
+            is_python_module=False,  # loaded by our caller, as every later process does
+        )
+    finally:
+        cpp_extension.CUDA_HOME = before
+
+
+def _runtime(folder: Path, tools: Toolchain) -> Path:
+    """A folder in which the linker finds libcudart.so: the PyPI wheels bring it under its versioned name alone."""
+    for lib in (tools.cuda_home / "lib64", tools.cuda_home / "lib"):
+        if (lib / "libcudart.so").exists():
+            return lib
+        for versioned in sorted(lib.glob("libcudart.so.*")):
+            link = folder / "libcudart.so"
+            link.unlink(missing_ok=True)
+            link.symlink_to(versioned)
+            return folder
+    return folder
+
+
+def _imported(name: str, library: Path) -> Any:
+    spec = importlib.util.spec_from_file_location(name, library)
+    if spec is None or spec.loader is None:
+        raise RuntimeError(f"{library} cannot be imported: remove its folder, so that it is built anew")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module

@@ -1,0 +1,8 @@
+"""gelu in CUDA C++, compiled by nvcc. The kernels are in cuda_src/gelu.cu."""
+
+from __future__ import annotations
+
+from opwise.backends.cuda_src.recipes import variants
+from opwise.backends.torch_inline.launch import built
+
+VARIANTS = variants("gelu", built)

@@ -1,0 +1,52 @@
+"""From a recipe to a launch: the kernel is loaded when it is built, its arguments are packed in C++ when it is bound."""
+
+from __future__ import annotations
+
+import ctypes
+
+import torch
+from torch import Tensor
+
+from opwise.backends.cuda_src.recipes import Recipe
+from opwise.backends.cuda_src.scratch import zeroed
+from opwise.backends.protocol import Bind, Build, Launch
+from opwise.backends.torch_inline.extension import extension
+
+
+def built(recipe: Recipe) -> Build:
+    def build(*tensors: Tensor) -> Bind:
+        plan = recipe.plan(*tensors)
+        device = tensors[-1].device
+        index: int = torch.cuda.current_device() if device.index is None else device.index
+        major, minor = torch.cuda.get_device_capability(index)
+        module, library = extension(f"sm_{major}{minor}")
+        kernel = ctypes.cast(getattr(library, plan.kernel), ctypes.c_void_p).value
+        module.prepare(kernel, plan.kernel, plan.shared_bytes)
+        arguments_of, bound = recipe.arguments, module.Launch
+        configuration = (kernel, plan.kernel, plan.grid, plan.block, plan.shared_bytes)
+        scratch_bytes, stream_of = plan.scratch_bytes, torch._C._cuda_getCurrentRawStream
+
+        def bind(*tensors: Tensor) -> Launch:
+            run = bound(*configuration, arguments_of(*tensors), tensors)
+
+            def launch() -> None:
+                run(stream_of(index))
+
+            return launch
+
+        def bind_with_scratch(*tensors: Tensor) -> Launch:
+            home = stream_of(index)
+            scratch, order = zeroed(scratch_bytes, device)
+            run = bound(*configuration, (*arguments_of(*tensors), scratch.data_ptr()), (tensors, scratch))
+
+            def launch() -> None:
+                stream = stream_of(index)
+                if stream != home:
+                    order(stream)
+                run(stream)
+
+            return launch
+
+        return bind_with_scratch if scratch_bytes else bind
+
+    return build

@@ -1,0 +1,8 @@
+"""softmax in CUDA C++, compiled by nvcc. The kernels are in cuda_src/softmax.cu."""
+
+from __future__ import annotations
+
+from opwise.backends.cuda_src.recipes import variants
+from opwise.backends.torch_inline.launch import built
+
+VARIANTS = variants("softmax", built)

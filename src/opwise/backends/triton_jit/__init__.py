@@ -1,0 +1,80 @@
+"""Kernels written in Triton. On a CPU device the same kernels run in Triton's interpreter: right or wrong counts, time does not.
+
+The interpreter is chosen by an environment variable that Triton reads while its own library is imported: `probe` sets it for a CPU
+device and refuses where it comes too late. Nothing here imports Triton before `probe` does.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Mapping
+
+import torch
+
+from opwise.backends.protocol import BackendUnavailable, Probe
+
+OPS_HERE = ("square", "mean", "gelu", "softmax", "matmul")
+INSTALL = "pip install 'opwise[cuda13]' (or cuda12), which holds triton"
+
+
+def probe(device: torch.device) -> Probe:
+    """Versions of triton and torch. On a CPU device the kernels run in the interpreter. Raises BackendUnavailable with the remedy."""
+    interpret = device.type == "cpu"
+    if not interpret and device.type != "cuda":
+        raise BackendUnavailable(f"triton_jit has no {device.type} target", "use a CUDA device, or the CPU for the interpreter")
+    if not interpret and not torch.cuda.is_available():
+        raise BackendUnavailable("torch sees no GPU", "install a CUDA build of torch and a driver that fits it")
+    if not interpret and torch.version.hip is not None:
+        raise BackendUnavailable("torch is a ROCm build", "install a CUDA build of torch: the kernels' inline PTX needs one")
+    if not interpret and torch.cuda.get_device_capability(device) < (8, 0):
+        raise BackendUnavailable("the GPU is older than sm_80, which the kernels' instructions need", "use an Ampere GPU or later")
+    if interpret and "triton" not in sys.modules:
+        os.environ["TRITON_INTERPRET"] = "1"
+    version = _import_triton()
+    if interpret and not _interpreting():
+        raise BackendUnavailable(
+            "triton was imported before this process asked for its interpreter", "set TRITON_INTERPRET=1, or use a fresh process"
+        )
+    if _interpreting() and not interpret:
+        raise BackendUnavailable("this process runs Triton's interpreter", "unset TRITON_INTERPRET and start a fresh process")
+    versions = {"triton": version, "torch": torch.__version__}
+    return Probe(versions, stand_in="interpreter" if interpret else None)
+
+
+def compile_only(arch: str) -> Mapping[str, str]:
+    """Compiles every kernel for `arch` ("sm_80", "sm_90", "sm_100") without a GPU: kernel -> "N registers, M bytes spilled".
+
+    Raises BackendUnavailable without Triton, RuntimeError in a process that runs the interpreter, ValueError on a bad arch.
+    """
+    _import_triton()
+    if _interpreting():
+        raise RuntimeError("Triton's interpreter replaces the compiler in this process: unset TRITON_INTERPRET and use a fresh one")
+    from opwise.backends.triton_jit.specimen import report
+
+    found: dict[str, str] = {}
+    for op in OPS_HERE:
+        module = importlib.import_module(f"{__name__}.{op}")
+        for name, specimen in module.specimens(arch).items():
+            found[f"{op}: {name}"] = report(specimen, arch)
+    return found
+
+
+def _interpreting() -> bool:
+    """What Triton's own library was imported as, whatever the environment says now: the two must not differ, and this one decides."""
+    from triton import knobs
+    from triton.language import sum as library_function
+    from triton.runtime.jit import JITFunction
+
+    return bool(knobs.runtime.interpret) and not isinstance(library_function, JITFunction)
+
+
+def _import_triton() -> str:
+    try:
+        import triton
+    except ImportError as error:
+        raise BackendUnavailable(f"triton cannot be imported ({error})", INSTALL) from error
+    if not hasattr(triton, "knobs"):
+        raise BackendUnavailable(f"triton {triton.__version__} is older than 3.4", "pip install 'triton>=3.6'")
+    return str(triton.__version__)

@@ -1,0 +1,276 @@
+"""matmul in Triton: tiles of the product, one a program, accumulated in float32.
+
+Programs go through the tiles in groups of GROUP tile rows, so that those running at once share rows of a and columns of b in L2.
+On sm_90 and later, where every row starts on 16 bytes, large 16-bit products are fetched through tensor descriptors (TMA): one thread
+asks for a tile, out-of-range elements arrive as zeros, no mask is computed. Everything else goes through pointers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+from triton.tools.tensor_descriptor import TensorDescriptor
+
+from opwise.backends.protocol import Bind, Launch, UnsupportedWorkload, Variant
+from opwise.backends.triton_jit.launch import INTERPRETING as IN_INTERPRETER
+from opwise.backends.triton_jit.launch import built, processors
+from opwise.backends.triton_jit.portable import INTERPRETING, device_function, narrow, widen
+from opwise.backends.triton_jit.specimen import POINTERS, Specimen
+from opwise.ops.spec import tf32_allowed
+
+
+@device_function
+def factor(x, PRECISION: tl.constexpr):  # type: ignore[no-untyped-def]
+    """What tl.dot may be given. Triton hands tf32 dots raw float32 bits and the tensor core drops the low 13: an error of up to 2^-10 a
+    factor, where rounding leaves 2^-11. So round here. The interpreter's dot multiplies a bfloat16's bits, and float32 exactly."""
+    if INTERPRETING:
+        return widen(x)
+    if PRECISION == "tf32":
+        return tl.inline_asm_elementwise("cvt.rna.tf32.f32 $0, $1;", "=r,r", [x], dtype=tl.float32, is_pure=True, pack=1)
+    return x
+
+
+@device_function
+def tile_of(M, N, BM: tl.constexpr, BN: tl.constexpr, GROUP: tl.constexpr):  # type: ignore[no-untyped-def]
+    """The program's tile: down a group of GROUP tile rows first, then along."""
+    program = tl.program_id(0)
+    tiles_m = tl.cdiv(M, BM)
+    a_group = GROUP * tl.cdiv(N, BN)
+    first = program // a_group * GROUP
+    height = tl.minimum(tiles_m - first, GROUP)
+    return first + program % a_group % height, program % a_group // height
+
+
+@triton.jit
+def pointer_kernel(a, b, out, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GROUP: tl.constexpr, EVEN_N: tl.constexpr,
+                   EVEN_K: tl.constexpr, WIDE: tl.constexpr, PRECISION: tl.constexpr):  # type: ignore[no-untyped-def]  # fmt: skip
+    tile_m, tile_n = tile_of(M, N, BM, BN, GROUP)
+    rows_left, columns_left = M - tile_m * BM, N - tile_n * BN
+    row, column, k = tl.arange(0, BM), tl.arange(0, BN), tl.arange(0, BK)
+    # 64-bit addresses of the tile, which are scalars, and offsets within it, which are as wide as they must be: half the registers.
+    a += (tile_m * BM).to(tl.int64) * K
+    b += tile_n * BN
+    out += (tile_m * BM).to(tl.int64) * N + tile_n * BN
+    stride_a, stride_b = tl.cast(K, tl.int64 if WIDE else tl.int32), tl.cast(N, tl.int64 if WIDE else tl.int32)
+    # Rows past the end repeat the last one and are not stored: no mask on a. b's columns keep their mask, since repeating one
+    # would hide from Triton that they are contiguous.
+    a_at = tl.minimum(row, rows_left - 1)[:, None] * stride_a + k[None, :]
+    b_at = k[:, None] * stride_b + column[None, :]
+    b_step = tl.cast(N, tl.int64) * BK
+    inside = (column < columns_left)[None, :]
+    total = tl.zeros((BM, BN), tl.float32)
+    for start in range(0, K, BK):
+        if EVEN_K:
+            a_tile = tl.load(a + a_at)
+            b_tile = tl.load(b + b_at) if EVEN_N else tl.load(b + b_at, mask=inside, other=0.0)
+        else:
+            a_tile = tl.load(a + a_at, mask=(k < K - start)[None, :], other=0.0)
+            b_tile = tl.load(b + b_at, mask=(k < K - start)[:, None] & inside, other=0.0)
+        total = tl.dot(factor(a_tile, PRECISION), factor(b_tile, PRECISION), total, input_precision=PRECISION)
+        a += BK
+        b += b_step
+    at = row[:, None] * stride_b + column[None, :]
+    tl.store(out + at, narrow(total, out.dtype.element_ty), mask=(row < rows_left)[:, None] & inside)
+
+
+@triton.jit
+def descriptor_kernel(a, b, out, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
+                      GROUP: tl.constexpr):  # type: ignore[no-untyped-def]  # fmt: skip
+    """a, b, out: tensor descriptors with blocks BM x BK, BK x BN, BM x BN of 16-bit elements."""
+    tile_m, tile_n = tile_of(M, N, BM, BN, GROUP)
+    row, column = tile_m * BM, tile_n * BN
+    total = tl.zeros((BM, BN), tl.float32)
+    for start in range(0, K, BK):
+        total = tl.dot(a.load([row, start]), b.load([start, column]), total)
+    out.store([row, column], total.to(out.dtype))
+
+
+@triton.jit
+def textbook_kernel(a, b, out, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):  # type: ignore[no-untyped-def]
+    row = tl.program_id(0) * BM + tl.arange(0, BM)
+    column = tl.program_id(1) * BN + tl.arange(0, BN)
+    total = tl.zeros((BM, BN), tl.float32)
+    for start in range(0, K, BK):
+        k = start + tl.arange(0, BK)
+        left = tl.load(a + row[:, None] * K + k[None, :], mask=(row[:, None] < M) & (k[None, :] < K), other=0.0)
+        right = tl.load(b + k[:, None] * N + column[None, :], mask=(k[:, None] < K) & (column[None, :] < N), other=0.0)
+        total = tl.dot(left, right, total)
+    inside = (row[:, None] < M) & (column[None, :] < N)
+    tl.store(out + row[:, None] * N + column[None, :], total.to(tl.float16), mask=inside)
+
+
+@dataclass(frozen=True)
+class Config:
+    """A tile of the product, a step along K, warps a program, tiles in flight."""
+
+    BM: int
+    BN: int
+    BK: int
+    warps: int
+    stages: int
+
+    def __str__(self) -> str:
+        return f"{self.BM}x{self.BN}x{self.BK}"
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Compile options. Fusion is pinned, since Triton's default differs between versions: a float32 dot is a chain of FMAs."""
+        return {"num_warps": self.warps, "num_stages": self.stages, "enable_fp_fusion": True}
+
+    def shared_bytes(self, element_size: int) -> int:
+        """What the tiles in flight take; float32 factors can be copied once more, in the order the tensor core wants."""
+        return (self.BM + self.BN) * self.BK * element_size * self.stages
+
+    def tiles(self, m: int, n: int) -> int:
+        return -(-m // self.BM) * -(-n // self.BN)
+
+
+GROUP = 8
+# 16-bit through descriptors, bf16 on an H200: 128x256x64 with 3 stages and 8 warps made 578 / 698 / 749 TFLOP/s at 2048 / 4096 / 8192.
+DESCRIPTOR_CONFIGS = (Config(128, 256, 64, 8, 3), Config(128, 128, 64, 8, 4))
+# Largest first: the first whose tiles fill the GPU and whose shared memory the GPU has. Without 16-byte accesses, 16-bit tiles come through
+# registers, element by element, and must be small to stay there; 4-byte elements are copied to shared memory asynchronously all the same.
+POINTER_CONFIGS = {
+    "16-bit": (Config(128, 256, 64, 8, 3), Config(128, 128, 64, 8, 3), Config(128, 64, 64, 4, 4), Config(64, 64, 64, 4, 4)),
+    "unaligned": (Config(128, 128, 32, 8, 2), Config(64, 64, 32, 4, 2)),
+    "tf32": (Config(128, 128, 32, 8, 3), Config(128, 64, 32, 8, 3), Config(64, 64, 32, 4, 3)),
+    "ieee": (Config(128, 128, 16, 8, 3), Config(128, 64, 16, 8, 3), Config(64, 64, 16, 4, 3)),
+}
+# Few rows: the product is bound by reading b, and wants many narrow tiles with long steps.
+FLAT_CONFIGS = {
+    "16-bit": (Config(16, 64, 128, 4, 4), Config(16, 32, 128, 4, 4)),
+    "unaligned": (Config(16, 64, 64, 4, 2), Config(16, 32, 64, 4, 2)),
+    "tf32": (Config(16, 64, 64, 4, 4), Config(16, 32, 64, 4, 4)),
+    "ieee": (Config(16, 64, 32, 4, 3), Config(16, 32, 32, 4, 3)),
+}
+TEXTBOOK_CONFIG = Config(64, 64, 32, 4, 3)
+
+
+def build(a: Tensor, b: Tensor, out: Tensor) -> Bind:
+    precision = "tf32" if a.dtype == torch.float32 and tf32_allowed() else "ieee"
+    m, k, n = *a.shape, b.shape[1]
+    if _descriptors_fit(a, b, out):
+        config = _chosen(DESCRIPTOR_CONFIGS, m, n, a)
+        if config.tiles(m, n) * 2 > processors(a.device):
+            return _through_descriptors(a, b, out, config)
+    kind = precision if a.dtype == torch.float32 else "16-bit" if _aligned(a, b, out) else "unaligned"
+    config = _chosen((FLAT_CONFIGS if m <= 16 else POINTER_CONFIGS)[kind], m, n, a)
+    fixed = _pointer_constants(config, n, k, precision)
+    ready = built(
+        pointer_kernel, (config.tiles(m, n), 1, 1), a, b, out, m, n, k,
+        **fixed, **config.options,
+    )  # fmt: skip
+
+    def bind(a: Tensor, b: Tensor, out: Tensor) -> Launch:
+        return ready(a, b, out, m, n, k)
+
+    return bind
+
+
+def _aligned(*tensors: Tensor) -> bool:
+    """What Triton can prove of a row's alignment: it knows of an int whether it is a multiple of 16, and no more."""
+    return all(x.shape[1] % 16 == 0 and x.data_ptr() % 16 == 0 for x in tensors)
+
+
+def _pointer_constants(config: Config, n: int, k: int, precision: str) -> dict[str, Any]:
+    even = {"EVEN_N": n % config.BN == 0, "EVEN_K": k % config.BK == 0}
+    wide = max(config.BM * k, max(config.BM, config.BK) * n) >= 2**31 - 2**16
+    return {"BM": config.BM, "BN": config.BN, "BK": config.BK, "GROUP": GROUP, **even, "WIDE": wide, "PRECISION": precision}
+
+
+def _chosen(configs: tuple[Config, ...], m: int, n: int, x: Tensor) -> Config:
+    """The largest tile that gives every multiprocessor one, else the smallest."""
+    shared = 2**18 if x.device.type != "cuda" else _shared_memory(x.device)
+    fitting = [c for c in configs if c.shared_bytes(x.element_size()) <= shared] or [configs[-1]]
+    return next((c for c in fitting if c.tiles(m, n) >= processors(x.device)), fitting[-1])
+
+
+def _shared_memory(device: torch.device) -> int:
+    """Bytes a program may have, asked for; 99 KiB, the least of any GPU here, where torch does not say."""
+    return int(getattr(torch.cuda.get_device_properties(device), "shared_memory_per_block_optin", 99 * 1024))
+
+
+def _descriptors_fit(a: Tensor, b: Tensor, out: Tensor) -> bool:
+    """TMA takes addresses and row lengths in multiples of 16 bytes and 32-bit coordinates."""
+    if IN_INTERPRETER or a.element_size() != 2 or torch.cuda.get_device_capability(a.device) < (9, 0):
+        return False
+    rows_fit = all(x.shape[1] % 8 == 0 and x.data_ptr() % 16 == 0 for x in (a, b, out))
+    return rows_fit and max(*a.shape, *b.shape) < 2**31 - 256
+
+
+def _through_descriptors(a: Tensor, b: Tensor, out: Tensor, config: Config) -> Bind:
+    m, k, n = *a.shape, b.shape[1]
+
+    def described(a: Tensor, b: Tensor, out: Tensor) -> tuple[TensorDescriptor, ...]:
+        blocks = ([config.BM, config.BK], [config.BK, config.BN], [config.BM, config.BN])
+        return tuple(TensorDescriptor(x, list(x.shape), [x.shape[1], 1], block) for x, block in zip((a, b, out), blocks, strict=True))
+
+    ready = built(
+        descriptor_kernel, (config.tiles(m, n), 1, 1), *described(a, b, out), m, n, k,
+        BM=config.BM, BN=config.BN, BK=config.BK, GROUP=GROUP, **config.options,
+    )  # fmt: skip
+
+    def bind(a: Tensor, b: Tensor, out: Tensor) -> Launch:
+        return ready(*described(a, b, out), m, n, k)
+
+    return bind
+
+
+def build_textbook(a: Tensor, b: Tensor, out: Tensor) -> Bind:
+    m, k, n = *a.shape, b.shape[1]
+    if a.dtype != torch.float16:
+        raise UnsupportedWorkload(f"the textbook kernel is written for float16, given {a.dtype}")
+    if max(m * k, k * n, m * n) >= 2**31 - 2**24 or -(-n // 64) > 65535:
+        raise UnsupportedWorkload("the textbook kernel has 32-bit offsets and a tile column a grid row: a matrix is too large")
+    grid = (-(-m // 64), -(-n // 64), 1)
+    ready = built(textbook_kernel, grid, a, b, out, m, n, k, BM=64, BN=64, BK=32, **TEXTBOOK_CONFIG.options)
+
+    def bind(a: Tensor, b: Tensor, out: Tensor) -> Launch:
+        return ready(a, b, out, m, n, k)
+
+    return bind
+
+
+VARIANTS = {
+    "": Variant(build, "tiles in grouped order, through tensor descriptors where they fit"),
+    "textbook": Variant(build_textbook, "a 64 x 64 tile a program, 13 lines, float16"),
+}
+
+
+def specimens(arch: str) -> dict[str, Specimen]:
+    found: dict[str, Specimen] = {}
+    sizes = {"M": "i32", "N": "i32", "K": "i32"}
+    shared = {"sm_80": 163 * 1024}.get(arch, 227 * 1024)
+    for dtype in ("float32", "tfloat32", "float16", "bfloat16"):
+        precision = "tf32" if dtype == "tfloat32" else "ieee"
+        kind = "16-bit" if dtype.endswith("16") else precision
+        size = 2 if kind == "16-bit" else 4
+        types = {"a": POINTERS[dtype], "b": POINTERS[dtype], "out": POINTERS[dtype], **sizes}
+        odd_kind = "unaligned" if kind == "16-bit" else kind
+        for config in (*POINTER_CONFIGS[kind], *FLAT_CONFIGS[kind]):
+            if config.shared_bytes(size) <= shared:
+                fixed = _pointer_constants(config, 0, 0, precision)
+                found[f"{dtype}, {config}"] = Specimen(pointer_kernel, types, fixed, config.options)
+        for config in (*POINTER_CONFIGS[odd_kind], *FLAT_CONFIGS[odd_kind]):
+            for label, n, k in (("", 1, 1), (", wide offsets", 2**29, 2**29)):
+                fixed = {**_pointer_constants(config, n, k, precision), "EVEN_N": False, "EVEN_K": False}
+                found[f"{dtype}, {config}, unaligned{label}"] = Specimen(pointer_kernel, types, fixed, config.options, tuple(types))
+        if kind == "16-bit" and arch != "sm_80":
+            for config in DESCRIPTOR_CONFIGS:
+                found[f"{dtype}, {config}, descriptors"] = _descriptor_specimen(dtype, config)
+    types = dict.fromkeys(("a", "b", "out"), "*fp16")
+    found["textbook, float16"] = Specimen(textbook_kernel, {**types, **sizes}, {"BM": 64, "BN": 64, "BK": 32}, TEXTBOOK_CONFIG.options)
+    return found
+
+
+def _descriptor_specimen(dtype: str, config: Config) -> Specimen:
+    element = POINTERS[dtype].removeprefix("*")
+    blocks = {"a": (config.BM, config.BK), "b": (config.BK, config.BN), "out": (config.BM, config.BN)}
+    types = {name: f"tensordesc<{element}[{rows}, {columns}]>" for name, (rows, columns) in blocks.items()}
+    constants = {"BM": config.BM, "BN": config.BN, "BK": config.BK, "GROUP": GROUP}
+    return Specimen(descriptor_kernel, {**types, "M": "i32", "N": "i32", "K": "i32"}, constants, config.options)

@@ -1,0 +1,126 @@
+"""mean in Triton, in one launch: each program sums its share into a partial, and the one that finishes last sums the partials.
+
+Reads n elements. The order of every sum is fixed by n alone, so ten runs are bit-equal. The count of finished programs lives in
+scratch memory of the binding's own; the last program sets it back to zero, so that the launch can be repeated, by a graph as well.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from opwise.backends.protocol import Bind, Launch, Variant
+from opwise.backends.triton_jit.launch import built, processors
+from opwise.backends.triton_jit.portable import narrow, widen
+from opwise.backends.triton_jit.specimen import POINTERS, Specimen
+
+
+@triton.jit
+def mean_kernel(x, out, partials, finished, n, PROGRAMS: tl.constexpr, PADDED: tl.constexpr, BLOCK: tl.constexpr, LOADS: tl.constexpr,
+                WIDE: tl.constexpr):  # type: ignore[no-untyped-def]  # fmt: skip
+    """PROGRAMS programs share steps of LOADS blocks; LOADS loads of 16 bytes are in flight a thread."""
+    program = tl.program_id(0)
+    lane = tl.arange(0, BLOCK)
+    total = tl.zeros((BLOCK,), tl.float32)
+    if WIDE:  # an index can pass 2^31
+        n = tl.cast(n, tl.int64)
+    for step in range(program, tl.cdiv(n, BLOCK * LOADS), PROGRAMS):
+        start = step * BLOCK * LOADS
+        if WIDE:
+            start = tl.cast(step, tl.int64) * BLOCK * LOADS
+        if start + BLOCK * LOADS <= n:
+            for i in tl.static_range(LOADS):
+                total += widen(tl.load(x + start + i * BLOCK + lane))
+        else:
+            for i in tl.static_range(LOADS):
+                at = start + i * BLOCK + lane
+                total += widen(tl.load(x + at, mask=at < n, other=0.0))
+    # Store, then count, both by the same thread: the atomic releases the store and acquires those of all that counted before.
+    tl.store(partials + program, tl.sum(total, axis=0))
+    if tl.atomic_add(finished, 1, sem="acq_rel", scope="gpu") == PROGRAMS - 1:
+        which = tl.arange(0, PADDED)
+        # .cg reads L2, where the other programs' stores are: an L1 line could be stale.
+        parts = tl.load(partials + which, mask=which < PROGRAMS, other=0.0, cache_modifier=".cg")
+        count = tl.zeros((), tl.float32) + n
+        tl.store(out, narrow(tl.div_rn(tl.sum(parts, axis=0), count), out.dtype.element_ty))
+        tl.store(finished, 0)
+
+
+@triton.jit
+def textbook_kernel(x, partials, n, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+    """GPU MODE, lecture 1: one partial sum a program; summing the partials is left to torch."""
+    program = tl.program_id(0)
+    at = program.to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(partials + program, tl.sum(widen(tl.load(x + at, mask=at < n, other=0.0)), axis=0))
+
+
+THREADS, LOADS = 512, 4
+PROGRAMS_A_PROCESSOR = 2  # 1024 threads a processor, 64 bytes in flight each: 64 KiB, twice what the latency of 5 TB/s asks for
+TEXTBOOK_BLOCK = 1024
+OPTIONS: dict[str, Any] = {"enable_fp_fusion": False, "num_stages": 1}
+
+
+def build(x: Tensor, out: Tensor) -> Bind:
+    n = x.numel()
+    block = THREADS * 16 // x.element_size()
+    programs = min(-(-n // (block * LOADS)), PROGRAMS_A_PROCESSOR * processors(x.device))
+    partials, finished = _scratch(x.device, programs)
+    ready = built(
+        mean_kernel, (programs, 1, 1), x, out, partials, finished, n, PROGRAMS=programs, PADDED=triton.next_power_of_2(programs),
+        BLOCK=block, LOADS=LOADS, WIDE=n > 2**31 - 2 * block * LOADS, num_warps=THREADS // 32, **OPTIONS,
+    )  # fmt: skip
+
+    def bind(x: Tensor, out: Tensor) -> Launch:
+        return ready(x, out, *_scratch(x.device, programs), n)
+
+    return bind
+
+
+def _scratch(device: torch.device, programs: int) -> tuple[Tensor, Tensor]:
+    """A partial a program and the count of finished ones, zero: at most a few KiB. Both start on 16 bytes, as the kernel was compiled."""
+    both = torch.zeros(4 + programs, dtype=torch.int32, device=device)
+    return both[4:].view(torch.float32), both[:1]
+
+
+def build_textbook(x: Tensor, out: Tensor) -> Bind:
+    """Two launches, and an allocation in each run: torch's sum of the partials is a tensor of its own."""
+    n = x.numel()
+    programs = -(-n // TEXTBOOK_BLOCK)
+    partials = torch.empty(programs, dtype=torch.float32, device=x.device)
+    ready = built(textbook_kernel, (programs, 1, 1), x, partials, n, BLOCK=TEXTBOOK_BLOCK, num_warps=4, **OPTIONS)
+
+    def bind(x: Tensor, out: Tensor) -> Launch:
+        partials = torch.empty(programs, dtype=torch.float32, device=x.device)
+        first = ready(x, partials, n)
+
+        def launch() -> None:
+            first()
+            out.copy_(partials.sum() / n)
+
+        return launch
+
+    return bind
+
+
+VARIANTS = {
+    "": Variant(build, "one launch, the program that finishes last sums the partials"),
+    "textbook": Variant(build_textbook, "a partial sum a block of 1024, summed by torch"),
+}
+
+
+def specimens(arch: str) -> dict[str, Specimen]:
+    found: dict[str, Specimen] = {}
+    options = {"num_warps": THREADS // 32, **OPTIONS}
+    for dtype in ("float32", "float16", "bfloat16"):
+        for label, n, odd in (("", "i32", ()), (", unaligned", "i32", ("x", "n")), (", beyond 2^31", "i64", ())):
+            types = {"x": POINTERS[dtype], "out": POINTERS[dtype], "partials": "*fp32", "finished": "*i32", "n": n}
+            block = THREADS * 16 // (4 if dtype == "float32" else 2)
+            constants = {"PROGRAMS": 264, "PADDED": 512, "BLOCK": block, "LOADS": LOADS, "WIDE": n == "i64"}
+            found[dtype + label] = Specimen(mean_kernel, types, constants, options, odd)
+        textbook = {"x": POINTERS[dtype], "partials": "*fp32", "n": "i32"}
+        found[f"textbook, {dtype}"] = Specimen(textbook_kernel, textbook, {"BLOCK": TEXTBOOK_BLOCK}, {"num_warps": 4, **OPTIONS})
+    return found
