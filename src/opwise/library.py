@@ -1,0 +1,33 @@
+"""Recorded runs: those this user made (./results, or --out), and those that ship with opwise."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from opwise.record import runs
+
+
+class NoSuchRun(LookupError):
+    """No stored run fits; the message says where was looked."""
+
+
+def shipped() -> Path:
+    """results/ of the checkout, or the copy inside an installed wheel."""
+    package = Path(__file__).resolve().parent
+    inside = package / "_results"
+    return inside if inside.is_dir() else package.parents[1] / "results"
+
+
+def find(run: str | None, folder: Path, device_prefix: str = "", label: str = "") -> Path:
+    """A run by path, by part of its name, or the newest (of a device and a set). Raises NoSuchRun."""
+    if run and Path(run).is_file():
+        return Path(run)
+    places = [folder] + ([shipped()] if shipped().resolve() != folder.resolve() else [])
+    for place in places:
+        fitting = [p for p in runs(place, device_prefix) if (not run or run in str(p)) and (not label or f"-{label}-" in p.name)]
+        if fitting:
+            return fitting[-1]
+    known = [str(p) for place in places for p in runs(place)]
+    wanted = f"no stored run fits {run!r}" if run else f"no stored run{f' of {device_prefix}' if device_prefix else ''}"
+    listing = "; known: " + ", ".join(known[-5:]) if known else "; `opwise run` makes one"
+    raise NoSuchRun(f"{wanted} under {' or '.join(map(str, places))}{listing}")

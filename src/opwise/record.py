@@ -1,0 +1,189 @@
+"""One measured cell, and the append-only store of them: a run is a file of JSON lines under results/<device>/.
+
+A line is written by one `write` on a file opened for appending, so concurrent writers interleave whole lines and a killed run
+loses at most the line it was writing. The reader skips a torn last line with a warning and refuses a schema it does not know.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import warnings
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field, fields
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from opwise.ops.spec import Workload
+
+SCHEMA = 1
+STATUSES = ("ok", "wrong", "unsupported", "unavailable", "failed", "timeout")
+
+
+class UnknownSchema(ValueError):
+    """The file was written by another version of opwise."""
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A median with its bootstrap 95 % interval, in the unit of the field that holds it."""
+
+    median: float
+    low: float
+    high: float
+    samples: int
+    method: str = ""
+    converged: bool = True
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Record:
+    """One implementation at one workload on one device in one run. Times are in the unit that the field's name ends with.
+
+    A time is there only beside the verdict on the very buffers that were timed; what was not measured is None, never 0.
+    """
+
+    op: str
+    backend: str
+    variant: str
+    dtype: str
+    shape: tuple[int, ...]
+    status: str
+    reason: str = ""
+    stand_in: str | None = None
+    error_ratio: float | None = None  # largest error over its bound, of all checks of this cell
+    disagreement: float | None = None  # largest difference from another implementation, over twice the bound
+    kernel_cold_us: Interval | None = None
+    kernel_warm_us: Interval | None = None
+    launch_us: Interval | None = None
+    call_us: Interval | None = None
+    versus_best: tuple[float, float, float] | None = None  # cold time over the fastest one's, paired, with its interval
+    compile_cold_s: float | None = None
+    compile_cached_s: float | None = None
+    prepare_s: float | None = None
+    extra_bytes: int | None = None
+    limit_us: float | None = None
+    sol: float | None = None
+    gb_per_s: float | None = None
+    tflop_per_s: float | None = None
+    sm_clock_mhz: float | None = None
+    temperature_c: float | None = None
+    power_w: float | None = None
+    throttle: tuple[str, ...] = ()
+    seed: int | None = None
+    device: str = ""
+    driver: str = ""
+    capability: str = ""
+    versions: Mapping[str, str] = field(default_factory=dict)
+    commit: str = ""
+    dirty: bool | None = None
+    time: str = ""
+    schema: int = SCHEMA
+    kind: str = "cell"
+
+    @property
+    def implementation(self) -> str:
+        return f"{self.backend}/{self.op}" + (f":{self.variant}" if self.variant else "")
+
+    @property
+    def workload(self) -> Workload:
+        return Workload(self.op, self.shape, self.dtype)
+
+    def to_json(self) -> str:
+        """One line without its newline. NaN and infinity are not JSON: an infinite error ratio is written as the string "inf"."""
+        return json.dumps({name: _plain(value) for name, value in asdict(self).items()}, allow_nan=False)
+
+    @classmethod
+    def from_json(cls, line: str) -> Record:
+        """Raises json.JSONDecodeError on a torn line, UnknownSchema on another schema. Unknown fields of this schema are dropped."""
+        data = json.loads(line)
+        if not isinstance(data, dict) or data.get("schema") != SCHEMA:
+            found = data.get("schema") if isinstance(data, dict) else type(data).__name__
+            raise UnknownSchema(f"schema {found!r} found, {SCHEMA} is read: use the opwise that wrote the file")
+        known = {f.name for f in fields(cls)}
+        kept = {name: _rebuilt(name, value) for name, value in data.items() if name in known}
+        return cls(**kept)
+
+
+_INTERVALS = ("kernel_cold_us", "kernel_warm_us", "launch_us", "call_us")
+_TUPLES = ("shape", "throttle", "versus_best")
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, float) and value != value:
+        return "nan"
+    if isinstance(value, float) and value in (float("inf"), float("-inf")):
+        return str(value)
+    if isinstance(value, dict):
+        return {name: _plain(part) for name, part in value.items()}
+    return [_plain(part) for part in value] if isinstance(value, tuple) else value
+
+
+def _rebuilt(name: str, value: Any) -> Any:
+    if name in _INTERVALS and value is not None:
+        return Interval(**value)
+    if name in _TUPLES and value is not None:
+        return tuple(value)
+    return float(value) if name in ("error_ratio", "disagreement") and value is not None else value
+
+
+def append(path: Path, lines: Iterable[str]) -> None:
+    """Appends whole lines, each by one write, creating the folder where it is missing."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+    try:
+        for line in lines:
+            data = (line + "\n").encode()
+            if os.write(descriptor, data) != len(data):
+                raise OSError(f"{path}: only part of a record could be written: is the disk full?")
+    finally:
+        os.close(descriptor)
+
+
+def read(path: Path) -> list[Record]:
+    """The cells of a run, in the order they were measured. Skips a torn last line with a warning; a torn line elsewhere, which a
+    full disk can leave, is skipped with a warning too. Raises UnknownSchema, and OSError where the file cannot be read."""
+    return [Record.from_json(line) for line in _whole_lines(path) if _kind(line) == "cell"]
+
+
+def read_extra(path: Path, kind: str) -> list[dict[str, Any]]:
+    """The lines of another kind in a run: `limits` holds the roofs measured beside it."""
+    return [json.loads(line) for line in _whole_lines(path) if _kind(line) == kind]
+
+
+def _kind(line: str) -> str:
+    data = json.loads(line)
+    return str(data.get("kind", "cell")) if isinstance(data, dict) else "cell"
+
+
+def _whole_lines(path: Path) -> Iterator[str]:
+    for number, line in enumerate(path.read_text(encoding="utf-8", errors="replace").splitlines(), start=1):
+        try:
+            json.loads(line)
+        except json.JSONDecodeError:
+            if line.strip():
+                warnings.warn(f"{path}:{number}: a torn record is skipped", stacklevel=3)
+            continue
+        yield line
+
+
+def new_run(folder: Path, device_slug: str, label: str, commit: str) -> Path:
+    """The file of a run that starts now: results/<device>/<UTC time>-<set>-<commit>.jsonl; unique even within one second."""
+    stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
+    path = folder / device_slug / f"{stamp}-{label}-{commit or 'nocommit'}.jsonl"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    suffix = 0
+    while True:
+        try:
+            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644))
+            return path
+        except FileExistsError:
+            suffix += 1
+            path = path.with_name(f"{stamp}-{label}-{commit or 'nocommit'}-{suffix}.jsonl")
+
+
+def runs(folder: Path, device_prefix: str = "") -> list[Path]:
+    """Every run under a results folder, oldest first: the names begin with the UTC time."""
+    return sorted(folder.glob(f"{device_prefix}*/*.jsonl"), key=lambda path: path.name)

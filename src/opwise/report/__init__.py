@@ -1,0 +1,1 @@
+"""Records for people: terminal tables, Markdown."""

@@ -1,0 +1,8 @@
+"""Jobs in, records out: each GPU has one worker process, and a kernel that breaks costs its own cell."""
+
+from __future__ import annotations
+
+from opwise.runner.jobs import SETS, Entry, Job, UnknownName, plan
+from opwise.runner.supervisor import Event, Patience, Worker, WorkerLost, run_jobs
+
+__all__ = ["SETS", "Entry", "Event", "Job", "Patience", "UnknownName", "Worker", "WorkerLost", "plan", "run_jobs"]

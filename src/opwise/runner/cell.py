@@ -1,0 +1,258 @@
+"""A job, carried out in the worker: inputs, truth, checks, times, records.
+
+Data goes one way: workload -> inputs -> prepare -> check -> timing -> check of the very buffers that were timed -> record. Only
+implementations whose check passed are timed.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from opwise.backends import implementation
+from opwise.backends.protocol import BackendUnavailable, Implementation, UnsupportedWorkload
+from opwise.measure.device import Monitor
+from opwise.measure.limits import Roofs
+from opwise.measure.timing import Clock
+from opwise.measure.validate import Verdict, agree, check, fingerprint, judge
+from opwise.ops import OPS
+from opwise.ops.spec import OpSpec, Workload
+from opwise.record import Record
+from opwise.runner.candidate import Candidate, outcome_fields, time_fields, worse
+from opwise.runner.jobs import Job
+
+# Interpreters run a GPU's threads one after the other: above this many elements a check takes minutes. See tests for the same bound.
+STAND_IN_ELEMENTS = 1 << 17
+Turn = Callable[[str, str], None]  # (implementation, phase): said before it, so that a fault is laid at the right door
+
+
+@dataclass
+class Bench:
+    """The instruments of one worker: made once, used for every job."""
+
+    device: torch.device
+    facts: dict[str, Any]
+    monitor: Monitor | None = None
+    clock: Clock | None = None
+    roofs: Roofs | None = None
+
+    @classmethod
+    def on(cls, device: torch.device, facts: dict[str, Any]) -> Bench:
+        if device.type != "cuda":
+            return cls(device, facts)
+        monitor = Monitor(device)
+        clock = Clock(device, monitor)
+        return cls(device, facts, monitor, clock, Roofs(clock))
+
+
+def execute(job: Job, bench: Bench, turn: Turn) -> list[Record]:
+    """The records of a job, one an implementation, in the job's order. A fault of the GPU itself is raised, not recorded here."""
+    spec, workload = OPS[job.workload.op], job.workload
+    seed = int.from_bytes(os.urandom(4), "little") >> 1  # fresh inputs each time: nothing can have learnt them
+    with workload.precision(), torch.no_grad():
+        session = _Session(job, spec, bench, turn, seed)
+        session.check_all()
+        if job.timed:
+            session.time_all()
+        return session.records()
+
+
+@dataclass
+class _Truth:
+    inputs: tuple[Tensor, ...]
+    reference: Tensor
+    bound: Tensor
+
+    @classmethod
+    def of(cls, spec: OpSpec, workload: Workload, inputs: tuple[Tensor, ...]) -> _Truth:
+        exact = [x.double() for x in inputs]
+        reference = spec.reference(*exact)
+        return cls(inputs, reference, spec.error_bound(workload, reference, *exact))
+
+
+class _Session:
+    def __init__(self, job: Job, spec: OpSpec, bench: Bench, turn: Turn, seed: int) -> None:
+        self.job, self.spec, self.bench, self.turn, self.seed = job, spec, bench, turn, seed
+        self.truth = _Truth.of(spec, job.workload, spec.make_inputs(job.workload, bench.device, seed))
+        self.candidates: dict[str, Candidate] = {}
+        self.refused: dict[str, tuple[str, str]] = {}  # name -> (status, reason)
+        self.stand_ins: dict[str, str | None] = {}
+        self.limit_us: float | None = None
+        self.disagreement: dict[str, float] = {}
+        self.state: dict[str, Any] = {}
+
+    # -- right or wrong ------------------------------------------------------------------------------------------------------
+
+    def check_all(self) -> None:
+        hard_inputs = self.spec.hard_inputs(self.job.workload, self.bench.device, self.seed)
+        for name in self.job.implementations:
+            self.turn(name, "build")
+            try:
+                self._check(name)
+            except BackendUnavailable as error:
+                self.refused[name] = ("unavailable", str(error))
+            except UnsupportedWorkload as error:
+                self.refused[name] = ("unsupported", str(error))
+            except Exception as error:  # a broken kernel costs its own row; a broken GPU shows at the synchronize below
+                self.refused[name] = ("failed", f"{type(error).__name__}: {error}")
+                _synchronize(self.bench.device)
+        hard = _Truth.of(self.spec, self.job.workload, hard_inputs)
+        for name, candidate in self.candidates.items():
+            self.turn(name, "check hard inputs")
+            try:
+                verdict = check(candidate.implementation.prepare, hard.inputs, hard.reference, hard.bound)
+            except Exception as error:
+                verdict = Verdict(False, float("inf"), f"{type(error).__name__}: {error}")
+                _synchronize(self.bench.device)
+            if not verdict.ok:
+                verdict = Verdict(False, verdict.error_ratio, f"on hard inputs: {verdict.reason}")
+            candidate.verdict = worse(candidate.verdict, verdict)
+        del hard
+        self._compare_pairwise()
+
+    def _check(self, name: str) -> None:
+        from opwise.backends import probe  # late: importing a backend's library belongs to this implementation's own turn
+
+        self.stand_ins[name] = probe(name.split("/")[0], self.bench.device).stand_in
+        implementation_ = implementation(name, self.bench.device)
+        if self.stand_ins[name] not in (None, "cpu") and self._elements() > STAND_IN_ELEMENTS:
+            raise UnsupportedWorkload(f"{self._elements()} elements are too many for the {self.stand_ins[name]}: check it on a GPU")
+        out = self.spec.empty_output(*self.truth.inputs)
+        before = _allocated(self.bench.device)
+        began = time.perf_counter()
+        launch = implementation_.prepare(*self.truth.inputs, out=out)
+        prepare_s = time.perf_counter() - began
+        launch()
+        _synchronize(self.bench.device)
+        extra = _peak(self.bench.device) - before if before is not None else None
+        self.turn(name, "check")
+        verdict = check(implementation_.prepare, self.truth.inputs, self.truth.reference, self.truth.bound)
+        self.candidates[name] = Candidate(implementation_, verdict, out, prepare_s, extra)
+
+    def _elements(self) -> int:
+        cost = self.spec.cost(self.job.workload)
+        return max(cost.flops // 64 if self.spec.name == "matmul" else 0, cost.bytes // self.job.workload.torch_dtype.itemsize)
+
+    def _compare_pairwise(self) -> None:
+        outputs = {name: c.output for name, c in self.candidates.items()}
+        for (a, b), ratio in agree(outputs, self.truth.bound).items():
+            self.disagreement[a] = max(self.disagreement.get(a, 0.0), ratio)
+            self.disagreement[b] = max(self.disagreement.get(b, 0.0), ratio)
+        wrong = [n for n, c in self.candidates.items() if not c.verdict.ok]
+        if len(wrong) > 1 and len(wrong) == len(self.candidates) and max(self.disagreement.values(), default=0) <= 1:
+            for name in wrong:
+                self.candidates[name].notes.append("all implementations agree with each other: suspect the reference")
+
+    # -- how long ------------------------------------------------------------------------------------------------------------
+
+    def time_all(self) -> None:
+        clock, roofs = self.bench.clock, self.bench.roofs
+        right = {name: c for name, c in self.candidates.items() if c.verdict.ok}
+        if clock is None or roofs is None or not right:
+            return
+        cost = self.spec.cost(self.job.workload)
+        self.turn("", "roofs")
+        self.limit_us = roofs.limit_us(cost.read_bytes, cost.write_bytes, cost.flops, cost.unit)
+        sets = clock.rotation(cost.bytes)
+        inputs = [self.truth.inputs] + [tuple(x.clone() for x in self.truth.inputs) for _ in range(sets - 1)]
+        before = fingerprint(self.truth.inputs)
+        for name, candidate in right.items():
+            self.turn(name, "prepare")
+            candidate.outputs = [torch.full_like(candidate.output, float("nan")) for _ in inputs]
+            prepare = candidate.implementation.prepare
+            candidate.launches = [prepare(*x, out=out) for x, out in zip(inputs, candidate.outputs, strict=True)]
+        self._measure(clock, right)
+        self._check_timed(right, before)
+
+    def _measure(self, clock: Clock, right: dict[str, Candidate]) -> None:
+        one = {name: c.launches[0] for name, c in right.items()}
+        calls = {name: _call(c.implementation, self.truth.inputs) for name, c in right.items()}
+        cold = clock.cold({name: c.launches for name, c in right.items()}, lambda name: self.turn(name, "cold"))
+        self.state = self._state()  # while the GPU is as warm as these launches made it
+        measured = {
+            "cold": cold,
+            "warm": clock.warm(one, lambda name: self.turn(name, "warm")),
+            "launch": clock.launch_cost(one, lambda name: self.turn(name, "launch")),
+            "call": clock.call_cost(calls, lambda name: self.turn(name, "call")),
+        }
+        for name, candidate in right.items():
+            candidate.times = {kind: times[name] for kind, times in measured.items() if name in times}
+            if name in clock.refusals:
+                candidate.notes.append(clock.refusals.pop(name))
+
+    def _check_timed(self, right: dict[str, Candidate], before: object) -> None:
+        for name, candidate in right.items():
+            self.turn(name, "check timed buffers")
+            for out in candidate.outputs:
+                verdict = judge(out, self.truth.reference, self.truth.bound)
+                if not verdict.ok:
+                    verdict = Verdict(False, verdict.error_ratio, f"in the buffers that were timed: {verdict.reason}")
+                candidate.verdict = worse(candidate.verdict, verdict)
+        if fingerprint(self.truth.inputs) != before:
+            for candidate in right.values():
+                candidate.verdict = Verdict(False, float("inf"), "the inputs were overwritten while these implementations were timed")
+
+    def _state(self) -> dict[str, Any]:
+        """Clocks, heat and power, as Record fields."""
+        if self.bench.monitor is None:
+            return {}
+        state = self.bench.monitor.sample()
+        return {
+            "sm_clock_mhz": state.sm_clock_mhz,
+            "temperature_c": state.temperature_c,
+            "power_w": state.power_w,
+            "throttle": tuple(state.throttle),
+        }
+
+    # -- what is kept --------------------------------------------------------------------------------------------------------
+
+    def records(self) -> list[Record]:
+        shared = {"op": self.spec.name, "dtype": self.job.workload.dtype, "shape": self.job.workload.shape, "seed": self.seed,
+                  "time": datetime.now(UTC).isoformat(timespec="seconds"), **self.bench.facts}  # fmt: skip
+        cost = self.spec.cost(self.job.workload)
+        cold = [c.times["cold"] for c in self.candidates.values() if "cold" in c.times]
+        fastest = min(cold, key=lambda timing: timing.median_us, default=None)
+        kept = []
+        for name in self.job.implementations:
+            backend, _, rest = name.partition("/")
+            fields: dict[str, Any] = {**shared, "backend": backend, "variant": rest.partition(":")[2], "stand_in": self.stand_ins.get(name)}
+            if name in self.refused:
+                status, reason = self.refused[name]
+                kept.append(Record(**fields, status=status, reason=reason))
+                continue
+            candidate = self.candidates[name]
+            fields |= {"disagreement": self.disagreement.get(name)} | outcome_fields(candidate)
+            if candidate.verdict.ok and candidate.times:
+                fields |= time_fields(candidate, cost, self.limit_us, fastest) | self.state
+            kept.append(Record(**fields))
+        return kept
+
+
+def _call(implementation_: Implementation, inputs: tuple[Tensor, ...]) -> Callable[[], Tensor]:
+    return lambda: implementation_(*inputs)
+
+
+def _synchronize(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def _allocated(device: torch.device) -> int | None:
+    """Bytes that torch's allocator holds now; cuBLAS keeps a workspace between calls, which would hide whose it is."""
+    if device.type != "cuda":
+        return None
+    torch.cuda.synchronize(device)
+    torch._C._cuda_clearCublasWorkspaces()
+    torch.cuda.reset_peak_memory_stats(device)
+    return torch.cuda.memory_allocated(device)
+
+
+def _peak(device: torch.device) -> int:
+    return torch.cuda.max_memory_allocated(device)

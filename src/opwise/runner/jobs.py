@@ -1,0 +1,146 @@
+"""What there is to do: a plain list of picklable jobs. One job is one workload with every implementation that is to be compared on
+it, because times are compared only where they were taken interleaved in one process on one GPU."""
+
+from __future__ import annotations
+
+import difflib
+import fnmatch
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from opwise.backends import BACKENDS
+from opwise.ops import OPS
+from opwise.ops.spec import DTYPES, Workload
+
+SETS = ("smoke", "seed", "core", "sweep")
+
+
+@dataclass(frozen=True)
+class Job:
+    """One workload, the implementations to put side by side on it (`triton_jit/softmax`), and what to find out."""
+
+    workload: Workload
+    implementations: tuple[str, ...]
+    device: str
+    timed: bool = True
+
+    def without(self, names: Iterable[str]) -> Job:
+        gone = set(names)
+        return Job(self.workload, tuple(n for n in self.implementations if n not in gone), self.device, self.timed)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What one backend is on this machine: there with versions, or not with a reason; and its variants of each op."""
+
+    backend: str
+    versions: Mapping[str, str] = field(default_factory=dict)
+    stand_in: str | None = None
+    reason: str = ""
+    remedy: str = ""
+    variants: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # op -> variant -> summary
+    faults: Mapping[str, str] = field(default_factory=dict)  # implementation name -> its known fault
+    compiles: bool = False  # can it compile without a GPU?
+
+    @property
+    def available(self) -> bool:
+        return not self.reason
+
+
+class UnknownName(ValueError):
+    """A filter that names nothing; the message lists what is known and the nearest."""
+
+
+def plan(
+    catalogue: Mapping[str, Entry], filters: Sequence[str], set_name: str, device: str, *, variants: bool = False, timed: bool = True
+) -> list[Job]:
+    """The jobs of a run, op by op in the order of OPS. An unavailable backend keeps its unnamed variant, so that it is seen missing.
+
+    Raises UnknownName for a filter that matches no implementation and no workload of any set.
+    """
+    names = {op: _implementations(catalogue, op) for op in OPS}
+    candidates = _workloads(set_name, filters)
+    sorted_filters = _sort_filters(filters, names)
+    jobs = []
+    for workload in candidates:
+        kept = [n for n in names[workload.op] if _wanted(n, workload, sorted_filters, variants)]
+        if kept:
+            jobs.append(Job(workload, tuple(kept), device, timed))
+    return jobs
+
+
+def _implementations(catalogue: Mapping[str, Entry], op: str) -> list[str]:
+    found = []
+    for backend, entry in catalogue.items():
+        for variant in entry.variants.get(op, {"": ""} if not entry.available else {}):
+            found.append(f"{backend}/{op}" + (f":{variant}" if variant else ""))
+    return found
+
+
+def _workloads(set_name: str, filters: Sequence[str]) -> list[Workload]:
+    """The set's workloads, and any that a filter spells out in full, whether or not a set holds it."""
+    found = [w for spec in OPS.values() for w in spec.workloads[set_name]]
+    for text in filters:
+        try:
+            workload = Workload.parse(text)
+        except ValueError:
+            continue
+        if workload.op in OPS and workload not in found:
+            found.append(workload)
+    return found
+
+
+def _matches(text: str, name: str) -> bool:
+    """Is `text` the name, a glob over it, or a run of its parts?"""
+    if fnmatch.fnmatchcase(name, text):
+        return True
+    parts, wanted = name.replace(":", "/").split("/"), text.replace(":", "/").split("/")
+    spans = range(len(parts) - len(wanted) + 1)
+    return any(all(fnmatch.fnmatchcase(p, w) for p, w in zip(parts[i:], wanted, strict=False)) for i in spans)
+
+
+def _sort_filters(filters: Sequence[str], names: Mapping[str, list[str]]) -> dict[str, list[str]]:
+    """Filters of one kind widen each other, of two kinds narrow each other: `softmax gelu triton_jit` is two ops in one backend."""
+    implementations = [n for group in names.values() for n in group]
+    workloads = [str(w) for spec in OPS.values() for group in spec.workloads.values() for w in group]
+    by_kind: dict[str, list[str]] = {}
+    for text in filters:
+        if text in OPS:
+            kind = "op"
+        elif any(_matches(text, n) for n in implementations):
+            kind = "implementation"
+        elif any(_matches(text, w) for w in workloads) or _is_workload(text):
+            kind = "workload"
+        else:
+            raise UnknownName(_unknown(text, implementations))
+        by_kind.setdefault(kind, []).append(text)
+    return by_kind
+
+
+def _is_workload(text: str) -> bool:
+    try:
+        return Workload.parse(text).op in OPS
+    except ValueError:
+        return False
+
+
+def _wanted(name: str, workload: Workload, filters: Mapping[str, list[str]], variants: bool) -> bool:
+    ops, by_name, by_workload = filters.get("op"), filters.get("implementation"), filters.get("workload")
+    if ops and workload.op not in ops:
+        return False
+    if by_workload and not any(_matches(text, str(workload)) for text in by_workload):
+        return False
+    if by_name and not any(_matches(text, name) for text in by_name):
+        return False
+    spelled_out = any(":" in text for text in by_name or ())
+    return variants or spelled_out or ":" not in name
+
+
+def _unknown(text: str, implementations: list[str]) -> str:
+    known = [*OPS, *BACKENDS, *DTYPES]
+    near = difflib.get_close_matches(text, [*known, *implementations], n=3, cutoff=0.5)
+    hint = f" (nearest: {', '.join(near)})" if near else ""
+    return (
+        f"{text!r} names no implementation and no workload{hint}. Known ops: {', '.join(OPS)}; backends: {', '.join(BACKENDS)}; "
+        f"dtypes: {', '.join(DTYPES)}; or spell one out, as triton_jit/softmax, torch_eager/square:pow or softmax/4096x4096/float16"
+    )

@@ -1,0 +1,188 @@
+"""The supervisor: hands jobs to a worker, watches the clock, and turns a dead worker into one marked record.
+
+`run_jobs` is the seam: a list of jobs in, records out as they are finished. Other executors can take its place.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import signal
+import tempfile
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from opwise.record import Record
+from opwise.runner import worker
+from opwise.runner.jobs import Job
+
+START_S = 120.0  # importing torch from a cold disk takes most of a minute
+
+
+@dataclass(frozen=True)
+class Patience:
+    """Seconds between two signs of life before a worker is given up: one step of one implementation, and one build, which may be
+    that of a whole extension."""
+
+    turn_s: float = 120.0
+    build_s: float = 900.0
+
+
+class WorkerLost(RuntimeError):
+    """The worker faulted, hung or was killed. `timed_out` tells which; `turn` whose step it was."""
+
+    def __init__(self, reason: str, turn: tuple[str, str], timed_out: bool = False) -> None:
+        super().__init__(reason)
+        self.reason, self.turn, self.timed_out = reason, turn, timed_out
+
+
+@dataclass(frozen=True)
+class Event:
+    """What happened: `turn` (implementation, phase) while a job runs, or its `records` when it is done."""
+
+    job: Job
+    turn: tuple[str, str] | None = None
+    records: tuple[Record, ...] = ()
+
+
+class Worker:
+    """One worker process. Use as a context manager; a lost worker is replaced by making another."""
+
+    def __init__(self, device: str, setup: Callable[[], None] | None = None, environment: dict[str, str] | None = None) -> None:
+        context = multiprocessing.get_context("spawn")  # a fork would inherit threads and, worse, a CUDA context
+        self._pipe, theirs = context.Pipe()
+        self._log = Path(tempfile.mkstemp(prefix="opwise-worker-", suffix=".log")[1])
+        self._process = context.Process(target=worker.main, args=(theirs, device, str(self._log), setup), daemon=True)
+        with _environment(environment or {}):
+            self._process.start()
+        theirs.close()
+        self.ask("start", patience=Patience(START_S))
+
+    def messages(self, kind: str, payload: Any, patience: Patience) -> Iterator[tuple[str, Any]]:
+        """Sends a request; yields ("turn", (implementation, phase)) for each sign of life and ("answer", …) last. Raises WorkerLost.
+
+        A generator, not a callback, so that a consumer that stops (Ctrl-C) stops the conversation too.
+        """
+        with contextlib.suppress(BrokenPipeError, OSError):  # a worker that died in between shows at the first receive
+            self._pipe.send((kind, payload))
+        turn = ("", kind)
+        while True:
+            seconds = patience.build_s if turn[1] == "build" else patience.turn_s
+            try:
+                if not self._pipe.poll(seconds):
+                    raise WorkerLost(f"no sign of life for {seconds:g} s during {turn[1]}", turn, timed_out=True)
+                said, what = self._pipe.recv()
+            except (EOFError, OSError) as error:
+                raise WorkerLost(f"{self._epitaph()} during {turn[1]}", turn) from error
+            if said == "fault":
+                raise WorkerLost(f"{what} (during {turn[1]})", turn)
+            if said == "turn":
+                turn = what
+            yield said, what
+            if said == "answer":
+                return
+
+    def ask(self, kind: str, payload: Any = None, patience: Patience = Patience()) -> Any:
+        """The answer to a request whose turns nobody watches. Raises WorkerLost."""
+        return next(what for said, what in self.messages(kind, payload, patience) if said == "answer")
+
+    def _epitaph(self) -> str:
+        self._process.join(10)
+        code = self._process.exitcode
+        if code is not None and code < 0:
+            with contextlib.suppress(ValueError):
+                return f"the worker was killed by {signal.Signals(-code).name}{self._last_words()}"
+        return f"the worker ended with exit status {code}{self._last_words()}"
+
+    def _last_words(self) -> str:
+        with contextlib.suppress(OSError):
+            lines = [line.strip() for line in self._log.read_text(errors="replace").splitlines() if line.strip()]
+            return f" after printing {lines[-1]!r}" if lines else ""
+        return ""
+
+    def kill(self) -> None:
+        if self._process.is_alive() and self._process.pid is not None:
+            os.kill(self._process.pid, signal.SIGKILL)
+        self._process.join(30)
+        self._pipe.close()
+        self._log.unlink(missing_ok=True)
+
+    def __enter__(self) -> Worker:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+
+
+def run_jobs(
+    jobs: Sequence[Job],
+    device: str,
+    *,
+    setup: Callable[[], None] | None = None,
+    patience: Patience = Patience(),
+    facts: Mapping[str, Any] | None = None,
+    on_limits: Callable[[dict[str, float]], None] | None = None,
+) -> Iterator[Event]:
+    """Runs the jobs one after the other in a worker that is replaced when it is lost, and yields what happens as it happens.
+
+    A worker lost during an implementation's turn costs that implementation its cell; the job runs again with the others. `facts`
+    are the Record fields of the device, for the cells whose worker can no longer tell. `setup` runs first in every worker.
+    """
+    waiting = deque(jobs)
+    crew: Worker | None = None
+    try:
+        while waiting:
+            job = waiting.popleft()
+            try:
+                crew = crew or Worker(device, setup)
+                for said, what in crew.messages("job", job, patience):
+                    yield Event(job, turn=what) if said == "turn" else Event(job, records=tuple(what))
+            except WorkerLost as lost:
+                if crew is not None:
+                    crew.kill()
+                crew = None
+                blamed = [lost.turn[0]] if lost.turn[0] in job.implementations else list(job.implementations)
+                yield Event(job, records=tuple(_marked(job, name, lost, facts or {}) for name in blamed))
+                rest = job.without(blamed)
+                if rest.implementations:
+                    waiting.appendleft(rest)
+        if crew is not None and on_limits is not None:
+            on_limits(crew.ask("limits"))
+    finally:
+        if crew is not None:
+            crew.kill()
+
+
+def _marked(job: Job, name: str, lost: WorkerLost, facts: Mapping[str, Any]) -> Record:
+    backend, _, rest = name.partition("/")
+    return Record(
+        op=job.workload.op,
+        backend=backend,
+        variant=rest.partition(":")[2],
+        dtype=job.workload.dtype,
+        shape=job.workload.shape,
+        status="timeout" if lost.timed_out else "failed",
+        reason=lost.reason,
+        time=datetime.now(UTC).isoformat(timespec="seconds"),
+        **facts,
+    )
+
+
+@contextlib.contextmanager
+def _environment(changes: dict[str, str]) -> Iterator[None]:
+    """The child inherits the environment of the moment it is spawned."""
+    before = {name: os.environ.get(name) for name in changes}
+    os.environ.update(changes)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value

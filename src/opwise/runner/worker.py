@@ -1,0 +1,175 @@
+"""The worker: a process of its own that owns one GPU, takes requests from a pipe and answers with what it did.
+
+It is a process so that a kernel that faults, hangs or is killed costs its own cell only. Before each step that can go wrong it says
+whose turn it is, so that the supervisor can lay the blame. It dies with its supervisor, even if that one was killed.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from typing import Any
+
+Request = tuple[str, Any]
+
+
+def main(pipe: Connection, device_name: str, log_path: str, setup: Callable[[], None] | None) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the supervisor's: it stops the worker between two records
+    _redirect_output(log_path)
+    threading.Thread(target=_die_with, args=(os.getppid(),), daemon=True).start()
+    if setup is not None:
+        setup()
+    jobs = _JobHandler(device_name, lambda name, phase: pipe.send(("turn", (name, phase))))
+    handlers: dict[str, Callable[[Any], Any]] = {
+        "start": lambda _: None,
+        "catalogue": lambda _: _catalogue(device_name),
+        "job": jobs,
+        "compile": lambda request: _compile(*request),
+        "first_call": lambda request: _first_call(device_name, *request),
+        "limits": lambda _: jobs.limits(),
+    }
+    while True:
+        try:
+            kind, payload = pipe.recv()
+        except EOFError:
+            return
+        try:
+            answer = handlers[kind](payload)
+        except BaseException as error:  # whatever it is, the process cannot be trusted with another job
+            pipe.send(("fault", f"{type(error).__name__}: {_first_line(error)}"))
+            traceback.print_exc()
+            sys.stderr.flush()
+            os._exit(1)  # a dead CUDA context can hang an orderly exit
+        pipe.send(("answer", answer))
+
+
+class _JobHandler:
+    """Makes the bench on the first job, so that a worker that only looks around never creates a CUDA context."""
+
+    def __init__(self, device_name: str, turn: Callable[[str, str], None]) -> None:
+        self.device_name, self.turn = device_name, turn
+        self.bench: Any = None
+
+    def __call__(self, job: Any) -> Any:
+        import torch
+
+        from opwise.runner.cell import Bench, execute
+
+        if self.bench is None:
+            device = torch.device(self.device_name)
+            if device.type == "cuda":
+                self.turn("", "calibrate")
+                torch.cuda.set_device(device)
+            self.bench = Bench.on(device, _record_facts(device))
+        return execute(job, self.bench, self.turn)
+
+    def limits(self) -> dict[str, float]:
+        roofs = self.bench.roofs if self.bench is not None else None
+        return roofs.as_dict() if roofs is not None else {}
+
+
+def _record_facts(device: Any) -> dict[str, Any]:
+    """The fields of a Record that say where it was taken."""
+    from opwise.measure.device import facts
+    from opwise.provenance import commit
+
+    found = facts(device)
+    head, dirty = commit()
+    return {"device": found["device"], "driver": str(found.get("driver") or ""), "capability": str(found.get("capability") or ""),
+            "versions": dict(found["versions"]), "commit": head, "dirty": dirty}  # fmt: skip
+
+
+def _catalogue(device_name: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The device's Record fields, and what each backend is on it. Runs in a worker because it imports every GPU library."""
+    import torch
+
+    from opwise.backends import BACKENDS, implementations, probe
+    from opwise.backends.protocol import BackendUnavailable
+    from opwise.ops import OPS
+    from opwise.runner.jobs import Entry
+
+    found = {}
+    for backend in BACKENDS:
+        compiles = _can_compile(backend)
+        try:
+            probed = probe(backend, torch.device(device_name))
+            variants = {op: implementations(backend, op, torch.device(device_name).type) for op in OPS}
+        except BackendUnavailable as error:
+            found[backend] = Entry(backend, reason=error.reason, remedy=error.remedy, compiles=compiles)
+            continue
+        except Exception as error:  # an import that breaks is this backend's trouble, not the others'
+            found[backend] = Entry(backend, reason=f"{type(error).__name__}: {error}", remedy="see the traceback of `python -c "
+                                   f"'import {BACKENDS[backend]}'`", compiles=compiles)  # fmt: skip
+            continue
+        faults = {i.name: i.source.fault for group in variants.values() for i in group.values() if i.source.fault}
+        summaries = {op: {name: i.source.summary for name, i in group.items()} for op, group in variants.items()}
+        found[backend] = Entry(backend, dict(probed.versions), probed.stand_in, variants=summaries, faults=faults, compiles=compiles)
+    return _record_facts(torch.device(device_name)), found
+
+
+def _can_compile(backend: str) -> bool:
+    import importlib
+
+    from opwise.backends import BACKENDS
+
+    try:
+        return hasattr(importlib.import_module(BACKENDS[backend]), "compile_only")
+    except Exception:
+        return False
+
+
+def _compile(backend: str, arch: str) -> dict[str, str]:
+    """Kernel name -> a line about it, as the backend's compiler tells. Raises what the compiler raises."""
+    import importlib
+
+    from opwise.backends import BACKENDS
+
+    facts: dict[str, str] = importlib.import_module(BACKENDS[backend]).compile_only(arch)
+    return dict(facts)
+
+
+def _first_call(device_name: str, backend: str, workloads: Any) -> dict[str, float]:
+    """Seconds from the first `prepare` of each workload's op to its end, imports of the backend's library included in the first."""
+    import torch
+
+    from opwise.backends import implementation
+    from opwise.ops import OPS
+
+    device = torch.device(device_name)
+    torch.zeros(1, device=device)  # the CUDA context is torch's price, not the backend's
+    seconds = {}
+    for workload in workloads:
+        spec = OPS[workload.op]
+        with workload.precision(), torch.no_grad():
+            inputs = spec.make_inputs(workload, device, 1)
+            out = spec.empty_output(*inputs)
+            torch.cuda.synchronize(device)
+            began = time.perf_counter()
+            implementation(f"{backend}/{workload.op}", device).prepare(*inputs, out=out)()
+            torch.cuda.synchronize(device)
+            seconds[workload.op] = time.perf_counter() - began
+    return seconds
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or ["no message"])[0]
+
+
+def _redirect_output(path: str) -> None:
+    """Whatever libraries print goes to the log: the terminal belongs to the table."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    os.dup2(descriptor, 1)
+    os.dup2(descriptor, 2)
+    os.close(descriptor)
+
+
+def _die_with(parent: int) -> None:
+    while os.getppid() == parent:
+        time.sleep(1.0)
+    os._exit(1)
