@@ -1,0 +1,245 @@
+"""What the tests share: the device, the candidates, awkward shapes, and the truth about a workload, computed once."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import cache, lru_cache
+
+import pytest
+import torch
+from torch import Tensor
+
+from opwise.backends import BACKENDS, implementations, probe
+from opwise.backends.protocol import BackendUnavailable, Implementation, Launch, UnsupportedWorkload
+from opwise.measure.validate import Guarded, Verdict, check
+from opwise.ops import OPS, OpSpec, Workload
+
+DEVICE = torch.device("cuda", 0) if torch.cuda.is_available() else torch.device("cpu")
+ON_GPU = DEVICE.type == "cuda"
+needs_gpu = pytest.mark.skipif(not ON_GPU, reason="no GPU here: streams, graphs and device memory are a GPU's own")
+
+WITHOUT = frozenset(filter(None, os.environ.get("OPWISE_TEST_WITHOUT", "").split(",")))
+if unknown := WITHOUT - set(BACKENDS):
+    raise pytest.UsageError(f"OPWISE_TEST_WITHOUT names unknown backends {sorted(unknown)}: known are {', '.join(BACKENDS)}")
+
+SLOW_VARIANTS = frozenset({"compile"})  # seconds a workload: torch.compile specialises, and is asked to, on every shape
+RUNS_TORCH_OPERATORS = frozenset({"torch_eager"})  # whose kernels, workspaces and strides are torch's, not ours
+
+# Elements a workload may touch in a stand-in, so that a test stays under a second or so; a real device has no such limit.
+# Triton's interpreter costs about a millisecond a program, Numba's simulator a Python thread a CUDA thread.
+STAND_IN_BUDGET = {"cpu": 4_000_000, "interpreter": 40_000, "simulator": 2_500}
+
+AWKWARD = {
+    1: ((0,), (1,), (31,), (32,), (33,), (127,), (255,), (256,), (257,), (1023,), (1025,), (7919,), (16383,), (16385,), (1_000_003,)),
+    2: (
+        *((0, 5), (5, 0), (1, 1), (3, 31), (2, 32), (5, 33), (3, 257), (2, 1023), (2, 1025), (257, 3), (1, 4097), (3, 8191)),
+        *((583, 931), (1823, 781), (70_001, 3), (5, 32_771), (2, 65_537), (3, 1_048_577)),
+    ),
+    3: (
+        *((0, 3, 4), (3, 0, 4), (3, 4, 0), (1, 1, 1), (5, 7, 3), (17, 33, 19), (31, 32, 33), (32, 8, 32), (33, 31, 32), (2, 257, 3)),
+        *((129, 65, 127), (1, 1025, 1), (257, 1, 255), (128, 64, 256), (583, 931, 781), (1823, 16, 781), (16, 4096, 136)),
+        *((4_194_433, 2, 1), (1, 2, 8_388_737)),  # more than 65535 tiles of 64 or 128 along one side: grid.y and grid.z end there
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """An implementation, or why there is none. Where `problem` is set, `get()` skips or fails."""
+
+    name: str
+    backend: str
+    op: str
+    variant: str = ""
+    found: Implementation | None = field(default=None, compare=False)
+    problem: Exception | None = field(default=None, compare=False)
+
+    def __str__(self) -> str:
+        return self.name
+
+    def get(self) -> Implementation:
+        if self.found is not None:
+            return self.found
+        explained = isinstance(self.problem, BackendUnavailable)
+        if explained and (not ON_GPU or self.backend in WITHOUT):
+            pytest.skip(f"{self.backend}: {self.problem}")
+        remedy = f"; OPWISE_TEST_WITHOUT={self.backend} leaves it out" if explained else ""
+        pytest.fail(f"{self.name} cannot be tested: {type(self.problem).__name__}: {self.problem}{remedy}", pytrace=False)
+
+
+@cache
+def candidates() -> tuple[Candidate, ...]:
+    """Every implementation of every op in every backend, and one entry for each backend that is missing here."""
+    return tuple(candidate for backend in BACKENDS for op in OPS for candidate in _of(backend, op))
+
+
+def _of(backend: str, op: str) -> Iterator[Candidate]:
+    try:
+        found = implementations(backend, op, DEVICE.type)
+    except Exception as problem:  # a broken backend must fail its own tests, not the collection of all
+        yield Candidate(f"{backend}/{op}", backend, op, problem=problem)
+        return
+    for variant, implementation in found.items():
+        yield Candidate(implementation.name, backend, op, variant, implementation)
+
+
+def right_candidates() -> list[Candidate]:
+    return [c for c in candidates() if c.found is None or c.found.source.fault is None]
+
+
+def faulty_candidates() -> list[Candidate]:
+    return [c for c in candidates() if c.found is not None and c.found.source.fault is not None]
+
+
+def stand_in(backend: str) -> str | None:
+    return probe(backend, DEVICE).stand_in
+
+
+def affordable(candidate: Candidate, workload: Workload) -> bool:
+    """Is the workload small enough for what runs the kernels here?"""
+    if ON_GPU or candidate.found is None:
+        return True
+    name = (stand_in(candidate.backend) or "cpu").lower()
+    budget = next((limit for key, limit in STAND_IN_BUDGET.items() if key in name), min(STAND_IN_BUDGET.values()))
+    spec, cost = OPS[workload.op], OPS[workload.op].cost(workload)
+    return max(cost.bytes // workload.torch_dtype.itemsize, cost.flops // 16 if len(spec.inputs) > 1 else 0) <= budget
+
+
+def ranks(spec: OpSpec) -> list[int]:
+    return sorted({len(w.shape) for named in spec.workloads.values() for w in named})
+
+
+def awkward_workloads(spec: OpSpec, dtype: str) -> list[Workload]:
+    return [Workload(spec.name, shape, dtype) for rank in ranks(spec) for shape in AWKWARD[rank]]
+
+
+def workloads_for(candidate: Candidate, dtype: str) -> list[Workload]:
+    """Awkward ones that are affordable here; of a slow variant, one on a CPU and the smoke set on a GPU."""
+    spec = OPS[candidate.op]
+    if candidate.variant in SLOW_VARIANTS:
+        smoke = [w for w in spec.workloads["smoke"] if w.dtype == dtype]
+        return smoke if ON_GPU else smoke[-1:] if dtype == spec.dtypes[0] else []
+    return [w for w in awkward_workloads(spec, dtype) if affordable(candidate, w)]
+
+
+def by_dtype(found: list[Candidate]) -> list[tuple[Candidate, str]]:
+    """Pairs for parametrize; a slow variant in its first dtype only where there is no GPU."""
+    return [
+        (c, dtype) for c in found for dtype in OPS[c.op].dtypes if ON_GPU or c.variant not in SLOW_VARIANTS or dtype == OPS[c.op].dtypes[0]
+    ]
+
+
+def small_workload(spec: OpSpec, dtype: str) -> Workload:
+    """A workload with several rows, no power of two in it, that every stand-in can afford."""
+    return max((w for w in spec.workloads["smoke"] if w.dtype == dtype and spec.cost(w).flops < 25_000), key=lambda w: spec.cost(w).bytes)
+
+
+INPUT_KINDS: dict[str, Callable[[OpSpec], Callable[[Workload, torch.device, int], tuple[Tensor, ...]]]] = {
+    "normal": lambda spec: spec.make_inputs,
+    "hard": lambda spec: spec.hard_inputs,
+}
+
+
+@dataclass(frozen=True)
+class Truth:
+    inputs: tuple[Tensor, ...]
+    reference: Tensor
+    bound: Tensor
+
+
+@lru_cache(maxsize=48)
+def truth(workload: Workload, kind: str, seed: int = 0) -> Truth:
+    """Inputs on DEVICE, nan around them, with their float64 reference and bound. Shared by tests: nobody writes to them."""
+    spec = OPS[workload.op]
+    return truth_of(workload, *map(guarded_copy, INPUT_KINDS[kind](spec)(workload, DEVICE, seed)))
+
+
+def truth_of(workload: Workload, *inputs: Tensor) -> Truth:
+    spec = OPS[workload.op]
+    wide = tuple(x.double() for x in inputs)
+    reference = spec.reference(*wide)
+    return Truth(inputs, reference, spec.error_bound(workload, reference, *wide))
+
+
+def check_candidate(candidate: Candidate, workload: Workload, known: Truth, *, offset: int = 0) -> Verdict:
+    """check() under the workload's precision. Raises UnsupportedWorkload where the implementation refuses."""
+    implementation = candidate.get()
+    with workload.precision():
+        return check(implementation.prepare, known.inputs, known.reference, known.bound, offset=offset)
+
+
+def explained(candidate: Candidate, refusal: UnsupportedWorkload) -> str:
+    """The reason of a refusal, which a named variant may give and the unnamed one, which stands for the op, may not."""
+    assert str(refusal), "an UnsupportedWorkload must say why"
+    assert candidate.variant, f"{candidate} is the one to use and refuses: {refusal}"
+    return str(refusal)
+
+
+class Tally:
+    """Runs many workloads in one test and reports every failure, not the first. A workload refused with a reason is counted."""
+
+    def __init__(self, candidate: Candidate) -> None:
+        self.candidate, self.ran = candidate, 0
+        self.refused: list[str] = []
+        self.failures: list[str] = []
+
+    def check(self, workload: Workload, known: Truth, *, offset: int = 0, note: str = "") -> None:
+        try:
+            verdict = check_candidate(self.candidate, workload, known, offset=offset)
+        except UnsupportedWorkload as refusal:
+            self.refused.append(explained(self.candidate, refusal))
+            return
+        self.ran += 1
+        if not verdict.ok:
+            self.failures.append(f"{workload} {note}: {verdict.reason} (ratio {verdict.error_ratio:.3g})")
+
+    def close(self) -> None:
+        if self.failures:
+            pytest.fail(f"{self.candidate}, {len(self.failures)} of {self.ran}:\n" + "\n".join(self.failures), pytrace=False)
+        if not self.ran:
+            pytest.skip(f"{self.candidate} ran nothing: {self.refused[0] if self.refused else 'all too large for its stand-in'}")
+
+
+def guarded_copy(x: Tensor, offset: int = 0) -> Tensor:
+    """The same values `offset` elements off alignment, with bytes 0xFF around them: nan to any kernel that reads past the ends."""
+    copy = Guarded(x.shape, x.dtype, x.device, offset=offset, guard=0xFF).tensor
+    copy.copy_(x)
+    return copy
+
+
+def bits(x: Tensor) -> Tensor:
+    """The tensor's bytes, so that nan equals nan and -0 differs from 0."""
+    return x.contiguous().view(-1).view(torch.uint8)
+
+
+def bound_launch(candidate: Candidate, inputs: tuple[Tensor, ...], out: Tensor) -> Launch:
+    """Launched once already, so that no module is left to load; a refusal skips the test with its reason."""
+    try:
+        launch = candidate.get().prepare(*inputs, out=out)
+    except UnsupportedWorkload as refusal:
+        pytest.skip(f"{candidate} refuses: {explained(candidate, refusal)}")
+    launch()
+    if ON_GPU:
+        torch.cuda.synchronize(out.device)
+    return launch
+
+
+def launch_once(candidate: Candidate, inputs: tuple[Tensor, ...]) -> tuple[Tensor, Launch]:
+    """(output, launch) of a candidate, in an output that was nan before."""
+    out = OPS[candidate.op].empty_output(*inputs).fill_(float("nan"))
+    return out, bound_launch(candidate, inputs, out)
+
+
+def taken_dtype(candidate: Candidate) -> str:
+    """The first dtype that the candidate does not refuse."""
+    spec = OPS[candidate.op]
+    for dtype in spec.dtypes:
+        inputs = truth(small_workload(spec, dtype), "normal").inputs
+        try:
+            candidate.get().prepare(*inputs, out=spec.empty_output(*inputs))
+        except UnsupportedWorkload:
+            continue
+        return dtype
+    pytest.fail(f"{candidate} refuses every dtype", pytrace=False)

@@ -1,0 +1,191 @@
+"""Every implementation of every op in every dtype: right on awkward shapes, storage and values, or refused with a reason.
+
+Where there is no GPU the same tests run on the CPU and in the stand-ins, on the shapes that those can afford.
+"""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from pipelines import in_float32
+from support import (
+    DEVICE,
+    INPUT_KINDS,
+    ON_GPU,
+    RUNS_TORCH_OPERATORS,
+    SLOW_VARIANTS,
+    Candidate,
+    Tally,
+    Truth,
+    by_dtype,
+    faulty_candidates,
+    guarded_copy,
+    right_candidates,
+    small_workload,
+    truth,
+    truth_of,
+    workloads_for,
+)
+from torch import Tensor
+
+from opwise.backends.protocol import UnsupportedWorkload
+from opwise.measure.validate import judge
+from opwise.ops import OPS, Workload
+
+RIGHT = right_candidates()
+QUICK = [c for c in RIGHT if c.variant not in SLOW_VARIANTS]
+each_right = pytest.mark.parametrize(("candidate", "dtype"), by_dtype(RIGHT), ids=str)
+each_quick = pytest.mark.parametrize(("candidate", "dtype"), by_dtype(QUICK), ids=str)
+
+
+@pytest.mark.parametrize("kind", INPUT_KINDS)
+@each_right
+def test_right_on_awkward_shapes(candidate: Candidate, dtype: str, kind: str) -> None:
+    candidate.get()
+    tally = Tally(candidate)
+    for seed, workload in enumerate(workloads_for(candidate, dtype)):
+        tally.check(workload, truth(workload, kind, seed), note=kind)
+    tally.close()
+
+
+@each_quick
+def test_right_on_many_seeds(candidate: Candidate, dtype: str) -> None:
+    """The same shape again and again: what is built once must serve all."""
+    candidate.get()
+    tally = Tally(candidate)
+    workload = small_workload(OPS[candidate.op], dtype)
+    for seed in range(4 if ON_GPU else 2):
+        for kind in INPUT_KINDS:
+            tally.check(workload, truth(workload, kind, 100 + seed), note=f"{kind}, seed {seed}")
+    tally.close()
+
+
+@each_quick
+def test_storage_may_begin_off_alignment(candidate: Candidate, dtype: str) -> None:
+    """All combinations of aligned and one element off, for inputs and output, after each other in one process."""
+    candidate.get()
+    tally = Tally(candidate)
+    workloads = [w for w in workloads_for(candidate, dtype) if 0 not in w.shape and w.shape.count(1) < 2]
+    chosen = (workloads[0], workloads[len(workloads) // 2], workloads[-1]) if ON_GPU else (small_workload(OPS[candidate.op], dtype),)
+    for workload in chosen:
+        known = truth(workload, "normal", 7)
+        for offsets in ((0, 0), (0, 1), (1, 0), (1, 1), (2, 3)):
+            moved = tuple(guarded_copy(x, (offsets[0] + at) % 4) for at, x in enumerate(known.inputs))
+            tally.check(workload, Truth(moved, known.reference, known.bound), offset=offsets[1], note=f"offsets {offsets}")
+    tally.close()
+
+
+def strided_views(x: Tensor) -> dict[str, Tensor]:
+    """Tensors that equal x in storage that is not row-major."""
+    if x.ndim < 2:
+        return {"every second": torch.stack([x, x], dim=-1)[..., 0]}
+    wide = torch.cat([x, x[:, :1]], dim=1)
+    return {"transposed": x.t().contiguous().t(), "sliced": wide[:, :-1], "every second": torch.stack([x, x], dim=-1)[..., 0]}
+
+
+@each_quick
+def test_strided_inputs_are_right_or_refused(candidate: Candidate, dtype: str) -> None:
+    candidate.get()
+    tally = Tally(candidate)
+    spec = OPS[candidate.op]
+    workload = small_workload(spec, dtype)
+    known = truth(workload, "normal", 9)
+    for at, name in enumerate(spec.inputs):
+        for layout, view in strided_views(known.inputs[at]).items():
+            assert not view.is_contiguous()
+            assert torch.equal(view, known.inputs[at])
+            inputs = (*known.inputs[:at], view, *known.inputs[at + 1 :])
+            try:
+                tally.check(workload, Truth(inputs, known.reference, known.bound), note=f"{name} {layout}")
+            except ValueError as refusal:
+                words = (candidate.name, name, str(view.stride()), "row-major", f"{name}.contiguous()")
+                tally.ran += 1
+                if not all(word in str(refusal) for word in words):
+                    tally.failures.append(f"{name} {layout}: {refusal}")
+    tally.close()
+
+
+def special_values(workload: Workload) -> dict[str, tuple[float, ...]]:
+    info = torch.finfo(workload.torch_dtype)
+    largest = (2 - 2**-10) * 2.0**127 if workload.dtype == "tfloat32" else info.max  # above it rounding to TF32 gives inf
+    least = info.smallest_normal * info.eps
+    return {
+        "inf": (math.inf,),
+        "-inf": (-math.inf,),
+        "nan": (math.nan,),
+        "inf, -inf, nan": (math.inf, -math.inf, math.nan),
+        "largest": (largest, -largest),
+        "subnormal": (least, -least, info.smallest_normal, info.smallest_normal / 2, 0.0, -0.0),
+        "moderate": (9.5, 10.0, 10.5, 89.0, -9.5, -10.0, -20.0, -89.0, 300.0, -300.0),
+    }
+
+
+def planted(inputs: tuple[Tensor, ...], values: tuple[float, ...], everywhere: bool) -> tuple[Tensor, ...]:
+    """The values at the first, a middle and the last place of each input in turn, or instead of all elements of the first."""
+    made = []
+    for turn, x in enumerate(inputs):
+        flat = guarded_copy(x).view(-1)
+        n = flat.numel()
+        places = range(n) if everywhere and turn == 0 else sorted({0, n // 2, n - 1})
+        if not everywhere or turn == 0:
+            pattern = torch.tensor([values[(k + turn) % len(values)] for k in range(len(places))], dtype=x.dtype, device=x.device)
+            flat[torch.tensor(list(places), device=x.device)] = pattern
+        made.append(flat.view(x.shape))
+    return tuple(made)
+
+
+@each_quick
+def test_special_values_follow_the_reference(candidate: Candidate, dtype: str) -> None:
+    """Wherever the definition in float32 follows it: a sum of the largest numbers overflows in any order."""
+    candidate.get()
+    tally = Tally(candidate)
+    spec = OPS[candidate.op]
+    workload = small_workload(spec, dtype)
+    for name, values in special_values(workload).items():
+        if name == "subnormal" and not ON_GPU and candidate.backend in RUNS_TORCH_OPERATORS:
+            continue  # VDPBF16PS, which torch's bfloat16 product uses on CPUs, takes subnormals as zero: not a kernel of ours
+        for everywhere in (False, True):
+            known = truth_of(workload, *planted(truth(workload, "normal", 11).inputs, values, everywhere))
+            if judge(in_float32(spec, known.inputs), known.reference, known.bound).ok:
+                tally.check(workload, known, note=f"{name} {'everywhere' if everywhere else 'at three places'}")
+    assert tally.ran >= 8 or tally.refused
+    tally.close()
+
+
+@pytest.mark.parametrize("candidate", faulty_candidates(), ids=str)
+def test_a_stated_fault_shows(candidate: Candidate) -> None:
+    """A variant with a fault is there to be shown: some workload must reject it, or the statement is wrong."""
+    spec = OPS[candidate.op]
+    for dtype in reversed(spec.dtypes):
+        shapes = [w for w in workloads_for(candidate, dtype) if spec.cost(w).flops]
+        for workload in sorted(shapes, key=lambda w: spec.cost(w).bytes, reverse=True):
+            for kind in reversed(INPUT_KINDS):
+                known = truth(workload, kind, 13)
+                with workload.precision():
+                    try:
+                        out = candidate.get()(*known.inputs)
+                    except UnsupportedWorkload:
+                        continue
+                if not judge(out, known.reference, known.bound).ok:
+                    return
+    pytest.fail(f"{candidate} is right everywhere, but states: {candidate.get().source.fault}", pytrace=False)
+
+
+def test_backends_agree_with_each_other() -> None:
+    """Every unnamed implementation against every other within twice the bound: a wrong reference shows as all against one."""
+    from opwise.measure.validate import agree
+
+    apart = {}
+    for op, spec in OPS.items():
+        for dtype in spec.dtypes:
+            workload = small_workload(spec, dtype)
+            known = truth(workload, "normal", 17)
+            with workload.precision():
+                outputs = {c.name: c.found(*known.inputs) for c in RIGHT if c.op == op and not c.variant and c.found is not None}
+            outputs["float32 definition"] = in_float32(spec, known.inputs)
+            assert len(outputs) > 1
+            apart.update({(str(workload), pair): ratio for pair, ratio in agree(outputs, known.bound).items() if ratio > 1})
+    assert not apart
+    assert DEVICE.type in {"cuda", "cpu"}

@@ -1,0 +1,86 @@
+"""Importing opwise imports no GPU library, and using one backend imports no other's. Each case is a process of its own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from opwise.backends import BACKENDS
+from opwise.ops import OPS
+
+LIBRARIES = ("cupy", "numba", "triton")
+SOURCE = Path(__file__).resolve().parents[1] / "src"
+TELL = f"; import sys; print('LOADED', *sorted(set({LIBRARIES!r}) & set(sys.modules)))"
+
+
+def loaded_by(code: str, **environment: str) -> set[str]:
+    """The GPU libraries that a fresh interpreter without a GPU has in sys.modules after the code."""
+    clean = {k: v for k, v in os.environ.items() if k not in {"TRITON_INTERPRET", "NUMBA_ENABLE_CUDASIM", "PYTHONPATH"}}
+    clean |= {"PYTHONPATH": str(SOURCE), "CUDA_VISIBLE_DEVICES": ""} | environment
+    done = subprocess.run([sys.executable, "-c", code + TELL], capture_output=True, text=True, timeout=120, env=clean, check=False)
+    assert done.returncode == 0, done.stderr
+    line = next(line for line in done.stdout.splitlines() if line.startswith("LOADED"))
+    return set(line.split()[1:])
+
+
+@cache
+def by_torch() -> set[str]:
+    """What torch itself brings is not ours to keep out."""
+    return loaded_by("import torch")
+
+
+def test_opwise_imports_no_gpu_library() -> None:
+    assert loaded_by("import opwise, opwise.measure.validate") == by_torch()
+
+
+def test_opwise_never_touches_cuda_by_being_imported() -> None:
+    assert loaded_by("import opwise, opwise.measure.validate, torch; assert not torch.cuda.is_initialized()") == by_torch()
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_backend_imports_its_library_in_probe_and_no_other(backend: str) -> None:
+    assert loaded_by(f"import importlib; importlib.import_module({BACKENDS[backend]!r})") == by_torch()
+    code = "\n".join(
+        [
+            "import torch",
+            "from opwise.backends import implementations",
+            "from opwise.backends.protocol import BackendUnavailable",
+            "try:",
+            f"    found = [implementations({backend!r}, op, 'cpu') for op in {tuple(OPS)!r}]",
+            "    assert any(found)",
+            "except BackendUnavailable as problem:",
+            "    assert problem.reason and problem.remedy",
+            "pass",
+        ]
+    )
+    assert len(loaded_by(code) - by_torch()) <= 1
+
+
+def test_a_missing_library_is_a_reason_and_a_remedy() -> None:
+    """Where a library is not installed its backend says so and the others work."""
+    code = "\n".join(
+        [
+            "import sys, torch",
+            f"for name in {LIBRARIES!r}:",
+            "    sys.modules[name] = None",  # importing it raises ImportError
+            "from opwise.backends import BACKENDS, implementations, probe",
+            "from opwise.backends.protocol import BackendUnavailable",
+            "works = []",
+            "for backend in BACKENDS:",
+            "    try:",
+            "        probe(backend, torch.device('cpu'))",
+            "        works.append(backend)",
+            "    except BackendUnavailable as problem:",
+            "        assert problem.reason and problem.remedy, backend",
+            "assert 'torch_eager' in works, works",
+            "x = torch.ones(3)",
+            "assert torch.equal(implementations('torch_eager', 'square', 'cpu')[''](x), x)",
+            f"[sys.modules.pop(name) for name in {LIBRARIES!r}]",
+        ]
+    )
+    assert loaded_by(code) <= by_torch()

@@ -1,0 +1,110 @@
+"""The store keeps what it was given, loses at most a torn line, and refuses what it does not know."""
+
+from __future__ import annotations
+
+import json
+import math
+import multiprocessing
+import random
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from opwise.library import NoSuchRun, find
+from opwise.record import SCHEMA, STATUSES, Interval, Record, UnknownSchema, append, new_run, read, read_extra
+
+FULL = Record(
+    op="softmax", backend="triton_jit", variant="textbook", dtype="float16", shape=(583, 931), status="ok", error_ratio=0.41,
+    kernel_cold_us=Interval(10.0, 9.9, 10.2, 40, "events"), versus_best=(1.0, 1.0, 1.0), throttle=("power",), extra_bytes=0,
+    versions={"torch": "2.13.0"}, commit="abc1234", dirty=False,
+)  # fmt: skip
+
+
+def random_record(rng: random.Random) -> Record:
+    def maybe(value: object) -> object:
+        return value if rng.random() < 0.7 else None
+
+    return replace(
+        FULL,
+        shape=tuple(rng.randrange(1, 10**6) for _ in range(rng.randrange(4))),
+        status=rng.choice(STATUSES),
+        reason=rng.choice(["", 'a "quoted" reason', "two\nlines", "µ≤∞", "\x00\x1b[31m"]),
+        error_ratio=rng.choice([None, 0.0, 0.5, math.inf]),
+        kernel_cold_us=maybe(Interval(rng.random(), 0.1, 2.0, 30, "graph", False, "starved")),
+        extra_bytes=maybe(rng.randrange(2**40)),
+        dirty=maybe(True),
+    )
+
+
+def test_every_record_comes_back_as_it_was() -> None:
+    rng = random.Random(20)
+    for record in [FULL, *(random_record(rng) for _ in range(300))]:
+        line = record.to_json()
+        assert "\n" not in line
+        assert Record.from_json(line) == record
+
+
+def test_nan_is_kept_readable_as_json() -> None:
+    line = replace(FULL, error_ratio=math.nan).to_json()
+    json.loads(line, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
+    assert math.isnan(Record.from_json(line).error_ratio or 0.0)
+
+
+@pytest.mark.parametrize("cut", [2, 40, 200])
+def test_a_torn_last_line_is_skipped_with_a_warning(tmp_path: Path, cut: int) -> None:
+    path = tmp_path / "run.jsonl"
+    append(path, [FULL.to_json(), FULL.to_json()])
+    path.write_bytes(path.read_bytes()[:-cut])
+    with pytest.warns(UserWarning, match="torn"):
+        assert read(path) == [FULL]
+
+
+@pytest.mark.parametrize("schema", [0, SCHEMA + 1, None, "1"])
+def test_an_unknown_schema_is_refused(tmp_path: Path, schema: object) -> None:
+    path = tmp_path / "run.jsonl"
+    append(path, [json.dumps(json.loads(FULL.to_json()) | {"schema": schema})])
+    with pytest.raises(UnknownSchema, match="schema"):
+        read(path)
+
+
+def test_other_kinds_of_lines_are_no_cells(tmp_path: Path) -> None:
+    path = tmp_path / "run.jsonl"
+    append(path, [FULL.to_json(), json.dumps({"schema": SCHEMA, "kind": "limits", "limits": {"empty_us": 2.0}})])
+    assert read(path) == [FULL]
+    assert read_extra(path, "limits")[0]["limits"] == {"empty_us": 2.0}
+
+
+def _write_many(path: str, worker: int) -> None:
+    for i in range(100):
+        append(Path(path), [replace(FULL, seed=worker * 1000 + i, reason="x" * (i * 37 % 2000)).to_json()])
+
+
+def test_concurrent_writers_interleave_whole_lines(tmp_path: Path) -> None:
+    path = tmp_path / "run.jsonl"
+    context = multiprocessing.get_context("spawn")
+    writers = [context.Process(target=_write_many, args=(str(path), n)) for n in range(3)]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join(60)
+    assert sorted(r.seed or 0 for r in read(path)) == sorted(n * 1000 + i for n in range(3) for i in range(100))
+
+
+def test_two_runs_in_one_second_get_two_files(tmp_path: Path) -> None:
+    paths = {new_run(tmp_path, "cpu", "smoke", "abc") for _ in range(5)}
+    assert len(paths) == 5
+    assert all(p.exists() for p in paths)
+
+
+def test_a_missing_run_says_where_was_looked(tmp_path: Path) -> None:
+    with pytest.raises(NoSuchRun, match=str(tmp_path)):
+        find("no-such-run", tmp_path)
+
+
+def test_the_newest_run_of_a_set_is_found(tmp_path: Path) -> None:
+    folder = tmp_path / "nvidia-h200"
+    for name in ("20260101T000000Z-core-a", "20260102T000000Z-core-b", "20260103T000000Z-seed-c"):
+        append(folder / f"{name}.jsonl", [FULL.to_json()])
+    assert find(None, tmp_path, "nvidia-h200", "core").name.endswith("core-b.jsonl")
+    assert find("seed", tmp_path).name.endswith("seed-c.jsonl")
