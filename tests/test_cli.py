@@ -21,7 +21,7 @@ CELL = Record(op="softmax", backend="triton_jit", variant="", dtype="float16", s
 
 
 def invoke(*arguments: str) -> Result:
-    return CliRunner(env={"COLUMNS": "250", "TERM": "dumb"}).invoke(app, list(arguments))
+    return CliRunner(env={"TERM": "dumb"}).invoke(app, list(arguments))
 
 
 def stored(tmp_path: Path, *records: Record) -> Path:

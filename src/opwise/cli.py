@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
+import sys
 import warnings
 from pathlib import Path
 from typing import Annotated, NoReturn
@@ -30,7 +32,8 @@ app = typer.Typer(
     rich_markup_mode="rich",
     help="Which way of writing a GPU kernel is right, how fast is it against the hardware's limit, which one to use.",
 )
-stdout = Console()
+# Into a file or a pipe rich would assume 80 columns and cut the figures off.
+stdout = Console(width=None if sys.stdout.isatty() else int(os.environ.get("COLUMNS", "170")))
 stderr = Console(stderr=True)
 
 Filters = Annotated[list[str] | None, typer.Argument(metavar="[FILTER]...", help="Any part of an implementation or workload name.")]

@@ -12,11 +12,11 @@ from pathlib import Path
 def commit() -> tuple[str, bool | None]:
     """(short commit, dirty?) of the opwise checkout; ("", None) where opwise is not in one or git is missing.
 
-    OPWISE_COMMIT names it for a copy of the tree that has no .git; such a copy's dirty flag is unknown (None).
+    OPWISE_COMMIT names it for a copy of the tree without its .git, in the form of `git describe --always --dirty`.
     """
     given = os.environ.get("OPWISE_COMMIT")
     if given:
-        return given, None
+        return given.removesuffix("-dirty"), given.endswith("-dirty")
     root = Path(__file__).resolve().parents[2]
     if not (root / "pyproject.toml").is_file():  # installed as a wheel: whatever repository is around it is not opwise's
         return "", None

@@ -136,7 +136,7 @@ class Implementation:
     def _key(self, inputs: tuple[Any, ...]) -> Any:
         """All that a build may depend on. Anything that is no tensor gets a key of its own and fails the checks."""
         try:
-            per_tensor = tuple([(x.shape, x.dtype, x.get_device(), x.is_contiguous(), x.data_ptr() & 15, x.requires_grad) for x in inputs])
+            per_tensor = tuple([(x.shape, x.dtype, x.device, x.is_contiguous(), x.data_ptr() & 15, x.requires_grad) for x in inputs])
         except (AttributeError, RuntimeError):  # no tensor at all, or one without storage
             return object()
         grad = any(x[-1] for x in per_tensor) and torch.is_grad_enabled()

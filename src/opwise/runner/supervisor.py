@@ -112,11 +112,20 @@ class Worker:
         self._pipe.close()
         self._log.unlink(missing_ok=True)
 
+    def close(self) -> None:
+        """Lets the worker end by itself, as it does when nobody is left to ask: tools that watch it write their reports at its exit."""
+        self._pipe.close()
+        self._process.join(30)
+        self.kill()
+
     def __enter__(self) -> Worker:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.kill()
+    def __exit__(self, kind: object, *_: object) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self.kill()
 
 
 def run_jobs(
@@ -151,8 +160,10 @@ def run_jobs(
                 rest = job.without(blamed)
                 if rest.implementations:
                     waiting.appendleft(rest)
-        if crew is not None and on_limits is not None:
-            on_limits(crew.ask("limits"))
+        if crew is not None:
+            if on_limits is not None:
+                on_limits(crew.ask("limits"))
+            crew.close()
     finally:
         if crew is not None:
             crew.kill()
