@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# compute-sanitizer over every implementation's smoke workloads, with torch's caching allocator off so that an access past the end of
-# a tensor is one past the end of an allocation. Logs go to the folder given (default: sanitizer/); exit status 1 if anything is found.
+# compute-sanitizer over every hand-written implementation's smoke workloads. Logs go to the folder given (default: sanitizer/).
 #   scripts/sanitize.sh [FOLDER] [TOOL...]        tools: memcheck racecheck initcheck synccheck; default memcheck racecheck
+# Exit status 1 where anything is found or a result is wrong, 2 where compute-sanitizer is missing.
 set -euo pipefail
 folder=${1:-sanitizer}
 shift || true
@@ -10,15 +10,15 @@ tools=("$@")
 command -v compute-sanitizer >/dev/null || { echo 'compute-sanitizer is not on PATH: it comes with the CUDA toolkit' >&2; exit 2; }
 mkdir -p "$folder"
 export PYTORCH_NO_CUDA_MEMORY_CACHING=1
+here=$(dirname "${BASH_SOURCE[0]}")
 status=0
 for tool in "${tools[@]}"; do
-    log="$folder/$tool.log"
-    compute-sanitizer --tool "$tool" --target-processes all --log-file "$folder/$tool.%p.part" \
-        python3 -m opwise check --set smoke --json >"$folder/$tool.jsonl" || status=1
-    cat "$folder/$tool".*.part >"$log" && rm -f "$folder/$tool".*.part
-    found=$(grep -c 'ERROR SUMMARY: [1-9]\|RACECHECK SUMMARY: [1-9]' "$log" || true)
-    cells=$(wc -l <"$folder/$tool.jsonl")
-    echo "$tool: $cells cells, $found processes with findings"
-    [ "$found" = 0 ] || status=1
+    # API errors are left out: libraries ask for driver entry points that may not be there, and handle the answer.
+    options=(--tool "$tool")
+    [ "$tool" != memcheck ] || options+=(--report-api-errors no --leak-check no)
+    compute-sanitizer "${options[@]}" --log-file "$folder/$tool.log" python3 "$here/sanitize.py" 2>&1 | tee "$folder/$tool.out" || status=1
+    found=$(grep -oE '(ERROR|RACECHECK) SUMMARY: .*' "$folder/$tool.log" | tail -n 1)
+    echo "$tool: ${found:-no summary: the run did not end}"
+    case "$found" in *' 0 errors'* | *' 0 hazards'*) ;; *) status=1 ;; esac
 done
 exit $status

@@ -80,3 +80,9 @@ def test_paired_ratio_needs_as_many_rounds() -> None:
 )
 def test_ties(ratio: tuple[float, float, float], expected: bool) -> None:
     assert tied(*ratio) is expected
+
+
+def test_an_interval_of_one_tick_is_settled() -> None:
+    assert not settled(4.16, 4.16, 4.192)
+    assert settled(4.16, 4.16, 4.192, tick=0.032)
+    assert not settled(4.16, 4.16, 4.224, tick=0.032)

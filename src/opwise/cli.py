@@ -33,7 +33,7 @@ app = typer.Typer(
     help="Which way of writing a GPU kernel is right, how fast is it against the hardware's limit, which one to use.",
 )
 # Into a file or a pipe rich would assume 80 columns and cut the figures off.
-stdout = Console(width=None if sys.stdout.isatty() else int(os.environ.get("COLUMNS", "170")))
+stdout = Console(width=None if sys.stdout.isatty() else max(170, int(os.environ.get("COLUMNS", 0))))
 stderr = Console(stderr=True)
 
 Filters = Annotated[list[str] | None, typer.Argument(metavar="[FILTER]...", help="Any part of an implementation or workload name.")]

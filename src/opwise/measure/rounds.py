@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from .gpu import Launch, Queue
-from .stats import median, median_interval, settled
+from .stats import TICK_US, median, median_interval, settled
 
 Turn = Callable[[str], None]
 
@@ -55,6 +55,11 @@ class Course:
     stretch: float = 1.0  # of the backlog
     starved: str = ""
     late: int = 0  # batches that the GPU reached before they were enqueued, even behind the longest backlog
+
+    @property
+    def tick_us(self) -> float:
+        """The step of the events' clock, shared by a sample's launches."""
+        return TICK_US / self.launches
 
     @property
     def samples(self) -> list[float]:
@@ -118,7 +123,11 @@ class Rounds:
             passed = (self.queue.now_us() - began) / len(live)
             if passed >= pace.most_s * 1e6:
                 return True
-            return passed >= pace.least_s * 1e6 and fewest >= MIN_SAMPLES and all(settled(*median_interval(c.kept()[0])) for c in live)
+            return (
+                passed >= pace.least_s * 1e6
+                and fewest >= MIN_SAMPLES
+                and all(settled(*median_interval(c.kept()[0]), c.tick_us) for c in live)
+            )
 
         return enough
 

@@ -16,7 +16,8 @@ import numpy as np
 RESAMPLES = 4000  # the ends of a 95 % interval are then the 100th draw from each side: their own error is a small part of the width
 CONFIDENCE = 0.95
 SEED = 20201113  # any fixed number: an interval must not change when a stored run is evaluated again
-CLOSE = 0.005  # rules: stop when the interval is within 0.5 % of the median
+CLOSE = 0.005  # stop when the interval is within 0.5 % of the median
+TICK_US = 0.032  # the step in which CUDA events count on an H200: an interval of one step cannot get narrower
 TIE = 0.01  # rules: faster or slower needs a gap of at least 1 %
 
 
@@ -48,9 +49,9 @@ def _ranks(u: Any, n: int) -> Any:
     return np.clip(np.ceil(u * n).astype(np.int64) - 1, 0, n - 1)
 
 
-def settled(middle: float, low: float, high: float) -> bool:
-    """Both ends of the interval are within 0.5 % of the median."""
-    return math.isfinite(middle) and max(high - middle, middle - low) <= CLOSE * abs(middle)
+def settled(middle: float, low: float, high: float, tick: float = 0.0) -> bool:
+    """Both ends of the interval are within 0.5 % of the median, or within one `tick` of the clock that took the samples."""
+    return math.isfinite(middle) and max(high - middle, middle - low) <= max(CLOSE * abs(middle), 1.01 * tick)
 
 
 def paired(a: Sequence[float], b: Sequence[float]) -> tuple[float, float, float]:

@@ -240,7 +240,8 @@ def _timing(course: Course, method: str) -> Timing:
     kept, clock_note = course.kept()
     middle, low, high = median_interval(kept)
     late_note = f"{course.late} batches began before they were enqueued" if course.late else ""
-    narrow = max(high - middle, middle - low) <= CPU_SETTLED * middle if method == "cpu" else settled(middle, low, high)
-    converged = narrow and len(kept) >= MIN_SAMPLES and not course.starved
+    narrow = max(high - middle, middle - low) <= CPU_SETTLED * middle if method == "cpu" else settled(middle, low, high, course.tick_us)
+    launches = len(kept) * (course.launches if method == "cpu" else 1)  # a sample of CPU cost is a mean over that many
+    converged = narrow and launches >= MIN_SAMPLES and not course.starved
     note = "; ".join(filter(None, (course.starved, late_note, clock_note)))
     return Timing(middle, low, high, len(kept), converged, method, note, tuple(median(block) for block in course.blocks))
