@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 
@@ -10,7 +11,10 @@ import torch
 
 from opwise.measure.timing import Clock, paired_ratio, tied
 
-pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here: events, graphs and the L2 are a GPU's own")
+pytestmark = [
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here: events, graphs and the L2 are a GPU's own"),
+    pytest.mark.skipif("PYTEST_XDIST_WORKER" in os.environ, reason="other workers use the GPU meanwhile: `make test` runs this file alone"),
+]
 
 
 @pytest.fixture(scope="module")

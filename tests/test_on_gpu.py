@@ -1,0 +1,151 @@
+"""What only a GPU can show: streams, graphs, device memory, a second device, and more elements than a 32-bit index counts."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from support import (
+    DEVICE,
+    RUNS_TORCH_OPERATORS,
+    SLOW_VARIANTS,
+    Candidate,
+    bound_launch,
+    right_candidates,
+    small_workload,
+    taken_dtype,
+    truth,
+)
+from torch import Tensor
+
+from opwise.measure.validate import judge
+from opwise.ops import OPS, OpSpec, Workload
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here: streams, graphs and device memory are a GPU's own")
+
+QUICK = [c for c in right_candidates() if c.variant not in SLOW_VARIANTS]
+OURS = [c for c in QUICK if c.backend not in RUNS_TORCH_OPERATORS and not c.variant]
+each_quick = pytest.mark.parametrize("candidate", QUICK, ids=str)
+each_of_ours = pytest.mark.parametrize("candidate", OURS, ids=str)
+
+SPIN_CYCLES = 60_000_000  # some 30 ms: longer than the slowest launch takes the CPU
+SCRATCH_BYTES = 64 * 1024
+LONG = 2**31 + 4097  # an index that has passed 2^31, and no multiple of a vector's width
+HUGE = {"softmax": (65537, 32771), "matmul": (46349, 8, 46351)}  # a little over 2^31 elements; the others take (LONG,)
+ROOM_BYTES = 60 << 30
+
+
+def workload_and_two_inputs(candidate: Candidate) -> tuple[Workload, tuple[Tensor, ...]]:
+    workload = small_workload(OPS[candidate.op], taken_dtype(candidate))
+    return workload, tuple(x.clone() for x in truth(workload, "normal", 31).inputs)
+
+
+@each_quick
+def test_a_launch_goes_to_the_current_stream_and_waits_for_nothing(candidate: Candidate) -> None:
+    """The inputs arrive late on a side stream: a launch anywhere else reads the old ones, one that waits finds the stream idle."""
+    workload, inputs = workload_and_two_inputs(candidate)
+    late = truth(workload, "normal", 32)
+    with workload.precision():
+        out = OPS[candidate.op].empty_output(*inputs)
+        launch = bound_launch(candidate, inputs, out)
+        out.fill_(float("nan"))
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            launch()  # whatever a first launch on a stream has to set up
+            torch.cuda.synchronize()
+            torch.cuda._sleep(SPIN_CYCLES)
+            for x, fresh in zip(inputs, late.inputs, strict=True):
+                x.copy_(fresh)
+            launch()
+            waited = side.query()
+        side.synchronize()
+    assert not waited, "the launch waited for the GPU"
+    verdict = judge(out, late.reference, late.bound)
+    assert verdict.ok, verdict.reason
+
+
+@each_quick
+def test_a_captured_launch_computes_with_what_is_there_at_replay(candidate: Candidate) -> None:
+    workload, inputs = workload_and_two_inputs(candidate)
+    with workload.precision():
+        out = OPS[candidate.op].empty_output(*inputs)
+        launch = bound_launch(candidate, inputs, out)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+            launch()
+        for seed in (33, 34, 33):
+            known = truth(workload, "normal", seed)
+            for x, fresh in zip(inputs, known.inputs, strict=True):
+                x.copy_(fresh)
+            out.fill_(float("nan"))
+            graph.replay()
+            torch.cuda.synchronize()
+            verdict = judge(out, known.reference, known.bound)
+            assert verdict.ok, f"after replay with inputs {seed}: {verdict.reason}"
+
+
+@each_of_ours
+def test_a_launch_allocates_nothing_and_prepare_no_more_than_scratch(candidate: Candidate) -> None:
+    workload, inputs = workload_and_two_inputs(candidate)
+    with workload.precision():
+        out = OPS[candidate.op].empty_output(*inputs)
+        before = torch.cuda.memory_allocated()
+        launch = bound_launch(candidate, inputs, out)
+        assert torch.cuda.memory_allocated() - before <= SCRATCH_BYTES
+        count = torch.cuda.memory_stats()["allocation.all.allocated"]
+        free = torch.cuda.mem_get_info()[0]
+        for _ in range(3):
+            launch()
+        torch.cuda.synchronize()
+        assert torch.cuda.memory_stats()["allocation.all.allocated"] == count
+        assert torch.cuda.mem_get_info()[0] >= free - (2 << 20), "memory that torch's allocator knows nothing of"
+
+
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="one GPU here: a second one is needed")
+@each_quick
+def test_another_device_than_the_current_one(candidate: Candidate) -> None:
+    workload, _ = workload_and_two_inputs(candidate)
+    known = truth(workload, "normal", 35)
+    assert torch.cuda.current_device() == DEVICE.index
+    inputs = tuple(x.to("cuda:1") for x in known.inputs)
+    with workload.precision():
+        out = OPS[candidate.op].empty_output(*inputs).fill_(float("nan"))
+        candidate.get().prepare(*inputs, out=out)()
+        called = candidate.get()(*inputs)
+    torch.cuda.synchronize("cuda:1")
+    assert torch.cuda.current_device() == DEVICE.index, "the current device was left changed"
+    assert called.device == out.device == torch.device("cuda", 1)
+    for found in (out, called):
+        verdict = judge(found.to(DEVICE), known.reference, known.bound)
+        assert verdict.ok, verdict.reason
+
+
+@pytest.mark.huge
+@pytest.mark.usefixtures("roomy")
+@each_of_ours
+def test_more_elements_than_a_32_bit_index_counts(candidate: Candidate) -> None:
+    if torch.cuda.mem_get_info()[0] < ROOM_BYTES:
+        pytest.skip(f"{ROOM_BYTES >> 30} GiB of free device memory are needed")
+    spec = OPS[candidate.op]
+    workload = Workload(candidate.op, HUGE.get(candidate.op, (LONG,)), "bfloat16")
+    inputs = spec.make_inputs(workload, DEVICE, 36)
+    out = spec.empty_output(*inputs).fill_(float("nan"))
+    candidate.get().prepare(*inputs, out=out)()
+    torch.cuda.synchronize()
+    for part in parts(spec, inputs, out):
+        piece = inputs if out.ndim == 0 else (inputs[0][part], *inputs[1:])
+        exact = tuple(x.double() for x in piece)
+        reference = spec.reference(*exact)
+        verdict = judge(out if out.ndim == 0 else out[part], reference, spec.error_bound(workload, reference, *exact))
+        assert verdict.ok, f"{part}: {verdict.reason}"
+    assert not out.isnan().any(), "elements were left unwritten"
+
+
+def parts(spec: OpSpec, inputs: tuple[Tensor, ...], out: Tensor) -> list[slice]:
+    """Along the first dimension: the beginning, both sides of element 2^31 of the output and of its bytes, and the end."""
+    if out.ndim == 0:
+        return [slice(None)]
+    rows, width = out.shape[0], max(out.numel() // out.shape[0], 1)
+    few = max(4096 // width, 8)
+    around = [2**31 // width, 2**30 // width]
+    return [slice(0, few), *(slice(max(at - few, 0), min(at + few, rows)) for at in around), slice(rows - few, rows)]
