@@ -108,12 +108,15 @@ def test_another_device_than_the_current_one(candidate: Candidate) -> None:
     known = truth(workload, "normal", 35)
     assert torch.cuda.current_device() == DEVICE.index
     inputs = tuple(x.to("cuda:1") for x in known.inputs)
-    with workload.precision():
-        out = OPS[candidate.op].empty_output(*inputs).fill_(float("nan"))
-        candidate.get().prepare(*inputs, out=out)()
-        called = candidate.get()(*inputs)
-    torch.cuda.synchronize("cuda:1")
-    assert torch.cuda.current_device() == DEVICE.index, "the current device was left changed"
+    try:
+        with workload.precision():
+            out = OPS[candidate.op].empty_output(*inputs).fill_(float("nan"))
+            candidate.get().prepare(*inputs, out=out)()
+            called = candidate.get()(*inputs)
+        torch.cuda.synchronize("cuda:1")
+        assert torch.cuda.current_device() == DEVICE.index, "the current device was left changed"
+    finally:
+        torch.cuda.set_device(DEVICE)  # whatever this test finds is not the next one's fault
     assert called.device == out.device == torch.device("cuda", 1)
     for found in (out, called):
         verdict = judge(found.to(DEVICE), known.reference, known.bound)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import pickle
+from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -28,7 +30,7 @@ from support import (
 from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from opwise.backends import BACKENDS, implementation, probe
+from opwise.backends import BACKENDS, implementation, probe, protocol
 from opwise.backends.protocol import BackendUnavailable, Bind, Implementation, Launch, Variant
 from opwise.measure.validate import agree, judge
 from opwise.ops import OPS, Workload
@@ -244,3 +246,34 @@ def test_an_op_that_was_right_once_still_checks_what_is_new() -> None:
         toy.made(torch.ones(3, 2, device=DEVICE).t())
     with pytest.raises(TypeError, match="takes 1 tensor"):
         toy.made(x, x)
+
+
+def test_among_several_gpus_everything_runs_with_its_own_device_current(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without several GPUs: the guards are replaced by ones that tell what ran inside them."""
+    guarded: list[str] = []
+    inside = False
+
+    @contextlib.contextmanager
+    def guard(device: torch.device) -> Iterator[None]:
+        nonlocal inside
+        inside = True
+        yield
+        inside = False
+
+    def build(x: Tensor, out: Tensor) -> Bind:
+        guarded.append(f"build {inside}")
+
+        def bind(x: Tensor, out: Tensor) -> Launch:
+            guarded.append(f"bind {inside}")
+            return lambda: None
+
+        return bind
+
+    monkeypatch.setattr(protocol, "_several_gpus", lambda device: True)
+    monkeypatch.setattr(protocol, "_current", guard)
+    monkeypatch.setattr(protocol, "_on_device", lambda device, launch: guarded.append("launch on its device") or launch)
+    implementation_ = Implementation("toy", OPS["square"], "", Variant(build, "tells where it is"))
+    x = torch.ones(3)
+    implementation_.prepare(x, out=torch.empty(3))
+    implementation_(x)
+    assert guarded == ["build True", "bind True", "launch on its device"] + 2 * ["bind True", "launch on its device"]

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import faulty
@@ -79,6 +80,19 @@ def test_a_worker_that_is_killed_while_idle_is_reported() -> None:
     with pytest.raises(WorkerLost, match="SIGKILL"):
         worker.ask("limits")
     worker.kill()
+
+
+def test_workers_started_at_once_each_get_their_own_environment() -> None:
+    """The first calls are timed with caches of their own: a setting that leaks from one worker to another would spoil them."""
+
+    def told(n: int) -> str:
+        with Worker(DEVICE, environment={"OPWISE_COMMIT": f"worker{n}"}) as worker:
+            facts, _ = worker.ask("catalogue", None, Patience(120.0))
+        return str(facts["commit"])
+
+    with ThreadPoolExecutor(3) as pool:
+        assert list(pool.map(told, range(3))) == ["worker0", "worker1", "worker2"]
+    assert not os.environ.get("OPWISE_COMMIT", "").startswith("worker")
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])

@@ -170,7 +170,9 @@ class Implementation:
                 bind = self._built[key] = self.source.build(*inputs, out)
         if not _several_gpus(device):
             return bind(*inputs, out)
-        return _on_device(device, bind(*inputs, out))
+        with _current(device):  # a bind may load the kernel, which makes its device's context the current one
+            launch = bind(*inputs, out)
+        return _on_device(device, launch)
 
 
 def _do_nothing() -> None:

@@ -57,9 +57,10 @@ class Worker:
         context = multiprocessing.get_context("spawn")  # a fork would inherit threads and, worse, a CUDA context
         self._pipe, theirs = context.Pipe()
         self._log = Path(tempfile.mkstemp(prefix="opwise-worker-", suffix=".log")[1])
-        self._process = context.Process(target=worker.main, args=(theirs, device, str(self._log), setup), daemon=True)
-        with _environment(environment or {}):
-            self._process.start()
+        self._process = context.Process(
+            target=worker.main, args=(theirs, device, str(self._log), setup, dict(environment or {})), daemon=True
+        )
+        self._process.start()
         theirs.close()
         self.ask("start", patience=Patience(START_S))
 
@@ -182,18 +183,3 @@ def _marked(job: Job, name: str, lost: WorkerLost, facts: Mapping[str, Any]) -> 
         time=datetime.now(UTC).isoformat(timespec="seconds"),
         **facts,
     )
-
-
-@contextlib.contextmanager
-def _environment(changes: dict[str, str]) -> Iterator[None]:
-    """The child inherits the environment of the moment it is spawned."""
-    before = {name: os.environ.get(name) for name in changes}
-    os.environ.update(changes)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value

@@ -12,14 +12,15 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from multiprocessing.connection import Connection
 from typing import Any
 
 Request = tuple[str, Any]
 
 
-def main(pipe: Connection, device_name: str, log_path: str, setup: Callable[[], None] | None) -> None:
+def main(pipe: Connection, device_name: str, log_path: str, setup: Callable[[], None] | None, environment: Mapping[str, str]) -> None:
+    os.environ.update(environment)  # here, and not around the start of the process: several are started at once
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the supervisor's: it stops the worker between two records
     _redirect_output(log_path)
     threading.Thread(target=_die_with, args=(os.getppid(),), daemon=True).start()
