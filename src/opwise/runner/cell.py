@@ -20,6 +20,7 @@ from opwise.backends import implementation
 from opwise.backends.protocol import BackendUnavailable, Implementation, UnsupportedWorkload
 from opwise.measure.device import Monitor
 from opwise.measure.limits import Roofs
+from opwise.measure.memory import MemoryMeter
 from opwise.measure.timing import Clock
 from opwise.measure.validate import Verdict, agree, check, fingerprint, judge
 from opwise.ops import OPS
@@ -125,16 +126,14 @@ class _Session:
         if self.stand_ins[name] not in (None, "cpu") and self._elements() > STAND_IN_ELEMENTS:
             raise UnsupportedWorkload(f"{self._elements()} elements are too many for the {self.stand_ins[name]}: check it on a GPU")
         out = self.spec.empty_output(*self.truth.inputs)
-        before = _allocated(self.bench.device)
-        began = time.perf_counter()
-        launch = implementation_.prepare(*self.truth.inputs, out=out)
-        prepare_s = time.perf_counter() - began
-        launch()
-        _synchronize(self.bench.device)
-        extra = _peak(self.bench.device) - before if before is not None else None
+        with MemoryMeter(self.bench.device) as meter:
+            began = time.perf_counter()
+            launch = implementation_.prepare(*self.truth.inputs, out=out)
+            prepare_s = time.perf_counter() - began
+            launch()
         self.turn(name, "check")
         verdict = check(implementation_.prepare, self.truth.inputs, self.truth.reference, self.truth.bound)
-        self.candidates[name] = Candidate(implementation_, verdict, out, prepare_s, extra)
+        self.candidates[name] = Candidate(implementation_, verdict, out, prepare_s, meter.bytes)
 
     def _elements(self) -> int:
         cost = self.spec.cost(self.job.workload)
@@ -242,17 +241,3 @@ def _call(implementation_: Implementation, inputs: tuple[Tensor, ...]) -> Callab
 def _synchronize(device: torch.device) -> None:
     if device.type == "cuda":
         torch.cuda.synchronize(device)
-
-
-def _allocated(device: torch.device) -> int | None:
-    """Bytes that torch's allocator holds now; cuBLAS keeps a workspace between calls, which would hide whose it is."""
-    if device.type != "cuda":
-        return None
-    torch.cuda.synchronize(device)
-    torch._C._cuda_clearCublasWorkspaces()
-    torch.cuda.reset_peak_memory_stats(device)
-    return torch.cuda.memory_allocated(device)
-
-
-def _peak(device: torch.device) -> int:
-    return torch.cuda.max_memory_allocated(device)

@@ -13,10 +13,10 @@ from cupy.cuda import function
 from torch import Tensor
 
 from opwise.backends.cuda_src.recipes import Recipe
-from opwise.backends.cuda_src.scratch import zeroed
 from opwise.backends.cuda_src.sources import unit_of
 from opwise.backends.cupy_raw.module import module
 from opwise.backends.protocol import Bind, Build, Launch
+from opwise.backends.scratch import zeroed
 
 STATIC_SHARED = 48 * 1024  # more must be asked for, on the kernel
 

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from opwise.backends.cuda_src.recipes import Recipe
-from opwise.backends.cuda_src.scratch import zeroed
 from opwise.backends.protocol import Bind, Build, Launch
+from opwise.backends.scratch import zeroed
 from opwise.backends.torch_inline.extension import extension
 
 

@@ -14,7 +14,8 @@ import triton.language as tl
 from torch import Tensor
 
 from opwise.backends.protocol import Bind, Launch, Variant
-from opwise.backends.triton_jit.launch import built, processors
+from opwise.backends.scratch import launched_in_order, zeroed
+from opwise.backends.triton_jit.launch import INTERPRETING, built, processors
 from opwise.backends.triton_jit.portable import narrow, widen
 from opwise.backends.triton_jit.specimen import POINTERS, Specimen
 
@@ -68,22 +69,23 @@ def build(x: Tensor, out: Tensor) -> Bind:
     n = x.numel()
     block = THREADS * 16 // x.element_size()
     programs = min(-(-n // (block * LOADS)), PROGRAMS_A_PROCESSOR * processors(x.device))
-    partials, finished = _scratch(x.device, programs)
+    partials, finished = _parts(zeroed(16 + 4 * programs, x.device)[0])
     ready = built(
         mean_kernel, (programs, 1, 1), x, out, partials, finished, n, PROGRAMS=programs, PADDED=triton.next_power_of_2(programs),
         BLOCK=block, LOADS=LOADS, WIDE=n > 2**31 - 2 * block * LOADS, num_warps=THREADS // 32, **OPTIONS,
     )  # fmt: skip
 
     def bind(x: Tensor, out: Tensor) -> Launch:
-        return ready(x, out, *_scratch(x.device, programs), n)
+        scratch, order = zeroed(16 + 4 * programs, x.device)
+        launch = ready(x, out, *_parts(scratch), n)
+        return launch if INTERPRETING else launched_in_order(launch, x.device, order)
 
     return bind
 
 
-def _scratch(device: torch.device, programs: int) -> tuple[Tensor, Tensor]:
-    """A partial a program and the count of finished ones, zero: at most a few KiB. Both start on 16 bytes, as the kernel was compiled."""
-    both = torch.zeros(4 + programs, dtype=torch.int32, device=device)
-    return both[4:].view(torch.float32), both[:1]
+def _parts(scratch: Tensor) -> tuple[Tensor, Tensor]:
+    """A partial a program and the count of finished ones: at most a few KiB. Both start on 16 bytes, as the kernel was compiled."""
+    return scratch[4:], scratch[:1].view(torch.int32)
 
 
 def build_textbook(x: Tensor, out: Tensor) -> Bind:

@@ -1,0 +1,57 @@
+"""The README's figures are what opwise prints of a committed run, and its commands exist."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from opwise.backends import BACKENDS
+from opwise.cli import app
+from opwise.library import find
+from opwise.ops import OPS
+from opwise.record import read
+from opwise.report import overview
+
+ROOT = Path(__file__).resolve().parents[1]
+README = ROOT / "README.md"
+TABLE = re.compile(r"<!-- opwise show (\S+) --markdown -->\n(.*?)\n<!-- end -->", re.DOTALL)
+
+
+def test_the_table_is_what_the_command_prints() -> None:
+    found = TABLE.search(README.read_text())
+    assert found, "the README's table stands between the command that makes it and <!-- end -->"
+    run, text = found.groups()
+    assert overview.markdown(read(find(run, ROOT / "results"))) in text
+
+
+def test_every_figure_of_the_quoted_run_is_in_the_record() -> None:
+    """The lines of the sample output, implementation by implementation, against the run they name."""
+    text = README.read_text()
+    run = re.search(r"stored in results/(\S+\.jsonl)", text)
+    assert run
+    records = read(ROOT / "results" / run[1])
+    workload = re.search(r"^    (\w+/\w+/float16) ", text, re.MULTILINE)
+    assert workload
+    quoted = re.findall(r"^ +(\w+/\w+) +│ ok +│ +([\d.]+) │ +([\d.]+) ", text, re.MULTILINE)
+    assert len(quoted) == len(BACKENDS)
+    for name, ratio, cold in quoted:
+        (record,) = (r for r in records if r.implementation == name and str(r.workload) == workload[1])
+        assert record.kernel_cold_us is not None
+        assert record.error_ratio is not None
+        assert float(cold) == pytest.approx(record.kernel_cold_us.median, rel=1e-3)
+        assert float(ratio) == pytest.approx(record.error_ratio, rel=0.05)
+
+
+@pytest.mark.parametrize("label", ["core", "seed"])
+def test_the_committed_runs_hold_all_pairs_and_all_are_right(label: str) -> None:
+    records = read(find(None, ROOT / "results", "nvidia-h200", label))
+    wanted = {(f"{backend}/{op}", str(w)) for backend in BACKENDS for op, spec in OPS.items() for w in spec.workloads[label]}
+    assert wanted <= {(r.implementation, str(r.workload)) for r in records if r.status == "ok" and r.kernel_cold_us is not None}
+
+
+def test_every_command_named_in_the_readme_exists() -> None:
+    known = {command.callback.__name__ for command in app.registered_commands if command.callback}
+    named = set(re.findall(r"^\| `opwise (\w+)", README.read_text(), re.MULTILINE))
+    assert named == known
