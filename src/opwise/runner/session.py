@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -117,23 +116,21 @@ class Session:
         return [r for r in self.records if r.status in ("failed", "timeout") or (r.status == "wrong" and r.implementation not in faults)]
 
 
-def compile_all(backend: str) -> tuple[int, float] | str:
-    """Compiles all kernels of a backend for every architecture: (kernels, seconds), or the compiler's message."""
-    began = time.monotonic()
+def compile_all(backend: str) -> tuple[str, str]:
+    """Compiles all kernels of a backend for every architecture; (status, reason) of all its cells where nothing can run them."""
     try:
         with Worker("cpu") as worker:
-            facts = [worker.ask("compile", (backend, arch), Patience(COMPILE_S)) for arch in ARCHITECTURES]
+            for arch in ARCHITECTURES:
+                answer = worker.ask("compile", (backend, arch), Patience(COMPILE_S))
+                if isinstance(answer, str):
+                    return "unavailable", answer
     except WorkerLost as lost:
-        return lost.reason
-    return len(facts[0]), time.monotonic() - began
+        return "failed", f"does not compile: {lost.reason}"
+    return "unavailable", f"compiled for {', '.join(ARCHITECTURES)}, not run: no GPU here"
 
 
-def _compiled_record(job: Job, name: str, outcome: Future[tuple[int, float] | str], facts: Mapping[str, Any]) -> Record:
+def _compiled_record(job: Job, name: str, outcome: Future[tuple[str, str]], facts: Mapping[str, Any]) -> Record:
     backend, _, rest = name.partition("/")
-    result = outcome.result()
-    if isinstance(result, str):
-        status, reason = "failed", f"does not compile: {result}"
-    else:
-        status, reason = "unavailable", f"compiled for {', '.join(ARCHITECTURES)}, not run: no GPU here"
+    status, reason = outcome.result()
     return Record(op=job.workload.op, backend=backend, variant=rest.partition(":")[2], dtype=job.workload.dtype, shape=job.workload.shape,
                   status=status, reason=reason, time=datetime.now(UTC).isoformat(timespec="seconds"), **facts)  # fmt: skip

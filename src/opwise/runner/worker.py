@@ -125,14 +125,17 @@ def _can_compile(backend: str) -> bool:
         return False
 
 
-def _compile(backend: str, arch: str) -> dict[str, str]:
-    """Kernel name -> a line about it, as the backend's compiler tells. Raises what the compiler raises."""
+def _compile(backend: str, arch: str) -> dict[str, str] | str:
+    """Kernel name -> a line about it, as the compiler tells; or why there is no compiler here. Raises what the compiler raises."""
     import importlib
 
     from opwise.backends import BACKENDS
+    from opwise.backends.protocol import BackendUnavailable
 
-    facts: dict[str, str] = importlib.import_module(BACKENDS[backend]).compile_only(arch)
-    return dict(facts)
+    try:
+        return dict(importlib.import_module(BACKENDS[backend]).compile_only(arch))
+    except BackendUnavailable as error:
+        return str(error)
 
 
 def _first_call(device_name: str, backend: str, workloads: Any) -> dict[str, float]:
