@@ -39,6 +39,18 @@ class BackendUnavailable(RuntimeError):
         return type(self), (self.reason, self.remedy)
 
 
+def require_gpu(device: torch.device) -> None:
+    """Raises BackendUnavailable, with the remedy, unless `device` is a CUDA GPU that the kernels' instructions exist on: sm_80 or later."""
+    if device.type != "cuda":
+        raise BackendUnavailable(
+            "there is no GPU to run it on", "use a CUDA device; without one, compile_only and `opwise check` compile it"
+        )
+    if not torch.cuda.is_available() or torch.version.cuda is None:
+        raise BackendUnavailable("torch sees no GPU", "install a CUDA build of torch and a driver that fits it")
+    if torch.cuda.get_device_capability(device) < (8, 0):
+        raise BackendUnavailable("the GPU is older than sm_80, which the kernels' instructions need", "use an Ampere GPU or later")
+
+
 class UnsupportedWorkload(ValueError):
     """This implementation does not take this shape, dtype or layout; another one may."""
 

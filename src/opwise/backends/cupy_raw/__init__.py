@@ -8,21 +8,14 @@ from collections.abc import Mapping
 
 import torch
 
-from opwise.backends.protocol import BackendUnavailable, Probe
+from opwise.backends.protocol import BackendUnavailable, Probe, require_gpu
 
 INSTALL = "pip install 'opwise[cuda13]' (or cuda12), which holds CuPy"
 
 
 def probe(device: torch.device) -> Probe:
     """Versions of CuPy and NVRTC. Raises BackendUnavailable with the remedy."""
-    if device.type != "cuda":
-        raise BackendUnavailable(
-            "there is no GPU to run it on", "use a CUDA device; without one, compile_only and `opwise check` compile it"
-        )
-    if not torch.cuda.is_available():
-        raise BackendUnavailable("torch sees no GPU", "install a CUDA build of torch and a driver that fits it")
-    if torch.cuda.get_device_capability(device) < (8, 0):
-        raise BackendUnavailable("the GPU is older than sm_80, which the kernels' instructions need", "use an Ampere GPU or later")
+    require_gpu(device)
     _import_cupy()
     from opwise.backends.cupy_raw.module import nvrtc_version
 

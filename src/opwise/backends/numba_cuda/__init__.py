@@ -7,6 +7,7 @@ refuses where it comes too late. Nothing here imports Numba before `probe` does.
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import os
 import sys
 from collections.abc import Mapping
@@ -14,21 +15,17 @@ from importlib.metadata import PackageNotFoundError, version
 
 import torch
 
-from opwise.backends.protocol import BackendUnavailable, Probe
+from opwise.backends.protocol import BackendUnavailable, Probe, require_gpu
+from opwise.ops import OPS
 
-OPS_HERE = ("square", "mean", "gelu", "softmax", "matmul")
 INSTALL = "pip install 'opwise[cuda13]' (or cuda12), which holds numba-cuda"
 
 
 def probe(device: torch.device) -> Probe:
     """Versions of numba and numba-cuda. On a CPU device the kernels run in the simulator. Raises BackendUnavailable with the remedy."""
     simulate = device.type == "cpu"
-    if not simulate and device.type != "cuda":
-        raise BackendUnavailable(f"numba_cuda has no {device.type} target", "use a CUDA device, or the CPU for the simulator")
-    if not simulate and not torch.cuda.is_available():
-        raise BackendUnavailable("torch sees no GPU", "install a CUDA build of torch and a driver that fits it")
-    if not simulate and torch.cuda.get_device_capability(device) < (8, 0):
-        raise BackendUnavailable("the GPU is older than sm_80, which the kernels' instructions need", "use an Ampere GPU or later")
+    if not simulate:
+        require_gpu(device)
     if simulate and "numba" not in sys.modules:
         os.environ["NUMBA_ENABLE_CUDASIM"] = "1"
     _import_numba()
@@ -52,7 +49,9 @@ def compile_only(arch: str) -> Mapping[str, str]:
     if _simulating():
         raise RuntimeError("Numba's simulator replaces the compiler in this process: unset NUMBA_ENABLE_CUDASIM and use a fresh one")
     found: dict[str, str] = {}
-    for op in OPS_HERE:
+    for op in OPS:
+        if importlib.util.find_spec(f"{__name__}.{op}") is None:
+            continue
         module = importlib.import_module(f"{__name__}.{op}")
         for name, kernel in module.kernels().items():
             found[f"{op}: {name}"] = kernel.report(arch)

@@ -10,19 +10,12 @@ from collections.abc import Mapping
 
 import torch
 
-from opwise.backends.protocol import BackendUnavailable, Probe
+from opwise.backends.protocol import Probe, require_gpu
 
 
 def probe(device: torch.device) -> Probe:
     """Versions of torch, nvcc and the host compiler. Builds nothing. Raises BackendUnavailable with the remedy."""
-    if device.type != "cuda":
-        raise BackendUnavailable(
-            "there is no GPU to run it on", "use a CUDA device; without one, compile_only and `opwise check` compile it"
-        )
-    if not torch.cuda.is_available() or torch.version.cuda is None:
-        raise BackendUnavailable("torch sees no GPU", "install a CUDA build of torch and a driver that fits it")
-    if torch.cuda.get_device_capability(device) < (8, 0):
-        raise BackendUnavailable("the GPU is older than sm_80, which the kernels' instructions need", "use an Ampere GPU or later")
+    require_gpu(device)
     from opwise.backends.torch_inline.toolchain import toolchain
 
     found = toolchain()

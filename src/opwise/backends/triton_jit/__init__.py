@@ -7,29 +7,24 @@ device and refuses where it comes too late. Nothing here imports Triton before `
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import os
 import sys
 from collections.abc import Mapping
 
 import torch
 
-from opwise.backends.protocol import BackendUnavailable, Probe
+from opwise.backends.protocol import BackendUnavailable, Probe, require_gpu
+from opwise.ops import OPS
 
-OPS_HERE = ("square", "mean", "gelu", "softmax", "matmul")
 INSTALL = "pip install 'opwise[cuda13]' (or cuda12), which holds triton"
 
 
 def probe(device: torch.device) -> Probe:
     """Versions of triton and torch. On a CPU device the kernels run in the interpreter. Raises BackendUnavailable with the remedy."""
     interpret = device.type == "cpu"
-    if not interpret and device.type != "cuda":
-        raise BackendUnavailable(f"triton_jit has no {device.type} target", "use a CUDA device, or the CPU for the interpreter")
-    if not interpret and not torch.cuda.is_available():
-        raise BackendUnavailable("torch sees no GPU", "install a CUDA build of torch and a driver that fits it")
-    if not interpret and torch.version.hip is not None:
-        raise BackendUnavailable("torch is a ROCm build", "install a CUDA build of torch: the kernels' inline PTX needs one")
-    if not interpret and torch.cuda.get_device_capability(device) < (8, 0):
-        raise BackendUnavailable("the GPU is older than sm_80, which the kernels' instructions need", "use an Ampere GPU or later")
+    if not interpret:
+        require_gpu(device)
     if interpret and "triton" not in sys.modules:
         os.environ["TRITON_INTERPRET"] = "1"
     version = _import_triton()
@@ -54,7 +49,9 @@ def compile_only(arch: str) -> Mapping[str, str]:
     from opwise.backends.triton_jit.specimen import report
 
     found: dict[str, str] = {}
-    for op in OPS_HERE:
+    for op in OPS:
+        if importlib.util.find_spec(f"{__name__}.{op}") is None:
+            continue
         module = importlib.import_module(f"{__name__}.{op}")
         for name, specimen in module.specimens(arch).items():
             found[f"{op}: {name}"] = report(specimen, arch)
