@@ -93,12 +93,14 @@ def test_a_launch_allocates_nothing_and_prepare_no_more_than_scratch(candidate: 
         launch = bound_launch(candidate, inputs, out)
         assert torch.cuda.memory_allocated() - before <= SCRATCH_BYTES
         count = torch.cuda.memory_stats()["allocation.all.allocated"]
-        free = torch.cuda.mem_get_info()[0]
-        for _ in range(3):
+        taken = []
+        for _ in range(5):  # other processes take device memory too, but not each time
+            free = torch.cuda.mem_get_info()[0]
             launch()
-        torch.cuda.synchronize()
+            torch.cuda.synchronize()
+            taken.append(free - torch.cuda.mem_get_info()[0])
         assert torch.cuda.memory_stats()["allocation.all.allocated"] == count
-        assert torch.cuda.mem_get_info()[0] >= free - (2 << 20), "memory that torch's allocator knows nothing of"
+        assert min(taken) <= 0, f"each launch takes memory that torch's allocator knows nothing of: {taken}"
 
 
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="one GPU here: a second one is needed")
