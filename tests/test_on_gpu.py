@@ -10,6 +10,7 @@ from support import (
     SLOW_VARIANTS,
     Candidate,
     bound_launch,
+    needs_gpu,
     right_candidates,
     small_workload,
     taken_dtype,
@@ -20,7 +21,7 @@ from torch import Tensor
 from opwise.measure.validate import judge
 from opwise.ops import OPS, OpSpec, Workload
 
-pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here: streams, graphs and device memory are a GPU's own")
+pytestmark = needs_gpu
 
 QUICK = [c for c in right_candidates() if c.variant not in SLOW_VARIANTS]
 OURS = [c for c in QUICK if c.backend not in RUNS_TORCH_OPERATORS and not c.variant]

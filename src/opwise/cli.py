@@ -13,6 +13,7 @@ import warnings
 from pathlib import Path
 from typing import Annotated, NoReturn
 
+import torch
 import typer
 from rich.console import Console
 from rich.markup import escape
@@ -173,8 +174,6 @@ def _carry_out(session: Session, first_call: bool) -> bool:
 
 
 def _device(name: str | None) -> str:
-    import torch
-
     if name is None:
         return default_device()
     try:
@@ -223,7 +222,7 @@ def _print(records: list[Record], as_json: bool, title: str) -> None:
         tables.show(records, stdout)
         return
     stdout.print(overview.verdicts(records))
-    tables.show([r for r in records if r.status != "ok" and not r.reason.startswith("compiled for")], stdout)
+    tables.show([r for r in records if r.status != "ok" and not tables.only_compiled(r)], stdout)
 
 
 def _show_shipped() -> None:

@@ -83,6 +83,13 @@ class Record:
     schema: int = SCHEMA
     kind: str = "cell"
 
+    @classmethod
+    def of(cls, implementation: str, workload: Workload, **fields: Any) -> Record:
+        """The record of an implementation, by its name, at a workload."""
+        backend, _, rest = implementation.partition("/")
+        variant = rest.partition(":")[2]
+        return cls(op=workload.op, backend=backend, variant=variant, dtype=workload.dtype, shape=workload.shape, **fields)
+
     @property
     def implementation(self) -> str:
         return f"{self.backend}/{self.op}" + (f":{self.variant}" if self.variant else "")
@@ -98,7 +105,11 @@ class Record:
     @classmethod
     def from_json(cls, line: str) -> Record:
         """Raises json.JSONDecodeError on a torn line, UnknownSchema on another schema. Unknown fields of this schema are dropped."""
-        data = json.loads(line)
+        return cls.from_data(json.loads(line))
+
+    @classmethod
+    def from_data(cls, data: Any) -> Record:
+        """As from_json, of a line that is parsed already."""
         if not isinstance(data, dict) or data.get("schema") != SCHEMA:
             found = data.get("schema") if isinstance(data, dict) else type(data).__name__
             raise UnknownSchema(f"schema {found!r} found, {SCHEMA} is read: use the opwise that wrote the file")
@@ -145,28 +156,28 @@ def append(path: Path, lines: Iterable[str]) -> None:
 def read(path: Path) -> list[Record]:
     """The cells of a run, in the order they were measured. Skips a torn last line with a warning; a torn line elsewhere, which a
     full disk can leave, is skipped with a warning too. Raises UnknownSchema, and OSError where the file cannot be read."""
-    return [Record.from_json(line) for line in _whole_lines(path) if _kind(line) == "cell"]
+    return [Record.from_data(data) for data in _whole_lines(path) if _kind(data) == "cell"]
 
 
 def read_extra(path: Path, kind: str) -> list[dict[str, Any]]:
     """The lines of another kind in a run: `limits` holds the roofs measured beside it."""
-    return [json.loads(line) for line in _whole_lines(path) if _kind(line) == kind]
+    return [data for data in _whole_lines(path) if _kind(data) == kind]
 
 
-def _kind(line: str) -> str:
-    data = json.loads(line)
+def _kind(data: Any) -> str:
     return str(data.get("kind", "cell")) if isinstance(data, dict) else "cell"
 
 
-def _whole_lines(path: Path) -> Iterator[str]:
+def _whole_lines(path: Path) -> Iterator[Any]:
+    """What each line holds, parsed once."""
     for number, line in enumerate(path.read_text(encoding="utf-8", errors="replace").splitlines(), start=1):
         try:
-            json.loads(line)
+            data = json.loads(line)
         except json.JSONDecodeError:
             if line.strip():
                 warnings.warn(f"{path}:{number}: a torn record is skipped", stacklevel=3)
             continue
-        yield line
+        yield data
 
 
 def new_run(folder: Path, device_slug: str, label: str, commit: str) -> Path:

@@ -13,6 +13,7 @@ here, once; what is left to a backend is the kernel and its launch.
 
 from __future__ import annotations
 
+import contextlib
 import types
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -192,7 +193,7 @@ def _do_nothing() -> None:
 
 
 def _current(device: torch.device) -> Any:
-    return torch.cuda.device(device) if device.type == "cuda" else torch.no_grad()
+    return torch.cuda.device(device) if device.type == "cuda" else contextlib.nullcontext()
 
 
 def _several_gpus(device: torch.device) -> bool:

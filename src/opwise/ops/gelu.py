@@ -13,14 +13,10 @@ import torch
 from torch import Tensor
 
 from opwise.ops._elementwise import DTYPES, copy_cost, same_shape, workload_sets
-from opwise.ops.spec import LEAST_SUBNORMAL, U32, UNIT_ROUNDOFF, Cost, OpSpec, Workload, normal, signed_powers
+from opwise.ops.spec import LEAST_SUBNORMAL, U32, UNIT_ROUNDOFF, Cost, OpSpec, Workload, one_normal_input, signed_powers
 
 SQRT_2_OVER_PI = math.sqrt(2.0 / math.pi)
 CUBIC = 0.044715
-
-
-def make_inputs(workload: Workload, device: torch.device, seed: int) -> tuple[Tensor, ...]:
-    return (normal(workload.shape, workload.torch_dtype, device, seed),)
 
 
 def hard_inputs(workload: Workload, device: torch.device, seed: int) -> tuple[Tensor, ...]:
@@ -46,7 +42,7 @@ GELU = OpSpec(
     summary="GELU, tanh form, elementwise",
     inputs=("x",),
     dtypes=DTYPES,
-    make_inputs=make_inputs,
+    make_inputs=one_normal_input,
     hard_inputs=hard_inputs,
     output_shape=same_shape,
     workload_shape=same_shape,

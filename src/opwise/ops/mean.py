@@ -12,12 +12,19 @@ import math
 import torch
 from torch import Tensor
 
-from opwise.ops._elementwise import CORE, DTYPES, SMOKE, SWEEP
-from opwise.ops.spec import LEAST_SUBNORMAL, U32, UNIT_ROUNDOFF, Cost, OpSpec, Workload, elements, normal, over_dtypes, signed_powers
-
-
-def make_inputs(workload: Workload, device: torch.device, seed: int) -> tuple[Tensor, ...]:
-    return (normal(workload.shape, workload.torch_dtype, device, seed),)
+from opwise.ops._elementwise import CORE, DTYPES, SMOKE, SWEEP, same_shape
+from opwise.ops.spec import (
+    LEAST_SUBNORMAL,
+    U32,
+    UNIT_ROUNDOFF,
+    Cost,
+    OpSpec,
+    Workload,
+    elements,
+    one_normal_input,
+    over_dtypes,
+    signed_powers,
+)
 
 
 def hard_inputs(workload: Workload, device: torch.device, seed: int) -> tuple[Tensor, ...]:
@@ -27,10 +34,6 @@ def hard_inputs(workload: Workload, device: torch.device, seed: int) -> tuple[Te
 
 def to_scalar(shape: tuple[int, ...]) -> tuple[int, ...]:
     return ()
-
-
-def same_shape(shape: tuple[int, ...]) -> tuple[int, ...]:
-    return tuple(shape)
 
 
 def reference(x: Tensor) -> Tensor:
@@ -52,7 +55,7 @@ MEAN = OpSpec(
     summary="arithmetic mean over all elements",
     inputs=("x",),
     dtypes=DTYPES,
-    make_inputs=make_inputs,
+    make_inputs=one_normal_input,
     hard_inputs=hard_inputs,
     output_shape=to_scalar,
     workload_shape=same_shape,

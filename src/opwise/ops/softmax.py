@@ -13,16 +13,12 @@ import math
 import torch
 from torch import Tensor
 
-from opwise.ops.spec import LEAST_SUBNORMAL, U32, UNIT_ROUNDOFF, Cost, OpSpec, Workload, elements, normal, over_dtypes
+from opwise.ops.spec import LEAST_SUBNORMAL, U32, UNIT_ROUNDOFF, Cost, OpSpec, Workload, elements, normal, one_normal_input, over_dtypes
 
 DTYPES = ("float32", "float16", "bfloat16")
 # Short rows, odd rows, a row that fits a block's registers, rows that do not, and one row in the millions.
 CORE = ((32, 32), (583, 931), (1823, 781), (65536, 128), (4096, 4096), (16384, 16384), (2048, 131072), (256, 1048576))
 SEED = ((583, 931), (1823, 781), *((4096, n) for n in (256, 512, 1024, 2048, 4096, 8192, 12672)))
-
-
-def make_inputs(workload: Workload, device: torch.device, seed: int) -> tuple[Tensor, ...]:
-    return (normal(workload.shape, workload.torch_dtype, device, seed),)
 
 
 def hard_inputs(workload: Workload, device: torch.device, seed: int) -> tuple[Tensor, ...]:
@@ -62,7 +58,7 @@ SOFTMAX = OpSpec(
     summary="softmax over the last dimension of a 2-D tensor",
     inputs=("x",),
     dtypes=DTYPES,
-    make_inputs=make_inputs,
+    make_inputs=one_normal_input,
     hard_inputs=hard_inputs,
     output_shape=same_matrix,
     workload_shape=same_matrix,

@@ -203,6 +203,11 @@ def normal(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device, see
     return torch.randn(shape, dtype=dtype, device=device, generator=torch.Generator(device).manual_seed(seed))
 
 
+def one_normal_input(workload: Workload, device: torch.device, seed: int) -> tuple[Tensor, ...]:
+    """The inputs that are timed, of an op of one tensor in the workload's shape."""
+    return (normal(workload.shape, workload.torch_dtype, device, seed),)
+
+
 def signed_powers(shape: tuple[int, ...], low: float, high: float, device: torch.device, seed: int) -> Tensor:
     """float32 values of random sign whose magnitudes are spread evenly in log2 between 2^low and 2^high."""
     generator = torch.Generator(device).manual_seed(seed)

@@ -11,11 +11,7 @@ import torch
 from torch import Tensor
 
 from opwise.ops._elementwise import DTYPES, copy_cost, same_shape, workload_sets
-from opwise.ops.spec import LEAST_SUBNORMAL, UNIT_ROUNDOFF, Cost, OpSpec, Workload, normal, signed_powers
-
-
-def make_inputs(workload: Workload, device: torch.device, seed: int) -> tuple[Tensor, ...]:
-    return (normal(workload.shape, workload.torch_dtype, device, seed),)
+from opwise.ops.spec import LEAST_SUBNORMAL, UNIT_ROUNDOFF, Cost, OpSpec, Workload, one_normal_input, signed_powers
 
 
 def hard_inputs(workload: Workload, device: torch.device, seed: int) -> tuple[Tensor, ...]:
@@ -44,7 +40,7 @@ SQUARE = OpSpec(
     summary="x * x, elementwise",
     inputs=("x",),
     dtypes=DTYPES,
-    make_inputs=make_inputs,
+    make_inputs=one_normal_input,
     hard_inputs=hard_inputs,
     output_shape=same_shape,
     workload_shape=same_shape,

@@ -15,7 +15,7 @@ from rich.table import Table
 from opwise.backends import BACKENDS
 from opwise.ops import OPS
 from opwise.record import Record
-from opwise.report.tables import STYLES, standing
+from opwise.report.tables import STYLES, only_compiled, standing
 
 SHAPES_AN_OP = 3
 
@@ -96,4 +96,4 @@ def _counted(records: Sequence[Record]) -> str:
 def _outcome(r: Record) -> str:
     if r.status == "ok":
         return f"ok ({r.stand_in})" if r.stand_in else "ok"
-    return "compiled, not run" if r.reason.startswith("compiled for") else r.status
+    return "compiled, not run" if only_compiled(r) else r.status

@@ -8,10 +8,10 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from opwise.measure.stats import tied
 from opwise.ops import OPS
 from opwise.record import Interval, Record
 
-TIE = 0.01  # a gap under 1 % ranks nobody
 STYLES = {"ok": "green", "wrong": "bold red", "failed": "bold red", "timeout": "bold red", "unsupported": "yellow", "unavailable": "dim"}
 
 
@@ -22,7 +22,12 @@ def standing(record: Record) -> str:
     ratio, low, high = record.versus_best
     if ratio == low == high == 1.0:
         return "fastest"
-    return "tie" if ratio - 1 < TIE or low <= 1.0 <= high else f"{ratio:.2f}x"
+    return "tie" if ratio < 1 or tied(ratio, low, high) else f"{ratio:.2f}x"
+
+
+def only_compiled(record: Record) -> bool:
+    """Was there nothing to run it on, but a compiler that took it?"""
+    return record.status == "unavailable" and record.reason.startswith("compiled for")
 
 
 def microseconds(interval: Interval | None, *, spread: bool = False) -> str:

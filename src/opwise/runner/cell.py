@@ -137,7 +137,7 @@ class _Session:
 
     def _elements(self) -> int:
         cost = self.spec.cost(self.job.workload)
-        return max(cost.flops // 64 if self.spec.name == "matmul" else 0, cost.bytes // self.job.workload.torch_dtype.itemsize)
+        return max(cost.flops // 64, cost.bytes // self.job.workload.torch_dtype.itemsize)  # only a product has 64 flops an element
 
     def _compare_pairwise(self) -> None:
         outputs = {name: c.output for name, c in self.candidates.items()}
@@ -213,24 +213,22 @@ class _Session:
     # -- what is kept --------------------------------------------------------------------------------------------------------
 
     def records(self) -> list[Record]:
-        shared = {"op": self.spec.name, "dtype": self.job.workload.dtype, "shape": self.job.workload.shape, "seed": self.seed,
-                  "time": datetime.now(UTC).isoformat(timespec="seconds"), **self.bench.facts}  # fmt: skip
+        shared = {"seed": self.seed, "time": datetime.now(UTC).isoformat(timespec="seconds"), **self.bench.facts}
         cost = self.spec.cost(self.job.workload)
         cold = [c.times["cold"] for c in self.candidates.values() if "cold" in c.times]
         fastest = min(cold, key=lambda timing: timing.median_us, default=None)
         kept = []
         for name in self.job.implementations:
-            backend, _, rest = name.partition("/")
-            fields: dict[str, Any] = {**shared, "backend": backend, "variant": rest.partition(":")[2], "stand_in": self.stand_ins.get(name)}
+            fields: dict[str, Any] = {**shared, "stand_in": self.stand_ins.get(name)}
             if name in self.refused:
                 status, reason = self.refused[name]
-                kept.append(Record(**fields, status=status, reason=reason))
+                kept.append(Record.of(name, self.job.workload, **fields, status=status, reason=reason))
                 continue
             candidate = self.candidates[name]
             fields |= {"disagreement": self.disagreement.get(name)} | outcome_fields(candidate)
             if candidate.verdict.ok and candidate.times:
                 fields |= time_fields(candidate, cost, self.limit_us, fastest) | self.state
-            kept.append(Record(**fields))
+            kept.append(Record.of(name, self.job.workload, **fields))
         return kept
 
 

@@ -130,7 +130,6 @@ def compile_all(backend: str) -> tuple[str, str]:
 
 
 def _compiled_record(job: Job, name: str, outcome: Future[tuple[str, str]], facts: Mapping[str, Any]) -> Record:
-    backend, _, rest = name.partition("/")
     status, reason = outcome.result()
-    return Record(op=job.workload.op, backend=backend, variant=rest.partition(":")[2], dtype=job.workload.dtype, shape=job.workload.shape,
-                  status=status, reason=reason, time=datetime.now(UTC).isoformat(timespec="seconds"), **facts)  # fmt: skip
+    time = datetime.now(UTC).isoformat(timespec="seconds")
+    return Record.of(name, job.workload, status=status, reason=reason, time=time, **facts)

@@ -171,15 +171,5 @@ def run_jobs(
 
 
 def _marked(job: Job, name: str, lost: WorkerLost, facts: Mapping[str, Any]) -> Record:
-    backend, _, rest = name.partition("/")
-    return Record(
-        op=job.workload.op,
-        backend=backend,
-        variant=rest.partition(":")[2],
-        dtype=job.workload.dtype,
-        shape=job.workload.shape,
-        status="timeout" if lost.timed_out else "failed",
-        reason=lost.reason,
-        time=datetime.now(UTC).isoformat(timespec="seconds"),
-        **facts,
-    )
+    status, time = "timeout" if lost.timed_out else "failed", datetime.now(UTC).isoformat(timespec="seconds")
+    return Record.of(name, job.workload, status=status, reason=lost.reason, time=time, **facts)
