@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -14,9 +15,11 @@ import pytest
 
 from opwise.backends import BACKENDS
 from opwise.ops import OPS
+from opwise.ops.spec import DTYPES
 
 ARCHITECTURES = ("sm_80", "sm_90", "sm_100")
 SOURCE = Path(__file__).resolve().parents[1] / "src"
+DTYPE = re.compile("|".join(DTYPES))
 UNAVAILABLE = 77  # the exit status by which the child says that the compiler is missing
 
 CHILD = """
@@ -51,3 +54,7 @@ def test_every_kernel_compiles(backend: str, arch: str, tmp_path: Path) -> None:
     line = next(line for line in done.stdout.splitlines() if line.startswith("FOUND"))
     report = json.loads(line.removeprefix("FOUND "))
     assert all(any(op in kernel for kernel in report) for op in OPS), f"kernels of each op are compiled: {sorted(report)}"
+    facts = [re.fullmatch(r"(\d+) registers, (\d+) bytes spilled, (\d+) instructions", line) for line in report.values()]
+    assert all(facts), f"every compiler tells what it made: {report}"
+    assert all(1 <= int(f[1]) <= 255 and int(f[3]) >= 8 for f in facts if f), report
+    assert all(kernel.split("_")[0].split(":")[0] in OPS and DTYPE.search(kernel) for kernel in report), "its op and dtype are in its name"

@@ -10,6 +10,7 @@ import hashlib
 from collections.abc import Mapping
 from pathlib import Path
 
+from opwise.backends.cubin import instructions, told
 from opwise.backends.cuda_src.matmul_plan import GROUPS
 
 FOLDER = Path(__file__).parent
@@ -39,9 +40,10 @@ def digest(*more: str) -> str:
     return h.hexdigest()[:20]
 
 
-def resource_facts(log: str) -> dict[str, str]:
-    """Kernel -> "N registers, M bytes spilled", from what ptxas -v says."""
+def resource_facts(log: str, cubin: bytes) -> dict[str, str]:
+    """Kernel -> "N registers, M bytes spilled, K instructions", from what ptxas -v says and what it made."""
     facts: dict[str, str] = {}
+    counts = instructions(cubin)
     kernel, spilled = "", 0
     for line in log.splitlines():
         if "Compiling entry function" in line:
@@ -49,5 +51,5 @@ def resource_facts(log: str) -> dict[str, str]:
         elif "bytes spill stores" in line:
             spilled = int(line.split("bytes spill stores")[0].split(",")[-1])
         elif "Used" in line and kernel:
-            facts[kernel] = f"{line.split('Used')[1].split()[0]} registers, {spilled} bytes spilled"
+            facts[kernel] = told(int(line.split("Used")[1].split()[0]), spilled, counts[kernel])
     return facts

@@ -23,7 +23,7 @@ def probe(device: torch.device) -> Probe:
 
 
 def compile_only(arch: str) -> Mapping[str, str]:
-    """Compiles every kernel for `arch` ("sm_80", "sm_90", "sm_100") without a GPU: kernel -> "N registers, M bytes spilled".
+    """Compiles every kernel for `arch` (as "sm_90") without a GPU: kernel -> "N registers, M bytes spilled, K instructions".
 
     Raises BackendUnavailable without CuPy or NVRTC, RuntimeError with NVRTC's message where it refuses, ValueError on a bad arch.
     """

@@ -61,8 +61,8 @@ def compile_units(arch: str) -> dict[str, str]:
     """Every unit, to nowhere. Kernel -> what ptxas says about it."""
     facts: dict[str, str] = {}
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        for _, log in pool.map(lambda unit: compile_unit(unit, arch), UNITS):
-            facts.update(resource_facts(log))
+        for cubin, log in pool.map(lambda unit: compile_unit(unit, arch), UNITS):
+            facts.update(resource_facts(log, cubin))
     return facts
 
 

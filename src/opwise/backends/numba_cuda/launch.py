@@ -24,6 +24,7 @@ import torch
 from numba import config, cuda, types
 from torch import Tensor
 
+from opwise.backends.cubin import instructions, told
 from opwise.backends.protocol import Launch
 
 SIMULATED = bool(config.ENABLE_CUDASIM)
@@ -102,13 +103,13 @@ class Kernel:
         return cubin
 
     def report(self, arch: str) -> str:
-        """ "N registers, M bytes spilled", or "compiled" where the linker in use says nothing."""
-        remarks = _link(self.ptx(arch), arch, ptxas_options=["-v"])[1]
+        """ "N registers, M bytes spilled, K instructions", or "compiled" where the linker in use says nothing."""
+        cubin, remarks = _link(self.ptx(arch), arch, ptxas_options=["-v"])
         registers = re.search(r"Used (\d+) registers", remarks)
         spills = re.search(r"(\d+) bytes spill stores", remarks)
         if registers is None or spills is None:
             return "compiled"
-        return f"{registers[1]} registers, {spills[1]} bytes spilled"
+        return told(int(registers[1]), int(spills[1]), sum(instructions(cubin).values()))
 
     def bind(self, grid: tuple[int, int], *arguments: Tensor | int, device: torch.device, keep: tuple[Tensor, ...] = ()) -> Launch:
         """Fixes grid and arguments. The launch keeps `arguments` and `keep` alive."""

@@ -104,15 +104,15 @@ def compile_units(arch: str) -> dict[str, str]:
     facts: dict[str, str] = {}
     with tempfile.TemporaryDirectory(prefix="opwise-compile-") as folder, ThreadPoolExecutor(os.cpu_count()) as pool:
 
-        def compiled(unit: str) -> str:
+        def compiled(unit: str) -> tuple[str, bytes]:
             source = Path(folder) / f"unit_{unit}.cu"
             source.write_text(UNITS[unit])
             command = [str(tools.nvcc), "-cubin", *flags, str(source), "-o", f"{folder}/{unit}.cubin"]
             done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
             if done.returncode:
                 raise RuntimeError(f"nvcc refuses {unit} for {arch}: {done.stdout.strip()}")
-            return done.stdout
+            return done.stdout, Path(folder, f"{unit}.cubin").read_bytes()
 
-        for log in pool.map(compiled, UNITS):
-            facts.update(resource_facts(log))
+        for log, cubin in pool.map(compiled, UNITS):
+            facts.update(resource_facts(log, cubin))
     return facts

@@ -15,6 +15,8 @@ from triton import knobs
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
+from opwise.backends.cubin import instructions, told
+
 POINTERS = {"float32": "*fp32", "float16": "*fp16", "bfloat16": "*bf16", "tfloat32": "*fp32"}
 
 
@@ -49,8 +51,9 @@ def compiled(specimen: Specimen, arch: str) -> Any:
 
 
 def report(specimen: Specimen, arch: str) -> str:
-    """ "N registers, M bytes spilled", or "compiled" where the tool that reads them from the binary says nothing."""
+    """ "N registers, M bytes spilled, K instructions", or "compiled" where the tool that reads them from the binary says nothing."""
     kernel = compiled(specimen, arch)
+    (count,) = instructions(kernel.asm["cubin"]).values()
     with tempfile.TemporaryDirectory() as folder:
         binary = Path(folder, "kernel.cubin")
         binary.write_bytes(kernel.asm["cubin"])
@@ -60,4 +63,4 @@ def report(specimen: Specimen, arch: str) -> str:
     stack = re.search(r"STACK:(\d+)", read.stdout)
     if registers is None or stack is None:
         return "compiled"
-    return f"{registers[1]} registers, {stack[1]} bytes spilled"
+    return told(int(registers[1]), int(stack[1]), count)

@@ -1,0 +1,36 @@
+"""How many machine instructions does a kernel have? Read off the cubin, an ELF file, without a disassembler.
+
+The code of kernel `f` is the section `.text.f`. Since Volta an instruction is 128 bits wide; a section ends in a few NOPs that fill it
+up to a multiple of 128 bytes, and they are counted. Formats: the ELF-64 object file format; NVIDIA's CUDA Binary Utilities.
+"""
+
+from __future__ import annotations
+
+import struct
+
+INSTRUCTION_BYTES = 16
+HEADER = struct.Struct("<16sHHIQQQIHHHHHH")  # Elf64_Ehdr; fields 6, 11, 12 and 13: section table, its entry's size, count, names' index
+SECTION = struct.Struct("<IIQQQQIIQQ")  # Elf64_Shdr; fields 0, 4 and 5: name, offset, size
+CODE = ".text."
+
+
+def instructions(cubin: bytes) -> dict[str, int]:
+    """Kernel -> its instructions. Raises ValueError for what is no little-endian 64-bit ELF file."""
+    if len(cubin) < HEADER.size or cubin[:6] != b"\x7fELF\x02\x01":
+        raise ValueError(f"no cubin: given {len(cubin)} bytes that begin with {cubin[:6]!r}")
+    header = HEADER.unpack_from(cubin)
+    table, size, count, names = header[6], header[11], header[12], header[13]
+    sections = [SECTION.unpack_from(cubin, table + i * size) for i in range(count)]
+    start = sections[names][4]
+    found = {}
+    for name_at, _, _, _, _, length, *_ in sections:
+        begin = start + name_at
+        name = cubin[begin : cubin.index(b"\0", begin)].decode()
+        if name.startswith(CODE):
+            found[name.removeprefix(CODE)] = length // INSTRUCTION_BYTES
+    return found
+
+
+def told(registers: int, spilled_bytes: int, instruction_count: int) -> str:
+    """The line by which every backend's `compile_only` tells what a compiler made of a kernel."""
+    return f"{registers} registers, {spilled_bytes} bytes spilled, {instruction_count} instructions"
