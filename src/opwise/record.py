@@ -27,7 +27,10 @@ class UnknownSchema(ValueError):
 
 @dataclass(frozen=True)
 class Interval:
-    """A median with its bootstrap 95 % interval, in the unit of the field that holds it."""
+    """A median with its bootstrap 95 % interval, in the unit of the field that holds it.
+
+    `rounds` are the blocks' medians in the order they were taken. They are for whoever asked for the measurement and are not stored.
+    """
 
     median: float
     low: float
@@ -36,6 +39,7 @@ class Interval:
     method: str = ""
     converged: bool = True
     note: str = ""
+    rounds: tuple[float, ...] = field(default=(), compare=False, repr=False)
 
 
 @dataclass(frozen=True)
@@ -100,7 +104,11 @@ class Record:
 
     def to_json(self) -> str:
         """One line without its newline. NaN and infinity are not JSON: an infinite error ratio is written as the string "inf"."""
-        return json.dumps({name: _plain(value) for name, value in asdict(self).items()}, allow_nan=False)
+        data = asdict(self)
+        for name in _INTERVALS:
+            if data[name] is not None:
+                del data[name]["rounds"]
+        return json.dumps({name: _plain(value) for name, value in data.items()}, allow_nan=False)
 
     @classmethod
     def from_json(cls, line: str) -> Record:

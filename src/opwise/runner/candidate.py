@@ -69,7 +69,9 @@ def time_fields(candidate: Candidate, cost: Cost, limit_us: float | None, fastes
 def _interval(timing: Timing | None) -> Interval | None:
     if timing is None:
         return None
-    return Interval(timing.median_us, timing.low_us, timing.high_us, timing.samples, timing.method, timing.converged, timing.note)
+    return Interval(
+        timing.median_us, timing.low_us, timing.high_us, timing.samples, timing.method, timing.converged, timing.note, timing.rounds_us
+    )
 
 
 def worse(a: Verdict, b: Verdict) -> Verdict:

@@ -21,7 +21,7 @@ from opwise.backends.protocol import BackendUnavailable, Implementation, Unsuppo
 from opwise.measure.device import Monitor
 from opwise.measure.limits import Roofs
 from opwise.measure.memory import MemoryMeter
-from opwise.measure.timing import Clock
+from opwise.measure.timing import MOST_COLD_S, Clock
 from opwise.measure.validate import Verdict, agree, check, fingerprint, judge
 from opwise.ops import OPS
 from opwise.ops.spec import OpSpec, Workload
@@ -31,6 +31,7 @@ from opwise.runner.jobs import Job
 
 # Interpreters run a GPU's threads one after the other: above this many elements a check takes minutes. See tests for the same bound.
 STAND_IN_ELEMENTS = 1 << 17
+BRIEF_COLD_S = 0.16  # a candidate: 16 blocks, which a test of Mann and Whitney tells from 16 others at p = 0.002
 Turn = Callable[[str, str], None]  # (implementation, phase): said before it, so that a fault is laid at the right door
 
 
@@ -173,14 +174,14 @@ class _Session:
     def _measure(self, clock: Clock, right: dict[str, Candidate]) -> None:
         one = {name: c.launches[0] for name, c in right.items()}
         calls = {name: _call(c.implementation, self.truth.inputs) for name, c in right.items()}
-        cold = clock.cold({name: c.launches for name, c in right.items()}, lambda name: self.turn(name, "cold"))
+        budget_s = BRIEF_COLD_S if self.job.brief else MOST_COLD_S
+        cold = clock.cold({name: c.launches for name, c in right.items()}, lambda name: self.turn(name, "cold"), budget_s)
         self.state = self._state()  # while the GPU is as warm as these launches made it
-        measured = {
-            "cold": cold,
-            "warm": clock.warm(one, lambda name: self.turn(name, "warm")),
-            "launch": clock.launch_cost(one, lambda name: self.turn(name, "launch")),
-            "call": clock.call_cost(calls, lambda name: self.turn(name, "call")),
-        }
+        measured = {"cold": cold}
+        if not self.job.brief:
+            measured["warm"] = clock.warm(one, lambda name: self.turn(name, "warm"))
+            measured["launch"] = clock.launch_cost(one, lambda name: self.turn(name, "launch"))
+        measured["call"] = clock.call_cost(calls, lambda name: self.turn(name, "call"))
         for name, candidate in right.items():
             candidate.times = {kind: times[name] for kind, times in measured.items() if name in times}
             if name in clock.refusals:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import difflib
 import fnmatch
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from opwise.backends import BACKENDS
 from opwise.ops import OPS
@@ -17,16 +17,20 @@ SETS = ("smoke", "seed", "core", "sweep")
 
 @dataclass(frozen=True)
 class Job:
-    """One workload, the implementations to put side by side on it (`triton_jit/softmax`), and what to find out."""
+    """One workload, the implementations to put side by side on it (`triton_jit/softmax`), and what to find out.
+
+    `brief`: cold kernel times and call costs only, from fewer samples, for sweeps that are repeated commit after commit.
+    """
 
     workload: Workload
     implementations: tuple[str, ...]
     device: str
     timed: bool = True
+    brief: bool = False
 
     def without(self, names: Iterable[str]) -> Job:
         gone = set(names)
-        return Job(self.workload, tuple(n for n in self.implementations if n not in gone), self.device, self.timed)
+        return replace(self, implementations=tuple(n for n in self.implementations if n not in gone))
 
 
 @dataclass(frozen=True)
