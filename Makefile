@@ -5,18 +5,21 @@ PYTHON ?= python3
 EXTRA ?=
 ARGS ?=
 PYTEST_ARGS ?= -n auto --maxprocesses 4
+RANGE ?= ALL
+BASE ?= main
+HEAD ?= HEAD
 
 VENV := .venv
 BIN := $(VENV)/bin
 PINS := pyproject.toml constraints.txt constraints-cuda12.txt constraints-cuda13.txt
 
-.PHONY: help run test lint format dist clean same-extra
+.PHONY: help run test history dashboard gate lint format dist clean same-extra
 .DEFAULT_GOAL := help
 
 help:  ## what can be made
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | expand -t 10
 	@echo 'EXTRA=cuda12|cuda13 overrides what nvidia-smi says, PYTHON=python3.12 picks the interpreter,'
-	@echo "ARGS='softmax --set smoke' goes to opwise run, PYTEST_ARGS='-k softmax' to pytest."
+	@echo "ARGS='softmax --set smoke' goes to opwise run, PYTEST_ARGS='-k softmax' to pytest, RANGE=v0.1..main to asv run."
 
 run: same-extra $(VENV)/.ready  ## set up, then check and time every op in every backend (opwise run)
 	@$(BIN)/opwise run $(ARGS)
@@ -24,6 +27,16 @@ run: same-extra $(VENV)/.ready  ## set up, then check and time every op in every
 test: same-extra $(VENV)/.ready-test  ## set up, then run the tests
 	@if command -v nvidia-smi >/dev/null; then $(BIN)/python -m pytest tests/test_timing_gpu.py; fi
 	@$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+history: same-extra $(VENV)/.ready-asv  ## measure the commits that have not been measured on this machine (asv run)
+	@$(BIN)/python -m asv run $(RANGE) --skip-existing $(ARGS)
+
+dashboard: same-extra $(VENV)/.ready-asv  ## the history as a web page (asv publish), served until Ctrl-C (asv preview)
+	@$(BIN)/python -m asv publish
+	@$(BIN)/python -m asv preview $(ARGS)
+
+gate: same-extra $(VENV)/.ready-asv  ## is HEAD slower than BASE? both measured now, in turns; exit status 1 if so
+	@$(BIN)/python scripts/gate.py '$(BASE)' '$(HEAD)' $(ARGS)
 
 lint: same-extra $(VENV)/.ready-test  ## ruff and mypy --strict
 	$(BIN)/ruff check .
@@ -58,6 +71,10 @@ $(VENV)/.ready: $(PINS) | $(BIN)/python
 
 $(VENV)/.ready-test: $(PINS) | $(BIN)/python
 	$(call install,test)
+	@touch $(VENV)/.ready $(VENV)/.ready-asv $@
+
+$(VENV)/.ready-asv: $(PINS) | $(BIN)/python
+	$(call install,asv)
 	@touch $(VENV)/.ready $@
 
 $(BIN)/python:

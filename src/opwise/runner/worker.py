@@ -132,8 +132,11 @@ def _compile(backend: str, arch: str) -> dict[str, str] | str:
     from opwise.backends import BACKENDS
     from opwise.backends.protocol import BackendUnavailable
 
+    module = importlib.import_module(BACKENDS[backend])
+    if not hasattr(module, "compile_only"):
+        return f"{backend} has nothing to compile"
     try:
-        return dict(importlib.import_module(BACKENDS[backend]).compile_only(arch))
+        return dict(module.compile_only(arch))
     except BackendUnavailable as error:
         return str(error)
 

@@ -1,0 +1,154 @@
+"""An environment for asv that installs nothing: the interpreter that runs asv, and each commit's kernels under today's instruments.
+
+asv's own environments need the network for every commit, and its `existing` one refuses ranges. Here a commit is checked out into a
+folder of its own, and a package of links is put before everything else on the path: `opwise` with the commit's `ops` and `backends`
+and the working tree's everything else. So an old kernel and a new one are timed by one clock. asv loads this file as a plugin
+(asv.conf.json); the hooks that a subclass cannot reach are patched at the end, for the version of asv that constraints.txt pins.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from asv import environment, machine, util
+from asv.commands import run as run_command
+from asv.console import log
+
+ROOT = Path(__file__).resolve().parent
+PACKAGE = ROOT / "src" / "opwise"
+OF_THE_COMMIT = ("ops", "backends")
+NO_GPU = "compile-only"  # what a machine without a GPU is called: what compilers say does not depend on the machine
+FACTS = """
+import json, torch
+from opwise.measure.device import facts
+print(json.dumps(facts(torch.device("cuda:0" if torch.cuda.is_available() else "cpu"))))
+"""
+
+
+class InPlace(environment.Environment):  # type: ignore[misc]
+    """asv's environment type "inplace"."""
+
+    tool_name = "inplace"
+    ops: tuple[str, ...] = ()  # those whose benchmarks were selected
+
+    def __init__(self, conf: Any, python: str, requirements: dict[str, str], tagged_env_vars: Any) -> None:
+        self._python, self._requirements = python, requirements  # asv's own __init__ reads them before it sets them
+        super().__init__(conf, python, requirements, tagged_env_vars)
+
+    @classmethod
+    def matches(cls, python: str) -> bool:
+        return python == f"{sys.version_info[0]}.{sys.version_info[1]}"
+
+    def check_presence(self) -> bool:
+        return Path(self._path).is_dir()
+
+    def _setup(self) -> None:
+        Path(self._path).mkdir(parents=True, exist_ok=True)
+
+    def install_project(self, conf: Any, repo: Any, commit_hash: str) -> None:
+        if self._get_installed_commit_hash() != commit_hash:
+            self._set_installed_commit_hash(None)
+            self.checkout_project(repo, commit_hash)
+            self._set_installed_commit_hash(commit_hash)
+        self._set_commit_hash(commit_hash)
+        self._graft()
+
+    def _graft(self) -> None:
+        """The package of links. Made anew each time: the working tree may have gained a file since."""
+        package = Path(self._path, "graft", "opwise")
+        shutil.rmtree(package, ignore_errors=True)
+        package.mkdir(parents=True)
+        for path in PACKAGE.iterdir():
+            source = Path(self._build_root, "src", "opwise", path.name) if path.name in OF_THE_COMMIT else path
+            if source.exists() and path.name != "__pycache__":
+                (package / path.name).symlink_to(source)
+
+    def run(self, args: list[str], **kwargs: Any) -> Any:
+        env = {**(kwargs.pop("env", None) or os.environ), **self._global_env_vars}
+        env["OPWISE_COMMIT"] = env.get("ASV_COMMIT", "")[:8]
+        env["OPWISE_HISTORY_OPS"] = " ".join(self.ops)
+        # The user's own path comes along: on an offline machine it may hold the packages.
+        env["PYTHONPATH"] = os.pathsep.join(filter(None, [str(Path(self._path, "graft")), os.environ.get("PYTHONPATH", "")]))
+        env["ASV_PYTHONPATH"] = env["PYTHONPATH"]
+        if kwargs.get("timeout") is None:
+            kwargs["timeout"] = self._install_timeout
+        return util.check_output([sys.executable, *args], env=env, **kwargs)
+
+
+@cache
+def machine_facts() -> dict[str, str]:
+    """What the dashboard filters by. Asked of a process of its own: asv itself need not import torch."""
+    path = os.pathsep.join(filter(None, [str(PACKAGE.parent), os.environ.get("PYTHONPATH", "")]))
+    done = subprocess.run(
+        [sys.executable, "-c", FACTS], env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        raise util.UserError(f"opwise does not import here, so the machine cannot be told: {done.stderr.strip().splitlines()[-1]}")
+    found = json.loads(done.stdout.splitlines()[-1])
+    versions = {name: found["versions"].get(name, "none") for name in ("torch", "triton", "cupy", "numba", "numba-cuda")}
+    if found["device"] == "cpu":
+        shared = {"machine": NO_GPU, "gpu": "none", "driver": "none", "cuda": "none", "cpu": "any", "num_cpu": "any", "ram": "any"}
+    else:
+        shared = {"machine": _slug(found["device"]), "gpu": found["device"], "driver": str(found["driver"]), "cuda": str(found["cuda"]),
+                  "cpu": str(found["cpu"]), "num_cpu": str(found["cores"]), "ram": "any"}  # fmt: skip
+    return {**shared, **versions, "os": platform.system(), "arch": platform.machine()}
+
+
+def _slug(device: str) -> str:
+    return "-".join(device.lower().replace("/", " ").split())
+
+
+def _load_machine(machine_name: str | None = None, **_: Any) -> Any:
+    """In place of asv's questions on the first run: what the machine is can be read off it. --machine NAME renames it."""
+    here = machine.Machine()
+    here.__dict__.update(machine_facts())
+    if machine_name:
+        here.machine = machine_name
+    return here
+
+
+def _run_selected(benchmarks: Any, env: Any, **kwargs: Any) -> Any:
+    """Without a GPU what needs one is left out, not marked. A sweep measures the ops that were selected, not all."""
+    if machine_facts()["gpu"] == "none":
+        timed = {name for name in benchmarks if ".Compiled." not in name}
+        if timed:
+            log.info("No GPU here: compilers are asked about each kernel, nothing is timed")
+            benchmarks = benchmarks.filter_out(timed)
+    env.ops = tuple(sorted({name.split(".")[0] for name in benchmarks}))
+    return _run_benchmarks(benchmarks, env, **kwargs)
+
+
+def _write_json(path: str, data: Any, api_version: int | None = None, compact: bool = False) -> None:
+    """As asv's, but all or nothing: a full disk or a kill leaves the file that was there."""
+    target = Path(path).resolve()
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if api_version is not None:
+        data = {**data, "version": api_version}
+    descriptor, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}-")
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            json.dump(data, file, **({} if compact else {"indent": 4, "sort_keys": True}))
+            file.flush()
+            os.fsync(file.fileno())
+        Path(name).chmod(0o644)
+        Path(name).replace(target)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            Path(name).unlink()
+        raise
+
+
+_run_benchmarks = run_command.run_benchmarks
+run_command.run_benchmarks = _run_selected
+machine.Machine.load = staticmethod(_load_machine)
+util.write_json = _write_json

@@ -1,0 +1,101 @@
+"""The base of every op's classes. `setup_cache` measures everything at once in a process of its own and returns a plain mapping; the
+`track_` methods look one value up. asv keys the cache by the source line of `setup_cache`: written once here, it is run once for all ops.
+
+A missing key is n/a: this commit, or this machine, has no such cell. A cell that is not `ok` fails with its reason: never a time.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from asv_runner.benchmarks.mark import SkipNotImplemented
+
+from benchmarks._parameters import ARCHITECTURES, BACKENDS, DTYPES, SHAPES
+
+Cells = Mapping[tuple[str, ...], Mapping[str, Any]]
+NOT_APPLICABLE = ("unsupported", "unavailable")
+HOURS = 3600.0
+
+
+def _selected() -> list[str]:
+    return os.environ.get("OPWISE_HISTORY_OPS", " ".join(SHAPES)).split()
+
+
+def _value(cells: Cells, key: tuple[str, ...], field: str) -> Any:
+    cell = cells.get(key)
+    name = "/".join(key)
+    if cell is None or cell["status"] in NOT_APPLICABLE:
+        raise SkipNotImplemented(cell["reason"] if cell else f"{name}: not in this commit, or not on this machine")
+    if cell["status"] != "ok":
+        raise RuntimeError(f"{name}: {cell['status']}: {cell['reason']}")
+    if field not in cell:
+        raise SkipNotImplemented(f"{name}: this commit does not tell {field}")
+    if cell[field] is None:
+        raise RuntimeError(f"{name}: no {field} was measured: {cell['reason'] or 'no reason given'}")
+    return cell[field]
+
+
+class _Tracked:
+    """Times and costs on a GPU. A subclass names its op and sets `params`."""
+
+    op = ""
+    version = "1"
+    param_names = ["backend", "shape", "dtype"]
+
+    def setup_cache(self) -> Cells:
+        from benchmarks._timed import timed_cells
+
+        return timed_cells(_selected())
+
+    setup_cache.timeout = HOURS  # type: ignore[attr-defined]
+
+    def track_kernel_cold(self, cells: Cells, backend: str, shape: str, dtype: str) -> Any:
+        return _value(cells, (self.op, backend, shape, dtype), "kernel_cold")
+
+    def track_call_cost(self, cells: Cells, backend: str, shape: str, dtype: str) -> Any:
+        return _value(cells, (self.op, backend, shape, dtype), "call_cost")
+
+    def track_error_ratio(self, cells: Cells, backend: str, shape: str, dtype: str) -> Any:
+        return _value(cells, (self.op, backend, shape, dtype), "error_ratio")
+
+    def track_extra_bytes(self, cells: Cells, backend: str, shape: str, dtype: str) -> Any:
+        return _value(cells, (self.op, backend, shape, dtype), "extra_bytes")
+
+    track_kernel_cold.unit = track_call_cost.unit = "seconds"  # type: ignore[attr-defined]
+    track_error_ratio.unit = "of the bound"  # type: ignore[attr-defined]
+    track_extra_bytes.unit = "bytes"  # type: ignore[attr-defined]
+
+
+class _Compiled:
+    """What compilers make of an op's kernels, without a GPU: the most registers a thread, all bytes spilled, all instructions."""
+
+    op = ""
+    version = "1"
+    param_names = ["backend", "dtype", "arch"]
+
+    def setup_cache(self) -> Cells:
+        from benchmarks._compiled import compiled_cells
+
+        return compiled_cells(_selected())
+
+    setup_cache.timeout = HOURS  # type: ignore[attr-defined]
+
+    def track_registers(self, cells: Cells, backend: str, dtype: str, arch: str) -> Any:
+        return _value(cells, (self.op, backend, dtype, arch), "registers")
+
+    def track_spill_bytes(self, cells: Cells, backend: str, dtype: str, arch: str) -> Any:
+        return _value(cells, (self.op, backend, dtype, arch), "spill_bytes")
+
+    def track_instructions(self, cells: Cells, backend: str, dtype: str, arch: str) -> Any:
+        return _value(cells, (self.op, backend, dtype, arch), "instructions")
+
+    track_registers.unit = "registers"  # type: ignore[attr-defined]
+    track_spill_bytes.unit = "bytes"  # type: ignore[attr-defined]
+    track_instructions.unit = "instructions"  # type: ignore[attr-defined]
+
+
+def _axes(op: str, dtypes: list[str] = DTYPES) -> tuple[list[list[str]], list[list[str]]]:
+    """`params` of an op's two classes."""
+    return [BACKENDS, SHAPES[op], dtypes], [BACKENDS, dtypes, ARCHITECTURES]

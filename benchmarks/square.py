@@ -1,0 +1,17 @@
+"""The history of square."""
+
+from __future__ import annotations
+
+from benchmarks._tracked import _axes, _Compiled, _Tracked
+
+_TIMED, _BUILT = _axes("square")
+
+
+class Square(_Tracked):
+    op = "square"
+    params = _TIMED
+
+
+class Compiled(_Compiled):
+    op = "square"
+    params = _BUILT
