@@ -4,7 +4,7 @@
 PYTHON ?= python3
 EXTRA ?=
 ARGS ?=
-PYTEST_ARGS ?= -n auto --maxprocesses 4
+PYTEST_ARGS ?= -n auto --maxprocesses 4 --dist loadgroup
 RANGE ?= ALL
 BASE ?= main
 HEAD ?= HEAD
@@ -32,6 +32,7 @@ history: same-extra $(VENV)/.ready-asv  ## measure the commits that have not bee
 	@$(BIN)/python -m asv run $(RANGE) --skip-existing $(ARGS)
 
 dashboard: same-extra $(VENV)/.ready-asv  ## the history as a web page (asv publish), served until Ctrl-C (asv preview)
+	@$(BIN)/python asv_offline.py || true
 	@$(BIN)/python -m asv publish
 	@$(BIN)/python -m asv preview $(ARGS)
 

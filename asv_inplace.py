@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from asv import environment, machine, util
+from asv.benchmarks import Benchmarks
 from asv.commands import run as run_command
 from asv.console import log
 
@@ -117,13 +118,18 @@ def _load_machine(machine_name: str | None = None, **_: Any) -> Any:
     return here
 
 
+def _discover(cls: Any, *args: Any, **kwargs: Any) -> Any:
+    """Without a GPU what needs one is left out, not marked: it stays unmeasured, and asv does not come back for it."""
+    found = _asv_discover(cls, *args, **kwargs)
+    timed = {name for name in found if ".Compiled." not in name}
+    if timed and machine_facts()["gpu"] == "none":
+        log.info("No GPU here: compilers are asked about each kernel, nothing is timed")
+        return found.filter_out(timed)
+    return found
+
+
 def _run_selected(benchmarks: Any, env: Any, **kwargs: Any) -> Any:
-    """Without a GPU what needs one is left out, not marked. A sweep measures the ops that were selected, not all."""
-    if machine_facts()["gpu"] == "none":
-        timed = {name for name in benchmarks if ".Compiled." not in name}
-        if timed:
-            log.info("No GPU here: compilers are asked about each kernel, nothing is timed")
-            benchmarks = benchmarks.filter_out(timed)
+    """Tells the environment which ops were selected: a sweep measures them together, and no others."""
     env.ops = tuple(sorted({name.split(".")[0] for name in benchmarks}))
     return _run_benchmarks(benchmarks, env, **kwargs)
 
@@ -148,6 +154,8 @@ def _write_json(path: str, data: Any, api_version: int | None = None, compact: b
         raise
 
 
+_asv_discover = Benchmarks.discover.__func__
+Benchmarks.discover = classmethod(_discover)
 _run_benchmarks = run_command.run_benchmarks
 run_command.run_benchmarks = _run_selected
 machine.Machine.load = staticmethod(_load_machine)

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 from benchmarks._parameters import BACKENDS, SHAPES
@@ -19,33 +19,38 @@ def timed_cells(ops: Iterable[str]) -> Cells:
     """(op, backend, shape, dtype) -> status, reason and figures, in seconds and bytes. Empty without a GPU: stand-ins have no times."""
     if importlib.util.find_spec("opwise.backends") is None:  # a commit before there were any
         return {}
-    from opwise.runner import run_jobs
-    from opwise.runner.session import default_device, survey
+    from opwise.runner import run_jobs, session
 
-    device = default_device()
+    device = session.default_device()
     if device == "cpu":
         return {}
-    found = survey(device)
-    jobs = [job for op in ops for job in _jobs(op, found.catalogue, device)]
     cells: Cells = {}
-    for event in run_jobs(jobs, device, facts=found.facts):
+    for event in run_jobs([job for op in ops for job in _jobs(op, device)], device):
         for record in event.records:
             cells[record.op, record.backend, "x".join(map(str, record.shape)), record.dtype] = _figures(record)
     return cells
 
 
-def _jobs(op: str, catalogue: Mapping[str, Any], device: str) -> list[Any]:
-    """One a workload, of the backends that this commit has the op in."""
+def _jobs(op: str, device: str) -> list[Any]:
+    """One a workload, of the backends that this commit has the op in. Whether they work here is found out by the job itself."""
+    import opwise.backends
     from opwise.ops import OPS
     from opwise.ops.spec import Workload
     from opwise.runner import Job
 
     if op not in OPS:
         return []
-    there = [name for name in BACKENDS if name in catalogue and "" in catalogue[name].variants.get(op, {})]
-    names = tuple(f"{name}/{op}" for name in there)
+    folders = {name: opwise.backends.BACKENDS[name] for name in BACKENDS if name in opwise.backends.BACKENDS}
+    names = tuple(f"{name}/{op}" for name, package in folders.items() if _holds(package, op))
     workloads = [Workload.parse(f"{op}/{shape}/{dtype}") for shape in SHAPES[op] for dtype in OPS[op].dtypes]
     return [Job(workload, names, device, brief=True) for workload in workloads if names]
+
+
+def _holds(package: str, op: str) -> bool:
+    try:
+        return importlib.util.find_spec(f"{package}.{op}") is not None
+    except Exception:  # a backend that does not import: its cells will say why
+        return True
 
 
 def _figures(record: Any) -> dict[str, Any]:
