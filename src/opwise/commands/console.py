@@ -1,0 +1,87 @@
+"""What the commands share: where they print, the options they have in common, and how they refuse."""
+
+from __future__ import annotations
+
+import os
+import sys
+import warnings
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import torch
+import typer
+from rich.console import Console
+from rich.markup import escape
+
+from opwise.record import Record, read
+from opwise.report import overview, tables
+from opwise.runner import SETS, WorkerLost
+from opwise.runner.session import Survey, default_device, survey
+
+# Into a file or a pipe rich would assume 80 columns and cut the figures off.
+stdout = Console(width=None if sys.stdout.isatty() else max(170, int(os.environ.get("COLUMNS", 0))))
+stderr = Console(stderr=True)
+
+Filters = Annotated[list[str] | None, typer.Argument(metavar="[FILTER]...", help="Any part of an implementation or workload name.")]
+SetName = Annotated[str | None, typer.Option("--set", help=f"Workloads: {', '.join(SETS)}. Default: core; smoke without a GPU.")]
+Variants = Annotated[bool, typer.Option("--variants", help="The textbook and other named variants too.")]
+Device = Annotated[str | None, typer.Option(help="cuda:0, cuda:1, … or cpu. Default: the first GPU, else cpu.")]
+Out = Annotated[Path, typer.Option(help="Folder of the stored runs.")]
+Json = Annotated[bool, typer.Option("--json", help="Machine-readable: one record a line, as stored.")]
+
+
+def chosen_device(name: str | None) -> str:
+    if name is None:
+        return default_device()
+    try:
+        device = torch.device(name)
+    except RuntimeError as error:
+        refuse(f"--device {name!r} is no device: give cuda:0 or cpu ({str(error).splitlines()[0]})")
+    count = torch.cuda.device_count()
+    if device.type not in ("cuda", "cpu") or (device.type == "cuda" and (device.index or 0) >= count):
+        refuse(f"--device {name!r} is not here: {f'cuda:0 to cuda:{count - 1}' if count else 'no GPU is seen'}, and cpu")
+    return f"cuda:{device.index or 0}" if device.type == "cuda" else "cpu"
+
+
+def surveyed(device: str) -> Survey:
+    try:
+        with stderr.status("looking at the machine"):
+            return survey(device)
+    except WorkerLost as lost:
+        stderr.print(f"this machine cannot be looked at: {escape(lost.reason)}", style="bold red")
+        raise typer.Exit(1) from lost
+
+
+def read_run(path: Path) -> list[Record]:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        records = read(path)
+    for warning in caught:
+        stderr.print(f"warning: {warning.message}", style="yellow", highlight=False)
+    return records
+
+
+def where(records: list[Record]) -> str:
+    if not records:
+        return "no finished record"
+    r = records[-1]
+    changed = ", changed since" if r.dirty else ""
+    return f"{r.device}, driver {r.driver or 'none'}, commit {r.commit or 'unknown'}{changed}, {r.time}"
+
+
+def print_records(records: list[Record], as_json: bool, title: str) -> None:
+    if as_json:
+        for record in records:
+            typer.echo(record.to_json())
+        return
+    stdout.print(title, style="bold", highlight=False, markup=False)
+    if any(r.kernel_cold_us for r in records):
+        tables.show(records, stdout)
+        return
+    stdout.print(overview.verdicts(records))
+    tables.show([r for r in records if r.status != "ok" and not tables.only_compiled(r)], stdout)
+
+
+def refuse(message: str) -> NoReturn:
+    stderr.print(f"opwise: {escape(message)}", style="bold red", highlight=False, soft_wrap=True)
+    raise typer.Exit(2)

@@ -1,0 +1,119 @@
+"""`opwise run` and `opwise check`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from opwise import library
+from opwise.commands.console import (
+    Device,
+    Filters,
+    Json,
+    Out,
+    SetName,
+    Variants,
+    chosen_device,
+    print_records,
+    read_run,
+    refuse,
+    stderr,
+    stdout,
+    surveyed,
+    where,
+)
+from opwise.report import overview
+from opwise.runner import SETS, UnknownName
+from opwise.runner.session import Session
+
+RUN_EXAMPLES = (
+    "Examples:  opwise run  ·  opwise run softmax triton_jit  ·  opwise run 'softmax/4096x4096/*' --variants  ·  "
+    "opwise run matmul/512x512x512/float16 --json"
+)
+CHECK_EXAMPLES = "Examples:  opwise check  ·  opwise check gelu --variants  ·  opwise check triton_jit --set smoke"
+
+
+def run(
+    filters: Filters = None,
+    set_name: SetName = None,
+    variants: Variants = False,
+    device: Device = None,
+    out: Out = Path("results"),
+    first_call: Annotated[bool, typer.Option("--first-call", help="Also time the first call, compiler caches empty and full.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Check every implementation, time it side by side with the others, store the records, print a table an op."""
+    _run(filters or [], set_name, variants, device, out, timed=True, as_json=as_json, first_call=first_call)
+
+
+def check(
+    filters: Filters = None, set_name: SetName = None, variants: Variants = False, device: Device = None, as_json: Json = False
+) -> None:
+    """Only right or wrong: against the float64 reference, on easy and on hard inputs, and against each other. Stores nothing."""
+    _run(filters or [], set_name or "smoke", variants, device, None, timed=False, as_json=as_json)
+
+
+def _run(
+    filters: list[str], set_name: str | None, variants: bool, device: str | None, out: Path | None, *, timed: bool, as_json: bool,
+    first_call: bool = False,
+) -> None:  # fmt: skip
+    name = chosen_device(device)
+    set_name = set_name or ("smoke" if name == "cpu" else "core")
+    if set_name not in SETS:
+        refuse(f"--set {set_name!r} is unknown: known are {', '.join(SETS)}")
+    found = surveyed(name)
+    if name == "cpu" and not as_json:
+        stderr.print("No GPU here: kernels run in stand-ins or are only compiled; nothing is timed.", style="yellow", highlight=False)
+    try:
+        session = Session.planned(found, filters, set_name, variants=variants, timed=timed and name != "cpu", out=out)
+    except UnknownName as error:
+        refuse(str(error))
+    if not session.jobs:
+        refuse(f"nothing in set {set_name!r} fits {' '.join(filters)!r}: another --set, or a workload spelled out, may")
+    interrupted = _carry_out(session, first_call and name != "cpu")
+    print_records(session.records, as_json, title=where(session.records))
+    if session.path is not None and not as_json:
+        stdout.print(f"stored in {session.path}", highlight=False, soft_wrap=True)
+    if interrupted:
+        stderr.print(f"interrupted: {len(session.records)} finished records are kept", style="yellow")
+        raise typer.Exit(130)
+    if name == "cpu" and not as_json and timed:
+        _show_shipped()
+    if session.trouble:
+        stderr.print(f"{len(session.trouble)} of {len(session.records)} cells are wrong or failed", style="bold red")
+        raise typer.Exit(1)
+
+
+def _carry_out(session: Session, first_call: bool) -> bool:
+    """Runs the session behind a progress bar; True where Ctrl-C ended it early."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
+    try:
+        with Progress(*columns, console=stderr, transient=True) as progress:
+            task = progress.add_task("first calls, compiler caches empty" if first_call else "starting", total=len(session.jobs))
+            if first_call:
+                session.measure_first_calls()
+            done: set[object] = set()
+            for event in session.events():
+                if event.turn is not None:
+                    progress.update(task, description=f"{event.job.workload} {event.turn[0].split('/')[0]} {event.turn[1]}"[:60])
+                else:
+                    done.add(event.job.workload)
+                    progress.update(task, completed=len(done))
+    except KeyboardInterrupt:
+        return True
+    return False
+
+
+def _show_shipped() -> None:
+    try:
+        path = library.find(None, library.shipped(), "nvidia-h200", "core")
+    except library.NoSuchRun:
+        return
+    records = read_run(path)
+    stdout.rule("not measured here: the newest H200 run that ships with opwise")
+    stdout.print(where(records), style="bold", highlight=False, markup=False)
+    stdout.print(overview.table(records))
+    stdout.print(f"all of it: opwise show {path.stem}", highlight=False, soft_wrap=True)
