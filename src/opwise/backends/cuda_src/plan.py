@@ -12,7 +12,8 @@ from dataclasses import dataclass
 class Plan:
     """`kernel` is an extern "C" name; `grid` and `block` are in x, y, z; `shared_bytes` is dynamic shared memory a block.
 
-    A kernel with `scratch_bytes` takes the address of as many bytes of its own, zero at the first launch, as its last parameter.
+    A kernel with `scratch_bytes` takes the address of as many bytes of its own as its last parameter. The first 16 are 0 at the first
+    launch, and the kernel leaves them 0.
     """
 
     kernel: str

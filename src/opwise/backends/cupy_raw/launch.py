@@ -16,7 +16,7 @@ from opwise.backends.cuda_src.recipes import Recipe
 from opwise.backends.cuda_src.sources import unit_of
 from opwise.backends.cupy_raw.module import module
 from opwise.backends.protocol import Bind, Build, Launch
-from opwise.backends.scratch import zeroed
+from opwise.backends.scratch import lent
 
 STATIC_SHARED = 48 * 1024  # more must be asked for, on the kernel
 
@@ -65,14 +65,13 @@ def built(recipe: Recipe) -> Build:
             return launch
 
         def bind_with_scratch(*tensors: Tensor) -> Launch:
-            home = stream_of(index)
-            scratch, order = zeroed(scratch_bytes, device)
-            arguments = tuple(argument(value) for value in (*arguments_of(*tensors), scratch.data_ptr()))
+            scratch = lent(scratch_bytes, device)
+            arguments = tuple(argument(value) for value in (*arguments_of(*tensors), scratch.address))
+            meets = scratch.meets
 
-            def launch(keep: object = (tensors, scratch)) -> None:
+            def launch(keep: object = tensors) -> None:
                 stream = stream_of(index)
-                if stream != home:
-                    order(stream)
+                meets(stream)
                 run(grid, block, arguments, shared, streams[stream])
 
             return launch

@@ -18,7 +18,7 @@ from torch import Tensor
 from opwise.backends.numba_cuda import portable, ptx
 from opwise.backends.numba_cuda.launch import SIMULATED, Kernel
 from opwise.backends.protocol import Bind, Launch, Variant
-from opwise.backends.scratch import launched_in_order, zeroed
+from opwise.backends.scratch import COUNTER_BYTES, launched_with, lent
 
 THREADS, UNROLL, BLOCKS_PER_SM = 256, 4, 8
 PORTABLE_THREADS, PORTABLE_BLOCKS = (8, 2) if SIMULATED else (256, 1024)
@@ -153,8 +153,8 @@ def build(x: Tensor, out: Tensor) -> Bind:
     blocks = min(-(-n // per_block), at_once)
 
     def bind(x: Tensor, out: Tensor) -> Launch:
-        scratch, order = zeroed(16 + 4 * blocks, x.device)  # at most 5 KiB on 148 SMs
-        return launched_in_order(kernel.bind((blocks, 1), x, out, n, scratch, device=x.device), x.device, order)
+        scratch = lent(COUNTER_BYTES + 4 * blocks, x.device)  # at most 5 KiB on 148 SMs
+        return launched_with(scratch, kernel.bind((blocks, 1), x, out, n, scratch.address, device=x.device))
 
     return bind
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from opwise.backends.cuda_src.recipes import Recipe
 from opwise.backends.protocol import Bind, Build, Launch
-from opwise.backends.scratch import zeroed
+from opwise.backends.scratch import lent
 from opwise.backends.torch_inline.extension import extension
 
 
@@ -35,14 +35,12 @@ def built(recipe: Recipe) -> Build:
             return launch
 
         def bind_with_scratch(*tensors: Tensor) -> Launch:
-            home = stream_of(index)
-            scratch, order = zeroed(scratch_bytes, device)
-            run = bound(*configuration, (*arguments_of(*tensors), scratch.data_ptr()), (tensors, scratch))
+            scratch = lent(scratch_bytes, device)
+            run, meets = bound(*configuration, (*arguments_of(*tensors), scratch.address), tensors), scratch.meets
 
             def launch() -> None:
                 stream = stream_of(index)
-                if stream != home:
-                    order(stream)
+                meets(stream)
                 run(stream)
 
             return launch
