@@ -11,10 +11,9 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
 
 from opwise.backends import scratch
-from opwise.backends.scratch import KEPT, launched_with, lent
+from opwise.backends.scratch import KEPT, Memory, launched_with, lender
 
 GPU = torch.device("cuda", 0)
 
@@ -28,11 +27,11 @@ class Streams:
     zeroed: int = 0
     happened: list[Any] = field(default_factory=list)
 
-    def zeros(self, size: int, device: torch.device) -> Tensor:
+    def made(self, size: int, device: torch.device, index: int, home: int, shelf: list[Memory] | None) -> Memory:
         self.zeroed += 1
-        memory = torch.zeros(size // 4)
-        memory.record_stream = lambda stream: self.happened.append(("kept for", stream.raw))  # type: ignore[method-assign]
-        return memory
+        tensor = torch.zeros(size // 4)
+        tensor.record_stream = lambda stream: self.happened.append(("kept for", stream.raw))  # type: ignore[method-assign]
+        return Memory(tensor, tensor.data_ptr(), index, home, shelf)
 
 
 @dataclass
@@ -51,22 +50,22 @@ def streams(monkeypatch: pytest.MonkeyPatch) -> Streams:
     monkeypatch.setattr(torch.cuda, "current_stream", lambda index: Stream(made.current, made))
     monkeypatch.setattr(torch.cuda, "ExternalStream", lambda raw, device: Stream(raw, made))
     monkeypatch.setattr(scratch, "_capturing", lambda: made.capturing)
-    monkeypatch.setattr(scratch, "_zeros", made.zeros)
+    monkeypatch.setattr(scratch, "_made", made.made)
     scratch._shelves.clear()
     return made
 
 
-def used_once(act: Callable[[scratch.Scratch], None] = lambda lent: None) -> int:
-    """The address of a scratch that one binding had, and whose binding is dead."""
-    taken = lent(100, GPU)
+def used_once(act: Callable[[scratch.Scratch], None] = lambda taken: launched_with(taken, lambda: None)()) -> int:
+    """The address of the scratch of a binding that is dead."""
+    taken = lender(100, GPU)()
     act(taken)
-    return taken.address
+    return taken.memory.address
 
 
 def test_a_dead_bindings_scratch_is_lent_again_on_its_stream_alone(streams: Streams) -> None:
     first = used_once()
-    assert used_once(lambda taken: taken.meets(7)) == first
     assert used_once() == first
+    assert used_once(lambda taken: None) == first
     assert streams.zeroed == 1
     streams.current = 8
     assert used_once() != first
@@ -75,17 +74,17 @@ def test_a_dead_bindings_scratch_is_lent_again_on_its_stream_alone(streams: Stre
 
 
 def test_bindings_alive_at_once_have_scratch_of_their_own(streams: Streams) -> None:
-    alive = [lent(100, GPU) for _ in range(KEPT + 3)]
-    assert len({one.address for one in alive}) == KEPT + 3
+    alive = [lender(100, GPU)() for _ in range(KEPT + 3)]
+    assert len({one.memory.address for one in alive}) == KEPT + 3
     alive.clear()
-    again = [lent(100, GPU) for _ in range(KEPT + 3)]
-    assert len({one.address for one in again}) == KEPT + 3
+    again = [lender(100, GPU)() for _ in range(KEPT + 3)]
+    assert len({one.memory.address for one in again}) == KEPT + 3
     assert streams.zeroed == KEPT + 3 + 3, "a shelf keeps a few, the rest is torch's again"
 
 
 def test_a_launch_on_another_stream_is_ordered_once_and_ends_the_lending(streams: Streams) -> None:
     ran: list[int] = []
-    taken = lent(100, GPU)
+    taken = lender(100, GPU)()
     launch = launched_with(taken, lambda: ran.append(streams.current))
     launch()
     streams.current = 9
@@ -95,20 +94,19 @@ def test_a_launch_on_another_stream_is_ordered_once_and_ends_the_lending(streams
     launch()
     assert ran == [7, 9, 9, 7]
     assert streams.happened == [(9, "waits for", 7), ("kept for", 9)]
-    address = taken.address
-    held = taken.memory
+    held = taken.memory  # so that no other scratch can lie at its address by chance
     del taken, launch
-    assert used_once() != address, f"{held.data_ptr():x} may still be in use on the other stream"
+    assert used_once() != held.address, "it may still be in use on the other stream"
 
 
 def test_what_a_graph_may_replay_is_not_lent_again(streams: Streams) -> None:
     def captured(taken: scratch.Scratch) -> None:
         kept.append(taken.memory)
         streams.capturing = True
-        taken.meets(7)
+        launched_with(taken, lambda: None)()
         streams.capturing = False
 
-    kept: list[Tensor] = []  # so that no later scratch can lie at the same address by chance
+    kept: list[Memory] = []
     first = used_once(captured)
     assert used_once(captured) != first
     streams.capturing = True
@@ -120,7 +118,7 @@ def test_what_a_graph_may_replay_is_not_lent_again(streams: Streams) -> None:
 def test_another_devices_stream_is_not_this_launchs_affair(streams: Streams, monkeypatch: pytest.MonkeyPatch) -> None:
     current = {0: 5, 1: 7}
     monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda index: current[index], raising=False)
-    launch = launched_with(lent(100, torch.device("cuda", 1)), lambda: None)
+    launch = launched_with(lender(100, torch.device("cuda", 1))(), lambda: None)
     current[0] = 99
     launch()
     assert not streams.happened
@@ -128,7 +126,7 @@ def test_another_devices_stream_is_not_this_launchs_affair(streams: Streams, mon
 
 def test_scratch_is_zero_aligned_and_large_enough() -> None:
     for size in (20, 1024, 1025, 4240):
-        found = lent(size, torch.device("cpu"))
-        assert found.memory.nbytes >= size
+        found = lender(size, torch.device("cpu"))().memory
+        assert found.tensor.nbytes >= size
         assert found.address % 16 == 0
-        assert not found.memory.any()
+        assert not found.tensor.any()

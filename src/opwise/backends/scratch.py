@@ -13,41 +13,54 @@ the shelf of the stream it was made on, and the next binding made there takes it
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from opwise.backends.protocol import Launch
+from opwise.backends.protocol import Bind, Launch
 
 COUNTER_BYTES = 16  # at the beginning: what must be 0. A launch leaves it 0; what lies behind it the next one overwrites
 LEAST_BYTES = 1024  # sizes are powers of two from here on, so that few shelves are needed
 KEPT = 4  # on a shelf: of 1, 2, 4 and 8 KiB together under 64 KiB a stream
 
 
+@dataclass(eq=False, slots=True)
+class Memory:
+    """What outlives a binding. `shelf` is where it goes back to; None: nowhere."""
+
+    tensor: Tensor
+    address: int
+    index: int
+    home: int  # the raw stream
+    shelf: list[Memory] | None
+
+
 class Scratch:
-    """One binding's: the memory goes back to its shelf, if it may, when this object dies."""
+    """One binding's memory: it goes back to its shelf, if it may, when this object dies."""
 
-    __slots__ = ("_home", "_index", "_ordered", "_shelf", "address", "memory")
+    __slots__ = ("_ordered", "_shelf", "memory")
 
-    def __init__(self, memory: Tensor, index: int, home: int, shelf: list[Tensor] | None) -> None:
-        self.memory, self.address = memory, memory.data_ptr()
-        self._index, self._home, self._shelf = index, home, shelf
-        self._ordered: set[int] = set()
+    def __init__(self, memory: Memory) -> None:
+        self.memory, self._shelf = memory, memory.shelf
+        self._ordered: set[int] | None = None
 
-    def meets(self, stream: int) -> None:
-        """Must be called with the raw stream of each launch, before it."""
-        if stream != self._home or _capturing():
-            self._strays(stream)
+    def strays(self, stream: int) -> None:
+        """Must be called before a launch on another stream than memory.home, or under capture, with the launch's raw stream.
 
-    def _strays(self, stream: int) -> None:
-        """A stream under capture cannot wait for outside work, and need not: whoever begins a capture has waited for what it reads."""
-        self._shelf = None
-        if stream == self._home or stream in self._ordered or _capturing():
+        A stream under capture cannot wait for outside work, and need not: whoever begins a capture has waited for what it reads.
+        """
+        memory, self._shelf = self.memory, None
+        if stream == memory.home or _capturing():
             return
-        current = torch.cuda.current_stream(self._index)
-        current.wait_stream(torch.cuda.ExternalStream(self._home, device=self._index))  # type: ignore[no-untyped-call]
-        self.memory.record_stream(current)  # torch must not give the memory away while a launch there still runs
-        self._ordered.add(stream)
+        if self._ordered is None:
+            self._ordered = set()
+        if stream not in self._ordered:
+            current = torch.cuda.current_stream(memory.index)
+            current.wait_stream(torch.cuda.ExternalStream(memory.home, device=memory.index))  # type: ignore[no-untyped-call]
+            memory.tensor.record_stream(current)  # torch must not give it away while a launch there still runs
+            self._ordered.add(stream)
 
     def __del__(self) -> None:
         shelf = self._shelf
@@ -55,41 +68,59 @@ class Scratch:
             shelf.append(self.memory)
 
 
-_shelves: defaultdict[tuple[int, int, int], list[Tensor]] = defaultdict(list)  # device, raw stream, size
+_shelves: defaultdict[tuple[int, int, int], list[Memory]] = defaultdict(list)  # device, size, raw stream
 
 
-def lent(size: int, device: torch.device) -> Scratch:
-    """`size` bytes or more for a binding that is made now, on the stream that is current now."""
+def lender(size: int, device: torch.device) -> Callable[[], Scratch]:
+    """What gives each binding its scratch, of `size` bytes or more, on the stream that is current then."""
     size = max(1 << (size - 1).bit_length(), LEAST_BYTES)
     if device.type != "cuda":  # a stand-in, where everything happens at once
-        return Scratch(_zeros(size, device), 0, 0, None)
+        return lambda: Scratch(_made(size, device, 0, 0, None))
     index: int = torch.cuda.current_device() if device.index is None else device.index
-    home: int = torch._C._cuda_getCurrentRawStream(index)
-    if _capturing():
-        return Scratch(_zeros(size, device), index, home, None)
-    shelf = _shelves[index, home, size]
-    try:
-        memory = shelf.pop()
-    except IndexError:
-        memory = _zeros(size, device)
-    return Scratch(memory, index, home, shelf)
+    stream_of, shelves = torch._C._cuda_getCurrentRawStream, _shelves
+
+    def lend() -> Scratch:
+        home = stream_of(index)
+        if _capturing():
+            return Scratch(_made(size, device, index, home, None))
+        shelf = shelves[index, size, home]
+        try:
+            return Scratch(shelf.pop())
+        except IndexError:
+            return Scratch(_made(size, device, index, home, shelf))
+
+    return lend
 
 
 def launched_with(scratch: Scratch, launch: Launch) -> Launch:
     """`launch`, which uses `scratch`, in order with all that used the same memory before."""
-    index, stream_of = scratch._index, torch._C._cuda_getCurrentRawStream
-    meets = scratch.meets
+    index, home, stream_of, capturing = scratch.memory.index, scratch.memory.home, torch._C._cuda_getCurrentRawStream, _capturing
 
     def launch_in_order() -> None:
-        meets(stream_of(index))
+        stream = stream_of(index)
+        if stream != home or capturing():
+            scratch.strays(stream)
         launch()
 
     return launch_in_order
 
 
-def _zeros(size: int, device: torch.device) -> Tensor:
-    return torch.zeros(size // 4, dtype=torch.float32, device=device)
+def bound_with(launch_of: Callable[..., Launch], size: int, device: torch.device) -> Bind:
+    """The bind of `launch_of(tensors, address of scratch)`, or of `launch_of(tensors)` where no scratch is asked for."""
+    if not size:
+        return lambda *tensors: launch_of(tensors)
+    lend = lender(size, device)
+
+    def bind(*tensors: Tensor) -> Launch:
+        scratch = lend()
+        return launched_with(scratch, launch_of(tensors, scratch.memory.address))
+
+    return bind
 
 
-def _capturing() -> bool:
-    return torch.cuda.is_current_stream_capturing()
+def _made(size: int, device: torch.device, index: int, home: int, shelf: list[Memory] | None) -> Memory:
+    zeros = torch.zeros(size // 4, dtype=torch.float32, device=device)
+    return Memory(zeros, zeros.data_ptr(), index, home, shelf)
+
+
+_capturing = torch._C._cuda_isCurrentStreamCapturing

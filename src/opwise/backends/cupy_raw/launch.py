@@ -16,7 +16,7 @@ from opwise.backends.cuda_src.recipes import Recipe
 from opwise.backends.cuda_src.sources import unit_of
 from opwise.backends.cupy_raw.module import module
 from opwise.backends.protocol import Bind, Build, Launch
-from opwise.backends.scratch import lent
+from opwise.backends.scratch import bound_with
 
 STATIC_SHARED = 48 * 1024  # more must be asked for, on the kernel
 
@@ -54,28 +54,16 @@ def built(recipe: Recipe) -> Build:
                 kernel.max_dynamic_shared_size_bytes = plan.shared_bytes
             run = kernel.kernel
         grid, block, shared, arguments_of = plan.grid, plan.block, plan.shared_bytes, recipe.arguments
-        scratch_bytes, stream_of, streams = plan.scratch_bytes, torch._C._cuda_getCurrentRawStream, STREAMS
+        stream_of, streams = torch._C._cuda_getCurrentRawStream, STREAMS
 
-        def bind(*tensors: Tensor) -> Launch:
-            arguments = tuple(argument(value) for value in arguments_of(*tensors))
+        def launch_of(tensors: tuple[Tensor, ...], *more: int) -> Launch:
+            arguments = tuple(argument(value) for value in (*arguments_of(*tensors), *more))
 
             def launch(keep: object = tensors) -> None:
                 run(grid, block, arguments, shared, streams[stream_of(index)])
 
             return launch
 
-        def bind_with_scratch(*tensors: Tensor) -> Launch:
-            scratch = lent(scratch_bytes, device)
-            arguments = tuple(argument(value) for value in (*arguments_of(*tensors), scratch.address))
-            meets = scratch.meets
-
-            def launch(keep: object = tensors) -> None:
-                stream = stream_of(index)
-                meets(stream)
-                run(grid, block, arguments, shared, streams[stream])
-
-            return launch
-
-        return bind_with_scratch if scratch_bytes else bind
+        return bound_with(launch_of, plan.scratch_bytes, device)
 
     return build

@@ -14,7 +14,7 @@ import triton.language as tl
 from torch import Tensor
 
 from opwise.backends.protocol import Bind, Launch, Variant
-from opwise.backends.scratch import COUNTER_BYTES, Scratch, launched_with, lent
+from opwise.backends.scratch import COUNTER_BYTES, Scratch, launched_with, lender
 from opwise.backends.triton_jit.launch import INTERPRETING, built, processors
 from opwise.backends.triton_jit.portable import narrow, widen
 from opwise.backends.triton_jit.specimen import POINTERS, Specimen
@@ -69,25 +69,26 @@ def build(x: Tensor, out: Tensor) -> Bind:
     n = x.numel()
     block = THREADS * 16 // x.element_size()
     programs = min(-(-n // (block * LOADS)), PROGRAMS_A_PROCESSOR * processors(x.device))
-    scratch_bytes = COUNTER_BYTES + 4 * programs
-    partials, finished = _parts(lent(scratch_bytes, x.device))
+    lend = lender(COUNTER_BYTES + 4 * programs, x.device)
+    partials, finished = _parts(lend())
     ready = built(
         mean_kernel, (programs, 1, 1), x, out, partials, finished, n, PROGRAMS=programs, PADDED=triton.next_power_of_2(programs),
         BLOCK=block, LOADS=LOADS, WIDE=n > 2**31 - 2 * block * LOADS, num_warps=THREADS // 32, **OPTIONS,
     )  # fmt: skip
 
     def bind(x: Tensor, out: Tensor) -> Launch:
-        scratch = lent(scratch_bytes, x.device)
+        scratch = lend()
         if INTERPRETING:
             return ready(x, out, *_parts(scratch), n)
-        return launched_with(scratch, ready(x, out, scratch.address + COUNTER_BYTES, scratch.address, n))
+        address = scratch.memory.address
+        return launched_with(scratch, ready(x, out, address + COUNTER_BYTES, address, n))
 
     return bind
 
 
 def _parts(scratch: Scratch) -> tuple[Tensor, Tensor]:
     """A partial a program and the count of finished ones: at most a few KiB. Both start on 16 bytes, as the kernel was compiled."""
-    return scratch.memory[COUNTER_BYTES // 4 :], scratch.memory[:1].view(torch.int32)
+    return scratch.memory.tensor[COUNTER_BYTES // 4 :], scratch.memory.tensor[:1].view(torch.int32)
 
 
 def build_textbook(x: Tensor, out: Tensor) -> Bind:
