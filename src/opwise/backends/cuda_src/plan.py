@@ -27,13 +27,18 @@ ITEM_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
 VECTOR_BYTES = 16
 
 MAP_THREADS = 256  # as in elementwise.cuh
-PIECES = {True: 2, False: 8}  # a thread: 16-byte pieces, or single elements
+PIECES = {True: 1, False: 8}  # a thread: 16-byte pieces, or single elements
 
 MEAN_THREADS, MEAN_PIECES = 512, 4  # as in mean.cu
 MEAN_BLOCKS_PER_SM = 2
 
 SOFTMAX_WARP_THREADS, SOFTMAX_LONG_THREADS = 128, 1024  # as in softmax.cu
 SOFTMAX_BLOCK_THREADS = {True: 1024, False: 512}
+SOFTMAX_CLUSTER_PIECES = 8  # in registers, a thread: as in softmax_cluster.cuh
+# (blocks a row, threads a block): the first whose registers hold half of the row. With the other half in shared memory a multiprocessor
+# has 1024 threads and 256 KiB on the way, in two to four blocks; only a row above 2 MiB leaves it one block.
+SOFTMAX_CLUSTERS = ((1, 256), (2, 256), (2, 512), (4, 512), (8, 512), (16, 512), (16, 1024))
+MOST_DYNAMIC_SHARED = 224 * 1024  # of the 227 KiB of an sm_90 block
 
 
 def _blocks(work: int, per_block: int) -> int:
