@@ -161,6 +161,31 @@ def test_graphs_replayed_at_once_share_no_scratch(candidate: Candidate, bound_wi
             assert torch.equal(bits(out), bits(result))
 
 
+# Rows of every length that a kernel of its own reads, many and few; more of the longest than run at once; rows that nothing holds.
+LONG_ROWS = ((300, 32_768), (200, 65_536), (150, 131_072), (20, 262_144), (20, 600_000), (40, 1_048_576), (9, 1_500_000),
+             (3, 32_776), (2, 300_008), (1, 1_048_576), (1, 3_000_016))  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", OPS["softmax"].dtypes)
+@pytest.mark.parametrize("candidate", [c for c in OURS if c.op == "softmax"], ids=str)
+def test_long_rows_again_and_again(candidate: Candidate, dtype: str) -> None:
+    spec = OPS["softmax"]
+    for seed, shape in enumerate(LONG_ROWS):
+        workload = Workload("softmax", shape, dtype)
+        for make in (spec.make_inputs, spec.hard_inputs):
+            (x,) = make(workload, DEVICE, seed)
+            wide = x.double()
+            reference = spec.reference(wide)
+            bound = spec.error_bound(workload, reference, wide)
+            out = torch.empty_like(x)
+            launch = candidate.get().prepare(x, out=out)
+            for _ in range(3):
+                out.fill_(float("nan"))
+                launch()
+                verdict = judge(out, reference, bound)
+                assert verdict.ok, f"{workload}: {verdict.reason}"
+
+
 @each_of_ours
 def test_a_launch_allocates_nothing_and_prepare_no_more_than_scratch(candidate: Candidate) -> None:
     workload, inputs = workload_and_two_inputs(candidate)

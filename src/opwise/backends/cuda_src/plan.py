@@ -59,7 +59,7 @@ def mean(n: int, dtype: str, sm_count: int) -> Plan:
     return Plan(f"mean_{dtype}", (blocks, 1, 1), (MEAN_THREADS, 1, 1), scratch_bytes=16 + 4 * blocks)
 
 
-def softmax(rows: int, columns: int, dtype: str, aligned: bool) -> Plan:
+def softmax(rows: int, columns: int, dtype: str, aligned: bool, sm_count: int, capability: tuple[int, int]) -> Plan:
     """`aligned`: both addresses are multiples of 16 bytes. Rows that are not fall back to single elements."""
     size = ITEM_BYTES[dtype]
     vectors = aligned and columns * size % VECTOR_BYTES == 0
@@ -68,12 +68,30 @@ def softmax(rows: int, columns: int, dtype: str, aligned: bool) -> Plan:
         if columns <= 32 * elements:
             blocks = _blocks(rows, SOFTMAX_WARP_THREADS // 32)
             return Plan(f"softmax_{dtype}_warp{elements}_v{width}", (blocks, 1, 1), (SOFTMAX_WARP_THREADS, 1, 1))
+    # In 16 bits a block that keeps the row as it is has half the threads of one that unpacks it, and others beside it.
+    kept = vectors and size < 4 and 16 * most < columns <= 32 * most
     # Two blocks of 512 threads overlap one's loads with the other's stores, one block of 1024 cannot.
     for elements, threads in ((8, 256), (16, 512), (32, most)):
-        if columns <= elements * threads:
+        if columns <= elements * threads and not kept:
             warps = _blocks(columns, elements * 32)
             return Plan(f"softmax_{dtype}_block{elements}_v{width}", (rows, 1, 1), (32 * warps, 1, 1))
+    if kept or (vectors and capability >= (9, 0)):
+        return _softmax_cluster(rows, columns * size, dtype, sm_count, capability)
     return Plan(f"softmax_{dtype}_long_v{width}", (rows, 1, 1), (SOFTMAX_LONG_THREADS, 1, 1))
+
+
+def _softmax_cluster(rows: int, row_bytes: int, dtype: str, sm_count: int, capability: tuple[int, int]) -> Plan:
+    """A row in the registers and the shared memory of one block or, which only sm_90 and later can, of several."""
+    holding = [(blocks, threads) for blocks, threads in SOFTMAX_CLUSTERS if row_bytes <= blocks * threads * SOFTMAX_CLUSTER_PIECES * 32]
+    if rows * 16 <= sm_count and capability >= (9, 0):  # too few rows to fill the GPU otherwise
+        holding = [choice for choice in holding if choice[0] == 16]
+    blocks, threads = (holding or SOFTMAX_CLUSTERS[-1:])[0]
+    part = -(-row_bytes // (blocks * 128)) * 128
+    shared = min(max(part - threads * SOFTMAX_CLUSTER_PIECES * VECTOR_BYTES, 0), MOST_DYNAMIC_SHARED)
+    at_once = sm_count * (1024 // threads) // blocks
+    if blocks == 16 and rows > at_once:
+        return Plan(f"softmax_{dtype}_queue16_v16", (16 * at_once, 1, 1), (threads, 1, 1), shared, scratch_bytes=16)
+    return Plan(f"softmax_{dtype}_cluster{blocks}_v16", (rows * blocks, 1, 1), (threads, 1, 1), shared)
 
 
 def square_textbook(rows: int, columns: int) -> Plan:

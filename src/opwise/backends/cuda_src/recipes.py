@@ -81,7 +81,7 @@ def _mean_plan(x: Tensor, out: Tensor) -> Plan:
 
 
 def _softmax_plan(x: Tensor, out: Tensor) -> Plan:
-    return plan.softmax(x.shape[0], x.shape[1], _dtype(x), _aligned(x, out))
+    return plan.softmax(x.shape[0], x.shape[1], _dtype(x), _aligned(x, out), _processors(x), torch.cuda.get_device_capability(x.device))
 
 
 def _matmul_plan(textbook: bool) -> Callable[..., Plan]:
@@ -118,7 +118,7 @@ RECIPES: Mapping[str, Mapping[str, Recipe]] = {
         "textbook": Recipe("one element a thread, computed in double (CS336)", _gelu_textbook_plan, _count_arguments),
     },
     "mean": {"": Recipe("one launch, the last block adds the partial sums", _mean_plan, _count_arguments)},
-    "softmax": {"": Recipe("a row in the registers of a warp or a block; rows too long for that are read twice", _softmax_plan,
+    "softmax": {"": Recipe("a row in the registers of a warp or a block, or spread over the blocks of a cluster", _softmax_plan,
                            _matrix_arguments)},
     "matmul": {
         "": Recipe("tiles on tensor cores (mma), in float32 on FMA units", _matmul_plan(textbook=False), _matmul_arguments),

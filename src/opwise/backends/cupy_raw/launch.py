@@ -9,7 +9,7 @@ from typing import Any
 
 import cupy
 import torch
-from cupy.cuda import function
+from cupy.cuda import driver, function
 from torch import Tensor
 
 from opwise.backends.cuda_src.recipes import Recipe
@@ -18,6 +18,8 @@ from opwise.backends.cupy_raw.module import module
 from opwise.backends.protocol import Bind, Build, Launch
 from opwise.backends.scratch import bound_with
 
+PORTABLE_CLUSTER = 8  # blocks; more must be allowed, on the function
+REQUIRED_CLUSTER_WIDTH, NON_PORTABLE_CLUSTER_SIZE_ALLOWED = 11, 14  # of CUfunction_attribute
 STATIC_SHARED = 48 * 1024  # more must be asked for, on the kernel
 
 # An 8-byte argument that CuPy passes on as it is; a Python int would be converted at every launch.
@@ -53,6 +55,8 @@ def built(recipe: Recipe) -> Build:
             if plan.shared_bytes > STATIC_SHARED:
                 kernel.max_dynamic_shared_size_bytes = plan.shared_bytes
             run = kernel.kernel
+            if driver.funcGetAttribute(REQUIRED_CLUSTER_WIDTH, run.ptr) > PORTABLE_CLUSTER:
+                driver.funcSetAttribute(run.ptr, NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 1)
         grid, block, shared, arguments_of = plan.grid, plan.block, plan.shared_bytes, recipe.arguments
         stream_of, streams = torch._C._cuda_getCurrentRawStream, STREAMS
 

@@ -13,6 +13,8 @@
 
 namespace {
 
+constexpr int PORTABLE_CLUSTER = 8;  // blocks
+
 using Size = std::array<unsigned, 3>;
 
 void check(cudaError_t status, const std::string &kernel) {
@@ -22,13 +24,15 @@ void check(cudaError_t status, const std::string &kernel) {
 }
 
 // Loads the kernel on the current device, which the runtime would otherwise put off until the first launch: behind a blocked stream that
-// deadlocks. Allows it `shared_bytes` of dynamic shared memory.
+// deadlocks. Allows it `shared_bytes` of dynamic shared memory, and clusters of more blocks than every GPU of its architecture has room for.
 void prepare(std::uintptr_t kernel, const std::string &name, int shared_bytes) {
     const void *stub = reinterpret_cast<const void *>(kernel);
     cudaFuncAttributes attributes;
     check(cudaFuncGetAttributes(&attributes, stub), name);
     if (shared_bytes > attributes.maxDynamicSharedSizeBytes)
         check(cudaFuncSetAttribute(stub, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes), name);
+    if (attributes.requiredClusterWidth > PORTABLE_CLUSTER)
+        check(cudaFuncSetAttribute(stub, cudaFuncAttributeNonPortableClusterSizeAllowed, 1), name);
 }
 
 // A kernel with its grid and arguments; `keep` is whatever must live as long.
