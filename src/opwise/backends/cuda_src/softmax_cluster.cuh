@@ -7,7 +7,11 @@
 #include "elements.cuh"
 
 constexpr int CLUSTER_PIECES = 8;  // in registers: 32 of the 64 that 1024 threads, or twice 512, have each
-constexpr int STAGED_PIECES = 2;   // taken from shared memory at a time
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1000
+constexpr int STAGED_PIECES = 1;  // a second one does not fit into the registers as that compiler spends them
+#else
+constexpr int STAGED_PIECES = 2;  // taken from shared memory at a time
+#endif
 
 // 2^BIAS exp(x - shift). The bias cancels in the quotient by the sum. With it the fast exponential, which flushes what is below 2^-126,
 // loses nothing that float32 can hold. Its rounding is an error of 2^-20 at most, where a row this long is allowed 700 times 2^-24.
@@ -124,9 +128,8 @@ __device__ __forceinline__ void softmax_cluster(const Storage *x, Storage *out, 
     const int thread = threadIdx.x, threads = blockDim.x, lane = thread % 32, in_registers = CLUSTER_PIECES * threads;
     const int kept = min(count, in_registers + static_cast<int>(dynamic_shared_bytes() / 16));
     const bool leads = QUEUED && rank == 0 && thread < 32;  // a warp that takes rows for all
-    const auto part_of = [&](auto *tensor, unsigned row) { return tensor + row * pieces + first; };
-    const auto *source = reinterpret_cast<const Raw *>(x);
-    auto *target = reinterpret_cast<Raw *>(out);
+    const Raw *source = reinterpret_cast<const Raw *>(x) + first;
+    Raw *target = reinterpret_cast<Raw *>(out) + first;
 
     unsigned row = blockIdx.x / BLOCKS;
     if constexpr (QUEUED) {
@@ -141,7 +144,7 @@ __device__ __forceinline__ void softmax_cluster(const Storage *x, Storage *out, 
     }
     Raw raw[CLUSTER_PIECES], staged[STAGED_PIECES];
     if (row < rows) {
-        const Raw *from = part_of(source, row);
+        const Raw *from = source + row * pieces;
 #pragma unroll
         for (int k = 0; k < CLUSTER_PIECES; k++) raw[k] = thread + k * threads < count ? from[thread + k * threads] : P::lowest();
         for (int i = in_registers + thread; i < kept; i += threads) copy_to_shared(shared + (i - in_registers), from + i);
@@ -151,8 +154,8 @@ __device__ __forceinline__ void softmax_cluster(const Storage *x, Storage *out, 
     else asm volatile("" ::: "memory");
 
     for (int turn = 0; row < rows; turn ^= 1) {
-        const Raw *from = part_of(source, row);
-        Raw *to = part_of(target, row);
+        const Raw *from = source + row * pieces;
+        Raw *to = target + row * pieces;
         unsigned taken = rows;
         if (leads && lane == 0) taken = take_row(counters);  // not looked at before the exchange
 
