@@ -37,7 +37,7 @@ SOFTMAX_BLOCK_THREADS = {True: 1024, False: 512}
 SOFTMAX_CLUSTER_PIECES = 8  # in registers, a thread: as in softmax_cluster.cuh
 # (blocks a row, threads a block): the first whose registers hold half of the row. With the other half in shared memory a multiprocessor
 # has 1024 threads and 256 KiB on the way, in two to four blocks; only a row above 2 MiB leaves it one block.
-SOFTMAX_CLUSTERS = ((1, 256), (2, 256), (2, 512), (4, 512), (8, 512), (16, 512), (16, 1024))
+SOFTMAX_CLUSTERS = ((1, 256), (1, 512), (2, 512), (4, 512), (8, 512), (16, 512), (16, 1024))
 MOST_DYNAMIC_SHARED = 224 * 1024  # of the 227 KiB of an sm_90 block
 
 
