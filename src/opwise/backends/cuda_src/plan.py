@@ -6,6 +6,16 @@ The kernels' own files say what each kernel asks of shape and alignment; the fun
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
+
+
+class Matrix(NamedTuple):
+    """A row-major matrix of 16-bit elements that a kernel reads or writes by boxes, through a tensor map."""
+
+    rows: int
+    columns: int
+    box_rows: int
+    box_columns: int
 
 
 @dataclass(frozen=True)
@@ -14,6 +24,7 @@ class Plan:
 
     A kernel with `scratch_bytes` takes the address of as many bytes of its own as its last parameter. The first 16 are 0 at the first
     launch, and the kernel leaves them 0.
+    The kernel's first parameters are, instead of as many addresses, tensor maps of `matrices` (128-byte swizzle, zeros outside).
     """
 
     kernel: str
@@ -21,6 +32,7 @@ class Plan:
     block: tuple[int, int, int]
     shared_bytes: int = 0
     scratch_bytes: int = 0
+    matrices: tuple[Matrix, ...] = ()
 
 
 ITEM_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}

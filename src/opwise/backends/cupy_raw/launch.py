@@ -15,6 +15,7 @@ from torch import Tensor
 from opwise.backends.cuda_src.recipes import Recipe
 from opwise.backends.cuda_src.sources import unit_of
 from opwise.backends.cupy_raw.module import module
+from opwise.backends.cupy_raw.tensor_map import mapped
 from opwise.backends.protocol import Bind, Build, Launch
 from opwise.backends.scratch import bound_with
 
@@ -59,6 +60,7 @@ def built(recipe: Recipe) -> Build:
                 driver.funcSetAttribute(run.ptr, NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 1)
         grid, block, shared, arguments_of = plan.grid, plan.block, plan.shared_bytes, recipe.arguments
         stream_of, streams = torch._C._cuda_getCurrentRawStream, STREAMS
+        maps_of, map_count = mapped(plan.matrices), len(plan.matrices)
 
         def launch_of(tensors: tuple[Tensor, ...], *more: int) -> Launch:
             arguments = tuple(argument(value) for value in (*arguments_of(*tensors), *more))
@@ -68,6 +70,16 @@ def built(recipe: Recipe) -> Build:
 
             return launch
 
-        return bound_with(launch_of, plan.scratch_bytes, device)
+        def launch_with_maps(tensors: tuple[Tensor, ...], *more: int) -> Launch:
+            values = (*arguments_of(*tensors), *more)
+            maps, memory = maps_of(values[:map_count])
+            arguments = (*maps, *(argument(value) for value in values[map_count:]))
+
+            def launch(keep: object = (tensors, memory)) -> None:
+                run(grid, block, arguments, shared, streams[stream_of(index)])
+
+            return launch
+
+        return bound_with(launch_with_maps if map_count else launch_of, plan.scratch_bytes, device)
 
     return build

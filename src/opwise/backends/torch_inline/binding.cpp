@@ -1,5 +1,7 @@
 // Launches the kernels of this library. It knows none of them by name: Python hands over the address of a kernel's host-side stub, by
-// which the CUDA runtime knows the kernel, and the values of its parameters, each 8 bytes wide.
+// which the CUDA runtime knows the kernel, and the values of its parameters, each 8 bytes wide. The first ones may be addresses that a
+// tensor map takes the place of.
+#include <cudaTypedefs.h>
 #include <cuda_runtime.h>
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
@@ -35,14 +37,48 @@ void prepare(std::uintptr_t kernel, const std::string &name, int shared_bytes) {
         check(cudaFuncSetAttribute(stub, cudaFuncAttributeNonPortableClusterSizeAllowed, 1), name);
 }
 
+// The driver's function, found through the runtime: libcuda.so is not linked, so that the library loads where there is no driver.
+PFN_cuTensorMapEncodeTiled_v12000 tensor_map_encoder() {
+    const char *name = "cuTensorMapEncodeTiled";
+    void *entry = nullptr;
+    cudaDriverEntryPointQueryResult found;
+#if CUDART_VERSION >= 12050
+    check(cudaGetDriverEntryPointByVersion(name, &entry, 12000, cudaEnableDefault, &found), name);
+#else
+    check(cudaGetDriverEntryPoint(name, &entry, cudaEnableDefault, &found), name);
+#endif
+    if (found != cudaDriverEntryPointSuccess) throw std::runtime_error("the driver has no cuTensorMapEncodeTiled: use one of CUDA 12 or later");
+    return reinterpret_cast<PFN_cuTensorMapEncodeTiled_v12000>(entry);
+}
+
+// Rows, columns, rows and columns of a box. The element type says no more than "16 bits": they are moved, not read.
+using Matrix = std::array<std::uint32_t, 4>;
+
+CUtensorMap tensor_map(std::int64_t address, const Matrix &matrix) {
+    static const auto encode = tensor_map_encoder();
+    const auto [rows, columns, box_rows, box_columns] = matrix;
+    const cuuint64_t shape[] = {columns, rows}, pitch[] = {cuuint64_t{2} * columns};
+    const cuuint32_t box[] = {box_columns, box_rows}, every[] = {1, 1};
+    CUtensorMap map;
+    const CUresult status = encode(&map, CU_TENSOR_MAP_DATA_TYPE_UINT16, 2, reinterpret_cast<void *>(address), shape, pitch, box, every,
+                                   CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
+                                   CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+    if (status != CUDA_SUCCESS)
+        throw std::runtime_error("cuTensorMapEncodeTiled refuses a " + std::to_string(rows) + " x " + std::to_string(columns) +
+                                 " matrix: error " + std::to_string(status));
+    return map;
+}
+
 // A kernel with its grid and arguments; `keep` is whatever must live as long.
 class Launch {
   public:
-    Launch(std::uintptr_t kernel, std::string name, Size grid, Size block, std::size_t shared_bytes, std::vector<std::int64_t> arguments,
-           pybind11::object keep)
+    Launch(std::uintptr_t kernel, std::string name, Size grid, Size block, std::size_t shared_bytes, const std::vector<Matrix> &matrices,
+           std::vector<std::int64_t> arguments, pybind11::object keep)
         : kernel_(reinterpret_cast<const void *>(kernel)), name_(std::move(name)), grid_(grid[0], grid[1], grid[2]),
           block_(block[0], block[1], block[2]), shared_bytes_(shared_bytes), arguments_(std::move(arguments)), keep_(std::move(keep)) {
-        for (auto &argument : arguments_) addresses_.push_back(&argument);
+        for (std::size_t i = 0; i < matrices.size(); i++) maps_.push_back(tensor_map(arguments_.at(i), matrices[i]));
+        for (std::size_t i = 0; i < arguments_.size(); i++)
+            addresses_.push_back(i < maps_.size() ? static_cast<void *>(&maps_[i]) : &arguments_[i]);
     }
     Launch(const Launch &) = delete;
     Launch &operator=(const Launch &) = delete;
@@ -57,6 +93,7 @@ class Launch {
     dim3 grid_, block_;
     std::size_t shared_bytes_;
     std::vector<std::int64_t> arguments_;
+    std::vector<CUtensorMap> maps_;
     std::vector<void *> addresses_;
     pybind11::object keep_;
 };
@@ -68,6 +105,6 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
     m.def("prepare", &prepare, py::arg("kernel"), py::arg("name"), py::arg("shared_bytes"));
     // module_local: a process may hold this library for two architectures. Without the GIL: a launch waits where the queue is full.
     py::class_<Launch>(m, "Launch", py::module_local())
-        .def(py::init<std::uintptr_t, std::string, Size, Size, std::size_t, std::vector<std::int64_t>, py::object>())
+        .def(py::init<std::uintptr_t, std::string, Size, Size, std::size_t, std::vector<Matrix>, std::vector<std::int64_t>, py::object>())
         .def("__call__", &Launch::on, py::arg("stream"), py::call_guard<py::gil_scoped_release>());
 }
