@@ -41,21 +41,19 @@ class Kernel:
     speed: float
     fixed: int
     simt: bool = False
-    cluster: int = 0  # wgmma alone: the blocks that take tiles one below the other and share what they read of B
+    wgmma: bool = False
 
     def tiles(self, m: int, n: int) -> int:
-        if self.cluster:  # a cluster's lower tile may lie outside C: it takes its time all the same
-            return -(-m // (self.rows * self.cluster)) * self.cluster * -(-n // self.columns)
         return -(-m // self.rows) * -(-n // self.columns)
 
     def shared_bytes(self, size: int) -> int:
         step = self.step_bytes // size
         ring = self.stages * (self.rows * self.step_bytes + step * self.columns * size)
         # As in WarpgroupTile: four boxes of C on their way out, two barriers a stage, the way to a multiple of 1024.
-        return ring + 4 * 64 * 128 + 16 * self.stages + 1024 if self.cluster else ring
+        return ring + 4 * 64 * 128 + 16 * self.stages + 1024 if self.wgmma else ring
 
     def runs_on(self, capability: tuple[int, int]) -> bool:
-        return capability == WGMMA_ON if self.cluster else self.simt or capability >= TENSOR_CORES_FROM
+        return capability == WGMMA_ON if self.wgmma else self.simt or capability >= TENSOR_CORES_FROM
 
     def estimate(self, m: int, k: int, n: int, sm_count: int) -> float:
         share = -(-self.tiles(m, n) // sm_count)
@@ -75,11 +73,11 @@ STAGED = (  # cp.async copies 4 bytes at least: 16-bit rows of odd length or at 
     Kernel("128x128_v2", 128, 128, 256, 64, 2, 2, 0.35, 64),
     Kernel("64x64_v2", 64, 64, 128, 64, 2, 2, 0.25, 32),
 )
-WGMMA = (  # blocks stay on their SM and fetch the next tile while they store one: a tile's fixed cost is small
-    Kernel("128x256_pairs", 128, 256, 384, 128, 4, 16, 2.00, 64, cluster=2),
-    Kernel("128x256", 128, 256, 384, 128, 4, 16, 1.85, 64, cluster=1),
-    Kernel("128x128_pairs", 128, 128, 384, 128, 6, 16, 1.65, 64, cluster=2),
-    Kernel("128x128", 128, 128, 384, 128, 6, 16, 1.60, 64, cluster=1),
+WGMMA = (  # blocks stay on their SM and fetch the next tile while they store one
+    Kernel("128x256", 128, 256, 384, 128, 4, 16, 1.80, 64, wgmma=True),
+    Kernel("128x192", 128, 192, 384, 128, 4, 16, 1.75, 64, wgmma=True),
+    Kernel("128x128", 128, 128, 384, 128, 6, 16, 1.70, 64, wgmma=True),
+    Kernel("128x64", 128, 64, 384, 128, 8, 16, 1.20, 64, wgmma=True),
 )
 SIMT_FLOAT32 = (
     Kernel("simt_128x128_v16", 128, 128, 128, 64, 3, 16, 1.00, 32, simt=True),
@@ -133,7 +131,7 @@ def plan(
         kernel
         for kernel in KERNELS[kind]
         if kernel.granule <= granule and kernel.shared_bytes(size) <= limit and kernel.runs_on(capability)
-        and (not kernel.cluster or (wgmma and max(m, k, n) <= WGMMA_SIZE_LIMIT))
+        and (not kernel.wgmma or (wgmma and max(m, k, n) <= WGMMA_SIZE_LIMIT))
     ]  # fmt: skip
     if not fitting:
         raise UnsupportedWorkload(f"matmul: no {kind} kernel for compute capability {capability} and data aligned to {granule} bytes "
@@ -145,11 +143,10 @@ def plan(
 def launch(kernel: Kernel, kind: str, m: int, k: int, n: int, sm_count: int) -> Plan:
     """The kernel over all of C."""
     block, shared, tiles = (kernel.threads, 1, 1), kernel.shared_bytes(SIZE[kind]), kernel.tiles(m, n)
-    if not kernel.cluster:
+    if not kernel.wgmma:
         return Plan(_name(kernel, kind), _line(tiles, m, n), block, shared)
-    blocks = min(tiles, sm_count // kernel.cluster * kernel.cluster)
     matrices = (Matrix(m, k, kernel.rows, 64), Matrix(k, n, 64, 64), Matrix(m, n, 64, 64))
-    return Plan(_name(kernel, kind), (blocks, 1, 1), block, shared, matrices=matrices)
+    return Plan(_name(kernel, kind), (min(tiles, sm_count), 1, 1), block, shared, matrices=matrices)
 
 
 def group(dtype_name: str, tf32: bool, capability: tuple[int, int]) -> str:
@@ -164,7 +161,7 @@ def kernel_names(kind: str) -> tuple[str, ...]:
 
 
 def _name(kernel: Kernel, kind: str) -> str:
-    return f"matmul_wgmma_{kind}_{kernel.name}" if kernel.cluster else f"matmul_{kind}_{kernel.name}"
+    return f"matmul_wgmma_{kind}_{kernel.name}" if kernel.wgmma else f"matmul_{kind}_{kernel.name}"
 
 
 def _line(blocks: int, m: int, n: int) -> tuple[int, int, int]:

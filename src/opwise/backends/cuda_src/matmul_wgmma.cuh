@@ -1,24 +1,21 @@
 // C = A B on Hopper's tensor cores (sm_90a alone): 16-bit factors, row-major, accumulated in float32.
 //
-// One block an SM stays for the whole product and computes one 128 x BN tile of C after another. Its third warpgroup is the producer: one of
-// its threads lets the copy engine fill a ring of STAGES slots, each 64 elements of K deep. The other two warpgroups are consumers: each
-// multiplies 64 rows. A slot has two barriers, `full` (the copies have landed) and `empty` (all consumers have read it); the producer runs
-// ahead into the next tile while the consumers store the last one.
+// One block an SM stays for the whole product and computes one 128 x BN tile of C after another. Its third warpgroup is the producer: one
+// of its threads lets the copy engine fill a ring of STAGES slots, each 64 elements of K deep. The other two warpgroups are consumers:
+// each multiplies 64 rows. A slot has two barriers, `full` (the copies have landed) and `empty` (all consumers have read it); the producer
+// runs ahead into the next tile while the consumers store the last one.
 //
-// CLUSTER = 2: two blocks take tiles one below the other, so that they share B's columns. Each fetches half of them for both, which
-// leaves BM + BN / 2 instead of BM + BN rows of 128 bytes to read from L2 a step and block.
+// Clusters of two blocks that fetch B for each other gained nothing (docs/lab.md), so there are none.
 #pragma once
 #include "matmul_tile.cuh"
 #include "matmul_wgmma_ptx.cuh"
 
-template <class Storage_, int BN_, int STAGES_, int CLUSTER_> struct WarpgroupTile {
+template <class Storage_, int BN_, int STAGES_> struct WarpgroupTile {
     using Storage = Storage_;
-    static constexpr int BM = 128, BN = BN_, BK = 64, STAGES = STAGES_, CLUSTER = CLUSTER_, CONSUMERS = 2, THREADS = 128 * (CONSUMERS + 1);
+    static constexpr int BM = 128, BN = BN_, BK = 64, STAGES = STAGES_, CONSUMERS = 2, THREADS = 128 * (CONSUMERS + 1);
     static constexpr int BOX = 64 * 128;  // bytes of 64 rows of 64 elements
     static constexpr int BYTES_A = BM / 64 * BOX, STAGE_BYTES = BYTES_A + BN / 64 * BOX;
-    static constexpr int EMPTY_ARRIVALS = CLUSTER * CONSUMERS * 4;  // one a warp: a slot is written from both blocks of a cluster
-    static_assert(CLUSTER == 1 || CLUSTER == 2, "box_load_to_both knows two blocks");
-    static_assert(BN / 64 % CLUSTER == 0, "each block fetches as many boxes of B");
+    static constexpr int EMPTY_ARRIVALS = CONSUMERS * 4;  // one a warp
 
     // Shared memory: the ring, two boxes a consumer through which C is stored, the barriers. From the first multiple of 1024 on.
     SharedAddress ring;
@@ -38,37 +35,28 @@ template <int STAGES> struct Turn {
     }
 };
 
-// The tiles of one cluster, one after the other: visit(row, column) of C for this block. All blocks of a cluster make as many visits,
-// though the lower tile may lie outside the matrix: its partner waits for what it fetches.
-template <class Tile, class Visit> __device__ __forceinline__ void for_each_tile(long long m, long long n, unsigned rank, Visit visit) {
-    constexpr int ROWS = Tile::BM * Tile::CLUSTER;
-    const unsigned count = static_cast<unsigned>((m + ROWS - 1) / ROWS) * static_cast<unsigned>((n + Tile::BN - 1) / Tile::BN);
-    for (unsigned i = block_index() / Tile::CLUSTER; i < count; i += gridDim.x / Tile::CLUSTER) {
-        const TilePosition at = tile_position<ROWS, Tile::BN, 16 / Tile::CLUSTER>(m, n, i);
-        visit(static_cast<int>(at.m * ROWS + rank * Tile::BM), static_cast<int>(at.n * Tile::BN));
+// This block's tiles, one after the other: visit(row, column) of C.
+template <class Tile, class Visit> __device__ __forceinline__ void for_each_tile(long long m, long long n, Visit visit) {
+    const unsigned tiles_m = static_cast<unsigned>((m + Tile::BM - 1) / Tile::BM);
+    const unsigned count = tiles_m * static_cast<unsigned>((n + Tile::BN - 1) / Tile::BN);
+    for (unsigned i = block_index(); i < count; i += gridDim.x) {
+        const TilePosition at = tile_position<Tile::BM, Tile::BN>(m, n, i);
+        visit(static_cast<int>(at.m * Tile::BM), static_cast<int>(at.n * Tile::BN));
     }
 }
 
 template <class Tile>
-__device__ __forceinline__ void produce(const Tile &tile, const TensorMap &a, const TensorMap &b, long long m, int k, long long n,
-                                        unsigned rank) {
-    constexpr int BOXES = Tile::BN / 64 / Tile::CLUSTER;
+__device__ __forceinline__ void produce(const Tile &tile, const TensorMap &a, const TensorMap &b, long long m, int k, long long n) {
     Turn<Tile::STAGES> turn;
-    for_each_tile<Tile>(m, n, rank, [&](int row, int column) {
+    for_each_tile<Tile>(m, n, [&](int row, int column) {
         for (int depth = 0; depth < k; depth += Tile::BK) {
             const SharedAddress slot = tile.slot(turn.slot), full = tile.full(turn.slot);
             barrier_wait(tile.empty(turn.slot), turn.phase ^ 1);
             barrier_expect(full, Tile::STAGE_BYTES);
             box_load(slot, a, row, depth, full);
 #pragma unroll
-            for (int i = 0; i < BOXES; i++) {
-                const int box = Tile::CLUSTER == 1 ? i : rank * BOXES + i;
-                const SharedAddress to = slot + Tile::BYTES_A + box * Tile::BOX;
-                if constexpr (Tile::CLUSTER == 1)
-                    box_load(to, b, depth, column + 64 * box, full);
-                else
-                    box_load_to_both(to, b, depth, column + 64 * box, full);
-            }
+            for (int box = 0; box < Tile::BN / 64; box++)
+                box_load(slot + Tile::BYTES_A + box * Tile::BOX, b, depth, column + 64 * box, full);
             turn.next();
         }
     });
@@ -85,7 +73,12 @@ __device__ __forceinline__ void store_tile(const Tile &tile, const TensorMap &c,
 #pragma unroll
     for (int box = 0; box < Tile::BN / 64; box++) {
         const SharedAddress outbox = tile.outbox(consumer, box % 2);
-        if (thread == 0) boxes_wait<1>();  // this outbox has been read, the other may still be
+        if (thread == 0) {
+            if (Tile::BN / 64 % 2 && box == 0)
+                boxes_wait<0>();  // the last tile ended with this outbox, too
+            else
+                boxes_wait<1>();  // this outbox has been read, the other may still be
+        }
         warpgroup_barrier(1 + consumer);
 #pragma unroll
         for (int pair = 0; pair < 4; pair++) {
@@ -101,17 +94,13 @@ __device__ __forceinline__ void store_tile(const Tile &tile, const TensorMap &c,
 }
 
 template <class Tile>
-__device__ __forceinline__ void consume(const Tile &tile, const TensorMap &c, long long m, int k, long long n, unsigned rank, int consumer) {
+__device__ __forceinline__ void consume(const Tile &tile, const TensorMap &c, long long m, int k, long long n, int consumer) {
     const int lane = thread_index() % 32;
     const auto release = [&](int slot) {
-        if constexpr (Tile::CLUSTER == 1) {
-            if (lane == 0) barrier_arrive(tile.empty(slot));
-        } else {
-            if (lane < Tile::CLUSTER) barrier_arrive(tile.empty(slot), lane);
-        }
+        if (lane == 0) barrier_arrive(tile.empty(slot));
     };
     Turn<Tile::STAGES> turn;
-    for_each_tile<Tile>(m, n, rank, [&](int row, int column) {
+    for_each_tile<Tile>(m, n, [&](int row, int column) {
         float sums[Tile::BN / 2];
         int last = 0;
         for (int depth = 0; depth < k; depth += Tile::BK) {
@@ -139,23 +128,17 @@ template <class Tile>
 __device__ __forceinline__ void warpgroup_matmul(const TensorMap &a, const TensorMap &b, const TensorMap &c, long long m, long long k,
                                                  long long n) {
     const Tile tile;
-    const unsigned rank = Tile::CLUSTER == 1 ? 0 : cluster_rank();
     if (thread_index() == 0) {
         for (int i = 0; i < Tile::STAGES; i++) barrier_init(tile.full(i), 1), barrier_init(tile.empty(i), Tile::EMPTY_ARRIVALS);
         barriers_publish();
     }
-    if constexpr (Tile::CLUSTER == 1)
-        block_barrier();
-    else
-        cluster_barrier();
+    block_barrier();
     const int warpgroup = warpgroup_index();
     if (warpgroup == Tile::CONSUMERS) {
         registers_release<40>();
-        if (thread_index() / 32 % 4 == 0 && elected()) produce(tile, a, b, m, static_cast<int>(k), n, rank);
+        if (thread_index() / 32 % 4 == 0 && elected()) produce(tile, a, b, m, static_cast<int>(k), n);
     } else {
         registers_claim<232>();
-        consume(tile, c, m, static_cast<int>(k), n, rank, warpgroup);
+        consume(tile, c, m, static_cast<int>(k), n, warpgroup);
     }
-    // The other block's arrivals and copies come to this block's memory: it must not end before the other has.
-    if constexpr (Tile::CLUSTER == 2) cluster_barrier();
 }

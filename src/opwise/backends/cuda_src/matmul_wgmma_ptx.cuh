@@ -1,4 +1,4 @@
-// Hopper's own instructions (sm_90a): TMA copies of tiles, mbarriers, products of a whole warpgroup (wgmma), clusters of two blocks.
+// Hopper's own instructions (sm_90a): TMA copies of tiles, mbarriers, products of a whole warpgroup (wgmma).
 //
 // Nothing here is known to the compiler as a memory access, so everything is volatile and clobbers memory. A tile in shared memory is a
 // stack of rows of 128 bytes; TMA permutes the 16-byte chunks of a row by an XOR with the row's number modulo 8 (its 128-byte swizzle,
@@ -11,12 +11,12 @@ struct alignas(64) TensorMap {
     char opaque[128];
 };
 
-// ---- mbarriers: `phase` is the parity of the phase waited for; a wait for the phase before the first returns at once ---------------------
+// ---- mbarriers: `phase` is the parity of the phase waited for; a wait for the phase before the first returns at once ---------------
 
 __device__ __forceinline__ void barrier_init(SharedAddress barrier, int arrivals) {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
 }
-// Makes initialized barriers visible to the copy engine and to the other block of the cluster.
+// Makes initialized barriers visible to the copy engine; to other threads a barrier does.
 __device__ __forceinline__ void barriers_publish() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
 __device__ __forceinline__ void barrier_wait(SharedAddress barrier, unsigned phase) {
     unsigned done = 0;
@@ -31,23 +31,12 @@ __device__ __forceinline__ void barrier_wait(SharedAddress barrier, unsigned pha
                      : "memory");
     }
 }
-// One arrival, and `bytes` of copies that the phase waits for as well. Copies of the other block may have landed before.
+// One arrival, and `bytes` of copies that the phase waits for as well.
 __device__ __forceinline__ void barrier_expect(SharedAddress barrier, unsigned bytes) {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
 }
 __device__ __forceinline__ void barrier_arrive(SharedAddress barrier) {
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
-}
-// One arrival at the barrier at this address in block `rank` of the cluster; that may be the own block. Not .release.cluster, which would
-// first wait for all this thread's accesses to global memory (MEMBAR.GPU, half a microsecond): nothing was written for the other block.
-__device__ __forceinline__ void barrier_arrive(SharedAddress barrier, unsigned rank) {
-    asm volatile("{\n"
-                 ".reg .b32 there;\n"
-                 "mapa.shared::cluster.u32 there, %0, %1;\n"
-                 "mbarrier.arrive.shared::cluster.b64 _, [there];\n"
-                 "}" ::"r"(barrier),
-                 "r"(rank)
-                 : "memory");
 }
 
 // ---- TMA: a box of a matrix, its first element at (row, column); outside the matrix zeros are read and nothing is written --------------
@@ -55,13 +44,6 @@ __device__ __forceinline__ void barrier_arrive(SharedAddress barrier, unsigned r
 __device__ __forceinline__ void box_load(SharedAddress to, const TensorMap &map, int row, int column, SharedAddress barrier) {
     asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], [%4];" ::"r"(to),
                  "l"(&map), "r"(column), "r"(row), "r"(barrier)
-                 : "memory");
-}
-// To the same place in both blocks of the cluster, each of whose barriers is told.
-__device__ __forceinline__ void box_load_to_both(SharedAddress to, const TensorMap &map, int row, int column, SharedAddress barrier) {
-    asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1, {%2, %3}], [%4], "
-                 "%5;" ::"r"(to),
-                 "l"(&map), "r"(column), "r"(row), "r"(barrier), "h"(static_cast<unsigned short>(3))
                  : "memory");
 }
 // A group of one store. `boxes_wait` waits until all but PENDING of this thread's latest have read their shared memory.
@@ -77,20 +59,13 @@ template <int PENDING> __device__ __forceinline__ void boxes_wait() {
 // What this thread wrote to shared memory may now be read by the copy engine; others need a barrier behind it.
 __device__ __forceinline__ void publish_to_copies() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
-// ---- warpgroups and clusters -------------------------------------------------------------------------------------------------------
+// ---- warpgroups ------------------------------------------------------------------------------------------------------------------
 
-__device__ __forceinline__ unsigned cluster_rank() {
-    unsigned rank;
-    asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
-    return rank;
-}
-// Publishes nothing but what was published before, as by barriers_publish.
-__device__ __forceinline__ void cluster_barrier() {
-    asm volatile("barrier.cluster.arrive.relaxed;\nbarrier.cluster.wait.acquire;" ::: "memory");
-}
-// This thread's warpgroup, as a number that the compiler knows to be the same in all lanes of a warp.
+// This thread's warpgroup, as a number that the compiler knows to be the same in all lanes of a warp: addresses made of it stay in uniform
+// registers, where wgmma and TMA want them.
 __device__ __forceinline__ int warpgroup_index() { return __shfl_sync(0xffffffffu, thread_index() / 128, 0); }
-// True in one lane of the warp, all of whose lanes must ask; the compiler knows that it is one.
+// True in one lane of the warp, all of whose lanes must ask. Unlike `lane == 0` the compiler knows that it is one lane, and issues TMA
+// copies without a loop over lanes.
 __device__ __forceinline__ bool elected() {
     unsigned mine;
     asm volatile("{\n"
@@ -126,7 +101,7 @@ __device__ __forceinline__ unsigned pack_pair(float low, float high, bfloat16) {
     return pair;
 }
 
-// ---- wgmma: c += a b for 64 rows, N columns and k = 16, by the 128 threads of a warpgroup, both factors in shared memory -----------------
+// ---- wgmma: c += a b for 64 rows, N columns and k = 16, by the 128 threads of a warpgroup, both factors in shared memory ----------------
 
 // Where a factor lies, swizzled: `apart` and `columns_apart` are bytes from one group of 8 rows to the next and, for b, from one
 // 64-column tile to the next. Only addresses below 256 KB fit, and 16 bytes are the unit.
@@ -142,35 +117,39 @@ template <int PENDING> __device__ __forceinline__ void products_wait() {
     asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(PENDING) : "memory");
 }
 
-// a is row-major along k, b along its columns (the 1 at the end). Thread t of warp w holds of c, for j in 0 .. N / 8, in c[4j] and c[4j + 1]
-// row 16w + t / 4, columns 8j + 2 (t % 4) and the next, and in c[4j + 2], c[4j + 3] the same 8 rows below. ADD = 0: c = a b.
+// a is row-major along k, b along its columns (the 1 at the end). Thread t of warp w holds of c, for j in 0 .. N / 8, in c[4j], c[4j + 1]
+// row 16w + t / 4, columns 8j + 2 (t % 4) and the next, and in c[4j + 2], c[4j + 3] the same 8 rows below. add = 0: c = a b.
 #define SUMS_4(c, i) "+f"(c[i]), "+f"(c[i + 1]), "+f"(c[i + 2]), "+f"(c[i + 3])
 #define SUMS_16(c, i) SUMS_4(c, i), SUMS_4(c, i + 4), SUMS_4(c, i + 8), SUMS_4(c, i + 12)
-#define SUMS_64(c, i) SUMS_16(c, i), SUMS_16(c, i + 16), SUMS_16(c, i + 32), SUMS_16(c, i + 48)
-#define REGISTERS_64                                                                                                                       \
+#define SUMS_32(c, i) SUMS_16(c, i), SUMS_16(c, i + 16)
+#define SUMS_64(c, i) SUMS_32(c, i), SUMS_32(c, i + 32)
+#define SUMS_96(c, i) SUMS_64(c, i), SUMS_32(c, i + 64)
+#define SUMS_128(c, i) SUMS_64(c, i), SUMS_64(c, i + 64)
+#define REGISTERS_32                                                                                                                       \
     "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "                                                               \
-    "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "                                                     \
+    "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+#define REGISTERS_64 REGISTERS_32 ", "                                                                                                     \
     "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "                                                     \
     "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
-#define REGISTERS_128 REGISTERS_64 ", "                                                                                                    \
+#define REGISTERS_96 REGISTERS_64 ", "                                                                                                     \
     "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, "                                                     \
-    "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, "                                                     \
+    "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95"
+#define REGISTERS_128 REGISTERS_96 ", "                                                                                                    \
     "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, "                                         \
     "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
-#define WARPGROUP_PRODUCTS(Storage, type)                                                                                                  \
-    __device__ __forceinline__ void warpgroup_product(float (&c)[128], unsigned long long a, unsigned long long b, int add, Storage) {       \
-        asm volatile("{\n.reg .pred add;\nsetp.ne.b32 add, %130, 0;\n"                                                                     \
-                     "wgmma.mma_async.sync.aligned.m64n256k16.f32." type "." type " {" REGISTERS_128 "}, %128, %129, add, 1, 1, 0, 1;\n}"   \
-                     : SUMS_64(c, 0), SUMS_64(c, 64)                                                                                       \
-                     : "l"(a), "l"(b), "r"(add)                                                                                            \
-                     : "memory");                                                                                                          \
-    }                                                                                                                                      \
-    __device__ __forceinline__ void warpgroup_product(float (&c)[64], unsigned long long a, unsigned long long b, int add, Storage) {        \
-        asm volatile("{\n.reg .pred add;\nsetp.ne.b32 add, %66, 0;\n"                                                                      \
-                     "wgmma.mma_async.sync.aligned.m64n128k16.f32." type "." type " {" REGISTERS_64 "}, %64, %65, add, 1, 1, 0, 1;\n}"      \
-                     : SUMS_64(c, 0)                                                                                                       \
+#define PRODUCT(Storage, type, columns, sums, factor_a, factor_b, added)                                                                   \
+    __device__ __forceinline__ void warpgroup_product(float (&c)[sums], unsigned long long a, unsigned long long b, int add, Storage) {    \
+        asm volatile("{\n.reg .pred add;\nsetp.ne.b32 add, %" added ", 0;\n"                                                               \
+                     "wgmma.mma_async.sync.aligned.m64n" columns "k16.f32." type "." type " {" REGISTERS_##sums "}, %"                     \
+                     factor_a ", %" factor_b ", add, 1, 1, 0, 1;\n}"                                                                       \
+                     : SUMS_##sums(c, 0)                                                                                                   \
                      : "l"(a), "l"(b), "r"(add)                                                                                            \
                      : "memory");                                                                                                          \
     }
-WARPGROUP_PRODUCTS(float16, "f16")
-WARPGROUP_PRODUCTS(bfloat16, "bf16")
+#define PRODUCTS(Storage, type)                                                                                                            \
+    PRODUCT(Storage, type, "64", 32, "32", "33", "34")                                                                                     \
+    PRODUCT(Storage, type, "128", 64, "64", "65", "66")                                                                                    \
+    PRODUCT(Storage, type, "192", 96, "96", "97", "98")                                                                                    \
+    PRODUCT(Storage, type, "256", 128, "128", "129", "130")
+PRODUCTS(float16, "f16")
+PRODUCTS(bfloat16, "bf16")

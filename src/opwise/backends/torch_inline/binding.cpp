@@ -47,7 +47,7 @@ PFN_cuTensorMapEncodeTiled_v12000 tensor_map_encoder() {
 #else
     check(cudaGetDriverEntryPoint(name, &entry, cudaEnableDefault, &found), name);
 #endif
-    if (found != cudaDriverEntryPointSuccess) throw std::runtime_error("the driver has no cuTensorMapEncodeTiled: use one of CUDA 12 or later");
+    if (found != cudaDriverEntryPointSuccess) throw std::runtime_error("the driver has no cuTensorMapEncodeTiled: install one of CUDA 12");
     return reinterpret_cast<PFN_cuTensorMapEncodeTiled_v12000>(entry);
 }
 
