@@ -16,6 +16,7 @@ from opwise.backends.protocol import UnsupportedWorkload
 TENSOR_CORES_FROM = (8, 0)  # mma.sync m16n8k16, TF32 and cp.async
 WGMMA_ON = (9, 0)  # and on no later GPU
 WGMMA_SIZE_LIMIT = 2**30  # the copy engine's coordinates have 32 bits
+WGMMA_ROWS_FROM = 65  # a tile has 128: with half of them empty the mma kernels, whose tiles are lower, were as fast or faster
 SIZE = {"float32": 4, "tfloat32": 4, "float16": 2, "bfloat16": 2}
 GRID_LIMIT = 2**31 - 1
 TEXTBOOK = "matmul_textbook_float32"
@@ -73,11 +74,13 @@ STAGED = (  # cp.async copies 4 bytes at least: 16-bit rows of odd length or at 
     Kernel("128x128_v2", 128, 128, 256, 64, 2, 2, 0.35, 64),
     Kernel("64x64_v2", 64, 64, 128, 64, 2, 2, 0.25, 32),
 )
-WGMMA = (  # blocks stay on their SM and fetch the next tile while they store one
+# Four widths, because a wave of tiles is paid for in full: 3072 in tiles of 256 fills 2.2 waves, of 192 it fills 2.9. Narrow tiles read
+# more of L2 for a product, and those of 64 columns wait for it. Measured on an H200: docs/lab.md.
+WGMMA = (
     Kernel("128x256", 128, 256, 384, 128, 4, 16, 1.80, 64, wgmma=True),
-    Kernel("128x192", 128, 192, 384, 128, 4, 16, 1.75, 64, wgmma=True),
-    Kernel("128x128", 128, 128, 384, 128, 6, 16, 1.70, 64, wgmma=True),
-    Kernel("128x64", 128, 64, 384, 128, 8, 16, 1.20, 64, wgmma=True),
+    Kernel("128x192", 128, 192, 384, 128, 4, 16, 1.80, 64, wgmma=True),
+    Kernel("128x128", 128, 128, 384, 128, 6, 16, 1.75, 64, wgmma=True),
+    Kernel("128x64", 128, 64, 384, 128, 8, 16, 1.25, 64, wgmma=True),
 )
 SIMT_FLOAT32 = (
     Kernel("simt_128x128_v16", 128, 128, 128, 64, 3, 16, 1.00, 32, simt=True),
@@ -131,7 +134,7 @@ def plan(
         kernel
         for kernel in KERNELS[kind]
         if kernel.granule <= granule and kernel.shared_bytes(size) <= limit and kernel.runs_on(capability)
-        and (not kernel.wgmma or (wgmma and max(m, k, n) <= WGMMA_SIZE_LIMIT))
+        and (not kernel.wgmma or (wgmma and m >= WGMMA_ROWS_FROM and max(m, k, n) <= WGMMA_SIZE_LIMIT))
     ]  # fmt: skip
     if not fitting:
         raise UnsupportedWorkload(f"matmul: no {kind} kernel for compute capability {capability} and data aligned to {granule} bytes "

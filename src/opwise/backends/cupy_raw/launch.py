@@ -60,7 +60,6 @@ def built(recipe: Recipe) -> Build:
                 driver.funcSetAttribute(run.ptr, NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 1)
         grid, block, shared, arguments_of = plan.grid, plan.block, plan.shared_bytes, recipe.arguments
         stream_of, streams = torch._C._cuda_getCurrentRawStream, STREAMS
-        maps_of, map_count = mapped(plan.matrices), len(plan.matrices)
 
         def launch_of(tensors: tuple[Tensor, ...], *more: int) -> Launch:
             arguments = tuple(argument(value) for value in (*arguments_of(*tensors), *more))
@@ -80,6 +79,10 @@ def built(recipe: Recipe) -> Build:
 
             return launch
 
-        return bound_with(launch_with_maps if map_count else launch_of, plan.scratch_bytes, device)
+        if not plan.matrices:
+            return bound_with(launch_of, plan.scratch_bytes, device)
+        map_count = len(plan.matrices)
+        maps_of = mapped(plan.matrices, arguments_of(*tensors)[:map_count])
+        return bound_with(launch_with_maps, plan.scratch_bytes, device)
 
     return build

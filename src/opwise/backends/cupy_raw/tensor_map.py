@@ -17,41 +17,46 @@ UINT16, INTERLEAVE_NONE, SWIZZLE_128B, L2_PROMOTION_128B, FILL_ZEROS = 1, 0, 3, 
 
 
 @cache
-def _encode() -> Any:
-    """cuTensorMapEncodeTiled of the driver that CuPy has loaded."""
-    encode = ctypes.CDLL("libcuda.so.1").cuTensorMapEncodeTiled
+def _driver() -> Any:
+    """The driver that CuPy has loaded."""
+    driver = ctypes.CDLL("libcuda.so.1")
     word, pointer = ctypes.c_uint32, ctypes.c_void_p
-    encode.argtypes = (pointer, word, word, pointer, pointer, pointer, pointer, pointer, word, word, word, word)
-    return encode
+    driver.cuTensorMapEncodeTiled.argtypes = (pointer, word, word, pointer, pointer, pointer, pointer, pointer, word, word, word, word)
+    driver.cuTensorMapReplaceAddress.argtypes = (pointer, pointer)
+    return driver
 
 
-def mapped(matrices: Sequence[Matrix]) -> Callable[[Sequence[int]], tuple[tuple[Any, ...], object]]:
+def mapped(matrices: Sequence[Matrix], addresses: Sequence[int]) -> Callable[[Sequence[int]], tuple[tuple[Any, ...], object]]:
     """addresses -> (kernel arguments, what must live as long as they): the maps of matrices of these shapes at those addresses.
 
-    Raises RuntimeError where the driver refuses one.
+    What a map says but for the address is encoded here, once, for sample `addresses`. Raises RuntimeError where the driver refuses it.
     """
-    shapes = [
-        (
-            (ctypes.c_uint64 * 2)(matrix.columns, matrix.rows),
-            (ctypes.c_uint64 * 1)(2 * matrix.columns),
-            (ctypes.c_uint32 * 2)(matrix.box_columns, matrix.box_rows),
-            (ctypes.c_uint32 * 2)(1, 1),
-        )
-        for matrix in matrices
-    ]
-    encode: Any = _encode() if matrices else None
-    memory_bytes = ALIGNMENT + MAP_BYTES * len(matrices)
+    total, driver = MAP_BYTES * len(matrices), _driver()
+    sample, first = _memory(total)
+    for i, ((rows, columns, box_rows, box_columns), address) in enumerate(zip(matrices, addresses, strict=True)):
+        shape, pitch = (ctypes.c_uint64 * 2)(columns, rows), (ctypes.c_uint64 * 1)(2 * columns)
+        box, every = (ctypes.c_uint32 * 2)(box_columns, box_rows), (ctypes.c_uint32 * 2)(1, 1)
+        how = INTERLEAVE_NONE, SWIZZLE_128B, L2_PROMOTION_128B, FILL_ZEROS
+        status = driver.cuTensorMapEncodeTiled(first + i * MAP_BYTES, UINT16, 2, address, shape, pitch, box, every, *how)
+        if status:
+            raise RuntimeError(f"cuTensorMapEncodeTiled refuses a {rows} x {columns} matrix: error {status}")
+    replace = driver.cuTensorMapReplaceAddress
 
-    def maps(addresses: Sequence[int]) -> tuple[tuple[Any, ...], object]:
-        memory = ctypes.create_string_buffer(memory_bytes)
-        at = ctypes.addressof(memory) + ALIGNMENT - 1 & -ALIGNMENT
+    def maps(addresses: Sequence[int], encoded: object = sample) -> tuple[tuple[Any, ...], object]:
+        memory, at = _memory(total)
+        ctypes.memmove(at, first, total)
         arguments = []
-        for address, shape in zip(addresses, shapes, strict=True):
-            status = encode(at, UINT16, 2, address, *shape, INTERLEAVE_NONE, SWIZZLE_128B, L2_PROMOTION_128B, FILL_ZEROS)
-            if status:
-                raise RuntimeError(f"cuTensorMapEncodeTiled refuses a {shape[0][1]} x {shape[0][0]} matrix: error {status}")
+        for address in addresses:
+            if replace(at, address):
+                raise RuntimeError(f"cuTensorMapReplaceAddress refuses {address:#x}")
             arguments.append(function.CPointer(at))  # a kernel argument that lies there, however long the kernel knows it to be
             at += MAP_BYTES
         return tuple(arguments), memory
 
     return maps
+
+
+def _memory(size: int) -> tuple[object, int]:
+    """Memory and the first aligned address in it."""
+    memory = ctypes.create_string_buffer(ALIGNMENT + size)
+    return memory, ctypes.addressof(memory) + ALIGNMENT - 1 & -ALIGNMENT

@@ -53,6 +53,9 @@ PFN_cuTensorMapEncodeTiled_v12000 tensor_map_encoder() {
 
 // Rows, columns, rows and columns of a box. The element type says no more than "16 bits": they are moved, not read.
 using Matrix = std::array<std::uint32_t, 4>;
+struct Matrices {  // converted from Python's once a build, not once a bind
+    std::vector<Matrix> all;
+};
 
 CUtensorMap tensor_map(std::int64_t address, const Matrix &matrix) {
     static const auto encode = tensor_map_encoder();
@@ -72,11 +75,11 @@ CUtensorMap tensor_map(std::int64_t address, const Matrix &matrix) {
 // A kernel with its grid and arguments; `keep` is whatever must live as long.
 class Launch {
   public:
-    Launch(std::uintptr_t kernel, std::string name, Size grid, Size block, std::size_t shared_bytes, const std::vector<Matrix> &matrices,
+    Launch(std::uintptr_t kernel, std::string name, Size grid, Size block, std::size_t shared_bytes, const Matrices &matrices,
            std::vector<std::int64_t> arguments, pybind11::object keep)
         : kernel_(reinterpret_cast<const void *>(kernel)), name_(std::move(name)), grid_(grid[0], grid[1], grid[2]),
           block_(block[0], block[1], block[2]), shared_bytes_(shared_bytes), arguments_(std::move(arguments)), keep_(std::move(keep)) {
-        for (std::size_t i = 0; i < matrices.size(); i++) maps_.push_back(tensor_map(arguments_.at(i), matrices[i]));
+        for (const Matrix &matrix : matrices.all) maps_.push_back(tensor_map(arguments_.at(maps_.size()), matrix));
         for (std::size_t i = 0; i < arguments_.size(); i++)
             addresses_.push_back(i < maps_.size() ? static_cast<void *>(&maps_[i]) : &arguments_[i]);
     }
@@ -103,8 +106,9 @@ class Launch {
 PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
     namespace py = pybind11;
     m.def("prepare", &prepare, py::arg("kernel"), py::arg("name"), py::arg("shared_bytes"));
+    py::class_<Matrices>(m, "Matrices", py::module_local()).def(py::init<std::vector<Matrix>>());
     // module_local: a process may hold this library for two architectures. Without the GIL: a launch waits where the queue is full.
     py::class_<Launch>(m, "Launch", py::module_local())
-        .def(py::init<std::uintptr_t, std::string, Size, Size, std::size_t, std::vector<Matrix>, std::vector<std::int64_t>, py::object>())
+        .def(py::init<std::uintptr_t, std::string, Size, Size, std::size_t, const Matrices &, std::vector<std::int64_t>, py::object>())
         .def("__call__", &Launch::on, py::arg("stream"), py::call_guard<py::gil_scoped_release>());
 }

@@ -23,7 +23,7 @@ def built(recipe: Recipe) -> Build:
         kernel = ctypes.cast(getattr(library, plan.kernel), ctypes.c_void_p).value
         module.prepare(kernel, plan.kernel, plan.shared_bytes)
         arguments_of, bound = recipe.arguments, module.Launch
-        configuration = (kernel, plan.kernel, plan.grid, plan.block, plan.shared_bytes, plan.matrices)
+        configuration = (kernel, plan.kernel, plan.grid, plan.block, plan.shared_bytes, module.Matrices(plan.matrices))
         stream_of = torch._C._cuda_getCurrentRawStream
 
         def launch_of(tensors: tuple[Tensor, ...], *more: int) -> Launch:
