@@ -6,7 +6,8 @@
 
 asv's tables have one factor for all figures, and `asv continuous` prints none where a cell failed. The verdict has a threshold for each
 kind of figure, `regressions_thresholds` in asv.conf.json, by which the dashboard finds regressions too: a figure is worse where it
-rose by more than that, and where Mann and Whitney's test on its samples (p = 0.002) says that it did not happen by chance.
+rose by more than that, and where Mann and Whitney's test on its samples (p = 0.002) says that it did not happen by chance. A time is
+judged beside torch eager's, which was taken in turns with it: what moved both was the machine.
 Exit status: 0 nothing is worse, 1 something is, or fails now and did not, 2 asv could not run.
 """
 
@@ -47,6 +48,17 @@ class Figure:
     def skipped(self) -> bool:
         return self.value is not None and math.isnan(self.value)
 
+    def scaled(self, by: float) -> Figure:
+        if self.value is None or not self.stats:
+            return self
+        stats = {**self.stats, **{end: self.stats[end] * by for end in ("ci_99_a", "ci_99_b") if end in self.stats}}
+        return Figure(self.value * by, stats, [x * by for x in self.samples] if self.samples else None)
+
+
+BACKEND = re.compile(r"\('\w+'")
+TIMED = re.compile(r"track_(kernel_cold|call_cost)\(")
+YARDSTICK = "torch_eager"
+
 
 def threshold(name: str, thresholds: Mapping[str, float]) -> float:
     """The largest of those whose pattern fits, as asv takes it; 5 % where none does."""
@@ -70,6 +82,23 @@ def _differ(a: Figure, b: Figure) -> bool:
     if not (a.stats and b.stats):  # a count, not a measurement: any difference is one
         return True
     return bool(_stats.is_different(a.samples, b.samples, a.stats, b.stats))
+
+
+def beside_the_yardstick(before: Mapping[str, Figure], after: Mapping[str, Figure]) -> dict[str, Figure]:
+    """`after`, its times as they would be had torch eager's time of the same op, shape and dtype not moved since `before`.
+
+    No commit changes eager's kernels, so that its own times are no verdict on one and are left out.
+    """
+    judged: dict[str, Figure] = {}
+    for name, figure in after.items():
+        yardstick = BACKEND.sub(f"('{YARDSTICK}'", name, count=1)
+        if not TIMED.search(name):
+            judged[name] = figure
+        elif name != yardstick:
+            then, now = before.get(yardstick), after.get(yardstick)
+            known = then is not None and now is not None and bool(then.stats and now.stats)
+            judged[name] = figure.scaled(then.value / now.value) if known else figure  # type: ignore[union-attr,operator]
+    return judged
 
 
 def figures(conf: Any, commit: str) -> dict[str, Figure]:
@@ -142,7 +171,8 @@ def _verdict(config: Path, base: str, head: str) -> int:
     repo = get_repo(conf)
     before, after = (figures(conf, repo.get_hash_from_name(name)) for name in (base, head))
     worse = []
-    for name, kind, line in _changes(before, after, conf.regressions_thresholds):
+    after = beside_the_yardstick(before, after)
+    for name, kind, line in changes(before, after, conf.regressions_thresholds):
         print(f"{kind:>9}  {line}")
         worse += [name] if kind in ("worse", "fails now") else []
     counted = sum(1 for name in before.keys() & after.keys() if not (before[name].skipped or after[name].skipped))
@@ -150,7 +180,7 @@ def _verdict(config: Path, base: str, head: str) -> int:
     return 1 if worse else 0 if counted else 2
 
 
-def _changes(before: Mapping[str, Figure], after: Mapping[str, Figure], thresholds: Mapping[str, float]) -> Iterator[tuple[str, str, str]]:
+def changes(before: Mapping[str, Figure], after: Mapping[str, Figure], thresholds: Mapping[str, float]) -> Iterator[tuple[str, str, str]]:
     for name in sorted(before.keys() & after.keys()):
         share = threshold(name, thresholds)
         kind = change(before[name], after[name], share)

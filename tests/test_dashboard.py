@@ -193,7 +193,7 @@ def test_pictures_of_the_recorded_history(browser: Any) -> None:
         opened = browser.new_page(viewport={"width": 1400, "height": 900})
         for name, place in {
             "history-grid": "",
-            "history-softmax": "#softmax.Softmax.track_kernel_cold?machine=nvidia-h200&p-shape='4096x4096'&p-dtype='float16'",
+            "history-matmul": "#matmul.Matmul.track_kernel_cold?machine=nvidia-h200&p-shape='4096x4096x4096'&p-dtype='bfloat16'",
             "history-shapes": "#softmax.Softmax.track_kernel_cold?machine=nvidia-h200&x-axis=shape&p-dtype='float16'",
         }.items():
             opened.goto(address + place)

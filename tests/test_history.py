@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
-import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -95,23 +96,42 @@ def test_published_pages_need_no_network(history: tuple[SmallHistory, dict[str, 
     assert "sideBySide" in (made.folder / ".asv/html/vendor/jquery.flot.orderBars.js").read_text()
 
 
-def test_a_killed_run_leaves_earlier_results_whole(history: tuple[SmallHistory, dict[str, str]]) -> None:
+def test_a_killed_run_leaves_earlier_results_whole_and_no_sweep_behind(history: tuple[SmallHistory, dict[str, str]]) -> None:
     made, _ = history
     before = made.results()
     slow = made.commit("slow", source="import time\ntime.sleep(60)\n")
     process = subprocess.Popen(
         [sys.executable, *ASV, "run", f"{slow}^!", "--bench", "square"], cwd=made.folder, env=made.environment(), text=True,
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
     )  # fmt: skip
     assert process.stdout is not None
     for line in process.stdout:
         if "Benchmarking" in line:
             break
+    assert eventually(lambda: len(sweeps(made)) == 1), "the sweep has begun"
     time.sleep(1.0)
-    os.killpg(process.pid, signal.SIGKILL)
+    process.kill()  # asv alone
     process.stdout.close()
     process.wait(30)
+    assert eventually(lambda: sweeps(made) == []), "a sweep that outlives asv uses the GPU under the next one"
     assert made.results() == before
+
+
+def sweeps(made: SmallHistory) -> list[str]:
+    """Command lines of running setup_cache processes of this history."""
+    lines = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            lines.append(path.read_bytes().replace(b"\0", b" ").decode(errors="replace"))
+    return [line for line in lines if "setup_cache" in line and str(made.folder) in line]
+
+
+def eventually(true: Callable[[], bool]) -> bool:
+    for _ in range(100):
+        if true():
+            return True
+        time.sleep(0.1)
+    return False
 
 
 def test_a_file_that_cannot_be_written_leaves_the_old_one(tmp_path: Path) -> None:
