@@ -103,4 +103,5 @@ MATMUL = OpSpec(
     },
     value_of_nothing=0.0,
     reads_precision=True,
+    sizes=tuple,
 )

@@ -71,4 +71,5 @@ SOFTMAX = OpSpec(
         "core": over_dtypes("softmax", CORE, DTYPES),
         "sweep": over_dtypes("softmax", tuple((4096, 2**k) for k in range(6, 18)), DTYPES),
     },
+    sizes=same_matrix,
 )
