@@ -12,6 +12,7 @@ Nothing here waits for the GPU or measures, and what torch.compile traces is tra
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -30,9 +31,10 @@ MOST_KEYS = 4096  # a program whose shapes never repeat must not fill the memory
 # Read when opwise is imported: os.environ costs a microsecond. A context variable is a thread's, and an asyncio task's, own.
 _forced: ContextVar[str | None] = ContextVar("opwise_backend", default=os.environ.get(ENVIRONMENT) or None)
 _is_forced = _forced.get
+_lock = threading.RLock()  # one thread reads the store and builds kernels, the others wait for what it finds
 _grad = torch.is_grad_enabled
 _precision = torch.get_float32_matmul_precision
-_gelu = torch.nn.functional.gelu
+_mean, _softmax, _gelu = torch.mean, torch.softmax, torch.nn.functional.gelu  # an attribute of torch costs 30 ns to find
 Call = Callable[..., Tensor]
 
 
@@ -73,11 +75,14 @@ class Dispatcher:
         """The call for inputs whose key is new; kept for the next ones, unless a capture leaves no choice now."""
         from opwise.choosing.selection import selected
 
-        call, keep = selected(self, inputs)
-        if keep:
-            if len(self.calls) >= MOST_KEYS:
-                self.calls.clear()
-            self.calls[key] = call
+        with _lock:
+            call = self.calls.get(key)  # another thread may have found it meanwhile
+            if call is None:
+                call, keep = selected(self, inputs)
+                if keep:
+                    if len(self.calls) >= MOST_KEYS:
+                        self.calls.clear()
+                    self.calls[key] = call
         return call
 
     def unusual(self, *inputs: Any) -> Tensor:
@@ -118,10 +123,10 @@ def square(x: Tensor) -> Tensor:
     if type(x) is not Tensor or _is_forced() is not None:
         return _SQUARE.unusual(x)
     if x.numel() <= _SQUARE.small:
-        return x * x
+        return x.mul(x)
     if (x.requires_grad and _grad()) or not x.is_contiguous():
         return torch.square(x)
-    key = (x.shape, x.dtype, x.device)
+    key = (x.shape, x.dtype, x.get_device())
     return (_SQUARE.calls.get(key) or _SQUARE.find(key, x))(x)
 
 
@@ -129,11 +134,9 @@ def mean(x: Tensor) -> Tensor:
     """The mean over all elements, as a 0-d tensor of x's dtype."""
     if type(x) is not Tensor or _is_forced() is not None:
         return _MEAN.unusual(x)
-    if x.numel() <= _MEAN.small:
-        return torch.mean(x)
-    if (x.requires_grad and _grad()) or not x.is_contiguous():
-        return torch.mean(x)
-    key = (x.shape, x.dtype, x.device)
+    if x.numel() <= _MEAN.small or (x.requires_grad and _grad()) or not x.is_contiguous():
+        return _mean(x)
+    key = (x.shape, x.dtype, x.get_device())
     return (_MEAN.calls.get(key) or _MEAN.find(key, x))(x)
 
 
@@ -143,7 +146,7 @@ def gelu(x: Tensor) -> Tensor:
         return _GELU.unusual(x)
     if x.numel() <= _GELU.small or (x.requires_grad and _grad()) or not x.is_contiguous():
         return _gelu(x, approximate="tanh")
-    key = (x.shape, x.dtype, x.device)
+    key = (x.shape, x.dtype, x.get_device())
     return (_GELU.calls.get(key) or _GELU.find(key, x))(x)
 
 
@@ -152,10 +155,10 @@ def softmax(x: Tensor) -> Tensor:
     if type(x) is not Tensor or _is_forced() is not None:
         return _SOFTMAX.unusual(x)
     if x.numel() <= _SOFTMAX.small and x.size(-1) <= _SOFTMAX.columns:
-        return x.softmax(-1)
+        return _softmax(x, -1)
     if (x.requires_grad and _grad()) or not x.is_contiguous():
-        return x.softmax(-1)
-    key = (x.shape, x.dtype, x.device)
+        return _softmax(x, -1)
+    key = (x.shape, x.dtype, x.get_device())
     return (_SOFTMAX.calls.get(key) or _SOFTMAX.find(key, x))(x)
 
 
@@ -166,5 +169,5 @@ def matmul(a: Tensor, b: Tensor) -> Tensor:
         return _MATMUL.unusual(a, b)
     if ((a.requires_grad or b.requires_grad) and _grad()) or not (a.is_contiguous() and b.is_contiguous()):
         return torch.matmul(a, b)
-    key = (a.shape, b.shape, a.dtype, a.device, _precision())  # a second factor of another dtype or device is refused by what is called
+    key = (a.shape, b.shape, a.dtype, a.get_device(), _precision())  # what is called refuses a b of another dtype or device
     return (_MATMUL.calls.get(key) or _MATMUL.find(key, a, b))(a, b)

@@ -46,7 +46,10 @@ def choose(
     if device is None and isinstance(inputs_or_shape[0], Tensor) and inputs_or_shape[0].is_cuda:
         device = inputs_or_shape[0].device
     if measure:
+        from opwise.choosing.selection import forget
+
         measured(workload, device, results)
+        forget()  # what is dispatched from now on may know of it
     return choose_from(Store.load(library.stored(results)), workload, device, purpose)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import warnings
 from collections.abc import Sequence
 from functools import cache
@@ -24,7 +23,6 @@ from opwise.ops.spec import elements
 if TYPE_CHECKING:
     from opwise.choosing.dispatch import Call, Dispatcher
 
-_lock = threading.RLock()  # one thread reads the store and builds kernels, the others wait for what it finds
 _told: set[str] = set()
 
 
@@ -43,9 +41,8 @@ def selected(dispatcher: Dispatcher, inputs: Sequence[Tensor]) -> tuple[Call, bo
         return eager, True
     if torch.cuda.is_current_stream_capturing():  # a kernel's first call may compile, load and allocate, which a capture forbids
         return eager, False
-    with _lock:
-        choice = _choice(dispatcher, inputs)
-        return (_first_that_works(dispatcher, choice, inputs, eager) if choice else eager), True
+    choice = _choice(dispatcher, inputs)
+    return (_first_that_works(dispatcher, choice, inputs, eager) if choice else eager), True
 
 
 def _eager(dispatcher: Dispatcher, inputs: Sequence[Tensor]) -> Call:
@@ -156,8 +153,7 @@ def forget() -> None:
     """As in a fresh process: stored runs are read again, warnings come again."""
     from opwise.choosing.dispatch import DISPATCHERS
 
-    with _lock:
-        recorded.cache_clear()
-        _told.clear()
-        for dispatcher in DISPATCHERS.values():
-            dispatcher.forget()
+    recorded.cache_clear()
+    _told.clear()
+    for dispatcher in DISPATCHERS.values():
+        dispatcher.forget()
