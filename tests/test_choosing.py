@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import math
 import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
-from recorded_runs import H200, ROOT, TOY, around, cell, core_run, store_of, stored
+from recorded_runs import ROOT, TOY, around, cell, store_of, stored
 
 import opwise
 from opwise import library, provenance
 from opwise.backends import BACKENDS
-from opwise.choosing import query
-from opwise.choosing.interpolate import Interpolant, best_case
-from opwise.choosing.query import NothingMeasured, choose_from, workload_of
+from opwise.choosing.query import NothingMeasured, choose_from
 from opwise.choosing.ranking import PREFERENCE, Choice
 from opwise.choosing.store import Gpu, Store, stale
 from opwise.ops import OPS, Workload
@@ -204,146 +199,3 @@ def test_a_choice_by_stale_figures_says_so_and_how_to_refresh_them() -> None:
     elsewhere = chosen(*old, workload=replace_shape(AT, (100, 100)))
     assert elsewhere.refresh == "opwise run softmax/100x100/float16"
     assert chosen(cell("cupy_raw", 5.0)).refresh == ""
-
-
-# --- shapes that nobody measured ------------------------------------------------------------------------------------------------
-
-
-def test_what_was_measured_is_given_back_exactly_and_nothing_lies_outside_of_it() -> None:
-    known = [((2**a, 2**b), 2.0 + a * b % 7) for a in range(4, 12, 2) for b in range(4, 12, 2)]
-    field = Interpolant(known)
-    for sizes, value in known:
-        assert field.at(sizes)[0] == pytest.approx(value)
-    rng = np.random.default_rng(5)
-    values = [field.at(tuple(2 ** rng.integers(0, 16, 2))) for _ in range(200)]
-    assert min(v for _, v in known) <= min(v for v, _, _ in values)
-    assert max(v for v, _, _ in values) <= max(v for _, v in known)
-    assert all(low <= v <= high for v, low, high in values)
-
-
-def test_the_trend_carries_the_size() -> None:
-    """Twice the bytes, twice the time: with the trend divided out such a field is flat, and exact far outside of what was measured."""
-    trend = best_case([(10.0, 1e6, 0.0), (20.0, 2e6, 0.0)], lambda sizes: (float(sizes[0]), 0.0))
-    field = Interpolant([((10**6,), 30.0), ((2 * 10**6,), 60.0)], trend)
-    value, low, high = field.at((10**8,))
-    assert value == pytest.approx(3000.0)
-    assert low == pytest.approx(high)
-
-
-def test_neighbours_of_the_same_alignment_count_for_more() -> None:
-    field = Interpolant([((1000, 1000), 1.0), ((1000, 1001), 3.0)])
-    assert field.at((1000, 1002 + 6))[0] < 1.1
-    assert field.at((1000, 1003))[0] > 2.8
-    assert field.at((1001, 1008))[0] < 1.1, "the number of rows aligns nothing"
-
-
-@pytest.mark.parametrize("dimensions", [1, 2, 3])
-def test_inside_and_outside_of_the_hull(dimensions: int) -> None:
-    rng = np.random.default_rng(dimensions)
-    known = [tuple(int(2**x) for x in rng.uniform(4, 12, dimensions)) for _ in range(12)]
-    field = Interpolant([(sizes, 1.0) for sizes in known])
-    logs = np.log2(known)
-    for _ in range(40):
-        mixed = rng.dirichlet(np.ones(len(known))) @ logs
-        assert field.holds(tuple(round(2**x) for x in mixed))
-    beyond = logs.max(axis=0) + 0.5
-    assert not field.holds(tuple(round(2**x) for x in beyond))
-    for axis in range(dimensions):
-        off = logs.mean(axis=0)
-        off[axis] = logs[:, axis].min() - 0.5
-        assert not field.holds(tuple(round(2**x) for x in off))
-
-
-@pytest.mark.parametrize(("shape", "basis"), [((4096, 4096), "measured"), ((3000, 5000), "interpolated"), ((1, 10**7), "extrapolated")])
-def test_a_choice_says_where_its_figures_come_from(shape: tuple[int, ...], basis: str) -> None:
-    choice = chosen(*core_run(), workload=Workload("softmax", shape, "float16"), gpu=H200)
-    assert {s.basis for s in choice.ranking} == {basis}
-    assert basis == "measured" or basis in choice.why
-
-
-def test_the_same_number_of_elements_is_the_same_measured_size() -> None:
-    choice = chosen(*core_run(), workload=Workload("gelu", (64, 256, 1024), "float16"), gpu=H200)
-    assert {s.basis for s in choice.ranking} == {"measured"}
-
-
-def test_leaving_out_each_recorded_workload_costs_little(capsys: pytest.CaptureFixture[str]) -> None:
-    """Each workload of the core run in turn is forgotten, chosen for by interpolation, and looked up in the end. With seven or eight shapes
-    an op this asks far more than a neighbour's shape does: every corner of the hull becomes an extrapolation."""
-    records = [r for r in core_run() if r.status == "ok"]
-    lost, errors = {}, {}
-    for workload in dict.fromkeys(r.workload for r in records):
-        sizes = OPS[workload.op].sizes(workload.shape)
-        rest = [r for r in records if not (r.op == workload.op and OPS[r.op].sizes(r.shape) == sizes)]
-        truth = {r.backend: max(r.kernel_cold_us.median, r.call_us.median) for r in records if r.workload == workload}
-        choice = chosen(*rest, workload=workload, gpu=H200)
-        lost.setdefault(workload.op, {})[workload] = truth[choice.backend] / min(truth.values())
-        errors.setdefault(workload.op, []).extend(abs(math.log(s.us / truth[s.backend])) for s in choice.ranking)
-    with capsys.disabled():
-        sys.stdout.write("\nleft out in turn: median error of the times; chosen over best, median and worst; over 10 %\n")
-        for op, ratios in lost.items():
-            over, error = list(ratios.values()), math.expm1(np.median(errors[op]))
-            sys.stdout.write(
-                f"{op:>16}: {error:.1%}; {np.median(over):.3f}, {max(over):.2f}; {sum(v > 1.1 for v in over)} of {len(over)}\n"
-            )
-    every = [v for ratios in lost.values() for v in ratios.values()]
-    assert np.median(every) <= 1.001
-    assert sum(v > 1.1 for v in every) <= 0.11 * len(every)
-    for op in ("square", "mean", "gelu"):
-        assert max(lost[op].values()) <= 1.06, op
-        assert np.median(errors[op]) <= math.log(1.15), op
-    assert np.median(errors["softmax"]) <= math.log(1.25)
-    assert np.median(errors["matmul"]) <= math.log(1.35)
-
-
-# --- what is asked --------------------------------------------------------------------------------------------------------------
-
-
-def test_tensors_and_shapes_ask_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    a, b = torch.ones(16, 32), torch.ones(32, 8, requires_grad=True)
-    assert workload_of("matmul", (a, b)) == Workload("matmul", (16, 32, 8), "float32")
-    for shape in (("16x32x8",), ((16, 32, 8),), (16, 32, 8), (torch.Size((16, 32, 8)),)):
-        assert workload_of("matmul", shape, torch.float32) == Workload("matmul", (16, 32, 8), "float32")
-    assert workload_of("square", (5,), "float16").shape == (5,)
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    assert opwise.choose("softmax", "4096x4096", dtype=torch.float16).device == "NVIDIA H200"
-
-
-@pytest.mark.parametrize(
-    ("op", "given", "dtype", "error", "says"),
-    [
-        ("sofmax", ("4x4",), "float16", ValueError, "known are square"),
-        ("softmax", ("4x4",), None, TypeError, "add dtype="),
-        ("softmax", ("4x4",), "float64", ValueError, "taken are float32"),
-        ("softmax", ("4xfour",), "float16", ValueError, "'4096x4096'"),
-        ("softmax", ((4, 4, 4),), "float16", ValueError, "no shape of softmax"),
-        ("matmul", ((4, 4),), "float16", ValueError, "no shape of matmul"),
-        ("square", ((-4,),), "float16", ValueError, "negative"),
-        ("square", (torch.ones(2),), "float16", ValueError, "leave out dtype"),
-        ("square", (torch.ones(2, dtype=torch.int32),), None, TypeError, "call x.to"),
-    ],
-)  # fmt: skip
-def test_what_is_no_workload_is_refused_with_what_is_taken(op: str, given: tuple, dtype: str, error: type, says: str) -> None:
-    with pytest.raises(error, match=says):
-        workload_of(op, given, dtype)
-
-
-def test_devices_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    store = store_of(cell("cupy_raw", 5.0), cell("cupy_raw", 5.0, device="NVIDIA Newer", time="2026-03-01T00:00:00+00:00"))
-    assert query.gpu_of(store, None).device == "NVIDIA Newer", "the one measured last"
-    assert query.gpu_of(store, "nvidia-toy") == query.gpu_of(store, "NVIDIA Toy") == TOY
-    for device, says in (
-        ("a100", "known are NVIDIA Newer, NVIDIA Toy"),
-        ("cuda:0", "torch sees no GPU"),
-        ("cpu", "nothing is timed on the CPU"),
-    ):
-        with pytest.raises(ValueError, match=says):
-            query.gpu_of(store, device)
-
-
-def test_purpose_and_measuring_are_refused_clearly(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="known are stream, kernel, graph, call"):
-        opwise.choose("softmax", (4, 4), dtype="float16", purpose="speed")
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(RuntimeError, match="torch sees no GPU"):
-        opwise.choose("softmax", (4, 4), dtype="float16", measure=True, results=tmp_path)
