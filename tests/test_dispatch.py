@@ -12,7 +12,7 @@ from torch import Tensor
 
 import opwise
 from opwise.backends.protocol import UnsupportedWorkload
-from opwise.choosing import selection
+from opwise.choosing import dispatch, selection
 from opwise.choosing.dispatch import DISPATCHERS, MOST_KEYS
 from opwise.choosing.selection import Fallback, StaleFigures
 
@@ -52,6 +52,14 @@ def test_the_chosen_backend_computes_and_is_looked_up_once(monkeypatch: pytest.M
     assert fake.calls == ["cupy_raw"] * 5, "no gradient is wanted"
     opwise.softmax(x.mT.contiguous().mT)
     assert fake.calls == ["cupy_raw"] * 5, "a strided tensor is torch eager's"
+
+
+def test_autocast_is_torch_eager_s(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which computes in another dtype there, as no kernel does."""
+    fake = FakeKernels(monkeypatch, softmax_store(cupy_raw=5.0, torch_eager=9.0))
+    monkeypatch.setattr(dispatch, "_autocast", lambda: True)
+    opwise.softmax(*inputs_of("softmax"))
+    assert fake.calls == []
 
 
 def test_within_1_percent_of_torch_eager_torch_s_function_is_called(monkeypatch: pytest.MonkeyPatch) -> None:

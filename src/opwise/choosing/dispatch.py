@@ -1,8 +1,9 @@
 """`opwise.softmax(x)` and its kin: the op, computed by the backend that the stored runs choose for a busy stream.
 
 Torch eager computes what no stored figure speaks about, with one warning a process; and, without a warning, what the kernels do not take:
-CPU tensors, tensors that require grad, strided ones, other dtypes and numbers of dimensions, subclasses of Tensor, and shapes first met
-inside a CUDA graph's capture. A backend that was forced (`use`, OPWISE_BACKEND) computes, or an error says why it cannot.
+CPU tensors, tensors that require grad, strided ones, all under autocast, other dtypes and numbers of dimensions, subclasses of Tensor,
+and shapes first met inside a CUDA graph's capture. A backend that was forced (`use`, OPWISE_BACKEND) computes, or an error says why it
+cannot.
 
 What a call costs beyond the chosen one decides for small tensors, whose kernels are shorter than their calls. Up to the size below which
 every figure on record is in torch eager's favour, that is one comparison; above it, one look-up by shape, dtype and device.
@@ -32,7 +33,7 @@ MOST_KEYS = 4096  # a program whose shapes never repeat must not fill the memory
 _forced: ContextVar[str | None] = ContextVar("opwise_backend", default=os.environ.get(ENVIRONMENT) or None)
 _is_forced = _forced.get
 _lock = threading.RLock()  # one thread reads the store and builds kernels, the others wait for what it finds
-_grad = torch.is_grad_enabled
+_grad, _autocast = torch.is_grad_enabled, torch.is_autocast_enabled
 _precision = torch.get_float32_matmul_precision
 _mean, _softmax, _gelu = torch.mean, torch.softmax, torch.nn.functional.gelu  # an attribute of torch costs 30 ns to find
 Call = Callable[..., Tensor]
@@ -124,7 +125,7 @@ def square(x: Tensor) -> Tensor:
         return _SQUARE.unusual(x)
     if x.numel() <= _SQUARE.small:
         return x.mul(x)
-    if (x.requires_grad and _grad()) or not x.is_contiguous():
+    if (x.requires_grad and _grad()) or not x.is_contiguous() or _autocast():
         return torch.square(x)
     key = (x.shape, x.dtype, x.get_device())
     return (_SQUARE.calls.get(key) or _SQUARE.find(key, x))(x)
@@ -134,7 +135,7 @@ def mean(x: Tensor) -> Tensor:
     """The mean over all elements, as a 0-d tensor of x's dtype."""
     if type(x) is not Tensor or _is_forced() is not None:
         return _MEAN.unusual(x)
-    if x.numel() <= _MEAN.small or (x.requires_grad and _grad()) or not x.is_contiguous():
+    if x.numel() <= _MEAN.small or (x.requires_grad and _grad()) or not x.is_contiguous() or _autocast():
         return _mean(x)
     key = (x.shape, x.dtype, x.get_device())
     return (_MEAN.calls.get(key) or _MEAN.find(key, x))(x)
@@ -144,7 +145,7 @@ def gelu(x: Tensor) -> Tensor:
     """gelu in its tanh form, elementwise. x: a tensor of any shape; the result is like it."""
     if type(x) is not Tensor or _is_forced() is not None:
         return _GELU.unusual(x)
-    if x.numel() <= _GELU.small or (x.requires_grad and _grad()) or not x.is_contiguous():
+    if x.numel() <= _GELU.small or (x.requires_grad and _grad()) or not x.is_contiguous() or _autocast():
         return _gelu(x, approximate="tanh")
     key = (x.shape, x.dtype, x.get_device())
     return (_GELU.calls.get(key) or _GELU.find(key, x))(x)
@@ -156,7 +157,7 @@ def softmax(x: Tensor) -> Tensor:
         return _SOFTMAX.unusual(x)
     if x.numel() <= _SOFTMAX.small and x.size(-1) <= _SOFTMAX.columns:
         return _softmax(x, -1)
-    if (x.requires_grad and _grad()) or not x.is_contiguous():
+    if (x.requires_grad and _grad()) or not x.is_contiguous() or _autocast():
         return _softmax(x, -1)
     key = (x.shape, x.dtype, x.get_device())
     return (_SOFTMAX.calls.get(key) or _SOFTMAX.find(key, x))(x)
@@ -167,7 +168,7 @@ def matmul(a: Tensor, b: Tensor) -> Tensor:
     TF32 where torch's own precision switch allows it."""
     if type(a) is not Tensor or (type(b) is not Tensor and type(b) is not Parameter) or _is_forced() is not None:
         return _MATMUL.unusual(a, b)
-    if ((a.requires_grad or b.requires_grad) and _grad()) or not (a.is_contiguous() and b.is_contiguous()):
+    if ((a.requires_grad or b.requires_grad) and _grad()) or not (a.is_contiguous() and b.is_contiguous()) or _autocast():
         return torch.matmul(a, b)
     key = (a.shape, b.shape, a.dtype, a.get_device(), _precision())  # what is called refuses a b of another dtype or device
     return (_MATMUL.calls.get(key) or _MATMUL.find(key, a, b))(a, b)

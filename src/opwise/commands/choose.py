@@ -16,7 +16,7 @@ from opwise import library
 from opwise.choosing.query import NothingMeasured, choose_from, measured, workload_of
 from opwise.choosing.ranking import BASELINE, PURPOSES, Choice, Standing
 from opwise.choosing.store import Store
-from opwise.commands.console import Json, Out, refuse, stderr, stdout
+from opwise.commands.console import Out, refuse, stderr, stdout
 from opwise.ops import OPS
 from opwise.runner import WorkerLost
 
@@ -36,7 +36,7 @@ def choose(
     ] = None,
     measure: Annotated[bool, typer.Option("--measure", help="Time every backend at this shape first, and store the run.")] = False,
     out: Out = Path("results"),
-    as_json: Json = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Machine-readable: one object.")] = False,
 ) -> None:
     """Which backend to use for an op at a shape and dtype, from the runs on record, and why."""
     if purpose not in PURPOSES:
