@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 import torch
 from support import (
@@ -9,6 +12,7 @@ from support import (
     RUNS_TORCH_OPERATORS,
     SLOW_VARIANTS,
     Candidate,
+    bits,
     bound_launch,
     needs_gpu,
     right_candidates,
@@ -83,6 +87,103 @@ def test_a_captured_launch_computes_with_what_is_there_at_replay(candidate: Cand
             torch.cuda.synchronize()
             verdict = judge(out, known.reference, known.bound)
             assert verdict.ok, f"after replay with inputs {seed}: {verdict.reason}"
+
+
+def means(candidate: Candidate) -> tuple[list[Tensor], list[Tensor]]:
+    """Inputs that take many blocks, and what the candidate makes of each when it is alone: it adds in a fixed order, bit by bit."""
+    inputs = [torch.randn(1 << 22, device=DEVICE, generator=torch.Generator(DEVICE).manual_seed(seed)) + seed for seed in range(2)]
+    results = [candidate.get()(x) for x in inputs]
+    torch.cuda.synchronize()
+    for x, found in zip(inputs, results, strict=True):
+        assert abs(found.double() - x.double().mean()) < 1e-5
+    return inputs, results
+
+
+def side_by_side(*work: Callable[[], Any]) -> None:
+    """Each in a stream of its own, all let go at once."""
+    streams = [torch.cuda.Stream() for _ in work]
+    gate = torch.cuda.Event()
+    torch.cuda._sleep(SPIN_CYCLES // 10)
+    gate.record()
+    for stream in streams:
+        stream.wait_event(gate)
+    for stream, do in zip(streams, work, strict=True):
+        with torch.cuda.stream(stream):
+            do()
+    torch.cuda.synchronize()
+
+
+each_mean = pytest.mark.parametrize("candidate", [c for c in OURS if c.op == "mean"], ids=str)
+
+
+@each_mean
+def test_calls_on_two_streams_at_once_share_no_scratch(candidate: Candidate) -> None:
+    inputs, results = means(candidate)
+    outs: list[list[Tensor]] = [[], []]
+    side_by_side(*(lambda at=at: outs[at].extend(candidate.get()(inputs[at]) for _ in range(50)) for at in range(2)))
+    for found, result in zip(outs, results, strict=True):
+        assert all(torch.equal(bits(out), bits(result)) for out in found)
+
+
+@each_mean
+def test_bindings_of_one_stream_may_be_launched_on_two(candidate: Candidate) -> None:
+    """The first inherits the scratch of a call that is still under way on the stream where all are bound."""
+    inputs, results = means(candidate)
+    outs = [torch.full_like(result, float("nan")) for result in results]
+    torch.cuda._sleep(SPIN_CYCLES // 10)
+    called = candidate.get()(inputs[1])
+    launches = [candidate.get().prepare(x, out=out) for x, out in zip(inputs, outs, strict=True)]
+    side_by_side(*(lambda launch=launch: [launch() for _ in range(50)] for launch in launches))
+    del launches
+    last = candidate.get()(inputs[0])
+    for out, result in zip((*outs, called, last), (*results, results[1], results[0]), strict=True):
+        assert torch.equal(bits(out), bits(result))
+
+
+@each_mean
+@pytest.mark.parametrize("bound_within", [True, False])
+def test_graphs_replayed_at_once_share_no_scratch(candidate: Candidate, bound_within: bool) -> None:
+    inputs, results = means(candidate)
+    outs, graphs, kept = [torch.zeros_like(result) for result in results], [], []
+    for x, out in zip(inputs, outs, strict=True):
+        graph = torch.cuda.CUDAGraph()
+        launch = None if bound_within else candidate.get().prepare(x, out=out)
+        with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+            for _ in range(20):
+                launch() if launch else out.copy_(candidate.get()(x))
+        graphs.append(graph)
+        kept.append(launch)
+    for _ in range(3):
+        for out in outs:
+            out.fill_(float("nan"))
+        side_by_side(*(graph.replay for graph in graphs), lambda: [candidate.get()(inputs[0]) for _ in range(20)])
+        for out, result in zip(outs, results, strict=True):
+            assert torch.equal(bits(out), bits(result))
+
+
+# Rows of every length that a kernel of its own reads, many and few; more of the longest than run at once; rows that nothing holds.
+LONG_ROWS = ((300, 32_768), (200, 65_536), (150, 131_072), (20, 262_144), (20, 600_000), (40, 1_048_576), (9, 1_500_000),
+             (3, 32_776), (2, 300_008), (1, 1_048_576), (1, 3_000_016))  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", OPS["softmax"].dtypes)
+@pytest.mark.parametrize("candidate", [c for c in OURS if c.op == "softmax"], ids=str)
+def test_long_rows_again_and_again(candidate: Candidate, dtype: str) -> None:
+    spec = OPS["softmax"]
+    for seed, shape in enumerate(LONG_ROWS):
+        workload = Workload("softmax", shape, dtype)
+        for make in (spec.make_inputs, spec.hard_inputs):
+            (x,) = make(workload, DEVICE, seed)
+            wide = x.double()
+            reference = spec.reference(wide)
+            bound = spec.error_bound(workload, reference, wide)
+            out = torch.empty_like(x)
+            launch = candidate.get().prepare(x, out=out)
+            for _ in range(3):
+                out.fill_(float("nan"))
+                launch()
+                verdict = judge(out, reference, bound)
+                assert verdict.ok, f"{workload}: {verdict.reason}"
 
 
 @each_of_ours

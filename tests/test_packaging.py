@@ -69,7 +69,17 @@ def test_the_sdist_holds_what_the_repository_holds(archives: tuple[Path, Path]) 
         held = {name.removeprefix(f"{top}/") for name in archive.getnames()}
     for folder in ("src", "tests", "results", "scripts", "docs", "benchmarks"):
         assert {f"{folder}/{name}" for name in files_under(ROOT / folder)} <= held
-    for name in ("LICENSE", "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "Makefile", "constraints.txt", ".ci/run", "asv.conf.json", "asv_inplace.py"):
+    for name in (
+        "LICENSE",
+        "README.md",
+        "CHANGELOG.md",
+        "CONTRIBUTING.md",
+        "Makefile",
+        "constraints.txt",
+        ".ci/run",
+        "asv.conf.json",
+        "asv_inplace.py",
+    ):
         assert name in held
     assert not any(name.startswith(("ops/", "backends/")) for name in held), "a link was followed: its files are there twice"
 

@@ -1,47 +1,126 @@
-"""Scratch memory of a launch: zero before its first use, on whatever stream that is."""
+"""Scratch memory of a launch: a counter that is 0 before and after every launch, and room that may hold anything.
+
+Making and zeroing it costs a call more than all the rest of it, so it is made once and lent again: what a binding leaves behind goes to
+the shelf of the stream it was made on, and the next binding made there takes it. It never serves two launches at once:
+
+    two bindings alive          have two scratches
+    one after the other         the later one's launch is behind the earlier one's on the same stream
+    a launch on another stream  first waits for the stream of the shelf, once; its scratch never goes back to the shelf
+    a launch under capture      its graph may be replayed at any time: its scratch never goes back either
+    a binding under capture     gets memory of the graph's own, zeroed within the graph
+"""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from opwise.backends.protocol import Launch
+from opwise.backends.protocol import Bind, Launch
+
+COUNTER_BYTES = 16  # at the beginning: what must be 0. A launch leaves it 0; what lies behind it the next one overwrites
+LEAST_BYTES = 1024  # sizes are powers of two from here on, so that few shelves are needed
+KEPT = 4  # on a shelf: of 1, 2, 4 and 8 KiB together under 64 KiB a stream
 
 
-def zeroed(size: int, device: torch.device) -> tuple[Tensor, Callable[[int], None]]:
-    """`size` bytes of zeros, and what must be called with the raw stream of a launch where that is not the stream current now.
+@dataclass(eq=False, slots=True)
+class Memory:
+    """What outlives a binding. `shelf` is where it goes back to; None: nowhere."""
 
-    The zeros are written on the stream that is current now, without waiting for them. A launch on that stream comes after them by itself;
-    another stream is made to wait for them, once. A stream under capture cannot wait for outside work, and need not: whoever begins a
-    capture has waited for what the graph reads.
-    """
-    memory = torch.zeros(size // 4, dtype=torch.float32, device=device)
-    if device.type != "cuda":  # a stand-in, where everything happens at once
-        return memory, lambda stream: None
-    home = torch.cuda.current_stream(device)
-    ordered: set[int] = {home.cuda_stream}
+    tensor: Tensor
+    address: int
+    index: int
+    home: int  # the raw stream
+    shelf: list[Memory] | None
 
-    def order(stream: int) -> None:
-        if stream in ordered or torch.cuda.is_current_stream_capturing():
+
+class Scratch:
+    """One binding's memory: it goes back to its shelf, if it may, when this object dies."""
+
+    __slots__ = ("_ordered", "_shelf", "memory")
+
+    def __init__(self, memory: Memory) -> None:
+        self.memory, self._shelf = memory, memory.shelf
+        self._ordered: set[int] | None = None
+
+    def strays(self, stream: int) -> None:
+        """Must be called before a launch on another stream than memory.home, or under capture, with the launch's raw stream.
+
+        A stream under capture cannot wait for outside work, and need not: whoever begins a capture has waited for what it reads.
+        """
+        memory, self._shelf = self.memory, None
+        if stream == memory.home or _capturing():
             return
-        torch.cuda.current_stream(device).wait_stream(home)
-        ordered.add(stream)
+        if self._ordered is None:
+            self._ordered = set()
+        if stream not in self._ordered:
+            current = torch.cuda.current_stream(memory.index)
+            current.wait_stream(torch.cuda.ExternalStream(memory.home, device=memory.index))  # type: ignore[no-untyped-call]
+            memory.tensor.record_stream(current)  # torch must not give it away while a launch there still runs
+            self._ordered.add(stream)
 
-    return memory, order
+    def __del__(self) -> None:
+        shelf = self._shelf
+        if shelf is not None and len(shelf) < KEPT:
+            shelf.append(self.memory)
 
 
-def launched_in_order(launch: Launch, device: torch.device, order: Callable[[int], None]) -> Launch:
-    """`launch`, after `order` where it goes to another stream than the one that is current now, on which the zeros are written."""
+_shelves: defaultdict[tuple[int, int, int], list[Memory]] = defaultdict(list)  # device, size, raw stream
+
+
+def lender(size: int, device: torch.device) -> Callable[[], Scratch]:
+    """What gives each binding its scratch, of `size` bytes or more, on the stream that is current then."""
+    size = max(1 << (size - 1).bit_length(), LEAST_BYTES)
+    if device.type != "cuda":  # a stand-in, where everything happens at once
+        return lambda: Scratch(_made(size, device, 0, 0, None))
     index: int = torch.cuda.current_device() if device.index is None else device.index
-    stream_of = torch._C._cuda_getCurrentRawStream
-    home = stream_of(index)
+    stream_of, shelves = torch._C._cuda_getCurrentRawStream, _shelves
+
+    def lend() -> Scratch:
+        home = stream_of(index)
+        if _capturing():
+            return Scratch(_made(size, device, index, home, None))
+        shelf = shelves[index, size, home]
+        try:
+            return Scratch(shelf.pop())
+        except IndexError:
+            return Scratch(_made(size, device, index, home, shelf))
+
+    return lend
+
+
+def launched_with(scratch: Scratch, launch: Launch) -> Launch:
+    """`launch`, which uses `scratch`, in order with all that used the same memory before."""
+    index, home, stream_of, capturing = scratch.memory.index, scratch.memory.home, torch._C._cuda_getCurrentRawStream, _capturing
 
     def launch_in_order() -> None:
         stream = stream_of(index)
-        if stream != home:
-            order(stream)
+        if stream != home or capturing():
+            scratch.strays(stream)
         launch()
 
     return launch_in_order
+
+
+def bound_with(launch_of: Callable[..., Launch], size: int, device: torch.device) -> Bind:
+    """The bind of `launch_of(tensors, address of scratch)`, or of `launch_of(tensors)` where no scratch is asked for."""
+    if not size:
+        return lambda *tensors: launch_of(tensors)
+    lend = lender(size, device)
+
+    def bind(*tensors: Tensor) -> Launch:
+        scratch = lend()
+        return launched_with(scratch, launch_of(tensors, scratch.memory.address))
+
+    return bind
+
+
+def _made(size: int, device: torch.device, index: int, home: int, shelf: list[Memory] | None) -> Memory:
+    zeros = torch.zeros(size // 4, dtype=torch.float32, device=device)
+    return Memory(zeros, zeros.data_ptr(), index, home, shelf)
+
+
+_capturing = torch._C._cuda_isCurrentStreamCapturing

@@ -32,7 +32,7 @@ from opwise.runner.jobs import Job
 
 # Interpreters run a GPU's threads one after the other: above this many elements a check takes minutes. See tests for the same bound.
 STAND_IN_ELEMENTS = 1 << 17
-BRIEF_COLD_S = 0.16  # a candidate: 16 blocks, which a test of Mann and Whitney tells from 16 others at p = 0.002
+BRIEF_COLD_S = 0.1  # a candidate: 10 blocks, enough for Mann and Whitney's test to tell them from 10 others at p = 0.002
 Turn = Callable[[str, str], None]  # (implementation, phase): said before it, so that a fault is laid at the right door
 
 

@@ -39,6 +39,18 @@ __device__ __forceinline__ unsigned pack_pair(float low, float high, bfloat16) {
     return pair;
 }
 
+// The greater of each of two pairs; of a number and a NaN, the number.
+__device__ __forceinline__ unsigned greater_pair(unsigned a, unsigned b, float16) {
+    unsigned pair;
+    asm("max.f16x2 %0, %1, %2;" : "=r"(pair) : "r"(a), "r"(b));
+    return pair;
+}
+__device__ __forceinline__ unsigned greater_pair(unsigned a, unsigned b, bfloat16) {
+    unsigned pair;
+    asm("max.bf16x2 %0, %1, %2;" : "=r"(pair) : "r"(a), "r"(b));
+    return pair;
+}
+
 __device__ __forceinline__ void minus_infinity(float &x) { x = __int_as_float(0xff800000); }
 __device__ __forceinline__ void minus_infinity(float16 &x) { x.bits = 0xfc00; }
 __device__ __forceinline__ void minus_infinity(bfloat16 &x) { x.bits = 0xff80; }
@@ -70,6 +82,9 @@ template <> struct Piece<float, 16> {
         minus_infinity(x);
         return make_float4(x, x, x, x);
     }
+    __device__ __forceinline__ static Raw greater(Raw a, Raw b) {  // element by element; of a number and a NaN, the number
+        return make_float4(fmaxf(a.x, b.x), fmaxf(a.y, b.y), fmaxf(a.z, b.z), fmaxf(a.w, b.w));
+    }
     __device__ __forceinline__ static void unpack(Raw raw, float *x) { x[0] = raw.x, x[1] = raw.y, x[2] = raw.z, x[3] = raw.w; }
     __device__ __forceinline__ static Raw pack(const float *x) { return make_float4(x[0], x[1], x[2], x[3]); }
 };
@@ -83,6 +98,10 @@ template <class Half> struct PieceOfHalves {
         minus_infinity(x);
         const unsigned pair = x.bits * 0x10001u;
         return make_uint4(pair, pair, pair, pair);
+    }
+    __device__ __forceinline__ static Raw greater(Raw a, Raw b) {
+        return make_uint4(greater_pair(a.x, b.x, Half{}), greater_pair(a.y, b.y, Half{}), greater_pair(a.z, b.z, Half{}),
+                          greater_pair(a.w, b.w, Half{}));
     }
     __device__ __forceinline__ static void unpack(Raw raw, float *x) {
         const unsigned words[4] = {raw.x, raw.y, raw.z, raw.w};

@@ -4,7 +4,9 @@
 
 constexpr int MAP_THREADS = 256;
 
-// A thread's PIECES loads are all in flight before the first is used. The plan gives a block MAP_THREADS * PIECES whole pieces.
+// One 16-byte piece a thread and many blocks: on an H200 a second piece a thread costs 3 % of the bandwidth, four cost 4 %, and loads that
+// do not allocate in L1 another 3 %. Single elements, for unaligned addresses, are all in flight before the first is used.
+// The plan gives a block MAP_THREADS * PIECES whole pieces.
 // With 16-byte pieces x and out are 16-byte aligned, and block 0 also takes the few elements behind the last whole piece.
 template <class Function, class Storage, int BYTES, int PIECES>
 __device__ __forceinline__ void map(const Storage *__restrict__ x, Storage *__restrict__ out, long long n) {
@@ -32,7 +34,7 @@ __device__ __forceinline__ void map(const Storage *__restrict__ x, Storage *__re
     if (P::COUNT > 1 && blockIdx.x == 0 && rest < n) from_float(Function::of(to_float(x[rest])), out[rest]);
 }
 
-// <op>_<dtype>_v16: 2 pieces of 16 bytes a thread. <op>_<dtype>_v<size>: 8 single elements a thread, for unaligned addresses.
+// <op>_<dtype>_v16: a piece of 16 bytes a thread. <op>_<dtype>_v<size>: 8 single elements a thread, for unaligned addresses.
 #define MAP_KERNEL(op, Function, dtype, Storage, bytes, pieces)                                                                            \
     extern "C" __global__ void __launch_bounds__(MAP_THREADS)                                                                              \
         op##_##dtype##_v##bytes(const Storage *__restrict__ x, Storage *__restrict__ out, long long n) {                                   \

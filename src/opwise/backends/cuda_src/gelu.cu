@@ -20,7 +20,7 @@ struct Gelu {
 };
 
 #define GELU_KERNELS(dtype, Storage, size)                                                                                                 \
-    MAP_KERNEL(gelu, Gelu, dtype, Storage, 16, 2)                                                                                          \
+    MAP_KERNEL(gelu, Gelu, dtype, Storage, 16, 1)                                                                                          \
     MAP_KERNEL(gelu, Gelu, dtype, Storage, size, 8)
 FOR_EACH_DTYPE(GELU_KERNELS)
 

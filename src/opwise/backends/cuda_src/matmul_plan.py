@@ -1,4 +1,4 @@
-"""Which matmul kernel of matmul.cu a product runs, and over what grid: the one place that knows the kernels' tiles from Python.
+"""Which matmul kernel of matmul.cu or matmul_wgmma.cu a product runs, over what grid: the one place in Python that knows their tiles.
 
 The choice is arithmetic, not a search: every kernel whose granule divides the addresses and rows is given an estimated time, and the
 least wins. The estimate is the busiest SM's share of tiles, times a tile's multiply-adds over K plus a fixed cost (filling the ring,
@@ -10,10 +10,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from opwise.backends.cuda_src.plan import Plan
+from opwise.backends.cuda_src.plan import Matrix, Plan
 from opwise.backends.protocol import UnsupportedWorkload
 
 TENSOR_CORES_FROM = (8, 0)  # mma.sync m16n8k16, TF32 and cp.async
+WGMMA_ON = (9, 0)  # and on no later GPU
+WGMMA_SIZE_LIMIT = 2**30  # the copy engine's coordinates have 32 bits
+WGMMA_ROWS_FROM = 65  # a tile has 128: with half of them empty the mma kernels, whose tiles are lower, were as fast or faster
 SIZE = {"float32": 4, "tfloat32": 4, "float16": 2, "bfloat16": 2}
 GRID_LIMIT = 2**31 - 1
 TEXTBOOK = "matmul_textbook_float32"
@@ -39,13 +42,19 @@ class Kernel:
     speed: float
     fixed: int
     simt: bool = False
+    wgmma: bool = False
 
     def tiles(self, m: int, n: int) -> int:
         return -(-m // self.rows) * -(-n // self.columns)
 
     def shared_bytes(self, size: int) -> int:
         step = self.step_bytes // size
-        return self.stages * (self.rows * self.step_bytes + step * self.columns * size)
+        ring = self.stages * (self.rows * self.step_bytes + step * self.columns * size)
+        # As in WarpgroupTile: four boxes of C on their way out, two barriers a stage, the way to a multiple of 1024.
+        return ring + 4 * 64 * 128 + 16 * self.stages + 1024 if self.wgmma else ring
+
+    def runs_on(self, capability: tuple[int, int]) -> bool:
+        return capability == WGMMA_ON if self.wgmma else self.simt or capability >= TENSOR_CORES_FROM
 
     def estimate(self, m: int, k: int, n: int, sm_count: int) -> float:
         share = -(-self.tiles(m, n) // sm_count)
@@ -65,6 +74,14 @@ STAGED = (  # cp.async copies 4 bytes at least: 16-bit rows of odd length or at 
     Kernel("128x128_v2", 128, 128, 256, 64, 2, 2, 0.35, 64),
     Kernel("64x64_v2", 64, 64, 128, 64, 2, 2, 0.25, 32),
 )
+# Four widths, because a wave of tiles is paid for in full: 3072 in tiles of 256 fills 2.2 waves, of 192 it fills 2.9. Narrow tiles read
+# more of L2 for a product, and those of 64 columns wait for it. Measured on an H200: docs/lab.md.
+WGMMA = (
+    Kernel("128x256", 128, 256, 384, 128, 4, 16, 1.80, 64, wgmma=True),
+    Kernel("128x192", 128, 192, 384, 128, 4, 16, 1.80, 64, wgmma=True),
+    Kernel("128x128", 128, 128, 384, 128, 6, 16, 1.75, 64, wgmma=True),
+    Kernel("128x64", 128, 64, 384, 128, 8, 16, 1.25, 64, wgmma=True),
+)
 SIMT_FLOAT32 = (
     Kernel("simt_128x128_v16", 128, 128, 128, 64, 3, 16, 1.00, 32, simt=True),
     Kernel("simt_64x64_v16", 64, 64, 128, 64, 4, 16, 0.70, 32, simt=True),
@@ -77,20 +94,29 @@ SIMT_HALF = (Kernel("simt_64x64_v2", 64, 64, 128, 32, 3, 2, 0.02, 32, simt=True)
 KERNELS: dict[str, tuple[Kernel, ...]] = {
     "float32": SIMT_FLOAT32,
     "tfloat32": TENSOR,
-    "float16": TENSOR + STAGED + SIMT_HALF,
-    "bfloat16": TENSOR + STAGED + SIMT_HALF,
+    "float16": WGMMA + TENSOR + STAGED + SIMT_HALF,
+    "bfloat16": WGMMA + TENSOR + STAGED + SIMT_HALF,
 }
 # MATMUL_GROUP of matmul.cu: compiling one data type's kernels alone takes a quarter of the time.
 GROUPS = {"float32": 1, "tfloat32": 2, "float16": 3, "bfloat16": 4}
 
 
 def plan(
-    m: int, k: int, n: int, dtype_name: str, tf32: bool, alignment: int, sm_count: int, capability: tuple[int, int], textbook: bool = False
+    m: int,
+    k: int,
+    n: int,
+    dtype_name: str,
+    tf32: bool,
+    alignment: int,
+    sm_count: int,
+    capability: tuple[int, int],
+    textbook: bool = False,
+    wgmma: bool = True,
 ) -> Plan:
     """The launch for A (m, k) B (k, n), all row-major and at least 1 in size.
 
     dtype_name: float32, float16 or bfloat16; tf32: may float32 factors be rounded to TF32? alignment: the greatest power of two up to
-    16 that divides all three base addresses, in bytes. textbook: the classroom kernel, float32 only.
+    16 that divides all three base addresses, in bytes. textbook: the classroom kernel, float32 only. wgmma: may Hopper's own kernels run?
 
     Raises UnsupportedWorkload for another dtype, for textbook in 16 bits, and where no kernel fits the GPU or the grid.
     """
@@ -107,13 +133,23 @@ def plan(
     fitting = [
         kernel
         for kernel in KERNELS[kind]
-        if kernel.granule <= granule and kernel.shared_bytes(size) <= limit and (kernel.simt or capability >= TENSOR_CORES_FROM)
-    ]
+        if kernel.granule <= granule and kernel.shared_bytes(size) <= limit and kernel.runs_on(capability)
+        and (not kernel.wgmma or (wgmma and m >= WGMMA_ROWS_FROM and max(m, k, n) <= WGMMA_SIZE_LIMIT))
+    ]  # fmt: skip
     if not fitting:
         raise UnsupportedWorkload(f"matmul: no {kind} kernel for compute capability {capability} and data aligned to {granule} bytes "
                                   f"in {limit} bytes of shared memory: use torch_eager")  # fmt: skip
     best = min(fitting, key=lambda kernel: kernel.estimate(m, k, n, sm_count))
-    return Plan(f"matmul_{kind}_{best.name}", _line(best.tiles(m, n), m, n), (best.threads, 1, 1), best.shared_bytes(size))
+    return launch(best, kind, m, k, n, sm_count)
+
+
+def launch(kernel: Kernel, kind: str, m: int, k: int, n: int, sm_count: int) -> Plan:
+    """The kernel over all of C."""
+    block, shared, tiles = (kernel.threads, 1, 1), kernel.shared_bytes(SIZE[kind]), kernel.tiles(m, n)
+    if not kernel.wgmma:
+        return Plan(_name(kernel, kind), _line(tiles, m, n), block, shared)
+    matrices = (Matrix(m, k, kernel.rows, 64), Matrix(k, n, 64, 64), Matrix(m, n, 64, 64))
+    return Plan(_name(kernel, kind), (min(tiles, sm_count), 1, 1), block, shared, matrices=matrices)
 
 
 def group(dtype_name: str, tf32: bool, capability: tuple[int, int]) -> str:
@@ -122,9 +158,13 @@ def group(dtype_name: str, tf32: bool, capability: tuple[int, int]) -> str:
 
 
 def kernel_names(kind: str) -> tuple[str, ...]:
-    """Every kernel of matmul.cu for float32, tfloat32, float16 or bfloat16."""
-    names = tuple(f"matmul_{kind}_{kernel.name}" for kernel in KERNELS[kind])
+    """Every kernel of matmul.cu and matmul_wgmma.cu for float32, tfloat32, float16 or bfloat16."""
+    names = tuple(_name(kernel, kind) for kernel in KERNELS[kind])
     return (*names, TEXTBOOK) if kind == "float32" else names
+
+
+def _name(kernel: Kernel, kind: str) -> str:
+    return f"matmul_wgmma_{kind}_{kernel.name}" if kernel.wgmma else f"matmul_{kind}_{kernel.name}"
 
 
 def _line(blocks: int, m: int, n: int) -> tuple[int, int, int]:

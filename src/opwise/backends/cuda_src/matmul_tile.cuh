@@ -66,10 +66,9 @@ template <class Storage, int ROWS, int COLUMNS, int GRANULE, int THREADS, class 
 struct TilePosition {
     unsigned m, n;
 };
-template <int BM, int BN> __device__ __forceinline__ TilePosition tile_position(long long m, long long n) {
-    constexpr unsigned GROUP = 16;
+template <int BM, int BN, unsigned GROUP = 16>
+__device__ __forceinline__ TilePosition tile_position(long long m, long long n, unsigned block = block_index()) {
     const unsigned tiles_m = static_cast<unsigned>((m + BM - 1) / BM), tiles_n = static_cast<unsigned>((n + BN - 1) / BN);
-    const unsigned block = block_index();
     if (tiles_m <= GROUP) return {block % tiles_m, block / tiles_m};
     const unsigned group = block / (GROUP * tiles_n), within = block % (GROUP * tiles_n);
     const unsigned rows = min(tiles_m - group * GROUP, GROUP);

@@ -6,13 +6,25 @@ The kernels' own files say what each kernel asks of shape and alignment; the fun
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
+
+
+class Matrix(NamedTuple):
+    """A row-major matrix of 16-bit elements that a kernel reads or writes by boxes, through a tensor map."""
+
+    rows: int
+    columns: int
+    box_rows: int
+    box_columns: int
 
 
 @dataclass(frozen=True)
 class Plan:
     """`kernel` is an extern "C" name; `grid` and `block` are in x, y, z; `shared_bytes` is dynamic shared memory a block.
 
-    A kernel with `scratch_bytes` takes the address of as many bytes of its own, zero at the first launch, as its last parameter.
+    A kernel with `scratch_bytes` takes the address of as many bytes of its own as its last parameter. The first 16 are 0 at the first
+    launch, and the kernel leaves them 0.
+    The kernel's first parameters are, instead of as many addresses, tensor maps of `matrices` (128-byte swizzle, zeros outside).
     """
 
     kernel: str
@@ -20,19 +32,25 @@ class Plan:
     block: tuple[int, int, int]
     shared_bytes: int = 0
     scratch_bytes: int = 0
+    matrices: tuple[Matrix, ...] = ()
 
 
 ITEM_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
 VECTOR_BYTES = 16
 
 MAP_THREADS = 256  # as in elementwise.cuh
-PIECES = {True: 2, False: 8}  # a thread: 16-byte pieces, or single elements
+PIECES = {True: 1, False: 8}  # a thread: 16-byte pieces, or single elements
 
 MEAN_THREADS, MEAN_PIECES = 512, 4  # as in mean.cu
 MEAN_BLOCKS_PER_SM = 2
 
 SOFTMAX_WARP_THREADS, SOFTMAX_LONG_THREADS = 128, 1024  # as in softmax.cu
 SOFTMAX_BLOCK_THREADS = {True: 1024, False: 512}
+SOFTMAX_CLUSTER_PIECES = 8  # in registers, a thread: as in softmax_cluster.cuh
+# (blocks a row, threads a block): the first whose registers hold half of the row. With the other half in shared memory a multiprocessor
+# has 1024 threads and 256 KiB on the way, in two to four blocks; only a row above 2 MiB leaves it one block.
+SOFTMAX_CLUSTERS = ((1, 256), (1, 512), (2, 512), (4, 512), (8, 512), (16, 512), (16, 1024))
+MOST_DYNAMIC_SHARED = 224 * 1024  # of the 227 KiB of an sm_90 block
 
 
 def _blocks(work: int, per_block: int) -> int:
@@ -53,7 +71,7 @@ def mean(n: int, dtype: str, sm_count: int) -> Plan:
     return Plan(f"mean_{dtype}", (blocks, 1, 1), (MEAN_THREADS, 1, 1), scratch_bytes=16 + 4 * blocks)
 
 
-def softmax(rows: int, columns: int, dtype: str, aligned: bool) -> Plan:
+def softmax(rows: int, columns: int, dtype: str, aligned: bool, sm_count: int, capability: tuple[int, int]) -> Plan:
     """`aligned`: both addresses are multiples of 16 bytes. Rows that are not fall back to single elements."""
     size = ITEM_BYTES[dtype]
     vectors = aligned and columns * size % VECTOR_BYTES == 0
@@ -62,12 +80,30 @@ def softmax(rows: int, columns: int, dtype: str, aligned: bool) -> Plan:
         if columns <= 32 * elements:
             blocks = _blocks(rows, SOFTMAX_WARP_THREADS // 32)
             return Plan(f"softmax_{dtype}_warp{elements}_v{width}", (blocks, 1, 1), (SOFTMAX_WARP_THREADS, 1, 1))
+    # In 16 bits a block that keeps the row as it is has half the threads of one that unpacks it, and others beside it.
+    kept = vectors and size < 4 and 16 * most < columns <= 32 * most
     # Two blocks of 512 threads overlap one's loads with the other's stores, one block of 1024 cannot.
     for elements, threads in ((8, 256), (16, 512), (32, most)):
-        if columns <= elements * threads:
+        if columns <= elements * threads and not kept:
             warps = _blocks(columns, elements * 32)
             return Plan(f"softmax_{dtype}_block{elements}_v{width}", (rows, 1, 1), (32 * warps, 1, 1))
+    if kept or (vectors and capability >= (9, 0)):
+        return _softmax_cluster(rows, columns * size, dtype, sm_count, capability)
     return Plan(f"softmax_{dtype}_long_v{width}", (rows, 1, 1), (SOFTMAX_LONG_THREADS, 1, 1))
+
+
+def _softmax_cluster(rows: int, row_bytes: int, dtype: str, sm_count: int, capability: tuple[int, int]) -> Plan:
+    """A row in the registers and the shared memory of one block or, which only sm_90 and later can, of several."""
+    holding = [(blocks, threads) for blocks, threads in SOFTMAX_CLUSTERS if row_bytes <= blocks * threads * SOFTMAX_CLUSTER_PIECES * 32]
+    if rows * 16 <= sm_count and capability >= (9, 0):  # too few rows to fill the GPU otherwise
+        holding = [choice for choice in holding if choice[0] == 16]
+    blocks, threads = (holding or SOFTMAX_CLUSTERS[-1:])[0]
+    part = -(-row_bytes // (blocks * 128)) * 128
+    shared = min(max(part - threads * SOFTMAX_CLUSTER_PIECES * VECTOR_BYTES, 0), MOST_DYNAMIC_SHARED)
+    at_once = sm_count * (1024 // threads) // blocks
+    if blocks == 16 and rows > at_once:
+        return Plan(f"softmax_{dtype}_queue16_v16", (16 * at_once, 1, 1), (threads, 1, 1), shared, scratch_bytes=16)
+    return Plan(f"softmax_{dtype}_cluster{blocks}_v16", (rows * blocks, 1, 1), (threads, 1, 1), shared)
 
 
 def square_textbook(rows: int, columns: int) -> Plan:

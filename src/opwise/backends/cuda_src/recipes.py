@@ -81,14 +81,14 @@ def _mean_plan(x: Tensor, out: Tensor) -> Plan:
 
 
 def _softmax_plan(x: Tensor, out: Tensor) -> Plan:
-    return plan.softmax(x.shape[0], x.shape[1], _dtype(x), _aligned(x, out))
+    return plan.softmax(x.shape[0], x.shape[1], _dtype(x), _aligned(x, out), _processors(x), torch.cuda.get_device_capability(x.device))
 
 
-def _matmul_plan(textbook: bool) -> Callable[..., Plan]:
+def _matmul_plan(textbook: bool = False, wgmma: bool = True) -> Callable[..., Plan]:
     def planned(a: Tensor, b: Tensor, out: Tensor) -> Plan:
         (m, k), n = a.shape, b.shape[1]
         capability = torch.cuda.get_device_capability(a.device)
-        return matmul_plan.plan(m, k, n, _dtype(a), tf32_allowed(), _alignment(a, b, out), _processors(a), capability, textbook)
+        return matmul_plan.plan(m, k, n, _dtype(a), tf32_allowed(), _alignment(a, b, out), _processors(a), capability, textbook, wgmma)
 
     return planned
 
@@ -118,10 +118,11 @@ RECIPES: Mapping[str, Mapping[str, Recipe]] = {
         "textbook": Recipe("one element a thread, computed in double (CS336)", _gelu_textbook_plan, _count_arguments),
     },
     "mean": {"": Recipe("one launch, the last block adds the partial sums", _mean_plan, _count_arguments)},
-    "softmax": {"": Recipe("a row in the registers of a warp or a block; rows too long for that are read twice", _softmax_plan,
+    "softmax": {"": Recipe("a row in the registers of a warp or a block, or spread over the blocks of a cluster", _softmax_plan,
                            _matrix_arguments)},
     "matmul": {
-        "": Recipe("tiles on tensor cores (mma), in float32 on FMA units", _matmul_plan(textbook=False), _matmul_arguments),
+        "": Recipe("tiles on tensor cores (wgmma on Hopper, else mma), in float32 on FMA units", _matmul_plan(), _matmul_arguments),
+        "mma": Recipe("the kernels for any GPU from sm_80 on, on Hopper too", _matmul_plan(wgmma=False), _matmul_arguments),
         "textbook": Recipe("one element a thread, 16x16 threads a block", _matmul_plan(textbook=True), _matmul_arguments),
     },
 }  # fmt: skip

@@ -3,11 +3,14 @@
 // softmax_<dtype>_warp<E>_v<bytes>   a warp a row of at most 32 E columns, E elements a lane in registers: reads once, writes once
 // softmax_<dtype>_block<E>_v<bytes>  a block a row of at most blockDim.x * E columns, likewise
 // softmax_<dtype>_long_v<bytes>      a block a row of any length: reads twice, writes once
+// softmax_<dtype>_cluster<B>_v16     B blocks a row of any length: reads once, writes once (softmax_cluster.cuh); B > 1: sm_90 and later
+// softmax_<dtype>_queue<B>_v16       likewise, and a cluster goes on to another row: for the longest
 //
 // v16 asks for 16-byte aligned x, out and rows; otherwise v<size of an element>.
 //
 // Where all of a row is -inf, or an inf or NaN is in it, the whole row becomes NaN: its sum is 0, or NaN.
 #include "elements.cuh"
+#include "softmax_cluster.cuh"
 
 constexpr float LOG2_E = 1.4426950409f;
 
@@ -156,5 +159,11 @@ __device__ __forceinline__ void softmax_long(const Storage *x, Storage *out, lon
     SOFTMAX_KERNEL(long, softmax_long, LONG_THREADS, dtype, Storage, long_pieces, bytes)
 #define SOFTMAX_KERNELS(dtype, Storage, size)                                                                                              \
     SOFTMAX_ACCESS(dtype, Storage, 16, 1024, size)                                                                                         \
-    SOFTMAX_ACCESS(dtype, Storage, size, 512, 8)
+    SOFTMAX_ACCESS(dtype, Storage, size, 512, 8)                                                                                           \
+    SOFTMAX_LONG_ROW_KERNEL(dtype, Storage)                                                                                                \
+    SOFTMAX_CLUSTER_KERNEL(dtype, Storage, 2)                                                                                              \
+    SOFTMAX_CLUSTER_KERNEL(dtype, Storage, 4)                                                                                              \
+    SOFTMAX_CLUSTER_KERNEL(dtype, Storage, 8)                                                                                              \
+    SOFTMAX_CLUSTER_KERNEL(dtype, Storage, 16)                                                                                             \
+    SOFTMAX_QUEUE_KERNEL(dtype, Storage, 16)
 FOR_EACH_DTYPE(SOFTMAX_KERNELS)

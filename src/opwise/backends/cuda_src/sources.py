@@ -1,7 +1,8 @@
 """The units that the CUDA C++ backends compile.
 
 A unit is what is compiled in one go: an op, or of matmul, whose kernels take longest, one dtype. A kernel is an extern "C" function
-whose parameters are all 8 bytes wide, addresses and int64 sizes, so that one launcher fits all; its name begins with the op's.
+whose parameters are all 8 bytes wide, addresses and int64 sizes, so that one launcher fits all; its name begins with the op's. The first
+parameters may be tensor maps instead of addresses: `Plan.matrices`.
 """
 
 from __future__ import annotations
@@ -22,9 +23,25 @@ UNITS: Mapping[str, str] = {
     **{f"matmul_{dtype}": f'#define MATMUL_GROUP {number}\n#include "matmul.cu"\n' for dtype, number in GROUPS.items()},
 }
 
+WGMMA = "matmul_wgmma"
+# Units of instructions that one architecture alone has.
+UNITS_OF_ONE: Mapping[str, Mapping[str, str]] = {"sm_90": {WGMMA: '#include "matmul_wgmma.cu"\n'}}
+
+
+def units(arch: str) -> Mapping[str, str]:
+    """All units for "sm_90"."""
+    return {**UNITS, **UNITS_OF_ONE.get(arch, {})}
+
+
+def target(arch: str) -> str:
+    """What to ask a compiler for: the GPU's own instructions (wgmma, setmaxnreg) are of "sm_90a", which no other GPU runs."""
+    return f"{arch}a" if arch in UNITS_OF_ONE else arch
+
 
 def unit_of(kernel: str) -> str:
     """The unit that holds a kernel. Raises KeyError for a name that fits none."""
+    if kernel.startswith(f"{WGMMA}_"):
+        return WGMMA
     op, *rest = kernel.split("_")
     unit = f"{op}_{next((name for name in rest if name in GROUPS), '')}" if op == "matmul" else op
     if unit not in UNITS:
@@ -33,8 +50,8 @@ def unit_of(kernel: str) -> str:
 
 
 def digest(*more: str) -> str:
-    """A key for what is compiled from these sources: it changes with any of them, with UNITS, and with `more`."""
-    h = hashlib.sha256(repr((sorted(UNITS.items()), more)).encode())
+    """A key for what is compiled from these sources: it changes with any of them, with the units, and with `more`."""
+    h = hashlib.sha256(repr((sorted(UNITS.items()), sorted(UNITS_OF_ONE.items()), more)).encode())
     for path in sorted(FOLDER.glob("*.cu*")):
         h.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
     return h.hexdigest()[:20]

@@ -6,7 +6,7 @@ struct Square {
 };
 
 #define SQUARE_KERNELS(dtype, Storage, size)                                                                                               \
-    MAP_KERNEL(square, Square, dtype, Storage, 16, 2)                                                                                      \
+    MAP_KERNEL(square, Square, dtype, Storage, 16, 1)                                                                                      \
     MAP_KERNEL(square, Square, dtype, Storage, size, 8)
 FOR_EACH_DTYPE(SQUARE_KERNELS)
 

@@ -9,15 +9,18 @@ from typing import Any
 
 import cupy
 import torch
-from cupy.cuda import function
+from cupy.cuda import driver, function
 from torch import Tensor
 
 from opwise.backends.cuda_src.recipes import Recipe
 from opwise.backends.cuda_src.sources import unit_of
 from opwise.backends.cupy_raw.module import module
+from opwise.backends.cupy_raw.tensor_map import mapped
 from opwise.backends.protocol import Bind, Build, Launch
-from opwise.backends.scratch import zeroed
+from opwise.backends.scratch import bound_with
 
+PORTABLE_CLUSTER = 8  # blocks; more must be allowed, on the function
+REQUIRED_CLUSTER_WIDTH, NON_PORTABLE_CLUSTER_SIZE_ALLOWED = 11, 14  # of CUfunction_attribute
 STATIC_SHARED = 48 * 1024  # more must be asked for, on the kernel
 
 # An 8-byte argument that CuPy passes on as it is; a Python int would be converted at every launch.
@@ -53,30 +56,33 @@ def built(recipe: Recipe) -> Build:
             if plan.shared_bytes > STATIC_SHARED:
                 kernel.max_dynamic_shared_size_bytes = plan.shared_bytes
             run = kernel.kernel
+            if driver.funcGetAttribute(REQUIRED_CLUSTER_WIDTH, run.ptr) > PORTABLE_CLUSTER:
+                driver.funcSetAttribute(run.ptr, NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 1)
         grid, block, shared, arguments_of = plan.grid, plan.block, plan.shared_bytes, recipe.arguments
-        scratch_bytes, stream_of, streams = plan.scratch_bytes, torch._C._cuda_getCurrentRawStream, STREAMS
+        stream_of, streams = torch._C._cuda_getCurrentRawStream, STREAMS
 
-        def bind(*tensors: Tensor) -> Launch:
-            arguments = tuple(argument(value) for value in arguments_of(*tensors))
+        def launch_of(tensors: tuple[Tensor, ...], *more: int) -> Launch:
+            arguments = tuple(argument(value) for value in (*arguments_of(*tensors), *more))
 
             def launch(keep: object = tensors) -> None:
                 run(grid, block, arguments, shared, streams[stream_of(index)])
 
             return launch
 
-        def bind_with_scratch(*tensors: Tensor) -> Launch:
-            home = stream_of(index)
-            scratch, order = zeroed(scratch_bytes, device)
-            arguments = tuple(argument(value) for value in (*arguments_of(*tensors), scratch.data_ptr()))
+        def launch_with_maps(tensors: tuple[Tensor, ...], *more: int) -> Launch:
+            values = (*arguments_of(*tensors), *more)
+            maps, memory = maps_of(values[:map_count])
+            arguments = (*maps, *(argument(value) for value in values[map_count:]))
 
-            def launch(keep: object = (tensors, scratch)) -> None:
-                stream = stream_of(index)
-                if stream != home:
-                    order(stream)
-                run(grid, block, arguments, shared, streams[stream])
+            def launch(keep: object = (tensors, memory)) -> None:
+                run(grid, block, arguments, shared, streams[stream_of(index)])
 
             return launch
 
-        return bind_with_scratch if scratch_bytes else bind
+        if not plan.matrices:
+            return bound_with(launch_of, plan.scratch_bytes, device)
+        map_count = len(plan.matrices)
+        maps_of = mapped(plan.matrices, arguments_of(*tensors)[:map_count])
+        return bound_with(launch_with_maps, plan.scratch_bytes, device)
 
     return build

@@ -17,7 +17,7 @@ from typing import Any
 import cupy
 from cupy.cuda import nvrtc
 
-from opwise.backends.cuda_src.sources import FOLDER, STANDARD, UNITS, digest, resource_facts
+from opwise.backends.cuda_src.sources import FOLDER, STANDARD, digest, resource_facts, target, units
 
 
 def nvrtc_version() -> str:
@@ -41,13 +41,13 @@ def options(arch: str) -> tuple[str, ...]:
     """Machine code for that architecture alone. Raises ValueError on a bad arch."""
     if not re.fullmatch(r"sm_\d+[af]?", arch):
         raise ValueError(f"{arch!r} is no architecture: write sm_80, sm_90 or sm_100")
-    return f"-arch={arch}", f"-std={STANDARD}", "--ptxas-options=-v"
+    return f"-arch={target(arch)}", f"-std={STANDARD}", "--ptxas-options=-v"
 
 
 def compile_unit(unit: str, arch: str) -> tuple[bytes, str]:
     """cubin and log. Raises RuntimeError with NVRTC's message, ValueError on a bad arch."""
     flags = (*options(arch), f"-I{FOLDER}")
-    program = nvrtc.createProgram(UNITS[unit], f"unit_{unit}.cu", (), ())
+    program = nvrtc.createProgram(units(arch)[unit], f"unit_{unit}.cu", (), ())
     try:
         nvrtc.compileProgram(program, flags)
         return nvrtc.getCUBIN(program), nvrtc.getProgramLog(program)
@@ -61,7 +61,7 @@ def compile_units(arch: str) -> dict[str, str]:
     """Every unit, to nowhere. Kernel -> what ptxas says about it."""
     facts: dict[str, str] = {}
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        for cubin, log in pool.map(lambda unit: compile_unit(unit, arch), UNITS):
+        for cubin, log in pool.map(lambda unit: compile_unit(unit, arch), units(arch)):
             facts.update(resource_facts(log, cubin))
     return facts
 

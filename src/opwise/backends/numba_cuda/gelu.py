@@ -54,8 +54,6 @@ def kernels() -> Mapping[str, Kernel]:
 build_portable = elementwise.plain(portable_kernel)
 
 VARIANTS = {
-    "": Variant(
-        elementwise.fast(fast_kernel, build_portable), "x sigmoid(2a) by ex2 and rcp, 16-byte accesses, several in flight a thread"
-    ),
+    "": Variant(elementwise.fast(fast_kernel, build_portable), "x sigmoid(2a) by ex2 and rcp, 16 bytes a thread"),
     "portable": Variant(build_portable, "x / (1 + exp(-2a)) in a grid-stride loop, one element an access"),
 }

@@ -18,7 +18,7 @@ from torch import Tensor
 from opwise.backends.numba_cuda import portable, ptx
 from opwise.backends.numba_cuda.launch import SIMULATED, Kernel
 from opwise.backends.protocol import Bind, Launch, Variant
-from opwise.backends.scratch import launched_in_order, zeroed
+from opwise.backends.scratch import COUNTER_BYTES, launched_with, lender
 
 THREADS, UNROLL, BLOCKS_PER_SM = 256, 4, 8
 PORTABLE_THREADS, PORTABLE_BLOCKS = (8, 2) if SIMULATED else (256, 1024)
@@ -151,10 +151,11 @@ def build(x: Tensor, out: Tensor) -> Bind:
     per_block = THREADS * UNROLL * (ptx.ELEMENTS[dtype] if wide else 1)
     at_once = torch.cuda.get_device_properties(x.device).multi_processor_count * BLOCKS_PER_SM
     blocks = min(-(-n // per_block), at_once)
+    lend = lender(COUNTER_BYTES + 4 * blocks, x.device)  # at most 5 KiB on 148 SMs
 
     def bind(x: Tensor, out: Tensor) -> Launch:
-        scratch, order = zeroed(16 + 4 * blocks, x.device)  # at most 5 KiB on 148 SMs
-        return launched_in_order(kernel.bind((blocks, 1), x, out, n, scratch, device=x.device), x.device, order)
+        scratch = lend()
+        return launched_with(scratch, kernel.bind((blocks, 1), x, out, n, scratch.memory.address, device=x.device))
 
     return bind
 

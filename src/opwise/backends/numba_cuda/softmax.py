@@ -226,7 +226,8 @@ def choose(dtype: str, columns: int, aligned: bool) -> tuple[Kernel, int]:
     if columns <= 32 * IN_REGISTERS:
         return register_kernel(dtype, wide, -(-columns // (32 * each)), 32), WARP_ROWS
     threads = 128
-    while threads < 1024 and columns > threads * IN_REGISTERS // 2:
+    # 16 values a thread while blocks are small, then 32: two blocks of 512 threads hide each other's waits, one of 1024 has nobody.
+    while threads < 1024 and columns > threads * (IN_REGISTERS // 2 if threads < 256 or not wide else IN_REGISTERS):
         threads *= 2
     if columns > threads * (IN_REGISTERS if wide else IN_REGISTERS * 3 // 4):  # scalar accesses need more registers of their own
         return long_kernel(dtype, wide), 1

@@ -72,7 +72,7 @@ def kernels() -> Mapping[str, Kernel]:
 build_portable = elementwise.plain(portable_kernel)
 
 VARIANTS = {
-    "": Variant(elementwise.fast(fast_kernel, build_portable), "16-byte accesses, several in flight a thread"),
+    "": Variant(elementwise.fast(fast_kernel, build_portable), "16 bytes a thread, read, squared and written"),
     "portable": Variant(build_portable, "a grid-stride loop over pointers, one element an access"),
     "textbook": Variant(build_textbook, "a grid-stride loop over device arrays, launched as kernel[blocks, threads]"),
 }

@@ -1,5 +1,7 @@
 // Launches the kernels of this library. It knows none of them by name: Python hands over the address of a kernel's host-side stub, by
-// which the CUDA runtime knows the kernel, and the values of its parameters, each 8 bytes wide.
+// which the CUDA runtime knows the kernel, and the values of its parameters, each 8 bytes wide. The first ones may be addresses that a
+// tensor map takes the place of.
+#include <cudaTypedefs.h>
 #include <cuda_runtime.h>
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
@@ -13,6 +15,8 @@
 
 namespace {
 
+constexpr int PORTABLE_CLUSTER = 8;  // blocks
+
 using Size = std::array<unsigned, 3>;
 
 void check(cudaError_t status, const std::string &kernel) {
@@ -22,23 +26,62 @@ void check(cudaError_t status, const std::string &kernel) {
 }
 
 // Loads the kernel on the current device, which the runtime would otherwise put off until the first launch: behind a blocked stream that
-// deadlocks. Allows it `shared_bytes` of dynamic shared memory.
+// deadlocks. Allows it `shared_bytes` of dynamic shared memory, and clusters of more blocks than every GPU of its architecture has room for.
 void prepare(std::uintptr_t kernel, const std::string &name, int shared_bytes) {
     const void *stub = reinterpret_cast<const void *>(kernel);
     cudaFuncAttributes attributes;
     check(cudaFuncGetAttributes(&attributes, stub), name);
     if (shared_bytes > attributes.maxDynamicSharedSizeBytes)
         check(cudaFuncSetAttribute(stub, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes), name);
+    if (attributes.requiredClusterWidth > PORTABLE_CLUSTER)
+        check(cudaFuncSetAttribute(stub, cudaFuncAttributeNonPortableClusterSizeAllowed, 1), name);
+}
+
+// The driver's function, found through the runtime: libcuda.so is not linked, so that the library loads where there is no driver.
+PFN_cuTensorMapEncodeTiled_v12000 tensor_map_encoder() {
+    const char *name = "cuTensorMapEncodeTiled";
+    void *entry = nullptr;
+    cudaDriverEntryPointQueryResult found;
+#if CUDART_VERSION >= 12050
+    check(cudaGetDriverEntryPointByVersion(name, &entry, 12000, cudaEnableDefault, &found), name);
+#else
+    check(cudaGetDriverEntryPoint(name, &entry, cudaEnableDefault, &found), name);
+#endif
+    if (found != cudaDriverEntryPointSuccess) throw std::runtime_error("the driver has no cuTensorMapEncodeTiled: install one of CUDA 12");
+    return reinterpret_cast<PFN_cuTensorMapEncodeTiled_v12000>(entry);
+}
+
+// Rows, columns, rows and columns of a box. The element type says no more than "16 bits": they are moved, not read.
+using Matrix = std::array<std::uint32_t, 4>;
+struct Matrices {  // converted from Python's once a build, not once a bind
+    std::vector<Matrix> all;
+};
+
+CUtensorMap tensor_map(std::int64_t address, const Matrix &matrix) {
+    static const auto encode = tensor_map_encoder();
+    const auto [rows, columns, box_rows, box_columns] = matrix;
+    const cuuint64_t shape[] = {columns, rows}, pitch[] = {cuuint64_t{2} * columns};
+    const cuuint32_t box[] = {box_columns, box_rows}, every[] = {1, 1};
+    CUtensorMap map;
+    const CUresult status = encode(&map, CU_TENSOR_MAP_DATA_TYPE_UINT16, 2, reinterpret_cast<void *>(address), shape, pitch, box, every,
+                                   CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
+                                   CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+    if (status != CUDA_SUCCESS)
+        throw std::runtime_error("cuTensorMapEncodeTiled refuses a " + std::to_string(rows) + " x " + std::to_string(columns) +
+                                 " matrix: error " + std::to_string(status));
+    return map;
 }
 
 // A kernel with its grid and arguments; `keep` is whatever must live as long.
 class Launch {
   public:
-    Launch(std::uintptr_t kernel, std::string name, Size grid, Size block, std::size_t shared_bytes, std::vector<std::int64_t> arguments,
-           pybind11::object keep)
+    Launch(std::uintptr_t kernel, std::string name, Size grid, Size block, std::size_t shared_bytes, const Matrices &matrices,
+           std::vector<std::int64_t> arguments, pybind11::object keep)
         : kernel_(reinterpret_cast<const void *>(kernel)), name_(std::move(name)), grid_(grid[0], grid[1], grid[2]),
           block_(block[0], block[1], block[2]), shared_bytes_(shared_bytes), arguments_(std::move(arguments)), keep_(std::move(keep)) {
-        for (auto &argument : arguments_) addresses_.push_back(&argument);
+        for (const Matrix &matrix : matrices.all) maps_.push_back(tensor_map(arguments_.at(maps_.size()), matrix));
+        for (std::size_t i = 0; i < arguments_.size(); i++)
+            addresses_.push_back(i < maps_.size() ? static_cast<void *>(&maps_[i]) : &arguments_[i]);
     }
     Launch(const Launch &) = delete;
     Launch &operator=(const Launch &) = delete;
@@ -53,6 +96,7 @@ class Launch {
     dim3 grid_, block_;
     std::size_t shared_bytes_;
     std::vector<std::int64_t> arguments_;
+    std::vector<CUtensorMap> maps_;
     std::vector<void *> addresses_;
     pybind11::object keep_;
 };
@@ -62,8 +106,9 @@ class Launch {
 PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
     namespace py = pybind11;
     m.def("prepare", &prepare, py::arg("kernel"), py::arg("name"), py::arg("shared_bytes"));
+    py::class_<Matrices>(m, "Matrices", py::module_local()).def(py::init<std::vector<Matrix>>());
     // module_local: a process may hold this library for two architectures. Without the GIL: a launch waits where the queue is full.
     py::class_<Launch>(m, "Launch", py::module_local())
-        .def(py::init<std::uintptr_t, std::string, Size, Size, std::size_t, std::vector<std::int64_t>, py::object>())
+        .def(py::init<std::uintptr_t, std::string, Size, Size, std::size_t, const Matrices &, std::vector<std::int64_t>, py::object>())
         .def("__call__", &Launch::on, py::arg("stream"), py::call_guard<py::gil_scoped_release>());
 }

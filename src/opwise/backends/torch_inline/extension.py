@@ -23,7 +23,7 @@ from typing import Any
 
 import torch
 
-from opwise.backends.cuda_src.sources import FOLDER, UNITS, digest
+from opwise.backends.cuda_src.sources import FOLDER, digest, units
 from opwise.backends.torch_inline.toolchain import Toolchain, toolchain
 
 log = logging.getLogger(__name__)
@@ -69,7 +69,7 @@ def _build(name: str, folder: Path, arch: str, tools: Toolchain) -> None:
     (folder / "lock").unlink(missing_ok=True)  # torch's lock file, for which it would wait for ever: its owner is dead, we hold ours
     sources = [folder / BINDING.name]
     shutil.copyfile(BINDING, sources[0])
-    for unit, text in UNITS.items():
+    for unit, text in units(arch).items():
         sources.append(folder / f"unit_{unit}.cu")  # not the name of what it includes: that would be found first
         sources[-1].write_text(text)
     log.warning("building the extension for %s with nvcc %s: a minute or so, once (%s)", arch, tools.nvcc_version, folder)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from opwise.backends.cuda_src.recipes import Recipe
 from opwise.backends.protocol import Bind, Build, Launch
-from opwise.backends.scratch import zeroed
+from opwise.backends.scratch import bound_with
 from opwise.backends.torch_inline.extension import extension
 
 
@@ -23,30 +23,17 @@ def built(recipe: Recipe) -> Build:
         kernel = ctypes.cast(getattr(library, plan.kernel), ctypes.c_void_p).value
         module.prepare(kernel, plan.kernel, plan.shared_bytes)
         arguments_of, bound = recipe.arguments, module.Launch
-        configuration = (kernel, plan.kernel, plan.grid, plan.block, plan.shared_bytes)
-        scratch_bytes, stream_of = plan.scratch_bytes, torch._C._cuda_getCurrentRawStream
+        configuration = (kernel, plan.kernel, plan.grid, plan.block, plan.shared_bytes, module.Matrices(plan.matrices))
+        stream_of = torch._C._cuda_getCurrentRawStream
 
-        def bind(*tensors: Tensor) -> Launch:
-            run = bound(*configuration, arguments_of(*tensors), tensors)
+        def launch_of(tensors: tuple[Tensor, ...], *more: int) -> Launch:
+            run = bound(*configuration, (*arguments_of(*tensors), *more), tensors)
 
             def launch() -> None:
                 run(stream_of(index))
 
             return launch
 
-        def bind_with_scratch(*tensors: Tensor) -> Launch:
-            home = stream_of(index)
-            scratch, order = zeroed(scratch_bytes, device)
-            run = bound(*configuration, (*arguments_of(*tensors), scratch.data_ptr()), (tensors, scratch))
-
-            def launch() -> None:
-                stream = stream_of(index)
-                if stream != home:
-                    order(stream)
-                run(stream)
-
-            return launch
-
-        return bind_with_scratch if scratch_bytes else bind
+        return bound_with(launch_of, plan.scratch_bytes, device)
 
     return build

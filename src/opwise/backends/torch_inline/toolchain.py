@@ -16,7 +16,7 @@ from pathlib import Path
 
 import torch
 
-from opwise.backends.cuda_src.sources import FOLDER, STANDARD, UNITS, resource_facts
+from opwise.backends.cuda_src.sources import FOLDER, STANDARD, resource_facts, target, units
 from opwise.backends.protocol import BackendUnavailable
 
 INSTALL_NVCC = "install the CUDA toolkit and put nvcc on PATH or set CUDA_HOME, or pip install 'opwise[nvcc13]'"
@@ -40,7 +40,7 @@ class Toolchain:
 
         nvcc 13 hides kernels inside a library by default; here Python looks them up by name. Raises ValueError on a bad arch.
         """
-        found = re.fullmatch(r"sm_(\d+[af]?)", arch)
+        found = re.fullmatch(r"sm_(\d+[af]?)", target(arch))
         if found is None:
             raise ValueError(f"{arch!r} is no architecture: write sm_80, sm_90 or sm_100")
         visible = ["--device-entity-has-hidden-visibility=false"] if int(self.nvcc_version.split(".")[0]) >= 13 else []
@@ -100,19 +100,19 @@ def _output(command: list[str], remedy: str) -> str:
 def compile_units(arch: str) -> dict[str, str]:
     """Every unit to a cubin that is thrown away. Kernel -> what ptxas says about it."""
     tools = toolchain()
-    flags = [*tools.nvcc_flags(arch), f"-I{FOLDER}", "-Xptxas", "-v"]
+    flags, texts = [*tools.nvcc_flags(arch), f"-I{FOLDER}", "-Xptxas", "-v"], units(arch)
     facts: dict[str, str] = {}
     with tempfile.TemporaryDirectory(prefix="opwise-compile-") as folder, ThreadPoolExecutor(os.cpu_count()) as pool:
 
         def compiled(unit: str) -> tuple[str, bytes]:
             source = Path(folder) / f"unit_{unit}.cu"
-            source.write_text(UNITS[unit])
+            source.write_text(texts[unit])
             command = [str(tools.nvcc), "-cubin", *flags, str(source), "-o", f"{folder}/{unit}.cubin"]
             done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
             if done.returncode:
                 raise RuntimeError(f"nvcc refuses {unit} for {arch}: {done.stdout.strip()}")
             return done.stdout, Path(folder, f"{unit}.cubin").read_bytes()
 
-        for log, cubin in pool.map(compiled, UNITS):
+        for log, cubin in pool.map(compiled, texts):
             facts.update(resource_facts(log, cubin))
     return facts

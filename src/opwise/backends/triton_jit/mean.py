@@ -1,7 +1,7 @@
 """mean in Triton, in one launch: each program sums its share into a partial, and the one that finishes last sums the partials.
 
 Reads n elements. The order of every sum is fixed by n alone, so ten runs are bit-equal. The count of finished programs lives in
-scratch memory of the binding's own; the last program sets it back to zero, so that the launch can be repeated, by a graph as well.
+scratch memory of the binding's own; the last program sets it back to zero, for the next launch, the next binding or a graph's replay.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import triton.language as tl
 from torch import Tensor
 
 from opwise.backends.protocol import Bind, Launch, Variant
-from opwise.backends.scratch import launched_in_order, zeroed
+from opwise.backends.scratch import COUNTER_BYTES, Scratch, launched_with, lender
 from opwise.backends.triton_jit.launch import INTERPRETING, built, processors
 from opwise.backends.triton_jit.portable import narrow, widen
 from opwise.backends.triton_jit.specimen import POINTERS, Specimen
@@ -69,23 +69,26 @@ def build(x: Tensor, out: Tensor) -> Bind:
     n = x.numel()
     block = THREADS * 16 // x.element_size()
     programs = min(-(-n // (block * LOADS)), PROGRAMS_A_PROCESSOR * processors(x.device))
-    partials, finished = _parts(zeroed(16 + 4 * programs, x.device)[0])
+    lend = lender(COUNTER_BYTES + 4 * programs, x.device)
+    partials, finished = _parts(lend())
     ready = built(
         mean_kernel, (programs, 1, 1), x, out, partials, finished, n, PROGRAMS=programs, PADDED=triton.next_power_of_2(programs),
         BLOCK=block, LOADS=LOADS, WIDE=n > 2**31 - 2 * block * LOADS, num_warps=THREADS // 32, **OPTIONS,
     )  # fmt: skip
 
     def bind(x: Tensor, out: Tensor) -> Launch:
-        scratch, order = zeroed(16 + 4 * programs, x.device)
-        launch = ready(x, out, *_parts(scratch), n)
-        return launch if INTERPRETING else launched_in_order(launch, x.device, order)
+        scratch = lend()
+        if INTERPRETING:
+            return ready(x, out, *_parts(scratch), n)
+        address = scratch.memory.address
+        return launched_with(scratch, ready(x, out, address + COUNTER_BYTES, address, n))
 
     return bind
 
 
-def _parts(scratch: Tensor) -> tuple[Tensor, Tensor]:
+def _parts(scratch: Scratch) -> tuple[Tensor, Tensor]:
     """A partial a program and the count of finished ones: at most a few KiB. Both start on 16 bytes, as the kernel was compiled."""
-    return scratch[4:], scratch[:1].view(torch.int32)
+    return scratch.memory.tensor[COUNTER_BYTES // 4 :], scratch.memory.tensor[:1].view(torch.int32)
 
 
 def build_textbook(x: Tensor, out: Tensor) -> Bind:

@@ -1,0 +1,155 @@
+// Hopper's own instructions (sm_90a): TMA copies of tiles, mbarriers, products of a whole warpgroup (wgmma).
+//
+// Nothing here is known to the compiler as a memory access, so everything is volatile and clobbers memory. A tile in shared memory is a
+// stack of rows of 128 bytes; TMA permutes the 16-byte chunks of a row by an XOR with the row's number modulo 8 (its 128-byte swizzle,
+// which is by address: tiles start on 1024 bytes), and wgmma undoes it.
+#pragma once
+#include "matmul_ptx.cuh"
+
+// The driver's CUtensorMap: address, shape, box and swizzle of a matrix in global memory, encoded on the host. cuda.h is not included.
+struct alignas(64) TensorMap {
+    char opaque[128];
+};
+
+// ---- mbarriers: `phase` is the parity of the phase waited for; a wait for the phase before the first returns at once ---------------
+
+__device__ __forceinline__ void barrier_init(SharedAddress barrier, int arrivals) {
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
+}
+// Makes initialized barriers visible to the copy engine; to other threads a barrier does.
+__device__ __forceinline__ void barriers_publish() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
+__device__ __forceinline__ void barrier_wait(SharedAddress barrier, unsigned phase) {
+    unsigned done = 0;
+    while (!done) {
+        asm volatile("{\n"
+                     ".reg .pred passed;\n"
+                     "mbarrier.try_wait.parity.shared::cta.b64 passed, [%1], %2;\n"
+                     "selp.u32 %0, 1, 0, passed;\n"
+                     "}"
+                     : "=r"(done)
+                     : "r"(barrier), "r"(phase)
+                     : "memory");
+    }
+}
+// One arrival, and `bytes` of copies that the phase waits for as well.
+__device__ __forceinline__ void barrier_expect(SharedAddress barrier, unsigned bytes) {
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
+}
+__device__ __forceinline__ void barrier_arrive(SharedAddress barrier) {
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
+
+// ---- TMA: a box of a matrix, its first element at (row, column); outside the matrix zeros are read and nothing is written --------------
+
+__device__ __forceinline__ void box_load(SharedAddress to, const TensorMap &map, int row, int column, SharedAddress barrier) {
+    asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], [%4];" ::"r"(to),
+                 "l"(&map), "r"(column), "r"(row), "r"(barrier)
+                 : "memory");
+}
+// A group of one store. `boxes_wait` waits until all but PENDING of this thread's latest have read their shared memory.
+__device__ __forceinline__ void box_store(const TensorMap &map, int row, int column, SharedAddress from) {
+    asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%1, %2}], [%3];\n"
+                 "cp.async.bulk.commit_group;" ::"l"(&map),
+                 "r"(column), "r"(row), "r"(from)
+                 : "memory");
+}
+template <int PENDING> __device__ __forceinline__ void boxes_wait() {
+    asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(PENDING) : "memory");
+}
+// What this thread wrote to shared memory may now be read by the copy engine; others need a barrier behind it.
+__device__ __forceinline__ void publish_to_copies() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+
+// ---- warpgroups ------------------------------------------------------------------------------------------------------------------
+
+// This thread's warpgroup, as a number that the compiler knows to be the same in all lanes of a warp: addresses made of it stay in uniform
+// registers, where wgmma and TMA want them.
+__device__ __forceinline__ int warpgroup_index() { return __shfl_sync(0xffffffffu, thread_index() / 128, 0); }
+// True in one lane of the warp, all of whose lanes must ask. Unlike `lane == 0` the compiler knows that it is one lane, and issues TMA
+// copies without a loop over lanes.
+__device__ __forceinline__ bool elected() {
+    unsigned mine;
+    asm volatile("{\n"
+                 ".reg .pred one;\n"
+                 "elect.sync _|one, 0xffffffff;\n"
+                 "selp.u32 %0, 1, 0, one;\n"
+                 "}"
+                 : "=r"(mine));
+    return mine;
+}
+// Among the 128 threads of one warpgroup; `id` 0 is __syncthreads's.
+__device__ __forceinline__ void warpgroup_barrier(int id) { asm volatile("bar.sync %0, 128;" ::"r"(id) : "memory"); }
+
+// Registers move from the warpgroup that only issues copies to those that hold the sums. Obeyed only under __launch_bounds__(threads, 1).
+template <int COUNT> __device__ __forceinline__ void registers_release() {
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(COUNT));
+}
+template <int COUNT> __device__ __forceinline__ void registers_claim() { asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(COUNT)); }
+
+// Four 8x8 matrices of 16-bit elements to shared memory: the inverse of load_matrices.
+__device__ __forceinline__ void store_matrices(SharedAddress row, const unsigned (&f)[4]) {
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(row), "r"(f[0]), "r"(f[1]), "r"(f[2]), "r"(f[3])
+                 : "memory");
+}
+__device__ __forceinline__ unsigned pack_pair(float low, float high, float16) {
+    unsigned pair;
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+    return pair;
+}
+__device__ __forceinline__ unsigned pack_pair(float low, float high, bfloat16) {
+    unsigned pair;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+    return pair;
+}
+
+// ---- wgmma: c += a b for 64 rows, N columns and k = 16, by the 128 threads of a warpgroup, both factors in shared memory ----------------
+
+// Where a factor lies, swizzled: `apart` and `columns_apart` are bytes from one group of 8 rows to the next and, for b, from one
+// 64-column tile to the next. Only addresses below 256 KB fit, and 16 bytes are the unit.
+__device__ __forceinline__ unsigned long long factor(SharedAddress tile, unsigned apart, unsigned columns_apart) {
+    constexpr unsigned long long SWIZZLED_128 = 1ull << 62;
+    return SWIZZLED_128 | static_cast<unsigned long long>(apart / 16) << 32 | static_cast<unsigned long long>(columns_apart / 16) << 16 |
+           (tile & 0x3ffff) / 16;
+}
+// Registers and shared memory written before may be used by the products that follow.
+__device__ __forceinline__ void products_begin() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+__device__ __forceinline__ void products_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+template <int PENDING> __device__ __forceinline__ void products_wait() {
+    asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(PENDING) : "memory");
+}
+
+// a is row-major along k, b along its columns (the 1 at the end). Thread t of warp w holds of c, for j in 0 .. N / 8, in c[4j], c[4j + 1]
+// row 16w + t / 4, columns 8j + 2 (t % 4) and the next, and in c[4j + 2], c[4j + 3] the same 8 rows below. add = 0: c = a b.
+#define SUMS_4(c, i) "+f"(c[i]), "+f"(c[i + 1]), "+f"(c[i + 2]), "+f"(c[i + 3])
+#define SUMS_16(c, i) SUMS_4(c, i), SUMS_4(c, i + 4), SUMS_4(c, i + 8), SUMS_4(c, i + 12)
+#define SUMS_32(c, i) SUMS_16(c, i), SUMS_16(c, i + 16)
+#define SUMS_64(c, i) SUMS_32(c, i), SUMS_32(c, i + 32)
+#define SUMS_96(c, i) SUMS_64(c, i), SUMS_32(c, i + 64)
+#define SUMS_128(c, i) SUMS_64(c, i), SUMS_64(c, i + 64)
+#define REGISTERS_32                                                                                                                       \
+    "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "                                                               \
+    "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+#define REGISTERS_64 REGISTERS_32 ", "                                                                                                     \
+    "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "                                                     \
+    "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+#define REGISTERS_96 REGISTERS_64 ", "                                                                                                     \
+    "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, "                                                     \
+    "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95"
+#define REGISTERS_128 REGISTERS_96 ", "                                                                                                    \
+    "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, "                                         \
+    "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
+#define PRODUCT(Storage, type, columns, sums, factor_a, factor_b, added)                                                                   \
+    __device__ __forceinline__ void warpgroup_product(float (&c)[sums], unsigned long long a, unsigned long long b, int add, Storage) {    \
+        asm volatile("{\n.reg .pred add;\nsetp.ne.b32 add, %" added ", 0;\n"                                                               \
+                     "wgmma.mma_async.sync.aligned.m64n" columns "k16.f32." type "." type " {" REGISTERS_##sums "}, %"                     \
+                     factor_a ", %" factor_b ", add, 1, 1, 0, 1;\n}"                                                                       \
+                     : SUMS_##sums(c, 0)                                                                                                   \
+                     : "l"(a), "l"(b), "r"(add)                                                                                            \
+                     : "memory");                                                                                                          \
+    }
+#define PRODUCTS(Storage, type)                                                                                                            \
+    PRODUCT(Storage, type, "64", 32, "32", "33", "34")                                                                                     \
+    PRODUCT(Storage, type, "128", 64, "64", "65", "66")                                                                                    \
+    PRODUCT(Storage, type, "192", 96, "96", "97", "98")                                                                                    \
+    PRODUCT(Storage, type, "256", 128, "128", "129", "130")
+PRODUCTS(float16, "f16")
+PRODUCTS(bfloat16, "bf16")

@@ -1,0 +1,43 @@
+"""What the CUDA C++ backends launch for a row of any length fits the GPU and holds what it should hold."""
+
+from __future__ import annotations
+
+import pytest
+
+from opwise.backends.cuda_src import plan
+from opwise.backends.cuda_src.sources import FOLDER
+
+COLUMNS = (1, 1024, 1032, 16384, 16392, 32768, 32776, 65536, 131072, 300_008, 524_288, 1_048_576, 1_048_584, 2_097_168, 8, 31, 32_771)
+ROWS = (1, 8, 9, 256, 70_000)
+
+
+@pytest.mark.parametrize("dtype", plan.ITEM_BYTES)
+@pytest.mark.parametrize("capability", [(8, 0), (9, 0), (10, 0)])
+def test_a_plan_fits_the_gpu_and_keeps_a_row_up_to_4_mib(dtype: str, capability: tuple[int, int]) -> None:
+    source = (FOLDER / "softmax.cu").read_text()
+    for rows in ROWS:
+        for columns in COLUMNS:
+            found = plan.softmax(rows, columns, dtype, aligned=True, sm_count=132, capability=capability)
+            kind = found.kernel.split("_")[2]
+            digits = "".join(filter(str.isdigit, kind))
+            assert f"({kind}," in source or f", {digits})" in source or digits == "1", f"{found.kernel} is none of softmax.cu's kernels"
+            assert found.grid[0] < 2**31
+            assert found.block[0] % 32 == 0
+            assert found.block[0] <= 1024
+            if kind.startswith(("cluster", "queue")):
+                blocks, row_bytes = int(digits), columns * plan.ITEM_BYTES[dtype]
+                assert blocks == 1 or capability >= (9, 0), "clusters are sm_90's"
+                assert row_bytes % 16 == 0
+                assert found.grid[0] % blocks == 0
+                assert kind.startswith("queue") == bool(found.scratch_bytes)
+                assert found.grid[0] // blocks == rows or (kind.startswith("queue") and found.grid[0] // blocks < rows)
+                held = blocks * (found.block[0] * plan.SOFTMAX_CLUSTER_PIECES * 16 + found.shared_bytes)
+                assert held >= row_bytes or row_bytes > 4 << 20
+                assert found.shared_bytes <= plan.MOST_DYNAMIC_SHARED
+                assert found.shared_bytes * (1024 // found.block[0]) <= plan.MOST_DYNAMIC_SHARED, "less than 1024 threads a multiprocessor"
+
+
+def test_rows_off_alignment_take_the_kernels_that_read_single_elements() -> None:
+    for columns, aligned in ((65_537, True), (65_536, False)):
+        found = plan.softmax(256, columns, "float32", aligned, sm_count=132, capability=(9, 0))
+        assert found.kernel == "softmax_float32_long_v4"
