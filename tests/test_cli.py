@@ -13,6 +13,7 @@ from opwise import __version__
 from opwise.backends import BACKENDS
 from opwise.cli import app
 from opwise.ops import OPS
+from opwise.provenance import source
 from opwise.record import Interval, Record, append, read
 
 CELL = Record(op="softmax", backend="triton_jit", variant="", dtype="float16", shape=(583, 931), status="ok", error_ratio=0.41,
@@ -30,7 +31,7 @@ def stored(tmp_path: Path, *records: Record) -> Path:
     return path
 
 
-@pytest.mark.parametrize("command", [(), ("run",), ("check",), ("backends",), ("show",)])
+@pytest.mark.parametrize("command", [(), ("run",), ("check",), ("backends",), ("show",), ("choose",)])
 def test_help_has_a_line_for_every_command(command: tuple[str, ...]) -> None:
     result = invoke(*command, "--help")
     assert result.exit_code == 0
@@ -48,6 +49,7 @@ def test_run_checks_stores_and_prints(tmp_path: Path) -> None:
     records = read(path)
     assert {str(r.workload) for r in records} == {str(w) for w in OPS["square"].workloads["smoke"]}
     assert {r.status for r in records} == {"ok"}
+    assert {r.source for r in records} == {source("torch_eager", "square")}
     assert all(r.kernel_cold_us is None and r.stand_in == "cpu" for r in records), "a CPU's times must not look like a GPU's"
     assert str(path) in result.output.replace("\n", "")
     assert "No GPU here" in result.output

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from opwise.backends import BACKENDS
 from opwise.cli import app
@@ -42,6 +43,21 @@ def test_every_figure_of_the_quoted_run_is_in_the_record() -> None:
         assert record.error_ratio is not None
         assert float(cold) == pytest.approx(record.kernel_cold_us.median, rel=1e-3)
         assert float(ratio) == pytest.approx(record.error_ratio, rel=0.05)
+
+
+def test_the_quoted_choice_is_what_the_command_prints() -> None:
+    """But for what is stale, which changes with the sources and says so."""
+    text = README.read_text()
+    begin = text.index("    softmax/4096x4096/float16 for stream, on NVIDIA H200")
+    quoted = text[begin : text.index("\n\n", begin)].splitlines()
+    printed = CliRunner(env={"TERM": "dumb"}).invoke(
+        app, ["choose", "softmax", "--shape", "4096x4096", "--dtype", "float16", "--device", "nvidia-h200"]
+    )
+    assert printed.exit_code == 0
+    rows, sentence = [line for line in quoted if "│" in line], next(line for line in quoted if ": its kernel" in line)
+    assert len(rows) == len(BACKENDS)
+    plain = {" ".join(line.replace(", stale", "").split()) for line in printed.output.splitlines()}
+    assert {" ".join(line.replace(", stale", "").split()) for line in (*rows, sentence)} <= plain
 
 
 @pytest.mark.parametrize("label", ["core", "seed"])

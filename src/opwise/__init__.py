@@ -2,10 +2,48 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from opwise.backends import BACKENDS, implementation
 from opwise.backends.protocol import BackendUnavailable, UnsupportedWorkload
+from opwise.choosing import traced as _traced  # noqa: F401  # registers the operators that torch.compile sees
+from opwise.choosing.dispatch import gelu, matmul, mean, softmax, square, use
 from opwise.ops import OPS, Cost, OpSpec, Workload
+
+if TYPE_CHECKING:
+    from opwise.choosing.query import NothingMeasured, choose
+    from opwise.choosing.ranking import Choice
 
 __version__ = "0.1.0"
 
-__all__ = ["BACKENDS", "OPS", "BackendUnavailable", "Cost", "OpSpec", "UnsupportedWorkload", "Workload", "__version__", "implementation"]
+__all__ = [
+    "BACKENDS",
+    "OPS",
+    "BackendUnavailable",
+    "Choice",
+    "Cost",
+    "NothingMeasured",
+    "OpSpec",
+    "UnsupportedWorkload",
+    "Workload",
+    "__version__",
+    "choose",
+    "gelu",
+    "implementation",
+    "matmul",
+    "mean",
+    "softmax",
+    "square",
+    "use",
+]
+
+_ON_USE = {"choose": "opwise.choosing.query", "NothingMeasured": "opwise.choosing.query", "Choice": "opwise.choosing.ranking"}
+
+
+def __getattr__(name: str) -> Any:
+    """What reads stored runs is imported when it is asked for."""
+    if name not in _ON_USE:
+        raise AttributeError(f"module 'opwise' has no attribute {name!r}: public are {', '.join(__all__)}")
+    import importlib
+
+    return getattr(importlib.import_module(_ON_USE[name]), name)

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 import opwise
-from opwise.commands import backends, run, show
+from opwise.commands import backends, choose, run, show
 from opwise.commands.console import stdout
 
 app = typer.Typer(
@@ -23,6 +23,7 @@ app.command(epilog=run.RUN_EXAMPLES)(run.run)
 app.command(epilog=run.CHECK_EXAMPLES)(run.check)
 app.command()(backends.backends)
 app.command(epilog=show.EXAMPLES)(show.show)
+app.command(epilog=choose.EXAMPLES)(choose.choose)
 
 
 def main() -> None:

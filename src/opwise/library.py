@@ -18,6 +18,12 @@ def shipped() -> Path:
     return inside if inside.is_dir() else package.parents[1] / "results"
 
 
+def stored(folder: Path, device_prefix: str = "") -> list[Path]:
+    """Every run in `folder` and every one that ships with opwise, each once, oldest first."""
+    places = {place.resolve(): place for place in (shipped(), folder)}
+    return sorted((path for place in places.values() for path in runs(place, device_prefix)), key=lambda path: path.name)
+
+
 def find(run: str | None, folder: Path, device_prefix: str = "", label: str = "") -> Path:
     """A run by path, by part of its name, or the newest (of a device and a set). Raises NoSuchRun."""
     if run and Path(run).is_file():

@@ -1,11 +1,16 @@
-"""Where the code that runs comes from: the commit of the checkout that holds it, and whether it was changed since."""
+"""Where the code that runs comes from: the commit of the checkout that holds it, whether it was changed since, and which kernels it is."""
 
 from __future__ import annotations
 
+import hashlib
+import importlib.util
 import os
 import subprocess
 from functools import cache
 from pathlib import Path
+
+from opwise.backends import BACKENDS
+from opwise.ops import OPS
 
 
 @cache
@@ -32,3 +37,51 @@ def _git(root: Path, *arguments: str) -> str:
     except (OSError, subprocess.TimeoutExpired):
         return ""
     return done.stdout.strip() if done.returncode == 0 else ""
+
+
+PACKAGE = Path(__file__).resolve().parent
+SHARED = ("backends/protocol.py", "backends/scratch.py")  # every call goes through them
+
+
+@cache
+def sources(backend: str, op: str) -> tuple[Path, ...]:
+    """The files that decide how fast `backend` computes `op`, sorted: its folder and what of `cuda_src` it compiles, both without the
+    files of other ops, what every call goes through, and the op's spec. A file `matmul_plan.py` is matmul's. Empty for a backend that
+    is not known here."""
+    module = importlib.util.find_spec(BACKENDS[backend]) if backend in BACKENDS else None
+    if module is None or module.origin is None:
+        return ()
+    folder = Path(module.origin).resolve().parent
+    found = _of_op(folder, op)
+    if any("opwise.backends.cuda_src" in path.read_text(encoding="utf-8") for path in found if path.suffix == ".py"):
+        found += _of_op(PACKAGE / "backends" / "cuda_src", op)
+    shared = [PACKAGE / name for name in (*SHARED, f"ops/{op}.py")]  # not all of them, where asv puts an old commit's kernels here
+    return tuple(sorted([*found, *(path for path in shared if path.is_file())]))
+
+
+def _of_op(folder: Path, op: str) -> list[Path]:
+    files = (p for p in folder.rglob("*") if p.is_file() and "__pycache__" not in p.parts)
+    return [p for p in files if (owner := p.stem.split("_")[0]) == op or owner not in OPS]
+
+
+@cache
+def source(backend: str, op: str) -> str:
+    """A digest of `sources`, which a record carries so that a figure of other kernels is known for what it is; "" where there are none."""
+    found = sources(backend, op)
+    digest = hashlib.sha256()
+    for path in found:
+        digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()[:16] if found else ""
+
+
+@cache
+def changed_since(commit_: str) -> frozenset[Path] | None:
+    """Files of the package that differ from those of a commit; None where that cannot be told: no git, no checkout, or no such commit."""
+    root = PACKAGE.parents[1]
+    if not commit_ or not (root / "pyproject.toml").is_file():
+        return None
+    if not _git(root, "rev-parse", "--verify", "--quiet", f"{commit_}^{{commit}}"):
+        return None
+    names = _git(root, "diff", "--name-only", "--no-renames", commit_, "--", "src/opwise") + "\n"
+    names += _git(root, "ls-files", "--others", "--exclude-standard", "--", "src/opwise")
+    return frozenset(root / name for name in names.split())

@@ -83,6 +83,7 @@ class Record:
     versions: Mapping[str, str] = field(default_factory=dict)
     commit: str = ""
     dirty: bool | None = None
+    source: str = ""  # digest of the kernel's sources (provenance.source); "" in records from before there was one
     time: str = ""
     schema: int = SCHEMA
     kind: str = "cell"

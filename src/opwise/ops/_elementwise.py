@@ -8,6 +8,7 @@ DTYPES = ("float32", "float16", "bfloat16")
 # 1024 elements to 1 GiB of float32: launch-bound, L2-sized, odd (1823 and 781 have no factor of 2), and larger than any L2.
 CORE = ((1024,), (1024, 1024), (1823, 781), (4096, 4096), (8192, 8192), (10007, 10009), (16384, 16384))
 SWEEP = tuple((2**k,) for k in range(10, 29, 2))
+GRID = (*((2**k,) for k in range(12, 29, 2)), (5_003,), (300_007,), (20_000_003,))  # what a choice interpolates between
 SMOKE = ((1,), (33,), (37, 53))
 
 
@@ -28,4 +29,5 @@ def workload_sets(op: str, seed: tuple[Workload, ...]) -> dict[str, tuple[Worklo
         "seed": seed,
         "core": over_dtypes(op, CORE, DTYPES),
         "sweep": over_dtypes(op, SWEEP, DTYPES),
+        "grid": over_dtypes(op, GRID, DTYPES),
     }

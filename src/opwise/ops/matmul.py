@@ -30,6 +30,9 @@ CORE = (
     (4096, 4096, 4096),
     (8192, 8192, 8192),
 )
+# What a choice interpolates between: each side in steps of 8, products of up to 0.3 TFLOP, and odd sides.
+GRID = tuple((m, k, n) for m in (32, 256, 2048, 8192) for k in (32, 512, 4096) for n in (64, 512, 4096) if m * k * n <= 2**37)
+GRID += ((40, 601, 3001), (201, 4999, 125), (1001, 101, 1001), (3001, 2003, 1009))
 SEED = ((128, 128, 128), (1024, 1024, 1024), (2048, 2048, 2048))
 
 
@@ -100,7 +103,9 @@ MATMUL = OpSpec(
         "seed": (*over_dtypes("matmul", SEED, ("float32",)), Workload("matmul", (4096, 4096, 4096), "float16")),
         "core": over_dtypes("matmul", CORE, DTYPES),
         "sweep": over_dtypes("matmul", tuple((n, n, n) for n in (256, 512, 1024, 2048, 4096, 8192)), DTYPES),
+        "grid": over_dtypes("matmul", GRID, DTYPES),
     },
     value_of_nothing=0.0,
     reads_precision=True,
+    sizes=tuple,
 )

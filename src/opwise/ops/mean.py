@@ -12,7 +12,7 @@ import math
 import torch
 from torch import Tensor
 
-from opwise.ops._elementwise import CORE, DTYPES, SMOKE, SWEEP, same_shape
+from opwise.ops._elementwise import CORE, DTYPES, GRID, SMOKE, SWEEP, same_shape
 from opwise.ops.spec import (
     LEAST_SUBNORMAL,
     U32,
@@ -67,6 +67,7 @@ MEAN = OpSpec(
         "seed": (Workload("mean", (1_000_000,), "float32"), Workload("mean", (10000, 10000), "float32")),
         "core": over_dtypes("mean", CORE, DTYPES),
         "sweep": over_dtypes("mean", SWEEP, DTYPES),
+        "grid": over_dtypes("mean", GRID, DTYPES),
     },
     value_of_nothing=math.nan,
 )

@@ -112,6 +112,7 @@ class OpSpec:
     reference(*float64 inputs) -> the float64 result.
     error_bound(workload, reference, *float64 inputs) -> elementwise bound on |out - reference|, float64.
     cost(workload) -> Cost.
+    sizes(a workload's shape) -> the sizes that its time depends on, themselves a shape of the op: (elements,) unless the op says otherwise.
     workloads: named sets (smoke, seed, core, sweep).
     """
 
@@ -129,6 +130,7 @@ class OpSpec:
     workloads: Mapping[str, tuple[Workload, ...]] = field(repr=False)
     value_of_nothing: float | None = None  # the result where a sum has no terms: mean of nothing is nan, a product over K=0 is 0
     reads_precision: bool = False  # does torch's float32 matmul precision change what is asked for?
+    sizes: Callable[[tuple[int, ...]], tuple[int, ...]] = lambda shape: (math.prod(shape),)
 
     def empty_output(self, *inputs: Tensor) -> Tensor:
         """An uninitialised, contiguous output tensor of the right shape, dtype and device."""

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from opwise import provenance
 from opwise.backends import implementation
 from opwise.backends.protocol import BackendUnavailable, Implementation, UnsupportedWorkload
 from opwise.measure.device import Monitor
@@ -220,7 +221,8 @@ class _Session:
         fastest = min(cold, key=lambda timing: timing.median_us, default=None)
         kept = []
         for name in self.job.implementations:
-            fields: dict[str, Any] = {**shared, "stand_in": self.stand_ins.get(name)}
+            source = provenance.source(name.partition("/")[0], self.spec.name)
+            fields: dict[str, Any] = {**shared, "source": source, "stand_in": self.stand_ins.get(name)}
             if name in self.refused:
                 status, reason = self.refused[name]
                 kept.append(Record.of(name, self.job.workload, **fields, status=status, reason=reason))

@@ -12,7 +12,7 @@ from opwise.backends import BACKENDS
 from opwise.ops import OPS
 from opwise.ops.spec import DTYPES, Workload
 
-SETS = ("smoke", "seed", "core", "sweep")
+SETS = ("smoke", "seed", "core", "sweep", "grid")
 
 
 @dataclass(frozen=True)

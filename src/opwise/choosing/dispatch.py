@@ -1,0 +1,174 @@
+"""`opwise.softmax(x)` and its kin: the op, computed by the backend that the stored runs choose for a busy stream.
+
+Torch eager computes what no stored figure speaks about, with one warning a process; and, without a warning, what the kernels do not take:
+CPU tensors, tensors that require grad, strided ones, all under autocast, other dtypes and numbers of dimensions, subclasses of Tensor,
+and shapes first met inside a CUDA graph's capture. A backend that was forced (`use`, OPWISE_BACKEND) computes, or an error says why it
+cannot.
+
+What a call costs beyond the chosen one decides for small tensors, whose kernels are shorter than their calls. Up to the size below which
+every figure on record is in torch eager's favour, that is one comparison; above it, one look-up by shape, dtype and device.
+Nothing here waits for the GPU or measures, and what torch.compile traces is traced.py's.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import Parameter
+
+from opwise.backends import BACKENDS, implementation
+from opwise.ops import OPS
+
+ENVIRONMENT = "OPWISE_BACKEND"
+MOST_KEYS = 4096  # a program whose shapes never repeat must not fill the memory
+
+# Read when opwise is imported: os.environ costs a microsecond. A context variable is a thread's, and an asyncio task's, own.
+_forced: ContextVar[str | None] = ContextVar("opwise_backend", default=os.environ.get(ENVIRONMENT) or None)
+_is_forced = _forced.get
+_lock = threading.RLock()  # one thread reads the store and builds kernels, the others wait for what it finds
+_grad, _autocast = torch.is_grad_enabled, torch.is_autocast_enabled
+_precision = torch.get_float32_matmul_precision
+_mean, _softmax, _gelu = torch.mean, torch.softmax, torch.nn.functional.gelu  # an attribute of torch costs 30 ns to find
+Call = Callable[..., Tensor]
+
+
+@contextmanager
+def use(backend: str) -> Iterator[None]:
+    """Inside of it, in this thread, `backend` computes every op called through opwise. Raises ValueError for an unknown name; the calls
+    raise BackendUnavailable, UnsupportedWorkload or ValueError where it cannot compute what it is given."""
+    token = _forced.set(_known(backend, "use()"))
+    try:
+        yield
+    finally:
+        _forced.reset(token)
+
+
+def _known(backend: str, where: str) -> str:
+    if backend not in BACKENDS:
+        raise ValueError(f"{where} names {backend!r}, which is no backend: known are {', '.join(BACKENDS)}")
+    return backend
+
+
+class Dispatcher:
+    """One op's choices. `calls`: key -> what computes it. Tensors of up to `small` elements, in rows of up to `columns`, are torch
+    eager's by every figure on record; -1 until the figures of the machine's GPUs have been read. `traced` is traced.py's."""
+
+    __slots__ = ("calls", "columns", "eager", "forced", "op", "sized", "small", "traced")
+
+    def __init__(self, op: str, eager: Call) -> None:
+        self.op, self.eager, self.traced = op, eager, eager
+        self.forget()
+
+    def forget(self) -> None:
+        """As before the first call: the stored runs are read again."""
+        self.calls: dict[Any, Call] = {}
+        self.forced: dict[tuple[str, str], Call] = {}
+        self.sized, self.small, self.columns = False, -1, 0
+
+    def find(self, key: Any, *inputs: Tensor) -> Call:
+        """The call for inputs whose key is new; kept for the next ones, unless a capture leaves no choice now."""
+        from opwise.choosing.selection import selected
+
+        with _lock:
+            call = self.calls.get(key)  # another thread may have found it meanwhile
+            if call is None:
+                call, keep = selected(self, inputs)
+                if keep:
+                    if len(self.calls) >= MOST_KEYS:
+                        self.calls.clear()
+                    self.calls[key] = call
+        return call
+
+    def unusual(self, *inputs: Any) -> Tensor:
+        """A forced backend, or what is no plain tensor."""
+        backend = _is_forced()
+        if not all(isinstance(x, Tensor) for x in inputs):
+            OPS[self.op].check_inputs(*inputs)  # raises
+        if torch.compiler.is_compiling():  # torch.export hands in fake tensors
+            return self.traced(*inputs)
+        if backend is None or backend == "torch_eager":
+            return self.eager(*inputs)
+        call = self.forced.get((backend, inputs[0].device.type))
+        if call is None:
+            call = implementation(f"{_known(backend, ENVIRONMENT)}/{self.op}", inputs[0].device)
+            self.forced[backend, inputs[0].device.type] = call
+        return call(*inputs)
+
+
+def _softmax_eager(x: Tensor) -> Tensor:
+    return torch.softmax(x, dim=-1)
+
+
+def _gelu_eager(x: Tensor) -> Tensor:
+    return _gelu(x, approximate="tanh")
+
+
+_SQUARE, _MEAN, _GELU = Dispatcher("square", torch.square), Dispatcher("mean", torch.mean), Dispatcher("gelu", _gelu_eager)
+_SOFTMAX, _MATMUL = Dispatcher("softmax", _softmax_eager), Dispatcher("matmul", torch.matmul)
+DISPATCHERS = {d.op: d for d in (_SQUARE, _MEAN, _GELU, _SOFTMAX, _MATMUL)}
+
+
+# The functions below are alike but for the op, and are written out because a shared one would cost each call another call. Small tensors
+# take the shortest of torch's own spellings. Dynamo does not trace them: `_torchdynamo_inline` (see traced.py) hands it another function.
+
+
+def square(x: Tensor) -> Tensor:
+    """x * x, elementwise. x: a tensor of any shape; the result is like it."""
+    if type(x) is not Tensor or _is_forced() is not None:
+        return _SQUARE.unusual(x)
+    if x.numel() <= _SQUARE.small:
+        return x.mul(x)
+    if (x.requires_grad and _grad()) or not x.is_contiguous() or _autocast():
+        return torch.square(x)
+    key = (x.shape, x.dtype, x.get_device())
+    return (_SQUARE.calls.get(key) or _SQUARE.find(key, x))(x)
+
+
+def mean(x: Tensor) -> Tensor:
+    """The mean over all elements, as a 0-d tensor of x's dtype."""
+    if type(x) is not Tensor or _is_forced() is not None:
+        return _MEAN.unusual(x)
+    if x.numel() <= _MEAN.small or (x.requires_grad and _grad()) or not x.is_contiguous() or _autocast():
+        return _mean(x)
+    key = (x.shape, x.dtype, x.get_device())
+    return (_MEAN.calls.get(key) or _MEAN.find(key, x))(x)
+
+
+def gelu(x: Tensor) -> Tensor:
+    """gelu in its tanh form, elementwise. x: a tensor of any shape; the result is like it."""
+    if type(x) is not Tensor or _is_forced() is not None:
+        return _GELU.unusual(x)
+    if x.numel() <= _GELU.small or (x.requires_grad and _grad()) or not x.is_contiguous() or _autocast():
+        return _gelu(x, approximate="tanh")
+    key = (x.shape, x.dtype, x.get_device())
+    return (_GELU.calls.get(key) or _GELU.find(key, x))(x)
+
+
+def softmax(x: Tensor) -> Tensor:
+    """softmax over the last dimension. x: (rows, columns), or any shape, which torch eager computes; the result is like it."""
+    if type(x) is not Tensor or _is_forced() is not None:
+        return _SOFTMAX.unusual(x)
+    if x.numel() <= _SOFTMAX.small and x.size(-1) <= _SOFTMAX.columns:
+        return _softmax(x, -1)
+    if (x.requires_grad and _grad()) or not x.is_contiguous() or _autocast():
+        return _softmax(x, -1)
+    key = (x.shape, x.dtype, x.get_device())
+    return (_SOFTMAX.calls.get(key) or _SOFTMAX.find(key, x))(x)
+
+
+def matmul(a: Tensor, b: Tensor) -> Tensor:
+    """a @ b, accumulated in float32. a: (M, K), b: (K, N), of one dtype; other shapes are torch eager's. float32 factors are rounded to
+    TF32 where torch's own precision switch allows it."""
+    if type(a) is not Tensor or (type(b) is not Tensor and type(b) is not Parameter) or _is_forced() is not None:
+        return _MATMUL.unusual(a, b)
+    if ((a.requires_grad or b.requires_grad) and _grad()) or not (a.is_contiguous() and b.is_contiguous()) or _autocast():
+        return torch.matmul(a, b)
+    key = (a.shape, b.shape, a.dtype, a.get_device(), _precision())  # what is called refuses a b of another dtype or device
+    return (_MATMUL.calls.get(key) or _MATMUL.find(key, a, b))(a, b)

@@ -1,0 +1,102 @@
+"""A backend's times between the shapes where it was measured.
+
+Times are interpolated in the logarithm of the op's sizes (OpSpec.sizes: rows and columns, or M, K and N, or all elements), as a multiple of
+what the shape would cost at best: the largest of the shortest time on record, its bytes at the highest rate on record and its flops at the
+highest rate on record, all of the same op, dtype and GPU. That trend carries the size; what is interpolated is by how much a backend
+misses it, which changes slowly. The multiples are averaged, in logarithms, with weights 1/distance^3 (Shepard 1968): exact where
+measured, never outside the range of what was measured, in any number of dimensions and with any number of points.
+
+Sizes that are no multiple of 8 elements (16 bytes of 16-bit numbers) take other code paths, so such points count as OTHER_ALIGNMENT
+octaves further away. The interval comes from leaving out each point in turn and predicting it from the others: 1.96 times the
+root mean square of those errors, weighted like the points themselves.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+Sizes = tuple[int, ...]
+POWER = 3.0
+OTHER_ALIGNMENT = 4.0  # of 0, 2 and 4 octaves the one with the fewest bad choices when core workloads are left out in turn
+ALIGNED = 8
+LONE_POINT = math.log(2.0)  # the error ascribed to a figure that has no other to be checked against
+ON_HULL = 0.01  # octaves
+
+
+def coordinates(sizes: Sizes) -> list[float]:
+    """log2 of the sizes, and the alignment as one more dimension. Rows of a matrix that lies row by row align whatever their number."""
+    aligned = all(n % ALIGNED == 0 for n in (sizes[1:] or sizes))
+    return [*(math.log2(max(n, 1)) for n in sizes), 0.0 if aligned else OTHER_ALIGNMENT]
+
+
+class Interpolant:
+    """Positive values known at some sizes. `trend(sizes)` > 0 is divided out before and multiplied back after."""
+
+    def __init__(self, known: Sequence[tuple[Sizes, float]], trend: Callable[[Sizes], float] = lambda sizes: 1.0) -> None:
+        """Raises ValueError where nothing is known."""
+        if not known:
+            raise ValueError("nothing can be interpolated from no figures: measure some workload of this op and dtype first")
+        self.trend = trend
+        self.points = np.array([coordinates(sizes) for sizes, _ in known])
+        self.logs = np.log([value / trend(sizes) for sizes, value in known])
+        self.errors = self._left_out()
+
+    def at(self, sizes: Sizes) -> tuple[float, float, float]:
+        """(value, low, high) in the unit of the known values."""
+        weights = _weights(np.linalg.norm(self.points - coordinates(sizes), axis=1))
+        value = math.exp(float(weights @ self.logs)) * self.trend(sizes)
+        spread = math.exp(1.96 * math.sqrt(float(weights @ self.errors**2)))
+        return value, value / spread, value * spread
+
+    def holds(self, sizes: Sizes) -> bool:
+        """Do the sizes lie within the convex hull of the known ones? Alignment is no direction in which one could be outside."""
+        return _within(self.points[:, :-1], np.array(coordinates(sizes)[:-1]))
+
+    def _left_out(self) -> Any:
+        """log of prediction over truth at each point, predicted from the others."""
+        if len(self.points) == 1:
+            return np.array([LONE_POINT])
+        apart = np.linalg.norm(self.points[:, None] - self.points[None], axis=-1)
+        np.fill_diagonal(apart, np.inf)
+        return np.array([_weights(row) @ self.logs for row in apart]) - self.logs
+
+
+def _weights(distances: Any) -> Any:
+    exact = distances < 1e-9
+    weights = exact.astype(float) if exact.any() else distances**-POWER
+    return weights / weights.sum()
+
+
+def _within(points: Any, x: Any, steps: int = 2000) -> bool:
+    """Gilbert's algorithm: walk from a point of the hull towards x; either x is reached, or a plane separates it from all points."""
+    nearest = points[np.argmin(np.linalg.norm(points - x, axis=1))]
+    for _ in range(steps):
+        towards = x - nearest
+        if np.linalg.norm(towards) < ON_HULL:
+            return True
+        reach = (points - x) @ towards
+        if reach.max() < 0:
+            return False
+        step = points[reach.argmax()] - nearest
+        length = float(step @ step)
+        if length == 0.0:
+            return False
+        nearest = nearest + step * min(1.0, max(0.0, float(towards @ step) / length))
+    return bool(np.linalg.norm(x - nearest) < 10 * ON_HULL)
+
+
+def best_case(costs: Sequence[tuple[float, float, float]], cost_of: Callable[[Sizes], tuple[float, float]]) -> Callable[[Sizes], float]:
+    """The trend of kernel times, in us. costs: (us, bytes, flops) of everything on record; cost_of(sizes) -> (bytes, flops)."""
+    least = min(us for us, _, _ in costs)
+    bytes_per_us = max(moved / us for us, moved, _ in costs)
+    flops_per_us = max(flops / us for us, _, flops in costs)
+
+    def trend(sizes: Sizes) -> float:
+        moved, flops = cost_of(sizes)
+        return max(least, moved / bytes_per_us if bytes_per_us else 0.0, flops / flops_per_us if flops_per_us else 0.0)
+
+    return trend

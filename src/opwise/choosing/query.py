@@ -1,0 +1,211 @@
+"""The question of a person or a program: which backend for this op, at this shape and dtype, on this GPU, for this purpose?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from opwise import library
+from opwise.choosing.interpolate import Interpolant, best_case
+from opwise.choosing.ranking import BASELINE, PURPOSES, Choice, Standing, counted, ranked, sentence
+from opwise.choosing.store import Figures, Gpu, Store, refresh, stale
+from opwise.measure.device import facts
+from opwise.ops import OPS
+from opwise.ops.spec import Workload
+from opwise.record import Record
+
+OWN = Path("results")
+
+
+class NothingMeasured(LookupError):
+    """No figure on record fits; the message says what was looked for and which command measures it."""
+
+
+def choose(
+    op: str, *inputs_or_shape: Any, dtype: str | torch.dtype | None = None, purpose: str = "stream",
+    device: str | torch.device | None = None, measure: bool = False, results: Path = OWN,
+) -> Choice:  # fmt: skip
+    """The backend to use, with the ranking it comes from.
+
+    inputs_or_shape: the op's tensors, or a shape: `(4096, 4096)`, `4096, 4096` or `"4096x4096"`; a matmul's is (M, K, N).
+    dtype: float32, float16, bfloat16 or, for matmul, tfloat32; needed with a shape, taken from tensors otherwise.
+    purpose: stream, kernel, graph or call (see PURPOSES). device: cuda:0, a recorded GPU's name such as 'nvidia-h200', or None: the
+    tensors' GPU, else the first GPU, else the one measured last. measure: time all backends here and now, and store that under `results`.
+
+    Raises ValueError or TypeError on what is no workload, purpose or device; NothingMeasured where no figure fits; RuntimeError where
+    `measure` is asked for without a GPU.
+    """
+    if purpose not in PURPOSES:
+        raise ValueError(f"purpose {purpose!r} is unknown: known are {', '.join(PURPOSES)}")
+    workload = workload_of(op, inputs_or_shape, dtype)
+    if device is None and isinstance(inputs_or_shape[0], Tensor) and inputs_or_shape[0].is_cuda:
+        device = inputs_or_shape[0].device
+    if measure:
+        from opwise.choosing.selection import forget
+
+        measured(workload, device, results)
+        forget()  # what is dispatched from now on may know of it
+    return choose_from(Store.load(library.stored(results)), workload, device, purpose)
+
+
+def measured(workload: Workload, device: str | torch.device | None, results: Path = OWN) -> Path | None:
+    """Times every backend at a workload on this machine's GPU; the path of the stored run.
+
+    Raises RuntimeError without a GPU or where the measuring process is lost, ValueError for a device that is not here.
+    """
+    from opwise.runner.session import Session, survey
+
+    if not torch.cuda.is_available():
+        raise RuntimeError("nothing can be measured here, torch sees no GPU: measure on a machine with one, or ask without measuring")
+    name = str(device if device is not None else "cuda:0")
+    if not name.startswith("cuda"):
+        raise ValueError(f"device {name!r} is given, a GPU of this machine is measured: give cuda:0, or leave it out")
+    here(name)
+    session = Session.planned(survey(f"cuda:{torch.device(name).index or 0}"), [str(workload)], "core", variants=False, timed=True,
+                              out=results)  # fmt: skip
+    for _ in session.events():
+        pass
+    return session.path
+
+
+def gpu_of(store: Store, device: str | torch.device | None) -> Gpu:
+    """The GPU to answer for. Raises NothingMeasured where nothing is on record, ValueError for a device that is not known."""
+    if device is None and not torch.cuda.is_available():
+        if not store.gpus:
+            raise NothingMeasured("no timed run is on record: `opwise run` on a machine with a GPU makes one")
+        return store.gpus[0]
+    name = str(device if device is not None else "cuda:0")
+    if name.partition(":")[0] in ("cuda", "cpu"):
+        return here(name)
+    found = store.named(name)
+    if not found:
+        known = ", ".join(dict.fromkeys(gpu.device for gpu in store.gpus)) or "none"
+        raise ValueError(f"device {name!r} is on no record: known are {known}; or cuda:0 for a GPU of this machine")
+    return found[0]
+
+
+def here(name: str) -> Gpu:
+    """A GPU of this machine, by torch's name for it. Raises ValueError where it is not there."""
+    device, count = torch.device(name), torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if device.type != "cuda":
+        raise ValueError("nothing is timed on the CPU, where torch eager is used: give cuda:0 or a recorded GPU such as 'nvidia-h200'")
+    if (device.index or 0) >= count:
+        raise ValueError(f"device {name!r} is not here: {f'cuda:0 to cuda:{count - 1}' if count else 'torch sees no GPU'}; "
+                         "a recorded GPU is taken by its name, as in 'nvidia-h200'")  # fmt: skip
+    properties = torch.cuda.get_device_properties(device)
+    return Gpu(properties.name, f"{properties.major}.{properties.minor}")
+
+
+def choose_from(store: Store, workload: Workload, device: str | torch.device | Gpu | None, purpose: str = "stream") -> Choice:
+    """The choice that a store's records make. Raises NothingMeasured where none fits, ValueError for an unknown device."""
+    gpu = device if isinstance(device, Gpu) else gpu_of(store, device)
+    found = store.figures(workload.op, workload.dtype, gpu)
+    excluded = dict(found.barred)
+    standings = []
+    for backend, cells in found.timed.items():
+        reason = found.refused.get(backend, {}).get(workload.shape)
+        standing = None if reason else _standing(backend, cells, found, workload, purpose, _here(gpu))
+        if standing is not None:
+            standings.append(standing)
+        else:
+            excluded[backend] = reason or f"no {purpose} time is on record"
+    excluded |= {b: next(iter(reasons.values())) for b, reasons in found.refused.items() if b not in found.timed and b not in excluded}
+    if not standings:
+        why = "; ".join(f"{b}: {reason}" for b, reason in excluded.items())
+        raise NothingMeasured(f"no {purpose} time of {workload.op} in {workload.dtype} on {gpu} is on record{f' ({why})' if why else ''}: "
+                              f"on that GPU, {refresh([workload])} or `opwise choose … --measure` takes it")  # fmt: skip
+    ranking = ranked(standings, purpose)
+    eager = next((s for s in ranking if s.backend == BASELINE), None)
+    outdated = [r.workload for s in ranking if s.stale for r in s.from_records if s.basis == "measured"]
+    outdated += [workload] if any(s.stale and s.basis != "measured" for s in ranking) else []
+    return Choice(
+        workload.op, workload.shape, workload.dtype, purpose, gpu.device, gpu.capability, ranking[0].backend, sentence(ranking, purpose),
+        eager.us / ranking[0].us if eager else None, tuple(ranking), excluded, refresh(outdated) if outdated else "",
+    )  # fmt: skip
+
+
+def _standing(backend: str, cells: Any, found: Figures, workload: Workload, purpose: str, machine: Any) -> Standing | None:
+    """None where the records of this backend lack the time that the purpose counts."""
+    sizes = OPS[workload.op].sizes(workload.shape)
+    name = "kernel_warm_us" if purpose == "graph" else "kernel_cold_us"
+    known = {at: r for at, r in cells.items() if getattr(r, name) is not None}
+    if not known:
+        return None
+    record = known.get(sizes)
+    if record is not None:
+        kernel, call = (_time(getattr(record, field)) for field in (name, "call_us"))
+        basis, used = "measured", (record,)
+    else:
+        kernels = Interpolant([(at, getattr(r, name).median) for at, r in known.items()], _trend(found, workload, name))
+        kernel = kernels.at(sizes)
+        call = Interpolant([(at, r.call_us.median) for at, r in known.items() if r.call_us is not None]).at(sizes)
+        basis, used = "interpolated" if kernels.holds(sizes) else "extrapolated", tuple(known.values())
+    us, low, high = counted(purpose, kernel, call)
+    return Standing(backend, us, low, high, kernel[0], call[0], basis, _stale(used, machine), from_records=used)
+
+
+def _trend(found: Figures, workload: Workload, name: str) -> Any:
+    cost = OPS[workload.op].cost
+
+    def cost_of(sizes: tuple[int, ...]) -> tuple[float, float]:
+        at = cost(Workload(workload.op, sizes, workload.dtype))
+        return at.bytes, at.flops
+
+    every = [(getattr(r, name), cost_of(at)) for cells in found.timed.values() for at, r in cells.items()]
+    return best_case([(time.median, *costs) for time, costs in every if time is not None], cost_of)
+
+
+def _stale(records: Iterable[Record], machine: Any) -> str:
+    """The first reason, of figures that are taken together."""
+    return next(filter(None, (stale(r, machine) for r in records)), "")
+
+
+@cache
+def _here(gpu: Gpu) -> Any:
+    """Driver and versions of this machine, where it has such a GPU; None elsewhere."""
+    if not torch.cuda.is_available():
+        return None
+    fitting = [n for n in range(torch.cuda.device_count()) if torch.cuda.get_device_name(n) == gpu.device]
+    return facts(torch.device("cuda", fitting[0])) if fitting else None
+
+
+def _time(interval: Any) -> tuple[float, float, float]:
+    return interval.median, interval.low, interval.high
+
+
+def workload_of(op: str, given: tuple[Any, ...], dtype: str | torch.dtype | None = None) -> Workload:
+    """The workload that tensors, or a shape with a dtype, are: see `choose`. Raises ValueError or TypeError saying what is taken."""
+    if op not in OPS:
+        raise ValueError(f"op {op!r} is unknown: known are {', '.join(OPS)}")
+    spec, name = OPS[op], None if dtype is None else str(dtype).removeprefix("torch.")
+    if any(isinstance(x, Tensor) for x in given):
+        spec.check_inputs(*(x.detach() if isinstance(x, Tensor) else x for x in given))
+        workload = spec.workload_of(*given)
+        if name not in (None, workload.dtype):
+            raise ValueError(f"dtype {name} is given, but the tensors make it {workload.dtype}: leave out dtype")
+        return workload
+    shape = _shape(given)
+    if name is None:
+        raise TypeError(f"a shape without a dtype is given: add dtype=, one of {', '.join(spec.dtypes)}")
+    if name not in spec.dtypes:
+        raise ValueError(f"{op} has no dtype {name!r}: taken are {', '.join(spec.dtypes)}")
+    workload = Workload(op, shape, name)
+    try:
+        spec.cost(workload), spec.sizes(shape)
+    except ValueError as error:
+        example = spec.workloads["core"][0]
+        raise ValueError(f"{shape} is no shape of {op} ({error}): one is {'x'.join(map(str, example.shape))}, as in {example}") from error
+    return workload
+
+
+def _shape(given: tuple[Any, ...]) -> tuple[int, ...]:
+    parts = given[0] if len(given) == 1 and not isinstance(given[0], int) else given
+    try:
+        return tuple(int(n) for n in (parts.split("x") if isinstance(parts, str) else parts))
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{parts!r} is no shape: give tensors, (4096, 4096) or '4096x4096'; a matmul's is MxKxN") from error

@@ -1,0 +1,159 @@
+"""What a dispatcher calls for a workload it has not met before: read from the stored runs once a process, never measured."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from opwise import library
+from opwise.backends import implementation
+from opwise.backends.protocol import BackendUnavailable, UnsupportedWorkload
+from opwise.choosing.query import OWN, NothingMeasured, choose_from, here
+from opwise.choosing.ranking import BASELINE, Choice
+from opwise.choosing.store import Figures, Gpu, Store
+from opwise.measure.stats import TIE
+from opwise.ops import OPS
+from opwise.ops.spec import elements
+
+if TYPE_CHECKING:
+    from opwise.choosing.dispatch import Call, Dispatcher
+
+_told: set[str] = set()
+
+
+class StaleFigures(UserWarning):
+    """A choice rests on figures of another driver, other libraries or other kernels than are here."""
+
+
+class Fallback(UserWarning):
+    """Torch eager, or the next best backend, computes because nothing is measured or the chosen backend is not there."""
+
+
+def selected(dispatcher: Dispatcher, inputs: Sequence[Tensor]) -> tuple[Call, bool]:
+    """(call, may it be kept?) for contiguous plain tensors that require no grad."""
+    eager = _eager(dispatcher, inputs)
+    if not _for_kernels(dispatcher.op, inputs):
+        return eager, True
+    if torch.cuda.is_current_stream_capturing():  # a kernel's first call may compile, load and allocate, which a capture forbids
+        return eager, False
+    choice = _choice(dispatcher, inputs)
+    return (_first_that_works(dispatcher, choice, inputs, eager) if choice else eager), True
+
+
+def _eager(dispatcher: Dispatcher, inputs: Sequence[Tensor]) -> Call:
+    if dispatcher.op == "matmul" and all(x.ndim == 2 for x in inputs):
+        return torch.mm  # what torch.matmul comes to after looking at the shapes
+    return dispatcher.eager
+
+
+def _for_kernels(op: str, inputs: Sequence[Tensor]) -> bool:
+    """Are these CUDA tensors of one device and a dtype and shape that the op's kernels take, with something in them?"""
+    first = inputs[0]
+    if not first.is_cuda or any(x.device != first.device or x.numel() == 0 for x in inputs):
+        return False
+    try:
+        OPS[op].check_inputs(*(x.detach() for x in inputs))
+    except (TypeError, ValueError):  # torch eager takes more, or says in its own words why not
+        return False
+    return True
+
+
+def _choice(dispatcher: Dispatcher, inputs: Sequence[Tensor]) -> Choice | None:
+    store, gpu = recorded(), here(str(inputs[0].device))
+    try:
+        choice = choose_from(store, OPS[dispatcher.op].workload_of(*inputs), gpu)
+    except NothingMeasured as nothing:
+        tell("nothing measured", f"torch eager computes: {nothing}", Fallback)
+        return None
+    if not dispatcher.sized:
+        up_to, dispatcher.columns = eager_up_to(store, dispatcher.op, _gpus())
+        dispatcher.small, dispatcher.sized = up_to, True
+    if choice.refresh:
+        reason = next(s.stale for s in choice.ranking if s.stale)
+        tell("stale", f"opwise.{dispatcher.op} is dispatched by stale figures ({reason}): {choice.refresh} refreshes these", StaleFigures)
+    return choice
+
+
+def _first_that_works(dispatcher: Dispatcher, choice: Choice, inputs: Sequence[Tensor], eager: Call) -> Call:
+    """The best backend that builds. Torch eager where it is within 1 % of it: its own function costs the least to call."""
+    for standing in choice.ranking:
+        by_eager = next((s.us for s in choice.ranking if s.backend == BASELINE), float("inf"))
+        if by_eager < standing.us * (1.0 + TIE):
+            return eager
+        try:
+            found = implementation(f"{standing.backend}/{dispatcher.op}", inputs[0].device)
+            found(*inputs)  # compiles and loads now: a later call may be captured
+        except UnsupportedWorkload:
+            continue
+        except torch.OutOfMemoryError:
+            raise
+        except BackendUnavailable as missing:
+            tell(standing.backend, f"{standing.backend} would be faster for {dispatcher.op}, but: {missing}", Fallback)
+        except Exception as problem:  # whatever ails this backend, the next one or torch eager computes; a broken GPU shows there
+            tell(standing.backend, f"{standing.backend}/{dispatcher.op} cannot be used: {type(problem).__name__}: {problem}", Fallback)
+        else:
+            return found.__call__
+    return eager
+
+
+def eager_up_to(store: Store, op: str, gpus: Sequence[Gpu]) -> tuple[int, int]:
+    """(elements, columns): on every one of the GPUs, every recorded workload of at most that many elements is torch eager's in a busy
+    stream, and none of them has longer rows. (-1, 0) where there is no such size; always for products, which are not measured by elements.
+    """
+    least = (-1, 0)
+    for n, gpu in enumerate(gpus):
+        points = [p for dtype in OPS[op].dtypes for p in _verdicts(store.figures(op, dtype, gpu))]
+        first_lost = min((size for size, _, won in points if not won), default=float("inf"))
+        below = [(size, last) for size, last, _ in points if size < first_lost]
+        if not below or len(OPS[op].inputs) > 1:
+            return -1, 0
+        found = max(size for size, _ in below), max(last for _, last in below)
+        least = found if n == 0 else (min(least[0], found[0]), min(least[1], found[1]))
+    return least
+
+
+def _verdicts(found: Figures) -> list[tuple[int, int, bool]]:
+    """(elements, columns, is it torch eager's?) of each workload on record."""
+    verdicts = []
+    for sizes, record in found.timed.get(BASELINE, {}).items():
+        others = [_stream_us(cells[sizes]) for backend, cells in found.timed.items() if backend != BASELINE and sizes in cells]
+        won = not others or _stream_us(record) < min(others) * (1.0 + TIE)
+        verdicts.append((elements(sizes), sizes[-1], won))
+    return verdicts
+
+
+def _stream_us(record: Any) -> float:
+    return float(max(record.kernel_cold_us.median, record.call_us.median))
+
+
+@cache
+def recorded() -> Store:
+    """This user's runs (./results) and those that ship with opwise, read once."""
+    return Store.load(library.stored(OWN))
+
+
+@cache
+def _gpus() -> tuple[Gpu, ...]:
+    return tuple(here(f"cuda:{n}") for n in range(torch.cuda.device_count()))
+
+
+def tell(what: str, message: str, category: type[UserWarning]) -> None:
+    """Warns, once a process for each `what`."""
+    if what not in _told:
+        _told.add(what)
+        warnings.warn(message, category, stacklevel=2)
+
+
+def forget() -> None:
+    """As in a fresh process: stored runs are read again, warnings come again."""
+    from opwise.choosing.dispatch import DISPATCHERS
+
+    recorded.cache_clear()
+    _told.clear()
+    for dispatcher in DISPATCHERS.values():
+        dispatcher.forget()

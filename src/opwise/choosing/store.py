@@ -1,0 +1,129 @@
+"""The stored figures that a choice may rest on: of each implementation and workload the newest one, and whether it is stale.
+
+A record counts for its own device and compute capability only. Stale is what was taken with another driver or other library versions
+than this machine's (where this machine has the device; elsewhere there is nothing to compare with), or of kernels whose sources have
+changed since. A record of before records carried a digest of their sources is compared through git, by its commit; where that cannot be
+told, it is stale.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from opwise import provenance
+from opwise.measure.device import slug
+from opwise.ops import OPS
+from opwise.ops.spec import Workload
+from opwise.record import Record, UnknownSchema, read
+
+JUDGED = ("ok", "wrong", "failed", "timeout", "unsupported")  # an implementation that was only missing says nothing of itself
+UNTIMED_LIBRARIES = ("nvidia-ml-py",)  # reads temperatures, and is in no figure
+Sizes = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """A device as records name it. Figures of one are never used for another."""
+
+    device: str
+    capability: str
+
+    def __str__(self) -> str:
+        return f"{self.device} (compute capability {self.capability})"
+
+
+@dataclass(frozen=True)
+class Figures:
+    """All that is stored of one op and dtype on one GPU: backend -> sizes (see OpSpec.sizes) -> the newest record that was timed.
+
+    `barred`: backend -> why it cannot be chosen at any shape. `refused`: backend -> workload shape -> why it cannot be chosen there.
+    """
+
+    timed: Mapping[str, Mapping[Sizes, Record]]
+    barred: Mapping[str, str]
+    refused: Mapping[str, Mapping[tuple[int, ...], str]]
+
+
+@dataclass
+class Store:
+    """The unnamed variants' records of many runs, newest last."""
+
+    records: list[Record] = field(default_factory=list)
+
+    @classmethod
+    def load(cls, paths: Iterable[Path]) -> Store:
+        """Reads runs. Torn lines, and files that are no run of this schema, are left out with a warning each."""
+        records: list[Record] = []
+        for path in paths:
+            try:
+                records += [r for r in read(path) if not r.variant and r.stand_in is None and r.capability and r.status in JUDGED]
+            except (UnknownSchema, OSError, TypeError) as problem:
+                warnings.warn(f"{path} is left out: {problem}", stacklevel=2)
+        return cls(sorted(records, key=lambda r: r.time))
+
+    @property
+    def gpus(self) -> list[Gpu]:
+        """Those with figures, the one measured last first."""
+        return list(dict.fromkeys(Gpu(r.device, r.capability) for r in reversed(self.records) if _timed(r)))
+
+    def named(self, name: str) -> list[Gpu]:
+        """The recorded GPUs whose name, or its short form as in 'nvidia-h200', begins like or is `name`."""
+        wanted = slug({"device": name})
+        return [gpu for gpu in self.gpus if slug({"device": gpu.device}) == wanted or slug({"device": gpu.device}).startswith(wanted)]
+
+    def figures(self, op: str, dtype: str, gpu: Gpu) -> Figures:
+        """What counts for an op in a dtype on a GPU. An implementation found wrong anywhere is barred until it is found right there."""
+        newest: dict[tuple[str, tuple[int, ...]], Record] = {}
+        for r in self.records:
+            if (r.op, r.dtype, r.device, r.capability) == (op, dtype, gpu.device, gpu.capability):
+                newest[r.backend, r.shape] = r
+        timed: dict[str, dict[Sizes, Record]] = {}
+        barred: dict[str, str] = {}
+        refused: dict[str, dict[tuple[int, ...], str]] = {}
+        for (backend, shape), r in sorted(newest.items(), key=lambda item: item[1].time):
+            if _timed(r):
+                timed.setdefault(backend, {})[OPS[op].sizes(shape)] = r
+            elif r.status == "wrong":
+                barred[backend] = f"wrong at {r.workload}: {r.reason}"
+            elif r.status != "ok":
+                refused.setdefault(backend, {})[shape] = f"{r.status}: {r.reason}"
+        return Figures({b: cells for b, cells in timed.items() if b not in barred}, barred, refused)
+
+
+def _timed(r: Record) -> bool:
+    return r.status == "ok" and r.kernel_cold_us is not None and r.call_us is not None
+
+
+def stale(record: Record, here: Mapping[str, Any] | None) -> str:
+    """Why a record no longer tells what would be measured now, "" where nothing speaks against it.
+
+    `here`: driver and versions (`measure.device.facts`) of this machine, where it has the record's device.
+    """
+    reasons = [_sources_changed(record)]
+    if here is not None:
+        if record.driver != str(here.get("driver") or ""):
+            reasons.append(f"driver {record.driver} then, {here.get('driver')} now")
+        now = here["versions"]
+        names = sorted((record.versions.keys() | now.keys()) - set(UNTIMED_LIBRARIES))
+        pairs = ((n, record.versions.get(n, "none"), now.get(n, "none")) for n in names)
+        reasons += [f"{n} {then} then, {present} now" for n, then, present in pairs if then != present]
+    return "; ".join(filter(None, reasons))
+
+
+def _sources_changed(record: Record) -> str:
+    if record.source:
+        return "" if record.source == provenance.source(record.backend, record.op) else "its kernel's sources have changed since"
+    changed = provenance.changed_since(record.commit) if not record.dirty else None
+    if changed is None:
+        return f"taken from sources that cannot be compared (commit {record.commit or 'unknown'})"
+    files = provenance.sources(record.backend, record.op)
+    return "" if files and changed.isdisjoint(files) else f"its kernel's sources have changed since commit {record.commit}"
+
+
+def refresh(workloads: Iterable[Workload]) -> str:
+    """The command that measures these workloads anew."""
+    return f"opwise run {' '.join(sorted({str(w) for w in workloads}))}"

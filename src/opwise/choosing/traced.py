@@ -1,0 +1,49 @@
+"""The ops as torch.library operators, for torch.compile: `torch.ops.opwise.softmax`, opaque, with a fake implementation for tracing.
+
+An operator of this kind costs several microseconds to call, so eager calls never come here: each public function carries, in the
+attribute by which torch itself marks such pairs (torch.jit.script does), the function that Dynamo shall trace in its place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from opwise.choosing import dispatch
+from opwise.ops import OPS
+
+_library: Any = torch.library.Library("opwise", "FRAGMENT")  # type: ignore[no-untyped-call]  # lives as long as the operators are to
+
+
+def _register(op: str) -> None:
+    spec, function = OPS[op], getattr(dispatch, op)
+
+    def compute(*inputs: Tensor) -> Tensor:
+        result: Tensor = function(*inputs)
+        return result.contiguous()  # as the fake one is; torch eager keeps the strides of a strided input
+
+    def fake(*inputs: Tensor) -> Tensor:
+        return inputs[0].new_empty(spec.output_shape(*(tuple(x.shape) for x in inputs)))
+
+    _library.define(f"{op}({', '.join(f'Tensor {name}' for name in spec.inputs)}) -> Tensor")
+    _library.impl(op, compute, "CompositeExplicitAutograd")
+    torch.library.register_fake(f"opwise::{op}", fake, lib=_library)
+    function._torchdynamo_inline = dispatch.DISPATCHERS[op].traced = _traced(dispatch.DISPATCHERS[op].eager, getattr(torch.ops.opwise, op))
+
+
+def _traced(eager: Callable[..., Tensor], operator: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """torch's own function where a gradient or autocast is wanted, else the operator, which dispatches when it runs."""
+
+    def function(*inputs: Tensor) -> Tensor:
+        if torch.is_autocast_enabled() or (torch.is_grad_enabled() and any(x.requires_grad for x in inputs)):
+            return eager(*inputs)
+        return operator(*inputs)
+
+    return function
+
+
+for _op in dispatch.DISPATCHERS.keys() & OPS.keys():  # asv puts an old commit's ops here, which may lack some
+    _register(_op)

@@ -1,0 +1,109 @@
+"""`opwise choose`."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import warnings
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from opwise import library
+from opwise.choosing.query import NothingMeasured, choose_from, measured, workload_of
+from opwise.choosing.ranking import BASELINE, PURPOSES, Choice, Standing
+from opwise.choosing.store import Store
+from opwise.commands.console import Out, refuse, stderr, stdout
+from opwise.ops import OPS
+from opwise.runner import WorkerLost
+
+EXAMPLES = (
+    "Examples:  opwise choose softmax --shape 4096x4096 --dtype float16  ·  opwise choose matmul --shape 16x4096x4096 --dtype bfloat16 "
+    "--for graph  ·  opwise choose gelu --shape 3000x5000 --dtype float32 --device nvidia-h200 --json"
+)
+
+
+def choose(
+    op: Annotated[str, typer.Argument(help=f"One of {', '.join(OPS)}.")],
+    shape: Annotated[str, typer.Option(help="As in 4096x4096; a matmul's is MxKxN.")],
+    dtype: Annotated[str, typer.Option(help="float32, float16, bfloat16; tfloat32 for a matmul whose factors may be rounded to TF32.")],
+    purpose: Annotated[str, typer.Option("--for", help="; ".join(f"{name}: {what}" for name, what in PURPOSES.items()) + ".")] = "stream",
+    device: Annotated[
+        str | None, typer.Option(help="cuda:0, or a recorded GPU such as nvidia-h200. Default: the GPU here, else the one measured last.")
+    ] = None,
+    measure: Annotated[bool, typer.Option("--measure", help="Time every backend at this shape first, and store the run.")] = False,
+    out: Out = Path("results"),
+    as_json: Annotated[bool, typer.Option("--json", help="Machine-readable: one object.")] = False,
+) -> None:
+    """Which backend to use for an op at a shape and dtype, from the runs on record, and why."""
+    if purpose not in PURPOSES:
+        refuse(f"--for {purpose!r} is unknown: known are {', '.join(PURPOSES)}")
+    try:
+        workload = workload_of(op, (shape,), dtype)
+        if measure:
+            with stderr.status(f"measuring {workload}"):
+                measured(workload, device, out)
+        choice = choose_from(_loaded(out), workload, device, purpose)
+    except NothingMeasured as error:
+        stderr.print(f"opwise: {escape(str(error))}", style="bold red", highlight=False, soft_wrap=True)
+        raise typer.Exit(1) from error
+    except WorkerLost as error:
+        stderr.print(f"opwise: {escape(error.reason)}", style="bold red", highlight=False, soft_wrap=True)
+        raise typer.Exit(1) from error
+    except (ValueError, TypeError, RuntimeError) as error:
+        refuse(str(error))
+    if as_json:
+        typer.echo(json.dumps(as_data(choice)))
+        return
+    show(choice)
+
+
+def _loaded(out: Path) -> Store:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        store = Store.load(library.stored(out))
+    for warning in caught:
+        stderr.print(f"warning: {warning.message}", style="yellow", highlight=False)
+    return store
+
+
+def as_data(choice: Choice) -> dict[str, object]:
+    """The choice without the records it comes from."""
+    data = dataclasses.asdict(choice)
+    for standing in data["ranking"]:
+        del standing["from_records"]
+    return data
+
+
+def show(choice: Choice) -> None:
+    stdout.print(f"{choice.op}/{'x'.join(map(str, choice.shape))}/{choice.dtype} for {choice.purpose}, on {choice.device}, compute "
+                 f"capability {choice.capability}", style="bold", highlight=False, markup=False)  # fmt: skip
+    table = Table(show_edge=False, pad_edge=False)
+    for name in ("backend", f"{choice.purpose} us", "95 % interval", "rank", "kernel us", "call us", "x torch eager", "figures"):
+        table.add_column(name, justify="left" if name in ("backend", "rank", "figures") else "right")
+    eager = next((s for s in choice.ranking if s.backend == BASELINE), None)
+    for s in choice.ranking:
+        margin = f"{eager.us / s.us:.2f}" if eager else "n/a"
+        interval = f"{s.low:.4g} to {s.high:.4g}"
+        table.add_row(s.backend, f"{s.us:.4g}", interval, _rank(choice, s), f"{s.kernel_us:.4g}", f"{s.call_us:.4g}", margin, _figures(s))
+    stdout.print(table)
+    for backend, reason in choice.excluded.items():
+        stdout.print(f"{backend} cannot be chosen: {reason}", highlight=False, markup=False, soft_wrap=True)
+    stdout.print(choice.why, highlight=False, markup=False, soft_wrap=True)
+    if choice.refresh:
+        reasons = list(dict.fromkeys(s.stale for s in choice.ranking if s.stale))
+        stdout.print(f"stale: {'; '.join(reasons)}. On that GPU, this refreshes it:\n    {choice.refresh}", style="yellow",
+                     highlight=False, markup=False, soft_wrap=True)  # fmt: skip
+
+
+def _rank(choice: Choice, s: Standing) -> str:
+    if s.backend == choice.backend:
+        return "chosen"
+    return "tie" if s.tied else f"{s.ratio:.2f}x"
+
+
+def _figures(s: Standing) -> str:
+    return f"{s.basis}, stale" if s.stale else s.basis

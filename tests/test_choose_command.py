@@ -1,0 +1,122 @@
+"""`opwise choose` as a user meets it: the answer of the committed runs, errors that help, output that machines can read."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from recorded_runs import cell, stored
+from typer.testing import CliRunner, Result
+
+from opwise import library
+from opwise.backends import BACKENDS
+from opwise.cli import app
+
+
+def invoke(*arguments: str) -> Result:
+    return CliRunner(env={"TERM": "dumb"}).invoke(app, ["choose", *arguments])
+
+
+@pytest.fixture(autouse=True)
+def _no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+
+
+@pytest.fixture
+def own_runs_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(library, "shipped", lambda: tmp_path / "none")
+    return tmp_path
+
+
+SOFTMAX = ("softmax", "--shape", "64x64", "--dtype", "float16")
+
+
+def test_help_has_examples() -> None:
+    output = invoke("--help").output
+    assert "opwise choose softmax --shape 4096x4096 --dtype float16" in " ".join(output.split())
+    assert "stream, kernel" in output or "stream:" in output
+
+
+def test_without_a_gpu_it_answers_for_the_newest_recorded_device_and_says_which() -> None:
+    result = invoke("softmax", "--shape", "4096x4096", "--dtype", "float16")
+    assert result.exit_code == 0
+    assert "softmax/4096x4096/float16 for stream, on NVIDIA H200, compute capability 9.0" in result.output
+    rows = {line.split()[0]: line for line in result.output.splitlines() if "│" in line}
+    assert set(rows) == set(BACKENDS)
+    (chosen,) = (backend for backend, row in rows.items() if "chosen" in row)
+    assert chosen != "torch_eager"
+    assert " 1.00 " in rows["torch_eager"]
+    assert f"\n{chosen}: its kernel keeps the stream for " in result.output
+
+
+def test_json_is_one_object(own_runs_only: Path) -> None:
+    stored(own_runs_only, cell("torch_eager", 9.0), cell("cupy_raw", 5.0), cell("triton_jit", None, status="wrong", reason="[b]nan[/b]"))
+    result = invoke(*SOFTMAX, "--out", str(own_runs_only), "--json")
+    assert result.exit_code == 0
+    data = json.loads(result.stdout)
+    assert (data["backend"], data["margin"], data["shape"], data["refresh"]) == ("cupy_raw", 1.8, [64, 64], "")
+    assert [(s["backend"], s["us"], s["basis"]) for s in data["ranking"]] == [
+        ("cupy_raw", 5.0, "measured"),
+        ("torch_eager", 9.0, "measured"),
+    ]
+    assert "[b]nan[/b]" in data["excluded"]["triton_jit"]
+
+
+def test_stale_figures_are_shown_as_stale_with_the_command_that_refreshes_them(own_runs_only: Path) -> None:
+    stored(
+        own_runs_only,
+        cell("torch_eager", 9.0),
+        cell("cupy_raw", 5.0, source="0123"),
+        cell("triton_jit", None, status="wrong", reason="[b]"),
+    )
+    output = invoke(*SOFTMAX, "--out", str(own_runs_only)).output
+    rows = {line.split()[0]: line for line in output.splitlines() if "│" in line}
+    assert "stale" in rows["cupy_raw"]
+    assert "stale" not in rows["torch_eager"]
+    assert "\n    opwise run softmax/64x64/float16\n" in output
+    assert "triton_jit cannot be chosen: wrong at softmax/64x64/float16: [b]" in output, "reasons are text, not markup"
+
+
+def test_a_torn_store_is_warned_of(own_runs_only: Path) -> None:
+    path = stored(own_runs_only, cell("torch_eager", 9.0), cell("cupy_raw", 5.0))
+    path.write_bytes(path.read_bytes()[:-30])
+    result = invoke(*SOFTMAX, "--out", str(own_runs_only))
+    assert result.exit_code == 0
+    assert "torn" in result.output
+    assert "torch_eager" in result.stdout
+
+
+def test_an_empty_store_is_a_failure_that_says_what_to_do(own_runs_only: Path) -> None:
+    result = invoke(*SOFTMAX, "--out", str(own_runs_only))
+    assert result.exit_code == 1
+    assert "`opwise run` on a machine with a GPU makes one" in result.output
+
+
+def test_an_op_without_figures_is_a_failure_that_names_the_command(own_runs_only: Path) -> None:
+    stored(own_runs_only, cell("cupy_raw", 5.0, shape=(64,), op="gelu"))
+    result = invoke(*SOFTMAX, "--out", str(own_runs_only))
+    assert result.exit_code == 1
+    assert "opwise run softmax/64x64/float16" in result.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("sofmax", "--shape", "4x4", "--dtype", "float16"), "known are square, mean"),
+        (("softmax", "--shape", "4", "--dtype", "float16"), "one is 32x32"),
+        (("softmax", "--shape", "4by4", "--dtype", "float16"), "MxKxN"),
+        (("softmax", "--shape", "4x4", "--dtype", "float64"), "taken are float32"),
+        ((*SOFTMAX, "--for", "speed"), "known are stream, kernel, graph, call"),
+        ((*SOFTMAX, "--device", "a100"), "known are NVIDIA H200"),
+        ((*SOFTMAX, "--device", "cuda:0"), "torch sees no GPU"),
+        ((*SOFTMAX, "--device", "cpu"), "nothing is timed on the CPU"),
+        ((*SOFTMAX, "--measure"), "nothing can be measured here, torch sees no GPU"),
+        (("softmax", "--dtype", "float16"), "--shape"),
+    ],
+)  # fmt: skip
+def test_bad_usage_is_2_and_says_what_is_taken(arguments: tuple[str, ...], says: str) -> None:
+    result = invoke(*arguments)
+    assert result.exit_code == 2
+    assert says in " ".join(result.output.split())

@@ -1,0 +1,201 @@
+"""The choice from stored figures: which of them count, how they rank, and what is said of shapes nobody measured."""
+
+from __future__ import annotations
+
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from recorded_runs import ROOT, TOY, around, cell, store_of, stored
+
+import opwise
+from opwise import library, provenance
+from opwise.backends import BACKENDS
+from opwise.choosing.query import NothingMeasured, choose_from
+from opwise.choosing.ranking import PREFERENCE, Choice
+from opwise.choosing.store import Gpu, Store, stale
+from opwise.ops import OPS, Workload
+from opwise.record import Record
+
+AT = Workload("softmax", (64, 64), "float16")
+
+
+def chosen(*records: Record, workload: Workload = AT, purpose: str = "stream", gpu: Gpu = TOY) -> Choice:
+    return choose_from(store_of(*records), workload, gpu, purpose)
+
+
+# --- ranking --------------------------------------------------------------------------------------------------------------------
+
+
+def test_each_purpose_counts_its_own_time() -> None:
+    records = (
+        cell("torch_eager", 30.0, 5.0),
+        cell("triton_jit", 10.0, 20.0, kernel_warm_us=around(9.5)),
+        cell("cupy_raw", 12.0, 15.0, kernel_warm_us=around(4.0)),
+    )
+    found = {purpose: chosen(*records, purpose=purpose) for purpose in ("stream", "kernel", "graph", "call")}
+    assert {p: (c.backend, c.chosen.us) for p, c in found.items()} == {
+        "stream": ("cupy_raw", 15.0), "kernel": ("triton_jit", 10.0), "graph": ("cupy_raw", 4.0), "call": ("torch_eager", 5.0),
+    }  # fmt: skip
+    assert found["stream"].margin == 2.0
+    assert "call costs 15 us, more than its kernel" in found["stream"].why
+    assert "triton_jit, 1.33 times slower; torch eager is 2 times slower" in found["stream"].why
+
+
+@pytest.mark.parametrize(("eager_us", "backend", "tied"), [(10.09, "torch_eager", True), (10.11, "cupy_raw", False)])
+def test_a_tie_goes_to_the_one_that_asks_for_less(eager_us: float, backend: str, tied: bool) -> None:
+    choice = chosen(cell("cupy_raw", 10.0), cell("torch_eager", eager_us), cell("torch_inline", 10.05))
+    assert choice.backend == backend
+    assert {s.backend: s.tied for s in choice.ranking} == {"cupy_raw": True, "torch_eager": tied, "torch_inline": True}
+    assert "it asks for less to be installed" in choice.why
+    assert "torch_inline" in choice.why
+
+
+def test_the_preference_names_every_backend() -> None:
+    assert set(PREFERENCE) == set(BACKENDS)
+
+
+def test_one_job_s_launches_are_compared_in_pairs_where_the_kernel_counts() -> None:
+    """Drift moved the medians 3 % apart, but round by round both took the same time."""
+    pair = (cell("cupy_raw", 10.0, seed=7, versus_best=(1.0, 1.0, 1.0)), cell("triton_jit", 10.3, seed=7, versus_best=(1.002, 1.0, 1.004)))
+    assert chosen(*pair).backend == "triton_jit"
+    assert chosen(*pair).ranking[0].ratio == pytest.approx(1.002)
+    apart = (pair[0], replace(pair[1], seed=8))
+    assert chosen(*apart).backend == "cupy_raw", "two jobs are not paired"
+    assert chosen(*(replace(r, call_us=around(r.kernel_cold_us.median + 1)) for r in pair if r.kernel_cold_us)).backend == "cupy_raw"
+
+
+def test_the_interval_of_the_greater_of_two_times_holds_both_ends() -> None:
+    record = cell("triton_jit", 10.0, 9.9)
+    only = chosen(record).ranking[0]
+    assert (only.low, only.us, only.high) == (9.9, 10.0, 10.1)
+
+
+# --- which figures count --------------------------------------------------------------------------------------------------------
+
+
+def test_the_newest_verdict_decides() -> None:
+    old, new = "2026-01-01T00:00:00+00:00", "2026-02-01T00:00:00+00:00"
+    eager = cell("torch_eager", 20.0)
+    fast_once = cell("cupy_raw", 5.0, time=old)
+    assert chosen(eager, fast_once, cell("cupy_raw", 30.0, time=new)).backend == "torch_eager"
+    now_wrong = chosen(eager, fast_once, cell("cupy_raw", None, time=new, status="wrong", reason="element 3"))
+    assert now_wrong.backend == "torch_eager"
+    assert "element 3" in now_wrong.excluded["cupy_raw"]
+    only_missing = chosen(eager, fast_once, cell("cupy_raw", None, time=new, status="unavailable"))
+    assert only_missing.backend == "torch_eager", "records that `load` would leave out are the caller's to leave out"
+
+
+def test_what_was_wrong_anywhere_is_not_chosen_between() -> None:
+    right = [cell(b, us, shape=shape) for b, us in (("cupy_raw", 5.0), ("torch_eager", 9.0)) for shape in ((32, 32), (256, 256))]
+    wrong = cell("cupy_raw", None, shape=(128, 32), status="wrong", reason="nan")
+    assert chosen(*right).backend == "cupy_raw"
+    assert chosen(*right, wrong).backend == "torch_eager"
+
+
+def test_a_shape_that_was_refused_is_refused_there_alone() -> None:
+    records = (
+        cell("cupy_raw", 5.0, shape=(32, 32)),
+        cell("torch_eager", 8.0, shape=(32, 32)),
+        cell("cupy_raw", None, status="unsupported", reason="too wide"),
+        cell("torch_eager", 9.0),
+    )
+    there = chosen(*records)
+    assert there.backend == "torch_eager"
+    assert there.excluded == {"cupy_raw": "unsupported: too wide"}
+    assert chosen(*records, workload=replace_shape(AT, (48, 48))).backend == "cupy_raw"
+
+
+def replace_shape(workload: Workload, shape: tuple[int, ...]) -> Workload:
+    return Workload(workload.op, shape, workload.dtype)
+
+
+def test_nothing_is_carried_over_between_compute_capabilities_devices_dtypes_or_ops() -> None:
+    store = store_of(cell("cupy_raw", 5.0))
+    for gpu in (Gpu(TOY.device, "9.0"), Gpu("NVIDIA Other", TOY.capability)):
+        with pytest.raises(NothingMeasured, match="opwise run softmax/64x64/float16"):
+            choose_from(store, AT, gpu)
+    for workload in (Workload("softmax", (64, 64), "bfloat16"), Workload("square", (64, 64), "float16")):
+        with pytest.raises(NothingMeasured, match="measure"):
+            choose_from(store, workload, TOY)
+
+
+def test_an_empty_store_says_what_makes_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(library, "shipped", lambda: tmp_path / "none")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(NothingMeasured, match="`opwise run`"):
+        opwise.choose("softmax", (64, 64), dtype="float16", results=tmp_path)
+
+
+def test_a_torn_store_gives_what_is_whole(tmp_path: Path) -> None:
+    path = stored(tmp_path, cell("torch_eager", 9.0), cell("cupy_raw", 5.0))
+    path.write_bytes(path.read_bytes()[:-30])
+    foreign = stored(tmp_path, name="20260103T000000Z-core-abc1234")
+    foreign.write_text('{"someone": "else"}\n')
+    with pytest.warns(UserWarning, match="torn|left out") as caught:
+        store = Store.load(sorted(tmp_path.glob("*/*.jsonl")))
+    assert len(caught) == 2
+    assert choose_from(store, AT, TOY).backend == "torch_eager"
+
+
+# --- stale figures --------------------------------------------------------------------------------------------------------------
+
+HERE = {"driver": "1.0", "versions": {"torch": "2.0", "nvidia-ml-py": "9"}}
+
+
+def test_what_makes_a_figure_stale() -> None:
+    fresh = cell("cupy_raw", 5.0)
+    assert stale(fresh, HERE) == ""
+    assert stale(fresh, HERE | {"driver": "2.0"}) == "driver 1.0 then, 2.0 now"
+    assert stale(fresh, HERE | {"versions": {"torch": "2.1", "triton": "3"}}) == "torch 2.0 then, 2.1 now; triton none then, 3 now"
+    assert "sources have changed" in stale(replace(fresh, source="0123"), HERE)
+    assert stale(replace(fresh, driver="other"), None) == "", "away from the GPU there is no driver to compare with"
+
+
+def test_a_record_without_a_digest_is_compared_through_git(monkeypatch: pytest.MonkeyPatch) -> None:
+    old = replace(cell("triton_jit", 5.0), source="", commit="c0ffee")
+    kernel = ROOT / "src/opwise/backends/triton_jit/softmax.py"
+    for changed, reason in (
+        ({kernel}, "changed since commit c0ffee"),
+        ({kernel.with_name("mean.py")}, ""),
+        (set(), ""),
+        (None, "cannot be"),
+    ):
+        monkeypatch.setattr(provenance, "changed_since", lambda commit, changed=changed: changed)
+        assert (reason in stale(old, None)) if reason else not stale(old, None)
+    monkeypatch.setattr(provenance, "changed_since", lambda commit: frozenset())
+    assert "cannot be compared" in stale(replace(old, dirty=True), None)
+
+
+def test_git_tells_what_has_changed_since_a_commit() -> None:
+    if subprocess.run(["git", "-C", str(ROOT), "rev-parse", "HEAD~1"], capture_output=True, check=False).returncode:
+        pytest.skip("no git history here: an archive or a shallow clone")
+    first = subprocess.run(["git", "-C", str(ROOT), "rev-list", "--max-parents=0", "HEAD"], capture_output=True, text=True, check=True)
+    changed = provenance.changed_since(first.stdout.split()[0])
+    assert changed
+    assert ROOT / "src/opwise/provenance.py" in changed
+    assert provenance.changed_since("0" * 40) is None
+    assert provenance.changed_since("") is None
+
+
+def test_the_digest_is_of_the_backend_s_files_for_the_op_and_no_other_op_s() -> None:
+    for backend in BACKENDS:
+        names = {p.relative_to(provenance.PACKAGE).as_posix() for p in provenance.sources(backend, "softmax")}
+        assert {f"backends/{backend}/softmax.py", "backends/protocol.py", "ops/softmax.py"} <= names
+        assert not any(Path(n).stem.split("_")[0] in OPS and "softmax" not in n for n in names)
+        assert ("backends/cuda_src/softmax.cu" in names) == (backend in ("torch_inline", "cupy_raw"))
+    digests = {provenance.source(b, op) for b in BACKENDS for op in OPS}
+    assert len(digests) == len(BACKENDS) * len(OPS)
+    assert provenance.source("elsewhere", "softmax") == ""
+
+
+def test_a_choice_by_stale_figures_says_so_and_how_to_refresh_them() -> None:
+    old = [replace(cell(b, us), source="0123") for b, us in (("cupy_raw", 5.0), ("torch_eager", 9.0))]
+    choice = chosen(*old)
+    assert all("sources have changed" in s.stale for s in choice.ranking)
+    assert choice.refresh == "opwise run softmax/64x64/float16"
+    elsewhere = chosen(*old, workload=replace_shape(AT, (100, 100)))
+    assert elsewhere.refresh == "opwise run softmax/100x100/float16"
+    assert chosen(cell("cupy_raw", 5.0)).refresh == ""

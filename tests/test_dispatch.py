@@ -1,0 +1,165 @@
+"""opwise.softmax(x) and its kin: who computes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+from fake_kernels import EAGER, MISSING, FakeKernels, each_op, inputs_of, softmax_store
+from recorded_runs import cell, store_of
+from torch import Tensor
+
+import opwise
+from opwise.backends.protocol import UnsupportedWorkload
+from opwise.choosing import dispatch, selection
+from opwise.choosing.dispatch import DISPATCHERS, MOST_KEYS
+from opwise.choosing.selection import Fallback, StaleFigures
+
+
+@pytest.fixture(autouse=True)
+def _fresh() -> Iterator[None]:
+    selection.forget()
+    yield
+    selection.forget()
+
+
+@each_op
+def test_on_the_cpu_it_is_torch_eager_without_a_warning(op: str) -> None:
+    inputs = inputs_of(op)
+    assert torch.equal(getattr(opwise, op)(*inputs), EAGER[op](*inputs))
+
+
+@each_op
+def test_a_gradient_comes_through_torch_s_own_function(op: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = FakeKernels(monkeypatch, softmax_store(cupy_raw=1.0, torch_eager=9.0))
+    inputs = tuple(x.requires_grad_() for x in inputs_of(op))
+    expected = torch.autograd.grad(EAGER[op](*inputs).sin().sum(), inputs)
+    found = torch.autograd.grad(getattr(opwise, op)(*inputs).sin().sum(), inputs)
+    assert all(torch.equal(a, b) for a, b in zip(expected, found, strict=True))
+    assert fake.calls == []
+
+
+def test_the_chosen_backend_computes_and_is_looked_up_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = FakeKernels(monkeypatch, softmax_store(cupy_raw=5.0, triton_jit=6.0, torch_eager=9.0))
+    (x,) = inputs_of("softmax")
+    for _ in range(3):
+        assert torch.equal(opwise.softmax(x), EAGER["softmax"](x))
+    assert fake.calls == ["cupy_raw"] * 4, "once more for the building"
+    assert fake.reads == 1
+    with torch.no_grad():
+        opwise.softmax(x.clone().requires_grad_())
+    assert fake.calls == ["cupy_raw"] * 5, "no gradient is wanted"
+    opwise.softmax(x.mT.contiguous().mT)
+    assert fake.calls == ["cupy_raw"] * 5, "a strided tensor is torch eager's"
+
+
+def test_autocast_is_torch_eager_s(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which computes in another dtype there, as no kernel does."""
+    fake = FakeKernels(monkeypatch, softmax_store(cupy_raw=5.0, torch_eager=9.0))
+    monkeypatch.setattr(dispatch, "_autocast", lambda: True)
+    opwise.softmax(*inputs_of("softmax"))
+    assert fake.calls == []
+
+
+def test_within_1_percent_of_torch_eager_torch_s_function_is_called(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = FakeKernels(monkeypatch, softmax_store(cupy_raw=5.0, triton_jit=5.0, torch_eager=5.04))
+    opwise.softmax(*inputs_of("softmax"))
+    assert fake.calls == []
+    DISPATCHERS["softmax"].forget()  # not within 1 % of the fastest, but of the one that is chosen
+    fake = FakeKernels(monkeypatch, softmax_store(cupy_raw=5.0, triton_jit=5.04, torch_eager=5.07))
+    opwise.softmax(*inputs_of("softmax"))
+    assert fake.calls == []
+    DISPATCHERS["softmax"].forget()
+    fake = FakeKernels(monkeypatch, softmax_store(cupy_raw=5.0, triton_jit=5.04, torch_eager=5.2))
+    opwise.softmax(*inputs_of("softmax"))
+    assert set(fake.calls) == {"triton_jit"}
+
+
+def test_nothing_measured_falls_back_with_one_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = FakeKernels(monkeypatch, store_of())
+    with pytest.warns(Fallback, match="torch eager computes: .*opwise run softmax/7x33/float32"):
+        opwise.softmax(torch.randn(7, 33))
+    opwise.softmax(torch.randn(7, 34))  # a second warning would be an error
+    opwise.gelu(torch.randn(9))
+    assert fake.calls == []
+
+
+def test_the_chosen_backend_missing_means_the_next_one_with_one_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = FakeKernels(monkeypatch, softmax_store(cupy_raw=5.0, triton_jit=6.0, torch_eager=9.0), cupy_raw=MISSING)
+    with pytest.warns(Fallback, match="cupy_raw would be faster for softmax, but: cupy is not installed: pip install cupy"):
+        opwise.softmax(torch.randn(7, 33))
+    opwise.softmax(torch.randn(14, 33))
+    assert set(fake.calls) == {"triton_jit"}
+
+
+def test_a_backend_that_breaks_costs_a_warning_and_a_refusal_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = softmax_store(cupy_raw=5.0, triton_jit=6.0, torch_eager=9.0)
+    fake = FakeKernels(monkeypatch, store, cupy_raw=RuntimeError("nvcc died"), triton_jit=UnsupportedWorkload("too wide"))
+    (x,) = inputs_of("softmax")
+    with pytest.warns(Fallback, match="nvcc died") as caught:
+        assert torch.equal(opwise.softmax(x), EAGER["softmax"](x))
+    assert len(caught) == 1
+    assert fake.calls == ["cupy_raw", "triton_jit"]
+    fake = FakeKernels(monkeypatch, store, cupy_raw=torch.OutOfMemoryError("full"))
+    DISPATCHERS["softmax"].forget()
+    with pytest.raises(torch.OutOfMemoryError):
+        opwise.softmax(x)
+
+
+def test_stale_figures_are_used_with_one_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+    stale = store_of(*(cell(b, us, shape=(7, 33), dtype="float32", source="0123") for b, us in (("cupy_raw", 5.0), ("torch_eager", 9.0))))
+    fake = FakeKernels(monkeypatch, stale)
+    with pytest.warns(StaleFigures, match="opwise run softmax/7x33/float32 refreshes"):
+        opwise.softmax(torch.randn(7, 33))
+    opwise.softmax(torch.randn(8, 33))
+    assert set(fake.calls) == {"cupy_raw"}
+
+
+def test_a_shape_first_met_in_a_capture_is_torch_eager_s_for_now(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = FakeKernels(monkeypatch, softmax_store(cupy_raw=5.0, torch_eager=9.0))
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+    (x,) = inputs_of("softmax")
+    opwise.softmax(x)
+    assert fake.calls == []
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
+    opwise.softmax(x)
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+    opwise.softmax(x)
+    assert fake.calls == ["cupy_raw"] * 3
+
+
+def test_the_precision_switch_is_part_of_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    both = [cell(b, us, shape=(7, 33, 7), op="matmul", dtype=d) for d, times in (("float32", (5.0, 9.0)), ("tfloat32", (9.0, 5.0)))
+            for b, us in zip(("cupy_raw", "torch_eager"), times, strict=True)]  # fmt: skip
+    fake = FakeKernels(monkeypatch, store_of(*both))
+    inputs = inputs_of("matmul")
+    opwise.matmul(*inputs)
+    assert fake.calls == ["cupy_raw"] * 2
+    torch.set_float32_matmul_precision("high")
+    opwise.matmul(*inputs)
+    torch.set_float32_matmul_precision("highest")
+    assert fake.calls == ["cupy_raw"] * 2
+
+
+@pytest.mark.parametrize(
+    "x", [torch.ones(3, 4, 5), torch.ones(3, 4, dtype=torch.float64), torch.nn.Parameter(torch.ones(3, 4)), torch.ones(0, 4)]
+)
+def test_what_the_kernels_do_not_take_is_torch_eager_s(x: Tensor) -> None:
+    assert torch.equal(opwise.softmax(x), torch.softmax(x, -1))
+    weight = torch.nn.Parameter(torch.randn(4, 3))
+    assert torch.equal(opwise.matmul(x.detach().float(), weight), torch.matmul(x.detach().float(), weight)) if x.shape[-1] == 4 else True
+
+
+@pytest.mark.parametrize("op", EAGER)
+def test_what_is_no_tensor_is_refused_with_what_to_do(op: str) -> None:
+    with pytest.raises(TypeError, match="torch.as_tensor"):
+        getattr(opwise, op)(*[[1.0]] * (2 if op == "matmul" else 1))
+
+
+def test_shapes_that_never_repeat_do_not_fill_the_memory() -> None:
+    calls = DISPATCHERS["square"].calls
+    for n in range(MOST_KEYS + 10):
+        calls[n] = torch.square
+    opwise.square(torch.ones(3))
+    assert len(calls) == 1

@@ -1,0 +1,79 @@
+"""What a dispatched call costs beyond the chosen one."""
+
+from __future__ import annotations
+
+import timeit
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from fake_kernels import EAGER, each_op, inputs_of
+from recorded_runs import H200, TOY, core_run, store_of
+from torch import Tensor
+
+import opwise
+from opwise.choosing import selection
+from opwise.choosing.dispatch import DISPATCHERS
+from opwise.choosing.selection import eager_up_to
+
+
+@pytest.fixture(autouse=True)
+def _fresh() -> Iterator[None]:
+    selection.forget()
+    yield
+    selection.forget()
+
+
+def seconds(call: Callable[..., Any], inputs: tuple[Tensor, ...]) -> float:
+    arguments = ", ".join("ab"[: len(inputs)])
+    names = {"call": call, **dict(zip("ab", inputs, strict=False))}
+    return min(timeit.repeat(f"call({arguments})", globals=names, number=2000, repeat=60)) / 2000
+
+
+@each_op
+def test_the_own_overhead_is_at_most_a_microsecond(op: str) -> None:
+    """With a call behind it that does nothing, both ways: the look-up by key, and the comparison of small tensors."""
+    inputs, function, dispatcher = inputs_of(op), getattr(opwise, op), DISPATCHERS[op]
+    result = inputs[0]
+
+    def nothing(*inputs: Tensor) -> Tensor:
+        return result
+
+    function(*inputs)
+    (key,) = dispatcher.calls
+    dispatcher.calls[key] = nothing
+    cost = min(seconds(function, inputs) - seconds(nothing, inputs) for _ in range(3))
+    assert function(*inputs) is result
+    assert cost <= 1e-6
+
+
+@pytest.mark.parametrize("op", ["square", "mean", "gelu", "softmax"])
+def test_a_small_tensor_costs_little_more_than_torch_eager(op: str) -> None:
+    inputs, function, dispatcher = inputs_of(op), getattr(opwise, op), DISPATCHERS[op]
+    dispatcher.small, dispatcher.columns = 10_000, 1000
+    cost = min(seconds(function, inputs) - seconds(EAGER[op], inputs) for _ in range(3))
+    assert torch.equal(function(*inputs), EAGER[op](*inputs))
+    assert not dispatcher.calls
+    assert cost <= 0.4e-6
+
+
+def test_the_size_up_to_which_all_is_torch_eager_s() -> None:
+    store = store_of(*core_run())
+    bounds = {op: eager_up_to(store, op, [H200]) for op in EAGER}
+    assert bounds["matmul"] == (-1, 0)
+    for op, (most, columns) in bounds.items():
+        for r in store.records:
+            shape = r.shape if op == "softmax" else (1, r.workload.shape[0])
+            if (
+                r.op == op
+                and r.backend == "torch_eager"
+                and torch.Size(r.shape).numel() <= most
+                and (op != "softmax" or shape[-1] <= columns)
+            ):
+                rivals = [o for o in store.records if o.workload == r.workload and o.backend != "torch_eager"]
+                eager = max(r.kernel_cold_us.median, r.call_us.median)
+                assert all(eager < 1.01 * max(o.kernel_cold_us.median, o.call_us.median) for o in rivals), r.workload
+    assert 1024 <= bounds["gelu"][0] < 4096 * 4096
+    assert bounds["softmax"][1] <= 1024
+    assert eager_up_to(store, "gelu", [H200, TOY]) == (-1, 0), "a GPU without figures decides nothing"

@@ -1,0 +1,109 @@
+"""A forced backend computes or an error says why not; what one thread forces no other sees."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from fake_kernels import EAGER, FakeKernels, inputs_of, softmax_store
+from recorded_runs import store_of
+from torch import Tensor
+
+import opwise
+from opwise.backends.protocol import BackendUnavailable, UnsupportedWorkload
+from opwise.choosing import dispatch, selection
+
+SOURCE = Path(__file__).resolve().parents[1] / "src"
+
+
+@pytest.fixture(autouse=True)
+def _fresh() -> Iterator[None]:
+    selection.forget()
+    yield
+    selection.forget()
+
+
+def test_a_forced_backend_that_is_missing_or_unknown_is_an_error() -> None:
+    (x,) = inputs_of("softmax")
+    with opwise.use("torch_inline"), pytest.raises(BackendUnavailable, match="GPU"):
+        opwise.softmax(x)
+    assert torch.equal(opwise.softmax(x), EAGER["softmax"](x)), "outside of the block nothing is forced"
+    with pytest.raises(ValueError, match="known are torch_eager"), opwise.use("tritn"):
+        pass
+    with opwise.use("torch_eager"):
+        y = x.clone().requires_grad_()
+        assert opwise.softmax(y).requires_grad
+
+
+def test_a_forced_backend_that_cannot_compute_this_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = FakeKernels(monkeypatch, store_of(), cupy_raw=UnsupportedWorkload("too wide"))
+    monkeypatch.setattr(dispatch, "implementation", fake.implementation)
+    (x,) = inputs_of("softmax")
+    with opwise.use("cupy_raw"), pytest.raises(UnsupportedWorkload, match="too wide"):
+        opwise.softmax(x)
+    with opwise.use("triton_jit"):
+        opwise.softmax(x)
+        with opwise.use("numba_cuda"):
+            opwise.softmax(x)
+        opwise.softmax(x)
+    assert fake.calls == ["cupy_raw", "triton_jit", "numba_cuda", "triton_jit"]
+
+
+@pytest.mark.parametrize(
+    ("value", "says"), [("torch_inline", "BackendUnavailable"), ("tritn", "OPWISE_BACKEND names 'tritn'"), ("", "fine")]
+)
+def test_the_environment_variable_forces_one(value: str, says: str) -> None:
+    code = (
+        "import torch, opwise\ntry:\n    opwise.square(torch.ones(3)); print('fine')\n"
+        "except Exception as e:\n    print(type(e).__name__, e)"
+    )
+    environment = os.environ | {"OPWISE_BACKEND": value, "PYTHONPATH": str(SOURCE), "CUDA_VISIBLE_DEVICES": ""}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=True, timeout=100)
+    assert says in done.stdout
+
+
+def test_what_one_thread_forces_no_other_sees(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Eight threads at once, each with its own choice or none, on shapes that all of them meet for the first time."""
+    fake = FakeKernels(monkeypatch, softmax_store(cupy_raw=5.0, torch_eager=9.0))
+    monkeypatch.setattr(dispatch, "implementation", fake.implementation)
+    found: dict[int, set[str]] = {}
+    barrier, local = threading.Barrier(8), threading.local()
+    plain = fake.implementation
+
+    def noting(name: str, device: torch.device) -> Callable[..., Tensor]:
+        call = plain(name, device)
+
+        def noted(*inputs: Tensor) -> Tensor:
+            local.seen.add(name.split("/")[0])
+            return call(*inputs)
+
+        return noted
+
+    monkeypatch.setattr(selection, "implementation", noting)
+    monkeypatch.setattr(dispatch, "implementation", noting)
+
+    def work(n: int) -> None:
+        local.seen = set()
+        barrier.wait(20)
+        for columns in range(33, 63):
+            x = torch.full((7, columns), float(n))
+            if n % 2:
+                with opwise.use("triton_jit"):
+                    opwise.softmax(x)
+            else:
+                opwise.softmax(x)
+        found[n] = local.seen
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert [found[n] for n in range(8)] == [{"triton_jit"} if n % 2 else {"cupy_raw"} for n in range(8)]
+    assert fake.reads == 30, "each shape is looked up once, whoever meets it first"

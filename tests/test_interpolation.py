@@ -1,0 +1,100 @@
+"""What is said of shapes that nobody measured, and how far it can be trusted."""
+
+from __future__ import annotations
+
+import math
+import sys
+
+import numpy as np
+import pytest
+from recorded_runs import H200, core_run, store_of
+
+from opwise.choosing.interpolate import Interpolant, best_case
+from opwise.choosing.query import choose_from
+from opwise.ops import OPS, Workload
+
+
+def test_what_was_measured_is_given_back_exactly_and_nothing_lies_outside_of_it() -> None:
+    known = [((2**a, 2**b), 2.0 + a * b % 7) for a in range(4, 12, 2) for b in range(4, 12, 2)]
+    field = Interpolant(known)
+    for sizes, value in known:
+        assert field.at(sizes)[0] == pytest.approx(value)
+    rng = np.random.default_rng(5)
+    values = [field.at(tuple(2 ** rng.integers(0, 16, 2))) for _ in range(200)]
+    assert min(v for _, v in known) <= min(v for v, _, _ in values)
+    assert max(v for v, _, _ in values) <= max(v for _, v in known)
+    assert all(low <= v <= high for v, low, high in values)
+
+
+def test_the_trend_carries_the_size() -> None:
+    """Twice the bytes, twice the time: with the trend divided out such a field is flat, and exact far outside of what was measured."""
+    trend = best_case([(10.0, 1e6, 0.0), (20.0, 2e6, 0.0)], lambda sizes: (float(sizes[0]), 0.0))
+    field = Interpolant([((10**6,), 30.0), ((2 * 10**6,), 60.0)], trend)
+    value, low, high = field.at((10**8,))
+    assert value == pytest.approx(3000.0)
+    assert low == pytest.approx(high)
+
+
+def test_neighbours_of_the_same_alignment_count_for_more() -> None:
+    field = Interpolant([((1000, 1000), 1.0), ((1000, 1001), 3.0)])
+    assert field.at((1000, 1002 + 6))[0] < 1.1
+    assert field.at((1000, 1003))[0] > 2.8
+    assert field.at((1001, 1008))[0] < 1.1, "the number of rows aligns nothing"
+
+
+@pytest.mark.parametrize("dimensions", [1, 2, 3])
+def test_inside_and_outside_of_the_hull(dimensions: int) -> None:
+    rng = np.random.default_rng(dimensions)
+    known = [tuple(int(2**x) for x in rng.uniform(4, 12, dimensions)) for _ in range(12)]
+    field = Interpolant([(sizes, 1.0) for sizes in known])
+    logs = np.log2(known)
+    for _ in range(40):
+        mixed = rng.dirichlet(np.ones(len(known))) @ logs
+        assert field.holds(tuple(round(2**x) for x in mixed))
+    beyond = logs.max(axis=0) + 0.5
+    assert not field.holds(tuple(round(2**x) for x in beyond))
+    for axis in range(dimensions):
+        off = logs.mean(axis=0)
+        off[axis] = logs[:, axis].min() - 0.5
+        assert not field.holds(tuple(round(2**x) for x in off))
+
+
+@pytest.mark.parametrize(("shape", "basis"), [((4096, 4096), "measured"), ((3000, 5000), "interpolated"), ((1, 10**7), "extrapolated")])
+def test_a_choice_says_where_its_figures_come_from(shape: tuple[int, ...], basis: str) -> None:
+    choice = choose_from(store_of(*core_run()), Workload("softmax", shape, "float16"), H200)
+    assert {s.basis for s in choice.ranking} == {basis}
+    assert basis == "measured" or basis in choice.why
+
+
+def test_the_same_number_of_elements_is_the_same_measured_size() -> None:
+    choice = choose_from(store_of(*core_run()), Workload("gelu", (64, 256, 1024), "float16"), H200)
+    assert {s.basis for s in choice.ranking} == {"measured"}
+
+
+def test_leaving_out_each_recorded_workload_costs_little(capsys: pytest.CaptureFixture[str]) -> None:
+    """Each workload of the core run in turn is forgotten, chosen for by interpolation, and looked up in the end. With seven or eight shapes
+    an op this asks far more than a neighbour's shape does: every corner of the hull becomes an extrapolation."""
+    records = [r for r in core_run() if r.status == "ok"]
+    lost, errors = {}, {}
+    for workload in dict.fromkeys(r.workload for r in records):
+        sizes = OPS[workload.op].sizes(workload.shape)
+        rest = [r for r in records if not (r.op == workload.op and OPS[r.op].sizes(r.shape) == sizes)]
+        truth = {r.backend: max(r.kernel_cold_us.median, r.call_us.median) for r in records if r.workload == workload}
+        choice = choose_from(store_of(*rest), workload, H200)
+        lost.setdefault(workload.op, {})[workload] = truth[choice.backend] / min(truth.values())
+        errors.setdefault(workload.op, []).extend(abs(math.log(s.us / truth[s.backend])) for s in choice.ranking)
+    with capsys.disabled():
+        sys.stdout.write("\nleft out in turn: median error of the times; chosen over best, median and worst; over 10 %\n")
+        for op, ratios in lost.items():
+            over, error = list(ratios.values()), math.expm1(np.median(errors[op]))
+            sys.stdout.write(
+                f"{op:>16}: {error:.1%}; {np.median(over):.3f}, {max(over):.2f}; {sum(v > 1.1 for v in over)} of {len(over)}\n"
+            )
+    every = [v for ratios in lost.values() for v in ratios.values()]
+    assert np.median(every) <= 1.001
+    assert sum(v > 1.1 for v in every) <= 0.11 * len(every)
+    for op in ("square", "mean", "gelu"):
+        assert max(lost[op].values()) <= 1.06, op
+        assert np.median(errors[op]) <= math.log(1.15), op
+    assert np.median(errors["softmax"]) <= math.log(1.25)
+    assert np.median(errors["matmul"]) <= math.log(1.35)
