@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 import opwise
-from opwise.commands import backends, choose, run, show
+from opwise.commands import backends, choose, report, run, show
 from opwise.commands.console import stdout
 
 app = typer.Typer(
@@ -24,6 +24,7 @@ app.command(epilog=run.CHECK_EXAMPLES)(run.check)
 app.command()(backends.backends)
 app.command(epilog=show.EXAMPLES)(show.show)
 app.command(epilog=choose.EXAMPLES)(choose.choose)
+app.command(epilog=report.EXAMPLES)(report.report)
 
 
 def main() -> None:

@@ -1,0 +1,56 @@
+"""`opwise report`."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from opwise import library
+from opwise.commands.console import Out, refuse, stderr, stdout
+from opwise.record import UnknownSchema
+from opwise.report import html, pictures
+from opwise.report.figures import styles
+from opwise.report.plots import figures
+
+EXAMPLES = (
+    "Examples:  opwise report  ·  opwise report h200 -o h200.html  ·  opwise report results/…/a.jsonl results/…/b.jsonl  ·  "
+    "opwise report --plots figures"
+)
+
+
+def report(
+    runs: Annotated[list[str] | None, typer.Argument(metavar="[RUN]...", help="Files, or parts of their names; one, or two side by side. "
+                                                     "Default: the newest.")] = None,
+    output: Annotated[Path, typer.Option("-o", "--output", help="The page to write.")] = Path("report.html"),
+    plots: Annotated[Path | None, typer.Option(metavar="DIR", help="Also write every figure as SVG and PNG into this folder.")] = None,
+    out: Out = Path("results"),
+) -> None:  # fmt: skip
+    """One page that opens from disk: winners, roofline, times, costs, errors, verdicts and the machine's facts."""
+    if len(runs or []) > html.MOST_RUNS:
+        refuse(f"{len(runs or [])} runs given: one, or two side by side, are taken")
+    try:
+        found = [_read(library.find(name, out)) for name in (runs or [""])]
+        text = html.page(found)
+        output.parent.mkdir(parents=True, exist_ok=True)
+        output.write_text(text, encoding="utf-8")
+        stdout.print(f"written: {output} ({len(text.encode()) / 1e6:.1f} MB)", highlight=False, soft_wrap=True, markup=False)
+        for run in found if plots is not None else []:
+            looks = styles(r.backend for r in run.records)
+            paths = pictures.write(figures(run.records, run.roofs), looks, plots or Path(), run.name)
+            stdout.print(f"written: {len(paths)} plots of {run.name} in {plots}", highlight=False, soft_wrap=True, markup=False)
+    except (library.NoSuchRun, UnknownSchema, html.MissingExtra, OSError) as error:
+        refuse(str(error))
+
+
+def _read(path: Path) -> html.Run:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        run = html.Run.read(path)
+    for message in dict.fromkeys(str(warning.message) for warning in caught):
+        stderr.print(f"warning: {message}", style="yellow", highlight=False, markup=False)
+    if not run.records:
+        refuse(f"{path} holds no finished record: there is nothing to report")
+    return run

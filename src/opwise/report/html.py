@@ -1,0 +1,80 @@
+"""Runs as one page that opens from disk: Plotly, style, data and script are inside it, and its own policy forbids it any request.
+
+Names and reasons come from files that anyone may have written. Jinja escapes all that becomes HTML, its `tojson` all that becomes data
+inside a script element, and page.js escapes what Plotly would take for markup.
+"""
+
+from __future__ import annotations
+
+import importlib
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from opwise.record import Record, read, read_extra
+from opwise.report.figures import styles
+from opwise.report.html_data import figure_rows, glyph
+from opwise.report.html_tables import described
+from opwise.report.plots import figures
+
+TEMPLATES = Path(__file__).parent / "page"
+MOST_RUNS = 2
+
+
+class MissingExtra(RuntimeError):
+    """The report's libraries are not installed; the message is the remedy."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """A stored run: its name, its cells, the roofs measured beside them."""
+
+    name: str
+    records: Sequence[Record]
+    roofs: Mapping[str, float]
+
+    @classmethod
+    def read(cls, path: Path) -> Run:
+        """Raises what record.read raises. A run that was stopped holds no roofs; one that was continued, those of each part."""
+        lines = [line.get("limits") for line in read_extra(path, "limits")]
+        roofs = {str(k): float(v) for found in lines if isinstance(found, dict) for k, v in found.items() if _is_number(v)}
+        return cls(path.stem, read(path), roofs)
+
+    @property
+    def device(self) -> str:
+        return next((r.device for r in reversed(self.records) if r.device), "no device")
+
+
+def page(runs: Sequence[Run]) -> str:
+    """The page of one run, or of two side by side. Raises MissingExtra."""
+    jinja2, plotly = _library("jinja2"), _library("plotly.offline")
+    environment = jinja2.Environment(loader=jinja2.FileSystemLoader(TEMPLATES), autoescape=True, trim_blocks=True, lstrip_blocks=True)
+    environment.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "allow_nan": False}
+    texts: dict[str, int] = {}
+    rows = figure_rows([figures(run.records, run.roofs) for run in runs], texts)
+    panels = [panel for row in rows for group in row["groups"] for panel in group if panel]
+    used = list(dict.fromkeys(r.backend for run in runs for r in run.records))
+    looks = styles(used)
+    return str(
+        environment.get_template("page.html.j2").render(
+            runs=[{"name": run.name, "device": run.device, "roofs": run.roofs, **described(run.records)} for run in runs],
+            figures=rows,
+            data={"panels": panels, "texts": list(texts), "styles": {name: [looks[name].colour, looks[name].symbol] for name in used}},
+            backends=[(name, looks[name].colour, glyph(looks[name])) for name in used],
+            variants=any(r.variant for run in runs for r in run.records),
+            plotly=plotly.get_plotlyjs(),
+        )
+    )
+
+
+def _library(name: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise MissingExtra(f"the report needs {name.split('.')[0]}, which is not installed: pip install 'opwise[report]'") from error
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

@@ -1,0 +1,88 @@
+"""The tables of the page, as text that the template escapes: facts, verdicts, and every cell."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from opwise.ops.spec import Workload
+from opwise.record import Interval, Record
+from opwise.report.figures import named
+from opwise.report.plots import by_op
+from opwise.report.tables import microseconds, ratio, standing
+
+
+def described(records: Sequence[Record]) -> dict[str, Any]:
+    """What the template shows of a run beside its figures."""
+    backends = list(dict.fromkeys(r.backend for r in records))
+    return {
+        "facts": facts(records),
+        "wins": wins(records),
+        "backends": backends,
+        "verdicts": [
+            (op, [list(Counter(r.status for r in group if r.backend == b).items()) for b in backends]) for op, group in by_op(records)
+        ],
+        "cells": [_cell(r) for _, group in by_op(records) for r in group],
+    }
+
+
+def facts(records: Sequence[Record]) -> list[tuple[str, str]]:
+    """Where and with what the run was taken, and the clocks, heat and power it met."""
+    r = records[-1]
+    counts = Counter(x.status for x in records)
+    found = [
+        ("device", r.device),
+        ("driver", r.driver or "none"),
+        ("compute capability", r.capability),
+        ("commit", (r.commit or "unknown") + (", changed since" if r.dirty else "")),
+        ("taken", " to ".join(dict.fromkeys(time for time in (records[0].time, r.time) if time))),
+        ("cells", ", ".join(f"{n} {status}" for status, n in counts.items())),
+        ("stand-ins", ", ".join(sorted({x.stand_in for x in records if x.stand_in}))),
+        ("versions", ", ".join(f"{name} {version}" for name, version in r.versions.items())),
+        ("SM clock", _reach([x.sm_clock_mhz for x in records], "MHz")),
+        ("temperature", _reach([x.temperature_c for x in records], "°C")),
+        ("power", _reach([x.power_w for x in records], "W")),
+        ("throttled by", ", ".join(sorted({reason for x in records for reason in x.throttle}))),
+    ]
+    return [(name, value) for name, value in found if value]
+
+
+def _reach(values: Sequence[float | None], unit: str) -> str:
+    found = [v for v in values if v is not None]
+    return f"{min(found):.0f} to {max(found):.0f} {unit}" if found else ""
+
+
+def wins(records: Sequence[Record]) -> list[tuple[str, int, int]]:
+    """(backend, workloads where it is fastest or ties, workloads ranked)."""
+    ranked = [r for r in records if r.versus_best is not None]
+    first: dict[str, set[Workload]] = {r.backend: set() for r in ranked}
+    for r in ranked:
+        if standing(r) in ("fastest", "tie"):
+            first[r.backend].add(r.workload)
+    cells = len({r.workload for r in ranked})
+    return [(backend, len(workloads), cells) for backend, workloads in first.items()]
+
+
+def _cell(r: Record) -> dict[str, str]:
+    rank = standing(r)
+    return {
+        "workload": str(r.workload),
+        "implementation": named(r),
+        "status": r.status,
+        "stand_in": r.stand_in or "",
+        "error": ratio(r.error_ratio),
+        "cold": _spread(r.kernel_cold_us),
+        "sol": "" if r.sol is None else f"{r.sol:.2f}",
+        "rank": rank,
+        "warm": microseconds(r.kernel_warm_us),
+        "launch": microseconds(r.launch_us),
+        "call": microseconds(r.call_us),
+        "first": "" if r.compile_cold_s is None else f"{r.compile_cold_s:.3g} / {r.compile_cached_s or 0:.3g}",
+        "reason": r.reason,
+        "best": "best" if rank in ("fastest", "tie") else "",
+    }
+
+
+def _spread(interval: Interval | None) -> str:
+    return microseconds(interval, spread=True) if interval and interval.median else ""

@@ -1,0 +1,277 @@
+"""The report in headless Chromium, from disk and with no network; what hostile names can do in it; the plots as files.
+
+OPWISE_SCREENSHOTS=docs writes the picture that the README shows.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from opwise.backends import BACKENDS
+from opwise.cli import app
+from opwise.library import find
+from opwise.ops import OPS
+from opwise.record import Interval, Record, append, read
+from opwise.report.figures import styles
+from opwise.report.html import Run
+from opwise.report.plots import figures
+
+for library in ("jinja2", "plotly", "matplotlib"):
+    pytest.importorskip(library, reason=f"{library} is not installed: pip install 'opwise[report]'")
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+# Without the flags Chromium calls home at every start, and waits for an answer where there is no network.
+QUIET = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--no-first-run",
+]
+ROOT = Path(__file__).resolve().parents[1]
+CORE = find(None, ROOT / "results", "nvidia-h200", "core")
+SEED = find(None, ROOT / "results", "nvidia-h200", "seed")
+PICTURES = os.environ.get("OPWISE_SCREENSHOTS")
+MOST_BYTES = 6_000_000
+HOSTILE = "</script><script>window.broken = 1</script><img src=x onerror='window.broken = 1'>"
+CELL = Record(op="softmax", backend="triton_jit", variant="", dtype="float16", shape=(583, 931), status="ok", error_ratio=0.41,
+              kernel_cold_us=Interval(10.0, 9.9, 10.2, 40, "events"), versus_best=(1.0, 1.0, 1.0), sol=0.91, limit_us=9.1, gb_per_s=217.1,
+              tflop_per_s=0.27, device="NVIDIA H200", commit="abc1234", time="2026-01-01T00:00:00+00:00")  # fmt: skip
+
+
+def report(*arguments: str) -> Result:
+    return CliRunner(env={"TERM": "dumb"}).invoke(app, ["report", *arguments])
+
+
+def written(tmp_path: Path, *runs: Path | str) -> Path:
+    path = tmp_path / "report.html"
+    result = report(*map(str, runs), "-o", str(path))
+    assert result.exit_code == 0, result.output
+    assert path.stat().st_size <= MOST_BYTES
+    return path
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install 'opwise[test]'")
+    if CHROMIUM is None:
+        pytest.skip("there is no Chromium: apt install chromium")
+    with playwright.sync_playwright() as driver:
+        chromium = driver.chromium.launch(executable_path=CHROMIUM, args=QUIET)
+        yield chromium
+        chromium.close()
+
+
+class Opened:
+    """A page that was opened from disk, with all that it said and asked for."""
+
+    def __init__(self, browser: Any, path: Path) -> None:
+        self.page = browser.new_page(viewport={"width": 1400, "height": 1500}, color_scheme="light")
+        self.requests: list[str] = []
+        self.said: list[str] = []
+        self.page.on("request", lambda request: self.requests.append(request.url))
+        self.page.on("console", lambda message: self.said.append(message.text))
+        self.page.on("pageerror", lambda error: self.said.append(str(error)))
+        self.page.goto(path.as_uri())
+        self.page.wait_for_selector("body[data-drawn]", timeout=60_000)
+        self.address = path.as_uri()
+
+    def plots(self) -> list[dict[str, Any]]:
+        """Every plot: its figure, and what Plotly drew in it: the markers and lines that are in the page's SVG."""
+        return list(
+            self.page.evaluate(
+                "() => [...document.querySelectorAll('.plot')].map(p => ({figure: p.closest('section').id, id: p.id,"
+                " traces: p.data ? p.data.length : 0, given: p.data ? p.data.reduce((n, t) => n + t.x.length, 0) : 0,"
+                " markers: p.querySelectorAll('.scatterlayer .points path').length, height: p.getBoundingClientRect().height}))"
+            )
+        )
+
+    def close(self) -> None:
+        self.page.close()
+        assert [r for r in self.requests if r != self.address and not r.startswith(("data:", "blob:"))] == [], "the page is whole"
+        assert self.said == []
+
+
+@pytest.fixture(scope="module")
+def core(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Opened]:
+    opened = Opened(browser, written(tmp_path_factory.mktemp("report"), CORE))
+    yield opened
+    opened.close()
+
+
+@pytest.mark.slow
+@pytest.mark.xdist_group("report")
+class TestOfTheRecordedRun:
+    def test_every_plot_is_drawn_with_every_point(self, core: Opened) -> None:
+        run = Run.read(CORE)
+        wanted = {f.name: [panel.points for panel in f.panels] for f in figures(run.records, run.roofs) if f.panels}
+        assert {"winners", "roofline", "times", "shares", "costs", "errors"} == set(wanted), "the core run has no first calls"
+        plots = core.plots()
+        assert {name: [p["markers"] for p in plots if p["figure"] == name] for name in wanted} == wanted
+        assert sum(wanted["times"]) == len(run.records), "every cell of the run is a point"
+        assert sum(wanted["roofline"]) == len(run.records)
+        assert all(p["traces"] and p["given"] and p["height"] > 100 for p in plots)
+
+    def test_the_title_and_the_machine_s_facts_are_there(self, core: Opened) -> None:
+        record = read(CORE)[-1]
+        assert core.page.title() == f"opwise: {record.device}"
+        facts = core.page.inner_text("#facts")
+        for fact in (CORE.stem, record.device, record.driver, record.commit, record.time, "575 ok", "power cap", *record.versions.values()):
+            assert fact in facts
+        assert "60 of 115 fastest or tied: triton_jit" in facts
+        assert "--first-call" in core.page.inner_text("#first-calls"), "what is missing says what would bring it"
+
+    def test_verdicts_name_every_op_and_backend(self, core: Opened) -> None:
+        table = core.page.inner_text("#verdicts table")
+        assert all(name in table for name in [*OPS, *BACKENDS])
+
+    def test_the_picture_for_the_readme(self, core: Opened) -> None:
+        if not PICTURES:
+            pytest.skip("pictures are taken only where OPWISE_SCREENSHOTS says where to put them")
+        core.page.set_viewport_size({"width": 1400, "height": 1860})
+        core.page.wait_for_timeout(500)
+        core.page.screenshot(path=str(ROOT / PICTURES / "report.png"))
+
+    def test_the_theme_can_be_toggled_with_the_keyboard(self, core: Opened) -> None:
+        def state() -> tuple[str, str, str]:
+            return tuple(core.page.evaluate(
+                "() => [document.documentElement.dataset.theme, getComputedStyle(document.body).backgroundColor,"
+                " document.querySelector('.plot')._fullLayout.font.color]"
+            ))  # fmt: skip
+
+        assert state() == ("light", "rgb(255, 255, 255)", "#16191d")
+        core.page.focus("#theme")
+        core.page.keyboard.press("Enter")
+        assert state() == ("dark", "rgb(20, 23, 27)", "#e8eaed")
+        core.page.keyboard.press("Enter")
+        assert state()[0] == "light"
+
+    def test_a_backend_can_be_hidden_with_the_keyboard(self, core: Opened) -> None:
+        before = sum(p["markers"] for p in core.plots())
+        core.page.focus(".bar input[value=numba_cuda]")
+        core.page.keyboard.press("Space")
+        hidden = core.page.evaluate("() => document.querySelectorAll('.plot').length && [...document.querySelectorAll('.plot')].flatMap("
+                                    "p => p.data.filter(t => !t.visible).map(t => t.name.split(',')[0]))")  # fmt: skip
+        assert set(hidden) == {"numba_cuda"}
+        assert sum(p["markers"] for p in core.plots()) < before
+        core.page.keyboard.press("Space")
+        assert sum(p["markers"] for p in core.plots()) == before
+
+    def test_every_plot_and_table_can_be_reached_and_is_told_in_words(self, core: Opened) -> None:
+        unreachable = "() => [...document.querySelectorAll('.plot, .scroll')].filter(e => e.tabIndex !== 0).length"
+        assert core.page.evaluate(unreachable) == 0
+        assert "triton_jit" in core.page.get_attribute(".plot", "aria-label")
+
+    def test_the_table_of_all_cells_is_filtered(self, core: Opened) -> None:
+        core.page.fill("#filter", "softmax/4096x4096/float16")
+        assert core.page.locator("table.cells tbody tr:visible").count() == len(BACKENDS)
+        core.page.fill("#filter", "")
+
+
+@pytest.mark.slow
+@pytest.mark.xdist_group("report")
+def test_two_runs_stand_side_by_side(browser: Any, tmp_path: Path) -> None:
+    opened = Opened(browser, written(tmp_path, CORE, SEED))
+    plots = [p for p in opened.plots() if p["figure"] == "winners"]
+    assert len(plots) == 2 * len(OPS)
+    places = opened.page.evaluate("() => ['winners-0-0', 'winners-0-1'].map(i => document.getElementById(i).getBoundingClientRect())")
+    assert places[0]["top"] == places[1]["top"]
+    assert places[0]["right"] < places[1]["left"]
+    ranges = "() => ['times-0-0', 'times-0-1'].map(i => JSON.stringify(document.getElementById(i).layout.yaxis.range))"
+    assert len(set(opened.page.evaluate(ranges))) == 1, "one range, so that two runs can be compared by eye"
+    assert opened.page.locator("#first-calls .plot").count() == len(OPS), "the seed run has first calls"
+    assert "exponentiates the unshifted input" in opened.page.inner_text("#verdicts"), "a wrong cell shows its reason"
+    opened.close()
+
+
+@pytest.mark.slow
+@pytest.mark.xdist_group("report")
+def test_hostile_names_and_reasons_are_shown_and_not_obeyed(browser: Any, tmp_path: Path) -> None:
+    run = tmp_path / "x" / "20260101T000000Z-core-<img src=x>.jsonl"
+    wrong = replace(CELL, backend="cupy_raw", status="wrong", reason=HOSTILE, kernel_cold_us=None, versus_best=None)
+    named = replace(
+        CELL, backend=HOSTILE.replace("/", "∕"), variant="<b>$x$</b>", device="<script>alert(1)</script>", versions={"<i>": HOSTILE}
+    )
+    append(run, [r.to_json() for r in (wrong, CELL, named)])
+    append(
+        run, [json.dumps({"schema": 1, "kind": "limits", "limits": {f"copy_1{HOSTILE}_gb_per_s": 4000.0, "peak_fma_tflop_per_s": 66.0}})]
+    )
+    path = written(tmp_path, run)
+    html = path.read_text()
+    assert HOSTILE not in html
+    assert "<script>window.broken" not in html
+    opened = Opened(browser, path)
+    assert opened.page.evaluate("() => window.broken") is None
+    assert opened.page.evaluate("() => document.querySelectorAll('img, i, b').length") == opened.page.locator(".wins b").count()
+    assert HOSTILE in opened.page.inner_text("#verdicts")
+    assert opened.page.title() == "opwise: <script>alert(1)</script>"
+    shown = opened.page.evaluate(
+        "() => { const plot = document.getElementById('roofline-0-0'), i = plot.data.findIndex(t => t.name.includes('window.broken'));"
+        " Plotly.Fx.hover(plot, [{curveNumber: i, pointNumber: 0}]); return plot.querySelector('.hoverlayer').textContent; }"
+    )
+    assert HOSTILE.replace("/", "∕") in shown, "a label shows the name as it is"
+    opened.close()
+
+
+def test_plots_are_written_as_svg_and_png(tmp_path: Path) -> None:
+    run = tmp_path / "r" / "20260101T000000Z-core-abc.jsonl"
+    append(run, [r.to_json() for r in (CELL, replace(CELL, backend="<mine> $\\x", versus_best=(1.2, 1.1, 1.3)))])
+    result = report(str(run), "-o", str(tmp_path / "r.html"), "--plots", str(tmp_path / "plots"))
+    assert result.exit_code == 0, result.output
+    names = {"winners", "roofline", "times", "shares", "errors"}
+    assert {p.name for p in (tmp_path / "plots").iterdir()} == {f"{run.stem}-{name}.{kind}" for name in names for kind in ("svg", "png")}
+    for path in (tmp_path / "plots").glob("*.svg"):
+        assert ElementTree.parse(path).getroot().tag.endswith("svg")
+    for path in (tmp_path / "plots").glob("*.png"):
+        assert path.read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_run_of_nothing_but_stand_ins_is_reported_without_times(tmp_path: Path) -> None:
+    run = tmp_path / "r" / "20260101T000000Z-smoke-abc.jsonl"
+    append(run, [replace(CELL, stand_in="cpu", kernel_cold_us=None, versus_best=None, sol=None, gb_per_s=None, tflop_per_s=None).to_json()])
+    html = written(tmp_path, run).read_text()
+    assert "Nothing was timed in this run" in html
+    assert "ok (cpu)" in html
+
+
+@pytest.mark.parametrize(
+    ("arguments", "needles"),
+    [(["no-such-run"], ["no-such-run"]), (["a", "b", "c"], ["3 runs given"]), ([str(ROOT / "LICENSE")], ["no finished record"])],
+)
+@pytest.mark.filterwarnings("ignore:.*torn")
+def test_bad_usage_exits_2(tmp_path: Path, arguments: list[str], needles: list[str]) -> None:
+    result = report(*arguments, "-o", str(tmp_path / "r.html"))
+    assert result.exit_code == 2, result.output
+    assert all(needle in result.output.replace("\n", " ") for needle in needles), result.output
+
+
+@pytest.mark.parametrize("library", ["jinja2", "plotly", "matplotlib"])
+def test_a_missing_extra_is_one_line_with_the_remedy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, library: str) -> None:
+    for name in [name for name in sys.modules if name.split(".")[0] == library]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, library, None)  # importing it raises ImportError
+    run = tmp_path / "r" / "20260101T000000Z-core-abc.jsonl"
+    append(run, [CELL.to_json()])
+    result = report(str(run), "-o", str(tmp_path / "r.html"), "--plots", str(tmp_path / "plots"))
+    assert result.exit_code == 2
+    (line,) = result.output.strip().splitlines()[-1:]
+    assert library in line
+    assert "pip install 'opwise[report]'" in line
+
+
+def test_no_two_backends_look_alike() -> None:
+    looks = styles(f"backend{i}" for i in range(60))
+    assert len(set(looks.values())) == len(looks)
+    assert list(looks)[: len(BACKENDS)] == list(BACKENDS)
+    assert len({s.symbol for s in list(looks.values())[:9]}) == 9
