@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 import opwise
-from opwise.commands import backends, choose, report, run, show
+from opwise.commands import backends, choose, compare, report, run, show
 from opwise.commands.console import stdout
 
 app = typer.Typer(
@@ -25,6 +25,7 @@ app.command()(backends.backends)
 app.command(epilog=show.EXAMPLES)(show.show)
 app.command(epilog=choose.EXAMPLES)(choose.choose)
 app.command(epilog=report.EXAMPLES)(report.report)
+app.command(epilog=compare.EXAMPLES)(compare.compare)
 
 
 def main() -> None:

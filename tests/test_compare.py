@@ -1,0 +1,144 @@
+"""Faster, slower, same or undecided: the rule, what a pair is made of, and the command."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from opwise import comparing
+from opwise.cli import app
+from opwise.comparing import compare, implementations, runs, verdict
+from opwise.library import find
+from opwise.measure.stats import tied
+from opwise.record import Interval, Record, append, read
+
+ROOT = Path(__file__).resolve().parents[1]
+CORE = find(None, ROOT / "results", "nvidia-h200", "core")
+
+
+def cell(backend: str, median: float, low: float, high: float, **fields: object) -> Record:
+    timed = Interval(median, low, high, 40, "events")
+    return replace(Record(op="softmax", backend=backend, variant="", dtype="float16", shape=(583, 931), status="ok", kernel_cold_us=timed,
+                          device="NVIDIA H200", commit="abc1234"), **fields)  # type: ignore[arg-type]  # fmt: skip
+
+
+def invoke(*arguments: str) -> Result:
+    return CliRunner(env={"TERM": "dumb"}).invoke(app, ["compare", *arguments])
+
+
+@pytest.mark.parametrize(
+    ("interval", "expected"),
+    [
+        ((0.900, 0.890, 0.910), "faster"),
+        ((1.100, 1.090, 1.110), "slower"),
+        ((0.985, 0.980, 0.995), "faster"),
+        ((1.000, 1.000, 1.000), "same"),
+        ((0.996, 0.993, 0.999), "same"),  # surely faster, but by less than matters
+        ((1.000, 0.992, 1.008), "same"),
+        ((1.000, 0.950, 1.050), "undecided"),
+        ((0.900, 0.700, 1.020), "undecided"),  # far apart, and not to be told from equal
+        ((0.992, 0.970, 0.999), "undecided"),  # faster, and nobody knows whether by 1 %
+    ],
+)
+def test_the_rule_and_its_mirror(interval: tuple[float, float, float], expected: str) -> None:
+    ratio, low, high = interval
+    mirrored = {"faster": "slower", "slower": "faster"}.get(expected, expected)
+    assert verdict(ratio, low, high) == expected
+    assert verdict(1 / ratio, 1 / high, 1 / low) == mirrored, "A against B is B against A the other way round"
+
+
+def test_within_a_run_the_paired_ratio_is_taken_where_there_is_one() -> None:
+    best = cell("triton_jit", 10.0, 9.0, 11.0, versus_best=(1.0, 1.0, 1.0))
+    slow = cell("cupy_raw", 10.5, 9.5, 11.5, versus_best=(1.05, 1.04, 1.06))
+    slower = cell("numba_cuda", 10.9, 9.9, 11.9, versus_best=(1.09, 1.08, 1.10))
+    to_best = compare(slow, best, one_run=True)
+    assert (to_best.verdict, to_best.ratio, to_best.low, to_best.high, to_best.paired) == ("slower", 1.05, 1.04, 1.06, True)
+    from_best = compare(best, slow, one_run=True)
+    assert (from_best.verdict, from_best.paired) == ("faster", True)
+    assert (from_best.ratio, from_best.low, from_best.high) == pytest.approx((1 / 1.05, 1 / 1.06, 1 / 1.04))
+    neither = compare(slower, slow, one_run=True)
+    assert (neither.verdict, neither.paired) == ("undecided", False), "two medians' intervals are wider than a pair's"
+    assert (neither.low, neither.high) == pytest.approx((9.9 / 11.5, 11.9 / 9.5))
+    assert not compare(slow, best).paired, "another run's best was not measured beside it"
+    assert not compare(slow, replace(best, launch_us=None), "launch", one_run=True).paired
+
+
+def test_what_has_no_time_is_not_compared_and_says_why() -> None:
+    right = cell("triton_jit", 10.0, 9.9, 10.1)
+    wrong = cell("cupy_raw", 5.0, 4.9, 5.1, status="wrong", reason="3 of 9 elements", kernel_cold_us=None)
+    found = compare(wrong, right)
+    assert (found.verdict, found.ratio) == ("not compared", None)
+    assert "A is wrong: 3 of 9 elements" in found.reason
+    assert "B has no launch time" in compare(wrong, right, "launch").reason
+
+
+def test_the_recorded_run_says_the_same_as_its_ranks() -> None:
+    records = read(CORE)
+    found = list(implementations(records, "triton_jit", "torch_eager"))
+    ranks = {str(r.workload): r for r in records if r.backend == "triton_jit"}
+    bests = {str(r.workload) for r in records if r.backend == "torch_eager" and r.versus_best == (1.0, 1.0, 1.0)}
+    assert len(found) == len(ranks) == 115
+    paired = [c for c in found if c.workload in bests]
+    assert paired
+    for c in paired:
+        assert c.paired
+        assert (c.verdict == "slower") <= (not tied(*(ranks[c.workload].versus_best or ()))), c  # type: ignore[call-arg]
+    assert {c.verdict for c in found} >= {"faster", "slower", "same"}
+
+
+def test_two_runs_share_what_both_hold() -> None:
+    a = [cell("triton_jit", 10.0, 9.95, 10.05), cell("cupy_raw", 10.0, 9.95, 10.05)]
+    b = [cell("triton_jit", 20.0, 19.9, 20.1, device="NVIDIA H100"), cell("numba_cuda", 1.0, 1.0, 1.0)]
+    (found,) = runs(a, b)
+    assert (found.a, found.verdict, found.paired, found.b_device) == ("triton_jit/softmax", "faster", False, "NVIDIA H100")
+
+
+# -- the command -------------------------------------------------------------------------------------------------------------
+
+
+def test_two_implementations_of_the_recorded_run() -> None:
+    result = invoke("triton_jit/softmax", "torch_eager/softmax", "--run", str(CORE))
+    assert result.exit_code == 0, result.output
+    row = next(line for line in result.output.splitlines() if line.startswith("softmax/4096x4096/float16"))
+    assert "faster" in row
+    assert "NVIDIA H200" in result.output
+    lines = invoke("triton_jit/softmax", "torch_eager/softmax", "--run", str(CORE), "--for", "call", "--json").stdout.splitlines()
+    assert len(lines) == 24
+    assert all(json.loads(line)["verdict"] in comparing.VERDICTS and not json.loads(line)["paired"] for line in lines)
+
+
+def test_without_a_run_the_newest_that_holds_both_is_taken() -> None:
+    assert "-seed-" in invoke("triton_jit/softmax:textbook", "torch_eager/softmax", "--out", str(ROOT / "results")).output
+
+
+def test_two_runs_of_different_devices_are_shown_as_such(tmp_path: Path) -> None:
+    one, two = tmp_path / "h200" / "a.jsonl", tmp_path / "h100" / "b.jsonl"
+    append(one, [cell("triton_jit", 10.0, 9.95, 10.05).to_json()])
+    append(two, [cell("triton_jit", 20.0, 19.9, 20.1, device="NVIDIA H100").to_json()])
+    output = invoke(str(one), str(two)).output
+    assert "different devices (NVIDIA H200 and NVIDIA H100)" in output
+    assert "unpaired" in output
+    assert "A is: 1 faster" in output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "needles"),
+    [
+        (("triton_jit/softmax", "torch_eager/gelu"), ["of one op"]),
+        (("triton_jit/softmax", "triton_jit/softmax"), ["different implementations"]),
+        (("triton_jit/softmax:nothing", "torch_eager/softmax"), ["triton_jit/softmax:nothing", "triton_jit/softmax"]),
+        (("triton_jit/softmax", "no_such"), ["no_such", "it holds"]),
+        (("no-such-run", "core"), ["no-such-run"]),
+        (("core", "core"), ["both the run"]),
+        (("triton_jit", "torch_eager", "--for", "graph"), ["graph", "kernel", "launch"]),
+        (("triton_jit",), ["Missing argument"]),
+    ],
+)
+def test_bad_usage_exits_2(arguments: tuple[str, ...], needles: list[str]) -> None:
+    result = invoke(*arguments)
+    assert result.exit_code == 2, result.output
+    assert all(needle in result.output for needle in needles), result.output
