@@ -9,6 +9,7 @@ from opwise.backends.protocol import BackendUnavailable, UnsupportedWorkload
 from opwise.choosing import traced as _traced  # noqa: F401  # registers the operators that torch.compile sees
 from opwise.choosing.dispatch import gelu, matmul, mean, softmax, square, use
 from opwise.ops import OPS, Cost, OpSpec, Workload
+from opwise.own import kernel as kernel
 
 if TYPE_CHECKING:
     from opwise.choosing.query import NothingMeasured, choose

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from opwise.measure.stats import TIE
 from opwise.record import Interval, Record
@@ -56,15 +56,15 @@ def verdict(ratio: float, low: float, high: float) -> str:
 
 def compare(a: Record, b: Record, what: str = "kernel", *, one_run: bool = False) -> Comparison:
     """Two cells of one workload; `one_run` where both were measured interleaved."""
-    names = {"workload": str(a.workload), "a": a.implementation, "b": b.implementation, "a_device": a.device, "b_device": b.device}
+    both = Comparison(str(a.workload), a.implementation, b.implementation, NOTHING, a_device=a.device, b_device=b.device)
     x, y = TIMES[what](a), TIMES[what](b)
     missing = [_without(side, r, what) for side, r, time in (("A", a, x), ("B", b, y)) if r.status != "ok" or time is None]
     if missing or x is None or y is None or min(x.low, y.low) <= 0:
-        return Comparison(**names, verdict=NOTHING, reason="; ".join(missing) or "a time of 0 us has no ratio")
+        return replace(both, reason="; ".join(missing) or "a time of 0 us has no ratio")
     pair = _paired(a, b) if one_run and what == "kernel" else None
     ratio, low, high = pair or (x.median / y.median, x.low / y.high, x.high / y.low)
-    return Comparison(**names, verdict=verdict(ratio, low, high), ratio=ratio, low=low, high=high, paired=pair is not None,
-                      a_us=x.median, b_us=y.median)  # fmt: skip
+    return replace(both, verdict=verdict(ratio, low, high), ratio=ratio, low=low, high=high, paired=pair is not None,
+                   a_us=x.median, b_us=y.median)  # fmt: skip
 
 
 def _without(side: str, r: Record, what: str) -> str:

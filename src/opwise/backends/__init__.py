@@ -1,4 +1,8 @@
-"""How an op is computed. BACKENDS is the one list of backends; each is imported on first use, never by importing opwise."""
+"""How an op is computed. BACKENDS is the one list of backends; each is imported on first use, never by importing opwise.
+
+Installed packages add to it by entry points: in the group `opwise.backends`, a backend's name leads to its module. A file of a user's own
+is added for the time of a run (opwise.own).
+"""
 
 from __future__ import annotations
 
@@ -9,16 +13,18 @@ from functools import cache
 
 import torch
 
-from opwise.backends.protocol import Implementation, Probe, variants_of
+from opwise.backends.protocol import Implementation, Probe, Variant, variants_of
 from opwise.ops import OPS
+from opwise.ops.installed import offered
 
-BACKENDS: Mapping[str, str] = {
+OURS: Mapping[str, str] = {
     "torch_eager": "opwise.backends.torch_eager",
     "torch_inline": "opwise.backends.torch_inline",
     "cupy_raw": "opwise.backends.cupy_raw",
     "numba_cuda": "opwise.backends.numba_cuda",
     "triton_jit": "opwise.backends.triton_jit",
 }
+BACKENDS: Mapping[str, str] = {**OURS, **{name: point.value for name, point in offered("opwise.backends", OURS).items()}}
 
 
 def probe(backend: str, device: torch.device) -> Probe:
@@ -35,11 +41,19 @@ def implementations(backend: str, op: str, device_type: str) -> Mapping[str, Imp
     must come first decides which. Raises what `probe` raises.
     """
     probe(backend, torch.device(device_type))
-    name = f"{BACKENDS[backend]}.{op}"
-    if importlib.util.find_spec(name) is None:
+    found = _variants(BACKENDS[backend], op)
+    return {variant: Implementation(backend, OPS[op], variant, source, device_type) for variant, source in found.items()}
+
+
+def _variants(name: str, op: str) -> Mapping[str, Variant]:
+    """Of a backend's module: what its function `variants(op)` gives, where it is one file; else VARIANTS of its module for the op."""
+    backend = importlib.import_module(name)
+    if hasattr(backend, "variants"):
+        found: Mapping[str, Variant] = backend.variants(op)
+        return found
+    if not hasattr(backend, "__path__") or importlib.util.find_spec(f"{name}.{op}") is None:
         return {}
-    module = importlib.import_module(name)
-    return {variant: Implementation(backend, OPS[op], variant, source, device_type) for variant, source in variants_of(module).items()}
+    return variants_of(importlib.import_module(f"{name}.{op}"))
 
 
 def implementation(name: str, device: torch.device) -> Implementation:

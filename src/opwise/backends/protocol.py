@@ -1,7 +1,8 @@
 """The protocol behind which every backend stands.
 
 A backend is a folder whose `__init__` has `probe(device) -> Probe`, and one module an op whose `VARIANTS` maps a variant's name
-("" is the one to use) to a `Variant`. A variant is one function, `build(*inputs, out) -> bind`:
+("" is the one to use) to a `Variant`; a backend of one file has `variants(op)` instead, which gives that mapping, empty for an op it lacks.
+A variant is one function, `build(*inputs, out) -> bind`:
 
     build   sees tensors only as samples of a dtype, shape, alignment and device; compiles, picks a grid; may raise UnsupportedWorkload
     bind    (*inputs, out) -> launch: fixes the addresses; called for any tensors that look like the samples

@@ -92,7 +92,7 @@ def _across(a: str, b: str, what: str, out: Path) -> tuple[str, list[Comparison]
     if paths[0].resolve() == paths[1].resolve():
         refuse(f"{a!r} and {b!r} are both the run {paths[0]}: give two runs, or two implementations as backend/op")
     records = [read_run(path) for path in paths]
-    found = list(comparing.runs(*records, what))
+    found = list(comparing.runs(records[0], records[1], what))
     if not found:
         refuse(f"{paths[0]} and {paths[1]} have no implementation at a common workload")
     lines = [f"{side} = {path}: {where(rs)}" for side, path, rs in zip("AB", paths, records, strict=True)]

@@ -13,6 +13,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
+from opwise import own
 from opwise.record import Record, read
 from opwise.report import overview, tables
 from opwise.runner import SETS, WorkerLost
@@ -27,6 +28,9 @@ SetName = Annotated[str | None, typer.Option("--set", help=f"Workloads: {', '.jo
 Variants = Annotated[bool, typer.Option("--variants", help="The textbook and other named variants too.")]
 Device = Annotated[str | None, typer.Option(help="cuda:0, cuda:1, … or cpu. Default: the first GPU, else cpu.")]
 Out = Annotated[Path, typer.Option(help="Folder of the stored runs.")]
+With = Annotated[
+    list[Path] | None, typer.Option("--with", metavar="FILE", help="A kernel of your own, ranked beside the others: see opwise.kernel.")
+]
 Json = Annotated[bool, typer.Option("--json", help="Machine-readable: one record a line, as stored.")]
 
 
@@ -43,10 +47,12 @@ def chosen_device(name: str | None) -> str:
     return f"cuda:{device.index or 0}" if device.type == "cuda" else "cpu"
 
 
-def surveyed(device: str) -> Survey:
+def surveyed(device: str, own_files: list[Path] | None = None) -> Survey:
     try:
         with stderr.status("looking at the machine"):
-            return survey(device)
+            return survey(device, own.named(own_files or []))
+    except own.BadFile as error:
+        refuse(f"--with {error}")
     except WorkerLost as lost:
         stderr.print(f"this machine cannot be looked at: {escape(lost.reason)}", style="bold red")
         raise typer.Exit(1) from lost

@@ -16,6 +16,7 @@ from opwise.commands.console import (
     Out,
     SetName,
     Variants,
+    With,
     chosen_device,
     print_records,
     read_run,
@@ -31,7 +32,7 @@ from opwise.runner.session import Session
 
 RUN_EXAMPLES = (
     "Examples:  opwise run  ·  opwise run softmax triton_jit  ·  opwise run 'softmax/4096x4096/*' --variants  ·  "
-    "opwise run matmul/512x512x512/float16 --json"
+    "opwise run matmul/512x512x512/float16 --json  ·  opwise run softmax --with my_softmax.py"
 )
 CHECK_EXAMPLES = "Examples:  opwise check  ·  opwise check gelu --variants  ·  opwise check triton_jit --set smoke"
 
@@ -42,29 +43,35 @@ def run(
     variants: Variants = False,
     device: Device = None,
     out: Out = Path("results"),
+    own_files: With = None,
     first_call: Annotated[bool, typer.Option("--first-call", help="Also time the first call, compiler caches empty and full.")] = False,
     as_json: Json = False,
 ) -> None:
     """Check every implementation, time it side by side with the others, store the records, print a table an op."""
-    _run(filters or [], set_name, variants, device, out, timed=True, as_json=as_json, first_call=first_call)
+    _run(filters or [], set_name, variants, device, out, timed=True, as_json=as_json, first_call=first_call, own_files=own_files)
 
 
 def check(
-    filters: Filters = None, set_name: SetName = None, variants: Variants = False, device: Device = None, as_json: Json = False
+    filters: Filters = None,
+    set_name: SetName = None,
+    variants: Variants = False,
+    device: Device = None,
+    own_files: With = None,
+    as_json: Json = False,
 ) -> None:
     """Only right or wrong: against the float64 reference, on easy and on hard inputs, and against each other. Stores nothing."""
-    _run(filters or [], set_name or "smoke", variants, device, None, timed=False, as_json=as_json)
+    _run(filters or [], set_name or "smoke", variants, device, None, timed=False, as_json=as_json, own_files=own_files)
 
 
 def _run(
     filters: list[str], set_name: str | None, variants: bool, device: str | None, out: Path | None, *, timed: bool, as_json: bool,
-    first_call: bool = False,
+    first_call: bool = False, own_files: list[Path] | None = None,
 ) -> None:  # fmt: skip
     name = chosen_device(device)
     set_name = set_name or ("smoke" if name == "cpu" else "core")
     if set_name not in SETS:
         refuse(f"--set {set_name!r} is unknown: known are {', '.join(SETS)}")
-    found = surveyed(name)
+    found = surveyed(name, own_files)
     if name == "cpu" and not as_json:
         stderr.print("No GPU here: kernels run in stand-ins or are only compiled; nothing is timed.", style="yellow", highlight=False)
     try:

@@ -1,16 +1,30 @@
-"""What is computed. OPS is the one list of ops; tests, benchmarks, commands and reports all read it."""
+"""What is computed. OPS is the one list of ops; tests, benchmarks, commands and reports all read it.
+
+Installed packages add to it by entry points: in the group `opwise.ops`, an op's name leads to its OpSpec.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from importlib.metadata import EntryPoint
 
 from opwise.ops.gelu import GELU
+from opwise.ops.installed import Table, offered
 from opwise.ops.matmul import MATMUL
 from opwise.ops.mean import MEAN
 from opwise.ops.softmax import SOFTMAX
 from opwise.ops.spec import Cost, OpSpec, Workload
 from opwise.ops.square import SQUARE
 
-OPS: Mapping[str, OpSpec] = {spec.name: spec for spec in (SQUARE, MEAN, GELU, SOFTMAX, MATMUL)}
+
+def _checked(point: EntryPoint, spec: object) -> OpSpec:
+    if not isinstance(spec, OpSpec) or spec.name != point.name:
+        found = f"an OpSpec named {spec.name!r}" if isinstance(spec, OpSpec) else type(spec).__name__
+        raise TypeError(f"the entry point {point.name} = {point.value} of opwise.ops leads to {found}: an OpSpec of that name is taken")
+    return spec
+
+
+OURS = {spec.name: spec for spec in (SQUARE, MEAN, GELU, SOFTMAX, MATMUL)}
+OPS: Mapping[str, OpSpec] = Table(OURS, offered("opwise.ops", {name: f"opwise.ops.{name}" for name in OURS}), _checked)
 
 __all__ = ["OPS", "Cost", "OpSpec", "Workload"]

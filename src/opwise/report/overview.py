@@ -78,7 +78,8 @@ def table(records: Sequence[Record]) -> Table:
 def verdicts(records: Sequence[Record]) -> Table:
     """Op by backend: how many cells are ok, and in what; all else by its status."""
     shown = Table(title="verdicts", title_justify="left", title_style="bold", show_edge=False, pad_edge=False)
-    backends = [name for name in BACKENDS if any(r.backend == name for r in records)]
+    found = {r.backend: None for r in records}
+    backends = [name for name in BACKENDS if name in found] + [name for name in found if name not in BACKENDS]
     for name in ("op", *backends):
         shown.add_column(name)
     for op in OPS:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -18,27 +18,27 @@ CACHES = ("TORCH_EXTENSIONS_DIR", "OPWISE_CACHE_DIR", "CUPY_CACHE_DIR", "NUMBA_C
           "TORCHINDUCTOR_CACHE_DIR", "CUDA_CACHE_PATH")  # fmt: skip
 
 
-def first_calls(catalogue: Mapping[str, Entry], device: str) -> FirstCalls:
+def first_calls(catalogue: Mapping[str, Entry], device: str, setup: Callable[[], None] | None = None) -> FirstCalls:
     """Measures all available backends at once, one process each: compilers use the CPU, and no time is taken on the GPU meanwhile.
 
     The first op of a backend carries the import of its library; torch_inline builds one extension for all ops, so that op carries
-    the whole build. A backend whose worker is lost is left out.
+    the whole build. A backend whose worker is lost is left out. `setup` runs first in every worker.
     """
     backends = [name for name, entry in catalogue.items() if entry.available and entry.stand_in is None]
     with ThreadPoolExecutor(max_workers=len(backends) or 1) as pool:
-        pairs = list(pool.map(lambda backend: _cold_then_cached(backend, device), backends))
+        pairs = list(pool.map(lambda backend: _cold_then_cached(catalogue[backend], device, setup), backends))
     return {(backend, op): pair for backend, both in zip(backends, pairs, strict=True) for op, pair in both.items()}
 
 
-def _cold_then_cached(backend: str, device: str) -> Mapping[str, tuple[float, float]]:
-    workloads = tuple(spec.workloads["core"][0] for spec in OPS.values())
+def _cold_then_cached(entry: Entry, device: str, setup: Callable[[], None] | None) -> Mapping[str, tuple[float, float]]:
+    workloads = tuple(spec.workloads["core"][0] for op, spec in OPS.items() if "" in entry.variants.get(op, {}))
     with tempfile.TemporaryDirectory(prefix="opwise-first-call-") as folder:
         environment = {name: str(Path(folder) / name.lower()) for name in CACHES}
         seconds = []
         for _ in ("cold", "cached"):
             try:
-                with Worker(device, environment=environment) as worker:
-                    seconds.append(worker.ask("first_call", (backend, workloads), Patience(900.0)))
+                with Worker(device, setup, environment) as worker:
+                    seconds.append(worker.ask("first_call", (entry.backend, workloads), Patience(900.0)))
             except WorkerLost:
                 return {}
     cold, cached = seconds

@@ -45,6 +45,8 @@ class Entry:
     variants: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # op -> variant -> summary
     faults: Mapping[str, str] = field(default_factory=dict)  # implementation name -> its known fault
     compiles: bool = False  # can it compile without a GPU?
+    own: bool = False  # a user's file, given with --with: all its variants are asked for
+    broken: str = ""  # the status of its cells, where importing it alone failed or timed out
 
     @property
     def available(self) -> bool:
@@ -65,9 +67,10 @@ def plan(
     names = {op: _implementations(catalogue, op) for op in OPS}
     candidates = _workloads(set_name, filters)
     sorted_filters = _sort_filters(filters, names)
+    own = {name for name, entry in catalogue.items() if entry.own}
     jobs = []
     for workload in candidates:
-        kept = [n for n in names[workload.op] if _wanted(n, workload, sorted_filters, variants)]
+        kept = [n for n in names[workload.op] if _wanted(n, workload, sorted_filters, variants or n.split("/")[0] in own)]
         if kept:
             jobs.append(Job(workload, tuple(kept), device, timed))
     return jobs
@@ -76,7 +79,7 @@ def plan(
 def _implementations(catalogue: Mapping[str, Entry], op: str) -> list[str]:
     found = []
     for backend, entry in catalogue.items():
-        for variant in entry.variants.get(op, {"": ""} if not entry.available else {}):
+        for variant in entry.variants.get(op, {"": ""} if not entry.available and not entry.own else {}):
             found.append(f"{backend}/{op}" + (f":{variant}" if variant else ""))
     return found
 

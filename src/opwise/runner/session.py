@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from opwise import own
 from opwise.measure.device import slug
 from opwise.record import SCHEMA, Record, append, new_run
 from opwise.runner.first_call import FirstCalls, first_calls
@@ -20,6 +22,7 @@ from opwise.runner.supervisor import Event, Patience, Worker, WorkerLost, run_jo
 
 ARCHITECTURES = ("sm_80", "sm_90", "sm_100")
 COMPILE_S = 600.0
+LOOK_S = 180.0
 
 
 def default_device() -> str:
@@ -33,13 +36,33 @@ class Survey:
     device: str
     facts: Mapping[str, Any]
     catalogue: Mapping[str, Entry]
+    own: Mapping[str, Path] = field(default_factory=dict)
+
+    @property
+    def setup(self) -> Callable[[], None] | None:
+        """What must run first in a worker that is to know the user's own files."""
+        return partial(own.install, self.own) if self.own else None
 
 
-def survey(device: str) -> Survey:
-    """Asks a worker, since looking imports every GPU library. Raises WorkerLost where even that fails."""
+def survey(device: str, files: Mapping[str, Path] | None = None, patience_s: float = LOOK_S) -> Survey:
+    """Asks a worker, since looking imports every GPU library, and for each of the user's own `files` another one: whatever such a file
+    does is known of it alone. Raises WorkerLost where even a look at the suite's own backends fails."""
     with Worker(device) as worker:
-        facts, catalogue = worker.ask("catalogue", None, Patience(180.0))
-    return Survey(device, facts, catalogue)
+        facts, catalogue = worker.ask("catalogue", None, Patience(LOOK_S))
+    files = dict(files or {})
+    with ThreadPoolExecutor(max_workers=4) as pool:
+        looked = list(pool.map(lambda name: _look(device, name, files[name], patience_s), files))
+    return Survey(device, facts, {**catalogue, **{entry.backend: entry for entry in looked}}, files)
+
+
+def _look(device: str, name: str, path: Path, patience_s: float) -> Entry:
+    """What a user's file is here. One that cannot be imported keeps a cell an op, which says why."""
+    try:
+        with Worker(device, partial(own.install, {name: path})) as worker:
+            entry: Entry = worker.ask("own", name, Patience(patience_s))
+    except WorkerLost as lost:
+        entry = Entry(name, reason=f"importing {path.name}: {lost.reason}", own=True, broken="timeout" if lost.timed_out else "failed")
+    return entry if entry.available else replace(entry, variants={op: {"": ""} for op in own.declared(path)})
 
 
 @dataclass
@@ -61,23 +84,32 @@ class Session:
         return cls(found, jobs, set_name if not filters else f"{set_name}-part", out)
 
     def measure_first_calls(self) -> None:
-        self.first_calls = first_calls(self.survey.catalogue, self.survey.device)
+        self.first_calls = first_calls(self.survey.catalogue, self.survey.device, self.survey.setup)
 
     def events(self) -> Iterator[Event]:
         """Carries out the run. Every record is stored before its event is yielded; stopping early keeps what was stored."""
         if self.out is not None:
             self.path = new_run(self.out, slug(dict(self.survey.facts)), self.label, str(self.survey.facts["commit"]))
+        broken = {name for name, entry in self.survey.catalogue.items() if entry.broken}
+        for job in self.jobs:
+            if found := [_broken_record(job, n, self.survey) for n in job.implementations if n.split("/")[0] in broken]:
+                yield self._kept(Event(job, records=tuple(found)))
         compiled_only = self._compiled_only()
-        running = [job.without(n for n in job.implementations if n.split("/")[0] in compiled_only) for job in self.jobs]
+        apart = compiled_only | broken
+        running = [job.without(n for n in job.implementations if n.split("/")[0] in apart) for job in self.jobs]
         with ThreadPoolExecutor(max_workers=1) as pool:
             wanted = {n.split("/")[0] for job in self.jobs for n in job.implementations} & compiled_only
             compiled = {backend: pool.submit(compile_all, backend) for backend in sorted(wanted)}
             for event in run_jobs(
-                [job for job in running if job.implementations], self.survey.device, facts=self.survey.facts, on_limits=self._keep_limits
+                [job for job in running if job.implementations],
+                self.survey.device,
+                setup=self.survey.setup,
+                facts=self.survey.facts,
+                on_limits=self._keep_limits,
             ):
                 yield self._kept(event)
-            for job, rest in zip(self.jobs, running, strict=True):
-                names = [n for n in job.implementations if n not in rest.implementations]
+            for job in self.jobs:
+                names = [n for n in job.implementations if n.split("/")[0] in compiled_only]
                 records = [_compiled_record(job, name, compiled[name.split("/")[0]], self.survey.facts) for name in names]
                 yield self._kept(Event(job, records=tuple(records)))
 
@@ -133,3 +165,8 @@ def _compiled_record(job: Job, name: str, outcome: Future[tuple[str, str]], fact
     status, reason = outcome.result()
     time = datetime.now(UTC).isoformat(timespec="seconds")
     return Record.of(name, job.workload, status=status, reason=reason, time=time, **facts)
+
+
+def _broken_record(job: Job, name: str, found: Survey) -> Record:
+    entry, time = found.catalogue[name.split("/")[0]], datetime.now(UTC).isoformat(timespec="seconds")
+    return Record.of(name, job.workload, status=entry.broken, reason=entry.reason, time=time, **found.facts)

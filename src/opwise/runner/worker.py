@@ -30,6 +30,7 @@ def main(pipe: Connection, device_name: str, log_path: str, setup: Callable[[], 
     handlers: dict[str, Callable[[Any], Any]] = {
         "start": lambda _: None,
         "catalogue": lambda _: _catalogue(device_name),
+        "own": lambda backend: _entry(backend, device_name, own=True),
         "job": jobs,
         "compile": lambda request: _compile(*request),
         "first_call": lambda request: _first_call(device_name, *request),
@@ -90,28 +91,34 @@ def _catalogue(device_name: str) -> tuple[dict[str, Any], dict[str, Any]]:
     """The device's Record fields, and what each backend is on it. Runs in a worker because it imports every GPU library."""
     import torch
 
+    from opwise.backends import BACKENDS
+
+    found = {backend: _entry(backend, device_name) for backend in BACKENDS}
+    return _record_facts(torch.device(device_name)), found
+
+
+def _entry(backend: str, device_name: str, own: bool = False) -> Any:
+    """What a backend is here. Of a user's own the error is the user's: it fails, where a backend of the suite is unavailable."""
+    import torch
+
     from opwise.backends import BACKENDS, implementations, probe
     from opwise.backends.protocol import BackendUnavailable
     from opwise.ops import OPS
     from opwise.runner.jobs import Entry
 
-    found = {}
-    for backend in BACKENDS:
-        compiles = _can_compile(backend)
-        try:
-            probed = probe(backend, torch.device(device_name))
-            variants = {op: implementations(backend, op, torch.device(device_name).type) for op in OPS}
-        except BackendUnavailable as error:
-            found[backend] = Entry(backend, reason=error.reason, remedy=error.remedy, compiles=compiles)
-            continue
-        except Exception as error:  # an import that breaks is this backend's trouble, not the others'
-            found[backend] = Entry(backend, reason=f"{type(error).__name__}: {error}", remedy="see the traceback of `python -c "
-                                   f"'import {BACKENDS[backend]}'`", compiles=compiles)  # fmt: skip
-            continue
-        faults = {i.name: i.source.fault for group in variants.values() for i in group.values() if i.source.fault}
-        summaries = {op: {name: i.source.summary for name, i in group.items()} for op, group in variants.items()}
-        found[backend] = Entry(backend, dict(probed.versions), probed.stand_in, variants=summaries, faults=faults, compiles=compiles)
-    return _record_facts(torch.device(device_name)), found
+    compiles = not own and _can_compile(backend)
+    try:
+        probed = probe(backend, torch.device(device_name))
+        variants = {op: found for op in OPS if (found := implementations(backend, op, torch.device(device_name).type)) or not own}
+    except BackendUnavailable as error:
+        return Entry(backend, reason=error.reason, remedy=error.remedy, compiles=compiles, own=own)
+    except Exception as error:  # an import that breaks is this backend's trouble, not the others'
+        remedy = "" if own else f"see the traceback of `python -c 'import {BACKENDS[backend]}'`"
+        reason = f"{type(error).__name__}: {error}"
+        return Entry(backend, reason=reason, remedy=remedy, compiles=compiles, own=own, broken="failed" if own else "")
+    faults = {i.name: i.source.fault for group in variants.values() for i in group.values() if i.source.fault}
+    summaries = {op: {name: i.source.summary for name, i in group.items()} for op, group in variants.items()}
+    return Entry(backend, dict(probed.versions), probed.stand_in, variants=summaries, faults=faults, compiles=compiles, own=own)
 
 
 def _can_compile(backend: str) -> bool:

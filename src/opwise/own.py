@@ -1,0 +1,236 @@
+"""A user's own kernel: a file with one import and one decorator is checked and ranked beside the five.
+
+    import torch, opwise
+
+    @opwise.kernel("softmax")
+    def rows(x, out):                  # writes into out, on torch's current stream
+        torch.softmax(x, dim=-1, out=out)
+
+`opwise run softmax --with my_softmax.py` shows it as `my_softmax/softmax`. A function without `out` returns a new tensor. With
+`build=True` it is the protocol's `build(*inputs, out) -> bind` (opwise.backends.protocol), which compiles and checks once and leaves
+nothing but the launch to the clock.
+
+The file runs in workers only: whatever it does on being imported, it does to itself.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import inspect
+import re
+import sys
+import types
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+
+from opwise.backends.protocol import BackendUnavailable, Bind, Launch, Probe, Variant, require_gpu
+from opwise.ops import OPS
+
+MARK = "__opwise_kernels__"
+MODULE = "opwise_own_"  # before a backend's name: its module, and with `file_` the user's, in sys.modules
+DECORATED = re.compile(r"""\bkernel\(\s*(['"])(\w+)\1""")
+# A library that a file imports, and the backend whose `probe` says whether it works here and picks its stand-in, which must come first.
+LIBRARIES: Mapping[str, str] = {
+    "triton": "triton_jit",
+    "numba": "numba_cuda",
+    "cupy": "cupy_raw",
+    "torch.utils.cpp_extension": "torch_inline",
+}
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class BadFile(ValueError):
+    """The file cannot be taken as a backend; the message says what was given, what is taken and the remedy."""
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """What the decorator keeps with a function."""
+
+    op: str
+    variant: str
+    source: Variant
+
+
+def kernel(op: str, *, variant: str = "", build: bool = False, summary: str = "", fault: str | None = None) -> Callable[[F], F]:
+    """Marks a function as a kernel of an op; the function stays as it is. `opwise run --with FILE` finds it by its mark.
+
+    variant: another way of writing the op in the same file. fault: what is known to be wrong with it. Raises ValueError for an op that
+    is not there, TypeError where `build` is asked of a function without `out`.
+    """
+    if op not in OPS:
+        raise ValueError(f"opwise.kernel({op!r}): unknown op: known are {', '.join(OPS)}")
+
+    def mark(function: F) -> F:
+        told = summary or (inspect.getdoc(function) or function.__name__).splitlines()[0]
+        writes = "out" in inspect.signature(function).parameters
+        if build and not writes:
+            raise TypeError(f"opwise.kernel({op!r}, build=True): {function.__name__} has no parameter `out`: build(*inputs, out) is taken")
+        if build:
+            source = Variant(function, told, fault)
+        else:
+            source = Variant(_writing(function), told, fault) if writes else Variant(_returning(function), told, fault, call=function)
+        setattr(function, MARK, (*getattr(function, MARK, ()), Kernel(op, variant, source)))
+        return function
+
+    return mark
+
+
+def _writing(function: Callable[..., Any]) -> Callable[..., Bind]:
+    """The build of a function that writes into `out`."""
+
+    def bind(*tensors: Tensor) -> Launch:
+        *inputs, out = tensors
+
+        def launch() -> None:
+            if callable(function(*inputs, out=out)):
+                raise TypeError(f"{function.__name__} returned a function: if it builds, say @opwise.kernel(..., build=True)")
+
+        return launch
+
+    return lambda *tensors: bind
+
+
+def _returning(function: Callable[..., Any]) -> Callable[..., Bind]:
+    """The build of a function that returns a new tensor: launching it includes the copy into `out`, which is its price."""
+
+    def bind(*tensors: Tensor) -> Launch:
+        *inputs, out = tensors
+
+        def launch() -> None:
+            out.copy_(function(*inputs))
+
+        return launch
+
+    def build(*tensors: Tensor) -> Bind:
+        *inputs, out = tensors
+        found = function(*inputs)
+        if not isinstance(found, Tensor) or (found.shape, found.dtype, found.device) != (out.shape, out.dtype, out.device):
+            told = f"{found.dtype} of shape {tuple(found.shape)}" if isinstance(found, Tensor) else type(found).__name__
+            raise TypeError(f"{function.__name__} returned {told}: a tensor of {out.dtype}, shape {tuple(out.shape)}, is taken")
+        return bind
+
+    return build
+
+
+# -- the file as a backend ---------------------------------------------------------------------------------------------------
+
+
+def backend_name(path: Path, taken: Mapping[str, str]) -> str:
+    """The name that the file's rows go by: its stem. Raises BadFile where it cannot be one, or is another's already."""
+    if path.suffix != ".py" or not path.is_file():
+        raise BadFile(f"{path} is {'no Python file' if path.is_file() else 'not there'}: give the path of a .py file")
+    if not path.stem.isidentifier():
+        raise BadFile(f"{path}: its rows go by the file's name, and {path.stem!r} is no Python name: rename it")
+    if path.stem in taken:
+        raise BadFile(f"{path} would be the backend {path.stem!r}, which {taken[path.stem]} is already: rename the file")
+    return path.stem
+
+
+def named(paths: Sequence[Path]) -> dict[str, Path]:
+    """Backend name -> file. Raises BadFile."""
+    from opwise.backends import BACKENDS
+
+    found: dict[str, Path] = {}
+    for path in paths:
+        found[backend_name(path, {**BACKENDS, **{name: str(other) for name, other in found.items()}})] = path.resolve()
+    return found
+
+
+def declared(path: Path) -> list[str]:
+    """The ops that a file which cannot be imported would have had kernels of, by its text; all where that tells nothing."""
+    ops = [op for _, op in DECORATED.findall(path.read_text(encoding="utf-8", errors="replace")) if op in OPS]
+    return list(dict.fromkeys(ops)) or list(OPS)
+
+
+def install(files: Mapping[str, Path]) -> None:
+    """Adds files to BACKENDS, each imported when it is first probed. The `setup` of a worker."""
+    from opwise import backends
+
+    for name, path in files.items():
+        sys.modules[MODULE + name] = FileBackend(MODULE + name, path)
+        backends.BACKENDS[name] = MODULE + name  # type: ignore[index]
+
+
+class FileBackend(types.ModuleType):
+    """The backend module that a user's file is: what `backends/<name>/__init__.py` is to the five."""
+
+    def __init__(self, name: str, path: Path) -> None:
+        super().__init__(name, f"The kernels of {path}.")
+        self.path = path
+        self._kernels: list[Kernel] | None = None
+
+    def probe(self, device: torch.device) -> Probe:
+        """Raises BackendUnavailable as the backends of the libraries that it imports do, and whatever importing the file raises."""
+        from opwise import backends
+
+        try:
+            found = [backends.probe(backend, device) for backend in libraries(self.path)]
+        except BackendUnavailable as error:
+            raise BackendUnavailable(error.reason, _remedy(error, device)) from error
+        if self._kernels is None:
+            self._kernels = self._loaded()
+        versions = {name: version for probed in found for name, version in probed.versions.items()}
+        stand_in = next((probed.stand_in for probed in found if probed.stand_in), "cpu" if device.type == "cpu" else None)
+        return Probe(versions or {"torch": torch.__version__}, stand_in)
+
+    def variants(self, op: str) -> Mapping[str, Variant]:
+        return {k.variant: k.source for k in self._kernels or () if k.op == op}
+
+    def _loaded(self) -> list[Kernel]:
+        name = self.__name__.replace(MODULE, f"{MODULE}file_", 1)
+        spec = importlib.util.spec_from_file_location(name, self.path)
+        if spec is None or spec.loader is None:
+            raise BadFile(f"{self.path} cannot be imported: give the path of a .py file")
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[name] = module  # before it runs: Triton and pickle look a function's module up there
+        sys.path.append(str(self.path.parent))  # last: it may import its neighbours, and must not hide a library
+        spec.loader.exec_module(module)
+        return self._marked(module)
+
+    def _marked(self, module: types.ModuleType) -> list[Kernel]:
+        functions = {id(value): value for value in vars(module).values() if MARK in getattr(value, "__dict__", {})}
+        found: dict[tuple[str, str], str] = {}
+        kept = []
+        for function in functions.values():
+            for k in getattr(function, MARK):
+                first = found.setdefault((k.op, k.variant), function.__name__)
+                if first != function.__name__:
+                    raise BadFile(f"{first} and {function.__name__} are both {k.op}{k.variant and ':' + k.variant}: give one a variant=")
+                kept.append(k)
+        if not kept:
+            raise BadFile(f"{self.path.name} holds no kernel: decorate a function with @opwise.kernel('softmax'), or another op")
+        return kept
+
+
+def _remedy(error: BackendUnavailable, device: torch.device) -> str:
+    """Without a GPU the suite's kernels are compiled at least; a user's are not."""
+    try:
+        require_gpu(device)
+    except BackendUnavailable as no_gpu:
+        return "run it on a machine with a GPU" if error.reason == no_gpu.reason else error.remedy
+    return error.remedy
+
+
+def libraries(path: Path) -> list[str]:
+    """The backends whose libraries the file imports, anywhere in it; none where it is no Python."""
+    try:
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+    except (SyntaxError, ValueError):
+        return []
+    imported = set(_imported(tree))
+    return [backend for library, backend in LIBRARIES.items() if any(f"{name}.".startswith(f"{library}.") for name in imported)]
+
+
+def _imported(tree: ast.AST) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
