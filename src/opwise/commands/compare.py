@@ -121,5 +121,5 @@ def _table(found: list[Comparison]) -> Table:
         interval = "" if c.low is None or c.high is None else f"{c.low:.3f} to {c.high:.3f}"
         note = c.reason or ("paired" if c.paired else "")
         style = STYLES[c.verdict]
-        table.add_row(c.workload, *names, *figures, interval, f"[{style}]{c.verdict}[/]" if style else c.verdict, escape(note))
+        table.add_row(escape(c.workload), *names, *figures, interval, f"[{style}]{c.verdict}[/]" if style else c.verdict, escape(note))
     return table

@@ -36,7 +36,10 @@ def report(
         text = html.page(found)
         output.parent.mkdir(parents=True, exist_ok=True)
         output.write_text(text, encoding="utf-8")
-        stdout.print(f"written: {output} ({len(text.encode()) / 1e6:.1f} MB)", highlight=False, soft_wrap=True, markup=False)
+        size = len(text.encode())
+        if size > html.MOST_BYTES:
+            stderr.print(f"warning: {size / 1e6:.1f} MB is more than a page should be: report fewer cells", style="yellow", highlight=False)
+        stdout.print(f"written: {output} ({size / 1e6:.1f} MB)", highlight=False, soft_wrap=True, markup=False)
         for run in found if plots is not None else []:
             looks = styles(r.backend for r in run.records)
             paths = pictures.write(figures(run.records, run.roofs), looks, plots or Path(), run.name)

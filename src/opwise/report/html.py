@@ -16,11 +16,12 @@ from typing import Any
 from opwise.record import Record, read, read_extra
 from opwise.report.figures import styles
 from opwise.report.html_data import figure_rows, glyph
-from opwise.report.html_tables import described
+from opwise.report.html_tables import compared, described
 from opwise.report.plots import figures
 
 TEMPLATES = Path(__file__).parent / "page"
 MOST_RUNS = 2
+MOST_BYTES = 6_000_000
 
 
 class MissingExtra(RuntimeError):
@@ -61,6 +62,7 @@ def page(runs: Sequence[Run]) -> str:
         environment.get_template("page.html.j2").render(
             runs=[{"name": run.name, "device": run.device, "roofs": run.roofs, **described(run.records)} for run in runs],
             figures=rows,
+            compared=compared(runs[0].records, runs[1].records) if len(runs) == MOST_RUNS else None,
             data={"panels": panels, "texts": list(texts), "styles": {name: [looks[name].colour, looks[name].symbol] for name in used}},
             backends=[(name, looks[name].colour, glyph(looks[name])) for name in used],
             variants=any(r.variant for run in runs for r in run.records),

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
+from opwise import comparing
 from opwise.ops.spec import Workload
 from opwise.record import Interval, Record
 from opwise.report.figures import named
@@ -62,6 +63,23 @@ def wins(records: Sequence[Record]) -> list[tuple[str, int, int]]:
             first[r.backend].add(r.workload)
     cells = len({r.workload for r in ranked})
     return [(backend, len(workloads), cells) for backend, workloads in first.items()]
+
+
+def compared(a: Sequence[Record], b: Sequence[Record]) -> dict[str, Any] | None:
+    """Of two runs: what is faster, slower or the same in the first, cold; None where they share no cell."""
+    found = list(comparing.runs(a, b))
+    devices = list(dict.fromkeys(device for c in found for device in (c.a_device, c.b_device)))
+    rows = [
+        {
+            "workload": c.workload,
+            "implementation": c.a,
+            "times": [f"{c.a_us:.4g}", f"{c.b_us:.4g}", f"{c.ratio:.3f}", f"{c.low:.3f} to {c.high:.3f}"],
+            "verdict": c.verdict,
+        }
+        for c in found
+        if c.ratio is not None
+    ]
+    return {"counts": comparing.counted(found), "devices": devices, "rows": rows} if rows else None
 
 
 def _cell(r: Record) -> dict[str, str]:

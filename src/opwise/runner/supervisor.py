@@ -10,7 +10,7 @@ import multiprocessing
 import os
 import signal
 import tempfile
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -21,6 +21,7 @@ from opwise.record import Record
 from opwise.runner import worker
 from opwise.runner.jobs import Job
 
+MOST_TIMEOUTS = 2  # of one implementation in a run: one that hangs everywhere must not cost its patience in every cell
 START_S = 120.0  # importing torch from a cold disk takes most of a minute
 
 
@@ -140,14 +141,22 @@ def run_jobs(
 ) -> Iterator[Event]:
     """Runs the jobs one after the other in a worker that is replaced when it is lost, and yields what happens as it happens.
 
-    A worker lost during an implementation's turn costs that implementation its cell; the job runs again with the others. `facts`
-    are the Record fields of the device, for the cells whose worker can no longer tell. `setup` runs first in every worker.
+    A worker lost during an implementation's turn costs that implementation its cell; the job runs again with the others. One that
+    timed out in two cells is not tried in a third. `facts` are the Record fields of the device, for the cells whose worker can no
+    longer tell. `setup` runs first in every worker.
     """
     waiting = deque(jobs)
+    timeouts: Counter[str] = Counter()
     crew: Worker | None = None
     try:
         while waiting:
             job = waiting.popleft()
+            if hopeless := [name for name in job.implementations if timeouts[name] >= MOST_TIMEOUTS]:
+                lost = WorkerLost(f"not tried again: timed out in {MOST_TIMEOUTS} cells before", ("", ""), timed_out=True)
+                yield Event(job, records=tuple(_marked(job, name, lost, facts or {}) for name in hopeless))
+                job = job.without(hopeless)
+                if not job.implementations:
+                    continue
             try:
                 crew = crew or Worker(device, setup)
                 for said, what in crew.messages("job", job, patience):
@@ -157,6 +166,8 @@ def run_jobs(
                     crew.kill()
                 crew = None
                 blamed = [lost.turn[0]] if lost.turn[0] in job.implementations else list(job.implementations)
+                if lost.timed_out and lost.turn[0]:
+                    timeouts.update(blamed)
                 yield Event(job, records=tuple(_marked(job, name, lost, facts or {}) for name in blamed))
                 rest = job.without(blamed)
                 if rest.implementations:
