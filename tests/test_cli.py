@@ -114,6 +114,12 @@ def test_show_reads_a_run_of_another_machine(tmp_path: Path) -> None:
     assert "NVIDIA H200" in result.output
 
 
+def test_show_shows_an_op_that_is_not_installed_here(tmp_path: Path) -> None:
+    result = invoke("show", str(stored(tmp_path, replace(CELL, op="cube"))))
+    assert result.exit_code == 0, result.output
+    assert "triton_jit/cube" in result.output
+
+
 def test_show_markdown_marks_the_fastest_and_names_what_has_no_time(tmp_path: Path) -> None:
     path = stored(tmp_path, CELL, replace(CELL, backend="cupy_raw", status="wrong", versus_best=None, kernel_cold_us=None, sol=None))
     row = next(line for line in invoke("show", str(path), "--markdown").output.splitlines() if "583x931" in line)

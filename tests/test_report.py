@@ -1,4 +1,4 @@
-"""The report in headless Chromium, from disk and with no network; what hostile names can do in it; the plots as files.
+"""The report in headless Chromium, from disk and with no network; what hostile names can do in it.
 
 OPWISE_SCREENSHOTS=docs writes the picture that the README shows.
 """
@@ -8,24 +8,19 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import sys
-import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner, Result
+from reporting import CELL, CORE, ROOT, SEED, written
 
 from opwise import comparing
 from opwise.backends import BACKENDS
-from opwise.cli import app
-from opwise.library import find
 from opwise.ops import OPS
-from opwise.record import Interval, Record, append, read
-from opwise.report.figures import styles
-from opwise.report.html import MOST_BYTES, Run
+from opwise.record import append, read
+from opwise.report.html import Run
 from opwise.report.plots import figures
 
 for library in ("jinja2", "plotly", "matplotlib"):
@@ -40,33 +35,8 @@ QUIET = [
     "--disable-sync",
     "--no-first-run",
 ]
-ROOT = Path(__file__).resolve().parents[1]
-CORE = find(None, ROOT / "results", "nvidia-h200", "core")
-SEED = find(None, ROOT / "results", "nvidia-h200", "seed")
 PICTURES = os.environ.get("OPWISE_SCREENSHOTS")
 HOSTILE = "</script><script>window.broken = 1</script><img src=x onerror='window.broken = 1'>"
-CELL = Record(op="softmax", backend="triton_jit", variant="", dtype="float16", shape=(583, 931), status="ok", error_ratio=0.41,
-              kernel_cold_us=Interval(10.0, 9.9, 10.2, 40, "events"), versus_best=(1.0, 1.0, 1.0), sol=0.91, limit_us=9.1, gb_per_s=217.1,
-              tflop_per_s=0.27, device="NVIDIA H200", commit="abc1234", time="2026-01-01T00:00:00+00:00")  # fmt: skip
-
-
-def report(*arguments: str) -> Result:
-    return CliRunner(env={"TERM": "dumb"}).invoke(app, ["report", *arguments])
-
-
-def written(tmp_path: Path, *runs: Path | str) -> Path:
-    path = tmp_path / "report.html"
-    result = report(*map(str, runs), "-o", str(path))
-    assert result.exit_code == 0, result.output
-    assert path.stat().st_size <= MOST_BYTES
-    return path
-
-
-def test_two_full_runs_fit_into_six_megabytes(tmp_path: Path) -> None:
-    other = tmp_path / "again.jsonl"
-    shutil.copyfile(CORE, other)
-    assert MOST_BYTES <= 6_000_000
-    written(tmp_path, CORE, other)
 
 
 @pytest.fixture(scope="module")
@@ -233,65 +203,3 @@ def test_hostile_names_and_reasons_are_shown_and_not_obeyed(browser: Any, tmp_pa
     )
     assert HOSTILE.replace("/", "∕") in shown, "a label shows the name as it is"
     opened.close()
-
-
-def test_plots_are_written_as_svg_and_png(tmp_path: Path) -> None:
-    run = tmp_path / "r" / "20260101T000000Z-core-abc.jsonl"
-    append(run, [r.to_json() for r in (CELL, replace(CELL, backend="<mine> $\\x", versus_best=(1.2, 1.1, 1.3)))])
-    result = report(str(run), "-o", str(tmp_path / "r.html"), "--plots", str(tmp_path / "plots"))
-    assert result.exit_code == 0, result.output
-    names = {"winners", "roofline", "times", "shares", "errors"}
-    assert {p.name for p in (tmp_path / "plots").iterdir()} == {f"{run.stem}-{name}.{kind}" for name in names for kind in ("svg", "png")}
-    for path in (tmp_path / "plots").glob("*.svg"):
-        assert ElementTree.parse(path).getroot().tag.endswith("svg")
-    for path in (tmp_path / "plots").glob("*.png"):
-        assert path.read_bytes().startswith(b"\x89PNG")
-
-
-def test_a_run_of_nothing_but_stand_ins_is_reported_without_times(tmp_path: Path) -> None:
-    run = tmp_path / "r" / "20260101T000000Z-smoke-abc.jsonl"
-    append(run, [replace(CELL, stand_in="cpu", kernel_cold_us=None, versus_best=None, sol=None, gb_per_s=None, tflop_per_s=None).to_json()])
-    html = written(tmp_path, run).read_text()
-    assert "Nothing was timed in this run" in html
-    assert "ok (cpu)" in html
-
-
-def test_two_devices_are_shown_as_such(tmp_path: Path) -> None:
-    runs = [tmp_path / name / "20260101T000000Z-core-abc.jsonl" for name in ("h200", "h100")]
-    append(runs[0], [CELL.to_json()])
-    append(runs[1], [replace(CELL, device="NVIDIA H100").to_json()])
-    html = written(tmp_path, *runs).read_text()
-    assert "Different devices, NVIDIA H200 and NVIDIA H100: this compares machines, not kernels." in html
-    assert "<title>opwise: NVIDIA H200 and NVIDIA H100</title>" in html
-
-
-@pytest.mark.parametrize(
-    ("arguments", "needles"),
-    [(["no-such-run"], ["no-such-run"]), (["a", "b", "c"], ["3 runs given"]), ([str(ROOT / "LICENSE")], ["no finished record"])],
-)
-@pytest.mark.filterwarnings("ignore:.*torn")
-def test_bad_usage_exits_2(tmp_path: Path, arguments: list[str], needles: list[str]) -> None:
-    result = report(*arguments, "-o", str(tmp_path / "r.html"))
-    assert result.exit_code == 2, result.output
-    assert all(needle in result.output.replace("\n", " ") for needle in needles), result.output
-
-
-@pytest.mark.parametrize("library", ["jinja2", "plotly", "matplotlib"])
-def test_a_missing_extra_is_one_line_with_the_remedy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, library: str) -> None:
-    for name in [name for name in sys.modules if name.split(".")[0] == library]:
-        monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, library, None)  # importing it raises ImportError
-    run = tmp_path / "r" / "20260101T000000Z-core-abc.jsonl"
-    append(run, [CELL.to_json()])
-    result = report(str(run), "-o", str(tmp_path / "r.html"), "--plots", str(tmp_path / "plots"))
-    assert result.exit_code == 2
-    (line,) = result.output.strip().splitlines()[-1:]
-    assert library in line
-    assert "pip install 'opwise[report]'" in line
-
-
-def test_no_two_backends_look_alike() -> None:
-    looks = styles(f"backend{i}" for i in range(60))
-    assert len(set(looks.values())) == len(looks)
-    assert list(looks)[: len(BACKENDS)] == list(BACKENDS)
-    assert len({s.symbol for s in list(looks.values())[:9]}) == 9

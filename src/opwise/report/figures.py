@@ -117,3 +117,8 @@ def _span(axes: Sequence[Axis], values: Sequence[Sequence[float]]) -> tuple[floa
 def named(record: Record) -> str:
     """The implementation without its op, which the panel says already."""
     return record.backend + (f":{record.variant}" if record.variant else "")
+
+
+def ticks(names: Sequence[str]) -> tuple[tuple[float, str], ...]:
+    """An axis of names."""
+    return tuple((float(i), name) for i, name in enumerate(names))

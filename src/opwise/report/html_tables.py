@@ -10,7 +10,7 @@ from opwise import comparing
 from opwise.ops.spec import Workload
 from opwise.record import Interval, Record
 from opwise.report.figures import named
-from opwise.report.plots import by_op
+from opwise.report.groups import by_op
 from opwise.report.tables import microseconds, ratio, standing
 
 

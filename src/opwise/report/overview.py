@@ -15,6 +15,7 @@ from rich.table import Table
 from opwise.backends import BACKENDS
 from opwise.ops import OPS
 from opwise.record import Record
+from opwise.report.groups import by_op
 from opwise.report.tables import STYLES, only_compiled, standing
 
 SHAPES_AN_OP = 3
@@ -82,10 +83,8 @@ def verdicts(records: Sequence[Record]) -> Table:
     backends = [name for name in BACKENDS if name in found] + [name for name in found if name not in BACKENDS]
     for name in ("op", *backends):
         shown.add_column(name)
-    for op in OPS:
-        of_op = [r for r in records if r.op == op]
-        if of_op:
-            shown.add_row(op, *(_counted([r for r in of_op if r.backend == name]) for name in backends))
+    for op, of_op in by_op(records):
+        shown.add_row(escape(op), *(_counted([r for r in of_op if r.backend == name]) for name in backends))
     return shown
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 
 from opwise.ops import OPS
 from opwise.record import Interval, Record
-from opwise.report.figures import Axis, Figure, Panel, Point, Series, named
+from opwise.report.figures import Axis, Figure, Panel, Point, Series, named, ticks
+from opwise.report.groups import by_op, grouped
+from opwise.report.strips import costs, errors, first_calls
 from opwise.report.tables import standing
 
 VARYING = 4.0  # an op whose flops per byte vary more than this between workloads has its size in flops, any other in bytes
@@ -50,7 +51,7 @@ def _winners_of(op: str, records: Sequence[Record]) -> Panel:
             if points:
                 series.append(Series(f"{backend}, {mark}", backend, tuple(points), hollow=hollow, large=True))
     return Panel(
-        op, Axis("", ticks=_ticks(dtypes)), Axis("", ticks=_ticks(["x".join(map(str, s)) or "scalar" for s in shapes])), tuple(series)
+        op, Axis("", ticks=ticks(dtypes)), Axis("", ticks=ticks(["x".join(map(str, s)) or "scalar" for s in shapes])), tuple(series)
     )
 
 
@@ -69,7 +70,7 @@ def roofline(records: Sequence[Record], roofs: Mapping[str, float]) -> Figure:
     if not roofs:
         caption = "Useful flops against flops per compulsory byte, cold. The run holds no measured roofs."
     panels = []
-    for dtype, group in _grouped(_ranked(records), lambda r: r.dtype):
+    for dtype, group in grouped(_ranked(records), lambda r: r.dtype):
         placed = [r for r in group if r.gb_per_s and r.tflop_per_s]
         series = _implementations(placed, lambda r: [Point(_intensity(r), r.tflop_per_s or 0.0, _performance(r))])
         reach = sorted(_intensity(r) for r in placed)
@@ -148,7 +149,7 @@ def _against_size(
     for op, of_op in by_op([r for r in _ranked(records) if r.limit_us]):
         intensities = [_intensity(r) for r in of_op]
         in_flops = min(intensities) > 0 and max(intensities) / min(intensities) > VARYING
-        for dtype, group in _grouped(of_op, lambda r: r.dtype):
+        for dtype, group in grouped(of_op, lambda r: r.dtype):
             ordered = sorted(group, key=lambda r: (_size(r, in_flops), r.shape))
 
             def point(r: Record, in_flops: bool = in_flops) -> list[Point]:
@@ -167,85 +168,6 @@ def _size(r: Record, in_flops: bool) -> float:
     return float(round((r.tflop_per_s or 0.0) * cold * 1e6 if in_flops else (r.gb_per_s or 0.0) * cold * 1e3))
 
 
-# -- what a call costs -------------------------------------------------------------------------------------------------------
-
-
-def costs(records: Sequence[Record]) -> Figure:
-    caption = "CPU time, one point a workload with its interval: full markers one launch, hollow ones a whole call, output allocated."
-    kinds: tuple[tuple[str, Callable[[Record], Interval | None]], ...] = (("launch", lambda r: r.launch_us), ("call", lambda r: r.call_us))
-    panels = []
-    for op, group in by_op([r for r in records if r.launch_us or r.call_us]):
-        names = list(dict.fromkeys(named(r) for r in group))
-        series = []
-        for place, (kind, get) in enumerate(kinds):
-            for name in names:
-                found = [(r, interval) for r in group if named(r) == name and (interval := get(r)) is not None]
-                points = [
-                    Point(
-                        names.index(name) + _beside(place, 2, i, len(found)),
-                        v.median,
-                        str(r.workload),
-                        v.low,
-                        v.high,
-                    )
-                    for i, (r, v) in enumerate(found)
-                ]
-                if points:
-                    variant = bool(found[0][0].variant)
-                    series.append(Series(f"{name}, {kind}", found[0][0].backend, tuple(points), hollow=bool(place), variant=variant))
-        panels.append(Panel(op, Axis("", ticks=_ticks(names)), Axis("us", log=True), tuple(series)))
-    return Figure("costs", "Launch and call cost", caption, tuple(panels), "The run holds no launch or call costs.")
-
-
-def first_calls(records: Sequence[Record]) -> Figure:
-    caption = "Seconds to the end of the first call in a fresh process: full with empty compiler caches, hollow with full ones."
-    panels = []
-    for op, group in by_op([r for r in records if r.compile_cold_s is not None]):
-        first = list({named(r): r for r in group}.values())
-        series = []
-        for i, r in enumerate(first):
-            for kind, seconds, shift in (("empty caches", r.compile_cold_s, -0.15), ("full caches", r.compile_cached_s, 0.15)):
-                if seconds is not None:
-                    point = Point(i + shift, seconds, str(r.workload))
-                    series.append(Series(f"{named(r)}, {kind}", r.backend, (point,), hollow=shift > 0, large=True))
-        panels.append(Panel(op, Axis("", ticks=_ticks([named(r) for r in first])), Axis("s", log=True), tuple(series)))
-    return Figure("first-calls", "First call", caption, tuple(panels), "Not measured in this run: opwise run --first-call measures it.")
-
-
-# -- right or wrong ----------------------------------------------------------------------------------------------------------
-
-
-def errors(records: Sequence[Record]) -> Figure:
-    caption = "The largest error over its bound, one point a workload: above the line is wrong. What is not a number stands in the table."
-    panels = []
-    for op, group in by_op([r for r in records if r.error_ratio is not None and math.isfinite(r.error_ratio)]):
-        names = list(dict.fromkeys(named(r) for r in group))
-        series = [Series("bound", "", (Point(-0.5, 1.0), Point(len(names) - 0.5, 1.0)), joined=True)]
-        for name in names:
-            found = [r for r in group if named(r) == name]
-            points = [
-                Point(
-                    names.index(name) + _beside(0, 1, i, len(found)),
-                    r.error_ratio or 0.0,
-                    f"{r.workload}, {r.status}",
-                )
-                for i, r in enumerate(found)
-            ]
-            variant = bool(found[0].variant)
-            series.append(Series(name, found[0].backend, tuple(points), hollow=variant, variant=variant))
-        wrong = any((r.error_ratio or 0.0) > 10 for r in group)  # one wrong kernel would press all others onto the axis
-        if wrong:
-            series = [_positive(s) for s in series]
-        panels.append(Panel(op, Axis("", ticks=_ticks(names)), Axis("error / bound", log=wrong), tuple(series)))
-    return Figure("errors", "Errors", caption, tuple(panels), "No cell of this run was checked.")
-
-
-def _positive(series: Series) -> Series:
-    """For a logarithmic axis, which has no 0: an exact result stands at a thousandth of its bound."""
-    points = tuple(Point(p.x, max(p.y, 1e-3), p.text) for p in series.points)
-    return replace(series, points=points)
-
-
 # ----------------------------------------------------------------------------------------------------------------------------
 
 
@@ -255,18 +177,6 @@ def _ranked(records: Sequence[Record]) -> list[Record]:
 
 def _untimed(records: Sequence[Record]) -> str:
     return "" if _ranked(records) else "Nothing was timed in this run: opwise run on a GPU times."
-
-
-def by_op(records: Sequence[Record]) -> list[tuple[str, list[Record]]]:
-    order = list(OPS)
-    return sorted(_grouped(records, lambda r: r.op), key=lambda pair: order.index(pair[0]) if pair[0] in OPS else len(order))
-
-
-def _grouped(records: Iterable[Record], key: Callable[[Record], str]) -> list[tuple[str, list[Record]]]:
-    groups: dict[str, list[Record]] = {}
-    for r in records:
-        groups.setdefault(key(r), []).append(r)
-    return list(groups.items())
 
 
 def _implementations(records: Sequence[Record], points: Callable[[Record], list[Point]], *, joined: bool = False) -> list[Series]:
@@ -279,15 +189,5 @@ def _implementations(records: Sequence[Record], points: Callable[[Record], list[
             hollow=bool(group[0].variant),
             variant=bool(group[0].variant),
         )
-        for name, group in _grouped(records, named)
+        for name, group in grouped(records, named)
     ]
-
-
-def _ticks(names: Sequence[str]) -> tuple[tuple[float, str], ...]:
-    return tuple((float(i), name) for i, name in enumerate(names))
-
-
-def _beside(place: int, places: int, i: int, n: int) -> float:
-    """An offset from a tick: `places` strips side by side, the i-th of n points in one of them."""
-    width = 0.8 / places
-    return -0.4 + place * width + width * (i + 0.5) / max(n, 1)

@@ -11,6 +11,7 @@ from rich.table import Table
 from opwise.measure.stats import tied
 from opwise.ops import OPS
 from opwise.record import Interval, Record
+from opwise.report.groups import by_op
 
 STYLES = {"ok": "green", "wrong": "bold red", "failed": "bold red", "timeout": "bold red", "unsupported": "yellow", "unavailable": "dim"}
 
@@ -47,10 +48,8 @@ def ratio(value: float | None) -> str:
 def show(records: Sequence[Record], console: Console) -> None:
     """Prints one table an op, then the counts. Stand-in cells have a verdict and no times: a simulator's time means nothing."""
     first_calls = any(r.compile_cold_s is not None for r in records)
-    for op in OPS:
-        of_op = [r for r in records if r.op == op]
-        if of_op:
-            console.print(_table(op, of_op, timed=any(r.kernel_cold_us for r in of_op), first_calls=first_calls))
+    for op, of_op in by_op(records):
+        console.print(_table(op, of_op, timed=any(r.kernel_cold_us for r in of_op), first_calls=first_calls))
     if not records:
         return
     for line in summary(records):
@@ -58,7 +57,13 @@ def show(records: Sequence[Record], console: Console) -> None:
 
 
 def _table(op: str, records: Sequence[Record], *, timed: bool, first_calls: bool) -> Table:
-    table = Table(title=f"{op}: {OPS[op].summary}", title_justify="left", title_style="bold", show_edge=False, pad_edge=False)
+    table = Table(
+        title=f"{op}: {OPS[op].summary}" if op in OPS else escape(op),
+        title_justify="left",
+        title_style="bold",
+        show_edge=False,
+        pad_edge=False,
+    )
     table.add_column("implementation", no_wrap=True)
     table.add_column("verdict", no_wrap=True)
     table.add_column("error/bound", justify="right")
