@@ -168,6 +168,9 @@ def test_two_runs_stand_side_by_side(browser: Any, tmp_path: Path) -> None:
     ranges = "() => ['times-0-0', 'times-0-1'].map(i => JSON.stringify(document.getElementById(i).layout.yaxis.range))"
     assert len(set(opened.page.evaluate(ranges))) == 1, "one range, so that two runs can be compared by eye"
     assert opened.page.locator("#first-calls .plot").count() == len(OPS), "the seed run has first calls"
+    labels = opened.page.evaluate("() => [...document.querySelectorAll('#errors-3-1 .xtick text')].map(t => t.textContent)")
+    finite = {r.implementation for r in read(SEED) if r.op == "softmax" and r.error_ratio is not None and r.error_ratio < 10}
+    assert set(labels) == {name.replace("/softmax", "") for name in finite}, "no name is dropped"
     compared = opened.page.inner_text("#compared")
     assert "faster" in compared
     assert opened.page.locator("#compared tbody tr").count() == len(list(comparing.runs(read(CORE), read(SEED)))) > 0

@@ -10,6 +10,8 @@ from opwise.record import Interval, Record
 from opwise.report.figures import Axis, Figure, Panel, Point, Series, named, ticks
 from opwise.report.groups import by_op
 
+LEAST_S = 5e-4  # records keep whole milliseconds, and a logarithmic axis has no 0
+
 
 def costs(records: Sequence[Record]) -> Figure:
     caption = "CPU time, one point a workload with its interval: full markers one launch, hollow ones a whole call, output allocated."
@@ -47,7 +49,7 @@ def first_calls(records: Sequence[Record]) -> Figure:
         for i, r in enumerate(first):
             for kind, seconds, shift in (("empty caches", r.compile_cold_s, -0.15), ("full caches", r.compile_cached_s, 0.15)):
                 if seconds is not None:
-                    point = Point(i + shift, seconds, str(r.workload))
+                    point = Point(i + shift, max(seconds, LEAST_S), str(r.workload))
                     series.append(Series(f"{named(r)}, {kind}", r.backend, (point,), hollow=shift > 0, large=True))
         panels.append(Panel(op, Axis("", ticks=ticks([named(r) for r in first])), Axis("s", log=True), tuple(series)))
     return Figure("first-calls", "First call", caption, tuple(panels), "Not measured in this run: opwise run --first-call measures it.")

@@ -8,18 +8,22 @@
   const colour = (name) => getComputedStyle(root).getPropertyValue(name).trim();
   const log = (v, on) => (on ? Math.log10(v) : v);
 
-  function axis(a) {
+  function axis(a, across) {
     const made = { title: { text: plain(a.title) }, type: a.log ? "log" : "linear", gridcolor: colour("--rule"), zeroline: false, linecolor: colour("--rule"), automargin: true };
     if (a.span) made.range = a.span.map((v) => log(v, a.log));
     if (a.ticks.length) Object.assign(made, { tickvals: a.ticks.map((t) => t[0]), ticktext: a.ticks.map((t) => plain(t[1])), showgrid: false });
-    else if (a.log) made.dtick = Math.log10(a.span[1] / a.span[0]) > 5 ? 2 : 1;
+    if (across && a.ticks.length > 6) Object.assign(made, { tickangle: -60, tickfont: { size: 10 } }); // else Plotly drops names
+    if (a.log) {
+      const decades = Math.log10(a.span[1] / a.span[0]);
+      made.dtick = decades > 5 ? 2 : decades > 2 ? 1 : "D2"; // D2: at 2 and 5 too
+    }
     return made;
   }
 
   function layout(p) {
     return {
       paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", font: { color: colour("--ink"), size: 12 }, showlegend: false,
-      margin: { l: 50, r: 10, t: 8, b: 40 }, hovermode: "closest", xaxis: axis(p.x), yaxis: axis(p.y), dragmode: "zoom",
+      margin: { l: 50, r: 10, t: 8, b: 40 }, hovermode: "closest", xaxis: axis(p.x, true), yaxis: axis(p.y, false), dragmode: "zoom",
       hoverlabel: { bgcolor: colour("--paper"), bordercolor: colour("--ink"), font: { color: colour("--ink") } },
     };
   }
