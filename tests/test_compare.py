@@ -15,6 +15,7 @@ from opwise.comparing import compare, implementations, runs, verdict
 from opwise.library import find
 from opwise.measure.stats import tied
 from opwise.record import Interval, Record, append, read
+from opwise.record import runs as stored
 
 ROOT = Path(__file__).resolve().parents[1]
 CORE = find(None, ROOT / "results", "nvidia-h200", "core")
@@ -81,7 +82,7 @@ def test_the_recorded_run_says_the_same_as_its_ranks() -> None:
     found = list(implementations(records, "triton_jit", "torch_eager"))
     ranks = {str(r.workload): r for r in records if r.backend == "triton_jit"}
     bests = {str(r.workload) for r in records if r.backend == "torch_eager" and r.versus_best == (1.0, 1.0, 1.0)}
-    assert len(found) == len(ranks) == 115
+    assert len(found) == len(ranks) > 0
     paired = [c for c in found if c.workload in bests]
     assert paired
     for c in paired:
@@ -107,12 +108,14 @@ def test_two_implementations_of_the_recorded_run() -> None:
     assert "faster" in row
     assert "NVIDIA H200" in result.output
     lines = invoke("triton_jit/softmax", "torch_eager/softmax", "--run", str(CORE), "--for", "call", "--json").stdout.splitlines()
-    assert len(lines) == 24
+    assert len(lines) == len({r.workload for r in read(CORE) if r.op == "softmax"})
     assert all(json.loads(line)["verdict"] in comparing.VERDICTS and not json.loads(line)["paired"] for line in lines)
 
 
 def test_without_a_run_the_newest_that_holds_both_is_taken() -> None:
-    assert "-seed-" in invoke("triton_jit/softmax:textbook", "torch_eager/softmax", "--out", str(ROOT / "results")).output
+    names = "triton_jit/softmax:textbook", "torch_eager/softmax"
+    both = [p for p in stored(ROOT / "results") if set(names) <= {r.implementation for r in read(p) if r.kernel_cold_us}]
+    assert both[-1].name in invoke(*names, "--out", str(ROOT / "results")).output.replace("\n", "")
 
 
 def test_two_runs_of_different_devices_are_shown_as_such(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from opwise.ops import OPS
 from opwise.record import append, read
 from opwise.report.html import Run
 from opwise.report.plots import figures
+from opwise.report.tables import standing
 
 for library in ("jinja2", "plotly", "matplotlib"):
     pytest.importorskip(library, reason=f"{library} is not installed: pip install 'opwise[report]'")
@@ -93,21 +94,25 @@ class TestOfTheRecordedRun:
     def test_every_plot_is_drawn_with_every_point(self, core: Opened) -> None:
         run = Run.read(CORE)
         wanted = {f.name: [panel.points for panel in f.panels] for f in figures(run.records, run.roofs) if f.panels}
-        assert {"winners", "roofline", "times", "shares", "costs", "errors"} == set(wanted), "the core run has no first calls"
+        assert {"winners", "roofline", "times", "shares", "costs", "errors"} <= set(wanted)
         plots = core.plots()
         assert {name: [p["markers"] for p in plots if p["figure"] == name] for name in wanted} == wanted
-        assert sum(wanted["times"]) == len(run.records), "every cell of the run is a point"
-        assert sum(wanted["roofline"]) == len(run.records)
+        right = [r for r in run.records if r.status == "ok"]
+        assert sum(wanted["times"]) == sum(wanted["roofline"]) == len(right) > 0, "every right cell of the run is a point"
         assert all(p["traces"] and p["given"] and p["height"] > 100 for p in plots)
 
     def test_the_title_and_the_machine_s_facts_are_there(self, core: Opened) -> None:
-        record = read(CORE)[-1]
+        records = read(CORE)
+        record = records[-1]
         assert core.page.title() == f"opwise: {record.device}"
         facts = core.page.inner_text("#facts")
-        for fact in (CORE.stem, record.device, record.driver, record.commit, record.time, "575 ok", "power cap", *record.versions.values()):
+        for fact in (CORE.stem, record.device, record.driver, record.commit, record.time, *record.versions.values()):
             assert fact in facts
-        assert "60 of 115 fastest or tied: triton_jit" in facts
-        assert "--first-call" in core.page.inner_text("#first-calls"), "what is missing says what would bring it"
+        assert f"{sum(r.status == 'ok' for r in records)} ok" in facts
+        best = {r.workload for r in records if r.backend == "triton_jit" and standing(r) in ("fastest", "tie")}
+        assert f"{len(best)} of {len({r.workload for r in records})} fastest or tied: triton_jit" in facts
+        if not any(r.compile_cold_s for r in records):
+            assert "--first-call" in core.page.inner_text("#first-calls"), "what is missing says what would bring it"
 
     def test_verdicts_name_every_op_and_backend(self, core: Opened) -> None:
         table = core.page.inner_text("#verdicts table")
