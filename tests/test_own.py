@@ -105,6 +105,9 @@ def test_every_example_is_right_where_something_can_run_it_here(checked: tuple[d
         assert states[name] == ("unavailable", None), found[name].reason
         assert "run it on a machine with a GPU" in found[name].reason
     assert len(found) == 6
+    digests = {r.source for r in found.values() if r.status == "ok"}
+    assert "" not in digests, "a record says which file it is of"
+    assert len(digests) == len({r.backend for r in found.values() if r.status == "ok"})
 
 
 @pytest.mark.slow

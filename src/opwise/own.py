@@ -23,6 +23,7 @@ import sys
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -163,6 +164,7 @@ class FileBackend(types.ModuleType):
 
     def __init__(self, name: str, path: Path) -> None:
         super().__init__(name, f"The kernels of {path}.")
+        self.__spec__ = ModuleSpec(name, None, origin=str(path))  # whose digest stands in the records
         self.path = path
         self._kernels: list[Kernel] | None = None
 

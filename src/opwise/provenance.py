@@ -51,8 +51,8 @@ def sources(backend: str, op: str) -> tuple[Path, ...]:
     module = importlib.util.find_spec(BACKENDS[backend]) if backend in BACKENDS else None
     if module is None or module.origin is None:
         return ()
-    folder = Path(module.origin).resolve().parent
-    found = _of_op(folder, op)
+    origin = Path(module.origin).resolve()
+    found = _of_op(origin.parent, op) if origin.name == "__init__.py" else [origin]  # a backend of one file has no folder of its own
     if any("opwise.backends.cuda_src" in path.read_text(encoding="utf-8") for path in found if path.suffix == ".py"):
         found += _of_op(PACKAGE / "backends" / "cuda_src", op)
     shared = [PACKAGE / name for name in (*SHARED, f"ops/{op}.py")]  # not all of them, where asv puts an old commit's kernels here

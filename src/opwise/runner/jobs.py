@@ -86,7 +86,7 @@ def _implementations(catalogue: Mapping[str, Entry], op: str) -> list[str]:
 
 def _workloads(set_name: str, filters: Sequence[str]) -> list[Workload]:
     """The set's workloads, and any that a filter spells out in full, whether or not a set holds it."""
-    found = [w for spec in OPS.values() for w in spec.workloads[set_name]]
+    found = [w for spec in OPS.values() for w in spec.workloads.get(set_name, ())]
     for text in filters:
         try:
             workload = Workload.parse(text)
