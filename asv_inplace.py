@@ -69,9 +69,10 @@ class InPlace(environment.Environment):  # type: ignore[misc]
         package = Path(self._path, "graft", "opwise")
         shutil.rmtree(package, ignore_errors=True)
         package.mkdir(parents=True)
+        package.joinpath("__init__.py").write_text('"""The instruments of one commit over the ops and backends of another."""\n')
         for path in PACKAGE.iterdir():
             source = Path(self._build_root, "src", "opwise", path.name) if path.name in OF_THE_COMMIT else path
-            if source.exists() and path.name != "__pycache__":
+            if source.exists() and path.name not in ("__init__.py", "__pycache__"):
                 (package / path.name).symlink_to(source)
 
     def run(self, args: list[str], **kwargs: Any) -> Any:

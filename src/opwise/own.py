@@ -30,7 +30,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from opwise.backends.protocol import BackendUnavailable, Bind, Launch, Probe, Variant, require_gpu
+from opwise.backends.protocol import BackendUnavailable, Bind, Launch, Probe, Variant
 from opwise.ops import OPS
 
 MARK = "__opwise_kernels__"
@@ -214,6 +214,8 @@ class FileBackend(types.ModuleType):
 def _remedy(error: BackendUnavailable, device: torch.device) -> str:
     """Without a GPU the suite's kernels are compiled at least; a user's are not."""
     try:
+        from opwise.backends.protocol import require_gpu  # late: the runner also runs early commits, which lack it
+
         require_gpu(device)
     except BackendUnavailable as no_gpu:
         return "run it on a machine with a GPU" if error.reason == no_gpu.reason else error.remedy
