@@ -8,7 +8,7 @@ asv's tables have one factor for all figures, and `asv continuous` prints none w
 kind of figure, `regressions_thresholds` in asv.conf.json, by which the dashboard finds regressions too: a figure is worse where it
 rose by more than that, and where Mann and Whitney's test on its samples (p = 0.002) says that it did not happen by chance. A time is
 judged beside torch eager's, which was taken in turns with it: what moved both was the machine.
-Exit status: 0 nothing is worse, 1 something is, or fails now and did not, 2 asv could not run.
+Exit status: 0 nothing is worse, 1 something is, or fails now and did not, 2 asv could not run, or something else used the GPU meanwhile.
 """
 
 from __future__ import annotations
@@ -55,6 +55,9 @@ class Figure:
         return Figure(self.value * by, stats, [x * by for x in self.samples] if self.samples else None)
 
 
+# Of 195 kernels' times none had quartiles this far apart in any of seven sweeps of an H200 that did nothing else, 30 of 75 in one beside
+# which another process ran.
+WIDE, WIDE_SHARE = 0.10, 0.02
 BACKEND = re.compile(r"\('\w+'")
 TIMED = re.compile(r"track_(kernel_cold|call_cost)\(")
 YARDSTICK = "torch_eager"
@@ -82,6 +85,13 @@ def _differ(a: Figure, b: Figure) -> bool:
     if not (a.stats and b.stats):  # a count, not a measurement: any difference is one
         return True
     return bool(_stats.is_different(a.samples, b.samples, a.stats, b.stats))
+
+
+def disturbed(figures_: Mapping[str, Figure]) -> list[str]:
+    """Names of the kernels' times that scatter as they do where something else uses the GPU; empty where they are too few to say so."""
+    timed = {n: f for n, f in figures_.items() if "track_kernel_cold(" in n and f.value and f.stats and not f.skipped}
+    wide = [n for n, f in timed.items() if f.stats and f.value and f.stats["q_75"] - f.stats["q_25"] > WIDE * f.value]
+    return wide if len(wide) > WIDE_SHARE * len(timed) else []
 
 
 def beside_the_yardstick(before: Mapping[str, Figure], after: Mapping[str, Figure]) -> dict[str, Figure]:
@@ -171,6 +181,11 @@ def _verdict(config: Path, base: str, head: str) -> int:
     repo = get_repo(conf)
     before, after = (figures(conf, repo.get_hash_from_name(name)) for name in (base, head))
     worse = []
+    for name, found in ((base, before), (head, after)):
+        if wide := disturbed(found):
+            print(f"{len(wide)} kernels' times of {name} scatter by more than {WIDE:.0%}, {wide[0]} for one: something else used the GPU.")
+            print("Nothing is judged: measure again when it is alone")
+            return 2
     after = beside_the_yardstick(before, after)
     for name, kind, line in changes(before, after, conf.regressions_thresholds):
         print(f"{kind:>9}  {line}")

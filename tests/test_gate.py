@@ -99,6 +99,24 @@ def test_what_moves_eager_as_well_is_the_machine(gate: ModuleType) -> None:
     assert eager not in judged, "no commit changes eager's kernels"
 
 
+def test_a_gpu_that_something_else_used_is_told_from_a_regression(gate: ModuleType) -> None:
+    """Two rounds of one sweep on an H200, us: a forgotten process ran beside the first."""
+    beside = [8.28, 8.61, 8.61, 8.62, 8.62, 8.62, 8.61, 8.6, 8.44, 8.61, 8.62, 8.43, 8.44, 4.13]
+    alone = [5.56, 5.04, 4.49, 4.49, 4.49, 4.49, 4.49, 4.49, 4.5]
+    value, stats = compute_stats([us * 1e-6 for us in beside + alone], 1)
+    name = "softmax.Softmax.track_kernel_cold('torch_inline', '1823x781', 'float16')"
+    assert gate.disturbed({name: gate.Figure(value, stats)}) == [name]
+    quiet = {f"{name}{i}": measured(gate, 4.5e-6, 0.01, i) for i in range(60)}
+    assert gate.disturbed(quiet) == []
+    assert gate.disturbed(quiet | {name: gate.Figure(value, stats)}) == [], "one kernel in sixty is that kernel's own"
+    assert gate.disturbed({name: gate.Figure(None), "x.track_spill_bytes()": gate.Figure(4)}) == []
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "results" / "asv" / "nvidia-h200").glob("*-*.json")), ids=lambda path: path.name[:8])
+def test_no_recorded_sweep_was_disturbed(gate: ModuleType, path: Path) -> None:
+    assert gate.disturbed(recorded(gate, path.name[:8])) == []
+
+
 def recorded(gate: ModuleType, commit: str) -> dict[str, Any]:
     from asv.config import Config
 
