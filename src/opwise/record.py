@@ -21,6 +21,11 @@ SCHEMA = 1
 STATUSES = ("ok", "wrong", "unsupported", "unavailable", "failed", "timeout")
 
 
+def now() -> str:
+    """The time of a record made now: UTC, to the second, ISO 8601."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
 class UnknownSchema(ValueError):
     """The file was written by another version of opwise."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from opwise.measure.stats import TIE
 from opwise.record import Record
@@ -89,12 +89,8 @@ def ranked(standings: Sequence[Standing], purpose: str) -> list[Standing]:
     placed = []
     for s in standings:
         ratio = paired_ratio(s, leader, purpose) or s.us / leader.us
-        placed.append(_placed(s, ratio))
+        placed.append(replace(s, ratio=ratio, tied=ratio < 1.0 + TIE))
     return sorted(placed, key=lambda s: (not s.tied, preference(s.backend) if s.tied else (0, ""), s.ratio))
-
-
-def _placed(s: Standing, ratio: float) -> Standing:
-    return Standing(**{**s.__dict__, "ratio": ratio, "tied": ratio < 1.0 + TIE})
 
 
 def paired_ratio(s: Standing, leader: Standing, purpose: str) -> float | None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import warnings
 from pathlib import Path
 from typing import Annotated
 
@@ -16,7 +15,7 @@ from opwise import library
 from opwise.choosing.query import NothingMeasured, choose_from, measured, workload_of
 from opwise.choosing.ranking import BASELINE, PURPOSES, Choice, Standing
 from opwise.choosing.store import Store
-from opwise.commands.console import Out, refuse, stderr, stdout
+from opwise.commands.console import Out, refuse, stderr, stdout, warnings_told
 from opwise.ops import OPS
 from opwise.runner import WorkerLost
 
@@ -46,7 +45,9 @@ def choose(
         if measure:
             with stderr.status(f"measuring {workload}"):
                 measured(workload, device, out)
-        choice = choose_from(_loaded(out), workload, device, purpose)
+        with warnings_told():
+            store = Store.load(library.stored(out))
+        choice = choose_from(store, workload, device, purpose)
     except NothingMeasured as error:
         stderr.print(f"opwise: {escape(str(error))}", style="bold red", highlight=False, soft_wrap=True)
         raise typer.Exit(1) from error
@@ -59,15 +60,6 @@ def choose(
         typer.echo(json.dumps(as_data(choice)))
         return
     show(choice)
-
-
-def _loaded(out: Path) -> Store:
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        store = Store.load(library.stored(out))
-    for warning in caught:
-        stderr.print(f"warning: {warning.message}", style="yellow", highlight=False)
-    return store
 
 
 def as_data(choice: Choice) -> dict[str, object]:

@@ -16,7 +16,6 @@ from opwise.backends import BACKENDS
 from opwise.commands.console import Out, read_run, refuse, stdout, where
 from opwise.comparing import Comparison
 from opwise.record import Record, UnknownSchema
-from opwise.record import runs as stored
 
 EXAMPLES = (
     "Examples:  opwise compare triton_jit/softmax torch_eager/softmax  ·  opwise compare triton_jit torch_eager --for call  ·  "
@@ -78,8 +77,7 @@ def _holding(a: str, b: str, run: str | None, out: Path) -> tuple[Path, list[Rec
     """The run that is asked for, else the newest that holds both, else the newest. Raises NoSuchRun."""
     newest = library.find(run, out)
     if run is None:
-        folders = dict.fromkeys((out, library.shipped()))
-        for path in sorted((p for folder in folders for p in stored(folder)), key=lambda p: p.name, reverse=True):
+        for path in reversed(library.stored(out)):
             records = read_run(path)
             if all(any(comparing.fits(name, r) and r.kernel_cold_us for r in records) for name in (a, b)):
                 return path, records

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import sys
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, NoReturn
 
@@ -58,13 +60,19 @@ def surveyed(device: str, own_files: list[Path] | None = None) -> Survey:
         raise typer.Exit(1) from lost
 
 
-def read_run(path: Path) -> list[Record]:
+@contextmanager
+def warnings_told() -> Iterator[None]:
+    """What is warned of within goes to stderr, a line each, each once. What is raised there comes through, without them."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        records = read(path)
-    for warning in caught:
-        stderr.print(f"warning: {warning.message}", style="yellow", highlight=False)
-    return records
+        yield
+    for message in dict.fromkeys(str(warning.message) for warning in caught):
+        stderr.print(f"warning: {message}", style="yellow", highlight=False, markup=False)
+
+
+def read_run(path: Path) -> list[Record]:
+    with warnings_told():
+        return read(path)
 
 
 def where(records: list[Record]) -> str:

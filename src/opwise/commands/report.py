@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import warnings
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from opwise import library
-from opwise.commands.console import Out, refuse, stderr, stdout
+from opwise.commands.console import Out, refuse, stderr, stdout, warnings_told
 from opwise.record import UnknownSchema
 from opwise.report import html, pictures
 from opwise.report.figures import styles
@@ -49,11 +48,8 @@ def report(
 
 
 def _read(path: Path) -> html.Run:
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
+    with warnings_told():
         run = html.Run.read(path)
-    for message in dict.fromkeys(str(warning.message) for warning in caught):
-        stderr.print(f"warning: {message}", style="yellow", highlight=False, markup=False)
     if not run.records:
         refuse(f"{path} holds no finished record: there is nothing to report")
     return run

@@ -10,7 +10,6 @@ import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any
 
 import torch
@@ -26,7 +25,7 @@ from opwise.measure.timing import MOST_COLD_S, Clock
 from opwise.measure.validate import Verdict, agree, check, fingerprint, judge
 from opwise.ops import OPS
 from opwise.ops.spec import OpSpec, Workload
-from opwise.record import Record
+from opwise.record import Record, now
 from opwise.runner.candidate import Candidate, outcome_fields, time_fields, worse
 from opwise.runner.jobs import Job
 
@@ -215,7 +214,7 @@ class _Session:
     # -- what is kept --------------------------------------------------------------------------------------------------------
 
     def records(self) -> list[Record]:
-        shared = {"seed": self.seed, "time": datetime.now(UTC).isoformat(timespec="seconds"), **self.bench.facts}
+        shared = {"seed": self.seed, "time": now(), **self.bench.facts}
         cost = self.spec.cost(self.job.workload)
         cold = [c.times["cold"] for c in self.candidates.values() if "cold" in c.times]
         fastest = min(cold, key=lambda timing: timing.median_us, default=None)

@@ -6,7 +6,6 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ import torch
 
 from opwise import own
 from opwise.measure.device import slug
-from opwise.record import SCHEMA, Record, append, new_run
+from opwise.record import SCHEMA, Record, append, new_run, now
 from opwise.runner.first_call import FirstCalls, first_calls
 from opwise.runner.jobs import Entry, Job, plan
 from opwise.runner.supervisor import Event, Patience, Worker, WorkerLost, run_jobs
@@ -137,7 +136,7 @@ class Session:
 
     def _keep_limits(self, limits: dict[str, float]) -> None:
         if self.path is not None and limits:
-            line = {"schema": SCHEMA, "kind": "limits", "time": datetime.now(UTC).isoformat(timespec="seconds"),
+            line = {"schema": SCHEMA, "kind": "limits", "time": now(),
                     **self.survey.facts, "limits": limits}  # fmt: skip
             append(self.path, [json.dumps(line)])
 
@@ -163,10 +162,9 @@ def compile_all(backend: str) -> tuple[str, str]:
 
 def _compiled_record(job: Job, name: str, outcome: Future[tuple[str, str]], facts: Mapping[str, Any]) -> Record:
     status, reason = outcome.result()
-    time = datetime.now(UTC).isoformat(timespec="seconds")
-    return Record.of(name, job.workload, status=status, reason=reason, time=time, **facts)
+    return Record.of(name, job.workload, status=status, reason=reason, time=now(), **facts)
 
 
 def _broken_record(job: Job, name: str, found: Survey) -> Record:
-    entry, time = found.catalogue[name.split("/")[0]], datetime.now(UTC).isoformat(timespec="seconds")
-    return Record.of(name, job.workload, status=entry.broken, reason=entry.reason, time=time, **found.facts)
+    entry = found.catalogue[name.split("/")[0]]
+    return Record.of(name, job.workload, status=entry.broken, reason=entry.reason, time=now(), **found.facts)

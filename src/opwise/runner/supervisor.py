@@ -13,11 +13,10 @@ import tempfile
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from opwise.record import Record
+from opwise.record import Record, now
 from opwise.runner import worker
 from opwise.runner.jobs import Job
 
@@ -182,5 +181,5 @@ def run_jobs(
 
 
 def _marked(job: Job, name: str, lost: WorkerLost, facts: Mapping[str, Any]) -> Record:
-    status, time = "timeout" if lost.timed_out else "failed", datetime.now(UTC).isoformat(timespec="seconds")
-    return Record.of(name, job.workload, status=status, reason=lost.reason, time=time, **facts)
+    status = "timeout" if lost.timed_out else "failed"
+    return Record.of(name, job.workload, status=status, reason=lost.reason, time=now(), **facts)
