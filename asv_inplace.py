@@ -31,8 +31,9 @@ OF_THE_COMMIT = ("ops", "backends")
 NO_GPU = "compile-only"  # what a machine without a GPU is called: what compilers say does not depend on the machine
 FACTS = """
 import json, torch
-from opwise.measure.device import facts
-print(json.dumps(facts(torch.device("cuda:0" if torch.cuda.is_available() else "cpu"))))
+from opwise.measure.device import facts, slug
+found = facts(torch.device("cuda:0" if torch.cuda.is_available() else "cpu"))
+print(json.dumps({**found, "slug": slug(found)}))
 """
 
 
@@ -101,13 +102,9 @@ def machine_facts() -> dict[str, str]:
     if found["device"] == "cpu":
         shared = {"machine": NO_GPU, "gpu": "none", "driver": "none", "cuda": "none", "cpu": "any", "num_cpu": "any", "ram": "any"}
     else:
-        shared = {"machine": _slug(found["device"]), "gpu": found["device"], "driver": str(found["driver"]), "cuda": str(found["cuda"]),
+        shared = {"machine": found["slug"], "gpu": found["device"], "driver": str(found["driver"]), "cuda": str(found["cuda"]),
                   "cpu": str(found["cpu"]), "num_cpu": str(found["cores"]), "ram": "any"}  # fmt: skip
     return {**shared, **versions, "os": platform.system(), "arch": platform.machine()}
-
-
-def _slug(device: str) -> str:
-    return "-".join(device.lower().replace("/", " ").split())
 
 
 def _load_machine(machine_name: str | None = None, **_: Any) -> Any:

@@ -30,6 +30,12 @@ ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ".asv/gate"  # beside the history, not in it: what is compared here may never land
 # What is not judged: errors are drawn from fresh inputs each time. One above its bound is a failure, and that is judged.
 JUDGED = r"track_(kernel_cold|call_cost|extra_bytes|registers|spill_bytes|instructions)\b"
+# Of 195 kernels' times none had quartiles this far apart in any of seven sweeps of an H200 that did nothing else, 30 of 75 in one beside
+# which another process ran.
+WIDE, WIDE_SHARE = 0.10, 0.02
+BACKEND = re.compile(r"\('\w+'")
+TIMED = re.compile(r"track_(kernel_cold|call_cost)\(")
+YARDSTICK = "torch_eager"
 
 
 @dataclass(frozen=True)
@@ -53,14 +59,6 @@ class Figure:
             return self
         stats = {**self.stats, **{end: self.stats[end] * by for end in ("ci_99_a", "ci_99_b") if end in self.stats}}
         return Figure(self.value * by, stats, [x * by for x in self.samples] if self.samples else None)
-
-
-# Of 195 kernels' times none had quartiles this far apart in any of seven sweeps of an H200 that did nothing else, 30 of 75 in one beside
-# which another process ran.
-WIDE, WIDE_SHARE = 0.10, 0.02
-BACKEND = re.compile(r"\('\w+'")
-TIMED = re.compile(r"track_(kernel_cold|call_cost)\(")
-YARDSTICK = "torch_eager"
 
 
 def threshold(name: str, thresholds: Mapping[str, float]) -> float:
