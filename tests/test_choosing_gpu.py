@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from fake_kernels import EAGER
 from torch import Tensor
 
 import opwise
@@ -45,13 +46,6 @@ SEED, SHAPES = 20261121, 40
 # log2 of the sizes that the core set spans, and of the most elements of one tensor.
 RANGES = {"square": ((10, 28),), "mean": ((10, 28),), "gelu": ((10, 28),), "softmax": ((5, 16), (5, 20)), "matmul": ((5, 13),) * 3}
 MOST_ELEMENTS, MOST_FLOPS = 2**28, 2e11
-EAGER: dict[str, Callable[..., Tensor]] = {
-    "square": torch.square,
-    "mean": torch.mean,
-    "gelu": lambda x: torch.nn.functional.gelu(x, approximate="tanh"),
-    "softmax": lambda x: torch.softmax(x, dim=-1),
-    "matmul": torch.matmul,
-}
 
 
 def tell(line: str) -> None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
 import re
 import shutil
 import socket
@@ -20,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from browser import CHROMIUM, MISSING, PICTURES, QUIET
 from small_history import SmallHistory
 
 from opwise.backends import BACKENDS
@@ -27,26 +27,15 @@ from opwise.ops import OPS
 
 pytest.importorskip("asv", reason="asv is not installed: pip install 'opwise[asv]'")
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install 'opwise[test]'")
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.xdist_group("dashboard"),
-    pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium: apt install chromium"),
+    pytest.mark.skipif(CHROMIUM is None, reason=MISSING),
 ]
 
 ROOT = Path(__file__).resolve().parents[1]
 RECORDED = sorted((ROOT / "results" / "asv" / "nvidia-h200").glob("*-*.json"))
 SLOWED, BY, SINCE, COMMITS = ("softmax.Softmax.track_kernel_cold", "'triton_jit'"), 1.05, 4, 7
-PICTURES = os.environ.get("OPWISE_SCREENSHOTS")
-# Without the flags Chromium calls home at every start, and waits for an answer where there is no network.
-QUIET = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--no-first-run",
-]
 
 
 def slowed(record: dict[str, Any], commit: str, index: int, by: float) -> dict[str, Any]:

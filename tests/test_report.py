@@ -6,14 +6,13 @@ OPWISE_SCREENSHOTS=docs writes the picture that the README shows.
 from __future__ import annotations
 
 import json
-import os
-import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from browser import CHROMIUM, MISSING, PICTURES, QUIET
 from reporting import CELL, CORE, ROOT, SEED, written
 
 from opwise import comparing
@@ -26,17 +25,6 @@ from opwise.report.tables import standing
 
 for library in ("jinja2", "plotly", "matplotlib"):
     pytest.importorskip(library, reason=f"{library} is not installed: pip install 'opwise[report]'")
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-# Without the flags Chromium calls home at every start, and waits for an answer where there is no network.
-QUIET = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--no-first-run",
-]
-PICTURES = os.environ.get("OPWISE_SCREENSHOTS")
 HOSTILE = "</script><script>window.broken = 1</script><img src=x onerror='window.broken = 1'>"
 
 
@@ -44,7 +32,7 @@ HOSTILE = "</script><script>window.broken = 1</script><img src=x onerror='window
 def browser() -> Iterator[Any]:
     playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install 'opwise[test]'")
     if CHROMIUM is None:
-        pytest.skip("there is no Chromium: apt install chromium")
+        pytest.skip(MISSING)
     with playwright.sync_playwright() as driver:
         chromium = driver.chromium.launch(executable_path=CHROMIUM, args=QUIET)
         yield chromium

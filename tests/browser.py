@@ -1,0 +1,19 @@
+"""Headless Chromium for the tests of pages."""
+
+from __future__ import annotations
+
+import os
+import shutil
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+MISSING = "there is no Chromium: apt install chromium"
+PICTURES = os.environ.get("OPWISE_SCREENSHOTS")  # the folder that takes pictures for the documents
+# Without the flags Chromium calls home at every start, and waits for an answer where there is no network.
+QUIET = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--no-first-run",
+]
