@@ -1,43 +1,12 @@
 // What a tensor's elements are in memory and in registers, and how a thread reads and writes several at once. Every kernel here
-// computes in float32. No header is included, so that nvcc and NVRTC need no include path but this folder; sm_80 is the least target.
+// computes in float32. sm_80 is the least target.
 //
 // The code counts on subnormals being kept: compile without -ftz=true (both compilers' default).
 #pragma once
-
-struct float16 {
-    unsigned short bits;
-};
-struct bfloat16 {
-    unsigned short bits;
-};
+#include "storage.cuh"
 
 // Expands KERNEL(name of the dtype, its C++ type, its size in bytes) for each dtype.
 #define FOR_EACH_DTYPE(KERNEL) KERNEL(float32, float, 4) KERNEL(float16, float16, 2) KERNEL(bfloat16, bfloat16, 2)
-
-__device__ __forceinline__ float to_float(float x) { return x; }
-__device__ __forceinline__ float to_float(bfloat16 x) { return __uint_as_float(static_cast<unsigned>(x.bits) << 16); }
-__device__ __forceinline__ float to_float(float16 x) {
-    float y;
-    asm("cvt.f32.f16 %0, %1;" : "=f"(y) : "h"(x.bits));
-    return y;
-}
-
-// One rounding, to nearest, ties to even; NaN stays NaN, what is too large becomes infinity, subnormals are kept.
-__device__ __forceinline__ void from_float(float x, float &y) { y = x; }
-__device__ __forceinline__ void from_float(float x, float16 &y) { asm("cvt.rn.f16.f32 %0, %1;" : "=h"(y.bits) : "f"(x)); }
-__device__ __forceinline__ void from_float(float x, bfloat16 &y) { asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(y.bits) : "f"(x)); }
-
-// The same for two at once: `low` lies first in memory.
-__device__ __forceinline__ unsigned pack_pair(float low, float high, float16) {
-    unsigned pair;
-    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
-    return pair;
-}
-__device__ __forceinline__ unsigned pack_pair(float low, float high, bfloat16) {
-    unsigned pair;
-    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
-    return pair;
-}
 
 // The greater of each of two pairs; of a number and a NaN, the number.
 __device__ __forceinline__ unsigned greater_pair(unsigned a, unsigned b, float16) {

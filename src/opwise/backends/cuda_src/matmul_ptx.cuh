@@ -1,16 +1,11 @@
-// What the matmul kernels need of the machine beyond C++: PTX instructions, 16-bit storage, launch geometry. No header is included, so that
-// nvcc and NVRTC need no include path; replacing this one file is enough to run the kernels on a CPU.
+// What the matmul kernels need of the machine beyond C++: PTX instructions, launch geometry. Replacing this file and
+// storage.cuh is enough to run the kernels on a CPU.
 //
 // Every float32 addition and fused multiply-add is written as PTX without .ftz: a compiler flag (CuPy passes -ftz=true) would otherwise
 // flush subnormal sums to zero. Memory instructions are volatile and clobber memory, so that none crosses a barrier.
 #pragma once
+#include "storage.cuh"
 
-struct float16 {
-    unsigned short bits;
-};
-struct bfloat16 {
-    unsigned short bits;
-};
 struct alignas(16) Words4 {
     unsigned x, y, z, w;
 };
@@ -28,26 +23,7 @@ __device__ __forceinline__ void block_barrier() { __syncthreads(); }
 
 __device__ __forceinline__ float as_float(unsigned bits) { return __uint_as_float(bits); }
 __device__ __forceinline__ unsigned as_bits(float x) { return __float_as_uint(x); }
-__device__ __forceinline__ float to_float(float x) { return x; }
-__device__ __forceinline__ float to_float(bfloat16 x) { return __uint_as_float(static_cast<unsigned>(x.bits) << 16); }
-__device__ __forceinline__ float to_float(float16 x) {
-    float y;
-    asm("cvt.f32.f16 %0, %1;" : "=f"(y) : "h"(x.bits));
-    return y;
-}
 
-// Rounding to nearest, ties to even; NaN stays NaN, and what is too large becomes infinity.
-__device__ __forceinline__ void from_float(float x, float &y) { y = x; }
-__device__ __forceinline__ void from_float(float x, float16 &y) { asm("cvt.rn.f16.f32 %0, %1;" : "=h"(y.bits) : "f"(x)); }
-__device__ __forceinline__ void from_float(float x, bfloat16 &y) {
-#if __CUDA_ARCH__ >= 800
-    asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(y.bits) : "f"(x));
-#else
-    const unsigned bits = __float_as_uint(x);
-    const bool nan = (bits & 0x7fffffffu) > 0x7f800000u;
-    y.bits = static_cast<unsigned short>(nan ? 0x7fffu : (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
-#endif
-}
 template <class Storage> __device__ __forceinline__ unsigned pack(float low, float high) {
     Storage x, y;
     from_float(low, x);

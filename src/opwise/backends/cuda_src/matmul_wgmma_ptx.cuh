@@ -90,16 +90,6 @@ __device__ __forceinline__ void store_matrices(SharedAddress row, const unsigned
     asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(row), "r"(f[0]), "r"(f[1]), "r"(f[2]), "r"(f[3])
                  : "memory");
 }
-__device__ __forceinline__ unsigned pack_pair(float low, float high, float16) {
-    unsigned pair;
-    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
-    return pair;
-}
-__device__ __forceinline__ unsigned pack_pair(float low, float high, bfloat16) {
-    unsigned pair;
-    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
-    return pair;
-}
 
 // ---- wgmma: c += a b for 64 rows, N columns and k = 16, by the 128 threads of a warpgroup, both factors in shared memory ----------------
 
