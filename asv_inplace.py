@@ -103,7 +103,8 @@ def machine_facts() -> dict[str, str]:
         shared = {"machine": NO_GPU, "gpu": "none", "driver": "none", "cuda": "none", "cpu": "any", "num_cpu": "any", "ram": "any"}
     else:
         shared = {"machine": found["slug"], "gpu": found["device"], "driver": str(found["driver"]), "cuda": str(found["cuda"]),
-                  "cpu": str(found["cpu"]), "num_cpu": str(found["cores"]), "ram": "any"}  # fmt: skip
+                  "cpu": str(found["cpu"]), "num_cpu": "any", "ram": "any"}  # fmt: skip
+    # One thread launches: how many cores and how much memory a host has besides would only part one GPU's history into several lines.
     return {**shared, **versions, "os": platform.system(), "arch": platform.machine()}
 
 
