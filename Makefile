@@ -25,7 +25,7 @@ run: same-extra $(VENV)/.ready  ## set up, then check and time every op in every
 	@$(BIN)/opwise run $(ARGS)
 
 test: same-extra $(VENV)/.ready-test  ## set up, then run the tests
-	@if command -v nvidia-smi >/dev/null; then $(BIN)/python -m pytest tests/test_timing_gpu.py; fi
+	@$(BIN)/python -m pytest tests/test_dispatch_cost.py tests/test_timing_gpu.py
 	@$(BIN)/python -m pytest $(PYTEST_ARGS)
 
 history: same-extra $(VENV)/.ready-asv  ## measure the commits that have not been measured on this machine (asv run)

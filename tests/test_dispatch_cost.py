@@ -1,7 +1,8 @@
-"""What a dispatched call costs beyond the chosen one."""
+"""What a dispatched call costs beyond the chosen one: microseconds of one core, which this file wants for itself."""
 
 from __future__ import annotations
 
+import os
 import timeit
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -17,6 +18,17 @@ from opwise.choosing import selection
 from opwise.choosing.dispatch import DISPATCHERS
 from opwise.choosing.selection import eager_up_to
 
+alone = pytest.mark.skipif("PYTEST_XDIST_WORKER" in os.environ, reason="other workers use the cores: `make test` runs this file alone")
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> Iterator[None]:
+    """A pool of threads that wake for a small tensor would be timed with it."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
 
 @pytest.fixture(autouse=True)
 def _fresh() -> Iterator[None]:
@@ -31,6 +43,7 @@ def seconds(call: Callable[..., Any], inputs: tuple[Tensor, ...]) -> float:
     return min(timeit.repeat(f"call({arguments})", globals=names, number=2000, repeat=60)) / 2000
 
 
+@alone
 @each_op
 def test_the_own_overhead_is_at_most_a_microsecond(op: str) -> None:
     """With a call behind it that does nothing, both ways: the look-up by key, and the comparison of small tensors."""
@@ -48,6 +61,7 @@ def test_the_own_overhead_is_at_most_a_microsecond(op: str) -> None:
     assert cost <= 1e-6
 
 
+@alone
 @pytest.mark.parametrize("op", ["square", "mean", "gelu", "softmax"])
 def test_a_small_tensor_costs_little_more_than_torch_eager(op: str) -> None:
     inputs, function, dispatcher = inputs_of(op), getattr(opwise, op), DISPATCHERS[op]

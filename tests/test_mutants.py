@@ -6,6 +6,7 @@ Whether it differs is decided here, in NumPy, on a buffer of its own, and not by
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -235,6 +236,19 @@ def test_a_mutant_on_another_stream_is_rejected(op: str, dtype: str, default: bo
     for workload, known in settings(op, dtype):
         torch.cuda.synchronize()
         assert not check(prepared(elsewhere, workload, known), known.inputs, known.reference, known.bound).ok, workload
+
+
+@needs_gpu
+def test_a_mutant_on_another_stream_is_rejected_where_the_cpu_is_late() -> None:
+    """The first spins are over before the launch: a machine with other work to do."""
+
+    def late(s: Setting) -> None:
+        time.sleep(0.01)
+        with torch.cuda.stream(torch.cuda.default_stream()):
+            s.write(s.right())
+
+    workload, known = next(settings("square", "float32"))
+    assert not check(prepared(late, workload, known), known.inputs, known.reference, known.bound).ok
 
 
 @pytest.mark.parametrize(("op", "dtype"), CASES)
