@@ -28,6 +28,9 @@ from opwise.ops import OPS
 
 ENVIRONMENT = "OPWISE_BACKEND"
 MOST_KEYS = 4096  # a program whose shapes never repeat must not fill the memory
+MUL_UP_TO = (
+    2**21
+)  # elements: x.mul(x) costs less to call than torch.square(x); its 16-bit kernel takes 3 % longer, once it is the longer part
 
 # Read when opwise is imported: os.environ costs a microsecond. A context variable is a thread's, and an asyncio task's, own.
 _forced: ContextVar[str | None] = ContextVar("opwise_backend", default=os.environ.get(ENVIRONMENT) or None)
@@ -35,7 +38,7 @@ _is_forced = _forced.get
 _lock = threading.RLock()  # one thread reads the store and builds kernels, the others wait for what it finds
 _grad, _autocast = torch.is_grad_enabled, torch.is_autocast_enabled
 _precision = torch.get_float32_matmul_precision
-_mean, _softmax, _gelu = torch.mean, torch.softmax, torch.nn.functional.gelu  # an attribute of torch costs 30 ns to find
+_mean, _softmax, _gelu, _mm = torch.mean, torch.softmax, torch.nn.functional.gelu, torch.mm  # an attribute of torch costs 30 ns to find
 Call = Callable[..., Tensor]
 
 
@@ -58,7 +61,8 @@ def _known(backend: str, where: str) -> str:
 
 class Dispatcher:
     """One op's choices. `calls`: key -> what computes it. Tensors of up to `small` elements, in rows of up to `columns`, are torch
-    eager's by every figure on record; -1 until the figures of the machine's GPUs have been read. `traced` is traced.py's."""
+    eager's by every figure on record, and so are products with no larger factor or result; -1 until the figures of the machine's GPUs
+    have been read. `traced` is traced.py's."""
 
     __slots__ = ("calls", "columns", "eager", "forced", "op", "sized", "small", "traced")
 
@@ -124,7 +128,7 @@ def square(x: Tensor) -> Tensor:
     if type(x) is not Tensor or _is_forced() is not None:
         return _SQUARE.unusual(x)
     if x.numel() <= _SQUARE.small:
-        return x.mul(x)
+        return x.mul(x) if x.numel() <= MUL_UP_TO else torch.square(x)
     if (x.requires_grad and _grad()) or not x.is_contiguous() or _autocast():
         return torch.square(x)
     key = (x.shape, x.dtype, x.get_device())
@@ -168,6 +172,9 @@ def matmul(a: Tensor, b: Tensor) -> Tensor:
     TF32 where torch's own precision switch allows it."""
     if type(a) is not Tensor or (type(b) is not Tensor and type(b) is not Parameter) or _is_forced() is not None:
         return _MATMUL.unusual(a, b)
+    small = _MATMUL.small
+    if a.numel() <= small and b.numel() <= small and a.dim() == b.dim() == 2 and a.size(0) * b.size(1) <= small:
+        return _mm(a, b)
     if ((a.requires_grad or b.requires_grad) and _grad()) or not (a.is_contiguous() and b.is_contiguous()) or _autocast():
         return torch.matmul(a, b)
     key = (a.shape, b.shape, a.dtype, a.get_device(), _precision())  # what is called refuses a b of another dtype or device

@@ -103,14 +103,13 @@ def _first_that_works(dispatcher: Dispatcher, choice: Choice, inputs: Sequence[T
 
 def eager_up_to(store: Store, op: str, gpus: Sequence[Gpu]) -> tuple[int, int]:
     """(elements, columns): on every one of the GPUs, every recorded workload of at most that many elements is torch eager's in a busy
-    stream, and none of them has longer rows. (-1, 0) where there is no such size; always for products, which are not measured by elements.
-    """
+    stream, and none of them has longer rows. A product counts as its largest matrix. (-1, 0) where there is no such size."""
     least = (-1, 0)
     for n, gpu in enumerate(gpus):
         points = [p for dtype in OPS[op].dtypes for p in _verdicts(store.figures(op, dtype, gpu))]
         first_lost = min((size for size, _, won in points if not won), default=float("inf"))
         below = [(size, last) for size, last, _ in points if size < first_lost]
-        if not below or len(OPS[op].inputs) > 1:
+        if not below:
             return -1, 0
         found = max(size for size, _ in below), max(last for _, last in below)
         least = found if n == 0 else (min(least[0], found[0]), min(least[1], found[1]))
@@ -118,12 +117,13 @@ def eager_up_to(store: Store, op: str, gpus: Sequence[Gpu]) -> tuple[int, int]:
 
 
 def _verdicts(found: Figures) -> list[tuple[int, int, bool]]:
-    """(elements, columns, is it torch eager's?) of each workload on record."""
+    """(elements of the largest tensor, columns, is it torch eager's?) of each workload on record."""
     verdicts = []
     for sizes, record in found.timed.get(BASELINE, {}).items():
         others = [_stream_us(cells[sizes]) for backend, cells in found.timed.items() if backend != BASELINE and sizes in cells]
         won = not others or _stream_us(record) < min(others) * (1.0 + TIE)
-        verdicts.append((elements(sizes), sizes[-1], won))
+        largest = elements(tuple(sorted(sizes)[-2:]))  # of a product's three matrices, that with the two longest sides
+        verdicts.append((largest, sizes[-1], won))
     return verdicts
 
 

@@ -235,7 +235,9 @@ class _Session:
 
 
 def _call(implementation_: Implementation, inputs: tuple[Tensor, ...]) -> Callable[[], Tensor]:
-    return lambda: implementation_(*inputs)
+    """What a user writes: torch's own function where the implementation is one, without opwise's look-up around it."""
+    function = implementation_.source.call or implementation_
+    return lambda: function(*inputs)
 
 
 def _synchronize(device: torch.device) -> None:
