@@ -24,6 +24,13 @@ def test_a_set_holds_all_pairs_of_ops_and_backends(set_name: str) -> None:
     assert pairs == {f"{backend}/{op}" for backend in BACKENDS for op in OPS}
 
 
+@pytest.mark.parametrize("brief", [True, False])
+def test_a_brief_run_has_brief_jobs_alone(brief: bool) -> None:
+    jobs = plan(CATALOGUE, [], "grid", "cuda:0", brief=brief)
+    assert {job.brief for job in jobs} == {brief}
+    assert len(jobs) == sum(len(spec.workloads["grid"]) for spec in OPS.values())
+
+
 def test_variants_are_extra() -> None:
     assert {n for n, _ in planned(variants=True)} == {n + v for n, _ in planned() for v in ("", ":textbook")}
 

@@ -32,7 +32,7 @@ from opwise.runner.session import Session
 
 RUN_EXAMPLES = (
     "Examples:  opwise run  ·  opwise run softmax triton_jit  ·  opwise run 'softmax/4096x4096/*' --variants  ·  "
-    "opwise run matmul/512x512x512/float16 --json  ·  opwise run softmax --with my_softmax.py"
+    "opwise run matmul/512x512x512/float16 --json  ·  opwise run --set grid --brief  ·  opwise run softmax --with my_softmax.py"
 )
 CHECK_EXAMPLES = "Examples:  opwise check  ·  opwise check gelu --variants  ·  opwise check triton_jit --set smoke"
 
@@ -45,10 +45,15 @@ def run(
     out: Out = Path("results"),
     own_files: With = None,
     first_call: Annotated[bool, typer.Option("--first-call", help="Also time the first call, compiler caches empty and full.")] = False,
+    brief: Annotated[
+        bool, typer.Option("--brief", help="Cold times and call costs alone, in a quarter of the time: enough to choose.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Check every implementation, time it side by side with the others, store the records, print a table an op."""
-    _run(filters or [], set_name, variants, device, out, timed=True, as_json=as_json, first_call=first_call, own_files=own_files)
+    _run(
+        filters or [], set_name, variants, device, out, timed=True, as_json=as_json, first_call=first_call, own_files=own_files, brief=brief
+    )
 
 
 def check(
@@ -65,7 +70,7 @@ def check(
 
 def _run(
     filters: list[str], set_name: str | None, variants: bool, device: str | None, out: Path | None, *, timed: bool, as_json: bool,
-    first_call: bool = False, own_files: list[Path] | None = None,
+    first_call: bool = False, own_files: list[Path] | None = None, brief: bool = False,
 ) -> None:  # fmt: skip
     name = chosen_device(device)
     set_name = set_name or ("smoke" if name == "cpu" else "core")
@@ -75,7 +80,7 @@ def _run(
     if name == "cpu" and not as_json:
         stderr.print("No GPU here: kernels run in stand-ins or are only compiled; nothing is timed.", style="yellow", highlight=False)
     try:
-        session = Session.planned(found, filters, set_name, variants=variants, timed=timed and name != "cpu", out=out)
+        session = Session.planned(found, filters, set_name, variants=variants, timed=timed and name != "cpu", out=out, brief=brief)
     except UnknownName as error:
         refuse(str(error))
     if not session.jobs:

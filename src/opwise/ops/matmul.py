@@ -32,7 +32,7 @@ CORE = (
 )
 # What a choice interpolates between: each side in steps of 8, products of up to 0.3 TFLOP, and odd sides.
 GRID = tuple((m, k, n) for m in (32, 256, 2048, 8192) for k in (32, 512, 4096) for n in (64, 512, 4096) if m * k * n <= 2**37)
-GRID += ((40, 601, 3001), (201, 4999, 125), (1001, 101, 1001), (3001, 2003, 1009))
+GRID += ((251, 907, 803), *((m, k, n) for m in (37, 257, 3001) for k in (95, 4501) for n in (73, 3003)))
 SEED = ((128, 128, 128), (1024, 1024, 1024), (2048, 2048, 2048))
 
 

@@ -18,9 +18,11 @@ from opwise.ops.spec import LEAST_SUBNORMAL, U32, UNIT_ROUNDOFF, Cost, OpSpec, W
 DTYPES = ("float32", "float16", "bfloat16")
 # Short rows, odd rows, a row that fits a block's registers, rows that do not, and one row in the millions.
 CORE = ((32, 32), (583, 931), (1823, 781), (65536, 128), (4096, 4096), (16384, 16384), (2048, 131072), (256, 1048576))
-# What a choice interpolates between: rows and columns in steps of 8 and 4, up to 2^27 elements, and rows of odd length.
-GRID = tuple((rows, 2**k) for rows in (32, 256, 2048, 16384, 65536) for k in range(5, 21, 3 if rows == 32 else 2) if rows * 2**k <= 2**27)
-GRID += ((64, 300_007), (512, 20_011), (4096, 5_003), (20_000, 1_001), (65_536, 77))
+# What a choice interpolates between: few rows, and enough to fill a GPU (2^27 elements at most), of 2^k columns, of 3 2^(k-1), and of odd
+# numbers just past or just short of a power of two, to which some kernels pad.
+ODD_COLUMNS = tuple(2**k * (13 if k % 2 else 7) // 7 | 1 for k in range(5, 20))
+MANY = tuple((min(2**27 // n, 65536), n) for n in (*(2**k for k in range(5, 21)), *(3 * 2**k for k in range(4, 19)), *ODD_COLUMNS))
+GRID = (*MANY, *((64, n) for n in (*(2**k for k in range(5, 21)), *ODD_COLUMNS)))
 SEED = ((583, 931), (1823, 781), *((4096, n) for n in (256, 512, 1024, 2048, 4096, 8192, 12672)))
 
 

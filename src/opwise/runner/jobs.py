@@ -19,7 +19,8 @@ SETS = ("smoke", "seed", "core", "sweep", "grid")
 class Job:
     """One workload, the implementations to put side by side on it (`triton_jit/softmax`), and what to find out.
 
-    `brief`: cold kernel times and call costs only, from fewer samples, for sweeps that are repeated commit after commit.
+    `brief`: cold kernel times and call costs only, from fewer samples: for sweeps that are repeated commit after commit, and for what a
+    choice interpolates between.
     """
 
     workload: Workload
@@ -58,8 +59,9 @@ class UnknownName(ValueError):
 
 
 def plan(
-    catalogue: Mapping[str, Entry], filters: Sequence[str], set_name: str, device: str, *, variants: bool = False, timed: bool = True
-) -> list[Job]:
+    catalogue: Mapping[str, Entry], filters: Sequence[str], set_name: str, device: str, *, variants: bool = False, timed: bool = True,
+    brief: bool = False,
+) -> list[Job]:  # fmt: skip
     """The jobs of a run, op by op in the order of OPS. An unavailable backend keeps its unnamed variant, so that it is seen missing.
 
     Raises UnknownName for a filter that matches no implementation and no workload of any set.
@@ -72,7 +74,7 @@ def plan(
     for workload in candidates:
         kept = [n for n in names[workload.op] if _wanted(n, workload, sorted_filters, variants or n.split("/")[0] in own)]
         if kept:
-            jobs.append(Job(workload, tuple(kept), device, timed))
+            jobs.append(Job(workload, tuple(kept), device, timed, brief))
     return jobs
 
 

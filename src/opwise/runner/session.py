@@ -77,9 +77,11 @@ class Session:
     path: Path | None = None
 
     @classmethod
-    def planned(cls, found: Survey, filters: Sequence[str], set_name: str, *, variants: bool, timed: bool, out: Path | None) -> Session:
+    def planned(
+        cls, found: Survey, filters: Sequence[str], set_name: str, *, variants: bool, timed: bool, out: Path | None, brief: bool = False
+    ) -> Session:
         """Raises UnknownName for a filter that names nothing."""
-        jobs = plan(found.catalogue, filters, set_name, found.device, variants=variants, timed=timed)
+        jobs = plan(found.catalogue, filters, set_name, found.device, variants=variants, timed=timed, brief=brief)
         return cls(found, jobs, set_name if not filters else f"{set_name}-part", out)
 
     def measure_first_calls(self) -> None:
