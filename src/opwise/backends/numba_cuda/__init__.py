@@ -41,7 +41,7 @@ def probe(device: torch.device) -> Probe:
 
 
 def compile_only(arch: str) -> Mapping[str, str]:
-    """Compiles every kernel for `arch` (as "sm_90") without a GPU: kernel -> "N registers, M bytes spilled, K instructions".
+    """Compiles every kernel that `arch` (as "sm_90") can run, without a GPU: kernel -> "N registers, M bytes spilled, K instructions".
 
     Raises BackendUnavailable without Numba's CUDA target, RuntimeError in a process that runs the simulator, ValueError on a bad arch.
     """
@@ -54,7 +54,8 @@ def compile_only(arch: str) -> Mapping[str, str]:
             continue
         module = importlib.import_module(f"{__name__}.{op}")
         for name, kernel in module.kernels().items():
-            found[f"{op}: {name}"] = kernel.report(arch)
+            if kernel.runs_on(arch):
+                found[f"{op}: {name}"] = kernel.report(arch)
     return found
 
 

@@ -25,6 +25,7 @@ from numba import config, cuda, types
 from torch import Tensor
 
 from opwise.backends.cubin import instructions, told
+from opwise.backends.numba_cuda.by_value import ByValue, with_maps
 from opwise.backends.protocol import Launch
 
 SIMULATED = bool(config.ENABLE_CUDASIM)
@@ -68,6 +69,8 @@ class Kernel:
     """A kernel of 8-byte parameters and a fixed block size. `dynamic_shared` bytes are asked for at each launch.
 
     `min_blocks` per multiprocessor is a promise that bounds the registers. Compiled once an architecture, loaded once a device.
+    The first `maps` parameters are tensor maps by value: the kernel has their addresses, a launch takes them as ByValue.
+    `only`: the one architecture it runs on, whose own instructions (sm_90a's) it may then use.
     """
 
     function: Callable[..., None]
@@ -75,6 +78,8 @@ class Kernel:
     threads: int
     min_blocks: int = 1
     dynamic_shared: int = 0
+    maps: int = 0
+    only: str | None = None
     _cubins: dict[str, Any] = field(default_factory=dict, repr=False)
     _handles: dict[int, Any] = field(default_factory=dict, repr=False)
 
@@ -83,13 +88,22 @@ class Kernel:
         found = re.fullmatch(r"sm_(\d+)(\d)", arch)
         if found is None:
             raise ValueError(f"{arch!r} is no architecture: write sm_80, sm_90 or sm_100")
-        cc = (int(found[1]), int(found[2]))
+        cc: tuple[Any, ...] = (int(found[1]), int(found[2]), *(["a"] if self.only else []))
         signature = types.void(*self.parameters)
         bounds = (self.threads, self.min_blocks)
         with warnings.catch_warnings():  # that the grid is small, or that Numba's own internals deprecate something, is no news here
             warnings.simplefilter("ignore")
             text, _ = cuda.compile(self.function, signature, device=False, abi="numba", cc=cc, launch_bounds=bounds)
-        return str(text)
+        return with_maps(str(text), self.maps)
+
+    def runs_on(self, arch: str) -> bool:
+        return self.only in (None, arch)
+
+    def target(self, arch: str) -> str:
+        """What the linker calls `arch`. Raises ValueError on an architecture that the kernel does not run on."""
+        if not self.runs_on(arch):
+            raise ValueError(f"{self.function.__qualname__} runs on {self.only} alone, given {arch}: use another kernel")
+        return f"{arch}a" if self.only else arch
 
     def assemble(self, arch: str) -> tuple[bytes, str]:
         """cubin, and the name of its entry."""
@@ -98,29 +112,32 @@ class Kernel:
             entry = re.search(r"\.entry\s+([\w$]+)", ptx)
             if entry is None:
                 raise RuntimeError(f"Numba compiled {self.function.__qualname__} to PTX without an entry")
-            self._cubins[arch] = (_link(ptx, arch)[0], entry[1])
+            self._cubins[arch] = (_link(ptx, self.target(arch))[0], entry[1])
         cubin: tuple[bytes, str] = self._cubins[arch]
         return cubin
 
     def report(self, arch: str) -> str:
         """ "N registers, M bytes spilled, K instructions", or "compiled" where the linker in use says nothing."""
-        cubin, remarks = _link(self.ptx(arch), arch, ptxas_options=["-v"])
+        cubin, remarks = _link(self.ptx(arch), self.target(arch), ptxas_options=["-v"])
         registers = re.search(r"Used (\d+) registers", remarks)
         spills = re.search(r"(\d+) bytes spill stores", remarks)
         if registers is None or spills is None:
             return "compiled"
         return told(int(registers[1]), int(spills[1]), sum(instructions(cubin).values()))
 
-    def bind(self, grid: tuple[int, int], *arguments: Tensor | int, device: torch.device, keep: tuple[Tensor, ...] = ()) -> Launch:
+    def bind(
+        self, grid: tuple[int, int], *arguments: Tensor | int | ByValue, device: torch.device, keep: tuple[Tensor, ...] = ()
+    ) -> Launch:
         """Fixes grid and arguments. The launch keeps `arguments` and `keep` alive."""
         if SIMULATED:
             return self._simulate(grid, arguments)
         index: int = torch.cuda.current_device() if device.index is None else device.index
         handle = self._on(index)
         count = len(arguments)
-        values = (ctypes.c_int64 * count)(*(x.data_ptr() if isinstance(x, Tensor) else x for x in arguments))
+        values = (ctypes.c_int64 * count)(*map(_word, arguments))
         start = ctypes.addressof(values)
-        pointers = (ctypes.c_void_p * count)(*(start + 8 * i for i in range(count)))
+        places = (x.address if isinstance(x, ByValue) else start + 8 * i for i, x in enumerate(arguments))
+        pointers = (ctypes.c_void_p * count)(*places)
         return _launcher(handle, grid, self.threads, self.dynamic_shared, index, pointers, (values, arguments, keep))
 
     def _on(self, index: int) -> Any:
@@ -139,11 +156,18 @@ class Kernel:
             self._handles[index] = handle
         return self._handles[index]
 
-    def _simulate(self, grid: tuple[int, int], arguments: tuple[Tensor | int, ...]) -> Launch:
+    def _simulate(self, grid: tuple[int, int], arguments: tuple[Tensor | int | ByValue, ...]) -> Launch:
         configured = cuda.jit(self.function)[grid, (self.threads,), 0, self.dynamic_shared]
         values = tuple(Pointer(x) if isinstance(x, Tensor) else x for x in arguments)
 
         return simulated(configured, *values)
+
+
+def _word(argument: Tensor | int | ByValue) -> int:
+    """The 8 bytes that stand for an argument; those of a ByValue are not read."""
+    if isinstance(argument, Tensor):
+        return argument.data_ptr()
+    return argument.address if isinstance(argument, ByValue) else argument
 
 
 def simulated(configured: Callable[..., None], *arguments: Any) -> Launch:

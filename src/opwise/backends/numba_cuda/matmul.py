@@ -14,10 +14,13 @@ import torch
 from numba import cuda, float32, int64
 from torch import Tensor
 
+from opwise.backends.cuda_src import matmul_plan
 from opwise.backends.numba_cuda import portable, ptx
 from opwise.backends.numba_cuda.launch import SIMULATED, Kernel
 from opwise.backends.numba_cuda.matmul_fma import fma_kernel
+from opwise.backends.numba_cuda.matmul_map import mapped
 from opwise.backends.numba_cuda.matmul_tensor import LARGE, MEDIUM, SMALL, tensor_kernel
+from opwise.backends.numba_cuda.matmul_wgmma import wgmma_kernel
 from opwise.backends.protocol import Bind, Launch, Variant
 from opwise.ops.spec import tf32_allowed
 
@@ -68,6 +71,39 @@ def build_portable(a: Tensor, b: Tensor, out: Tensor) -> Bind:
 def build(a: Tensor, b: Tensor, out: Tensor) -> Bind:
     if SIMULATED:
         return build_portable(a, b, out)
+    tile = hopper_tile(a, b, out)
+    return build_mma(a, b, out) if tile is None else build_wgmma(a, b, out, tile)
+
+
+def hopper_tile(a: Tensor, b: Tensor, out: Tensor) -> matmul_plan.Kernel | None:
+    """The tile that Hopper's own kernel should compute of this product at a time; None where that kernel cannot or should not run."""
+    (m, k), n = a.shape, b.shape[1]
+    if a.dtype == torch.float32 or torch.cuda.get_device_capability(a.device) != matmul_plan.WGMMA_ON:
+        return None
+    rows_at_16_bytes = all(x.data_ptr() % 16 == 0 for x in (a, b, out)) and k % 8 == 0 and n % 8 == 0
+    if not rows_at_16_bytes or m < matmul_plan.WGMMA_ROWS_FROM or max(m, k, n) > matmul_plan.WGMMA_SIZE_LIMIT:
+        return None
+    processors = torch.cuda.get_device_properties(a.device).multi_processor_count
+    return min(matmul_plan.WGMMA, key=lambda tile: tile.estimate(m, k, n, processors))
+
+
+def build_wgmma(a: Tensor, b: Tensor, out: Tensor, tile: matmul_plan.Kernel) -> Bind:
+    (m, k), n = a.shape, b.shape[1]
+    dtype = portable.name_of(a)
+    plan = matmul_plan.launch(tile, dtype, m, k, n, torch.cuda.get_device_properties(a.device).multi_processor_count)
+    kernel, grid = wgmma_kernel(dtype, tile.columns, tile.stages, plan.shared_bytes), plan.grid[:2]
+    maps = mapped(plan.matrices, (a.data_ptr(), b.data_ptr(), out.data_ptr()))
+
+    def bind(a: Tensor, b: Tensor, out: Tensor) -> Launch:
+        described = maps((a.data_ptr(), b.data_ptr(), out.data_ptr()))
+        return kernel.bind(grid, *described, m, n, k, device=a.device, keep=(a, b, out))
+
+    return bind
+
+
+def build_mma(a: Tensor, b: Tensor, out: Tensor) -> Bind:
+    if SIMULATED:
+        return build_portable(a, b, out)
     (m, k), n = a.shape, b.shape[1]
     dtype = portable.name_of(a)
     at_16_bytes = all(x.data_ptr() % 16 == 0 for x in (a, b, out))
@@ -100,10 +136,14 @@ def kernels() -> Mapping[str, Kernel]:
         for dtype in ("float16", "bfloat16", "tfloat32"):
             found[f"{dtype} {shape.rows}x{shape.columns} {how}"] = tensor_kernel(dtype, shape, aligned)
     found |= {"float32 128x128 aligned": fma_kernel(128, True), "float32 64x64 unaligned": fma_kernel(64, False)}
+    for dtype in ("float16", "bfloat16"):
+        for t in matmul_plan.WGMMA:
+            found[f"{dtype} wgmma {t.name}"] = wgmma_kernel(dtype, t.columns, t.stages, t.shared_bytes(2))
     return found | {f"{dtype} portable": portable_kernel(dtype) for dtype in portable.DTYPES}
 
 
 VARIANTS = {
-    "": Variant(build, "mma.sync or fused multiply-adds, tiles through a ring of cp.async stages"),
+    "": Variant(build, "wgmma on Hopper, else mma.sync, tiles through a ring of stages; fused multiply-adds for float32"),
+    "mma": Variant(build_mma, "the kernels for any GPU from sm_80 on, on Hopper too: a ring of cp.async stages"),
     "portable": Variant(build_portable, "16 x 16 tiles in shared memory, four elements a thread"),
 }

@@ -19,12 +19,15 @@ ELEMENTS = {"float32": 4, "float16": 8, "bfloat16": 8}  # in 16 bytes
 BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
 
 
-def assembly(builder: Any, result: Any, text: str, constraints: str, values: Sequence[Any], effect: bool) -> Any:
-    """One call of inline PTX. `effect` keeps its place among the other accesses to memory."""
+def assembly(builder: Any, result: Any, text: str, constraints: str, values: Sequence[Any], effect: bool, together: bool = False) -> Any:
+    """One call of inline PTX. `effect` keeps its place among the other accesses to memory.
+
+    `together`: all lanes execute it together, so LLVM may not copy it into branches that they take apart.
+    """
     kind = ir.FunctionType(result, [value.type for value in values])
     if effect:
         constraints = ",".join(filter(None, (constraints, "~{memory}")))
-    return builder.call(ir.InlineAsm(kind, text, constraints, side_effect=effect), values)
+    return builder.call(ir.InlineAsm(kind, text, constraints, side_effect=effect), values, attrs=("convergent",) if together else ())
 
 
 def element(context: Any, builder: Any, kind: Any, array: Any, at: Any, k: int) -> Any:
@@ -169,13 +172,16 @@ _CODES: dict[Any, tuple[str, Any]] = {
 }
 
 
-def instruction(text: str, result: Any, *arguments: Any, effect: bool = False) -> Any:
-    """An intrinsic that is exactly this PTX text: $0 the result, where there is one, then the arguments in order."""
+def instruction(text: str, result: Any, *arguments: Any, effect: bool = False, together: bool = False) -> Any:
+    """An intrinsic that is exactly this PTX text: $0 the result, where there is one, then the arguments in order.
+
+    `effect` and `together` as `assembly` takes them.
+    """
     codes = [] if result == types.void else ["=" + _CODES[result][0]]
     constraints = ",".join(codes + [_CODES[kind][0] for kind in arguments])
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        value = assembly(builder, _CODES[result][1], text, constraints, args, effect)
+        value = assembly(builder, _CODES[result][1], text, constraints, args, effect, together)
         return context.get_dummy_value() if result == types.void else value
 
     return intrinsic(_TYPING[len(arguments)](result(*arguments), codegen))
@@ -186,6 +192,7 @@ _TYPING: dict[int, Callable[..., Any]] = {  # Numba reads the number of paramete
     1: lambda signature, codegen: lambda typing, a: (signature, codegen),
     2: lambda signature, codegen: lambda typing, a, b: (signature, codegen),
     3: lambda signature, codegen: lambda typing, a, b, c: (signature, codegen),
+    4: lambda signature, codegen: lambda typing, a, b, c, d: (signature, codegen),
     5: lambda signature, codegen: lambda typing, a, b, c, d, e: (signature, codegen),
 }
 

@@ -1,0 +1,135 @@
+"""matmul on Hopper's tensor cores (sm_90a alone): 16-bit factors, row-major, accumulated in float32.
+
+One block a multiprocessor stays for the whole product and computes one tile of it after another. Its third warpgroup is the producer: one
+of its threads lets the copy engine fill a ring of stages, each 64 elements of k deep. The other two warpgroups are consumers: each
+multiplies 64 rows. A slot of the ring has two barriers, `full` (the copies have landed) and `empty` (all consumers have read it); the
+producer runs ahead into the next tile while the consumers store the last one. It is cuda_src/matmul_wgmma.cuh in Python, but for
+setmaxnreg: nvJitLink compiles PTX as if more were to be linked to it, where that instruction is ignored. It is not missed, as the widest
+tile needs 166 of the 168 registers that 384 threads can have.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from numba import cuda, float32, int64, uint8, uint32
+
+from opwise.backends.numba_cuda import matmul_wgmma_ptx as ptx
+from opwise.backends.numba_cuda import tensor
+from opwise.backends.numba_cuda.launch import Kernel, inlined
+
+ROWS, BOX, DEPTH, CONSUMERS = 128, ptx.BOX, ptx.DEPTH, 2
+THREADS = 128 * (CONSUMERS + 1)
+GROUP = 16  # tile rows that are walked together, so that their A and B stay in L2
+
+
+@cache
+def wgmma_kernel(dtype: str, columns: int, stages: int, shared_bytes: int) -> Kernel:
+    """Tensor maps of a (m, k), b (k, n), c (m, n), with boxes of 128, 64 and 64 rows by 64 columns; then m, n, k, each up to 2^30."""
+    bytes_a = ROWS // 64 * BOX
+    boxes = columns // 64
+    slot_bytes = bytes_a + boxes * BOX
+    odd = boxes % 2
+    multiply, finish, store_matrices = ptx.step(dtype, columns), ptx.finish(columns), ptx.store_matrices(dtype)
+    sums_count = columns // 2
+
+    @inlined
+    def position(tile: Any, tiles_m: Any, tiles_n: Any) -> Any:
+        """Row and column of C at which a tile begins."""
+        across = uint32(uint32(GROUP) * tiles_n)
+        first = uint32(ptx.divide(tile, across) * uint32(GROUP))
+        within = ptx.remainder(tile, across)
+        height = uint32(min(uint32(tiles_m - first), uint32(GROUP)))
+        down, right = ptx.remainder(within, height), ptx.divide(within, height)
+        return uint32((first + down) * uint32(ROWS)), uint32(right * uint32(columns))
+
+    @inlined
+    def wait(barrier: Any, phase: Any) -> None:
+        while ptx.passed(barrier, phase) == 0:
+            pass
+
+    def matmul(a: Any, b: Any, c: Any, m: Any, n: Any, k: Any) -> None:
+        memory = cuda.shared.array(0, uint8)
+        sums = cuda.local.array(sums_count, float32)
+        # Shared memory: the ring, two boxes a consumer through which C is stored, the barriers. From the first multiple of 1024 on.
+        ring = uint32((tensor.shared_address(memory) + uint32(1023)) & uint32(0xFFFFFC00))
+        outboxes = uint32(ring + uint32(stages * slot_bytes))
+        full = uint32(outboxes + uint32(2 * CONSUMERS * BOX))
+        empty = uint32(full + uint32(8 * stages))
+        thread = uint32(cuda.threadIdx.x)
+        if thread == 0:
+            for i in range(stages):
+                ptx.barrier_init(uint32(full + uint32(8 * i)), uint32(1))
+                ptx.barrier_init(uint32(empty + uint32(8 * i)), uint32(4 * CONSUMERS))  # one arrival a warp
+            ptx.barriers_publish()
+        cuda.syncthreads()
+
+        depth_end = uint32(k)
+        tiles_m, tiles_n = uint32((m + ROWS - 1) // ROWS), uint32((n + columns - 1) // columns)
+        count, stride = uint32(tiles_m * tiles_n), uint32(cuda.gridDim.x)
+        tile = uint32(cuda.blockIdx.x)
+        slot, phase = uint32(0), uint32(0)  # the slot in turn, and how often the ring has gone round, modulo 2
+        warpgroup = ptx.same_in_warp(uint32(thread >> uint32(7)))
+        if warpgroup == CONSUMERS:
+            if (thread >> uint32(5)) & uint32(3) == 0 and ptx.elected() != 0:
+                while tile < count:
+                    row, column = position(tile, tiles_m, tiles_n)
+                    depth = uint32(0)
+                    while depth < depth_end:
+                        at, landed = uint32(ring + slot * uint32(slot_bytes)), uint32(full + slot * uint32(8))
+                        wait(uint32(empty + slot * uint32(8)), uint32(phase ^ uint32(1)))
+                        ptx.expect(landed, uint32(slot_bytes))
+                        ptx.box_load(at, a, depth, row, landed)
+                        for box in range(boxes):
+                            to = uint32(at + uint32(bytes_a + box * BOX))
+                            ptx.box_load(to, b, uint32(column + uint32(64 * box)), depth, landed)
+                        depth = uint32(depth + uint32(DEPTH))
+                        slot = uint32(slot + uint32(1))
+                        if slot == stages:
+                            slot, phase = uint32(0), uint32(phase ^ uint32(1))
+                    tile = uint32(tile + stride)
+        else:
+            lane = uint32(thread & uint32(31))
+            first = uint32(thread & uint32(127)) == 0  # it issues this warpgroup's stores
+            # Lane l gives the address of a row of matrix l / 8 of store_matrices: rows 0-7 and 8-15 of 8 columns, then of the next 8.
+            line = uint32((uint32(thread & uint32(127)) >> uint32(5)) * uint32(16) + (lane & uint32(15)))
+            outbox = uint32(outboxes + warpgroup * uint32(2 * BOX))
+            while tile < count:
+                row, column = position(tile, tiles_m, tiles_n)
+                depth, last = uint32(0), uint32(0)
+                while depth < depth_end:
+                    at = uint32(ring + slot * uint32(slot_bytes))
+                    wait(uint32(full + slot * uint32(8)), phase)
+                    multiply(sums, uint32(at + warpgroup * uint32(BOX)), uint32(at + uint32(bytes_a)), depth)
+                    if depth > 0 and lane == 0:
+                        ptx.arrive(last)  # the step before this one has been multiplied: its slot may be filled again
+                    last = uint32(empty + slot * uint32(8))
+                    depth = uint32(depth + uint32(DEPTH))
+                    slot = uint32(slot + uint32(1))
+                    if slot == stages:
+                        slot, phase = uint32(0), uint32(phase ^ uint32(1))
+                finish(sums)
+                if lane == 0:
+                    ptx.arrive(last)
+                row = uint32(row + warpgroup * uint32(64))
+                for box in range(boxes):  # C leaves by boxes of 64 columns, two of which are under way at a time
+                    leaving = uint32(outbox + uint32(box % 2 * BOX))
+                    if first:
+                        if odd == 1 and box == 0:
+                            ptx.boxes_wait_all()  # the last tile ended with this outbox, too
+                        else:
+                            ptx.boxes_wait_but_one()  # this outbox has been read, the other may still be
+                    ptx.warpgroup_barrier(uint32(warpgroup + uint32(1)))
+                    for pair in range(4):
+                        chunk = (uint32(2 * pair) + (lane >> uint32(4))) ^ (line & uint32(7))
+                        store_matrices(uint32(leaving + line * uint32(128) + chunk * uint32(16)), sums, 32 * box + 8 * pair)
+                    ptx.publish_to_copies()
+                    ptx.warpgroup_barrier(uint32(warpgroup + uint32(1)))
+                    if first:
+                        ptx.box_store(c, uint32(column + uint32(64 * box)), row, leaving)
+                tile = uint32(tile + stride)
+            if first:
+                ptx.boxes_wait_all()  # shared memory must outlive its stores
+
+    return Kernel(matmul, (int64,) * 6, THREADS, dynamic_shared=shared_bytes, maps=3, only="sm_90")
