@@ -15,12 +15,16 @@ from numba import cuda, float32, int64
 from torch import Tensor
 
 from opwise.backends.cuda_src import matmul_plan
+from opwise.backends.cuda_src.matmul_plan import Kernel as Tile
 from opwise.backends.numba_cuda import portable, ptx
 from opwise.backends.numba_cuda.launch import SIMULATED, Kernel
 from opwise.backends.numba_cuda.matmul_fma import fma_kernel
-from opwise.backends.numba_cuda.matmul_map import mapped
+from opwise.backends.numba_cuda.matmul_map import TFLOAT32, mapped
 from opwise.backends.numba_cuda.matmul_tensor import LARGE, MEDIUM, SMALL, tensor_kernel
 from opwise.backends.numba_cuda.matmul_wgmma import wgmma_kernel
+from opwise.backends.numba_cuda.matmul_wgmma_tf32 import TILES as TF32_TILES
+from opwise.backends.numba_cuda.matmul_wgmma_tf32 import described as factors
+from opwise.backends.numba_cuda.matmul_wgmma_tf32 import tf32_kernel
 from opwise.backends.protocol import Bind, Launch, Variant
 from opwise.ops.spec import tf32_allowed
 
@@ -72,25 +76,30 @@ def build(a: Tensor, b: Tensor, out: Tensor) -> Bind:
     if SIMULATED:
         return build_portable(a, b, out)
     tile = hopper_tile(a, b, out)
-    return build_mma(a, b, out) if tile is None else build_wgmma(a, b, out, tile)
+    if tile is None:
+        return build_mma(a, b, out)
+    return build_tf32(a, b, out, tile) if a.dtype == torch.float32 else build_wgmma(a, b, out, tile)
 
 
-def hopper_tile(a: Tensor, b: Tensor, out: Tensor) -> matmul_plan.Kernel | None:
+def hopper_tile(a: Tensor, b: Tensor, out: Tensor) -> Tile | None:
     """The tile that Hopper's own kernel should compute of this product at a time; None where that kernel cannot or should not run."""
     (m, k), n = a.shape, b.shape[1]
-    if a.dtype == torch.float32 or torch.cuda.get_device_capability(a.device) != matmul_plan.WGMMA_ON:
+    exact = a.dtype == torch.float32 and not tf32_allowed()
+    if exact or torch.cuda.get_device_capability(a.device) != matmul_plan.WGMMA_ON:
         return None
-    rows_at_16_bytes = all(x.data_ptr() % 16 == 0 for x in (a, b, out)) and k % 8 == 0 and n % 8 == 0
-    if not rows_at_16_bytes or m < matmul_plan.WGMMA_ROWS_FROM or max(m, k, n) > matmul_plan.WGMMA_SIZE_LIMIT:
+    chunk = ptx.ELEMENTS[portable.name_of(a)]
+    if any(x.data_ptr() % 16 for x in (a, b, out)) or k % chunk or n % chunk:
         return None
-    processors = torch.cuda.get_device_properties(a.device).multi_processor_count
-    return min(matmul_plan.WGMMA, key=lambda tile: tile.estimate(m, k, n, processors))
+    if m < matmul_plan.WGMMA_ROWS_FROM or max(m, k, n) > matmul_plan.WGMMA_SIZE_LIMIT:
+        return None
+    tiles = TF32_TILES if a.dtype == torch.float32 else matmul_plan.WGMMA
+    return min(tiles, key=lambda tile: tile.estimate(m, k, n, processors_of(a)))
 
 
-def build_wgmma(a: Tensor, b: Tensor, out: Tensor, tile: matmul_plan.Kernel) -> Bind:
+def build_wgmma(a: Tensor, b: Tensor, out: Tensor, tile: Tile) -> Bind:
     (m, k), n = a.shape, b.shape[1]
     dtype = portable.name_of(a)
-    plan = matmul_plan.launch(tile, dtype, m, k, n, torch.cuda.get_device_properties(a.device).multi_processor_count)
+    plan = matmul_plan.launch(tile, dtype, m, k, n, processors_of(a))
     kernel, grid = wgmma_kernel(dtype, tile.columns, tile.stages, plan.shared_bytes), plan.grid[:2]
     maps = mapped(plan.matrices, (a.data_ptr(), b.data_ptr(), out.data_ptr()))
 
@@ -101,6 +110,22 @@ def build_wgmma(a: Tensor, b: Tensor, out: Tensor, tile: matmul_plan.Kernel) -> 
     return bind
 
 
+def build_tf32(a: Tensor, b: Tensor, out: Tensor, tile: Tile) -> Bind:
+    (m, k), n = a.shape, b.shape[1]
+    kernel, grid = tf32_kernel(tile), (min(tile.tiles(m, n), processors_of(a)), 1)
+    maps = mapped(factors(m, n, k, tile), (a.data_ptr(), b.data_ptr()), TFLOAT32)
+
+    def bind(a: Tensor, b: Tensor, out: Tensor) -> Launch:
+        return kernel.bind(grid, *maps((a.data_ptr(), b.data_ptr())), out, m, n, k, device=a.device, keep=(a, b))
+
+    return bind
+
+
+def processors_of(x: Tensor) -> int:
+    count: int = torch.cuda.get_device_properties(x.device).multi_processor_count
+    return count
+
+
 def build_mma(a: Tensor, b: Tensor, out: Tensor) -> Bind:
     if SIMULATED:
         return build_portable(a, b, out)
@@ -108,7 +133,7 @@ def build_mma(a: Tensor, b: Tensor, out: Tensor) -> Bind:
     dtype = portable.name_of(a)
     at_16_bytes = all(x.data_ptr() % 16 == 0 for x in (a, b, out))
     chunk = ptx.ELEMENTS[dtype]
-    processors = torch.cuda.get_device_properties(a.device).multi_processor_count
+    processors = processors_of(a)
     if dtype == "float32" and not tf32_allowed():
         tile = 128 if tiles(m, n, 128, 128) >= processors else 64
         return _bind(fma_kernel(tile, at_16_bytes and n % chunk == 0), tiles(m, n, tile, tile), m, n, k)
@@ -139,6 +164,7 @@ def kernels() -> Mapping[str, Kernel]:
     for dtype in ("float16", "bfloat16"):
         for t in matmul_plan.WGMMA:
             found[f"{dtype} wgmma {t.name}"] = wgmma_kernel(dtype, t.columns, t.stages, t.shared_bytes(2))
+    found |= {f"tfloat32 wgmma {tile.name}": tf32_kernel(tile) for tile in TF32_TILES}
     return found | {f"{dtype} portable": portable_kernel(dtype) for dtype in portable.DTYPES}
 
 

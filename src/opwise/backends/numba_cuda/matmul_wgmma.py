@@ -1,11 +1,13 @@
 """matmul on Hopper's tensor cores (sm_90a alone): 16-bit factors, row-major, accumulated in float32.
 
-One block a multiprocessor stays for the whole product and computes one tile of it after another. Its third warpgroup is the producer: one
-of its threads lets the copy engine fill a ring of stages, each 64 elements of k deep. The other two warpgroups are consumers: each
+One block a multiprocessor stays for the whole product and computes one tile of it after another. Its last warp is the producer: one of
+its threads lets the copy engine fill a ring of stages, each 64 elements of k deep. The two warpgroups before it are consumers: each
 multiplies 64 rows. A slot of the ring has two barriers, `full` (the copies have landed) and `empty` (all consumers have read it); the
-producer runs ahead into the next tile while the consumers store the last one. It is cuda_src/matmul_wgmma.cuh in Python, but for
-setmaxnreg: nvJitLink compiles PTX as if more were to be linked to it, where that instruction is ignored. It is not missed, as the widest
-tile needs 166 of the 168 registers that 384 threads can have.
+producer runs ahead into the next tile while the consumers store the last one.
+
+It is cuda_src/matmul_wgmma.cuh in Python, but for setmaxnreg, by which a producer warpgroup there gives its registers to the others:
+nvJitLink compiles PTX as if more were to be linked to it, and then ignores that instruction. A single warp has none to give: 288 threads
+can have 224 registers each.
 """
 
 from __future__ import annotations
@@ -20,8 +22,40 @@ from opwise.backends.numba_cuda import tensor
 from opwise.backends.numba_cuda.launch import Kernel, inlined
 
 ROWS, BOX, DEPTH, CONSUMERS = 128, ptx.BOX, ptx.DEPTH, 2
-THREADS = 128 * (CONSUMERS + 1)
+THREADS = 128 * CONSUMERS + 32
 GROUP = 16  # tile rows that are walked together, so that their A and B stay in L2
+
+
+def position_of(rows: int, columns: int) -> Any:
+    """(tile, tiles_m, tiles_n) -> row and column of C at which the tile (rows x columns) begins."""
+
+    @inlined
+    def position(tile: Any, tiles_m: Any, tiles_n: Any) -> Any:
+        across = uint32(uint32(GROUP) * tiles_n)
+        first = uint32(ptx.divide(tile, across) * uint32(GROUP))
+        within = ptx.remainder(tile, across)
+        height = uint32(min(uint32(tiles_m - first), uint32(GROUP)))
+        down, right = ptx.remainder(within, height), ptx.divide(within, height)
+        return uint32((first + down) * uint32(rows)), uint32(right * uint32(columns))
+
+    return position
+
+
+@inlined
+def wait(barrier: Any, phase: Any) -> None:
+    while ptx.passed(barrier, phase) == 0:
+        pass
+
+
+@inlined
+def prepare(full: Any, empty: Any, stages: Any, arrivals: Any) -> None:
+    """Barriers of the ring, made by one thread for all."""
+    if cuda.threadIdx.x == 0:
+        for i in range(stages):
+            ptx.barrier_init(uint32(full + uint32(8 * i)), uint32(1))
+            ptx.barrier_init(uint32(empty + uint32(8 * i)), uint32(arrivals))
+        ptx.barriers_publish()
+    cuda.syncthreads()
 
 
 @cache
@@ -32,22 +66,7 @@ def wgmma_kernel(dtype: str, columns: int, stages: int, shared_bytes: int) -> Ke
     slot_bytes = bytes_a + boxes * BOX
     odd = boxes % 2
     multiply, finish, store_matrices = ptx.step(dtype, columns), ptx.finish(columns), ptx.store_matrices(dtype)
-    sums_count = columns // 2
-
-    @inlined
-    def position(tile: Any, tiles_m: Any, tiles_n: Any) -> Any:
-        """Row and column of C at which a tile begins."""
-        across = uint32(uint32(GROUP) * tiles_n)
-        first = uint32(ptx.divide(tile, across) * uint32(GROUP))
-        within = ptx.remainder(tile, across)
-        height = uint32(min(uint32(tiles_m - first), uint32(GROUP)))
-        down, right = ptx.remainder(within, height), ptx.divide(within, height)
-        return uint32((first + down) * uint32(ROWS)), uint32(right * uint32(columns))
-
-    @inlined
-    def wait(barrier: Any, phase: Any) -> None:
-        while ptx.passed(barrier, phase) == 0:
-            pass
+    position, sums_count = position_of(ROWS, columns), columns // 2
 
     def matmul(a: Any, b: Any, c: Any, m: Any, n: Any, k: Any) -> None:
         memory = cuda.shared.array(0, uint8)
@@ -58,13 +77,7 @@ def wgmma_kernel(dtype: str, columns: int, stages: int, shared_bytes: int) -> Ke
         full = uint32(outboxes + uint32(2 * CONSUMERS * BOX))
         empty = uint32(full + uint32(8 * stages))
         thread = uint32(cuda.threadIdx.x)
-        if thread == 0:
-            for i in range(stages):
-                ptx.barrier_init(uint32(full + uint32(8 * i)), uint32(1))
-                ptx.barrier_init(uint32(empty + uint32(8 * i)), uint32(4 * CONSUMERS))  # one arrival a warp
-            ptx.barriers_publish()
-        cuda.syncthreads()
-
+        prepare(full, empty, stages, 4 * CONSUMERS)  # one arrival a warp frees a slot
         depth_end = uint32(k)
         tiles_m, tiles_n = uint32((m + ROWS - 1) // ROWS), uint32((n + columns - 1) // columns)
         count, stride = uint32(tiles_m * tiles_n), uint32(cuda.gridDim.x)
@@ -72,7 +85,7 @@ def wgmma_kernel(dtype: str, columns: int, stages: int, shared_bytes: int) -> Ke
         slot, phase = uint32(0), uint32(0)  # the slot in turn, and how often the ring has gone round, modulo 2
         warpgroup = ptx.same_in_warp(uint32(thread >> uint32(7)))
         if warpgroup == CONSUMERS:
-            if (thread >> uint32(5)) & uint32(3) == 0 and ptx.elected() != 0:
+            if ptx.elected() != 0:
                 while tile < count:
                     row, column = position(tile, tiles_m, tiles_n)
                     depth = uint32(0)

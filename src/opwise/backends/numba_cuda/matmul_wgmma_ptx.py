@@ -98,7 +98,7 @@ def step(dtype: str, columns: int) -> Any:
             sixteenth = ir.Constant(I32, 4)
             left = builder.lshr(args[1], sixteenth)
             right = builder.or_(builder.lshr(args[2], sixteenth), ir.Constant(I32, BOX // 16 << 16))  # 64 columns of b are a box
-            _in_place(context, builder, signature, args, count, text, [left, right, args[3]])
+            in_place(context, builder, signature, args, count, text, [left, right, args[3]])
             return context.get_dummy_value()
 
         return void(sums, u32, u32, u32), codegen
@@ -112,7 +112,7 @@ def finish(columns: int) -> Any:
     @intrinsic  # type: ignore[untyped-decorator,unused-ignore]
     def wait(typing: Any, sums: Any) -> Any:
         def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            _in_place(context, builder, signature, args, columns // 2, "wgmma.wait_group.sync.aligned 0;", [])
+            in_place(context, builder, signature, args, columns // 2, "wgmma.wait_group.sync.aligned 0;", [])
             return context.get_dummy_value()
 
         return void(sums), codegen
@@ -120,7 +120,7 @@ def finish(columns: int) -> Any:
     return wait
 
 
-def _in_place(context: Any, builder: Any, signature: Any, args: Any, count: int, text: str, more: Sequence[Any]) -> None:
+def in_place(context: Any, builder: Any, signature: Any, args: Any, count: int, text: str, more: Sequence[Any]) -> None:
     """PTX that changes the first argument's `count` floats: $0 and on; `more` words follow at $(2 count)."""
     places = []
     for i in range(count):
