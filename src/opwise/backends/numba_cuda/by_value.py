@@ -23,12 +23,14 @@ class ByValue:
 def with_maps(ptx: str, count: int) -> str:
     """The kernel's PTX with its first `count` parameters turned from addresses of tensor maps into the maps, and their uses into addresses.
 
-    In Numba's Python they are int64 values, of which each is loaded once. Raises RuntimeError where Numba wrote other PTX than expected.
+    In Numba's Python they are int64 values. Raises RuntimeError where Numba wrote other PTX than loads of the whole parameter.
     """
     for i in range(count):
         ptx, declared = re.subn(rf"\.param \.u64 ([\w$]+_param_{i})(?=[,\s)])", rf".param .align 64 .b8 \1[{MAP_BYTES}]", ptx)
         read = rf"ld\.param\.u64\s+(%\w+), \[([\w$]+_param_{i})\];"
         ptx, loaded = re.subn(read, r"mov.b64 \1, \2;\n\tcvta.param.u64 \1, \1;", ptx)
-        if (declared, loaded) != (1, 1):
-            raise RuntimeError(f"parameter {i} is declared {declared} and read {loaded} times in Numba's PTX, not once: it cannot be a map")
+        other = re.search(rf".*\[[\w$]+_param_{i}\b[^\[]*\]", ptx)
+        if declared != 1 or loaded == 0 or other:
+            found = other[0].strip() if other else f"{declared} declarations and {loaded} loads"
+            raise RuntimeError(f"Numba's PTX has {found!r} of parameter {i}, not one declaration and loads: it cannot be made a tensor map")
     return ptx

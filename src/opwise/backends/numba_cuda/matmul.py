@@ -19,7 +19,10 @@ from opwise.backends.cuda_src.matmul_plan import Kernel as Tile
 from opwise.backends.numba_cuda import portable, ptx
 from opwise.backends.numba_cuda.launch import SIMULATED, Kernel
 from opwise.backends.numba_cuda.matmul_fma import fma_kernel
-from opwise.backends.numba_cuda.matmul_map import TFLOAT32, mapped
+from opwise.backends.numba_cuda.matmul_fma_tma import TILE as FMA_SIDE
+from opwise.backends.numba_cuda.matmul_fma_tma import described as fma_factors
+from opwise.backends.numba_cuda.matmul_fma_tma import fma_tma_kernel
+from opwise.backends.numba_cuda.matmul_map import TFLOAT32, UINT32, mapped
 from opwise.backends.numba_cuda.matmul_tensor import LARGE, MEDIUM, SMALL, tensor_kernel
 from opwise.backends.numba_cuda.matmul_wgmma import wgmma_kernel
 from opwise.backends.numba_cuda.matmul_wgmma_tf32 import TILES as TF32_TILES
@@ -30,6 +33,7 @@ from opwise.ops.spec import tf32_allowed
 
 PORTABLE_TILE = 16
 PORTABLE_ROWS = 16 if SIMULATED else 4  # of a thread: simulated threads are dear
+FMA_TILE = Tile("128x128", FMA_SIDE, FMA_SIDE, 256, 128, 3, 16, 1.0, 32, simt=True)
 ZERO = portable.f32(0.0)
 
 
@@ -78,20 +82,23 @@ def build(a: Tensor, b: Tensor, out: Tensor) -> Bind:
     tile = hopper_tile(a, b, out)
     if tile is None:
         return build_mma(a, b, out)
-    return build_tf32(a, b, out, tile) if a.dtype == torch.float32 else build_wgmma(a, b, out, tile)
+    if a.dtype != torch.float32:
+        return build_wgmma(a, b, out, tile)
+    return build_tf32(a, b, out, tile) if tf32_allowed() else build_fma(a, b, out)
 
 
 def hopper_tile(a: Tensor, b: Tensor, out: Tensor) -> Tile | None:
     """The tile that Hopper's own kernel should compute of this product at a time; None where that kernel cannot or should not run."""
     (m, k), n = a.shape, b.shape[1]
-    exact = a.dtype == torch.float32 and not tf32_allowed()
-    if exact or torch.cuda.get_device_capability(a.device) != matmul_plan.WGMMA_ON:
+    if torch.cuda.get_device_capability(a.device) != matmul_plan.WGMMA_ON:
         return None
     chunk = ptx.ELEMENTS[portable.name_of(a)]
     if any(x.data_ptr() % 16 for x in (a, b, out)) or k % chunk or n % chunk:
         return None
     if m < matmul_plan.WGMMA_ROWS_FROM or max(m, k, n) > matmul_plan.WGMMA_SIZE_LIMIT:
         return None
+    if a.dtype == torch.float32 and not tf32_allowed():
+        return FMA_TILE if FMA_TILE.tiles(m, n) >= processors_of(a) else None
     tiles = TF32_TILES if a.dtype == torch.float32 else matmul_plan.WGMMA
     return min(tiles, key=lambda tile: tile.estimate(m, k, n, processors_of(a)))
 
@@ -114,6 +121,17 @@ def build_tf32(a: Tensor, b: Tensor, out: Tensor, tile: Tile) -> Bind:
     (m, k), n = a.shape, b.shape[1]
     kernel, grid = tf32_kernel(tile), (min(tile.tiles(m, n), processors_of(a)), 1)
     maps = mapped(factors(m, n, k, tile), (a.data_ptr(), b.data_ptr()), TFLOAT32)
+
+    def bind(a: Tensor, b: Tensor, out: Tensor) -> Launch:
+        return kernel.bind(grid, *maps((a.data_ptr(), b.data_ptr())), out, m, n, k, device=a.device, keep=(a, b))
+
+    return bind
+
+
+def build_fma(a: Tensor, b: Tensor, out: Tensor) -> Bind:
+    (m, k), n = a.shape, b.shape[1]
+    kernel, grid = fma_tma_kernel(), (FMA_TILE.tiles(m, n), 1)
+    maps = mapped(fma_factors(m, n, k), (a.data_ptr(), b.data_ptr()), UINT32)
 
     def bind(a: Tensor, b: Tensor, out: Tensor) -> Launch:
         return kernel.bind(grid, *maps((a.data_ptr(), b.data_ptr())), out, m, n, k, device=a.device, keep=(a, b))
@@ -164,6 +182,7 @@ def kernels() -> Mapping[str, Kernel]:
     for dtype in ("float16", "bfloat16"):
         for t in matmul_plan.WGMMA:
             found[f"{dtype} wgmma {t.name}"] = wgmma_kernel(dtype, t.columns, t.stages, t.shared_bytes(2))
+    found |= {f"float32 {FMA_TILE.name} by TMA": fma_tma_kernel()}
     found |= {f"tfloat32 wgmma {tile.name}": tf32_kernel(tile) for tile in TF32_TILES}
     return found | {f"{dtype} portable": portable_kernel(dtype) for dtype in portable.DTYPES}
 

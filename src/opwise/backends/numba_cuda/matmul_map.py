@@ -11,8 +11,9 @@ from opwise.backends.cuda_src.plan import Matrix
 from opwise.backends.numba_cuda.by_value import MAP_BYTES, ByValue
 
 ALIGNMENT = 64  # of a CUtensorMap
-# cuda.h's values. Of a 16-bit element the type says no more than that: they are moved, not read. TFLOAT32 rounds on the way.
-UINT16, TFLOAT32, INTERLEAVE_NONE, SWIZZLE_128B, L2_PROMOTION_128B, FILL_ZEROS = 1, 11, 0, 3, 2, 0
+# cuda.h's values. Elements of type UINT are moved, whatever they are; TFLOAT32 rounds on the way.
+UINT16, UINT32, TFLOAT32, SIZE = 1, 2, 11, {1: 2, 2: 4, 11: 4}
+INTERLEAVE_NONE, SWIZZLE_NONE, SWIZZLE_128B, L2_PROMOTION_128B, FILL_ZEROS = 0, 0, 3, 2, 0
 
 
 @cache
@@ -26,17 +27,19 @@ def _driver() -> Any:
 
 
 def mapped(matrices: Sequence[Matrix], addresses: Sequence[int], element: int = UINT16) -> Callable[[Sequence[int]], tuple[ByValue, ...]]:
-    """addresses -> kernel arguments: the maps of matrices of these shapes at those addresses. `element`: UINT16 or TFLOAT32.
+    """addresses -> kernel arguments: the maps of matrices of these shapes at those addresses. `element`: a type.
 
-    What a map says but for the address is encoded here, once, for sample `addresses`. Raises RuntimeError where the driver refuses it.
+    Boxes with rows of 128 bytes are swizzled, those with longer rows lie as they are. What a map says but for the address is encoded
+    here, once, for sample `addresses`. Raises RuntimeError where the driver refuses it.
     """
     total, driver = MAP_BYTES * len(matrices), _driver()
     sample, first = _memory(total)
-    size = 2 if element == UINT16 else 4
+    size = SIZE[element]
     for i, ((rows, columns, box_rows, box_columns), address) in enumerate(zip(matrices, addresses, strict=True)):
         shape, pitch = (ctypes.c_uint64 * 2)(columns, rows), (ctypes.c_uint64 * 1)(size * columns)
         box, every = (ctypes.c_uint32 * 2)(box_columns, box_rows), (ctypes.c_uint32 * 2)(1, 1)
-        how = INTERLEAVE_NONE, SWIZZLE_128B, L2_PROMOTION_128B, FILL_ZEROS
+        swizzle = SWIZZLE_128B if size * box_columns == 128 else SWIZZLE_NONE
+        how = INTERLEAVE_NONE, swizzle, L2_PROMOTION_128B, FILL_ZEROS
         status = driver.cuTensorMapEncodeTiled(first + i * MAP_BYTES, element, 2, address, shape, pitch, box, every, *how)
         if status:
             raise RuntimeError(f"cuTensorMapEncodeTiled refuses a {rows} x {columns} matrix: error {status}")

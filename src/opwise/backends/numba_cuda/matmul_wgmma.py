@@ -48,12 +48,13 @@ def wait(barrier: Any, phase: Any) -> None:
 
 
 @inlined
-def prepare(full: Any, empty: Any, stages: Any, arrivals: Any) -> None:
-    """Barriers of the ring, made by one thread for all."""
+def prepare(full: Any, stages: Any, arrivals: Any) -> None:
+    """Barriers of the ring, made by one thread for all: those of full slots and, behind them, those of slots left `arrivals` times."""
     if cuda.threadIdx.x == 0:
         for i in range(stages):
             ptx.barrier_init(uint32(full + uint32(8 * i)), uint32(1))
-            ptx.barrier_init(uint32(empty + uint32(8 * i)), uint32(arrivals))
+            if arrivals > 0:
+                ptx.barrier_init(uint32(full + uint32(8 * (stages + i))), uint32(arrivals))
         ptx.barriers_publish()
     cuda.syncthreads()
 
@@ -77,7 +78,7 @@ def wgmma_kernel(dtype: str, columns: int, stages: int, shared_bytes: int) -> Ke
         full = uint32(outboxes + uint32(2 * CONSUMERS * BOX))
         empty = uint32(full + uint32(8 * stages))
         thread = uint32(cuda.threadIdx.x)
-        prepare(full, empty, stages, 4 * CONSUMERS)  # one arrival a warp frees a slot
+        prepare(full, stages, 4 * CONSUMERS)  # one arrival a warp frees a slot
         depth_end = uint32(k)
         tiles_m, tiles_n = uint32((m + ROWS - 1) // ROWS), uint32((n + columns - 1) // columns)
         count, stride = uint32(tiles_m * tiles_n), uint32(cuda.gridDim.x)

@@ -127,7 +127,7 @@ def tf32_kernel(chosen: Tile) -> Kernel:
         ring = uint32((tensor.shared_address(memory) + uint32(1023)) & uint32(0xFFFFFC00))
         full = uint32(ring + uint32(stages * slot_bytes))
         empty = uint32(full + uint32(8 * stages))
-        prepare(full, empty, stages, 4 * CONSUMERS)
+        prepare(full, stages, 4 * CONSUMERS)
 
         thread, depth_end = uint32(cuda.threadIdx.x), uint32(k)
         tiles_m, tiles_n = uint32((m + rows - 1) // rows), uint32((n + COLUMNS - 1) // COLUMNS)
