@@ -95,7 +95,7 @@ def hopper_tile(a: Tensor, b: Tensor, out: Tensor) -> Tile | None:
     chunk = ptx.ELEMENTS[portable.name_of(a)]
     if any(x.data_ptr() % 16 for x in (a, b, out)) or k % chunk or n % chunk:
         return None
-    if m < matmul_plan.WGMMA_ROWS_FROM or max(m, k, n) > matmul_plan.WGMMA_SIZE_LIMIT:
+    if max(m, k, n) > matmul_plan.WGMMA_SIZE_LIMIT:
         return None
     if a.dtype == torch.float32 and not tf32_allowed():
         return FMA_TILE if FMA_TILE.tiles(m, n) >= processors_of(a) else None
