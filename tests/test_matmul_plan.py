@@ -6,7 +6,7 @@ import pytest
 
 from opwise.backends.cuda_src import matmul_plan
 from opwise.backends.cuda_src.matmul_plan import KERNELS, SHARED_LIMIT, SIZE, launch, plan
-from opwise.backends.cuda_src.sources import target, unit_of, units
+from opwise.backends.cuda_src.sources import FOLDER, target, unit_of, units
 
 H200 = {"alignment": 16, "sm_count": 132, "capability": (9, 0)}
 MATMUL_KINDS = sorted(KERNELS)
@@ -51,10 +51,52 @@ def test_a_launch_fits_the_gpu_and_covers_the_product(kind: str) -> None:
         assert unit_of(found.kernel) in units("sm_90")
         assert found.kernel in matmul_plan.kernel_names(kind)
         tiles = -(-1000 // kernel.rows) * -(-776 // kernel.columns)
-        assert found.grid[0] == (min(tiles, 132) if kernel.wgmma else tiles)
+        assert found.grid[0] == (tiles * kernel.split if kernel.split else min(tiles, 132) if kernel.wgmma else tiles)
         if kernel.wgmma:
-            assert [matrix[:2] for matrix in found.matrices] == [(1000, 512), (512, 776), (1000, 776)]
+            by_maps = [(1000, 512), (512, 776), (1000, 776)]  # where K is shared, C is stored by address
+            assert [matrix[:2] for matrix in found.matrices] == by_maps[: 2 if kernel.split else 3]
             assert all(matrix.box_columns * SIZE[kind] == 128 for matrix in found.matrices), "rows as wide as the swizzle"
+
+
+@pytest.mark.parametrize(
+    ("shape", "kernel"),
+    [
+        ((128, 16384, 128), "64x64_s16"),  # 4 tiles
+        ((256, 4096, 256), "64x64_s8"),
+        ((128, 4096, 4096), "64x128_s2"),
+        ((64, 4096, 4096), "64x128_s4"),  # no half of a tile is wasted
+        ((64, 4096, 16384), "64x128_s1"),  # 128 tiles: nothing to share
+        ((1024, 8192, 1024), "128x128_s2"),
+        ((1536, 1536, 1536), "128x144_s1"),  # 132 tiles
+    ],
+    ids=str,
+)
+def test_few_tiles_share_their_k(shape: tuple[int, int, int], kernel: str) -> None:
+    assert kernel_for(*shape) == f"matmul_wgmma_bfloat16_{kernel}"
+    assert "wgmma" not in kernel_for(*shape, capability=(8, 0))
+
+
+def test_what_fills_the_gpu_is_not_split() -> None:
+    for n in (2048, 3072, 4096, 8192, 16384):
+        assert "_s" not in kernel_for(n, n, n), n
+
+
+def test_a_cluster_that_does_not_fit_beside_the_others_is_a_second_wave() -> None:
+    kernel = next(k for k in matmul_plan.SPLIT if k.name == "128x128_s4")
+    at_once = matmul_plan.CLUSTERS_AT_ONCE[4]
+    fits, one_more = (kernel.estimate(128, 8192, 128 * tiles, 132) for tiles in (at_once, at_once + 1))
+    assert one_more == 2 * fits
+    assert kernel.estimate(128, 8192, 128 * at_once, 66) == 3 * fits, "15 clusters on half of the multiprocessors: three waves for 31"
+
+
+@pytest.mark.parametrize("kernel", matmul_plan.SPLIT, ids=lambda kernel: str(kernel.name))
+def test_the_plan_knows_the_shared_tiles_as_the_source_has_them(kernel: matmul_plan.Kernel) -> None:
+    source = (FOLDER / "matmul_wgmma.cu").read_text()
+    tile = (kernel.rows, kernel.columns, kernel.stages, kernel.split, kernel.resident)
+    assert f"SPLIT_KERNEL(dtype, {', '.join(map(str, tile))})" in source
+    assert kernel.threads == 32 * (kernel.rows // 16 + 1), "four warps for 64 rows, and the producer"
+    assert kernel.resident * (kernel.shared_bytes(2) + 1024) <= 228 * 1024, "as many blocks fit a multiprocessor as it says"
+    assert kernel.rows * kernel.columns * 4 <= kernel.shared_bytes(2), "the ring holds the sums of a tile"
 
 
 def test_only_hopper_compiles_for_itself_alone() -> None:

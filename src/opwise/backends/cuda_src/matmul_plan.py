@@ -2,8 +2,9 @@
 
 The choice is arithmetic, not a search: every kernel whose granule divides the addresses and rows is given an estimated time, and the
 least wins. The estimate is the busiest SM's share of tiles, times a tile's multiply-adds over K plus a fixed cost (filling the ring,
-storing C) written as extra K, over the kernel's relative speed when all SMs are full. Speeds and fixed costs are estimates to be
-calibrated by measurement; a wrong one costs time, never correctness.
+storing C) written as extra K, over the kernel's relative speed when all SMs are full. Where a cluster of blocks shares a tile's K, its
+part of K counts, how many clusters the GPU holds at once, and what it costs to add up the parts. Speeds and fixed costs are estimates
+to be calibrated by measurement; a wrong one costs time, never correctness.
 """
 
 from __future__ import annotations
@@ -16,7 +17,14 @@ from opwise.backends.protocol import UnsupportedWorkload
 TENSOR_CORES_FROM = (8, 0)  # mma.sync m16n8k16, TF32 and cp.async
 WGMMA_ON = (9, 0)  # and on no later GPU
 WGMMA_SIZE_LIMIT = 2**30  # the copy engine's coordinates have 32 bits
-WGMMA_ROWS_FROM = 65  # a tile has 128: with half of them empty the mma kernels, whose tiles are lower, were as fast or faster
+# By a tile's rows, the least of A: with half of 128 or three quarters of 64 empty, the mma kernels, whose tiles are lower, are no slower.
+WGMMA_ROWS_FROM = {128: 65, 64: 17}
+# Clusters of so many blocks that an H200 (132 multiprocessors in groups of 14 to 18, a cluster within one group) runs at once, a block a
+# multiprocessor. 8 and 16 were measured (docs/lab.md), the others follow from the groups that explain those.
+CLUSTERS_AT_ONCE, CLUSTERS_OF = {1: 132, 2: 66, 4: 31, 7: 16, 8: 15, 16: 7}, 132
+# What adding up the parts of a tile costs, as multiply-adds of the fastest kernel, of which a multiprocessor does 1.9 million a us: 4 bytes
+# an element come from other blocks at 25 a ns; two barriers of the cluster and its launch take 1 us.
+EXCHANGE, MEETING = 300, 2_000_000
 SIZE = {"float32": 4, "tfloat32": 4, "float16": 2, "bfloat16": 2}
 GRID_LIMIT = 2**31 - 1
 TEXTBOOK = "matmul_textbook_float32"
@@ -30,6 +38,7 @@ class Kernel:
 
     `granule`: bytes that must divide the three addresses and the rows of A, B and C. `step_bytes`: bytes of K a stage holds per row of A.
     `speed`: multiply-adds per time, relative to the fastest kernel. `fixed`: cost of a tile beyond its products, as elements of K.
+    `split`: blocks of a cluster that share a tile's K, for the kernels of matmul_split.cuh; `resident`: blocks a multiprocessor of these.
     """
 
     name: str
@@ -43,12 +52,16 @@ class Kernel:
     fixed: int
     simt: bool = False
     wgmma: bool = False
+    split: int = 0
+    resident: int = 1
 
     def tiles(self, m: int, n: int) -> int:
         return -(-m // self.rows) * -(-n // self.columns)
 
     def shared_bytes(self, size: int) -> int:
         step = self.step_bytes // size
+        if self.split:  # whole boxes of B, two barriers a stage, the way to a multiple of 1024, as in SplitTile
+            return self.stages * (self.rows + -(-self.columns // 64) * 64) * self.step_bytes + 16 * self.stages + 1024
         ring = self.stages * (self.rows * self.step_bytes + step * self.columns * size)
         # As in WarpgroupTile: four boxes of C on their way out, two barriers a stage, the way to a multiple of 1024.
         return ring + 4 * 64 * 128 + 16 * self.stages + 1024 if self.wgmma else ring
@@ -57,8 +70,20 @@ class Kernel:
         return capability == WGMMA_ON if self.wgmma else self.simt or capability >= TENSOR_CORES_FROM
 
     def estimate(self, m: int, k: int, n: int, sm_count: int) -> float:
+        if self.split:
+            return self._estimate_split(m, k, n, sm_count)
         share = -(-self.tiles(m, n) // sm_count)
         return share * self.rows * self.columns * (k + self.fixed) / self.speed
+
+    def _estimate_split(self, m: int, k: int, n: int, sm_count: int) -> float:
+        tiles, elements = self.tiles(m, n), self.rows * self.columns
+        at_once = max(CLUSTERS_AT_ONCE[self.split] * sm_count // CLUSTERS_OF, 1)
+        waves: float = -(-tiles // (at_once * self.resident)) * self.resident
+        if self.resident > 1:  # two blocks of a multiprocessor share it: beyond one each, all slow down a little, none waits for a wave
+            waves = min(waves, max(tiles * self.split / sm_count, 1))
+        depth = -(-k // (64 * self.split)) * 64
+        meeting = MEETING + EXCHANGE * elements * (self.split - 1) / self.split if self.split > 1 else 0
+        return waves * (elements * (depth + self.fixed) / self.speed + meeting)
 
 
 #        tile        rows  columns threads step stages granule speed fixed
@@ -82,6 +107,25 @@ WGMMA = (
     Kernel("128x128", 128, 128, 384, 128, 6, 16, 1.75, 64, wgmma=True),
     Kernel("128x64", 128, 64, 384, 128, 8, 16, 1.25, 64, wgmma=True),
 )
+# Few tiles, and a K that several blocks share; 64 rows of A or fewer; and a width that makes 1536 one wave (132 tiles). Predictions:
+# docs/lab.md. A step of 64 x 64 or 64 x 128 waits for 16 or 24 KiB from the L2, at 120 bytes a ns, longer than for its products.
+SPLIT = (
+    Kernel("64x64_s2", 64, 64, 160, 128, 6, 16, 0.95, 64, wgmma=True, split=2, resident=2),
+    Kernel("64x64_s8", 64, 64, 160, 128, 6, 16, 0.95, 64, wgmma=True, split=8, resident=2),
+    Kernel("64x64_s16", 64, 64, 160, 128, 6, 16, 0.95, 64, wgmma=True, split=16, resident=2),
+    Kernel("64x128_s1", 64, 128, 160, 128, 4, 16, 1.25, 64, wgmma=True, split=1, resident=2),
+    Kernel("64x128_s2", 64, 128, 160, 128, 4, 16, 1.25, 64, wgmma=True, split=2, resident=2),
+    Kernel("64x128_s4", 64, 128, 160, 128, 4, 16, 1.25, 64, wgmma=True, split=4, resident=2),
+    Kernel("64x128_s8", 64, 128, 160, 128, 4, 16, 1.25, 64, wgmma=True, split=8, resident=2),
+    Kernel("64x256_s7", 64, 256, 160, 128, 5, 16, 1.50, 64, wgmma=True, split=7),
+    Kernel("128x64_s2", 128, 64, 288, 128, 4, 16, 1.25, 64, wgmma=True, split=2, resident=2),
+    Kernel("128x64_s4", 128, 64, 288, 128, 4, 16, 1.25, 64, wgmma=True, split=4, resident=2),
+    Kernel("128x128_s2", 128, 128, 288, 128, 6, 16, 1.75, 64, wgmma=True, split=2),
+    Kernel("128x128_s4", 128, 128, 288, 128, 6, 16, 1.75, 64, wgmma=True, split=4),
+    Kernel("128x128_s7", 128, 128, 288, 128, 6, 16, 1.75, 64, wgmma=True, split=7),
+    Kernel("128x144_s1", 128, 144, 288, 128, 5, 16, 1.75, 64, wgmma=True, split=1),
+    Kernel("128x192_s8", 128, 192, 288, 128, 5, 16, 1.80, 64, wgmma=True, split=8),
+)
 SIMT_FLOAT32 = (
     Kernel("simt_128x128_v16", 128, 128, 128, 64, 3, 16, 1.00, 32, simt=True),
     Kernel("simt_64x64_v16", 64, 64, 128, 64, 4, 16, 0.70, 32, simt=True),
@@ -94,8 +138,8 @@ SIMT_HALF = (Kernel("simt_64x64_v2", 64, 64, 128, 32, 3, 2, 0.02, 32, simt=True)
 KERNELS: dict[str, tuple[Kernel, ...]] = {
     "float32": SIMT_FLOAT32,
     "tfloat32": TENSOR,
-    "float16": WGMMA + TENSOR + STAGED + SIMT_HALF,
-    "bfloat16": WGMMA + TENSOR + STAGED + SIMT_HALF,
+    "float16": WGMMA + SPLIT + TENSOR + STAGED + SIMT_HALF,
+    "bfloat16": WGMMA + SPLIT + TENSOR + STAGED + SIMT_HALF,
 }
 # MATMUL_GROUP of matmul.cu: compiling one data type's kernels alone takes a quarter of the time.
 GROUPS = {"float32": 1, "tfloat32": 2, "float16": 3, "bfloat16": 4}
@@ -134,7 +178,7 @@ def plan(
         kernel
         for kernel in KERNELS[kind]
         if kernel.granule <= granule and kernel.shared_bytes(size) <= limit and kernel.runs_on(capability)
-        and (not kernel.wgmma or (wgmma and m >= WGMMA_ROWS_FROM and max(m, k, n) <= WGMMA_SIZE_LIMIT))
+        and (not kernel.wgmma or (wgmma and m >= WGMMA_ROWS_FROM[kernel.rows] and max(m, k, n) <= WGMMA_SIZE_LIMIT))
     ]  # fmt: skip
     if not fitting:
         raise UnsupportedWorkload(f"matmul: no {kind} kernel for compute capability {capability} and data aligned to {granule} bytes "
@@ -148,8 +192,10 @@ def launch(kernel: Kernel, kind: str, m: int, k: int, n: int, sm_count: int) -> 
     block, shared, tiles = (kernel.threads, 1, 1), kernel.shared_bytes(SIZE[kind]), kernel.tiles(m, n)
     if not kernel.wgmma:
         return Plan(_name(kernel, kind), _line(tiles, m, n), block, shared)
-    matrices = (Matrix(m, k, kernel.rows, 64), Matrix(k, n, 64, 64), Matrix(m, n, 64, 64))
-    return Plan(_name(kernel, kind), (min(tiles, sm_count), 1, 1), block, shared, matrices=matrices)
+    factors = (Matrix(m, k, kernel.rows, 64), Matrix(k, n, 64, 64))
+    if kernel.split:
+        return Plan(_name(kernel, kind), _line(tiles * kernel.split, m, n), block, shared, matrices=factors)
+    return Plan(_name(kernel, kind), (min(tiles, sm_count), 1, 1), block, shared, matrices=(*factors, Matrix(m, n, 64, 64)))
 
 
 def group(dtype_name: str, tf32: bool, capability: tuple[int, int]) -> str:

@@ -59,6 +59,34 @@ template <int PENDING> __device__ __forceinline__ void boxes_wait() {
 // What this thread wrote to shared memory may now be read by the copy engine; others need a barrier behind it.
 __device__ __forceinline__ void publish_to_copies() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
+// ---- clusters: blocks on neighbouring multiprocessors, which can read each other's shared memory while all of them run -----------------
+
+__device__ __forceinline__ unsigned rank_in_cluster() {
+    unsigned rank;
+    asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+    return rank;
+}
+// By all threads of all blocks. What was written before can be read behind it, what was read before has been read.
+__device__ __forceinline__ void cluster_barrier() {
+    asm volatile("barrier.cluster.arrive.release.aligned;\n"
+                 "barrier.cluster.wait.acquire.aligned;" ::
+                     : "memory");
+}
+// What block `rank` has where `mine` is in this one: 16 bytes.
+__device__ __forceinline__ void load_from_block(float *to, SharedAddress mine, int rank) {
+    asm volatile("{\n"
+                 ".reg .b32 there;\n"
+                 "mapa.shared::cluster.u32 there, %4, %5;\n"
+                 "ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [there];\n"
+                 "}"
+                 : "=f"(to[0]), "=f"(to[1]), "=f"(to[2]), "=f"(to[3])
+                 : "r"(mine), "r"(rank)
+                 : "memory");
+}
+__device__ __forceinline__ void store_shared_16(SharedAddress to, const float *from) {
+    asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(to), "f"(from[0]), "f"(from[1]), "f"(from[2]), "f"(from[3]) : "memory");
+}
+
 // ---- warpgroups ------------------------------------------------------------------------------------------------------------------
 
 // This thread's warpgroup, as a number that the compiler knows to be the same in all lanes of a warp: addresses made of it stay in uniform
@@ -78,6 +106,8 @@ __device__ __forceinline__ bool elected() {
 }
 // Among the 128 threads of one warpgroup; `id` 0 is __syncthreads's.
 __device__ __forceinline__ void warpgroup_barrier(int id) { asm volatile("bar.sync %0, 128;" ::"r"(id) : "memory"); }
+// Among the first THREADS of the block, whole warps.
+template <int THREADS> __device__ __forceinline__ void consumers_barrier() { asm volatile("bar.sync 1, %0;" ::"n"(THREADS) : "memory"); }
 
 // Registers move from the warpgroup that only issues copies to those that hold the sums. Obeyed only under __launch_bounds__(threads, 1).
 template <int COUNT> __device__ __forceinline__ void registers_release() {
@@ -113,6 +143,7 @@ template <int PENDING> __device__ __forceinline__ void products_wait() {
 #define SUMS_16(c, i) SUMS_4(c, i), SUMS_4(c, i + 4), SUMS_4(c, i + 8), SUMS_4(c, i + 12)
 #define SUMS_32(c, i) SUMS_16(c, i), SUMS_16(c, i + 16)
 #define SUMS_64(c, i) SUMS_32(c, i), SUMS_32(c, i + 32)
+#define SUMS_72(c, i) SUMS_64(c, i), SUMS_4(c, i + 64), SUMS_4(c, i + 68)
 #define SUMS_96(c, i) SUMS_64(c, i), SUMS_32(c, i + 64)
 #define SUMS_128(c, i) SUMS_64(c, i), SUMS_64(c, i + 64)
 #define REGISTERS_32                                                                                                                       \
@@ -121,6 +152,7 @@ template <int PENDING> __device__ __forceinline__ void products_wait() {
 #define REGISTERS_64 REGISTERS_32 ", "                                                                                                     \
     "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "                                                     \
     "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+#define REGISTERS_72 REGISTERS_64 ", %64, %65, %66, %67, %68, %69, %70, %71"
 #define REGISTERS_96 REGISTERS_64 ", "                                                                                                     \
     "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, "                                                     \
     "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95"
@@ -139,6 +171,7 @@ template <int PENDING> __device__ __forceinline__ void products_wait() {
 #define PRODUCTS(Storage, type)                                                                                                            \
     PRODUCT(Storage, type, "64", 32, "32", "33", "34")                                                                                     \
     PRODUCT(Storage, type, "128", 64, "64", "65", "66")                                                                                    \
+    PRODUCT(Storage, type, "144", 72, "72", "73", "74")                                                                                    \
     PRODUCT(Storage, type, "192", 96, "96", "97", "98")                                                                                    \
     PRODUCT(Storage, type, "256", 128, "128", "129", "130")
 PRODUCTS(float16, "f16")
