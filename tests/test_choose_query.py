@@ -93,7 +93,7 @@ def test_measuring_stores_a_run_of_that_workload_alone_and_chooses_by_it(monkeyp
     monkeypatch.setattr(session, "survey", lambda device: f"a survey of {device}")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(query, "here", lambda name: TOY)
-    monkeypatch.setattr(query, "_here", lambda gpu: None)
+    monkeypatch.setattr(query, "machine_with", lambda gpu: None)
     choice = opwise.choose("softmax", (77, 5), dtype="float16", device="cuda:1", measure=True, results=tmp_path)
     assert [(str(job.workload), job.implementations) for job in jobs] == [
         ("softmax/77x5/float16", ("torch_eager/softmax", "cupy_raw/softmax"))

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 import opwise
-from opwise.commands import backends, choose, compare, report, run, show
+from opwise.commands import backends, bars, choose, compare, report, run, show
 from opwise.commands.console import stdout
 
 app = typer.Typer(
@@ -26,6 +26,7 @@ app.command(epilog=show.EXAMPLES)(show.show)
 app.command(epilog=choose.EXAMPLES)(choose.choose)
 app.command(epilog=report.EXAMPLES)(report.report)
 app.command(epilog=compare.EXAMPLES)(compare.compare)
+app.command(epilog=bars.EXAMPLES)(bars.bars)
 
 
 def main() -> None:

@@ -109,7 +109,7 @@ def choose_from(store: Store, workload: Workload, device: str | torch.device | G
     standings = []
     for backend, cells in found.timed.items():
         reason = found.refused.get(backend, {}).get(workload.shape)
-        standing = None if reason else _standing(backend, cells, found, workload, purpose, _here(gpu))
+        standing = None if reason else _standing(backend, cells, found, workload, purpose, machine_with(gpu))
         if standing is not None:
             standings.append(standing)
         else:
@@ -166,7 +166,7 @@ def _stale(records: Iterable[Record], machine: Any) -> str:
 
 
 @cache
-def _here(gpu: Gpu) -> Any:
+def machine_with(gpu: Gpu) -> Any:
     """Driver and versions of this machine, where it has such a GPU; None elsewhere."""
     if not torch.cuda.is_available():
         return None

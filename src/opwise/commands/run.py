@@ -85,7 +85,7 @@ def _run(
         refuse(str(error))
     if not session.jobs:
         refuse(f"nothing in set {set_name!r} fits {' '.join(filters)!r}: another --set, or a workload spelled out, may")
-    interrupted = _carry_out(session, first_call and name != "cpu")
+    interrupted = carry_out(session, first_call and name != "cpu")
     print_records(session.records, as_json, title=where(session.records))
     if session.path is not None and not as_json:
         stdout.print(f"stored in {session.path}", highlight=False, soft_wrap=True)
@@ -99,7 +99,7 @@ def _run(
         raise typer.Exit(1)
 
 
-def _carry_out(session: Session, first_call: bool) -> bool:
+def carry_out(session: Session, first_call: bool) -> bool:
     """Runs the session behind a progress bar; True where Ctrl-C ended it early."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
     try:

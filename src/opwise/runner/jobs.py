@@ -9,10 +9,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from opwise.backends import BACKENDS
+from opwise.bars.table import WORKLOADS as BAR_WORKLOADS
 from opwise.ops import OPS
 from opwise.ops.spec import DTYPES, Workload
 
-SETS = ("smoke", "seed", "core", "sweep", "grid")
+SETS = ("smoke", "seed", "core", "sweep", "grid", "bars")  # the last is of `opwise bars`, the others are the ops' own
 
 
 @dataclass(frozen=True)
@@ -88,7 +89,7 @@ def _implementations(catalogue: Mapping[str, Entry], op: str) -> list[str]:
 
 def _workloads(set_name: str, filters: Sequence[str]) -> list[Workload]:
     """The set's workloads, and any that a filter spells out in full, whether or not a set holds it."""
-    found = [w for spec in OPS.values() for w in spec.workloads.get(set_name, ())]
+    found = list(BAR_WORKLOADS) if set_name == "bars" else [w for spec in OPS.values() for w in spec.workloads.get(set_name, ())]
     for text in filters:
         try:
             workload = Workload.parse(text)
@@ -111,7 +112,7 @@ def _matches(text: str, name: str) -> bool:
 def _sort_filters(filters: Sequence[str], names: Mapping[str, list[str]]) -> dict[str, list[str]]:
     """Filters of one kind widen each other, of two kinds narrow each other: `softmax gelu triton_jit` is two ops in one backend."""
     implementations = [n for group in names.values() for n in group]
-    workloads = [str(w) for spec in OPS.values() for group in spec.workloads.values() for w in group]
+    workloads = [str(w) for group in (*(g for spec in OPS.values() for g in spec.workloads.values()), BAR_WORKLOADS) for w in group]
     by_kind: dict[str, list[str]] = {}
     for text in filters:
         if text in OPS:

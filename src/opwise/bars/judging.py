@@ -1,0 +1,193 @@
+"""From recorded runs to figures, from figures to bars met or not.
+
+A figure is the median of the newest three runs of the same kernels: a kernel's sources have a digest in each record, and runs of
+other sources, driver or libraries do not count beside the newest one. What is a ratio to torch is taken within each run, where both were
+measured interleaved.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from opwise import comparing
+from opwise.bars.table import EACH, GEOMETRIC_MEAN, Bar
+from opwise.choosing.store import stale
+from opwise.measure.device import slug
+from opwise.ops.spec import Workload
+from opwise.record import Interval, Record, UnknownSchema, read
+
+BASELINE = "torch_eager"
+MOST_RUNS = 3
+MET, SHORT, NOT_MEASURED = "met", "short", "not measured"
+ABSENT = ("unavailable",)  # says nothing of the kernel
+
+
+@dataclass(frozen=True)
+class Run:
+    """The unnamed variants of one run on one device."""
+
+    name: str
+    device: str
+    cells: Mapping[tuple[str, Workload], Record]
+
+    @classmethod
+    def of(cls, name: str, records: Iterable[Record]) -> Run:
+        kept = {(r.backend, r.workload): r for r in records if not r.variant and r.stand_in is None}
+        return cls(name, next((r.device for r in kept.values()), ""), kept)
+
+    def any_of(self, backend: str, op: str) -> Record | None:
+        """The backend's record of a first call of the op, which stands beside each of its workloads."""
+        return next((r for (b, w), r in self.cells.items() if (b, w.op) == (backend, op) and r.compile_cold_s is not None), None)
+
+
+def read_runs(paths: Iterable[Path]) -> list[Run]:
+    """The runs with a record, oldest first as given. What is no run of this schema is left out with a warning."""
+    found = []
+    for path in paths:
+        try:
+            run = Run.of(path.name, read(path))
+        except (UnknownSchema, OSError, TypeError) as problem:
+            warnings.warn(f"{path} is left out: {problem}", stacklevel=2)
+            continue
+        found += [run] if run.cells else []
+    return found
+
+
+def of_device(runs: Iterable[Run], device: str) -> list[Run]:
+    """Those of a GPU by its name, or by the short form of it or how that begins: nvidia-h200."""
+    wanted = slug({"device": device})
+    return [run for run in runs if slug({"device": run.device}).startswith(wanted)]
+
+
+def _speed(run: Run, r: Record) -> float | None:
+    """Torch eager's cold time over this one's."""
+    eager = run.cells.get((BASELINE, r.workload))
+    return comparing.compare(eager, r, one_run=True).ratio if eager is not None else None
+
+
+def _cost(name: str) -> Callable[[Run, Record], float | None]:
+    def over_eager(run: Run, r: Record) -> float | None:
+        eager = run.cells.get((BASELINE, r.workload))
+        mine: Interval | None = getattr(r, name)
+        its: Interval | None = getattr(eager, name, None)
+        return mine.median / its.median if mine is not None and its is not None and its.median > 0 else None
+
+    return over_eager
+
+
+FIGURES: Mapping[str, Callable[[Run, Record], float | None]] = {
+    "sol": lambda run, r: r.sol,
+    "speed": _speed,
+    "launch": _cost("launch_us"),
+    "call": _cost("call_us"),
+    "cached_s": lambda run, r: r.compile_cached_s,
+    "cold_s": lambda run, r: r.compile_cold_s,
+}
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A backend's figure at a workload: the median of `values`, a run each, newest first. Where there is none, `reason` may say why."""
+
+    workload: str
+    values: tuple[float, ...] = ()
+    commit: str = ""
+    stale: str = ""
+    reason: str = ""
+
+    @property
+    def value(self) -> float | None:
+        return statistics.median(self.values) if self.values else None
+
+
+def figure(bar: Bar, backend: str, workload: Workload, runs: Sequence[Run], here: Mapping[str, Any] | None = None) -> Figure:
+    """`runs`: oldest first, of one device. `here`: this machine's driver and versions, where it has that device."""
+    newest: Record | None = None
+    values: list[float] = []
+    for run in reversed(runs):
+        r = run.any_of(backend, workload.op) if bar.first_call else run.cells.get((backend, workload))
+        if r is None or r.status in ABSENT:
+            continue
+        if newest is not None and _taken_with(r) != _taken_with(newest):
+            break
+        if r.status != "ok":
+            return Figure(str(workload), commit=r.commit, reason=f"{r.status}: {r.reason}")
+        value = FIGURES[bar.figure](run, r)
+        if value is None or not math.isfinite(value):
+            continue
+        newest = newest or r
+        values.append(value)
+        if len(values) == MOST_RUNS:
+            break
+    if newest is None:
+        return Figure(str(workload))
+    return Figure(str(workload), tuple(values), newest.commit, stale(newest, here))
+
+
+def _taken_with(r: Record) -> tuple[object, ...]:
+    return r.source or r.commit, r.driver, dict(r.versions)
+
+
+@dataclass(frozen=True)
+class Standing:
+    """A backend at a bar. `value`: the worst figure, their geometric mean or sum; of what is measured, None where nothing is."""
+
+    bar: Bar
+    backend: str
+    figures: tuple[Figure, ...] = field(repr=False)
+
+    @property
+    def required(self) -> float:
+        return self.bar.required[self.backend]
+
+    @property
+    def value(self) -> float | None:
+        values = [f.value for f in self.figures if f.value is not None]
+        if not values:
+            return None
+        if self.bar.over == EACH:
+            return max(values) if self.bar.at_most else min(values)
+        return statistics.geometric_mean(values) if self.bar.over == GEOMETRIC_MEAN else sum(values)
+
+    @property
+    def missing(self) -> list[Figure]:
+        return [f for f in self.figures if f.value is None]
+
+    @property
+    def worst(self) -> list[Figure]:
+        """Those that miss the bar by themselves, or were refused or wrong, the farthest first."""
+        failing = [f for f in self.figures if f.value is not None and not self.bar.passes(self.backend, f.value)]
+        failing.sort(key=lambda f: f.value or 0.0, reverse=self.bar.at_most)
+        return [f for f in self.figures if f.reason] + failing
+
+    @property
+    def verdict(self) -> str:
+        """A figure that is short stays so whatever is missing; of a mean or a sum of less than all nothing can be said, but that a sum
+        which is over already stays over."""
+        value = self.value
+        if any(f.reason for f in self.figures):
+            return SHORT
+        decided = not self.missing or self.bar.over == EACH or (self.bar.at_most and self.bar.over != GEOMETRIC_MEAN)
+        if value is not None and decided and not self.bar.passes(self.backend, value):
+            return SHORT
+        return NOT_MEASURED if value is None or self.missing else MET
+
+    @property
+    def stale(self) -> int:
+        """How many of its figures are."""
+        return sum(bool(f.stale) for f in self.figures)
+
+
+def judged(bars: Iterable[Bar], runs: Sequence[Run], here: Mapping[str, Any] | None = None) -> list[Standing]:
+    """Every bar with every backend it is for."""
+    return [
+        Standing(bar, backend, tuple(figure(bar, backend, workload, runs, here) for workload in bar.workloads))
+        for bar in bars
+        for backend in bar.required
+    ]

@@ -1,0 +1,120 @@
+"""The bars: what each hand-written backend must reach on an NVIDIA H200, cold L2, sustained clocks, launches interleaved.
+
+Where a bar stands for a size ("64 MiB"), a tensor of the input has that many bytes, whatever the dtype.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from opwise.ops import OPS
+from opwise.ops.spec import Workload, elements, over_dtypes
+
+HELD = ("torch_inline", "cupy_raw", "triton_jit", "numba_cuda")  # the order of `_four`
+DEVICE = "nvidia-h200"  # whose bars these are
+EACH, GEOMETRIC_MEAN, SUM = "each", "geometric mean", "sum"
+DTYPES, HALVES = ("float32", "float16", "bfloat16"), ("float16", "bfloat16")
+MIB = 2**20
+
+
+@dataclass(frozen=True, eq=False)
+class Bar:
+    """`figure` names what is looked at (judging.FIGURES); `over` how the workloads' figures become one: EACH must pass, or their
+    GEOMETRIC_MEAN, or their SUM. `required`: backend -> what it must reach, or where `at_most` may not exceed. `filters`: what narrows
+    `opwise run --set bars` to these workloads. A `first_call` is measured once an op, whatever the workload.
+    """
+
+    name: str
+    what: str
+    figure: str
+    workloads: tuple[Workload, ...]
+    required: Mapping[str, float]
+    filters: str
+    over: str = EACH
+    at_most: bool = False
+    first_call: bool = False
+
+    @property
+    def command(self) -> str:
+        """What measures it."""
+        return "opwise run --set smoke --first-call" if self.first_call else f"opwise run --set bars {self.filters}"
+
+    def passes(self, backend: str, value: float) -> bool:
+        return value <= self.required[backend] if self.at_most else value >= self.required[backend]
+
+
+def _four(*bars: float) -> Mapping[str, float]:
+    return dict(zip(HELD, bars * (len(HELD) // len(bars)), strict=True))
+
+
+def _size(workload: Workload) -> int:
+    return elements(workload.shape) * workload.torch_dtype.itemsize
+
+
+def _elementwise(op: str) -> tuple[Workload, ...]:
+    shapes = ((4096, 4096), (4096, 8192), (8192, 8192), (10007, 10009), (16384, 16384))
+    return tuple(w for w in over_dtypes(op, shapes, DTYPES) if _size(w) >= 64 * MIB)
+
+
+def _means(mib: int) -> tuple[Workload, ...]:
+    """Matrices of that size, square or twice as wide."""
+    found = []
+    for dtype in DTYPES:
+        n = mib * MIB // Workload("mean", (), dtype).torch_dtype.itemsize
+        rows = 2 ** (int(math.log2(n)) // 2)
+        found.append(Workload("mean", (rows, n // rows), dtype))
+    return tuple(found)
+
+
+def _rows(*columns: int) -> tuple[Workload, ...]:
+    """softmax over tensors of 256 MiB, or as large as the set `core` has them with as long rows."""
+    core = {shape[1]: shape[0] for shape in (w.shape for w in OPS["softmax"].workloads["core"]) if elements(shape) >= 128 * MIB}
+    sizes = {dtype: 256 * MIB // Workload("softmax", (), dtype).torch_dtype.itemsize for dtype in DTYPES}
+    return tuple(Workload("softmax", (core.get(n, sizes[dtype] // n), n), dtype) for n in columns for dtype in DTYPES)
+
+
+SQUARES = tuple((n, n, n) for n in (1024, 1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384))
+# Thin in K, in M and in N; few tiles and a long K.
+UNEVEN = (
+    *((4096, k, 4096) for k in (128, 512, 2048, 16384)), (8192, 128, 8192), *((m, 4096, 4096) for m in (128, 512, 2048, 8192)),
+    *((4096, 4096, n) for n in (128, 512, 2048, 8192)), (128, 16384, 128), (512, 8192, 512), (1024, 8192, 1024),
+)  # fmt: skip
+HALF_PRODUCTS = over_dtypes("matmul", SQUARES + UNEVEN, HALVES)
+LARGE = tuple((n, n, n) for n in (2048, 4096, 8192))
+TINY = over_dtypes("square", ((1024,),), DTYPES)
+OURS = ("square", "mean", "gelu", "softmax", "matmul")  # whatever ops else are installed
+FIRST = tuple(OPS[op].workloads["core"][0] for op in OURS)
+
+
+def _bars() -> Iterator[Bar]:
+    for op in ("square", "gelu"):
+        yield Bar(f"{op}-sol", f"{op}: SOL, 64 MiB or more", "sol", _elementwise(op), _four(0.97), op)
+    for mib, bar in ((64, 0.88), (256, 0.94), (1024, 0.97)):
+        yield Bar(f"mean-sol-{mib}", f"mean: SOL at {mib} MiB", "sol", _means(mib), _four(bar), "mean")
+    small = over_dtypes("mean", ((1024, 1024),), DTYPES)
+    yield Bar("mean-small", "mean, 1024x1024: speed over torch eager's", "speed", small, _four(1.0), "mean")
+    rows, long_rows = _rows(*(2**k for k in range(8, 16))), _rows(*(2**k for k in range(16, 21)))
+    yield Bar("softmax-sol", "softmax: SOL, rows of 256 to 32768, 256 MiB or more", "sol", rows, _four(0.95, 0.95, 0.95, 0.93), "softmax")
+    yield Bar("softmax-long", "softmax: SOL, rows of 65536 to 1048576", "sol", long_rows, _four(0.95, 0.95, 0.90, 0.90), "softmax")
+    halves, half_filters = "matmul, 16 bits: speed over cuBLAS's", "matmul float16 bfloat16"
+    means, worst = _four(1.00, 1.00, 0.97, 0.90), _four(0.93, 0.93, 0.90, 0.80)
+    yield Bar("matmul-half-mean", halves, "speed", HALF_PRODUCTS, means, half_filters, over=GEOMETRIC_MEAN)
+    yield Bar("matmul-half-worst", halves, "speed", HALF_PRODUCTS, worst, half_filters)
+    for dtype, bars in (("tfloat32", _four(0.95, 0.95, 0.95, 0.80)), ("float32", _four(1.00, 1.00, 0.90, 0.90))):
+        products = over_dtypes("matmul", LARGE, (dtype,))
+        yield Bar(f"matmul-{dtype}", f"matmul, {dtype}: speed over cuBLAS's", "speed", products, bars, f"matmul {dtype}")
+    launches, calls = _four(0.8, 1.0, 1.5, 1.5), _four(1.0, 1.2, 1.7, 1.7)
+    yield Bar("launch", "launch cost over torch.square(x, out=y)'s", "launch", TINY, launches, "square 1024", at_most=True)
+    yield Bar("call", "call cost over torch.square(x)'s", "call", TINY, calls, "square 1024", at_most=True)
+    for figure, what, bars in (
+        ("cached_s", "first calls of all ops, caches full, s", _four(2, 0.5, 1, 2)),
+        ("cold_s", "first calls of all ops, caches empty, 16 cores, s", _four(120, 5, 10, 10)),
+    ):
+        yield Bar(f"first-call-{figure.removesuffix('_s')}", what, figure, FIRST, bars, "", over=SUM, at_most=True, first_call=True)
+
+
+BARS = tuple(_bars())
+# The workload set `bars`, op by op.
+WORKLOADS = tuple(sorted({w for bar in BARS if not bar.first_call for w in bar.workloads}, key=lambda w: (OURS.index(w.op), w.shape)))
