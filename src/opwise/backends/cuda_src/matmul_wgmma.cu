@@ -27,7 +27,6 @@
 #define OF_CLUSTERS_1
 #define OF_CLUSTERS_2 __cluster_dims__(2, 1, 1)
 #define OF_CLUSTERS_4 __cluster_dims__(4, 1, 1)
-#define OF_CLUSTERS_7 __cluster_dims__(7, 1, 1)
 #define OF_CLUSTERS_8 __cluster_dims__(8, 1, 1)
 #define OF_CLUSTERS_16 __cluster_dims__(16, 1, 1)
 #define SPLIT_KERNEL(dtype, bm, bn, stages, s, blocks_a_sm)                                                                                \
@@ -44,17 +43,8 @@
     SPLIT_KERNEL(dtype, 64, 64, 6, 8, 2)                                                                                                   \
     SPLIT_KERNEL(dtype, 64, 64, 6, 16, 2)                                                                                                  \
     SPLIT_KERNEL(dtype, 64, 128, 4, 1, 2)                                                                                                  \
-    SPLIT_KERNEL(dtype, 64, 128, 4, 2, 2)                                                                                                  \
     SPLIT_KERNEL(dtype, 64, 128, 4, 4, 2)                                                                                                  \
-    SPLIT_KERNEL(dtype, 64, 128, 4, 8, 2)                                                                                                  \
-    SPLIT_KERNEL(dtype, 64, 256, 5, 7, 1)                                                                                                  \
-    SPLIT_KERNEL(dtype, 128, 64, 4, 2, 2)                                                                                                  \
-    SPLIT_KERNEL(dtype, 128, 64, 4, 4, 2)                                                                                                  \
-    SPLIT_KERNEL(dtype, 128, 128, 6, 2, 1)                                                                                                 \
-    SPLIT_KERNEL(dtype, 128, 128, 6, 4, 1)                                                                                                 \
-    SPLIT_KERNEL(dtype, 128, 128, 6, 7, 1)                                                                                                 \
-    SPLIT_KERNEL(dtype, 128, 144, 5, 1, 1)                                                                                                 \
-    SPLIT_KERNEL(dtype, 128, 192, 5, 8, 1)
+    SPLIT_KERNEL(dtype, 128, 128, 6, 4, 1)
 
 KERNELS(float16)
 KERNELS(bfloat16)
