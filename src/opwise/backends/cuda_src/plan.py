@@ -8,14 +8,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
+# Types of a tensor map's elements, as cuda.h numbers them. 16 bits are moved, whatever they are; TFLOAT32 rounds to nearest on the way.
+UINT16, FLOAT32, TFLOAT32 = 1, 7, 11
+ELEMENT_BYTES = {UINT16: 2, FLOAT32: 4, TFLOAT32: 4}
+
 
 class Matrix(NamedTuple):
-    """A row-major matrix of 16-bit elements that a kernel reads or writes by boxes, through a tensor map."""
+    """A row-major matrix that a kernel reads or writes by boxes, through a tensor map. Boxes with rows of 128 bytes are swizzled, those
+    with longer rows lie as they are. `element`: a type of ELEMENT_BYTES."""
 
     rows: int
     columns: int
     box_rows: int
     box_columns: int
+    element: int = UINT16
 
 
 @dataclass(frozen=True)
@@ -24,7 +30,7 @@ class Plan:
 
     A kernel with `scratch_bytes` takes the address of as many bytes of its own as its last parameter. The first 16 are 0 at the first
     launch, and the kernel leaves them 0.
-    The kernel's first parameters are, instead of as many addresses, tensor maps of `matrices` (128-byte swizzle, zeros outside).
+    The kernel's first parameters are, instead of as many addresses, tensor maps of `matrices` (zeros outside).
     """
 
     kernel: str

@@ -9,11 +9,11 @@ from typing import Any
 
 from cupy.cuda import function
 
-from opwise.backends.cuda_src.plan import Matrix
+from opwise.backends.cuda_src.plan import ELEMENT_BYTES, Matrix
 
 MAP_BYTES, ALIGNMENT = 128, 64  # of a CUtensorMap
-# cuda.h's values. The element type says no more than "16 bits": they are moved, not read.
-UINT16, INTERLEAVE_NONE, SWIZZLE_128B, L2_PROMOTION_128B, FILL_ZEROS = 1, 0, 3, 2, 0
+# cuda.h's values.
+INTERLEAVE_NONE, SWIZZLE_NONE, SWIZZLE_128B, L2_PROMOTION_128B, FILL_ZEROS = 0, 0, 3, 2, 0
 
 
 @cache
@@ -33,11 +33,13 @@ def mapped(matrices: Sequence[Matrix], addresses: Sequence[int]) -> Callable[[Se
     """
     total, driver = MAP_BYTES * len(matrices), _driver()
     sample, first = _memory(total)
-    for i, ((rows, columns, box_rows, box_columns), address) in enumerate(zip(matrices, addresses, strict=True)):
-        shape, pitch = (ctypes.c_uint64 * 2)(columns, rows), (ctypes.c_uint64 * 1)(2 * columns)
+    for i, ((rows, columns, box_rows, box_columns, element), address) in enumerate(zip(matrices, addresses, strict=True)):
+        size = ELEMENT_BYTES[element]
+        shape, pitch = (ctypes.c_uint64 * 2)(columns, rows), (ctypes.c_uint64 * 1)(size * columns)
         box, every = (ctypes.c_uint32 * 2)(box_columns, box_rows), (ctypes.c_uint32 * 2)(1, 1)
-        how = INTERLEAVE_NONE, SWIZZLE_128B, L2_PROMOTION_128B, FILL_ZEROS
-        status = driver.cuTensorMapEncodeTiled(first + i * MAP_BYTES, UINT16, 2, address, shape, pitch, box, every, *how)
+        swizzle = SWIZZLE_128B if size * box_columns == 128 else SWIZZLE_NONE
+        how = INTERLEAVE_NONE, swizzle, L2_PROMOTION_128B, FILL_ZEROS
+        status = driver.cuTensorMapEncodeTiled(first + i * MAP_BYTES, element, 2, address, shape, pitch, box, every, *how)
         if status:
             raise RuntimeError(f"cuTensorMapEncodeTiled refuses a {rows} x {columns} matrix: error {status}")
     replace = driver.cuTensorMapReplaceAddress

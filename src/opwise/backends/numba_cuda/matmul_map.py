@@ -35,7 +35,7 @@ def mapped(matrices: Sequence[Matrix], addresses: Sequence[int], element: int = 
     total, driver = MAP_BYTES * len(matrices), _driver()
     sample, first = _memory(total)
     size = SIZE[element]
-    for i, ((rows, columns, box_rows, box_columns), address) in enumerate(zip(matrices, addresses, strict=True)):
+    for i, ((rows, columns, box_rows, box_columns, _), address) in enumerate(zip(matrices, addresses, strict=True)):
         shape, pitch = (ctypes.c_uint64 * 2)(columns, rows), (ctypes.c_uint64 * 1)(size * columns)
         box, every = (ctypes.c_uint32 * 2)(box_columns, box_rows), (ctypes.c_uint32 * 2)(1, 1)
         swizzle = SWIZZLE_128B if size * box_columns == 128 else SWIZZLE_NONE

@@ -51,20 +51,22 @@ PFN_cuTensorMapEncodeTiled_v12000 tensor_map_encoder() {
     return reinterpret_cast<PFN_cuTensorMapEncodeTiled_v12000>(entry);
 }
 
-// Rows, columns, rows and columns of a box. The element type says no more than "16 bits": they are moved, not read.
-using Matrix = std::array<std::uint32_t, 4>;
+// Rows, columns, rows and columns of a box, the type of an element as cuda.h numbers it: plan.py's Matrix.
+using Matrix = std::array<std::uint32_t, 5>;
 struct Matrices {  // converted from Python's once a build, not once a bind
     std::vector<Matrix> all;
 };
 
 CUtensorMap tensor_map(std::int64_t address, const Matrix &matrix) {
     static const auto encode = tensor_map_encoder();
-    const auto [rows, columns, box_rows, box_columns] = matrix;
-    const cuuint64_t shape[] = {columns, rows}, pitch[] = {cuuint64_t{2} * columns};
+    const auto [rows, columns, box_rows, box_columns, element] = matrix;
+    const cuuint32_t size = element == CU_TENSOR_MAP_DATA_TYPE_UINT16 ? 2 : 4;
+    const cuuint64_t shape[] = {columns, rows}, pitch[] = {cuuint64_t{size} * columns};
     const cuuint32_t box[] = {box_columns, box_rows}, every[] = {1, 1};
+    const CUtensorMapSwizzle swizzle = size * box_columns == 128 ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_NONE;
     CUtensorMap map;
-    const CUresult status = encode(&map, CU_TENSOR_MAP_DATA_TYPE_UINT16, 2, reinterpret_cast<void *>(address), shape, pitch, box, every,
-                                   CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
+    const CUresult status = encode(&map, static_cast<CUtensorMapDataType>(element), 2, reinterpret_cast<void *>(address), shape, pitch, box,
+                                   every, CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle, CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
                                    CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
     if (status != CUDA_SUCCESS)
         throw std::runtime_error("cuTensorMapEncodeTiled refuses a " + std::to_string(rows) + " x " + std::to_string(columns) +
