@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from opwise.backends.cuda_src import matmul_hopper32
 from opwise.backends.cuda_src.plan import Matrix, Plan
 from opwise.backends.protocol import UnsupportedWorkload
 
@@ -175,6 +176,10 @@ def plan(
         raise UnsupportedWorkload(f"matmul: no {kind} kernel for compute capability {capability} and data aligned to {granule} bytes "
                                   f"in {limit} bytes of shared memory: use torch_eager")  # fmt: skip
     best = min(fitting, key=lambda kernel: kernel.estimate(m, k, n, sm_count))
+    if wgmma and capability == matmul_hopper32.ON and granule == matmul_hopper32.GRANULE:
+        found = matmul_hopper32.best(m, k, n, kind, sm_count, best.estimate(m, k, n, sm_count))
+        if found:
+            return found
     return launch(best, kind, m, k, n, sm_count)
 
 

@@ -35,12 +35,12 @@ template <int STAGES> struct Turn {
     }
 };
 
-// This block's tiles, one after the other: visit(row, column) of C.
-template <class Tile, class Visit> __device__ __forceinline__ void for_each_tile(long long m, long long n, Visit visit) {
+// This block's tiles, one after the other: visit(row, column) of C. GROUP: as in tile_position.
+template <class Tile, unsigned GROUP = 16, class Visit> __device__ __forceinline__ void for_each_tile(long long m, long long n, Visit visit) {
     const unsigned tiles_m = static_cast<unsigned>((m + Tile::BM - 1) / Tile::BM);
     const unsigned count = tiles_m * static_cast<unsigned>((n + Tile::BN - 1) / Tile::BN);
     for (unsigned i = block_index(); i < count; i += gridDim.x) {
-        const TilePosition at = tile_position<Tile::BM, Tile::BN>(m, n, i);
+        const TilePosition at = tile_position<Tile::BM, Tile::BN, GROUP>(m, n, i);
         visit(static_cast<int>(at.m * Tile::BM), static_cast<int>(at.n * Tile::BN));
     }
 }

@@ -23,9 +23,12 @@ UNITS: Mapping[str, str] = {
     **{f"matmul_{dtype}": f'#define MATMUL_GROUP {number}\n#include "matmul.cu"\n' for dtype, number in GROUPS.items()},
 }
 
-WGMMA = "matmul_wgmma"
+WGMMA, HOPPER32 = "matmul_wgmma", "matmul_hopper32"
+HOPPER32_KERNELS = ("matmul_wgmma_tfloat32_", "matmul_tma_float32_")  # how their names begin
 # Units of instructions that one architecture alone has.
-UNITS_OF_ONE: Mapping[str, Mapping[str, str]] = {"sm_90": {WGMMA: '#include "matmul_wgmma.cu"\n'}}
+UNITS_OF_ONE: Mapping[str, Mapping[str, str]] = {
+    "sm_90": {WGMMA: '#include "matmul_wgmma.cu"\n', HOPPER32: '#include "matmul_hopper32.cu"\n'}
+}
 
 
 def units(arch: str) -> Mapping[str, str]:
@@ -40,6 +43,8 @@ def target(arch: str) -> str:
 
 def unit_of(kernel: str) -> str:
     """The unit that holds a kernel. Raises KeyError for a name that fits none."""
+    if kernel.startswith(HOPPER32_KERNELS):
+        return HOPPER32
     if kernel.startswith(f"{WGMMA}_"):
         return WGMMA
     op, *rest = kernel.split("_")

@@ -1,0 +1,27 @@
+// The matmul kernels of Hopper for float32 by name: C (m, n) = A (m, k) B (k, n), row-major, any m and multiples of 4 for k and n, all
+// addresses on 16 bytes, sizes up to 2^30. Compiled for sm_90a and nothing else.
+//
+// A and B come as tensor maps, C as an address.
+// matmul_wgmma_tfloat32_<BM>x128: elements are TFLOAT32, boxes of BM and 32 rows by 32 columns, swizzled by 128 bytes. The grid is
+// one-dimensional, of any size: a block takes the tiles i, i + gridDim.x, ... of C.
+// matmul_tma_float32_128x128_<TM>x<TN>: elements are any of 4 bytes; boxes of 128 rows by 32 columns, swizzled by 128 bytes, and of 32 rows
+// by 128 columns, as they are. A block a tile.
+#include "matmul_fma_tma.cuh"
+#include "matmul_wgmma_tf32.cuh"
+
+#define KERNEL(name, function, blocks_a_sm, ...)                                                                                           \
+    using Tile_##name = __VA_ARGS__;                                                                                                       \
+    extern "C" __global__ void __launch_bounds__(Tile_##name::THREADS, blocks_a_sm)                                                        \
+        name(const __grid_constant__ TensorMap a, const __grid_constant__ TensorMap b, float *c, long long m, long long k, long long n) {  \
+        function<Tile_##name>(a, b, c, m, k, n);                                                                                           \
+    }
+
+// Rows of the tile, stages: as many as fit.
+KERNEL(matmul_wgmma_tfloat32_256x128, tf32_matmul, 1, Tf32Tile<256, 4>)
+KERNEL(matmul_wgmma_tfloat32_192x128, tf32_matmul, 1, Tf32Tile<192, 4>)
+KERNEL(matmul_wgmma_tfloat32_128x128, tf32_matmul, 1, Tf32Tile<128, 6>)
+KERNEL(matmul_wgmma_tfloat32_64x128, tf32_matmul, 1, Tf32Tile<64, 8>)
+
+// Rows and columns a thread, k a turn of its loop.
+KERNEL(matmul_tma_float32_128x128_8x8, fma_matmul, 2, FmaTile<8, 8, 16>)
+KERNEL(matmul_tma_float32_128x128_8x16, fma_matmul, 2, FmaTile<8, 16, 8>)

@@ -1,0 +1,87 @@
+"""Whether a float32 product runs a kernel of matmul_hopper32.cu, which one, over what grid: TF32 by wgmma, else multiply-adds with TMA.
+
+Costs are in the unit of matmul_plan.Kernel.estimate, so that they compare with those of the kernels for any GPU.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from opwise.backends.cuda_src.plan import FLOAT32, TFLOAT32, Matrix, Plan
+
+ON = (9, 0)  # and on no later GPU
+GRANULE = 16  # bytes that must divide the three addresses and the rows of A, B and C
+SIZE_LIMIT = 2**30  # the copy engine's coordinates have 32 bits
+DEPTH = 32  # elements of K in a stage
+STAGE_BYTES_A_ROW = STAGE_BYTES_A_COLUMN = DEPTH * 4
+
+
+@dataclass(frozen=True)
+class Tile:
+    """A kernel's tile of C (rows x columns) and what it is launched with; `rows_from`: least rows of A.
+
+    `speed`: multiply-adds per time, relative to the fastest kernel of matmul.cu for that type; `fixed`: cost of a tile beyond its products,
+    as elements of K. Measured on an H200, the same kernels in Numba.
+    """
+
+    name: str
+    kind: str
+    rows: int
+    columns: int
+    threads: int
+    stages: int
+    speed: float
+    fixed: int
+    rows_from: int = 1
+
+    @property
+    def kernel(self) -> str:
+        return f"matmul_{'wgmma' if self.kind == 'tfloat32' else 'tma'}_{self.kind}_{self.name}"
+
+    @property
+    def shared_bytes(self) -> int:
+        """The ring, two barriers a stage, the way to a multiple of 1024. (Multiply-adds have one barrier a stage.)"""
+        ring = self.stages * (self.rows * STAGE_BYTES_A_ROW + self.columns * STAGE_BYTES_A_COLUMN)
+        return ring + 16 * self.stages + 1024
+
+    def tiles(self, m: int, n: int) -> int:
+        return -(-m // self.rows) * -(-n // self.columns)
+
+    def takes(self, m: int, n: int, sm_count: int) -> bool:
+        """Tiles of multiply-adds that leave multiprocessors idle lose to smaller ones."""
+        return m >= self.rows_from and (self.kind == "tfloat32" or self.tiles(m, n) >= sm_count)
+
+    def estimate(self, m: int, k: int, n: int, sm_count: int) -> float:
+        return -(-self.tiles(m, n) // sm_count) * self.rows * self.columns * (k + self.fixed) / self.speed
+
+
+# cuBLAS's speed is 2.5 times that of matmul.cu's TF32, and 1.4 times that of its float32.
+TF32 = tuple(
+    Tile(f"{rows}x128", "tfloat32", rows, 128, 384, stages, 2.5 * speed, 64, 65)
+    for rows, stages, speed in ((256, 4, 1.0), (192, 4, 0.985), (128, 6, 0.845), (64, 8, 0.6))
+)
+FMA = (Tile("128x128_8x16", "float32", 128, 128, 128, 3, 1.28, 32),)
+FMA_8X8 = Tile("128x128_8x8", "float32", 128, 128, 256, 3, 1.27, 32)
+TILES = {"tfloat32": TF32, "float32": FMA}
+
+
+def best(m: int, k: int, n: int, kind: str, sm_count: int, limit: float) -> Plan | None:
+    """The launch for A (m, k) B (k, n) of that kind (a key of matmul_plan.KERNELS) on Hopper, with GRANULE dividing all addresses and rows;
+    None where no kernel here takes the product or its estimate is above `limit`."""
+    if max(m, k, n) > SIZE_LIMIT:
+        return None
+    fitting = [tile for tile in TILES.get(kind, ()) if tile.takes(m, n, sm_count)]
+    if not fitting:
+        return None
+    tile = min(fitting, key=lambda tile: tile.estimate(m, k, n, sm_count))
+    return launch(tile, m, k, n, sm_count) if tile.estimate(m, k, n, sm_count) <= limit else None
+
+
+def launch(tile: Tile, m: int, k: int, n: int, sm_count: int) -> Plan:
+    """The kernel over all of C: TF32's blocks stay for tile after tile, the others compute one."""
+    block, tiles = (tile.threads, 1, 1), tile.tiles(m, n)
+    if tile.kind == "tfloat32":
+        factors = Matrix(m, k, tile.rows, DEPTH, TFLOAT32), Matrix(k, n, DEPTH, 32, TFLOAT32)
+        return Plan(tile.kernel, (min(tiles, sm_count), 1, 1), block, tile.shared_bytes, matrices=factors)
+    factors = Matrix(m, k, tile.rows, DEPTH, FLOAT32), Matrix(k, n, DEPTH, tile.columns, FLOAT32)
+    return Plan(tile.kernel, (tiles, 1, 1), block, tile.shared_bytes, matrices=factors)

@@ -1,0 +1,138 @@
+// C = A B on Hopper's tensor cores (sm_90a alone) in TF32: float32 factors, row-major, rounded to TF32 by the copy engine on their way.
+//
+// wgmma reads TF32 from shared memory only along k, and rows of B do not lie so. Hence it computes the transpose, C' = B' A': its right
+// factor is A, read by rows, and its left factor is B, which may come from registers, whose owners read their elements by columns. Each of
+// the two consumer warpgroups has 64 columns of C and all rows of the tile. Ring, producer and barriers are those of matmul_wgmma.cuh.
+//
+// A thread reads the next stage's elements of B while the tensor cores multiply this one's.
+#pragma once
+#include "matmul_wgmma.cuh"
+
+template <int ROWS_, int STAGES_, unsigned GROUP_ = 16> struct Tf32Tile {
+    static constexpr int BM = ROWS_, BN = 128, BK = 32, STAGES = STAGES_, CONSUMERS = 2, THREADS = 128 * (CONSUMERS + 1);
+    static constexpr unsigned GROUP = GROUP_;  // tile rows that are walked together
+    static constexpr int BOX = BK * 128;  // bytes of 32 rows and 32 columns of B
+    static constexpr int BYTES_A = BM * 128, STAGE_BYTES = BYTES_A + BN / 32 * BOX;
+    static constexpr int EMPTY_ARRIVALS = CONSUMERS * 4;  // one a warp
+
+    // Shared memory: the ring, the barriers. From the first multiple of 1024 on.
+    SharedAddress ring;
+    __device__ __forceinline__ Tf32Tile() : ring((shared_base() + 1023) & ~1023u) {}
+    __device__ __forceinline__ SharedAddress slot(int i) const { return ring + i * STAGE_BYTES; }
+    __device__ __forceinline__ SharedAddress full(int i) const { return slot(STAGES) + 8 * i; }
+    __device__ __forceinline__ SharedAddress empty(int i) const { return full(STAGES + i); }
+};
+
+// c += f a for 64 columns and N rows of C and k = 8; c as matmul_wgmma_ptx.cuh has it, transposed. f: of thread t of warp w, B's rows t % 4
+// and columns 16w + t / 4 and 8 on, then the same four rows below.
+#define TF32_PRODUCT(rows, sums, f0, f1, f2, f3, factor_a, added)                                                                          \
+    __device__ __forceinline__ void transposed_product(float (&c)[sums], const unsigned *f, unsigned long long a, int add) {               \
+        asm volatile("{\n.reg .pred add;\nsetp.ne.b32 add, %" added ", 0;\n"                                                               \
+                     "wgmma.mma_async.sync.aligned.m64n" rows "k8.f32.tf32.tf32 {" REGISTERS_##sums "}, {%" f0 ", %" f1 ", %" f2 ", %" f3  \
+                     "}, %" factor_a ", add, 1, 1;\n}"                                                                                     \
+                     : SUMS_##sums(c, 0)                                                                                                   \
+                     : "r"(f[0]), "r"(f[1]), "r"(f[2]), "r"(f[3]), "l"(a), "r"(add)                                                        \
+                     : "memory");                                                                                                          \
+    }
+TF32_PRODUCT("64", 32, "32", "33", "34", "35", "36", "37")
+TF32_PRODUCT("128", 64, "64", "65", "66", "67", "68", "69")
+TF32_PRODUCT("192", 96, "96", "97", "98", "99", "100", "101")
+TF32_PRODUCT("256", 128, "128", "129", "130", "131", "132", "133")
+
+__device__ __forceinline__ unsigned load_word(SharedAddress from) {
+    unsigned x;
+    asm volatile("ld.shared.b32 %0, [%1];" : "=r"(x) : "r"(from) : "memory");
+    return x;
+}
+
+template <class Tile>
+__device__ __forceinline__ void produce_tf32(const Tile &tile, const TensorMap &a, const TensorMap &b, long long m, int k, long long n) {
+    Turn<Tile::STAGES> turn;
+    for_each_tile<Tile, Tile::GROUP>(m, n, [&](int row, int column) {
+        for (int depth = 0; depth < k; depth += Tile::BK) {
+            const SharedAddress slot = tile.slot(turn.slot), full = tile.full(turn.slot);
+            barrier_wait(tile.empty(turn.slot), turn.phase ^ 1);
+            barrier_expect(full, Tile::STAGE_BYTES);
+            box_load(slot, a, row, depth, full);
+#pragma unroll
+            for (int box = 0; box < Tile::BN / 32; box++)
+                box_load(slot + Tile::BYTES_A + box * Tile::BOX, b, depth, column + 32 * box, full);
+            turn.next();
+        }
+    });
+}
+
+template <class Tile>
+__device__ __forceinline__ void consume_tf32(const Tile &tile, float *c, long long m, int k, long long n, int consumer) {
+    constexpr int WORDS = Tile::BK / 2;  // of B, a thread and stage
+    const int lane = thread_index() % 32, warp = thread_index() / 32 % 4, quarter = lane % 4, eighth = lane / 4;
+    // Of B the thread has row `quarter` and column 16 warp + eighth of its warpgroup's 64, and what follows from them.
+    const unsigned chunk = (warp % 2 * 4 + eighth / 4) ^ quarter;
+    const unsigned of_b = Tile::BYTES_A + (consumer * 2 + warp / 2) * Tile::BOX + quarter * 128 + chunk * 16 + eighth % 4 * 4;
+    const auto fetch = [&](unsigned(&f)[WORDS], int slot) {
+        const SharedAddress at = tile.slot(slot) + of_b;
+        // 8 columns on, a chunk's number changes in bit 1; 4 rows down, in bit 2, by the swizzle.
+        const SharedAddress right = at ^ 32, below = at ^ 64, both = at ^ 96;
+#pragma unroll
+        for (int i = 0; i < WORDS / 4; i++) {
+            f[4 * i] = load_word(at + 8 * i * 128), f[4 * i + 1] = load_word(right + 8 * i * 128);
+            f[4 * i + 2] = load_word(below + (8 * i + 4) * 128), f[4 * i + 3] = load_word(both + (8 * i + 4) * 128);
+        }
+    };
+    Turn<Tile::STAGES> turn;
+    for_each_tile<Tile, Tile::GROUP>(m, n, [&](int row, int column) {
+        float sums[Tile::BM / 2];
+        unsigned even[WORDS], odd[WORDS];
+        const auto step = [&](const unsigned(&now)[WORDS], unsigned(&then)[WORDS], int depth) {
+            const int slot = turn.slot;
+            products_begin();
+#pragma unroll
+            for (int i = 0; i < WORDS / 4; i++)  // 8 elements of k are 32 bytes of a row of A
+                transposed_product(sums, now + 4 * i, factor(tile.slot(slot) + 32 * i, 1024, 0), depth + i > 0);
+            products_commit();
+            turn.next();
+            if (depth + Tile::BK < k) {
+                barrier_wait(tile.full(turn.slot), turn.phase);
+                fetch(then, turn.slot);
+            }
+            products_wait<0>();
+            if (lane == 0) barrier_arrive(tile.empty(slot));
+        };
+        barrier_wait(tile.full(turn.slot), turn.phase);
+        fetch(even, turn.slot);
+        for (int depth = 0; depth < k; depth += 2 * Tile::BK) {
+            step(even, odd, depth);
+            if (depth + Tile::BK < k) step(odd, even, depth + Tile::BK);
+        }
+        const long long i = row + 2 * quarter, j = column + 64 * consumer + 16 * warp + eighth;
+        const int rows_left = least(m - i, Tile::BM);
+        float *to = c + i * n + j;
+#pragma unroll
+        for (int r = 0; r < Tile::BM / 8; r++) {
+#pragma unroll
+            for (int e = 0; e < 2; e++) {
+                if (8 * r + e < rows_left && j < n) to[e * n] = sums[4 * r + e];
+                if (8 * r + e < rows_left && j + 8 < n) to[e * n + 8] = sums[4 * r + 2 + e];
+            }
+            to += 8 * n;
+        }
+    });
+}
+
+template <class Tile>
+__device__ __forceinline__ void tf32_matmul(const TensorMap &a, const TensorMap &b, float *c, long long m, long long k, long long n) {
+    const Tile tile;
+    if (thread_index() == 0) {
+        for (int i = 0; i < Tile::STAGES; i++) barrier_init(tile.full(i), 1), barrier_init(tile.empty(i), Tile::EMPTY_ARRIVALS);
+        barriers_publish();
+    }
+    block_barrier();
+    const int warpgroup = warpgroup_index();
+    if (warpgroup == Tile::CONSUMERS) {
+        registers_release<40>();
+        if (thread_index() / 32 % 4 == 0 && elected()) produce_tf32(tile, a, b, m, static_cast<int>(k), n);
+    } else {
+        registers_claim<232>();
+        consume_tf32(tile, c, m, static_cast<int>(k), n, warpgroup);
+    }
+}

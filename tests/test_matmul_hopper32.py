@@ -1,0 +1,91 @@
+"""Which float32 products get Hopper's own CUDA C++ kernels, and that Python describes these kernels as the source has them: arithmetic."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from opwise.backends.cuda_src import matmul_hopper32
+from opwise.backends.cuda_src.matmul_hopper32 import DEPTH, FMA_8X8, TILES, Tile, launch
+from opwise.backends.cuda_src.matmul_plan import SHARED_LIMIT, plan
+from opwise.backends.cuda_src.plan import ELEMENT_BYTES, FLOAT32, TFLOAT32
+from opwise.backends.cuda_src.sources import FOLDER, HOPPER32, unit_of, units
+
+ALL = (*TILES["tfloat32"], *TILES["float32"], FMA_8X8)
+each_tile = pytest.mark.parametrize("tile", ALL, ids=lambda tile: tile.kernel)
+H200 = {"alignment": 16, "sm_count": 132, "capability": (9, 0)}
+
+
+def kernel_for(m: int, k: int, n: int, tf32: bool, **changes: object) -> str:
+    return plan(m, k, n, "float32", tf32, **{**H200, **changes}).kernel  # type: ignore[arg-type]
+
+
+def test_tf32_takes_the_tile_that_fills_the_waves() -> None:
+    assert kernel_for(4096, 4096, 4096, True) == "matmul_wgmma_tfloat32_256x128"
+    assert kernel_for(8192, 8192, 8192, True) == "matmul_wgmma_tfloat32_192x128"  # 20.8 waves of 21, not 15.5 of 16
+    assert kernel_for(2048, 2048, 2048, True) == "matmul_wgmma_tfloat32_256x128"  # 128 tiles for 132 multiprocessors
+    assert kernel_for(1024, 1024, 1024, True) == "matmul_wgmma_tfloat32_64x128"  # 128 tiles again
+
+
+def test_multiply_adds_take_what_fills_the_gpu() -> None:
+    assert kernel_for(4096, 4096, 4096, False) == "matmul_tma_float32_128x128_8x16"
+    assert "simt" in kernel_for(1024, 1024, 1024, False)  # 64 tiles
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"capability": (8, 0)},
+        {"capability": (10, 0)},
+        {"alignment": 8},
+        {"wgmma": False},
+        {"k": 4098},
+        {"n": 4097},
+        {"m": 2**30 + 1, "k": 8, "n": 8},
+        {"m": 16},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("tf32", [True, False])
+def test_what_the_copy_engine_does_not_take_keeps_its_old_kernel(tf32: bool, changes: dict[str, object]) -> None:
+    kernel = kernel_for(**{"m": 4096, "k": 4096, "n": 4096, "tf32": tf32, **changes})  # type: ignore[arg-type]
+    assert unit_of(kernel) == f"matmul_{'t' if tf32 else ''}float32"
+
+
+@each_tile
+def test_a_launch_fits_the_gpu_and_covers_the_product(tile: Tile) -> None:
+    found = launch(tile, 1000, 512, 776, 132)
+    blocks_a_processor = 1 if tile.kind == "tfloat32" else 2
+    assert blocks_a_processor * (found.shared_bytes + 1024) <= (SHARED_LIMIT[9, 0] + 1) * 1024
+    assert unit_of(found.kernel) == HOPPER32
+    assert HOPPER32 in units("sm_90")
+    assert HOPPER32 not in units("sm_100")
+    tiles = -(-1000 // tile.rows) * -(-776 // tile.columns)
+    assert found.grid == (min(tiles, 132) if tile.kind == "tfloat32" else tiles, 1, 1)
+    assert [matrix[:2] for matrix in found.matrices] == [(1000, 512), (512, 776)]
+    assert {matrix.element for matrix in found.matrices} == {TFLOAT32 if tile.kind == "tfloat32" else FLOAT32}
+    assert all(max(matrix.box_rows, matrix.box_columns) <= 256 for matrix in found.matrices), "the copy engine's limit"
+    a = found.matrices[0]
+    assert (a.box_rows, a.box_columns * ELEMENT_BYTES[a.element]) == (tile.rows, 128), "rows as wide as the swizzle"
+
+
+@each_tile
+def test_the_plan_knows_the_tiles_as_the_source_has_them(tile: Tile) -> None:
+    source = (FOLDER / "matmul_hopper32.cu").read_text()
+    made = re.search(rf"KERNEL\({tile.kernel}, \w+, \d, \w+<([^>]*)>\)", source)
+    assert made, f"{tile.kernel} is in the source"
+    numbers = [int(x) for x in made[1].split(",")]
+    if tile.kind == "tfloat32":
+        assert numbers == [tile.rows, tile.stages]
+    else:
+        rows, columns, _ = numbers
+        assert tile.threads == tile.rows // rows * (tile.columns // columns)
+        header = (FOLDER / "matmul_fma_tma.cuh").read_text()
+        assert f"BM = {tile.rows}, BN = {tile.columns}, BK = {DEPTH}, STAGES = {tile.stages}," in header
+
+
+def test_no_estimate_above_the_limit_is_taken() -> None:
+    cost = min(tile.estimate(512, 512, 512, 132) for tile in TILES["tfloat32"])
+    assert matmul_hopper32.best(512, 512, 512, "tfloat32", 132, cost) is not None
+    assert matmul_hopper32.best(512, 512, 512, "tfloat32", 132, cost * 0.99) is None
