@@ -8,8 +8,9 @@
 #pragma once
 #include "matmul_wgmma.cuh"
 
-template <int ROWS_, int STAGES_, unsigned GROUP_ = 16> struct Tf32Tile {
+template <int ROWS_, int STAGES_, bool SPREAD_ = true, unsigned GROUP_ = 16> struct Tf32Tile {
     static constexpr int BM = ROWS_, BN = 128, BK = 32, STAGES = STAGES_, CONSUMERS = 2, THREADS = 128 * (CONSUMERS + 1);
+    static constexpr bool SPREAD = SPREAD_;  // which columns of C a thread has: see consume_tf32
     static constexpr unsigned GROUP = GROUP_;  // tile rows that are walked together
     static constexpr int BOX = BK * 128;  // bytes of 32 rows and 32 columns of B
     static constexpr int BYTES_A = BM * 128, STAGE_BYTES = BYTES_A + BN / 32 * BOX;
@@ -66,13 +67,16 @@ template <class Tile>
 __device__ __forceinline__ void consume_tf32(const Tile &tile, float *c, long long m, int k, long long n, int consumer) {
     constexpr int WORDS = Tile::BK / 2;  // of B, a thread and stage
     const int lane = thread_index() % 32, warp = thread_index() / 32 % 4, quarter = lane % 4, eighth = lane / 4;
-    // Of B the thread has row `quarter` and column 16 warp + eighth of its warpgroup's 64, and what follows from them.
-    const unsigned chunk = (warp % 2 * 4 + eighth / 4) ^ quarter;
+    // Any of B's columns may be any of the product's rows. As they come, the warp's 16, of which it reads 8 at once in 4 rows: by the
+    // swizzle these are 4 chunks of 16 bytes, read twice from the same banks. Spread, a read takes 4 columns and the 4 that are 16 on, which
+    // are 8 chunks. Of B the thread then has row `quarter` and column 8 (warp % 2) + 16 (eighth / 4) + eighth % 4 of 32, the column 4 on,
+    // and the same 4 rows down.
+    const unsigned chunk = (Tile::SPREAD ? warp % 2 * 2 + eighth / 4 * 4 : warp % 2 * 4 + eighth / 4) ^ quarter;
+    constexpr unsigned NEXT = Tile::SPREAD ? 16 : 32;  // 4 columns on, a chunk's number changes in bit 0; 8 on, in bit 1
     const unsigned of_b = Tile::BYTES_A + (consumer * 2 + warp / 2) * Tile::BOX + quarter * 128 + chunk * 16 + eighth % 4 * 4;
     const auto fetch = [&](unsigned(&f)[WORDS], int slot) {
         const SharedAddress at = tile.slot(slot) + of_b;
-        // 8 columns on, a chunk's number changes in bit 1; 4 rows down, in bit 2, by the swizzle.
-        const SharedAddress right = at ^ 32, below = at ^ 64, both = at ^ 96;
+        const SharedAddress right = at ^ NEXT, below = at ^ 64, both = below ^ NEXT;  // 4 rows down, it changes in bit 2, by the swizzle
 #pragma unroll
         for (int i = 0; i < WORDS / 4; i++) {
             f[4 * i] = load_word(at + 8 * i * 128), f[4 * i + 1] = load_word(right + 8 * i * 128);
@@ -104,15 +108,22 @@ __device__ __forceinline__ void consume_tf32(const Tile &tile, float *c, long lo
             step(even, odd, depth);
             if (depth + Tile::BK < k) step(odd, even, depth + Tile::BK);
         }
-        const long long i = row + 2 * quarter, j = column + 64 * consumer + 16 * warp + eighth;
+        constexpr int APART = Tile::SPREAD ? 16 : 8;  // columns that the thread stores of a row
+        const int first = Tile::SPREAD ? warp / 2 * 32 + warp % 2 * 8 + eighth : 16 * warp + eighth;
+        const long long i = row + 2 * quarter, j = column + 64 * consumer + first;
         const int rows_left = least(m - i, Tile::BM);
         float *to = c + i * n + j;
 #pragma unroll
         for (int r = 0; r < Tile::BM / 8; r++) {
 #pragma unroll
             for (int e = 0; e < 2; e++) {
-                if (8 * r + e < rows_left && j < n) to[e * n] = sums[4 * r + e];
-                if (8 * r + e < rows_left && j + 8 < n) to[e * n + 8] = sums[4 * r + 2 + e];
+                float left = sums[4 * r + e], right = sums[4 * r + 2 + e];
+                if constexpr (Tile::SPREAD) {  // 8 lanes exchange fours of columns for eights, whole sectors of memory
+                    const float other = __shfl_xor_sync(0xffffffffu, eighth < 4 ? right : left, 16);
+                    (eighth < 4 ? right : left) = other;
+                }
+                if (8 * r + e < rows_left && j < n) to[e * n] = left;
+                if (8 * r + e < rows_left && j + APART < n) to[e * n + APART] = right;
             }
             to += 8 * n;
         }
