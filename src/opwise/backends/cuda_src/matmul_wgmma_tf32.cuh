@@ -68,9 +68,9 @@ __device__ __forceinline__ void consume_tf32(const Tile &tile, float *c, long lo
     constexpr int WORDS = Tile::BK / 2;  // of B, a thread and stage
     const int lane = thread_index() % 32, warp = thread_index() / 32 % 4, quarter = lane % 4, eighth = lane / 4;
     // Any of B's columns may be any of the product's rows. As they come, the warp's 16, of which it reads 8 at once in 4 rows: by the
-    // swizzle these are 4 chunks of 16 bytes, read twice from the same banks. Spread, a read takes 4 columns and the 4 that are 16 on, which
-    // are 8 chunks. Of B the thread then has row `quarter` and column 8 (warp % 2) + 16 (eighth / 4) + eighth % 4 of 32, the column 4 on,
-    // and the same 4 rows down.
+    // swizzle these are 4 chunks of 16 bytes, two reads of the same banks. Spread, a read takes 4 columns and the 4 that are 16 on: 8
+    // chunks. Of B the thread then has row `quarter` and column 8 (warp % 2) + 16 (eighth / 4) + eighth % 4 of 32, the column 4 on, and
+    // the same 4 rows down.
     const unsigned chunk = (Tile::SPREAD ? warp % 2 * 2 + eighth / 4 * 4 : warp % 2 * 4 + eighth / 4) ^ quarter;
     constexpr unsigned NEXT = Tile::SPREAD ? 16 : 32;  // 4 columns on, a chunk's number changes in bit 0; 8 on, in bit 1
     const unsigned of_b = Tile::BYTES_A + (consumer * 2 + warp / 2) * Tile::BOX + quarter * 128 + chunk * 16 + eighth % 4 * 4;
