@@ -7,12 +7,12 @@ import re
 import pytest
 
 from opwise.backends.cuda_src import matmul_hopper32
-from opwise.backends.cuda_src.matmul_hopper32 import DEPTH, FMA_8X8, TILES, Tile, launch
+from opwise.backends.cuda_src.matmul_hopper32 import DEPTH, TILES, Tile, launch
 from opwise.backends.cuda_src.matmul_plan import SHARED_LIMIT, plan
 from opwise.backends.cuda_src.plan import ELEMENT_BYTES, FLOAT32, TFLOAT32
 from opwise.backends.cuda_src.sources import FOLDER, HOPPER32, unit_of, units
 
-ALL = (*TILES["tfloat32"], *TILES["float32"], FMA_8X8)
+ALL = (*TILES["tfloat32"], *TILES["float32"])
 each_tile = pytest.mark.parametrize("tile", ALL, ids=lambda tile: tile.kernel)
 H200 = {"alignment": 16, "sm_count": 132, "capability": (9, 0)}
 

@@ -23,5 +23,4 @@ KERNEL(matmul_wgmma_tfloat32_128x128, tf32_matmul, 1, Tf32Tile<128, 6>)
 KERNEL(matmul_wgmma_tfloat32_64x128, tf32_matmul, 1, Tf32Tile<64, 8>)
 
 // Rows and columns a thread, k a turn of its loop.
-KERNEL(matmul_tma_float32_128x128_8x8, fma_matmul, 2, FmaTile<8, 8, 16>)
 KERNEL(matmul_tma_float32_128x128_8x16, fma_matmul, 2, FmaTile<8, 16, 8>)

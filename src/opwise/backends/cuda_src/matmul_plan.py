@@ -120,7 +120,7 @@ SPLIT = (
 )
 SIMT_FLOAT32 = (
     Kernel("simt_128x128_v16", 128, 128, 128, 64, 3, 16, 1.00, 32, simt=True),
-    Kernel("simt_64x64_v16", 64, 64, 128, 64, 4, 16, 0.70, 32, simt=True),
+    Kernel("simt_64x64_v16", 64, 64, 128, 64, 4, 16, 0.90, 32, simt=True),
     Kernel("simt_16x32_v16", 16, 32, 128, 256, 6, 16, 0.30, 0, simt=True),
     Kernel("simt_128x128_v4", 128, 128, 256, 64, 3, 4, 0.85, 32, simt=True),
     Kernel("simt_64x64_v4", 64, 64, 128, 64, 4, 4, 0.60, 32, simt=True),
