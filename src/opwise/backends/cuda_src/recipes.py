@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from opwise.backends import cuda_on_cpu
 from opwise.backends.cuda_src import matmul_plan, plan
 from opwise.backends.cuda_src.plan import Plan
 from opwise.backends.protocol import Build, UnsupportedWorkload, Variant
@@ -48,8 +49,14 @@ def _alignment(*tensors: Tensor) -> int:
 
 
 def _processors(x: Tensor) -> int:
+    if not x.is_cuda:
+        return cuda_on_cpu.PROCESSORS
     count: int = torch.cuda.get_device_properties(x.device).multi_processor_count
     return count
+
+
+def _capability(x: Tensor) -> tuple[int, int]:
+    return torch.cuda.get_device_capability(x.device) if x.is_cuda else cuda_on_cpu.CAPABILITY
 
 
 def _float32_only(name: str, x: Tensor) -> None:
@@ -81,14 +88,14 @@ def _mean_plan(x: Tensor, out: Tensor) -> Plan:
 
 
 def _softmax_plan(x: Tensor, out: Tensor) -> Plan:
-    return plan.softmax(x.shape[0], x.shape[1], _dtype(x), _aligned(x, out), _processors(x), torch.cuda.get_device_capability(x.device))
+    return plan.softmax(x.shape[0], x.shape[1], _dtype(x), _aligned(x, out), _processors(x), _capability(x))
 
 
 def _matmul_plan(textbook: bool = False, wgmma: bool = True) -> Callable[..., Plan]:
     def planned(a: Tensor, b: Tensor, out: Tensor) -> Plan:
         (m, k), n = a.shape, b.shape[1]
-        capability = torch.cuda.get_device_capability(a.device)
-        return matmul_plan.plan(m, k, n, _dtype(a), tf32_allowed(), _alignment(a, b, out), _processors(a), capability, textbook, wgmma)
+        alignment = _alignment(a, b, out)
+        return matmul_plan.plan(m, k, n, _dtype(a), tf32_allowed(), alignment, _processors(a), _capability(a), textbook, wgmma)
 
     return planned
 

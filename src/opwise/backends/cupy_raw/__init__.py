@@ -8,13 +8,17 @@ from collections.abc import Mapping
 
 import torch
 
+from opwise.backends import cuda_on_cpu
 from opwise.backends.protocol import BackendUnavailable, Probe, require_gpu
 
 INSTALL = "pip install 'opwise[cuda13]' (or cuda12), which holds CuPy"
 
 
 def probe(device: torch.device) -> Probe:
-    """Versions of CuPy and NVRTC. Raises BackendUnavailable with the remedy."""
+    """Versions of CuPy and NVRTC; on a CPU device kernels run in a stand-in, which needs neither. Raises BackendUnavailable with the
+    remedy."""
+    if device.type == "cpu":
+        return cuda_on_cpu.probe()
     require_gpu(device)
     _import_cupy()
     from opwise.backends.cupy_raw.module import nvrtc_version

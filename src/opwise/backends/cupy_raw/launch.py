@@ -5,26 +5,17 @@ stream, which belongs to the user, is neither read nor set.
 
 from __future__ import annotations
 
+import ctypes
+from collections.abc import Callable
 from typing import Any
 
-import cupy
 import torch
-from cupy.cuda import driver, function
 from torch import Tensor
 
+from opwise.backends import scratch
+from opwise.backends.cuda_src.plan import Plan
 from opwise.backends.cuda_src.recipes import Recipe
-from opwise.backends.cuda_src.sources import unit_of
-from opwise.backends.cupy_raw.module import module
-from opwise.backends.cupy_raw.tensor_map import mapped
 from opwise.backends.protocol import Bind, Build, Launch
-from opwise.backends.scratch import bound_with
-
-PORTABLE_CLUSTER = 8  # blocks; more must be allowed, on the function
-REQUIRED_CLUSTER_WIDTH, NON_PORTABLE_CLUSTER_SIZE_ALLOWED = 11, 14  # of CUfunction_attribute
-STATIC_SHARED = 48 * 1024  # more must be asked for, on the kernel
-
-# An 8-byte argument that CuPy passes on as it is; a Python int would be converted at every launch.
-argument: Any = getattr(function, "CIntptr", int)
 
 
 class Stream:
@@ -49,17 +40,9 @@ def built(recipe: Recipe) -> Build:
     def build(*tensors: Tensor) -> Bind:
         plan = recipe.plan(*tensors)
         device = tensors[-1].device
-        index: int = torch.cuda.current_device() if device.index is None else device.index
-        major, minor = torch.cuda.get_device_capability(index)
-        with cupy.cuda.Device(index):
-            kernel = module(unit_of(plan.kernel), f"sm_{major}{minor}").get_function(plan.kernel)
-            if plan.shared_bytes > STATIC_SHARED:
-                kernel.max_dynamic_shared_size_bytes = plan.shared_bytes
-            run = kernel.kernel
-            if driver.funcGetAttribute(REQUIRED_CLUSTER_WIDTH, run.ptr) > PORTABLE_CLUSTER:
-                driver.funcSetAttribute(run.ptr, NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 1)
+        index, stream_of, run, argument, bound_with = _on_cpu(plan) if device.type == "cpu" else _on_gpu(plan, device)
         grid, block, shared, arguments_of = plan.grid, plan.block, plan.shared_bytes, recipe.arguments
-        stream_of, streams = torch._C._cuda_getCurrentRawStream, STREAMS
+        streams = STREAMS
 
         def launch_of(tensors: tuple[Tensor, ...], *more: int) -> Launch:
             arguments = tuple(argument(value) for value in (*arguments_of(*tensors), *more))
@@ -81,8 +64,27 @@ def built(recipe: Recipe) -> Build:
 
         if not plan.matrices:
             return bound_with(launch_of, plan.scratch_bytes, device)
+        from opwise.backends.cupy_raw.tensor_map import mapped
+
         map_count = len(plan.matrices)
         maps_of = mapped(plan.matrices, arguments_of(*tensors)[:map_count])
         return bound_with(launch_with_maps, plan.scratch_bytes, device)
 
     return build
+
+
+# Device index, its current stream, the kernel, what makes an argument a C value, and what lends scratch.
+Place = tuple[int, Callable[[int], int], Any, Any, Callable[..., Bind]]
+
+
+def _on_gpu(plan: Plan, device: torch.device) -> Place:
+    from opwise.backends.cupy_raw.function import argument, loaded
+
+    index: int = torch.cuda.current_device() if device.index is None else device.index
+    return index, torch._C._cuda_getCurrentRawStream, loaded(plan, index), argument, scratch.bound_with
+
+
+def _on_cpu(plan: Plan) -> Place:
+    from opwise.backends.cuda_on_cpu import suite
+
+    return 0, suite.no_stream, suite.Function(plan.kernel), ctypes.c_int64, suite.bound_with

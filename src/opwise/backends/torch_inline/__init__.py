@@ -10,11 +10,17 @@ from collections.abc import Mapping
 
 import torch
 
+from opwise.backends import cuda_on_cpu
 from opwise.backends.protocol import Probe, require_gpu
 
 
 def probe(device: torch.device) -> Probe:
-    """Versions of torch, nvcc and the host compiler. Builds nothing. Raises BackendUnavailable with the remedy."""
+    """Versions of torch, nvcc and the host compiler; on a CPU device kernels run in a stand-in, which the host compiler alone compiles.
+
+    Builds nothing. Raises BackendUnavailable with the remedy.
+    """
+    if device.type == "cpu":
+        return cuda_on_cpu.probe()
     require_gpu(device)
     from opwise.backends.torch_inline.toolchain import toolchain
 

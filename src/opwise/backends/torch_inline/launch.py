@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from opwise.backends import scratch
 from opwise.backends.cuda_src.recipes import Recipe
 from opwise.backends.protocol import Bind, Build, Launch
-from opwise.backends.scratch import bound_with
 from opwise.backends.torch_inline.extension import extension
 
 
@@ -17,14 +19,11 @@ def built(recipe: Recipe) -> Build:
     def build(*tensors: Tensor) -> Bind:
         plan = recipe.plan(*tensors)
         device = tensors[-1].device
-        index: int = torch.cuda.current_device() if device.index is None else device.index
-        major, minor = torch.cuda.get_device_capability(index)
-        module, library = extension(f"sm_{major}{minor}")
+        index, stream_of, module, library, bound_with = _on_cpu() if device.type == "cpu" else _on_gpu(device)
         kernel = ctypes.cast(getattr(library, plan.kernel), ctypes.c_void_p).value
         module.prepare(kernel, plan.kernel, plan.shared_bytes)
         arguments_of, bound = recipe.arguments, module.Launch
         configuration = (kernel, plan.kernel, plan.grid, plan.block, plan.shared_bytes, module.Matrices(plan.matrices))
-        stream_of = torch._C._cuda_getCurrentRawStream
 
         def launch_of(tensors: tuple[Tensor, ...], *more: int) -> Launch:
             run = bound(*configuration, (*arguments_of(*tensors), *more), tensors)
@@ -37,3 +36,19 @@ def built(recipe: Recipe) -> Build:
         return bound_with(launch_of, plan.scratch_bytes, device)
 
     return build
+
+
+# Device index, its current stream, the extension's module and library, and what lends scratch.
+Place = tuple[int, Callable[[int], int], Any, ctypes.CDLL, Callable[..., Bind]]
+
+
+def _on_gpu(device: torch.device) -> Place:
+    index: int = torch.cuda.current_device() if device.index is None else device.index
+    major, minor = torch.cuda.get_device_capability(index)
+    return index, torch._C._cuda_getCurrentRawStream, *extension(f"sm_{major}{minor}"), scratch.bound_with
+
+
+def _on_cpu() -> Place:
+    from opwise.backends.cuda_on_cpu import suite
+
+    return 0, suite.no_stream, *suite.extension(), suite.bound_with

@@ -1,0 +1,25 @@
+"""CUDA C++ on the CPU: the stand-in that torch_inline and cupy_raw run in where there is no GPU.
+
+The sources of cuda_src are compiled as they are, by the host's C++ compiler, against a header that stands in for CUDA (`include`). Three
+things that no header can express are rewritten in the preprocessed text (`rewrite`): inline PTX, __shared__ variables, kernels by name.
+The result runs as an sm_80 GPU would (`runtime.cpp`): a fibre a CUDA thread, warps that meet, blocks spread over the cores. What a GPU
+tolerates in silence is an error here: a barrier that not all threads reach, shared memory out of bounds or read before it was written.
+docs/checking.md says what it cannot see, and which kernels it cannot run.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from opwise.backends.protocol import Probe
+
+STAND_IN = "fibres"
+CAPABILITY = (8, 0)  # what a plan is told: tensor cores by mma.sync, no clusters, no wgmma
+PROCESSORS = 2  # few, so that grids which are one wave have several blocks at small sizes, and little to do besides
+
+
+def probe() -> Probe:
+    """What the stand-in compiles with. Builds nothing. Raises BackendUnavailable, with the remedy, without a compiler for C++20."""
+    from opwise.backends.cuda_on_cpu.build import compiler
+
+    return Probe({"torch": torch.__version__, "c++": compiler().version}, STAND_IN)

@@ -1,0 +1,91 @@
+// The PTX instructions that have a stand-in. rewrite.py turns `asm("fma.rn.f32 %0, %1, %2, %0;" ...)` into ptx::fma_rn_f32(c, a, b, c):
+// dots become underscores, and operands come in the order of the instruction. An instruction that is not here reports itself.
+#pragma once
+#include "half.h"
+#include "tensor_core.h"
+
+namespace cpu {
+
+// A register of a constraint's width, from whatever C++ holds.
+template <class T> inline std::uint16_t r16(T x) { return static_cast<std::uint16_t>(x); }
+template <class T> inline std::uint32_t r32(T x) {
+    if constexpr (std::is_same_v<T, float>) return bits_as<std::uint32_t>(x);
+    else return static_cast<std::uint32_t>(x);
+}
+template <class T> inline std::uint64_t r64(T x) {
+    if constexpr (std::is_pointer_v<T>) return reinterpret_cast<std::uintptr_t>(x);
+    else return static_cast<std::uint64_t>(x);
+}
+
+namespace ptx {
+
+inline float flushed(float x) { return std::fabs(x) < 0x1p-126f ? std::copysign(0.0f, x) : x; }
+
+// ---- arithmetic ----------------------------------------------------------------------------------------------------------------------
+inline void fma_rn_f32(float &d, float a, float b, float c) { d = std::fmaf(a, b, c); }
+inline void add_rn_f32(float &d, float a, float b) { d = a + b; }
+inline void mul_rn_f32(float &d, float a, float b) { d = a * b; }
+// To nearest: a GPU's own are off by up to 2 units, which only a GPU shows. What is flushed is flushed here too.
+inline void ex2_approx_ftz_f32(float &d, float a) { d = flushed(static_cast<float>(std::exp2(static_cast<double>(flushed(a))))); }
+inline void rcp_approx_ftz_f32(float &d, float a) { d = flushed(1.0f / flushed(a)); }
+inline void max_f16x2(unsigned &d, unsigned a, unsigned b) {
+    d = greater_16<float_of_half>(r16(a), r16(b)) | static_cast<unsigned>(greater_16<float_of_half>(r16(a >> 16), r16(b >> 16))) << 16;
+}
+inline void max_bf16x2(unsigned &d, unsigned a, unsigned b) {
+    d = greater_16<float_of_bfloat>(r16(a), r16(b)) | static_cast<unsigned>(greater_16<float_of_bfloat>(r16(a >> 16), r16(b >> 16))) << 16;
+}
+
+// ---- conversions; in an x2 the second operand lies low -----------------------------------------------------------------------------
+inline void cvt_f32_f16(float &d, std::uint16_t a) { d = float_of_half(a); }
+inline void cvt_rn_f16_f32(unsigned short &d, float a) { d = half_of_float(a); }
+inline void cvt_rn_bf16_f32(unsigned short &d, float a) { d = bfloat_of_float(a); }
+inline void cvt_rn_f16x2_f32(unsigned &d, float high, float low) { d = half_of_float(low) | static_cast<unsigned>(half_of_float(high)) << 16; }
+inline void cvt_rn_bf16x2_f32(unsigned &d, float high, float low) {
+    d = bfloat_of_float(low) | static_cast<unsigned>(bfloat_of_float(high)) << 16;
+}
+inline void cvt_rna_tf32_f32(unsigned &d, float a) { d = tf32_of_float(a); }
+
+// ---- memory --------------------------------------------------------------------------------------------------------------------------
+template <class T> inline T load(std::uint64_t address, int at = 0) {
+    T x;
+    std::memcpy(&x, static_cast<const char *>(from_shared_address(address + at * sizeof(T), sizeof(T), false)), sizeof x);
+    return x;
+}
+template <class T> inline void aligned(std::uint64_t address, int count) {
+    if (address % (sizeof(T) * count) != 0)
+        report("an access of %d bytes to shared memory at byte %llu: not a multiple", static_cast<int>(sizeof(T) * count),
+               static_cast<unsigned long long>(address));
+}
+inline void ld_global_u16(unsigned short &d, std::uint64_t address) { std::memcpy(&d, reinterpret_cast<const void *>(address), 2); }
+inline void ld_shared_f32(float &d, std::uint32_t address) { aligned<float>(address, 1), d = load<float>(address); }
+inline void ld_shared_v2_u32(unsigned &a, unsigned &b, std::uint32_t address) {
+    aligned<unsigned>(address, 2), a = load<unsigned>(address), b = load<unsigned>(address, 1);
+}
+inline void ld_shared_v4_u32(unsigned &a, unsigned &b, unsigned &c, unsigned &d, std::uint32_t address) {
+    aligned<unsigned>(address, 4);
+    a = load<unsigned>(address), b = load<unsigned>(address, 1), c = load<unsigned>(address, 2), d = load<unsigned>(address, 3);
+}
+template <class T> inline void store(std::uint64_t address, T x) {
+    aligned<T>(address, 1), std::memcpy(from_shared_address(address, sizeof(T), true), &x, sizeof x);
+}
+inline void st_shared_u16(std::uint32_t address, std::uint16_t x) { store(address, x); }
+inline void st_shared_u32(std::uint32_t address, std::uint32_t x) { store(address, x); }
+inline void st_shared_f32(std::uint32_t address, float x) { store(address, x); }
+
+inline void cp_async_cg_shared_global(std::uint32_t to, std::uint64_t from, int bytes, int given = -1) {
+    copy_later(to, reinterpret_cast<const void *>(from), bytes, given < 0 ? bytes : given);
+}
+inline void cp_async_ca_shared_global(std::uint32_t to, std::uint64_t from, int bytes, int given = -1) {
+    cp_async_cg_shared_global(to, from, bytes, given);
+}
+inline void cp_async_commit_group() { copies_commit(); }
+inline void cp_async_wait_group(int pending) { copies_wait(pending, false); }
+inline void cp_async_wait_all() { copies_wait(0, true); }
+
+// ---- special registers ---------------------------------------------------------------------------------------------------------------
+template <class T> inline void mov_u32(T &d, std::uint32_t a) { d = a; }
+inline std::uint32_t sreg_dynamic_smem_size() { return static_cast<std::uint32_t>(dynamic_shared_size()); }
+inline std::uint32_t sreg_laneid() { return static_cast<std::uint32_t>(lane()); }
+
+}  // namespace ptx
+}  // namespace cpu

@@ -1,0 +1,94 @@
+"""cuda_src compiled for the CPU, as torch_inline and cupy_raw launch it: each by its own code, up to where CUDA would begin."""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.util
+from collections.abc import Callable, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from opwise.backends.cuda_on_cpu import build
+from opwise.backends.cuda_src.sources import FOLDER, UNITS
+from opwise.backends.protocol import Bind, Launch
+from opwise.backends.scratch import lender
+
+NAME = "opwise_on_cpu"
+BINDING = Path(__file__).parents[1] / "torch_inline" / "binding.cpp"
+
+
+@cache
+def path() -> Path:
+    """The library, built on first use. Raises what build.library raises."""
+    return build.library(NAME, UNITS, folders=(FOLDER,), binding=BINDING)
+
+
+@cache
+def kernels() -> build.Kernels:
+    return build.Kernels(path())
+
+
+class Extension:
+    """What torch_inline's extension is to its launcher: binding.cpp, compiled against a CUDA runtime that runs kernels here.
+
+    CUDA reads as many arguments as a kernel has parameters, however many it is given; here another number is an error.
+    """
+
+    def __init__(self) -> None:
+        spec = importlib.util.spec_from_file_location(NAME, path())
+        if spec is None or spec.loader is None:
+            raise RuntimeError(f"{path()} cannot be imported: remove its folder, so that it is built anew")
+        self._module: Any = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(self._module)
+        self.prepare, self.Matrices = self._module.prepare, self._module.Matrices
+
+    def Launch(self, kernel: int, name: str, grid: Any, block: Any, shared: int, matrices: Any, arguments: Sequence[int], keep: Any) -> Any:  # noqa: N802
+        taken = kernels().parameters(name)
+        if len(arguments) != taken:
+            raise RuntimeError(f"CUDA kernel {name} on the CPU: {len(arguments)} arguments, {taken} are taken")
+        return self._module.Launch(kernel, name, grid, block, shared, matrices, arguments, keep)
+
+
+@cache
+def extension() -> tuple[Extension, ctypes.CDLL]:
+    """What torch_inline.extension.extension gives: the module, and the library in which kernels are looked up by name."""
+    return Extension(), ctypes.CDLL(str(path()))
+
+
+class Function:
+    """What a CuPy function is to cupy_raw's launcher: called with grid, block, arguments as C values, shared bytes and a stream."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._launch = kernels().launch
+        kernels().kernel(name)
+
+    def __call__(self, grid: Any, block: Any, arguments: Sequence[Any], shared: int, stream: object) -> None:
+        self._launch(self.name, grid, block, tuple(value.value for value in arguments), shared)
+
+
+def bound_with(launch_of: Callable[..., Launch], size: int, device: torch.device) -> Bind:
+    """scratch.bound_with, where launches come after one another and no stream needs to wait for another."""
+    if not size:
+        return lambda *tensors: launch_of(tensors)
+    lend = lender(size, device)
+
+    def bind(*tensors: Tensor) -> Launch:
+        scratch = lend()
+        launch = launch_of(tensors, scratch.memory.address)
+
+        def launch_there(keep: object = scratch) -> None:
+            launch()
+
+        return launch_there
+
+    return bind
+
+
+def no_stream(index: int) -> int:
+    """In place of torch's current stream: a launch is over when it returns."""
+    return 0

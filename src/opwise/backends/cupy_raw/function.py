@@ -1,0 +1,33 @@
+"""A kernel on a GPU, as CuPy's driver functions take it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import cupy
+import torch
+from cupy.cuda import driver, function
+
+from opwise.backends.cuda_src.plan import Plan
+from opwise.backends.cuda_src.sources import unit_of
+from opwise.backends.cupy_raw.module import module
+
+PORTABLE_CLUSTER = 8  # blocks; more must be allowed, on the function
+REQUIRED_CLUSTER_WIDTH, NON_PORTABLE_CLUSTER_SIZE_ALLOWED = 11, 14  # of CUfunction_attribute
+STATIC_SHARED = 48 * 1024  # more must be asked for, on the kernel
+
+# An 8-byte argument that CuPy passes on as it is; a Python int would be converted at every launch.
+argument: Any = getattr(function, "CIntptr", int)
+
+
+def loaded(plan: Plan, index: int) -> Any:
+    """The plan's kernel, loaded on GPU `index` and allowed what it asks for."""
+    major, minor = torch.cuda.get_device_capability(index)
+    with cupy.cuda.Device(index):
+        kernel = module(unit_of(plan.kernel), f"sm_{major}{minor}").get_function(plan.kernel)
+        if plan.shared_bytes > STATIC_SHARED:
+            kernel.max_dynamic_shared_size_bytes = plan.shared_bytes
+        run = kernel.kernel
+        if driver.funcGetAttribute(REQUIRED_CLUSTER_WIDTH, run.ptr) > PORTABLE_CLUSTER:
+            driver.funcSetAttribute(run.ptr, NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 1)
+    return run
