@@ -29,7 +29,7 @@ RUNS_TORCH_OPERATORS = frozenset({"torch_eager"})  # whose kernels, workspaces a
 
 # Elements a workload may touch in a stand-in, so that a test stays under a second or so; a real device has no such limit.
 # Triton's interpreter costs about a millisecond a program, Numba's simulator a Python thread a CUDA thread.
-STAND_IN_BUDGET = {"cpu": 4_000_000, "interpreter": 40_000, "simulator": 2_500}
+STAND_IN_BUDGET = {"cpu": 4_000_000, "fibres": 400_000, "interpreter": 40_000, "simulator": 2_500}
 
 AWKWARD = {
     1: ((0,), (1,), (31,), (32,), (33,), (127,), (255,), (256,), (257,), (1023,), (1025,), (7919,), (16383,), (16385,), (1_000_003,)),

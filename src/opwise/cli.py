@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 import opwise
-from opwise.commands import backends, bars, choose, compare, report, run, show
+from opwise.commands import backends, bars, check, choose, compare, report, run, show
 from opwise.commands.console import stdout
 
 app = typer.Typer(
@@ -20,7 +20,7 @@ app = typer.Typer(
     help="Which way of writing a GPU kernel is right, how fast is it against the hardware's limit, which one to use.",
 )
 app.command(epilog=run.RUN_EXAMPLES)(run.run)
-app.command(epilog=run.CHECK_EXAMPLES)(run.check)
+app.command(epilog=check.EXAMPLES)(check.check)
 app.command()(backends.backends)
 app.command(epilog=show.EXAMPLES)(show.show)
 app.command(epilog=choose.EXAMPLES)(choose.choose)

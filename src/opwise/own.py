@@ -43,6 +43,7 @@ LIBRARIES: Mapping[str, str] = {
     "cupy": "cupy_raw",
     "torch.utils.cpp_extension": "torch_inline",
 }
+GPU_ONLY = frozenset({"cupy_raw", "torch_inline"})  # whose stand-in runs the suite's own sources, not a user's calls of the library
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -173,7 +174,10 @@ class FileBackend(types.ModuleType):
         from opwise import backends
 
         try:
-            found = [backends.probe(backend, device) for backend in libraries(self.path)]
+            needed = libraries(self.path)
+            if GPU_ONLY & set(needed):
+                _require_gpu(device)
+            found = [backends.probe(backend, device) for backend in needed]
         except BackendUnavailable as error:
             raise BackendUnavailable(error.reason, _remedy(error, device)) from error
         if self._kernels is None:
@@ -214,12 +218,16 @@ class FileBackend(types.ModuleType):
 def _remedy(error: BackendUnavailable, device: torch.device) -> str:
     """Without a GPU the suite's kernels are compiled at least; a user's are not."""
     try:
-        from opwise.backends.protocol import require_gpu  # late: the runner also runs early commits, which lack it
-
-        require_gpu(device)
+        _require_gpu(device)
     except BackendUnavailable as no_gpu:
         return "run it on a machine with a GPU" if error.reason == no_gpu.reason else error.remedy
     return error.remedy
+
+
+def _require_gpu(device: torch.device) -> None:
+    from opwise.backends.protocol import require_gpu  # late: the runner also runs early commits, which lack it
+
+    require_gpu(device)
 
 
 def libraries(path: Path) -> list[str]:

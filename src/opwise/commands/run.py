@@ -1,4 +1,4 @@
-"""`opwise run` and `opwise check`."""
+"""`opwise run`: checks, times, stores, prints."""
 
 from __future__ import annotations
 
@@ -34,7 +34,6 @@ RUN_EXAMPLES = (
     "Examples:  opwise run  ·  opwise run softmax triton_jit  ·  opwise run 'softmax/4096x4096/*' --variants  ·  "
     "opwise run matmul/512x512x512/float16 --json  ·  opwise run --set grid --brief  ·  opwise run softmax --with my_softmax.py"
 )
-CHECK_EXAMPLES = "Examples:  opwise check  ·  opwise check gelu --variants  ·  opwise check triton_jit --set smoke"
 
 
 def run(
@@ -51,27 +50,6 @@ def run(
     as_json: Json = False,
 ) -> None:
     """Check every implementation, time it side by side with the others, store the records, print a table an op."""
-    _run(
-        filters or [], set_name, variants, device, out, timed=True, as_json=as_json, first_call=first_call, own_files=own_files, brief=brief
-    )
-
-
-def check(
-    filters: Filters = None,
-    set_name: SetName = None,
-    variants: Variants = False,
-    device: Device = None,
-    own_files: With = None,
-    as_json: Json = False,
-) -> None:
-    """Only right or wrong: against the float64 reference, on easy and on hard inputs, and against each other. Stores nothing."""
-    _run(filters or [], set_name or "smoke", variants, device, None, timed=False, as_json=as_json, own_files=own_files)
-
-
-def _run(
-    filters: list[str], set_name: str | None, variants: bool, device: str | None, out: Path | None, *, timed: bool, as_json: bool,
-    first_call: bool = False, own_files: list[Path] | None = None, brief: bool = False,
-) -> None:  # fmt: skip
     name = chosen_device(device)
     set_name = set_name or ("smoke" if name == "cpu" else "core")
     if set_name not in SETS:
@@ -80,11 +58,11 @@ def _run(
     if name == "cpu" and not as_json:
         stderr.print("No GPU here: kernels run in stand-ins or are only compiled; nothing is timed.", style="yellow", highlight=False)
     try:
-        session = Session.planned(found, filters, set_name, variants=variants, timed=timed and name != "cpu", out=out, brief=brief)
+        session = Session.planned(found, filters or [], set_name, variants=variants, timed=name != "cpu", out=out, brief=brief)
     except UnknownName as error:
         refuse(str(error))
     if not session.jobs:
-        refuse(f"nothing in set {set_name!r} fits {' '.join(filters)!r}: another --set, or a workload spelled out, may")
+        refuse(f"nothing in set {set_name!r} fits {' '.join(filters or [])!r}: another --set, or a workload spelled out, may")
     interrupted = carry_out(session, first_call and name != "cpu")
     print_records(session.records, as_json, title=where(session.records))
     if session.path is not None and not as_json:
@@ -92,14 +70,14 @@ def _run(
     if interrupted:
         stderr.print(f"interrupted: {len(session.records)} finished records are kept", style="yellow")
         raise typer.Exit(130)
-    if name == "cpu" and not as_json and timed:
+    if name == "cpu" and not as_json:
         _show_shipped()
     if session.trouble:
         stderr.print(f"{len(session.trouble)} of {len(session.records)} cells are wrong or failed", style="bold red")
         raise typer.Exit(1)
 
 
-def carry_out(session: Session, first_call: bool) -> bool:
+def carry_out(session: Session, first_call: bool = False) -> bool:
     """Runs the session behind a progress bar; True where Ctrl-C ended it early."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
     try:

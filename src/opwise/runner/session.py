@@ -111,7 +111,7 @@ class Session:
                 yield self._kept(event)
             for job in self.jobs:
                 names = [n for n in job.implementations if n.split("/")[0] in compiled_only]
-                records = [_compiled_record(job, name, compiled[name.split("/")[0]], self.survey.facts) for name in names]
+                records = [_compiled_record(job, name, compiled[name.split("/")[0]], self.survey) for name in names]
                 yield self._kept(Event(job, records=tuple(records)))
 
     def _compiled_only(self) -> set[str]:
@@ -162,9 +162,10 @@ def compile_all(backend: str) -> tuple[str, str]:
     return "unavailable", f"compiled for {', '.join(ARCHITECTURES)}, not run: no GPU here"
 
 
-def _compiled_record(job: Job, name: str, outcome: Future[tuple[str, str]], facts: Mapping[str, Any]) -> Record:
+def _compiled_record(job: Job, name: str, outcome: Future[tuple[str, str]], found: Survey) -> Record:
     status, reason = outcome.result()
-    return Record.of(name, job.workload, status=status, reason=reason, time=now(), **facts)
+    entry = found.catalogue[name.split("/")[0]]
+    return Record.of(name, job.workload, status=status, reason=f"{reason}. {entry.reason}: {entry.remedy}", time=now(), **found.facts)
 
 
 def _broken_record(job: Job, name: str, found: Survey) -> Record:

@@ -17,6 +17,12 @@ STAND_IN = "fibres"
 CAPABILITY = (8, 0)  # what a plan is told: tensor cores by mma.sync, no clusters, no wgmma
 PROCESSORS = 2  # few, so that grids which are one wave have several blocks at small sizes, and little to do besides
 
+# What no stand-in runs: op -> which of its kernels, and why. They are compiled for their architectures, by compile_only.
+NOT_RUN = {
+    "softmax": ("softmax_*_cluster2 to _cluster16 and _queue16", "thread block clusters and distributed shared memory, sm_90 and later"),
+    "matmul": ("matmul_wgmma_*", "wgmma, tensor maps and the copies of TMA, sm_90 alone"),
+}
+
 
 def probe() -> Probe:
     """What the stand-in compiles with. Builds nothing. Raises BackendUnavailable, with the remedy, without a compiler for C++20."""

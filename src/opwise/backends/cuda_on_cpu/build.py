@@ -21,7 +21,7 @@ from pathlib import Path
 
 import torch
 
-from opwise.backends.cuda_on_cpu.rewrite import INCLUDE, rewritten
+from opwise.backends.cuda_on_cpu import rewrite
 from opwise.backends.protocol import BackendUnavailable
 
 log = logging.getLogger(__name__)
@@ -31,6 +31,7 @@ STANDARD = "-std=c++20"
 # Thread sanitizer's instrumentation without its runtime: every access calls a function, and runtime.cpp defines those functions.
 # A product and a sum are contracted where a kernel says so, and not where the compiler likes.
 FLAGS = ("-O1", STANDARD, "-fsanitize=thread", "-ffp-contract=off", "-fno-strict-aliasing", "-w")
+_refused: dict[Path, str] = {}
 REMEDY = "install g++ 10 or later (Debian, Ubuntu: apt install g++) or clang++ 12 or later, and set CXX where it is not c++"
 
 
@@ -72,11 +73,17 @@ def library(name: str, units: Mapping[str, str], *, folders: tuple[Path, ...] = 
     compiler, Unsupported for a construct without stand-in, RuntimeError with the compiler's message.
     """
     tools = compiler()
-    texts = [*sorted(HERE.glob("*.cpp")), HERE / "rewrite.py", *(p for folder in (INCLUDE, *folders) for p in sorted(folder.glob("*.[ch]*")))]
+    texts = [
+        *sorted(HERE.glob("*.cpp")),
+        Path(rewrite.__file__),
+        *(p for folder in (rewrite.INCLUDE, *folders) for p in sorted(folder.glob("*.[ch]*"))),
+    ]
     key = hashlib.sha256(repr((name, sorted(units.items()), torch.__version__, sys.version, tools, FLAGS, os.uname().machine)).encode())
     for path in [*texts, *([binding] if binding else [])]:
         key.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
     folder = _root() / f"{name}_{key.hexdigest()[:20]}"
+    if folder in _refused:  # a compiler that said no says no again, half a minute later
+        raise RuntimeError(_refused[folder])
     built, done = folder / f"{name}.so", folder / "complete"
     folder.mkdir(parents=True, exist_ok=True)
     if not (done.exists() and built.exists()):
@@ -122,7 +129,7 @@ def _build(name: str, folder: Path, units: Mapping[str, str], folders: tuple[Pat
         shutil.copyfile(binding if binding and path.name == binding.name else HERE / path.name, path)
     for unit, text in units.items():
         sources.append(folder / f"unit_{unit}.cpp")
-        sources[-1].write_text(f'#include "stand_in.h"\n{rewritten(_preprocessed(unit, text, folders))}', encoding="utf-8")
+        sources[-1].write_text(f'#include "stand_in.h"\n{rewrite.rewritten(_preprocessed(unit, text, folders))}', encoding="utf-8")
     with _ninja_on_path():
         try:
             cpp_extension.load(
@@ -130,14 +137,19 @@ def _build(name: str, folder: Path, units: Mapping[str, str], folders: tuple[Pat
                 [str(path) for path in sources],
                 extra_cflags=list(FLAGS),
                 extra_ldflags=["-Wl,--as-needed", "-pthread"],
-                extra_include_paths=[str(INCLUDE)],
+                extra_include_paths=[str(rewrite.INCLUDE)],
                 build_directory=str(folder),
                 with_cuda=False,
                 is_python_module=False,  # loaded by our caller, as every later process does
             )
         except RuntimeError as error:
-            told = [line for line in str(error).splitlines() if re.search(r"error:|undefined reference", line)]
-            raise RuntimeError(f"{compiler().command} refuses {name}: {'; '.join(told[:3]) or error}") from error
+            told = [
+                line.strip()
+                for line in str(error).splitlines()
+                if re.search(r"(?<!collect2: )error:|undefined reference|multiple definition", line)
+            ]
+            _refused[folder] = f"{compiler().command} refuses {name}: {'; '.join(told[:3]) or error}"
+            raise RuntimeError(_refused[folder]) from error
     log.info("built in %.0f s", time.monotonic() - began)
 
 

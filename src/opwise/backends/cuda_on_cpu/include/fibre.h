@@ -51,7 +51,7 @@ __asm__(R"(
     .p2align 4
     .type opwise_change_stacks,@function
     .hidden opwise_change_stacks
-    .globl opwise_change_stacks
+    .weak opwise_change_stacks
 opwise_change_stacks:
     pushq %rbp
     pushq %rbx
