@@ -1,4 +1,4 @@
-"""One process runs every backend: on the GPU where there is one, else torch on the CPU beside the stand-ins of Triton and Numba.
+"""One process runs every backend: on the GPU where there is one, else torch on the CPU beside the stand-ins of the others.
 
 Which of the two a library runs with is settled at its first import, by `probe`; nothing here may import one before. Tests that are
 parametrised by `candidate` take it from the tables OPS and BACKENDS, so that a new op or backend brings its own tests.

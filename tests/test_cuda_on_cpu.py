@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
+from dataclasses import replace
+from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor
 
-from opwise.backends.cuda_on_cpu import build, rewrite, suite
+from opwise.backends.cuda_on_cpu import NOT_RUN, build, rewrite, suite
 from opwise.backends.cuda_on_cpu.build import Kernels
 from opwise.backends.cuda_src import matmul_plan
 from opwise.backends.cuda_src.plan import Plan
+from opwise.backends.cuda_src.recipes import RECIPES
 from opwise.backends.protocol import BackendUnavailable
 from opwise.measure.validate import judge
 from opwise.ops import OPS, Workload
@@ -269,3 +273,66 @@ def test_every_matmul_kernel_but_wgmma_s_runs(kind: str, kernel: matmul_plan.Ker
     reference = spec.reference(a.double(), b.double())
     verdict = judge(out, reference, spec.error_bound(workload, reference, a.double(), b.double()))
     assert verdict.ok, verdict.reason
+
+
+def test_what_is_not_run_is_what_the_stand_in_lacks() -> None:
+    compiler_or_skip()
+    for kind, group in matmul_plan.KERNELS.items():
+        for name, kernel in zip(matmul_plan.kernel_names(kind), group, strict=False):
+            if kernel.wgmma:
+                assert fnmatch(name, NOT_RUN["matmul"][0])
+                with pytest.raises(KeyError):
+                    suite.kernels().kernel(name)
+            else:
+                suite.kernels().kernel(name)
+
+
+# -- the backends' own host code -----------------------------------------------------------------------------------------------
+
+
+def swapped(*given: int) -> tuple[int, ...]:
+    return given[1], given[0], *given[2:]
+
+
+HOST_MUTANTS: dict[str, Callable[[Tensor, Tensor], tuple[int, ...]]] = {
+    "a number is taken": lambda x, out: (x.data_ptr(), out.data_ptr(), out.data_ptr()),
+    "an address is taken": lambda x, out: (x.data_ptr(), x.numel(), x.numel()),
+    "2 arguments, 3 are taken": lambda x, out: (x.data_ptr(), out.data_ptr()),
+    "4 arguments, 3 are taken": lambda x, out: (x.data_ptr(), out.data_ptr(), x.numel(), 0),
+}
+
+
+@pytest.mark.parametrize("says", HOST_MUTANTS)
+@pytest.mark.parametrize("backend", ["torch_inline", "cupy_raw"])
+def test_wrong_host_code_shows(backend: str, says: str) -> None:
+    compiler_or_skip()
+    built = importlib.import_module(f"opwise.backends.{backend}.launch").built
+    x, out = torch.randn(1000), torch.zeros(1000)
+    recipe = replace(RECIPES["square"][""], arguments=HOST_MUTANTS[says])
+    with pytest.raises(RuntimeError, match=f"CUDA kernel square_float32_v16.*{says}"):
+        built(recipe)(x, out)(x, out)()
+
+
+@pytest.mark.parametrize("backend", ["torch_inline", "cupy_raw"])
+@pytest.mark.parametrize("mutant", ["inputs swapped", "too few blocks", "half the threads", "too little shared memory"])
+def test_a_wrong_order_grid_or_size_is_wrong_or_reported(backend: str, mutant: str) -> None:
+    compiler_or_skip()
+    built = importlib.import_module(f"opwise.backends.{backend}.launch").built
+    right, (a, b), out = RECIPES["matmul"][""], (torch.randn(64, 96), torch.randn(96, 64)), torch.full((64, 64), float("nan"))
+    plan, arguments = right.plan(a, b, out), right.arguments
+    if mutant == "inputs swapped":
+        recipe = replace(right, arguments=lambda *t: swapped(*arguments(*t)))
+    else:
+        changed = {
+            "too few blocks": replace(plan, grid=(plan.grid[0] - 1, 1, 1)),
+            "half the threads": replace(plan, block=(plan.block[0] // 2, 1, 1)),
+            "too little shared memory": replace(plan, shared_bytes=plan.shared_bytes // 4),
+        }[mutant]
+        recipe = replace(right, plan=lambda *t: changed)
+    launch = built(recipe)(a, b, out)(a, b, out)
+    if mutant in ("half the threads", "too little shared memory"):
+        with pytest.raises(RuntimeError, match="shared memory"):
+            launch()
+    else:
+        launch()
+        assert not torch.allclose(out, a @ b)

@@ -61,9 +61,9 @@ def check(
     name, set_name = chosen_device(device), set_name or "smoke"
     if set_name not in SETS:
         refuse(f"--set {set_name!r} is unknown: known are {', '.join(SETS)}")
-    found = surveyed(name, own_files)
-    _known("--backend", backend, found.catalogue)
+    _known("--backend", backend, (*BACKENDS, *(path.stem for path in own_files or ())))
     _known("--dtype", dtype, DTYPES)
+    found = surveyed(name, own_files)
     try:
         session = Session.planned(found, filters or [], set_name, variants=variants, timed=False, out=None)
     except UnknownName as error:

@@ -1,0 +1,123 @@
+"""`opwise check`: the grid, the lines below it, its options, and what it says of a machine that lacks something."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+from support import ON_GPU
+from typer.testing import CliRunner, Result
+
+from opwise.backends import BACKENDS
+from opwise.backends.cuda_on_cpu import NOT_RUN, STAND_IN
+from opwise.cli import app
+from opwise.commands import check
+from opwise.ops import OPS, Workload
+from opwise.record import Record
+from opwise.runner import Entry, Job, session
+from opwise.runner.session import Session, Survey
+
+RIGHT = Record(op="softmax", backend="cupy_raw", variant="", dtype="float16", shape=(7, 130), status="ok", error_ratio=0.25,
+               device="cpu", commit="abc1234", time="2026-01-01T00:00:00+00:00", stand_in=STAND_IN)  # fmt: skip
+WRONG = replace(RIGHT, status="wrong", error_ratio=7.0, reason="element [red]", shape=(3, 33), stand_in=None)
+MISSING = replace(RIGHT, backend="torch_inline", status="unavailable", error_ratio=None, stand_in=None,
+                  reason="the C++ compiler 'c++' was not found: install g++")  # fmt: skip
+COMPILED = replace(MISSING, reason="compiled for sm_80, sm_90, sm_100, not run: no GPU here")
+
+
+def invoke(*arguments: str) -> Result:
+    return CliRunner(env={"TERM": "dumb", "COLUMNS": "170"}).invoke(app, ["check", *arguments])
+
+
+def test_a_cell_sums_up_a_pair() -> None:
+    worse = replace(RIGHT, error_ratio=0.75)
+    assert "ok (stand-in) 0.75" in check.cell([RIGHT, worse])
+    assert "ok 0.75" in check.cell([replace(worse, stand_in=None)])
+    assert "wrong, 1 of 3" in check.cell([RIGHT, WRONG, worse])
+    assert "compiled, not run" in check.cell([COMPILED])
+    assert check.cell([MISSING]) == check.cell([]) == "n/a"
+
+
+def test_every_problem_is_a_line_with_its_reason() -> None:
+    lines = check.notes([RIGHT, WRONG, MISSING, replace(MISSING, shape=(9, 9))])
+    assert [line for line in lines if "softmax/3x33/float16" in line and r"element \[red]" in line and "cupy_raw/softmax" in line]
+    assert len([line for line in lines if "install g++" in line]) == 1, "a reason that many cells share is told once"
+    assert [line for line in lines if line.startswith("compiled, not run") and NOT_RUN["softmax"][0] in line]
+    assert not [line for line in lines if NOT_RUN["matmul"][0] in line], "matmul was not asked for"
+    assert "[yellow]compiled, not run[/]  torch_inline: compiled for sm_80" in check.notes([COMPILED])[0]
+    assert check.notes([replace(RIGHT, stand_in=None)]) == []
+
+
+@pytest.fixture
+def planned(monkeypatch: pytest.MonkeyPatch) -> list[Session]:
+    """Sessions that the command planned, on a machine that was not looked at; they do nothing, or what `happens` does."""
+    seen: list[Session] = []
+    catalogue = {b: Entry(b, versions={"b": "1"}, variants={op: {"": ""} for op in OPS}) for b in BACKENDS}
+    monkeypatch.setattr(check, "surveyed", lambda name, files: Survey(name, {}, catalogue))
+    monkeypatch.setattr(Session, "events", lambda self: (seen.append(self), iter(()))[1])
+    return seen
+
+
+def test_backend_and_dtype_narrow_what_is_checked(planned: list[Session]) -> None:
+    assert invoke("mean", "--backend", "torch_eager", "--backend", "triton_jit", "--dtype", "bfloat16", "--device", "cpu").exit_code == 0
+    (session,) = planned
+    assert {job.implementations for job in session.jobs} == {("torch_eager/mean", "triton_jit/mean")}
+    assert {(job.workload.op, job.workload.dtype, job.timed) for job in session.jobs} == {("mean", "bfloat16", False)}
+    for arguments, known in ((("--backend", "tritn"), BACKENDS), (("--dtype", "float8"), ("bfloat16",))):
+        refused = invoke(*arguments, "--device", "cpu")
+        assert refused.exit_code == 2
+        assert all(name in refused.output for name in (arguments[1], *known))
+    assert len(planned) == 1, "what is refused is not carried out"
+
+
+@pytest.mark.parametrize(
+    ("record", "status", "says"), [(RIGHT, 0, "ok (stand-in) 0.25"), (WRONG, 1, "cupy_raw/softmax  softmax/3x33/float16: ")]
+)
+def test_something_wrong_is_exit_status_1(
+    planned: list[Session], monkeypatch: pytest.MonkeyPatch, record: Record, status: int, says: str
+) -> None:
+    monkeypatch.setattr(Session, "events", lambda self: iter(self.records.append(record) or ()))
+    result = invoke("softmax", "--device", "cpu")
+    assert (result.exit_code, says in result.output) == (status, True), result.output
+
+
+def test_ctrl_c_keeps_what_was_shown(planned: list[Session], monkeypatch: pytest.MonkeyPatch) -> None:
+    def stopped(self: Session) -> Iterator[object]:
+        self.records.append(RIGHT)
+        raise KeyboardInterrupt
+        yield
+
+    monkeypatch.setattr(Session, "events", stopped)
+    result = invoke("softmax", "--device", "cpu")
+    assert result.exit_code == 130
+    assert "ok (stand-in) 0.25" in result.output
+    assert "1 finished checks" in result.output
+
+
+def test_what_is_only_compiled_says_what_the_stand_in_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
+    entry = Entry("cupy_raw", reason="the C++ compiler 'c++' was not found", remedy="install g++", compiles=True)
+    job = Job(Workload("square", (33,), "float32"), ("cupy_raw/square",), "cpu", timed=False)
+    monkeypatch.setattr(session, "compile_all", lambda backend: ("unavailable", "compiled for sm_80, not run: no GPU here"))
+    run = Session(Survey("cpu", {}, {"cupy_raw": entry}), [job], "smoke", None)
+    assert [r.reason for event in run.events() for r in event.records] == [
+        "compiled for sm_80, not run: no GPU here. the C++ compiler 'c++' was not found: install g++"
+    ]
+
+
+@pytest.mark.skipif(ON_GPU, reason="there is a GPU here: nothing needs a stand-in")
+@pytest.mark.slow
+@pytest.mark.xdist_group("cuda_on_cpu")
+def test_without_a_gpu_every_pair_is_checked_in_a_stand_in() -> None:
+    """One workload an op; the suite's own tests have all the others."""
+    pairs = {
+        op: min((w for w in spec.workloads["smoke"] if w.dtype == "float16"), key=lambda w: spec.cost(w).bytes) for op, spec in OPS.items()
+    }
+    result = invoke(*map(str, pairs.values()))
+    rows = {line.split()[0]: line for line in result.output.splitlines() if line.split() and line.split()[0] in OPS}
+    assert set(rows) == set(OPS), result.output
+    if "unavailable" in result.output:
+        pytest.skip(f"a backend's library or compiler is not here: {result.output.splitlines()[-1]}")
+    assert [row.count("ok (stand-in)") for row in rows.values()] == [len(BACKENDS)] * len(OPS), result.output
+    assert result.exit_code == 0
+    assert all(f"compiled, not run  torch_inline and cupy_raw: {kernels}" in result.output for kernels, _ in NOT_RUN.values())
