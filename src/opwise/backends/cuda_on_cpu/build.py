@@ -69,7 +69,7 @@ def _said(command: list[str], text: str = "") -> tuple[int, str]:
 def library(name: str, units: Mapping[str, str], *, folders: tuple[Path, ...] = (), binding: Path | None = None) -> Path:
     """The shared library of these units (name -> CUDA C++), built where it is not there yet; `folders` hold what they include.
 
-    `binding` is a C++ source that goes along and makes the library a Python module called `name`. Raises BackendUnavailable without a
+    `binding` is a C++ source that goes along and makes the library a Python module, called as its file. Raises BackendUnavailable without a
     compiler, Unsupported for a construct without stand-in, RuntimeError with the compiler's message.
     """
     tools = compiler()
@@ -81,7 +81,8 @@ def library(name: str, units: Mapping[str, str], *, folders: tuple[Path, ...] = 
     key = hashlib.sha256(repr((name, sorted(units.items()), torch.__version__, sys.version, tools, FLAGS, os.uname().machine)).encode())
     for path in [*texts, *([binding] if binding else [])]:
         key.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
-    folder = _root() / f"{name}_{key.hexdigest()[:20]}"
+    name = f"{name}_{key.hexdigest()[:20]}"  # torch renames what it builds under one name twice in a process
+    folder = _root() / name
     if folder in _refused:  # a compiler that said no says no again, half a minute later
         raise RuntimeError(_refused[folder])
     built, done = folder / f"{name}.so", folder / "complete"
@@ -156,7 +157,7 @@ def _build(name: str, folder: Path, units: Mapping[str, str], folders: tuple[Pat
 def _preprocessed(unit: str, text: str, folders: tuple[Path, ...]) -> str:
     include = [f"-I{folder}" for folder in folders]
     command = [compiler().command, "-E", STANDARD, "-x", "c++", f"-D__CUDA_ARCH__={ARCHITECTURE}", "-D__CUDACC__", *include, "-"]
-    done = subprocess.run(command, input=text, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, input=f'#line 1 "{unit}"\n{text}', capture_output=True, text=True, check=False)
     if done.returncode:
         raise RuntimeError(f"{compiler().command} cannot preprocess {unit}: {done.stderr.strip()}")
     return done.stdout

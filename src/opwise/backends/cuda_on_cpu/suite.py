@@ -39,7 +39,7 @@ class Extension:
     """
 
     def __init__(self) -> None:
-        spec = importlib.util.spec_from_file_location(NAME, path())
+        spec = importlib.util.spec_from_file_location(path().stem, path())
         if spec is None or spec.loader is None:
             raise RuntimeError(f"{path()} cannot be imported: remove its folder, so that it is built anew")
         self._module: Any = importlib.util.module_from_spec(spec)
