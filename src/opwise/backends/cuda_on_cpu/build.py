@@ -149,7 +149,7 @@ def _build(name: str, folder: Path, units: Mapping[str, str], folders: tuple[Pat
                 for line in str(error).splitlines()
                 if re.search(r"(?<!collect2: )error:|undefined reference|multiple definition", line)
             ]
-            _refused[folder] = f"{compiler().command} refuses {name}: {'; '.join(told[:3]) or error}"
+            _refused[folder] = f"{compiler().command} refuses {name.rpartition('_')[0]}: {'; '.join(told[:3]) or error}"
             raise RuntimeError(_refused[folder]) from error
     log.info("built in %.0f s", time.monotonic() - began)
 
