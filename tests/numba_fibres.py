@@ -1,0 +1,145 @@
+"""numba_cuda's kernels for GPUs, run by fibres.py: each intrinsic's meaning in NumPy, and how they come in place of the real ones.
+
+`in_fibres` patches what the backend's modules hold (`cuda`, SIMULATED, the intrinsics, `Kernel.bind`), so that the unnamed variants build
+what they build on a GPU: planning, alignment, arguments and kernels are all theirs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from fibres import Fault, Machine, Memory
+from numba_fibres_tensor import tensor_instructions
+from torch import Tensor
+
+from opwise.backends.protocol import Launch
+
+PROCESSORS = 2  # of the GPU that is played: few, so that grids end and kernels loop
+CAPABILITY = (8, 0)  # mma.sync and cp.async, and nothing of Hopper's own
+MODULES = ("elementwise", "square", "gelu", "mean", "softmax", "matmul", "matmul_fma", "matmul_tensor")
+f32, u16, u32 = np.float32, np.uint16, np.uint32
+
+
+def to_float32(raw: np.ndarray[Any, Any], dtype: str) -> np.ndarray[Any, Any]:
+    if dtype == "bfloat16":
+        return (raw.view(u16).astype(u32) << 16).view(f32)
+    return raw.view(dtype).astype(f32)
+
+
+def from_float32(values: np.ndarray[Any, Any], dtype: str) -> np.ndarray[Any, Any]:
+    """The bytes, rounded to nearest even."""
+    values = np.ascontiguousarray(values, f32)
+    if dtype != "bfloat16":
+        return values.astype(dtype).view(np.uint8)
+    bits = values.view(u32).astype(np.uint64)
+    rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
+    return np.where(np.isnan(values), 0x7FFF, rounded).astype(u16).view(np.uint8)
+
+
+class Now:
+    """The machine of the launch under way. There is one at a time."""
+
+    machine: Machine
+
+
+def loads_and_stores(dtype: str, size: int) -> tuple[Callable[..., None], Callable[..., None]]:
+    each = size // (4 if dtype == "float32" else 2)
+
+    def load(address: int, values: Any, at: int) -> None:
+        values[at : at + each] = to_float32(Now.machine.memory.at(address, size), dtype)
+
+    def store(address: int, values: Any, at: int) -> None:
+        Now.machine.memory.at(address, size)[:] = from_float32(values[at : at + each], dtype)
+
+    return load, store
+
+
+def ticket(address: int, limit: Any) -> Any:
+    word = Now.machine.memory.at(address, 4).view(u32)
+    old = u32(word[0])
+    word[0] = 0 if old >= limit else old + 1
+    return old
+
+
+def store_result(address: int, value: Any) -> None:
+    Now.machine.memory.at(address, 4).view(f32)[0] = value
+
+
+INSTRUCTIONS: dict[str, Callable[..., Any]] = {
+    "exp2": lambda x: f32(np.exp2(f32(x))),
+    "reciprocal": lambda x: f32(1) / f32(x),
+    "greater": lambda a, b: np.fmax(f32(a), f32(b)),
+    "ticket": ticket,
+    "load_shared_result": lambda address: f32(Now.machine.memory.at(address, 4).view(f32)[0]),
+    "store_shared_result": store_result,
+}
+
+
+@contextlib.contextmanager
+def in_fibres() -> Iterator[None]:
+    """The backend as on a GPU of PROCESSORS multiprocessors, its launches run by fibres, on tensors of the CPU."""
+    package = "opwise.backends.numba_cuda"
+    ptx, tensor, launch = (importlib.import_module(f"{package}.{name}") for name in ("ptx", "tensor", "launch"))
+    modules = [importlib.import_module(f"{package}.{name}") for name in MODULES]
+    lent: list[Tensor] = []
+
+    def bind(kernel: Any, grid: tuple[int, int], *arguments: Tensor | int, device: torch.device, keep: Any = ()) -> Launch:
+        tensors = [x for x in arguments if isinstance(x, Tensor)]
+        addresses = tuple(x.data_ptr() if isinstance(x, Tensor) else int(x) for x in arguments)
+
+        def run() -> None:
+            Now.machine = machine = Machine(grid, kernel.threads, kernel.dynamic_shared, Memory([*tensors, *lent]))
+            with pytest.MonkeyPatch.context() as patch:
+                for module in modules:
+                    if hasattr(module, "cuda"):
+                        patch.setattr(module, "cuda", machine)
+                machine.run(kernel.function, addresses)
+
+        return run
+
+    def lender(size: int, device: torch.device) -> Callable[[], Any]:
+        def lend() -> Any:
+            room = torch.full((size // 4 + 1,), torch.nan)
+            room[:4] = 0.0  # the counter; what lies behind it may hold anything
+            lent.append(room)
+            return SimpleNamespace(memory=SimpleNamespace(address=room.data_ptr()), keep=room)
+
+        return lend
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(launch.Kernel, "bind", bind)
+        for name, meaning in INSTRUCTIONS.items():
+            patch.setattr(ptx, name, meaning)
+        for dtype, wide in ptx.LOAD:
+            load, store = loads_and_stores(dtype, 16 if wide else ptx.BYTES[dtype])
+            patch.setitem(ptx.LOAD, (dtype, wide), load)
+            patch.setitem(ptx.STORE, (dtype, wide), store)
+        for name, meaning in tensor_instructions(lambda: Now.machine, from_float32, to_float32).items():
+            patch.setattr(tensor, name, meaning)
+        for module in modules:
+            for name, value in (("SIMULATED", False), ("lender", lender), ("launched_with", lambda scratch, run: run)):
+                if hasattr(module, name):
+                    patch.setattr(module, name, value)
+        patch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(multi_processor_count=PROCESSORS))
+        patch.setattr(torch.cuda, "get_device_capability", lambda device=None: CAPABILITY)
+        _forget(modules)
+        yield
+    _forget(modules)
+
+
+def _forget(modules: list[Any]) -> None:
+    """Kernels made with one set of intrinsics must not be met by the other."""
+    for module in modules:
+        for value in vars(module).values():
+            if hasattr(value, "cache_clear"):
+                value.cache_clear()
+
+
+__all__ = ["Fault", "in_fibres"]

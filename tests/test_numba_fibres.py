@@ -1,0 +1,88 @@
+"""numba_cuda's kernels for GPUs, where there is none: warp shuffles, vectors, cp.async and mma, in fibres (fibres.py)."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from fibres import Fault, Machine, Memory
+from numba_fibres import PROCESSORS, in_fibres
+from support import INPUT_KINDS, ON_GPU, Candidate, Tally, Truth, by_dtype, guarded_copy, right_candidates, truth, truth_of
+
+from opwise.backends.protocol import Implementation
+from opwise.ops import OPS, Workload
+
+pytestmark = pytest.mark.skipif(ON_GPU, reason="a GPU is here: it runs these kernels itself")
+MAIN = [c for c in right_candidates() if c.backend == "numba_cuda" and not c.variant]
+# A shape for each kernel and each edge of it: one element, whole vectors and rests, several blocks, rows in a warp, in a block, in none.
+SHAPES = {
+    "mean": ((1,), (33,), (4099,), (PROCESSORS * 8 * 4096 + 8200,)),
+    "softmax": ((1, 1), (5, 33), (3, 256), (2, 1025), (1, 4096), (1, 8191), (1, 25_001), (1, 40_000)),
+    "matmul": ((1, 1, 1), (17, 33, 19), (33, 31, 32), (17, 200, 24), (70, 40, 136), (129, 8, 260)),
+}
+ELEMENTWISE = ((1,), (33,), (511,), (1025,), (2052,))
+LARGE = 100_000  # flops: seconds, so with one kind of inputs
+UNALIGNED = {"softmax": (2, 264), "matmul": (17, 32, 24)}
+
+
+def in_fibres_of(candidate: Candidate) -> Candidate:
+    """The candidate anew: what was built for the simulator must not serve here."""
+    found = candidate.get()
+    fresh = Implementation(found.backend, found.op, found.variant, found.source, found.device_type)
+    return Candidate(f"{candidate.name} in fibres", candidate.backend, candidate.op, candidate.variant, fresh)
+
+
+@pytest.mark.parametrize(("candidate", "dtype"), by_dtype(MAIN), ids=str)
+def test_right_in_fibres(candidate: Candidate, dtype: str) -> None:
+    with in_fibres():
+        fresh = in_fibres_of(candidate)
+        tally = Tally(fresh)
+        for shape in SHAPES.get(candidate.op, ELEMENTWISE):
+            workload = Workload(candidate.op, shape, dtype)
+            for kind in INPUT_KINDS if OPS[candidate.op].cost(workload).flops < LARGE else ("hard",):
+                tally.check(workload, truth(workload, kind, 51), note=kind)
+        workload = Workload(candidate.op, UNALIGNED.get(candidate.op, (515,)), dtype)
+        known = truth(workload, "normal", 52)
+        for offsets in ((0, 0), (0, 1), (1, 0), (1, 1)):
+            moved = tuple(guarded_copy(x, (offsets[0] + at) % 4) for at, x in enumerate(known.inputs))
+            tally.check(workload, Truth(moved, known.reference, known.bound), offset=offsets[1], note=f"offsets {offsets}")
+        if candidate.op == "softmax":
+            x = torch.full((1, 40_000), -math.inf, dtype=workload.torch_dtype)
+            x[:, 39_990:] = 1.0
+            tally.check(Workload("softmax", (1, 40_000), dtype), truth_of(workload, guarded_copy(x)), note="few finite elements")
+        tally.close()
+
+
+def test_fibres_raise_where_a_gpu_would_hang_or_fault() -> None:
+    room = torch.zeros(8)
+    begin = room.data_ptr()
+
+    def run(kernel: object, threads: int = 32) -> None:
+        machine = Machine((1, 1), threads, 0, Memory([room]))
+        machine.run(lambda: kernel(machine), ())  # type: ignore[operator]
+
+    with pytest.raises(Fault, match="4 bytes at 32 of a tensor"):
+        run(lambda cuda: cuda.memory.at(begin + 32, 4))
+    with pytest.raises(Fault, match="misaligned: 16 bytes"):
+        run(lambda cuda: cuda.memory.at(begin + 4, 16))
+    with pytest.raises(Fault, match="wait for ever"):
+        run(lambda cuda: cuda.syncthreads() if cuda.threadIdx.x else cuda.shfl_xor_sync(0xFFFFFFFF, 1.0, 1))
+    with pytest.raises(Fault, match="wait for ever"):
+        run(lambda cuda: cuda.shfl_xor_sync(0xFFFFFFFF, 1.0, 1) if cuda.threadIdx.x < 31 else None)
+
+
+def test_shuffles_and_barriers_do_what_cuda_says() -> None:
+    seen = np.zeros(64)
+
+    def kernel(cuda: Machine) -> None:
+        thread = cuda.threadIdx.x
+        shared = cuda.shared.array(64, "float32")
+        shared[thread] = cuda.shfl_xor_sync(0xFFFFFFFF, thread, 5)
+        cuda.syncthreads()
+        seen[thread] = shared[63 - thread]
+
+    machine = Machine((1, 1), 64, 0, Memory([]))
+    machine.run(lambda: kernel(machine), ())
+    assert seen.tolist() == [(63 - thread) ^ 5 for thread in range(64)]
