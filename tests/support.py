@@ -37,10 +37,12 @@ AWKWARD = {
         *((0, 5), (5, 0), (1, 1), (3, 31), (2, 32), (5, 33), (3, 257), (2, 1023), (2, 1025), (257, 3), (1, 4097), (3, 8191)),
         *((583, 931), (1823, 781), (70_001, 3), (5, 32_771), (2, 65_537), (3, 1_048_577)),
         *((3, 40_000), (2, 131_064)),  # long rows of whole 16-byte pieces
+        (65, 33),  # more than one tile of short rows, and a single row in the last
     ),
     3: (
         *((0, 3, 4), (3, 0, 4), (3, 4, 0), (1, 1, 1), (5, 7, 3), (17, 33, 19), (31, 32, 33), (32, 8, 32), (33, 31, 32), (2, 257, 3)),
         *((129, 65, 127), (1, 1025, 1), (257, 1, 255), (128, 64, 256), (583, 931, 781), (1823, 16, 781), (16, 4096, 136)),
+        *((9, 48, 200), (140, 8, 260), (33, 4, 18)),  # more tiles one way than the other; K a multiple of 16 but of no longer step
         *((4_194_433, 2, 1), (1, 2, 8_388_737)),  # more than 65535 tiles of 64 or 128 along one side: grid.y and grid.z end there
     ),
 }
@@ -98,12 +100,12 @@ def stand_in(backend: str) -> str | None:
     return probe(backend, DEVICE).stand_in
 
 
-def affordable(candidate: Candidate, workload: Workload) -> bool:
-    """Is the workload small enough for what runs the kernels here?"""
+def affordable(candidate: Candidate, workload: Workload, *, times: int = 1) -> bool:
+    """Is the workload small enough for what runs the kernels here? `times` its budget, where it is of few blocks and long loops."""
     if ON_GPU or candidate.found is None:
         return True
     name = (stand_in(candidate.backend) or "cpu").lower()
-    budget = next((limit for key, limit in STAND_IN_BUDGET.items() if key in name), min(STAND_IN_BUDGET.values()))
+    budget = times * next((limit for key, limit in STAND_IN_BUDGET.items() if key in name), min(STAND_IN_BUDGET.values()))
     spec, cost = OPS[workload.op], OPS[workload.op].cost(workload)
     return max(cost.bytes // workload.torch_dtype.itemsize, cost.flops // 16 if len(spec.inputs) > 1 else 0) <= budget
 

@@ -9,6 +9,7 @@ import math
 
 import pytest
 import torch
+from bad_arguments import good_inputs
 from pipelines import in_float32
 from support import (
     DEVICE,
@@ -19,6 +20,7 @@ from support import (
     Candidate,
     Tally,
     Truth,
+    affordable,
     by_dtype,
     faulty_candidates,
     guarded_copy,
@@ -30,7 +32,9 @@ from support import (
 )
 from torch import Tensor
 
+from opwise.backends import scratch
 from opwise.backends.protocol import UnsupportedWorkload
+from opwise.backends.scratch import COUNTER_BYTES, Memory, Scratch
 from opwise.measure.validate import judge
 from opwise.ops import OPS, Workload
 
@@ -68,7 +72,10 @@ def test_storage_may_begin_off_alignment(candidate: Candidate, dtype: str) -> No
     candidate.get()
     tally = Tally(candidate)
     workloads = [w for w in workloads_for(candidate, dtype) if 0 not in w.shape and w.shape.count(1) < 2]
-    chosen = (workloads[0], workloads[len(workloads) // 2], workloads[-1]) if ON_GPU else (small_workload(OPS[candidate.op], dtype),)
+    small, cost = small_workload(OPS[candidate.op], dtype), OPS[candidate.op].cost
+    largest = max(workloads, key=lambda w: cost(w).bytes)  # several blocks, where the stand-in affords them
+    here = (small, largest) if cost(largest).bytes > 2 * cost(small).bytes else (small,)
+    chosen = (workloads[0], workloads[len(workloads) // 2], workloads[-1]) if ON_GPU else here
     for workload in chosen:
         known = truth(workload, "normal", 7)
         for offsets in ((0, 0), (0, 1), (1, 0), (1, 1), (2, 3)):
@@ -151,6 +158,49 @@ def test_special_values_follow_the_reference(candidate: Candidate, dtype: str) -
             if judge(in_float32(spec, known.inputs), known.reference, known.bound).ok:
                 tally.check(workload, known, note=f"{name} {'everywhere' if everywhere else 'at three places'}")
     assert tally.ran >= 8 or tally.refused
+    tally.close()
+
+
+# Rows that a block's registers do not hold, or only in 16 bits: work for a kernel of its own, or for several blocks.
+LONG_ROWS = ((2, 24_000), (3, 40_000), (2, 65_537))
+
+
+@pytest.mark.parametrize(("candidate", "dtype"), [(c, d) for c, d in by_dtype(QUICK) if c.op == "softmax" and not c.variant], ids=str)
+def test_long_rows_also_of_few_finite_elements(candidate: Candidate, dtype: str) -> None:
+    """A running maximum is -inf for as long as nothing else was seen, and -inf - -inf is nan, which a sum keeps."""
+    candidate.get()
+    tally = Tally(candidate)
+    for workload in (Workload("softmax", shape, dtype) for shape in LONG_ROWS):
+        if not affordable(candidate, workload, times=10):
+            continue
+        for kind in INPUT_KINDS:
+            tally.check(workload, truth(workload, kind, 12), note=kind)
+        for finite in (slice(0, 3), slice(-3, None)):
+            x = guarded_copy(torch.full(workload.shape, -math.inf, dtype=workload.torch_dtype, device=DEVICE))
+            x[:, finite] = truth(small_workload(OPS["softmax"], dtype), "normal", 12).inputs[0].flatten()[:3]
+            tally.check(workload, truth_of(workload, x), note=f"finite in {finite}")
+    tally.close()
+
+
+class Littered(Scratch):
+    """Scratch memory that holds nan wherever it may hold anything: behind the counter."""
+
+    def __init__(self, memory: Memory) -> None:
+        super().__init__(memory)
+        memory.tensor[COUNTER_BYTES // 4 :] = math.nan
+
+
+TO_ONE_ELEMENT = [(c, d) for c, d in by_dtype(QUICK) if OPS[c.op].output_shape(*(s.shape for s in good_inputs(OPS[c.op], d))) == ()]
+
+
+@pytest.mark.parametrize(("candidate", "dtype"), TO_ONE_ELEMENT, ids=str)
+def test_scratch_may_hold_anything(candidate: Candidate, dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kernel that reduces everything to one element reads of its scratch what this launch has written there, and the counter."""
+    candidate.get()
+    monkeypatch.setattr(scratch, "Scratch", Littered)
+    tally = Tally(candidate)
+    for workload in workloads_for(candidate, dtype):
+        tally.check(workload, truth(workload, "normal", 14))
     tally.close()
 
 
