@@ -28,6 +28,9 @@ test: same-extra $(VENV)/.ready-test  ## set up, then run the tests
 	@$(BIN)/python -m pytest tests/test_dispatch_cost.py tests/test_timing_gpu.py
 	@$(BIN)/python -m pytest $(PYTEST_ARGS)
 
+mutate: same-extra $(VENV)/.ready-test  ## plant one fault after another in the kernels: does the suite notice each? (docs/checking.md)
+	@$(BIN)/python scripts/mutate.py $(ARGS)
+
 history: same-extra $(VENV)/.ready-asv  ## measure the commits that have not been measured on this machine (asv run)
 	@$(BIN)/python -m asv run $(RANGE) --skip-existing $(ARGS)
 
