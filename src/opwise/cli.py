@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 import opwise
-from opwise.commands import backends, bars, check, choose, compare, report, run, show
+from opwise.commands import backends, bars, check, choose, compare, inspect, report, run, show
 from opwise.commands.console import stdout
 
 app = typer.Typer(
@@ -27,6 +27,7 @@ app.command(epilog=choose.EXAMPLES)(choose.choose)
 app.command(epilog=report.EXAMPLES)(report.report)
 app.command(epilog=compare.EXAMPLES)(compare.compare)
 app.command(epilog=bars.EXAMPLES)(bars.bars)
+app.command(epilog=inspect.EXAMPLES)(inspect.inspect)
 
 
 def main() -> None:

@@ -16,6 +16,11 @@ CODE = ".text."
 
 def instructions(cubin: bytes) -> dict[str, int]:
     """Kernel -> its instructions. Raises ValueError for what is no little-endian 64-bit ELF file."""
+    return {kernel: len(text) // INSTRUCTION_BYTES for kernel, text in code(cubin).items()}
+
+
+def code(cubin: bytes) -> dict[str, bytes]:
+    """Kernel -> its machine code. Raises ValueError for what is no little-endian 64-bit ELF file."""
     if len(cubin) < HEADER.size or cubin[:6] != b"\x7fELF\x02\x01":
         raise ValueError(f"no cubin: given {len(cubin)} bytes that begin with {cubin[:6]!r}")
     header = HEADER.unpack_from(cubin)
@@ -23,11 +28,11 @@ def instructions(cubin: bytes) -> dict[str, int]:
     sections = [SECTION.unpack_from(cubin, table + i * size) for i in range(count)]
     start = sections[names][4]
     found = {}
-    for name_at, _, _, _, _, length, *_ in sections:
+    for name_at, _, _, _, offset, length, *_ in sections:
         begin = start + name_at
         name = cubin[begin : cubin.index(b"\0", begin)].decode()
         if name.startswith(CODE):
-            found[name.removeprefix(CODE)] = length // INSTRUCTION_BYTES
+            found[name.removeprefix(CODE)] = cubin[offset : offset + length]
     return found
 
 

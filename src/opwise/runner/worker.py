@@ -33,6 +33,7 @@ def main(pipe: Connection, device_name: str, log_path: str, setup: Callable[[], 
         "own": lambda backend: _entry(backend, device_name, own=True),
         "job": jobs,
         "compile": lambda request: _compile(*request),
+        "inspect": lambda request: _inspect(*request),
         "first_call": lambda request: _first_call(device_name, *request),
         "limits": lambda _: jobs.limits(),
     }
@@ -145,6 +146,17 @@ def _compile(backend: str, arch: str) -> dict[str, str] | str:
     try:
         return dict(module.compile_only(arch))
     except BackendUnavailable as error:
+        return str(error)
+
+
+def _inspect(backend: str, op: str, arch: str, dtype: str | None) -> Any:
+    """The op's variants and its kernels' rows (inspecting.rows.inspected); or why there is no disassembler here."""
+    from opwise.inspecting.rows import inspected
+    from opwise.inspecting.tools import ToolMissing
+
+    try:
+        return inspected(backend, op, arch, dtype)
+    except ToolMissing as error:
         return str(error)
 
 

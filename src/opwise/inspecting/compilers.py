@@ -1,0 +1,224 @@
+"""Every backend's kernels compiled for an architecture, GPU or not, with what maps each instruction back to its source line.
+
+Line information changes no instruction, so what is read here is what runs; tests/test_inspect.py holds each backend's `compile_only` to
+that. One failure costs one kernel or one unit: what an architecture has no instructions for is an answer, not an error.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import re
+import subprocess
+import tempfile
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from opwise.backends import BACKENDS
+from opwise.backends.protocol import BackendUnavailable, variants_of
+from opwise.ops.spec import DTYPES
+
+ARCHITECTURES = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120")
+DTYPE = re.compile("|".join(sorted(DTYPES, key=len, reverse=True)))  # "bfloat16" before the "float16" in it
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """A kernel under the name that `compile_only` gives it, without its op. `symbol` is its name in `cubin` and `ptx`.
+
+    `spilled_bytes` is what ptxas says, None where it is not heard; `dynamic_shared`: bytes a launch asks for, None where each decides.
+    Without a cubin, `reason` says why; `kernel` may then be a whole unit.
+    """
+
+    kernel: str
+    symbol: str = ""
+    cubin: bytes = b""
+    ptx: str = ""
+    spilled_bytes: int | None = None
+    dynamic_shared: int | None = None
+    reason: str = ""
+
+    @property
+    def dtype(self) -> str:
+        """In its name; "" for a unit of several."""
+        found = DTYPE.search(self.kernel)
+        return found[0] if found else ""
+
+
+def variants(backend: str, op: str) -> tuple[str, ...]:
+    """The op's variants in a backend, "" first, without asking whether they can run here; () where the backend has no such op.
+
+    Raises what an import of the backend's library raises.
+    """
+    module = importlib.import_module(BACKENDS[backend])
+    if hasattr(module, "variants"):
+        return tuple(module.variants(op))
+    if not hasattr(module, "__path__") or importlib.util.find_spec(f"{BACKENDS[backend]}.{op}") is None:
+        return ()
+    return tuple(variants_of(importlib.import_module(f"{BACKENDS[backend]}.{op}")))
+
+
+def compiled(backend: str, op: str, arch: str, dtype: str | None = None) -> list[Compiled]:
+    """Every kernel of the op in that backend for "sm_90", of one dtype or of all.
+
+    Raises BackendUnavailable where its compiler is missing or it has none.
+    """
+    if backend not in COMPILERS:
+        raise BackendUnavailable(
+            f"{backend} brings no kernels of its own to compile", "inspect torch_inline, cupy_raw, numba_cuda or triton_jit"
+        )
+    if importlib.util.find_spec(f"{BACKENDS[backend]}.{op}") is None:
+        return []
+    return [found for found in COMPILERS[backend](op, arch, dtype) if not dtype or found.dtype in ("", dtype)]
+
+
+def _nvcc(op: str, arch: str, dtype: str | None) -> Iterator[Compiled]:
+    from opwise.backends.cuda_src.sources import FOLDER, units
+    from opwise.backends.torch_inline.toolchain import toolchain
+
+    tools = toolchain()
+    for unit, text in units(arch).items():
+        if not _holds(unit, op, dtype):
+            continue
+        with tempfile.TemporaryDirectory(prefix="opwise-inspect-") as folder:
+            source, cubin = Path(folder, f"unit_{unit}.cu"), Path(folder, "out.cubin")
+            source.write_text(text)
+            flags = [*tools.nvcc_flags(arch), f"-I{FOLDER}", "-lineinfo", "-Xptxas", "-v", "-keep", f"-keep-dir={folder}"]
+            command = [str(tools.nvcc), "-cubin", *flags, str(source), "-o", str(cubin)]
+            done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+            if done.returncode:
+                yield Compiled(unit, reason=f"nvcc: {_first_error(done.stdout)}")
+            else:
+                yield from _of_unit(cubin.read_bytes(), source.with_suffix(".ptx").read_text(), done.stdout)
+
+
+def _nvrtc(op: str, arch: str, dtype: str | None) -> Iterator[Compiled]:
+    from cupy.cuda import nvrtc
+
+    from opwise.backends.cuda_src.sources import FOLDER, units
+    from opwise.backends.cupy_raw.module import options
+
+    for unit, text in units(arch).items():
+        if not _holds(unit, op, dtype):
+            continue
+        program = nvrtc.createProgram(text, f"unit_{unit}.cu", (), ())
+        try:
+            nvrtc.compileProgram(program, (*options(arch), f"-I{FOLDER}", "-lineinfo"))
+            ptx, log = nvrtc.getPTX(program), nvrtc.getProgramLog(program)
+            yield from _of_unit(nvrtc.getCUBIN(program), ptx.decode() if isinstance(ptx, bytes) else ptx, log)
+        except nvrtc.NVRTCError as error:
+            yield Compiled(unit, reason=f"NVRTC: {_first_error(nvrtc.getProgramLog(program) or str(error))}")
+        finally:
+            nvrtc.destroyProgram(program)
+
+
+def _of_unit(cubin: bytes, ptx: str, log: str) -> Iterator[Compiled]:
+    from opwise.backends.cuda_src.sources import resource_facts
+
+    for kernel, line in resource_facts(log, cubin).items():
+        yield Compiled(kernel, kernel, cubin, ptx, _spilled(line))
+
+
+def _holds(unit: str, op: str, dtype: str | None) -> bool:
+    """Does the unit hold kernels of the op and, of matmul, whose units are one a dtype, of the dtype?"""
+    owner, _, rest = unit.partition("_")
+    return owner == op and (dtype is None or rest not in DTYPES or rest == dtype)
+
+
+def _numba(op: str, arch: str, dtype: str | None) -> Iterator[Compiled]:
+    from numba import types
+
+    module = importlib.import_module(f"{BACKENDS['numba_cuda']}.{op}")
+    for name, kernel in module.kernels().items():
+        if dtype is None or DTYPE.findall(name)[:1] == [dtype]:
+            bounds = (kernel.threads, kernel.min_blocks)
+            yield _numba_kernel(name, kernel.function, kernel.parameters, arch, bounds, kernel.dynamic_shared)
+    if hasattr(module, "textbook_kernel"):  # launched the plain way: Numba compiles it at the call, for arrays, without bounds
+        for element in ("float32", "float16"):
+            if dtype in (None, element):
+                array = types.Array(getattr(types, element), 1, "C")
+                yield _numba_kernel(f"{element} textbook", module.textbook_kernel().py_func, (array, array), arch, None, 0)
+
+
+def _numba_kernel(name: str, function: Any, parameters: tuple[Any, ...], arch: str, bounds: Any, shared: int) -> Compiled:
+    reason = ""
+    for lineinfo in (True, False):  # NVVM refuses the line information of some float16 kernels, and takes them without
+        try:
+            ptx, entry, cubin, remarks = _numba_made(function, parameters, arch, bounds, lineinfo)
+        except Exception as error:  # what Numba, NVVM or the linker cannot make; each has errors of its own kinds
+            reason = f"Numba: {_first_error(str(error))}"
+            continue
+        spilled = re.search(r"(\d+) bytes spill stores", remarks)
+        return Compiled(name, entry, cubin, ptx, int(spilled[1]) if spilled else None, shared)
+    return Compiled(name, reason=reason)
+
+
+def _numba_made(function: Any, parameters: tuple[Any, ...], arch: str, bounds: Any, lineinfo: bool) -> tuple[str, str, bytes, str]:
+    """PTX, the name of its entry, cubin, and what ptxas says."""
+    from numba import cuda, types
+
+    from opwise.backends.numba_cuda.launch import _link
+
+    number = arch.removeprefix("sm_")
+    with warnings.catch_warnings():  # of Numba about itself
+        warnings.simplefilter("ignore")
+        text, _ = cuda.compile(function, types.void(*parameters), device=False, abi="numba", cc=(int(number[:-1]), int(number[-1])),
+                               launch_bounds=bounds, lineinfo=lineinfo)  # fmt: skip
+    ptx = str(text)
+    entry = re.search(r"\.entry\s+([\w$]+)", ptx)
+    if entry is None:
+        raise RuntimeError("PTX without an entry")
+    return ptx, entry[1], *_link(ptx, arch, ptxas_options=["-v"], **({"lineinfo": True} if lineinfo else {}))
+
+
+def _triton(op: str, arch: str, dtype: str | None) -> Iterator[Compiled]:
+    from opwise.backends.cubin import instructions
+    from opwise.backends.triton_jit.specimen import compiled as compiled_specimen
+
+    module = importlib.import_module(f"{BACKENDS['triton_jit']}.{op}")
+    # Tensor descriptors are chosen from sm_90 on: all before it run what sm_80 runs.
+    specimens = module.specimens(arch if int(arch.removeprefix("sm_")) >= 90 else "sm_80")
+    for name, specimen in {**specimens, **_textbook_specimens(module, op)}.items():
+        if dtype is not None and DTYPE.findall(name)[:1] != [dtype]:
+            continue
+        try:
+            kernel = compiled_specimen(specimen, arch)
+        except Exception as error:  # Triton wraps what its passes and ptxas refuse in errors of many kinds
+            yield Compiled(name, reason=f"Triton: {_first_error(str(error))}")
+            continue
+        (symbol,) = instructions(kernel.asm["cubin"])
+        yield Compiled(name, symbol, kernel.asm["cubin"], kernel.asm["ptx"], None, kernel.metadata.shared)
+
+
+def _textbook_specimens(module: Any, op: str) -> dict[str, Any]:
+    """Of the textbook softmax, which is the row kernel in another block: compile_only does not list it."""
+    if op != "softmax":
+        return {}
+    from opwise.backends.triton_jit.specimen import POINTERS, Specimen
+
+    types = {d: {"x": POINTERS[d], "out": POINTERS[d], "columns": "i32"} for d in ("float32", "float16", "bfloat16")}
+    options = {"num_warps": 4, **module.OPTIONS}
+    return {f"textbook, {d}": Specimen(module.row_kernel, types[d], {"COLUMNS": 1024}, options) for d in types}
+
+
+def _spilled(line: str) -> int | None:
+    found = re.search(r"(\d+) bytes spilled", line)
+    return int(found[1]) if found else None
+
+
+def _first_error(text: str) -> str:
+    """The first line that says what is wrong, without the temporary file it was found in."""
+    lines = [line.strip() for line in text.strip().splitlines() if line.strip()] or ["no message"]
+    first = next((line for line in lines if re.search(r"\berror\b\s*:|fatal", line)), lines[0])
+    return re.sub(r"^.*?\berror\s*:\s*|^ptxas fatal\s*:\s*", "", first)[:200]
+
+
+COMPILERS: Mapping[str, Callable[[str, str, str | None], Iterator[Compiled]]] = {
+    "torch_inline": _nvcc,
+    "cupy_raw": _nvrtc,
+    "numba_cuda": _numba,
+    "triton_jit": _triton,
+}
