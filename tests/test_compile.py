@@ -1,4 +1,5 @@
-"""Every kernel compiles for sm_80, sm_90 and sm_100, GPU or not: each backend's `compile_only(arch)`, in a process of its own."""
+"""Every kernel compiles for sm_80, sm_90 and sm_100, GPU or not, and none spills or computes in double where it should not: each
+backend's `compile_only(arch)`, in a process of its own, and the cubins that it made."""
 
 from __future__ import annotations
 
@@ -9,52 +10,148 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
+from kernel_facts import Seen, complaints, stale
 
 from opwise.backends import BACKENDS
+from opwise.inspecting.rows import variants_of_kernel
 from opwise.ops import OPS
 from opwise.ops.spec import DTYPES
 
 ARCHITECTURES = ("sm_80", "sm_90", "sm_100")
 SOURCE = Path(__file__).resolve().parents[1] / "src"
 DTYPE = re.compile("|".join(DTYPES))
+FACTS = re.compile(r"(\d+) registers, (\d+) bytes spilled, (\d+) instructions")
 UNAVAILABLE = 77  # the exit status by which the child says that the compiler is missing
 
+
+# Every backend counts the instructions of each cubin that it makes, by one function: that is where the cubins are kept.
 CHILD = """
 import importlib, json, sys
+from opwise.backends import cubin
 from opwise.backends.protocol import BackendUnavailable
+made, counted = [], cubin.instructions
+def keep(binary):
+    made.append(binary)
+    return counted(binary)
+cubin.instructions = keep
 try:
     found = importlib.import_module(sys.argv[1]).compile_only(sys.argv[2])
 except BackendUnavailable as problem:
     print(problem)
     sys.exit(77)
 print("FOUND", json.dumps({str(k): str(v) for k, v in found.items()} if hasattr(found, "items") else {}))
+from opwise.inspecting.facts import facts
+from opwise.inspecting.tools import ToolMissing
+try:
+    kernels = [(name, facts) for of_cubin in facts(made, sys.argv[2]) for name, facts in of_cubin.items()]
+    print("FACTS", json.dumps([(name, f.instructions, f.registers, f.local, f.double) for name, f in kernels]))
+except ToolMissing as problem:
+    print("FACTS", json.dumps(f"no disassembler: {problem}"))
+    sys.exit()
+if sys.argv[2] == "sm_90":
+    from opwise.inspecting.compilers import variants
+    from opwise.inspecting.rows import inspected
+    from opwise.ops import OPS
+    backend = sys.argv[1].split(".")[-1]
+    rows = [row for row, _ in inspected(backend, "square", "sm_90")[1] if row.status == "ok"]
+    line = "{0.registers} registers, {0.spilled_bytes} bytes spilled, {0.instructions} instructions"
+    print("SHOWN", json.dumps([(row.kernel, line.format(row), row.implementation) for row in rows]))
+    print("NAMED", json.dumps({op: variants(backend, op) for op in OPS}))
 """
+
+
+@cache
+def told(backend: str, arch: str) -> dict[str, Any]:
+    """FOUND: what compile_only says of each kernel. FACTS: (symbol, instructions, registers, stack accesses, double-precision
+    instructions) of each, or why there are none. SHOWN and NAMED, for sm_90: what opwise inspect tells of square, and each op's variants.
+    Compiled once for all tests: they run in one process."""
+    clean = {k: v for k, v in os.environ.items() if k not in {"TRITON_INTERPRET", "NUMBA_ENABLE_CUDASIM"}}
+    clean |= {"PYTHONPATH": os.pathsep.join([str(SOURCE), os.environ.get("PYTHONPATH", "")]), "PYTHONWARNINGS": "default"}
+    command = [sys.executable, "-c", CHILD, BACKENDS[backend], arch]
+    with tempfile.TemporaryDirectory() as folder:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=880, env=clean, cwd=folder, check=False)
+    if done.returncode == UNAVAILABLE:
+        nvcc = shutil.which("nvcc") or "no nvcc on PATH"
+        pytest.skip(f"{backend}: {done.stdout.strip()} ({nvcc})")
+    assert done.returncode == 0, done.stderr[-4000:]
+    lines = [line.split(" ", 1) for line in done.stdout.splitlines() if line.startswith(("FOUND ", "FACTS ", "SHOWN ", "NAMED "))]
+    return {name: json.loads(text) for name, text in lines}
 
 
 def compiling_backends() -> list[str]:
     return [name for name, module in BACKENDS.items() if hasattr(importlib.import_module(module), "compile_only")]
 
 
+def disassembled(backend: str, arch: str) -> tuple[dict[str, str], Any]:
+    """FOUND and FACTS."""
+    answer = told(backend, arch)
+    if isinstance(answer["FACTS"], str):
+        pytest.skip(answer["FACTS"])
+    return answer["FOUND"], answer["FACTS"]
+
+
+CASES = [
+    pytest.param(backend, arch, id=f"{backend}-{arch}", marks=pytest.mark.xdist_group(f"compile {backend} {arch}"))
+    for backend in compiling_backends()
+    for arch in ARCHITECTURES
+]
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("arch", ARCHITECTURES)
-@pytest.mark.parametrize("backend", compiling_backends())
-def test_every_kernel_compiles(backend: str, arch: str, tmp_path: Path) -> None:
-    clean = {k: v for k, v in os.environ.items() if k not in {"TRITON_INTERPRET", "NUMBA_ENABLE_CUDASIM"}}
-    clean |= {"PYTHONPATH": os.pathsep.join([str(SOURCE), os.environ.get("PYTHONPATH", "")]), "PYTHONWARNINGS": "default"}
-    command = [sys.executable, "-c", CHILD, BACKENDS[backend], arch]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=880, env=clean, cwd=tmp_path, check=False)
-    if done.returncode == UNAVAILABLE:
-        nvcc = shutil.which("nvcc") or "no nvcc on PATH"
-        pytest.skip(f"{backend}: {done.stdout.strip()} ({nvcc})")
-    assert done.returncode == 0, done.stderr[-4000:]
-    line = next(line for line in done.stdout.splitlines() if line.startswith("FOUND"))
-    report = json.loads(line.removeprefix("FOUND "))
+@pytest.mark.parametrize(("backend", "arch"), CASES)
+def test_every_kernel_compiles(backend: str, arch: str) -> None:
+    report = told(backend, arch)["FOUND"]
     assert all(any(op in kernel for kernel in report) for op in OPS), f"kernels of each op are compiled: {sorted(report)}"
-    facts = [re.fullmatch(r"(\d+) registers, (\d+) bytes spilled, (\d+) instructions", line) for line in report.values()]
+    facts = [FACTS.fullmatch(line) for line in report.values()]
     assert all(facts), f"every compiler tells what it made: {report}"
     assert all(1 <= int(f[1]) <= 255 and int(f[3]) >= 8 for f in facts if f), report
     assert all(kernel.split("_")[0].split(":")[0] in OPS and DTYPE.search(kernel) for kernel in report), "its op and dtype are in its name"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(("backend", "arch"), CASES)
+def test_no_kernel_spills_or_computes_in_double(backend: str, arch: str) -> None:
+    report, found = disassembled(backend, arch)
+    assert len(found) == len(report), "a kernel was not disassembled"
+    # CUDA C++ goes by the kernels' own names; Triton and Numba make a cubin a kernel, in the order that they tell of them.
+    by_name = {name: facts for name, *facts in found}
+    facts = [by_name[kernel] for kernel in report] if set(by_name) == set(report) else [facts for _, *facts in found]
+    seen = []
+    for (kernel, line), (instructions, registers, local, double) in zip(report.items(), facts, strict=True):
+        said = FACTS.fullmatch(line)
+        assert said is not None, line
+        assert (int(said[1]), int(said[3])) == (registers, instructions), f"{kernel}: the disassembly is of another kernel than {line!r}"
+        seen.append(Seen(kernel, int(said[2]), local, double))
+    assert not (wrong := complaints(backend, arch, seen) + stale(backend, arch, seen)), "\n".join(wrong)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(("backend", "arch"), [case for case in CASES if case.values[1] == "sm_90"])
+def test_inspect_shows_what_runs(backend: str, arch: str) -> None:
+    """It compiles with line information, which must change neither registers nor instructions."""
+    report, _ = disassembled(backend, arch)
+    shown = told(backend, arch)["SHOWN"]
+    lines = {kernel.removeprefix("square: "): line for kernel, line in report.items() if kernel.startswith("square")}
+    assert {kernel: line for kernel, line, _ in shown if kernel in lines} == lines
+    assert {name for *_, name in shown} == {f"{backend}/square" + f":{v}" * bool(v) for v in told(backend, arch)["NAMED"]["square"]}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(("backend", "arch"), [case for case in CASES if case.values[1] == "sm_90"])
+def test_every_variant_has_kernels_to_inspect(backend: str, arch: str) -> None:
+    report, _ = disassembled(backend, arch)
+    unlisted = {("numba_cuda", "square", "textbook"), ("triton_jit", "softmax", "textbook")}  # inspect adds them: compile_only does not
+    for op, names in told(backend, arch)["NAMED"].items():
+        kernels = [kernel for kernel in report if re.split("[_:]", kernel)[0] == op]
+        found = {name for kernel in kernels for name in variants_of_kernel(kernel, op, names)}
+        assert found == {name for name in names if (backend, op, name) not in unlisted}, op

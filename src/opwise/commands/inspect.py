@@ -97,13 +97,8 @@ def _inspected(
 ) -> Iterator[tuple[Row, Compiled]]:
     """In the order they were named. A compiler that takes its process down costs one op on one architecture, with the reason."""
     worker: Worker | None = None
-    before = ""
     try:
         for backend, op, variant in dict.fromkeys(wanted):
-            if worker is not None and backend != before:
-                worker.close()
-                worker = None
-            before = backend
             for arch in architectures:
                 with stderr.status(f"compiling {backend}/{op} for {arch}"):
                     try:

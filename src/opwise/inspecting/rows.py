@@ -57,7 +57,7 @@ def inspected(backend: str, op: str, arch: str, dtype: str | None = None) -> tup
     read = {id(cubin): found for cubin, found in zip(cubins, facts(cubins, arch), strict=True)}
     found: list[tuple[Row, Compiled]] = []
     for kernel in kernels:
-        for variant in _variants_of(kernel.kernel, op, names):
+        for variant in variants_of_kernel(kernel.kernel, op, names):
             name = f"{backend}/{op}" + (f":{variant}" if variant else "")
             own = read[id(kernel.cubin)][kernel.symbol] if kernel.cubin else None
             found.append((_row(name, kernel, arch, own), kernel))
@@ -75,7 +75,8 @@ def _absent(backend: str, op: str, arch: str, reason: str) -> tuple[Row, Compile
     return Row(f"{backend}/{op}", "", "", arch, "n/a", reason), Compiled("")
 
 
-def _variants_of(kernel: str, op: str, names: Iterable[str]) -> list[str]:
+def variants_of_kernel(kernel: str, op: str, names: Iterable[str]) -> list[str]:
+    """Which of the op's variants, `names`, run the kernel."""
     words = re.split(r"[^a-z0-9]+", kernel)
     named = [name for name in names if name in words]
     return (named or [""]) + [name for name in names if name not in words and (op, name) in RUNS and RUNS[op, name].match(kernel)]
@@ -84,7 +85,7 @@ def _variants_of(kernel: str, op: str, names: Iterable[str]) -> list[str]:
 def _row(name: str, kernel: Compiled, arch: str, own: Facts | None) -> Row:
     if own is None:
         return Row(name, kernel.kernel, kernel.dtype, arch, "n/a", kernel.reason)
-    shared = max(own.shared_bytes, own.shared_bytes + (kernel.dynamic_shared or 0))
+    shared = own.shared_bytes + (kernel.dynamic_shared or 0)
     most = MOST_SHARED[arch]
     too_much = f"asks for {shared} bytes of shared memory where a block has {most}: a smaller tile is chosen there" if shared > most else ""
     spilled = own.stack_bytes if kernel.spilled_bytes is None else kernel.spilled_bytes
