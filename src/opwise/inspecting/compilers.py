@@ -6,6 +6,7 @@ that. One failure costs one kernel or one unit: what an architecture has no inst
 
 from __future__ import annotations
 
+import functools
 import importlib
 import importlib.util
 import re
@@ -13,6 +14,7 @@ import subprocess
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -129,49 +131,63 @@ def _holds(unit: str, op: str, dtype: str | None) -> bool:
 
 
 def _numba(op: str, arch: str, dtype: str | None) -> Iterator[Compiled]:
-    from numba import types
+    from numba import cuda, types
 
     module = importlib.import_module(f"{BACKENDS['numba_cuda']}.{op}")
     for name, kernel in module.kernels().items():
-        if dtype is None or DTYPE.findall(name)[:1] == [dtype]:
-            bounds = (kernel.threads, kernel.min_blocks)
-            yield _numba_kernel(name, kernel.function, kernel.parameters, arch, bounds, kernel.dynamic_shared)
-    if hasattr(module, "textbook_kernel"):  # launched the plain way: Numba compiles it at the call, for arrays, without bounds
+        if dtype is not None and DTYPE.findall(name)[:1] != [dtype]:
+            continue
+        if kernel.runs_on(arch):
+            yield _numba_kernel(name, functools.partial(kernel.ptx, arch), kernel.target(arch), kernel.dynamic_shared)
+        else:
+            yield Compiled(name, reason=f"for {kernel.only} alone, whose own instructions it is made of")
+    if hasattr(module, "textbook_kernel"):  # launched the plain way: Numba compiles it at the call, for arrays
+        number = arch.removeprefix("sm_")
         for element in ("float32", "float16"):
             if dtype in (None, element):
                 array = types.Array(getattr(types, element), 1, "C")
-                yield _numba_kernel(f"{element} textbook", module.textbook_kernel().py_func, (array, array), arch, None, 0)
+                function, signature = module.textbook_kernel().py_func, types.void(array, array)
+
+                def ptx(function: Any = function, signature: Any = signature) -> str:
+                    return str(cuda.compile(function, signature, device=False, abi="numba", cc=(int(number[:-1]), int(number[-1])))[0])
+
+                yield _numba_kernel(f"{element} textbook", ptx, arch, 0)
 
 
-def _numba_kernel(name: str, function: Any, parameters: tuple[Any, ...], arch: str, bounds: Any, shared: int) -> Compiled:
+def _numba_kernel(name: str, ptx_of: Callable[[], str], target: str, shared: int) -> Compiled:
+    from opwise.backends.numba_cuda.launch import _link
+
     reason = ""
     for lineinfo in (True, False):  # NVVM refuses the line information of some float16 kernels, and takes them without
         try:
-            ptx, entry, cubin, remarks = _numba_made(function, parameters, arch, bounds, lineinfo)
+            with _numba_line_info(lineinfo):
+                ptx = ptx_of()
+            entry = re.search(r"\.entry\s+([\w$]+)", ptx)
+            if entry is None:
+                raise RuntimeError("PTX without an entry")
+            cubin, remarks = _link(ptx, target, ptxas_options=["-v"], **({"lineinfo": True} if lineinfo else {}))
         except Exception as error:  # what Numba, NVVM or the linker cannot make; each has errors of its own kinds
             reason = f"Numba: {_first_error(str(error))}"
             continue
         spilled = re.search(r"(\d+) bytes spill stores", remarks)
-        return Compiled(name, entry, cubin, ptx, int(spilled[1]) if spilled else None, shared)
+        return Compiled(name, entry[1], cubin, ptx, int(spilled[1]) if spilled else None, shared)
     return Compiled(name, reason=reason)
 
 
-def _numba_made(function: Any, parameters: tuple[Any, ...], arch: str, bounds: Any, lineinfo: bool) -> tuple[str, str, bytes, str]:
-    """PTX, the name of its entry, cubin, and what ptxas says."""
-    from numba import cuda, types
+@contextmanager
+def _numba_line_info(wanted: bool) -> Iterator[None]:
+    """Numba adds line information to what is compiled within: Kernel.ptx, which decides all else, is left as it is."""
+    from numba import cuda
 
-    from opwise.backends.numba_cuda.launch import _link
-
-    number = arch.removeprefix("sm_")
-    with warnings.catch_warnings():  # of Numba about itself
-        warnings.simplefilter("ignore")
-        text, _ = cuda.compile(function, types.void(*parameters), device=False, abi="numba", cc=(int(number[:-1]), int(number[-1])),
-                               launch_bounds=bounds, lineinfo=lineinfo)  # fmt: skip
-    ptx = str(text)
-    entry = re.search(r"\.entry\s+([\w$]+)", ptx)
-    if entry is None:
-        raise RuntimeError("PTX without an entry")
-    return ptx, entry[1], *_link(ptx, arch, ptxas_options=["-v"], **({"lineinfo": True} if lineinfo else {}))
+    plain = cuda.compile
+    if wanted:
+        cuda.compile = functools.partial(plain, lineinfo=True)
+    try:
+        with warnings.catch_warnings():  # of Numba about itself
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        cuda.compile = plain
 
 
 def _triton(op: str, arch: str, dtype: str | None) -> Iterator[Compiled]:
