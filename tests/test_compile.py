@@ -11,7 +11,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -66,11 +65,9 @@ if sys.argv[2] == "sm_90":
 """
 
 
-@cache
 def told(backend: str, arch: str) -> dict[str, Any]:
     """FOUND: what compile_only says of each kernel. FACTS: (symbol, instructions, registers, stack accesses, double-precision
-    instructions) of each, or why there are none. SHOWN and NAMED, for sm_90: what opwise inspect tells of square, and each op's variants.
-    Compiled once for all tests: they run in one process."""
+    instructions) of each, or why there are none. SHOWN, NAMED, for sm_90: what opwise inspect tells of square, and each op's variants."""
     clean = {k: v for k, v in os.environ.items() if k not in {"TRITON_INTERPRET", "NUMBA_ENABLE_CUDASIM"}}
     clean |= {"PYTHONPATH": os.pathsep.join([str(SOURCE), os.environ.get("PYTHONPATH", "")]), "PYTHONWARNINGS": "default"}
     command = [sys.executable, "-c", CHILD, BACKENDS[backend], arch]
@@ -88,38 +85,28 @@ def compiling_backends() -> list[str]:
     return [name for name, module in BACKENDS.items() if hasattr(importlib.import_module(module), "compile_only")]
 
 
-def disassembled(backend: str, arch: str) -> tuple[dict[str, str], Any]:
-    """FOUND and FACTS."""
-    answer = told(backend, arch)
-    if isinstance(answer["FACTS"], str):
-        pytest.skip(answer["FACTS"])
-    return answer["FOUND"], answer["FACTS"]
-
-
-CASES = [
-    pytest.param(backend, arch, id=f"{backend}-{arch}", marks=pytest.mark.xdist_group(f"compile {backend} {arch}"))
-    for backend in compiling_backends()
-    for arch in ARCHITECTURES
-]
-
-
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize(("backend", "arch"), CASES)
-def test_every_kernel_compiles(backend: str, arch: str) -> None:
-    report = told(backend, arch)["FOUND"]
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+@pytest.mark.parametrize("backend", compiling_backends())
+def test_every_kernel_compiles_without_spills_or_doubles(backend: str, arch: str) -> None:
+    """One test, because compiling takes most of its time."""
+    answer = told(backend, arch)
+    report = answer["FOUND"]
     assert all(any(op in kernel for kernel in report) for op in OPS), f"kernels of each op are compiled: {sorted(report)}"
     facts = [FACTS.fullmatch(line) for line in report.values()]
     assert all(facts), f"every compiler tells what it made: {report}"
     assert all(1 <= int(f[1]) <= 255 and int(f[3]) >= 8 for f in facts if f), report
     assert all(kernel.split("_")[0].split(":")[0] in OPS and DTYPE.search(kernel) for kernel in report), "its op and dtype are in its name"
+    if isinstance(answer["FACTS"], str):
+        pytest.skip(f"all compile, none is disassembled: {answer['FACTS']}")
+    nothing_spills_or_computes_in_double(backend, arch, report, answer["FACTS"])
+    if arch == "sm_90":
+        inspect_shows_what_runs(backend, report, answer["SHOWN"], answer["NAMED"]["square"])
+        every_variant_has_kernels(backend, report, answer["NAMED"])
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(900)
-@pytest.mark.parametrize(("backend", "arch"), CASES)
-def test_no_kernel_spills_or_computes_in_double(backend: str, arch: str) -> None:
-    report, found = disassembled(backend, arch)
+def nothing_spills_or_computes_in_double(backend: str, arch: str, report: dict[str, str], found: list[list[Any]]) -> None:
     assert len(found) == len(report), "a kernel was not disassembled"
     # CUDA C++ goes by the kernels' own names; Triton and Numba make a cubin a kernel, in the order that they tell of them.
     by_name = {name: facts for name, *facts in found}
@@ -133,25 +120,16 @@ def test_no_kernel_spills_or_computes_in_double(backend: str, arch: str) -> None
     assert not (wrong := complaints(backend, arch, seen) + stale(backend, arch, seen)), "\n".join(wrong)
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(900)
-@pytest.mark.parametrize(("backend", "arch"), [case for case in CASES if case.values[1] == "sm_90"])
-def test_inspect_shows_what_runs(backend: str, arch: str) -> None:
+def inspect_shows_what_runs(backend: str, report: dict[str, str], shown: list[list[str]], variants: list[str]) -> None:
     """It compiles with line information, which must change neither registers nor instructions."""
-    report, _ = disassembled(backend, arch)
-    shown = told(backend, arch)["SHOWN"]
     lines = {kernel.removeprefix("square: "): line for kernel, line in report.items() if kernel.startswith("square")}
     assert {kernel: line for kernel, line, _ in shown if kernel in lines} == lines
-    assert {name for *_, name in shown} == {f"{backend}/square" + f":{v}" * bool(v) for v in told(backend, arch)["NAMED"]["square"]}
+    assert {name for *_, name in shown} == {f"{backend}/square" + f":{v}" * bool(v) for v in variants}
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(900)
-@pytest.mark.parametrize(("backend", "arch"), [case for case in CASES if case.values[1] == "sm_90"])
-def test_every_variant_has_kernels_to_inspect(backend: str, arch: str) -> None:
-    report, _ = disassembled(backend, arch)
+def every_variant_has_kernels(backend: str, report: dict[str, str], named: dict[str, list[str]]) -> None:
     unlisted = {("numba_cuda", "square", "textbook"), ("triton_jit", "softmax", "textbook")}  # inspect adds them: compile_only does not
-    for op, names in told(backend, arch)["NAMED"].items():
+    for op, names in named.items():
         kernels = [kernel for kernel in report if re.split("[_:]", kernel)[0] == op]
         found = {name for kernel in kernels for name in variants_of_kernel(kernel, op, names)}
         assert found == {name for name in names if (backend, op, name) not in unlisted}, op

@@ -122,7 +122,6 @@ def of(backend: str, arch: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.slow
-@pytest.mark.xdist_group("inspect")
 @pytest.mark.parametrize("backend", COMPILERS)
 def test_the_command_tells_of_each_backend(backend: str) -> None:
     mine = of(backend, "sm_90")
@@ -141,7 +140,6 @@ def test_the_command_tells_of_each_backend(backend: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.xdist_group("inspect")
 @pytest.mark.parametrize("backend", COMPILERS)
 def test_what_an_architecture_cannot_compile_is_told_with_its_reason(backend: str) -> None:
     mine = of(backend, "sm_75")
@@ -152,7 +150,6 @@ def test_what_an_architecture_cannot_compile_is_told_with_its_reason(backend: st
 
 
 @pytest.mark.slow
-@pytest.mark.xdist_group("inspect")
 @pytest.mark.parametrize(("option", "expected"), [("--sass", ("LDG.E.128", "STG.E.128")), ("--ptx", ("ld.global", "st.global", ".entry"))])
 def test_the_listing_has_the_source_beside(option: str, expected: tuple[str, ...]) -> None:
     result = invoke("inspect", "square", "--dtype", "float32", option)
@@ -174,7 +171,6 @@ def test_the_listing_has_the_source_beside(option: str, expected: tuple[str, ...
 
 
 @pytest.mark.slow
-@pytest.mark.xdist_group("inspect")
 def test_architectures_stand_side_by_side() -> None:
     result = invoke("inspect", "triton_jit/square", "--dtype", "float32", "--kernel", "float32", "--arch", "sm_80", "--arch", "sm_90")
     assert result.exit_code == 0, result.output
@@ -211,6 +207,24 @@ def test_a_variant_and_a_kernel_that_are_not_there_are_refused() -> None:
     result = invoke("inspect", "triton_jit/square", "--dtype", "float32", "--kernel", "nonsense")
     assert result.exit_code == 2
     assert "'nonsense'" in result.output
+
+
+@pytest.mark.slow
+def test_a_kernel_whose_instructions_its_source_leaves_out_is_no_kernel() -> None:
+    result = invoke("inspect", "cupy_raw/matmul", "--dtype", "tfloat32", "--arch", "sm_75", "--json")
+    assert result.exit_code == 0, result.output
+    found = [json.loads(line) for line in result.stdout.splitlines()]
+    if any("opwise backends" in row["reason"] for row in found):
+        pytest.skip(found[0]["reason"])
+    assert len(found) > 3
+    assert {row["status"] for row in found} == {"n/a"}, "mma of TF32 is of sm_80"
+    assert all("sm_80" in row["reason"] for row in found)
+
+
+def test_help_has_examples() -> None:
+    result = invoke("inspect", "--help")
+    assert result.exit_code == 0
+    assert "opwise inspect triton_jit/softmax" in " ".join(result.output.split())
 
 
 def test_torch_eager_says_that_it_brings_no_kernels() -> None:

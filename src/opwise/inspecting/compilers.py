@@ -26,6 +26,9 @@ from opwise.ops.spec import DTYPES
 ARCHITECTURES = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120")
 DTYPE = re.compile("|".join(sorted(DTYPES, key=len, reverse=True)))  # "bfloat16" before the "float16" in it
 
+# matmul_ptx.cuh leaves these instructions out there: the rest compiles, and facts of it would be of no kernel that works.
+HOLLOW = "its tensor-core instructions are of sm_80 and later, and left out by its source before that"
+
 
 @dataclass(frozen=True)
 class Compiled:
@@ -94,7 +97,7 @@ def _nvcc(op: str, arch: str, dtype: str | None) -> Iterator[Compiled]:
             if done.returncode:
                 yield Compiled(unit, reason=f"nvcc: {_first_error(done.stdout)}")
             else:
-                yield from _of_unit(cubin.read_bytes(), source.with_suffix(".ptx").read_text(), done.stdout)
+                yield from _of_unit(cubin.read_bytes(), source.with_suffix(".ptx").read_text(), done.stdout, arch)
 
 
 def _nvrtc(op: str, arch: str, dtype: str | None) -> Iterator[Compiled]:
@@ -110,18 +113,21 @@ def _nvrtc(op: str, arch: str, dtype: str | None) -> Iterator[Compiled]:
         try:
             nvrtc.compileProgram(program, (*options(arch), f"-I{FOLDER}", "-lineinfo"))
             ptx, log = nvrtc.getPTX(program), nvrtc.getProgramLog(program)
-            yield from _of_unit(nvrtc.getCUBIN(program), ptx.decode() if isinstance(ptx, bytes) else ptx, log)
+            yield from _of_unit(nvrtc.getCUBIN(program), ptx.decode() if isinstance(ptx, bytes) else ptx, log, arch)
         except nvrtc.NVRTCError as error:
             yield Compiled(unit, reason=f"NVRTC: {_first_error(nvrtc.getProgramLog(program) or str(error))}")
         finally:
             nvrtc.destroyProgram(program)
 
 
-def _of_unit(cubin: bytes, ptx: str, log: str) -> Iterator[Compiled]:
+def _of_unit(cubin: bytes, ptx: str, log: str, arch: str) -> Iterator[Compiled]:
     from opwise.backends.cuda_src.sources import resource_facts
 
     for kernel, line in resource_facts(log, cubin).items():
-        yield Compiled(kernel, kernel, cubin, ptx, _spilled(line))
+        if int(arch.removeprefix("sm_")) < 80 and re.match(r"matmul_(?!.*(simt|textbook))", kernel):
+            yield Compiled(kernel, reason=HOLLOW)
+        else:
+            yield Compiled(kernel, kernel, cubin, ptx, _spilled(line))
 
 
 def _holds(unit: str, op: str, dtype: str | None) -> bool:
