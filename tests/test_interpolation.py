@@ -42,6 +42,12 @@ def test_neighbours_of_the_same_alignment_count_for_more() -> None:
     assert field.at((1001, 1008))[0] < 1.1, "the number of rows aligns nothing"
 
 
+def test_four_floats_are_sixteen_bytes() -> None:
+    known = [((1000, 1000), 1.0), ((1000, 1001), 3.0)]
+    assert Interpolant(known, granule=4).at((1000, 1004))[0] < 1.1
+    assert Interpolant(known, granule=8).at((1000, 1004))[0] > 2.8
+
+
 @pytest.mark.parametrize("dimensions", [1, 2, 3])
 def test_inside_and_outside_of_the_hull(dimensions: int) -> None:
     rng = np.random.default_rng(dimensions)
@@ -72,14 +78,15 @@ def test_the_same_number_of_elements_is_the_same_measured_size() -> None:
 
 
 def test_leaving_out_each_recorded_workload_costs_little(capsys: pytest.CaptureFixture[str]) -> None:
-    """Each workload of the core run in turn is forgotten, chosen for by interpolation, and looked up in the end. With seven or eight shapes
-    an op this asks far more than a neighbour's shape does: every corner of the hull becomes an extrapolation."""
-    records = [r for r in core_run() if r.status == "ok"]
+    """Each workload of the core run in turn is forgotten, chosen for by interpolation between the rest of it and the grid, and looked up
+    in the end. Where the grid holds nothing of an op, every corner of the hull becomes an extrapolation."""
+    core = [r for r in core_run() if r.status == "ok"]
+    records = [r for r in core_run("grid") if r.status == "ok"] + core
     lost, errors = {}, {}
-    for workload in dict.fromkeys(r.workload for r in records):
+    for workload in dict.fromkeys(r.workload for r in core):
         sizes = OPS[workload.op].sizes(workload.shape)
         rest = [r for r in records if not (r.op == workload.op and OPS[r.op].sizes(r.shape) == sizes)]
-        truth = {r.backend: max(r.kernel_cold_us.median, r.call_us.median) for r in records if r.workload == workload}
+        truth = {r.backend: max(r.kernel_cold_us.median, r.call_us.median) for r in core if r.workload == workload}
         choice = choose_from(store_of(*rest), workload, H200)
         lost.setdefault(workload.op, {})[workload] = truth[choice.backend] / min(truth.values())
         errors.setdefault(workload.op, []).extend(abs(math.log(s.us / truth[s.backend])) for s in choice.ranking)
@@ -90,11 +97,9 @@ def test_leaving_out_each_recorded_workload_costs_little(capsys: pytest.CaptureF
             sys.stdout.write(
                 f"{op:>16}: {error:.1%}; {np.median(over):.3f}, {max(over):.2f}; {sum(v > 1.1 for v in over)} of {len(over)}\n"
             )
-    every = [v for ratios in lost.values() for v in ratios.values()]
-    assert np.median(every) <= 1.001
-    assert sum(v > 1.1 for v in every) <= 0.11 * len(every)
-    for op in ("square", "mean", "gelu"):
-        assert max(lost[op].values()) <= 1.06, op
-        assert np.median(errors[op]) <= math.log(1.15), op
-    assert np.median(errors["softmax"]) <= math.log(1.25)
+    for op in ("square", "mean", "gelu", "softmax"):
+        assert max(lost[op].values()) <= 1.03, op
+        assert np.median(errors[op]) <= math.log(1.2), op  # call costs alone differ by more from process to process
+    assert np.median(list(lost["matmul"].values())) <= 1.01
+    assert sum(v > 1.1 for v in lost["matmul"].values()) <= 0.2 * len(lost["matmul"]), "of seven products, and no grid of them yet"
     assert np.median(errors["matmul"]) <= math.log(1.35)

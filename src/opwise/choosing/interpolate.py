@@ -6,9 +6,9 @@ highest rate on record, all of the same op, dtype and GPU. That trend carries th
 misses it, which changes slowly. The multiples are averaged, in logarithms, with weights 1/distance^3 (Shepard 1968): exact where
 measured, never outside the range of what was measured, in any number of dimensions and with any number of points.
 
-Sizes that are no multiple of 8 elements (16 bytes of 16-bit numbers) take other code paths, so such points count as OTHER_ALIGNMENT
-octaves further away. The interval comes from leaving out each point in turn and predicting it from the others: 1.96 times the
-root mean square of those errors, weighted like the points themselves.
+Sizes that are no multiple of 16 bytes take other code paths, so such points count as OTHER_ALIGNMENT octaves further away. The interval
+comes from leaving out each point in turn and predicting it from the others: 1.96 times the root mean square of those errors, weighted like
+the points themselves.
 """
 
 from __future__ import annotations
@@ -21,40 +21,43 @@ import numpy as np
 
 Sizes = tuple[int, ...]
 POWER = 3.0
-OTHER_ALIGNMENT = 4.0  # of 0, 2 and 4 octaves the one with the fewest bad choices when core workloads are left out in turn
-ALIGNED = 8
+OTHER_ALIGNMENT = 8.0  # of 2, 4, 8 and 16 octaves one of those with the fewest bad choices when workloads of the grid are left out in turn
 LONE_POINT = math.log(2.0)  # the error ascribed to a figure that has no other to be checked against
 ON_HULL = 0.01  # octaves
 
 
-def coordinates(sizes: Sizes) -> list[float]:
-    """log2 of the sizes, and the alignment as one more dimension. Rows of a matrix that lies row by row align whatever their number."""
-    aligned = all(n % ALIGNED == 0 for n in (sizes[1:] or sizes))
+def coordinates(sizes: Sizes, granule: int) -> list[float]:
+    """log2 of the sizes, and the alignment, to so many elements, as one more dimension. Rows of a matrix that lies row by row align
+    whatever their number."""
+    aligned = all(n % granule == 0 for n in (sizes[1:] or sizes))
     return [*(math.log2(max(n, 1)) for n in sizes), 0.0 if aligned else OTHER_ALIGNMENT]
 
 
 class Interpolant:
-    """Positive values known at some sizes. `trend(sizes)` > 0 is divided out before and multiplied back after."""
+    """Positive values known at some sizes. `trend(sizes)` > 0 is divided out before and multiplied back after. `granule`: elements in 16
+    bytes."""
 
-    def __init__(self, known: Sequence[tuple[Sizes, float]], trend: Callable[[Sizes], float] = lambda sizes: 1.0) -> None:
+    def __init__(
+        self, known: Sequence[tuple[Sizes, float]], trend: Callable[[Sizes], float] = lambda sizes: 1.0, *, granule: int = 8
+    ) -> None:
         """Raises ValueError where nothing is known."""
         if not known:
             raise ValueError("nothing can be interpolated from no figures: measure some workload of this op and dtype first")
-        self.trend = trend
-        self.points = np.array([coordinates(sizes) for sizes, _ in known])
+        self.trend, self.granule = trend, granule
+        self.points = np.array([coordinates(sizes, granule) for sizes, _ in known])
         self.logs = np.log([value / trend(sizes) for sizes, value in known])
         self.errors = self._left_out()
 
     def at(self, sizes: Sizes) -> tuple[float, float, float]:
         """(value, low, high) in the unit of the known values."""
-        weights = _weights(np.linalg.norm(self.points - coordinates(sizes), axis=1))
+        weights = _weights(np.linalg.norm(self.points - coordinates(sizes, self.granule), axis=1))
         value = math.exp(float(weights @ self.logs)) * self.trend(sizes)
         spread = math.exp(1.96 * math.sqrt(float(weights @ self.errors**2)))
         return value, value / spread, value * spread
 
     def holds(self, sizes: Sizes) -> bool:
         """Do the sizes lie within the convex hull of the known ones? Alignment is no direction in which one could be outside."""
-        return _within(self.points[:, :-1], np.array(coordinates(sizes)[:-1]))
+        return _within(self.points[:, :-1], np.array(coordinates(sizes, self.granule)[:-1]))
 
     def _left_out(self) -> Any:
         """log of prediction over truth at each point, predicted from the others."""

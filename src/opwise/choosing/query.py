@@ -141,9 +141,10 @@ def _standing(backend: str, cells: Any, found: Figures, workload: Workload, purp
         kernel, call = (_time(getattr(record, field)) for field in (name, "call_us"))
         basis, used = "measured", (record,)
     else:
-        kernels = Interpolant([(at, getattr(r, name).median) for at, r in known.items()], _trend(found, workload, name))
+        granule = 16 // workload.torch_dtype.itemsize
+        kernels = Interpolant([(at, getattr(r, name).median) for at, r in known.items()], _trend(found, workload, name), granule=granule)
         kernel = kernels.at(sizes)
-        call = Interpolant([(at, r.call_us.median) for at, r in known.items() if r.call_us is not None]).at(sizes)
+        call = Interpolant([(at, r.call_us.median) for at, r in known.items() if r.call_us is not None], granule=granule).at(sizes)
         basis, used = "interpolated" if kernels.holds(sizes) else "extrapolated", tuple(known.values())
     us, low, high = counted(purpose, kernel, call)
     return Standing(backend, us, low, high, kernel[0], call[0], basis, _stale(used, machine), from_records=used)
