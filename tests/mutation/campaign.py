@@ -58,7 +58,7 @@ def tried(what: Job, mutant: Mutant | None, timeout_s: float, cache: Path) -> tu
         spec = json.dumps({"backend": backend, "op": op, "variant": variant, "dtypes": list(dtypes)})
         process = subprocess.Popen(
             [sys.executable, "-B", "-m", "mutation.trial", spec],
-            env={**os.environ, **caches, "PYTHONPATH": python_path, "OPWISE_COMMIT": "mutant"},
+            env={**os.environ, **caches, "PYTHONPATH": python_path, "OPWISE_COMMIT": "mutant", "OPWISE_TEST_EVERY_VARIANT": "1"},
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace", cwd=folder,
             start_new_session=True,
         )  # fmt: skip
