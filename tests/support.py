@@ -44,6 +44,7 @@ AWKWARD = {
         *((0, 3, 4), (3, 0, 4), (3, 4, 0), (1, 1, 1), (5, 7, 3), (17, 33, 19), (31, 32, 33), (32, 8, 32), (33, 31, 32), (2, 257, 3)),
         *((129, 65, 127), (1, 1025, 1), (257, 1, 255), (128, 64, 256), (583, 931, 781), (1823, 16, 781), (16, 4096, 136)),
         *((9, 48, 200), (140, 8, 260), (33, 4, 18)),  # more tiles one way than the other; K a multiple of 16 but of no longer step
+        (5, 520, 40),  # a K that the slices of a small tile share
         *((4_194_433, 2, 1), (1, 2, 8_388_737)),  # more than 65535 tiles of 64 or 128 along one side: grid.y and grid.z end there
     ),
 }
