@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NoReturn
 
 import pytest
 import torch
 from recorded_runs import TOY, cell, store_of
 from torch import Tensor
 
-from opwise.backends.protocol import BackendUnavailable
+from opwise.backends.protocol import BackendUnavailable, Implementation, Variant
 from opwise.choosing import selection
 from opwise.choosing.store import Store
+from opwise.ops import OPS
 
 EAGER: dict[str, Callable[..., Tensor]] = {
     "square": torch.square,
@@ -48,7 +50,7 @@ class FakeKernels:
         recorded.cache_clear = lambda: None  # type: ignore[attr-defined]
         monkeypatch.setattr(selection, "recorded", recorded)
 
-    def implementation(self, name: str, device: torch.device) -> Callable[..., Tensor]:
+    def implementation(self, name: str, device: torch.device) -> Implementation:
         backend, op = name.split("/")
         if isinstance(self.problems.get(backend), BackendUnavailable):
             raise self.problems[backend]
@@ -59,7 +61,14 @@ class FakeKernels:
                 raise self.problems[backend]
             return EAGER[op](*inputs)
 
-        return call
+        return computed_by(call, op, backend)
+
+
+def computed_by(call: Callable[..., Tensor], op: str, backend: str = "cupy_raw") -> Implementation:
+    def build(*tensors: Tensor) -> NoReturn:
+        raise AssertionError("what is called as it is needs no build")
+
+    return Implementation(backend, OPS[op], "", Variant(build, "", call=call))
 
 
 def softmax_store(dtype: str = "float32", **times: float) -> Store:

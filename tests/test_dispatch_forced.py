@@ -6,17 +6,17 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import torch
-from fake_kernels import EAGER, FakeKernels, inputs_of, softmax_store
+from fake_kernels import EAGER, FakeKernels, computed_by, inputs_of, softmax_store
 from recorded_runs import store_of
 from torch import Tensor
 
 import opwise
-from opwise.backends.protocol import BackendUnavailable, UnsupportedWorkload
+from opwise.backends.protocol import BackendUnavailable, Implementation, UnsupportedWorkload
 from opwise.choosing import dispatch, selection
 
 SOURCE = Path(__file__).resolve().parents[1] / "src"
@@ -81,14 +81,14 @@ def test_what_one_thread_forces_no_other_sees(monkeypatch: pytest.MonkeyPatch) -
     barrier, local = threading.Barrier(8), threading.local()
     plain = fake.implementation
 
-    def noting(name: str, device: torch.device) -> Callable[..., Tensor]:
-        call = plain(name, device)
+    def noting(name: str, device: torch.device) -> Implementation:
+        call, (backend, op) = plain(name, device), name.split("/")
 
         def noted(*inputs: Tensor) -> Tensor:
-            local.seen.add(name.split("/")[0])
+            local.seen.add(backend)
             return call(*inputs)
 
-        return noted
+        return computed_by(noted, op, backend)
 
     monkeypatch.setattr(selection, "implementation", noting)
     monkeypatch.setattr(dispatch, "implementation", noting)

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from opwise.backends.protocol import Bind, Launch
+from opwise.backends.calling import AtOnce, Launch
 
 COUNTER_BYTES = 16  # at the beginning: what must be 0. A launch leaves it 0; what lies behind it the next one overwrites
 LEAST_BYTES = 1024  # sizes are powers of two from here on, so that few shelves are needed
@@ -105,17 +105,31 @@ def launched_with(scratch: Scratch, launch: Launch) -> Launch:
     return launch_in_order
 
 
-def bound_with(launch_of: Callable[..., Launch], size: int, device: torch.device) -> Bind:
-    """The bind of `launch_of(tensors, address of scratch)`, or of `launch_of(tensors)` where no scratch is asked for."""
+def _kept_with(scratch: Scratch, launch: Launch) -> Launch:
+    """In a stand-in, where launches come after one another and no stream needs to wait for another."""
+
+    def launch_there(keep: object = scratch) -> None:
+        launch()
+
+    return launch_there
+
+
+def bound_with(launch_of: Callable[..., Launch], run: Callable[..., None], size: int, device: torch.device) -> AtOnce:
+    """The bind of `launch_of(tensors, address of scratch)`, or of `launch_of(tensors)` where no scratch is asked for; and `run` with the
+    same arguments, which launches at once: on the stream that lends, or into a graph that has memory of its own."""
     if not size:
-        return lambda *tensors: launch_of(tensors)
-    lend = lender(size, device)
+        return AtOnce(lambda *tensors: launch_of(tensors), lambda *tensors: run(tensors))
+    lend, launched = lender(size, device), launched_with if device.type == "cuda" else _kept_with
 
     def bind(*tensors: Tensor) -> Launch:
         scratch = lend()
-        return launched_with(scratch, launch_of(tensors, scratch.memory.address))
+        return launched(scratch, launch_of(tensors, scratch.memory.address))
 
-    return bind
+    def run_with_scratch(*tensors: Tensor) -> None:
+        scratch = lend()
+        run(tensors, scratch.memory.address)
+
+    return AtOnce(bind, run_with_scratch)
 
 
 def _made(size: int, device: torch.device, index: int, home: int, shelf: list[Memory] | None) -> Memory:

@@ -37,7 +37,7 @@ _forced: ContextVar[str | None] = ContextVar("opwise_backend", default=os.enviro
 _is_forced = _forced.get
 _lock = threading.RLock()  # one thread reads the store and builds kernels, the others wait for what it finds
 _grad, _autocast = torch.is_grad_enabled, torch.is_autocast_enabled
-_precision = torch.get_float32_matmul_precision
+_precision = torch._C._get_float32_matmul_precision  # torch.get_float32_matmul_precision calls it, for 60 ns
 _mean, _softmax, _gelu, _mm = torch.mean, torch.softmax, torch.nn.functional.gelu, torch.mm  # an attribute of torch costs 30 ns to find
 Call = Callable[..., Tensor]
 
@@ -131,7 +131,7 @@ def square(x: Tensor) -> Tensor:
         return x.mul(x) if x.numel() <= MUL_UP_TO else torch.square(x)
     if (x.requires_grad and _grad()) or not x.is_contiguous() or _autocast():
         return torch.square(x)
-    key = (x.shape, x.dtype, x.get_device())
+    key = (x.shape, x.dtype, x.get_device(), x.data_ptr() & 15)
     return (_SQUARE.calls.get(key) or _SQUARE.find(key, x))(x)
 
 
@@ -141,7 +141,7 @@ def mean(x: Tensor) -> Tensor:
         return _MEAN.unusual(x)
     if x.numel() <= _MEAN.small or (x.requires_grad and _grad()) or not x.is_contiguous() or _autocast():
         return _mean(x)
-    key = (x.shape, x.dtype, x.get_device())
+    key = (x.shape, x.dtype, x.get_device(), x.data_ptr() & 15)
     return (_MEAN.calls.get(key) or _MEAN.find(key, x))(x)
 
 
@@ -151,7 +151,7 @@ def gelu(x: Tensor) -> Tensor:
         return _GELU.unusual(x)
     if x.numel() <= _GELU.small or (x.requires_grad and _grad()) or not x.is_contiguous() or _autocast():
         return _gelu(x, approximate="tanh")
-    key = (x.shape, x.dtype, x.get_device())
+    key = (x.shape, x.dtype, x.get_device(), x.data_ptr() & 15)
     return (_GELU.calls.get(key) or _GELU.find(key, x))(x)
 
 
@@ -163,7 +163,7 @@ def softmax(x: Tensor) -> Tensor:
         return _softmax(x, -1)
     if (x.requires_grad and _grad()) or not x.is_contiguous() or _autocast():
         return _softmax(x, -1)
-    key = (x.shape, x.dtype, x.get_device())
+    key = (x.shape, x.dtype, x.get_device(), x.data_ptr() & 15)
     return (_SOFTMAX.calls.get(key) or _SOFTMAX.find(key, x))(x)
 
 
@@ -177,5 +177,5 @@ def matmul(a: Tensor, b: Tensor) -> Tensor:
         return _mm(a, b)
     if ((a.requires_grad or b.requires_grad) and _grad()) or not (a.is_contiguous() and b.is_contiguous()) or _autocast():
         return torch.matmul(a, b)
-    key = (a.shape, b.shape, a.dtype, a.get_device(), _precision())  # what is called refuses a b of another dtype or device
+    key = (a.shape, b.shape, a.dtype, b.dtype, a.get_device(), b.get_device(), a.data_ptr() & 15, b.data_ptr() & 15, _precision())
     return (_MATMUL.calls.get(key) or _MATMUL.find(key, a, b))(a, b)

@@ -86,7 +86,7 @@ def _first_that_works(dispatcher: Dispatcher, choice: Choice, inputs: Sequence[T
         if by_eager < standing.us * (1.0 + TIE):
             return eager
         try:
-            found = implementation(f"{standing.backend}/{dispatcher.op}", inputs[0].device)
+            found = implementation(f"{standing.backend}/{dispatcher.op}", inputs[0].device).call_like(*inputs)
             found(*inputs)  # compiles and loads now: a later call may be captured
         except UnsupportedWorkload:
             continue
@@ -97,7 +97,7 @@ def _first_that_works(dispatcher: Dispatcher, choice: Choice, inputs: Sequence[T
         except Exception as problem:  # whatever ails this backend, the next one or torch eager computes; a broken GPU shows there
             tell(standing.backend, f"{standing.backend}/{dispatcher.op} cannot be used: {type(problem).__name__}: {problem}", Fallback)
         else:
-            return found.__call__
+            return found
     return eager
 
 

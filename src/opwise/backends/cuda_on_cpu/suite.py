@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import ctypes
 import importlib.util
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-import torch
-from torch import Tensor
-
 from opwise.backends.cuda_on_cpu import build
 from opwise.backends.cuda_src.sources import FOLDER, UNITS
-from opwise.backends.protocol import Bind, Launch
-from opwise.backends.scratch import lender
 
 NAME = "opwise_on_cpu"
 BINDING = Path(__file__).parents[1] / "torch_inline" / "binding.cpp"
@@ -69,24 +64,6 @@ class Function:
 
     def __call__(self, grid: Any, block: Any, arguments: Sequence[Any], shared: int, stream: object) -> None:
         self._launch(self.name, grid, block, tuple(value.value for value in arguments), shared)
-
-
-def bound_with(launch_of: Callable[..., Launch], size: int, device: torch.device) -> Bind:
-    """scratch.bound_with, where launches come after one another and no stream needs to wait for another."""
-    if not size:
-        return lambda *tensors: launch_of(tensors)
-    lend = lender(size, device)
-
-    def bind(*tensors: Tensor) -> Launch:
-        scratch = lend()
-        launch = launch_of(tensors, scratch.memory.address)
-
-        def launch_there(keep: object = scratch) -> None:
-            launch()
-
-        return launch_there
-
-    return bind
 
 
 def no_stream(index: int) -> int:

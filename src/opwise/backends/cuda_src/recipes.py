@@ -22,11 +22,11 @@ MOST_BLOCKS_Y = 65535  # the hardware's limit on grid.y
 @dataclass(frozen=True)
 class Recipe:
     """plan(*inputs, out) -> Plan, which may raise UnsupportedWorkload and may depend on no more than a build may;
-    arguments(*inputs, out) -> the kernel's parameters but for scratch, each an address or an int64."""
+    sizes(*inputs, out) -> what the kernel takes after the tensors' addresses and before scratch, each an int64."""
 
     summary: str
     plan: Callable[..., Plan]
-    arguments: Callable[..., tuple[int, ...]]
+    sizes: Callable[..., tuple[int, ...]]
 
 
 def variants(op: str, built: Callable[[Recipe], Build]) -> dict[str, Variant]:
@@ -64,16 +64,16 @@ def _float32_only(name: str, x: Tensor) -> None:
         raise UnsupportedWorkload(f"the textbook {name} takes float32, given {_dtype(x)}: use the unnamed variant")
 
 
-def _count_arguments(x: Tensor, out: Tensor) -> tuple[int, ...]:
-    return x.data_ptr(), out.data_ptr(), x.numel()
+def _count(x: Tensor, out: Tensor) -> tuple[int, ...]:
+    return (x.numel(),)
 
 
-def _matrix_arguments(x: Tensor, out: Tensor) -> tuple[int, ...]:
-    return x.data_ptr(), out.data_ptr(), x.shape[0], x.shape[1]
+def _rows_columns(x: Tensor, out: Tensor) -> tuple[int, ...]:
+    return x.shape[0], x.shape[1]
 
 
-def _matmul_arguments(a: Tensor, b: Tensor, out: Tensor) -> tuple[int, ...]:
-    return a.data_ptr(), b.data_ptr(), out.data_ptr(), a.shape[0], a.shape[1], b.shape[1]
+def _m_k_n(a: Tensor, b: Tensor, out: Tensor) -> tuple[int, ...]:
+    return a.shape[0], a.shape[1], b.shape[1]
 
 
 def _elementwise_plan(op: str) -> Callable[..., Plan]:
@@ -117,19 +117,19 @@ def _gelu_textbook_plan(x: Tensor, out: Tensor) -> Plan:
 
 RECIPES: Mapping[str, Mapping[str, Recipe]] = {
     "square": {
-        "": Recipe("x * x in 16-byte pieces", _elementwise_plan("square"), _count_arguments),
-        "textbook": Recipe("one element a thread, 16x16 threads a block (GPU MODE)", _square_textbook_plan, _matrix_arguments),
+        "": Recipe("x * x in 16-byte pieces", _elementwise_plan("square"), _count),
+        "textbook": Recipe("one element a thread, 16x16 threads a block (GPU MODE)", _square_textbook_plan, _rows_columns),
     },
     "gelu": {
-        "": Recipe("x / (1 + exp(-2a)) in 16-byte pieces", _elementwise_plan("gelu"), _count_arguments),
-        "textbook": Recipe("one element a thread, computed in double (CS336)", _gelu_textbook_plan, _count_arguments),
+        "": Recipe("x / (1 + exp(-2a)) in 16-byte pieces", _elementwise_plan("gelu"), _count),
+        "textbook": Recipe("one element a thread, computed in double (CS336)", _gelu_textbook_plan, _count),
     },
-    "mean": {"": Recipe("one launch, the last block adds the partial sums", _mean_plan, _count_arguments)},
+    "mean": {"": Recipe("one launch, the last block adds the partial sums", _mean_plan, _count)},
     "softmax": {"": Recipe("a row in the registers of a warp or a block, or spread over the blocks of a cluster", _softmax_plan,
-                           _matrix_arguments)},
+                           _rows_columns)},
     "matmul": {
-        "": Recipe("tiles on tensor cores (wgmma on Hopper, else mma), in float32 on FMA units", _matmul_plan(), _matmul_arguments),
-        "mma": Recipe("the kernels for any GPU from sm_80 on, on Hopper too", _matmul_plan(wgmma=False), _matmul_arguments),
-        "textbook": Recipe("one element a thread, 16x16 threads a block", _matmul_plan(textbook=True), _matmul_arguments),
+        "": Recipe("tiles on tensor cores (wgmma on Hopper, else mma), in float32 on FMA units", _matmul_plan(), _m_k_n),
+        "mma": Recipe("the kernels for any GPU from sm_80 on, on Hopper too", _matmul_plan(wgmma=False), _m_k_n),
+        "textbook": Recipe("one element a thread, 16x16 threads a block", _matmul_plan(textbook=True), _m_k_n),
     },
 }  # fmt: skip

@@ -15,6 +15,7 @@ from torch import Tensor
 from opwise.backends import scratch
 from opwise.backends.cuda_src.plan import Plan
 from opwise.backends.cuda_src.recipes import Recipe
+from opwise.backends.cuda_src.tensor_maps import mapped
 from opwise.backends.protocol import Bind, Build, Launch
 
 
@@ -39,52 +40,67 @@ STREAMS = _Streams()  # one a raw stream; torch has 32 a device and priority, an
 def built(recipe: Recipe) -> Build:
     def build(*tensors: Tensor) -> Bind:
         plan = recipe.plan(*tensors)
-        device = tensors[-1].device
-        index, stream_of, run, argument, bound_with = _on_cpu(plan) if device.type == "cpu" else _on_gpu(plan, device)
-        grid, block, shared, arguments_of = plan.grid, plan.block, plan.shared_bytes, recipe.arguments
-        streams = STREAMS
+        device, address = tensors[-1].device, Tensor.data_ptr
+        index, stream_of, run, argument = _on_cpu(plan) if device.type == "cpu" else _on_gpu(plan, device)
+        grid, block, shared, streams = plan.grid, plan.block, plan.shared_bytes, STREAMS
+        sizes = tuple(map(argument, recipe.sizes(*tensors)))
 
         def launch_of(tensors: tuple[Tensor, ...], *more: int) -> Launch:
-            arguments = tuple(argument(value) for value in (*arguments_of(*tensors), *more))
+            arguments = (*map(argument, map(address, tensors)), *sizes, *map(argument, more))
 
             def launch(keep: object = tensors) -> None:
                 run(grid, block, arguments, shared, streams[stream_of(index)])
 
             return launch
 
+        def run_at(tensors: tuple[Tensor, ...], *more: int) -> None:
+            run(grid, block, (*map(argument, map(address, tensors)), *sizes, *map(argument, more)), shared, streams[stream_of(index)])
+
+        if not plan.matrices:
+            return scratch.bound_with(launch_of, run_at, plan.scratch_bytes, device)
+        maps_of = _maps(plan, tensors)
+
         def launch_with_maps(tensors: tuple[Tensor, ...], *more: int) -> Launch:
-            values = (*arguments_of(*tensors), *more)
-            maps, memory = maps_of(values[:map_count])
-            arguments = (*maps, *(argument(value) for value in values[map_count:]))
+            places = tuple(map(address, tensors))
+            maps, memory = maps_of(places)
+            arguments = (*maps, *map(argument, places[len(maps) :]), *sizes, *map(argument, more))
 
             def launch(keep: object = (tensors, memory)) -> None:
                 run(grid, block, arguments, shared, streams[stream_of(index)])
 
             return launch
 
-        if not plan.matrices:
-            return bound_with(launch_of, plan.scratch_bytes, device)
-        from opwise.backends.cupy_raw.tensor_map import mapped
-
-        map_count = len(plan.matrices)
-        maps_of = mapped(plan.matrices, arguments_of(*tensors)[:map_count])
-        return bound_with(launch_with_maps, plan.scratch_bytes, device)
+        return scratch.bound_with(launch_with_maps, lambda *given: launch_with_maps(*given)(), plan.scratch_bytes, device)
 
     return build
 
 
-# Device index, its current stream, the kernel, what makes an argument a C value, and what lends scratch.
-Place = tuple[int, Callable[[int], int], Any, Any, Callable[..., Bind]]
+def _maps(plan: Plan, tensors: tuple[Tensor, ...]) -> Callable[[tuple[int, ...]], tuple[tuple[Any, ...], object]]:
+    """The tensors' addresses -> the arguments that are maps, and what must live as long as they."""
+    from cupy.cuda.function import CPointer
+
+    count = len(plan.matrices)
+    maps_of = mapped(plan.matrices, [x.data_ptr() for x in tensors[:count]])
+
+    def maps(addresses: tuple[int, ...]) -> tuple[tuple[Any, ...], object]:
+        places, memory = maps_of(addresses[:count])
+        return tuple(map(CPointer, places)), memory  # an argument that lies there, however long the kernel knows it to be
+
+    return maps
+
+
+# Device index, its current stream, the kernel, and what makes an argument a C value.
+Place = tuple[int, Callable[[int], int], Any, Any]
 
 
 def _on_gpu(plan: Plan, device: torch.device) -> Place:
     from opwise.backends.cupy_raw.function import argument, loaded
 
     index: int = torch.cuda.current_device() if device.index is None else device.index
-    return index, torch._C._cuda_getCurrentRawStream, loaded(plan, index), argument, scratch.bound_with
+    return index, torch._C._cuda_getCurrentRawStream, loaded(plan, index), argument
 
 
 def _on_cpu(plan: Plan) -> Place:
     from opwise.backends.cuda_on_cpu import suite
 
-    return 0, suite.no_stream, suite.Function(plan.kernel), ctypes.c_int64, suite.bound_with
+    return 0, suite.no_stream, suite.Function(plan.kernel), ctypes.c_int64

@@ -17,6 +17,7 @@ import sys
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -133,11 +134,12 @@ class Kernel:
             return self._simulate(grid, arguments)
         index: int = torch.cuda.current_device() if device.index is None else device.index
         handle = self._on(index)
-        count = len(arguments)
-        values = (ctypes.c_int64 * count)(*map(_word, arguments))
+        words = _words(len(arguments))
+        values = words(*map(_word, arguments))
         start = ctypes.addressof(values)
-        places = (x.address if isinstance(x, ByValue) else start + 8 * i for i, x in enumerate(arguments))
-        pointers = (ctypes.c_void_p * count)(*places)
+        pointers = words(*range(start, start + ctypes.sizeof(values), 8))
+        for i in range(self.maps):
+            pointers[i] = values[i]  # the map itself, not where its address lies
         return _launcher(handle, grid, self.threads, self.dynamic_shared, index, pointers, (values, arguments, keep))
 
     def _on(self, index: int) -> Any:
@@ -163,8 +165,14 @@ class Kernel:
         return simulated(configured, *values)
 
 
+@cache
+def _words(count: int) -> Any:
+    """A C array of 8-byte words."""
+    return ctypes.c_int64 * count
+
+
 def _word(argument: Tensor | int | ByValue) -> int:
-    """The 8 bytes that stand for an argument; those of a ByValue are not read."""
+    """The 8 bytes that stand for an argument; of a ByValue, its address."""
     if isinstance(argument, Tensor):
         return argument.data_ptr()
     return argument.address if isinstance(argument, ByValue) else argument

@@ -17,12 +17,12 @@ from torch import Tensor
 from opwise.backends.cuda_src import matmul_plan
 from opwise.backends.cuda_src.matmul_plan import Kernel as Tile
 from opwise.backends.numba_cuda import portable, ptx
+from opwise.backends.numba_cuda.by_value import mapped
 from opwise.backends.numba_cuda.launch import SIMULATED, Kernel
 from opwise.backends.numba_cuda.matmul_fma import fma_kernel
 from opwise.backends.numba_cuda.matmul_fma_tma import TILE as FMA_SIDE
 from opwise.backends.numba_cuda.matmul_fma_tma import described as fma_factors
 from opwise.backends.numba_cuda.matmul_fma_tma import fma_tma_kernel
-from opwise.backends.numba_cuda.matmul_map import TFLOAT32, UINT32, mapped
 from opwise.backends.numba_cuda.matmul_tensor import LARGE, MEDIUM, SMALL, tensor_kernel
 from opwise.backends.numba_cuda.matmul_wgmma import wgmma_kernel
 from opwise.backends.numba_cuda.matmul_wgmma_tf32 import TILES as TF32_TILES
@@ -120,7 +120,7 @@ def build_wgmma(a: Tensor, b: Tensor, out: Tensor, tile: Tile) -> Bind:
 def build_tf32(a: Tensor, b: Tensor, out: Tensor, tile: Tile) -> Bind:
     (m, k), n = a.shape, b.shape[1]
     kernel, grid = tf32_kernel(tile), (min(tile.tiles(m, n), processors_of(a)), 1)
-    maps = mapped(factors(m, n, k, tile), (a.data_ptr(), b.data_ptr()), TFLOAT32)
+    maps = mapped(factors(m, n, k, tile), (a.data_ptr(), b.data_ptr()))
 
     def bind(a: Tensor, b: Tensor, out: Tensor) -> Launch:
         return kernel.bind(grid, *maps((a.data_ptr(), b.data_ptr())), out, m, n, k, device=a.device, keep=(a, b))
@@ -131,7 +131,7 @@ def build_tf32(a: Tensor, b: Tensor, out: Tensor, tile: Tile) -> Bind:
 def build_fma(a: Tensor, b: Tensor, out: Tensor) -> Bind:
     (m, k), n = a.shape, b.shape[1]
     kernel, grid = fma_tma_kernel(), (FMA_TILE.tiles(m, n), 1)
-    maps = mapped(fma_factors(m, n, k), (a.data_ptr(), b.data_ptr()), UINT32)
+    maps = mapped(fma_factors(m, n, k), (a.data_ptr(), b.data_ptr()))
 
     def bind(a: Tensor, b: Tensor, out: Tensor) -> Launch:
         return kernel.bind(grid, *maps((a.data_ptr(), b.data_ptr())), out, m, n, k, device=a.device, keep=(a, b))

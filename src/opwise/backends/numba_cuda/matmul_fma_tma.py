@@ -14,7 +14,7 @@ from llvmlite import ir
 from numba import cuda, float32, int32, int64, types, uint8, uint32
 from numba.cuda.extending import intrinsic
 
-from opwise.backends.cuda_src.plan import Matrix
+from opwise.backends.cuda_src.plan import FLOAT32, Matrix
 from opwise.backends.numba_cuda import matmul_wgmma_ptx as ptx
 from opwise.backends.numba_cuda import portable, tensor
 from opwise.backends.numba_cuda.launch import Kernel, inlined
@@ -28,7 +28,7 @@ ZERO = portable.f32(0.0)
 
 def described(m: int, n: int, k: int) -> tuple[Matrix, Matrix]:
     """A and B as the kernel takes them."""
-    return Matrix(m, k, TILE, DEPTH), Matrix(k, n, DEPTH, TILE)
+    return Matrix(m, k, TILE, DEPTH, FLOAT32), Matrix(k, n, DEPTH, TILE, FLOAT32)
 
 
 def _multiply() -> Any:

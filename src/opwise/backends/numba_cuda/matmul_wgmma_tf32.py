@@ -15,7 +15,7 @@ from numba import cuda, float32, int32, int64, types, uint8, uint32
 from numba.cuda.extending import intrinsic
 
 from opwise.backends.cuda_src.matmul_plan import Kernel as Tile
-from opwise.backends.cuda_src.plan import Matrix
+from opwise.backends.cuda_src.plan import TFLOAT32, Matrix
 from opwise.backends.numba_cuda import matmul_wgmma_ptx as ptx
 from opwise.backends.numba_cuda import tensor
 from opwise.backends.numba_cuda.launch import Kernel
@@ -32,7 +32,7 @@ TILES = tuple(  # rows, stages, speed with all multiprocessors busy; a tile's fi
 
 def described(m: int, n: int, k: int, tile: Tile) -> tuple[Matrix, Matrix]:
     """A and B as the kernel of this tile takes them."""
-    return Matrix(m, k, tile.rows, DEPTH), Matrix(k, n, DEPTH, 32)
+    return Matrix(m, k, tile.rows, DEPTH, TFLOAT32), Matrix(k, n, DEPTH, 32, TFLOAT32)
 
 
 def _step(rows: int) -> Any:

@@ -6,6 +6,7 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <stdexcept>
@@ -80,23 +81,47 @@ class Launch {
     Launch(std::uintptr_t kernel, std::string name, Size grid, Size block, std::size_t shared_bytes, const Matrices &matrices,
            std::vector<std::int64_t> arguments, pybind11::object keep)
         : kernel_(reinterpret_cast<const void *>(kernel)), name_(std::move(name)), grid_(grid[0], grid[1], grid[2]),
-          block_(block[0], block[1], block[2]), shared_bytes_(shared_bytes), arguments_(std::move(arguments)), keep_(std::move(keep)) {
-        for (const Matrix &matrix : matrices.all) maps_.push_back(tensor_map(arguments_.at(maps_.size()), matrix));
+          block_(block[0], block[1], block[2]), shared_bytes_(shared_bytes), matrices_(matrices.all), arguments_(std::move(arguments)),
+          keep_(std::move(keep)) {
+        if (arguments_.size() > MOST_ARGUMENTS) throw std::invalid_argument(name_ + ": " + std::to_string(MOST_ARGUMENTS) + " arguments at most");
+        for (const Matrix &matrix : matrices_) maps_.push_back(tensor_map(arguments_.at(maps_.size()), matrix));
         for (std::size_t i = 0; i < arguments_.size(); i++)
             addresses_.push_back(i < maps_.size() ? static_cast<void *>(&maps_[i]) : &arguments_[i]);
     }
     Launch(const Launch &) = delete;
     Launch &operator=(const Launch &) = delete;
 
-    void on(std::uintptr_t stream) {
-        check(cudaLaunchKernel(kernel_, grid_, block_, addresses_.data(), shared_bytes_, reinterpret_cast<cudaStream_t>(stream)), name_);
+    void on(std::uintptr_t stream) { launch(stream, addresses_.data()); }
+
+    // The same on other tensors, whose addresses take the place of as many first arguments; `scratch`, if any, of the last one.
+    void at(std::uintptr_t stream, std::int64_t scratch, const pybind11::args &tensors) {
+        if (tensors.size() > TENSORS) throw std::invalid_argument(name_ + ": " + std::to_string(TENSORS) + " tensors at most");
+        std::int64_t places[TENSORS];
+        CUtensorMap maps[TENSORS];
+        void *addresses[MOST_ARGUMENTS];
+        std::copy(addresses_.begin(), addresses_.end(), addresses);
+        for (std::size_t i = 0; i < tensors.size(); i++) {
+            places[i] = pybind11::cast<std::int64_t>(tensors[i]);
+            addresses[i] = &places[i];
+            if (i < maps_.size()) addresses[i] = &(maps[i] = tensor_map(places[i], matrices_[i]));
+        }
+        if (scratch) addresses[addresses_.size() - 1] = &scratch;
+        const pybind11::gil_scoped_release others_may_run;
+        launch(stream, addresses);
     }
 
   private:
+    static constexpr std::size_t TENSORS = 4, MOST_ARGUMENTS = 16;
+
+    void launch(std::uintptr_t stream, void **addresses) {
+        check(cudaLaunchKernel(kernel_, grid_, block_, addresses, shared_bytes_, reinterpret_cast<cudaStream_t>(stream)), name_);
+    }
+
     const void *kernel_;
     std::string name_;
     dim3 grid_, block_;
     std::size_t shared_bytes_;
+    std::vector<Matrix> matrices_;
     std::vector<std::int64_t> arguments_;
     std::vector<CUtensorMap> maps_;
     std::vector<void *> addresses_;
@@ -112,5 +137,6 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
     // module_local: a process may hold this library for two architectures. Without the GIL: a launch waits where the queue is full.
     py::class_<Launch>(m, "Launch", py::module_local())
         .def(py::init<std::uintptr_t, std::string, Size, Size, std::size_t, const Matrices &, std::vector<std::int64_t>, py::object>())
-        .def("__call__", &Launch::on, py::arg("stream"), py::call_guard<py::gil_scoped_release>());
+        .def("__call__", &Launch::on, py::arg("stream"), py::call_guard<py::gil_scoped_release>())
+        .def("at", &Launch::at);
 }

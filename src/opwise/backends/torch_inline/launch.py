@@ -1,4 +1,7 @@
-"""From a recipe to a launch: the kernel is loaded when it is built, its arguments are packed in C++ when it is bound."""
+"""From a recipe to a launch: the kernel is loaded when it is built, its arguments are packed in C++ when it is bound.
+
+A call has no use for a bound launch: `run` hands the addresses of this once to a launch made at build, which has all the rest.
+"""
 
 from __future__ import annotations
 
@@ -17,38 +20,44 @@ from opwise.backends.torch_inline.extension import extension
 
 def built(recipe: Recipe) -> Build:
     def build(*tensors: Tensor) -> Bind:
-        plan = recipe.plan(*tensors)
-        device = tensors[-1].device
-        index, stream_of, module, library, bound_with = _on_cpu() if device.type == "cpu" else _on_gpu(device)
+        plan, sizes = recipe.plan(*tensors), recipe.sizes(*tensors)
+        device, address = tensors[-1].device, Tensor.data_ptr
+        index, stream_of, module, library = _on_cpu() if device.type == "cpu" else _on_gpu(device)
         kernel = ctypes.cast(getattr(library, plan.kernel), ctypes.c_void_p).value
         module.prepare(kernel, plan.kernel, plan.shared_bytes)
-        arguments_of, bound = recipe.arguments, module.Launch
+        bound = module.Launch
         configuration = (kernel, plan.kernel, plan.grid, plan.block, plan.shared_bytes, module.Matrices(plan.matrices))
 
         def launch_of(tensors: tuple[Tensor, ...], *more: int) -> Launch:
-            run = bound(*configuration, (*arguments_of(*tensors), *more), tensors)
+            run = bound(*configuration, (*map(address, tensors), *sizes, *more), tensors)
 
             def launch() -> None:
                 run(stream_of(index))
 
             return launch
 
-        return bound_with(launch_of, plan.scratch_bytes, device)
+        no_scratch = (0,) if plan.scratch_bytes else ()
+        run_at = bound(*configuration, (*map(address, tensors), *sizes, *no_scratch), None).at
+
+        def run(tensors: tuple[Tensor, ...], more: int = 0) -> None:
+            run_at(stream_of(index), more, *map(address, tensors))
+
+        return scratch.bound_with(launch_of, run, plan.scratch_bytes, device)
 
     return build
 
 
-# Device index, its current stream, the extension's module and library, and what lends scratch.
-Place = tuple[int, Callable[[int], int], Any, ctypes.CDLL, Callable[..., Bind]]
+# Device index, its current stream, the extension's module and library.
+Place = tuple[int, Callable[[int], int], Any, ctypes.CDLL]
 
 
 def _on_gpu(device: torch.device) -> Place:
     index: int = torch.cuda.current_device() if device.index is None else device.index
     major, minor = torch.cuda.get_device_capability(index)
-    return index, torch._C._cuda_getCurrentRawStream, *extension(f"sm_{major}{minor}"), scratch.bound_with
+    return index, torch._C._cuda_getCurrentRawStream, *extension(f"sm_{major}{minor}")
 
 
 def _on_cpu() -> Place:
     from opwise.backends.cuda_on_cpu import suite
 
-    return 0, suite.no_stream, *suite.extension(), suite.bound_with
+    return 0, suite.no_stream, *suite.extension()

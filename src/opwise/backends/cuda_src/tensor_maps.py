@@ -7,8 +7,6 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
-from cupy.cuda import function
-
 from opwise.backends.cuda_src.plan import ELEMENT_BYTES, Matrix
 
 MAP_BYTES, ALIGNMENT = 128, 64  # of a CUtensorMap
@@ -18,7 +16,7 @@ INTERLEAVE_NONE, SWIZZLE_NONE, SWIZZLE_128B, L2_PROMOTION_128B, FILL_ZEROS = 0, 
 
 @cache
 def _driver() -> Any:
-    """The driver that CuPy has loaded."""
+    """The driver that torch has loaded. cuda.bindings has the same calls, but puts a map wherever Python puts the object that holds it."""
     driver = ctypes.CDLL("libcuda.so.1")
     word, pointer = ctypes.c_uint32, ctypes.c_void_p
     driver.cuTensorMapEncodeTiled.argtypes = (pointer, word, word, pointer, pointer, pointer, pointer, pointer, word, word, word, word)
@@ -26,8 +24,8 @@ def _driver() -> Any:
     return driver
 
 
-def mapped(matrices: Sequence[Matrix], addresses: Sequence[int]) -> Callable[[Sequence[int]], tuple[tuple[Any, ...], object]]:
-    """addresses -> (kernel arguments, what must live as long as they): the maps of matrices of these shapes at those addresses.
+def mapped(matrices: Sequence[Matrix], addresses: Sequence[int]) -> Callable[[Sequence[int]], tuple[list[int], object]]:
+    """addresses -> (where the maps lie, what must live as long as they): the maps of matrices of these shapes at those addresses.
 
     What a map says but for the address is encoded here, once, for sample `addresses`. Raises RuntimeError where the driver refuses it.
     """
@@ -44,16 +42,16 @@ def mapped(matrices: Sequence[Matrix], addresses: Sequence[int]) -> Callable[[Se
             raise RuntimeError(f"cuTensorMapEncodeTiled refuses a {rows} x {columns} matrix: error {status}")
     replace = driver.cuTensorMapReplaceAddress
 
-    def maps(addresses: Sequence[int], encoded: object = sample) -> tuple[tuple[Any, ...], object]:
+    def maps(addresses: Sequence[int], encoded: object = sample) -> tuple[list[int], object]:
         memory, at = _memory(total)
         ctypes.memmove(at, first, total)
-        arguments = []
+        places = []
         for address in addresses:
             if replace(at, address):
                 raise RuntimeError(f"cuTensorMapReplaceAddress refuses {address:#x}")
-            arguments.append(function.CPointer(at))  # a kernel argument that lies there, however long the kernel knows it to be
+            places.append(at)
             at += MAP_BYTES
-        return tuple(arguments), memory
+        return places, memory
 
     return maps
 

@@ -1,0 +1,50 @@
+"""What a call does once it is known that everything fits: allocate the output, launch, return it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+Launch = Callable[[], None]
+Bind = Callable[..., Launch]
+
+
+@dataclass(frozen=True, slots=True)
+class AtOnce:
+    """A bind, and what costs a call less: run(*inputs, out) does what bind(*inputs, out)() does."""
+
+    bind: Bind
+    run: Callable[..., None]
+
+    def __call__(self, *tensors: Tensor) -> Launch:
+        return self.bind(*tensors)
+
+
+def calling(bind: Bind, out: Tensor) -> Callable[..., Tensor]:
+    """The call for inputs whose output is like `out`."""
+    run = bind.run if isinstance(bind, AtOnce) else _bound_and_run(bind)
+    like, empty_like = _without_memory(out), torch.empty_like  # torch.empty reads shape, dtype and device anew, for a microsecond
+
+    def call(*inputs: Tensor) -> Tensor:
+        out = empty_like(like)
+        run(*inputs, out)
+        return out
+
+    return call
+
+
+def _bound_and_run(bind: Bind) -> Callable[..., None]:
+    def run(*tensors: Tensor) -> None:
+        bind(*tensors)()
+
+    return run
+
+
+def _without_memory(out: Tensor) -> Tensor:
+    like: Any = torch.empty_like(out)
+    like.untyped_storage().resize_(0)
+    return like  # type: ignore[no-any-return]
