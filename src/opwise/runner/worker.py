@@ -26,7 +26,11 @@ def main(pipe: Connection, device_name: str, log_path: str, setup: Callable[[], 
     threading.Thread(target=_die_with, args=(os.getppid(),), daemon=True).start()
     if setup is not None:
         setup()
-    jobs = _JobHandler(device_name, lambda name, phase: pipe.send(("turn", (name, phase))))
+
+    def turn(name: str, phase: str) -> None:
+        pipe.send(("turn", (name, phase)))
+
+    jobs = _JobHandler(device_name, turn)
     handlers: dict[str, Callable[[Any], Any]] = {
         "start": lambda _: None,
         "catalogue": lambda _: _catalogue(device_name),
@@ -36,6 +40,7 @@ def main(pipe: Connection, device_name: str, log_path: str, setup: Callable[[], 
         "inspect": lambda request: _inspect(*request),
         "first_call": lambda request: _first_call(device_name, *request),
         "limits": lambda _: jobs.limits(),
+        "apply": lambda request: request[0](turn, *request[1:]),  # any function that can be pickled, told how to say whose turn it is
     }
     while True:
         try:
