@@ -15,8 +15,7 @@ from __future__ import annotations
 import gzip
 import json
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,16 +30,16 @@ from opwise.ops.spec import Workload
 PREFIX = "opwise: "  # of every label, so that they are told from what libraries write into a trace
 COMPILE, FIRST, WARM_UP = "compile", "first launch", "warm up"  # once, once, and once a launch that does not count
 CALL, ALLOCATE, WRAP, LAUNCH = "call", "allocate", "wrap", "launch"  # a call holds the other three
-LABELS = (COMPILE, FIRST, WARM_UP, CALL, ALLOCATE, WRAP, LAUNCH)
+COLD, WARM, FLUSH = "launch, L2 cold", "launch, L2 warm", "flush the L2"  # of profiling.repeated
+LABELS = (COMPILE, FIRST, WARM_UP, CALL, ALLOCATE, WRAP, LAUNCH, COLD, WARM, FLUSH)
+LAUNCHING = (FIRST, WARM_UP, LAUNCH, COLD, WARM)  # ranges that hold a launch of the implementation and nothing else
 SEED = 1
 Trace = dict[str, Any]
 
 
-@contextmanager
-def label(name: str) -> Iterator[None]:
-    """A range of the CPU's time in the trace; the kernels launched within are known by it."""
-    with record_function(PREFIX + name):
-        yield
+def label(name: str) -> record_function:
+    """A range of the CPU's time in the trace, as a context; the kernels launched within are known by it."""
+    return record_function(PREFIX + name)
 
 
 @dataclass

@@ -74,7 +74,7 @@ class _JobHandler:
             if device.type == "cuda":
                 self.turn("", "calibrate")
                 torch.cuda.set_device(device)
-            self.bench = Bench.on(device, _record_facts(device))
+            self.bench = Bench.on(device, record_facts(device))
         return execute(job, self.bench, self.turn)
 
     def limits(self) -> dict[str, float]:
@@ -82,7 +82,7 @@ class _JobHandler:
         return roofs.as_dict() if roofs is not None else {}
 
 
-def _record_facts(device: Any) -> dict[str, Any]:
+def record_facts(device: Any) -> dict[str, Any]:
     """The fields of a Record that say where it was taken."""
     from opwise.measure.device import facts
     from opwise.provenance import commit
@@ -100,7 +100,7 @@ def _catalogue(device_name: str) -> tuple[dict[str, Any], dict[str, Any]]:
     from opwise.backends import BACKENDS
 
     found = {backend: _entry(backend, device_name) for backend in BACKENDS}
-    return _record_facts(torch.device(device_name)), found
+    return record_facts(torch.device(device_name)), found
 
 
 def _entry(backend: str, device_name: str, own: bool = False) -> Any:
