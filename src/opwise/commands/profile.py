@@ -19,6 +19,8 @@ from opwise.profiling import ncu as nsight
 from opwise.profiling import tables
 from opwise.profiling.blocking import blocked
 from opwise.profiling.report import Report, Request, profiled
+from opwise.profiling.stacks import plotly
+from opwise.report.html import MissingExtra
 from opwise.runner import Patience, Worker, WorkerLost
 
 EXAMPLES = (
@@ -116,6 +118,11 @@ def _profiled(request: Request) -> Report:
     for path in (request.trace, request.stacks):
         if path is not None and path.is_dir():
             refuse(f"{path} is a folder: give the name of a file")
+    if request.stacks is not None and request.stacks.suffix == ".html":
+        try:
+            plotly()
+        except MissingExtra as error:
+            refuse(f"{error}; or name the file otherwise, for collapsed stacks")
     try:
         with stderr.status(f"profiling {request.implementation} at {request.workload}"), Worker(request.device) as worker:
             report: Report = worker.ask("apply", (profiled, request), Patience())

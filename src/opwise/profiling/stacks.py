@@ -13,11 +13,7 @@ from typing import Any
 
 from opwise.profiling import trace as reading
 from opwise.profiling.capture import CALL, PREFIX, Trace
-
-
-class MissingExtra(RuntimeError):
-    """A library that a picture needs is not here; the message has the remedy."""
-
+from opwise.report.html import MissingExtra
 
 FRAMES = ("python_function", "cpu_op", "user_annotation", *reading.API)
 OF_THE_LABELS = ("torch/autograd/profiler.py", "): label", "_cupti_monitor.py", "): is_scripting")  # what marking the ranges costs
