@@ -45,7 +45,8 @@ def allocations(trace: Trace) -> list[Allocation]:
         within = reading.innermost(spans, at)
         stage = spans[within].label if within is not None else ""
         device = "GPU" if event["args"].get("Device Type") == CUDA else "CPU"
-        groups.setdefault((stage, *_place(frames, at), device, size), []).append(held)
+        thread = [e for e in frames if (e["pid"], e["tid"]) == (event["pid"], event["tid"])]
+        groups.setdefault((stage, *_place(thread, at), device, size), []).append(held)
     rows = [
         Allocation(stage, place, operator, device, len(held), size, size * len(held), sum(held))
         for (stage, place, operator, device, size), held in groups.items()

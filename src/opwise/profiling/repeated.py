@@ -20,7 +20,7 @@ from opwise.measure.timing import WARM_UP_S
 from opwise.profiling.capture import COLD, FLUSH, WARM, WARM_UP, Stages, label
 
 COUNT = 60  # of each: CUPTI's median of 60 is within 0.5 % on a GPU left alone, and a trace stays under a few MB
-MOST_WARM_UPS = 400  # launches: 200 ms where a kernel takes half a millisecond, as those do that heat a GPU
+MOST_WARM_UPS = 400  # launches, about: 200 ms where a kernel takes half a millisecond, as those do that heat a GPU
 
 
 def sets_of(stages: Stages, sets: int) -> list[Launch]:
@@ -38,13 +38,15 @@ def repeat(queue: Queue, launches: Sequence[Launch], count: int = COUNT) -> None
 
     One launch: the L2 is flushed before each. Several: whole turns over them.
     """
+    batch = min(BATCH, count)
+    launched = batch if len(launches) == 1 else len(launches) * (1 + math.ceil(batch / len(launches)))
     with queue.ready():
         began, done, enqueued_us = time.monotonic(), 0, 0.0
         while (done < MOST_WARM_UPS and time.monotonic() - began < WARM_UP_S) or not done:
-            enqueued_us = _cold(queue, launches, min(BATCH, count), WARM_UP, enqueued_us)
-            done += min(BATCH, count)
-        for _ in range(math.ceil(count / BATCH)):
-            enqueued_us = _cold(queue, launches, min(BATCH, count), COLD, enqueued_us)
+            enqueued_us = _cold(queue, launches, batch, WARM_UP, enqueued_us)
+            done += launched
+        for _ in range(math.ceil(count / batch)):
+            enqueued_us = _cold(queue, launches, batch, COLD, enqueued_us)
         for name in (WARM_UP, WARM):
             enqueued_us = _batch(queue, [lambda name=name: _labelled(name, launches[0])] * min(count, 2 * BATCH), enqueued_us)  # type: ignore[misc]
 
