@@ -1,0 +1,197 @@
+"""A Chrome trace, as torch.profiler (Kineto) writes it, read into GPU activities, the calls that launched them, and CPU operators.
+
+Kineto writes every activity as a complete event (`"ph": "X"`) with `ts` and `dur` in us, fractions down to a ns, and says what it is by
+`cat`: `kernel`, `gpu_memcpy` and `gpu_memset` on the GPU; `cuda_runtime` and `cuda_driver` for API calls on the CPU; `cpu_op` for
+operators. A GPU activity and the call that launched it hold the same `args.correlation`, which CUPTI hands out: torch and nvcc's launches
+are calls of the runtime (cudaLaunchKernel), Triton's, CuPy's and Numba's are calls of the driver (cuLaunchKernelEx, cuLaunchKernel). The
+kernels of a CUDA graph all hold that of one cudaGraphLaunch. The container is Chrome's "Trace Event Format": an object with `traceEvents`,
+or a bare array, whose closing bracket may be missing.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import zlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+GZIP = b"\x1f\x8b"
+# Category in the file -> kind here. Those with a capital are what Kineto wrote before torch 2.
+GPU_KINDS = {"kernel": "kernel", "gpu_memcpy": "memcpy", "memcpy": "memcpy", "gpu_memset": "memset", "memset": "memset"}
+OPERATORS = ("cpu_op", "operator")
+TAKEN = "a Chrome trace is taken, as torch.profiler's export_chrome_trace writes it: .json or .json.gz"
+
+
+class NotATrace(ValueError):
+    """The file holds no trace that can be read; the message says what it is and what is taken."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """Something on a CPU thread: an API call or an operator. Times in ns on the trace's clock."""
+
+    name: str
+    start: int
+    end: int
+    thread: tuple[str, str] = ("", "")
+
+
+@dataclass(frozen=True, slots=True)
+class Activity:
+    """Something on a GPU's stream. Times in ns; `bytes` of a copy or a fill, None where the trace does not say."""
+
+    kind: str
+    name: str
+    device: str
+    stream: str
+    start: int
+    end: int
+    launch: Call | None = None
+    bytes: int | None = None
+
+    @property
+    def ns(self) -> int:
+        return self.end - self.start
+
+
+@dataclass(frozen=True)
+class Trace:
+    """`activities` in the order they started, `operators` in the order they began; `devices`: number -> the GPU's name.
+
+    `api_calls` counts the API calls, launches or not; `skipped` the complete events that lack a time or whose time is no number.
+    """
+
+    name: str
+    activities: tuple[Activity, ...]
+    operators: tuple[Call, ...] = ()
+    devices: Mapping[str, str] = field(default_factory=dict)
+    api_calls: int = 0
+    skipped: int = 0
+
+    @property
+    def unlinked(self) -> tuple[Activity, ...]:
+        """GPU activities without a launch in the trace: recording began between the two, or CUPTI was not asked for that kind of call."""
+        return tuple(a for a in self.activities if a.launch is None)
+
+
+def read(path: Path) -> Trace:
+    """Raises NotATrace for a file that is torn, no JSON, or no trace; OSError where it cannot be read."""
+    return parse(path.name, _document(path))
+
+
+def _document(path: Path) -> Any:
+    raw = path.read_bytes()
+    if raw.startswith(GZIP):
+        try:
+            raw = gzip.decompress(raw)
+        except EOFError as error:
+            raise NotATrace(f"{path} is a torn gzip file: it ends too early, so copy or record it again") from error
+        except (OSError, zlib.error) as error:
+            raise NotATrace(f"{path} is a damaged gzip file ({error}): copy or record it again") from error
+    if not raw.strip():
+        raise NotATrace(f"{path} is empty: {TAKEN}")
+    text = raw.decode("utf-8", errors="replace")
+    try:
+        return json.loads(text, strict=False)  # not strict: names may hold control characters
+    except json.JSONDecodeError as error:
+        if text.lstrip().startswith("["):
+            try:
+                return json.loads(text.rstrip().rstrip(",") + "]", strict=False)
+            except json.JSONDecodeError:
+                pass
+        where = f"line {error.lineno}, column {error.colno}"
+        raise NotATrace(f"{path} is no JSON, or was cut off ({error.msg}, {where}): {TAKEN}") from error
+
+
+def parse(name: str, document: Any) -> Trace:
+    """The trace in a JSON document: an object with `traceEvents`, or a bare array of events. Raises NotATrace."""
+    events = document.get("traceEvents") if isinstance(document, dict) else document
+    if not isinstance(events, list):
+        found = f"an object with {', '.join(list(document)[:4]) or 'nothing'}" if isinstance(document, dict) else type(document).__name__
+        raise NotATrace(f"{name} is no trace: it holds {found} and no list `traceEvents`; {TAKEN}")
+    complete = [e for e in events if isinstance(e, dict) and e.get("ph") == "X"]
+    if not complete:
+        raise NotATrace(f"{name} holds no complete event (ph X) among {len(events)}: nothing was recorded, or by another program; {TAKEN}")
+    timed = [(e, *span) for e in complete if (span := _span(e))]
+    calls, operators = _calls(timed)
+    activities = [_activity(e, start, end, calls) for e, start, end in timed if _category(e) in GPU_KINDS]
+    activities.sort(key=lambda a: (a.start, a.launch.start if a.launch else 0))
+    return Trace(
+        name,
+        tuple(activities),
+        tuple(sorted(operators, key=lambda call: (call.start, -call.end))),
+        _devices(document),
+        sum(_is_api(_category(e)) for e, _, _ in timed),
+        len(complete) - len(timed),
+    )
+
+
+def _span(event: Mapping[str, Any]) -> tuple[int, int] | None:
+    """Start and end in whole ns, which is what Kineto's clock counts in: sums and comparisons are then exact."""
+    try:
+        start, length = round(event["ts"] * 1000), round(event["dur"] * 1000)
+    except (KeyError, TypeError, ValueError, OverflowError):
+        return None
+    return (start, start + length) if length >= 0 else None
+
+
+def _category(event: Mapping[str, Any]) -> str:
+    return str(event.get("cat", "")).lower()
+
+
+def _is_api(category: str) -> bool:
+    return category.endswith(("runtime", "driver"))
+
+
+def _arguments(event: Mapping[str, Any]) -> Mapping[str, Any]:
+    found = event.get("args")
+    return found if isinstance(found, dict) else {}
+
+
+def _calls(timed: Iterable[tuple[Mapping[str, Any], int, int]]) -> tuple[dict[Any, Call], list[Call]]:
+    """API calls by correlation id, and operators. Of two calls of one id the outer counts: the other was made by it."""
+    by_id: dict[Any, Call] = {}
+    operators = []
+    for event, start, end in timed:
+        category = _category(event)
+        if category not in OPERATORS and not _is_api(category):
+            continue
+        call = Call(str(event.get("name", "")), start, end, (str(event.get("pid", "")), str(event.get("tid", ""))))
+        if category in OPERATORS:
+            operators.append(call)
+        elif (key := _arguments(event).get("correlation")) and (key not in by_id or start < by_id[key].start):
+            by_id[key] = call
+    return by_id, operators
+
+
+def _activity(event: Mapping[str, Any], start: int, end: int, calls: Mapping[Any, Call]) -> Activity:
+    arguments = _arguments(event)
+    size = arguments.get("bytes")
+    return Activity(
+        GPU_KINDS[_category(event)],
+        str(event.get("name", "")),
+        str(arguments.get("device", event.get("pid", ""))),
+        str(arguments.get("stream", event.get("tid", ""))),
+        start,
+        end,
+        calls.get(arguments.get("correlation")),
+        int(size) if isinstance(size, int | float) and size >= 0 else None,
+    )
+
+
+def _devices(document: Any) -> dict[str, str]:
+    found = document.get("deviceProperties") if isinstance(document, dict) else None
+    properties = [p for p in found if isinstance(p, dict)] if isinstance(found, list) else []
+    return {str(p.get("id", i)): str(p.get("name", "")) for i, p in enumerate(properties)}
+
+
+def short(name: str) -> str:
+    """A kernel's name without return type, template arguments and parameters, which fill lines: `at::native::reduce_kernel`."""
+    plain = name.removeprefix("void ").replace("(anonymous namespace)::", "").replace("<unnamed>::", "")
+    if name.startswith(("Memcpy", "Memset")):
+        return name
+    ends = [i for i in (plain.find("<"), plain.find("(")) if i > 0]
+    return plain[: min(ends)] if ends else plain
