@@ -13,8 +13,8 @@ from __future__ import annotations
 import gzip
 import json
 import zlib
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,8 @@ GZIP = b"\x1f\x8b"
 # Category in the file -> kind here. Those with a capital are what Kineto wrote before torch 2.
 GPU_KINDS = {"kernel": "kernel", "gpu_memcpy": "memcpy", "memcpy": "memcpy", "gpu_memset": "memset", "memset": "memset"}
 OPERATORS = ("cpu_op", "operator")
+RANGES = ("user_annotation",)
+ABOUT = "opwise_timeline"  # a key beside traceEvents: what `opwise timeline` recorded, and how many calls
 TAKEN = "a Chrome trace is taken, as torch.profiler's export_chrome_trace writes it: .json or .json.gz"
 
 
@@ -59,17 +61,19 @@ class Activity:
 
 @dataclass(frozen=True)
 class Trace:
-    """`activities` in the order they started, `operators` in the order they began; `devices`: number -> the GPU's name.
+    """`activities` in the order they started, `operators` and `ranges` (labels, as ProfilerStep#3) in the order they began.
 
-    `api_calls` counts the API calls, launches or not; `skipped` the complete events that lack a time or whose time is no number.
+    `devices`: number -> the GPU's name. `skipped`: complete events that lack a time, or whose time is no number. `about`: what
+    `opwise timeline` wrote of a trace that it recorded.
     """
 
     name: str
     activities: tuple[Activity, ...]
     operators: tuple[Call, ...] = ()
+    ranges: tuple[Call, ...] = ()
     devices: Mapping[str, str] = field(default_factory=dict)
-    api_calls: int = 0
     skipped: int = 0
+    about: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def unlinked(self) -> tuple[Activity, ...]:
@@ -116,16 +120,36 @@ def parse(name: str, document: Any) -> Trace:
     if not complete:
         raise NotATrace(f"{name} holds no complete event (ph X) among {len(events)}: nothing was recorded, or by another program; {TAKEN}")
     timed = [(e, *span) for e in complete if (span := _span(e))]
-    calls, operators = _calls(timed)
+    calls = _api_calls(timed)
     activities = [_activity(e, start, end, calls) for e, start, end in timed if _category(e) in GPU_KINDS]
     activities.sort(key=lambda a: (a.start, a.launch.start if a.launch else 0))
     return Trace(
         name,
         tuple(activities),
-        tuple(sorted(operators, key=lambda call: (call.start, -call.end))),
+        _called(timed, OPERATORS),
+        _called(timed, RANGES),
         _devices(document),
-        sum(_is_api(_category(e)) for e, _, _ in timed),
         len(complete) - len(timed),
+        about if isinstance(document, dict) and isinstance(about := document.get(ABOUT), dict) else {},
+    )
+
+
+def within(trace: Trace, label: str) -> Trace:
+    """What was launched in the ranges whose name holds `label`; what has no launch counts where it started. Raises NotATrace for none."""
+    ranges = [r for r in trace.ranges if label in r.name]
+    if not ranges:
+        known = ", ".join(dict.fromkeys(r.name for r in trace.ranges)) or "none"
+        raise NotATrace(f"{trace.name} has no range with {label!r} in its name: it has {known[:300]}")
+
+    def inside(moment: int) -> bool:
+        return any(r.start <= moment <= r.end for r in ranges)
+
+    return replace(
+        trace,
+        activities=tuple(a for a in trace.activities if inside(a.launch.start if a.launch else a.start)),
+        operators=tuple(o for o in trace.operators if inside(o.start)),
+        ranges=tuple(ranges),
+        about={},  # the number of calls is that of the whole
     )
 
 
@@ -151,20 +175,24 @@ def _arguments(event: Mapping[str, Any]) -> Mapping[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _calls(timed: Iterable[tuple[Mapping[str, Any], int, int]]) -> tuple[dict[Any, Call], list[Call]]:
-    """API calls by correlation id, and operators. Of two calls of one id the outer counts: the other was made by it."""
-    by_id: dict[Any, Call] = {}
-    operators = []
+def _api_calls(timed: Iterable[tuple[Mapping[str, Any], int, int]]) -> dict[Any, Call]:
+    """By correlation id. Of two calls of one id the outer counts: the other was made by it."""
+    found: dict[Any, Call] = {}
     for event, start, end in timed:
-        category = _category(event)
-        if category not in OPERATORS and not _is_api(category):
-            continue
-        call = Call(str(event.get("name", "")), start, end, (str(event.get("pid", "")), str(event.get("tid", ""))))
-        if category in OPERATORS:
-            operators.append(call)
-        elif (key := _arguments(event).get("correlation")) and (key not in by_id or start < by_id[key].start):
-            by_id[key] = call
-    return by_id, operators
+        key = _arguments(event).get("correlation") if _is_api(_category(event)) else None
+        if isinstance(key, int | str) and key and (key not in found or start < found[key].start):
+            found[key] = _call(event, start, end)
+    return found
+
+
+def _called(timed: Iterable[tuple[Mapping[str, Any], int, int]], categories: Sequence[str]) -> tuple[Call, ...]:
+    """Those of the categories in the order they began, the outer of two first."""
+    found = [_call(*event) for event in timed if _category(event[0]) in categories]
+    return tuple(sorted(found, key=lambda call: (call.start, -call.end)))
+
+
+def _call(event: Mapping[str, Any], start: int, end: int) -> Call:
+    return Call(str(event.get("name", "")), start, end, (str(event.get("pid", "")), str(event.get("tid", ""))))
 
 
 def _activity(event: Mapping[str, Any], start: int, end: int, calls: Mapping[Any, Call]) -> Activity:
@@ -177,7 +205,7 @@ def _activity(event: Mapping[str, Any], start: int, end: int, calls: Mapping[Any
         str(arguments.get("stream", event.get("tid", ""))),
         start,
         end,
-        calls.get(arguments.get("correlation")),
+        calls.get(key) if isinstance(key := arguments.get("correlation"), int | str) else None,
         int(size) if isinstance(size, int | float) and size >= 0 else None,
     )
 
