@@ -14,6 +14,8 @@ from typing import Any
 
 import torch
 
+from opwise.backends import probe
+from opwise.backends.protocol import UnsupportedWorkload
 from opwise.ops.spec import Workload
 from opwise.profiling import capture
 from opwise.runner import Patience, Worker
@@ -36,6 +38,9 @@ def recorded(name: str, workload: Workload, device: str, calls: int, path: Path)
 def _record(turn: Callable[[str, str], None], name: str, workload: str, device: str, calls: int, path: str) -> None:
     """In the worker."""
     turn(name, "build")
+    stand_in = probe(name.partition("/")[0], torch.device(device)).stand_in
+    if stand_in not in (None, "cpu"):
+        raise UnsupportedWorkload(f"{name} would run in its stand-in ({stand_in}), whose time means nothing: take a GPU, or torch_eager")
     repeated = partial(call_repeatedly, calls=calls)
     trace = capture.capture(name, Workload.parse(workload), torch.device(device), calls=0, warm_ups=1, then=repeated)
     about = {"implementation": name, "workload": workload, "device": device, "calls": calls}
