@@ -36,7 +36,7 @@ def timeline(
     implementation: Annotated[str | None, typer.Argument(help="What to record: triton_jit/softmax, torch_eager/square:pow.")] = None,
     workload: Annotated[str | None, typer.Argument(help="At which shape and dtype: softmax/1024x1024/float16.")] = None,
     calls: Annotated[int, typer.Option(min=1, help="How many calls are recorded, one behind the other.")] = 1000,
-    against: Annotated[str | None, typer.Option(metavar="B", help="The difference to this: an implementation; with --from a trace.")] = None,
+    against: Annotated[str | None, typer.Option(metavar="B", help="The difference to this implementation; with --from, trace.")] = None,
     source: Annotated[Path | None, typer.Option("--from", metavar="TRACE", help="Analyse a trace that any program recorded: .json, "
                                                 ".json.gz.")] = None,
     within: Annotated[str | None, typer.Option(metavar="LABEL", help="Only what was launched in ranges with this in their name.")] = None,

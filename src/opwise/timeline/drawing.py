@@ -79,14 +79,16 @@ def _traces(panels: Sequence[Panel]) -> list[Mapping[str, Any]]:
                 continue
             found.append(
                 {"type": "bar", "orientation": "h", "name": name, "legendgroup": name, "showlegend": name not in named, **axes,
-                 "base": [round(b.start, 3) for b in bars], "x": [round(b.length, 3) for b in bars], "y": [html.escape(b.row) for b in bars],
+                 "base": [round(b.start, 3) for b in bars], "x": [round(b.length, 3) for b in bars],
+                 "y": [html.escape(b.row) for b in bars],
                  "text": [html.escape(b.text) for b in bars], "textposition": "none", "hovertemplate": "%{text}<extra></extra>",
                  "marker": {"color": COLOURS[name], "line": {"width": 0}}}
             )  # fmt: skip
             named.add(name)
         for j, (name, steps) in enumerate(panel.steps.items()):
             found.append(
-                {"type": "scatter", "mode": "lines", "line": {"shape": "hv", "width": 1.5, "color": LINES[j % len(LINES)]}, "name": html.escape(name),
+                {"type": "scatter", "mode": "lines", "name": html.escape(name),
+                 "line": {"shape": "hv", "width": 1.5, "color": LINES[j % len(LINES)]},
                  "showlegend": len(panel.steps) > 1, **axes, "x": [round(x, 3) for x, _ in steps], "y": [y for _, y in steps]}
             )  # fmt: skip
     return found
@@ -110,8 +112,8 @@ def _layout(panels: Sequence[Panel]) -> Mapping[str, Any]:
                                **({"matches": f"x{leader}"} if leader != i else {})}  # fmt: skip
         layout[f"yaxis{i}"] = {"anchor": f"x{i}", "domain": [max(0, bottom / total), top / total]}
         if panel.rows:
-            layout[f"yaxis{i}"] |= {"type": "category", "categoryarray": [html.escape(row) for row in reversed(panel.rows)], "categoryorder": "array",
-                                    "fixedrange": True}  # fmt: skip
+            names = [html.escape(row) for row in reversed(panel.rows)]
+            layout[f"yaxis{i}"] |= {"type": "category", "categoryarray": names, "categoryorder": "array", "fixedrange": True}
         else:
             most = max((y for steps in panel.steps.values() for _, y in steps), default=1.0)
             layout[f"yaxis{i}"] |= {"rangemode": "tozero", "dtick": max(1, round(most / 4))}  # operations are whole
