@@ -384,8 +384,17 @@ def test_a_trace_that_holistic_trace_analysis_cannot_take_is_its_reason(tmp_path
     pytest.importorskip("hta", reason="Holistic Trace Analysis is not installed: pip install 'opwise[timeline]'")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        with pytest.raises(hta.HtaMissing, match=r"cannot take .*bare\.json"):
-            hta.figures(written(tmp_path / "bare.json", list(ONE_STREAM)), 30.0)
+        with pytest.raises(hta.HtaMissing, match=r"cannot take .*bare\.json") as caught:
+            hta.figures(written(tmp_path / "bare.json", [event("kernel", "without a stream", 0, 5)]), 30.0)
+    assert "\n" not in str(caught.value)
+
+
+def test_holistic_trace_analysis_takes_a_bare_array_and_many_rows_of_small_ids(tmp_path: Path) -> None:
+    """Of 200 rows with ids under 128 it cannot by itself: pandas 3 does not widen the column of ids."""
+    pytest.importorskip("hta", reason="Holistic Trace Analysis is not installed: pip install 'opwise[timeline]'")
+    events = [e for i in range(1, 101) for e in (call("cudaLaunchKernel", 10 * i, 2, i), kernel("k", 10 * i + 4.5, 3.25, i))]
+    found = hta.figures(written(tmp_path / "bare.json", events), 30.0)
+    assert (found.launches, found.busy) == (100, pytest.approx(325.0, abs=0.2))
 
 
 def test_what_was_recorded_says_of_what_it_is() -> None:

@@ -1,26 +1,29 @@
 """The same figures by Holistic Trace Analysis itself: `traceinsight` on PyPI, imported as `hta`, of the extra `timeline`.
 
-HTA reads whole folders of traces, one a rank; here it is given one file. Two of its habits matter. It rounds the start of every event up
-and its end down to whole us, which takes up to 2 us from each kernel, unless HTA_DISABLE_NS_ROUNDING is 1 when it is first imported: that
-is set here. And its temporal breakdown takes everything with a stream for a kernel, synchronisation events (`cuda_sync`) included; its
-idle breakdown does not.
+HTA 0.6.1 has three habits that matter here. It rounds the start of every event up and its end down to whole us, which takes up to 2 us from
+each kernel, unless HTA_DISABLE_NS_ROUNDING is 1 when it is first imported: that is set here. It keeps correlation ids in the smallest
+integers that hold them and then writes rows' numbers there, which pandas 3 refuses where those are larger: it is given a copy in which all
+ids are large. And its temporal breakdown takes everything with a stream for a kernel, synchronisation (`cuda_sync`) included.
 """
 
 from __future__ import annotations
 
 import importlib
+import json
 import logging
 import os
-import shutil
 import tempfile
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from opwise.timeline.trace import GZIP
+from opwise.timeline.trace import document
 
 REMEDY = "--hta needs traceinsight (Holistic Trace Analysis), which is not installed: pip install 'opwise[timeline]'"
+
+
+LARGE = 1 << 40  # more than any trace has rows
 
 
 class HtaMissing(RuntimeError):
@@ -51,16 +54,26 @@ def figures(path: Path, kernel_wait_us: float) -> Figures:
         warnings.simplefilter("ignore")
         logging.disable(logging.CRITICAL)  # it tells how long each step took, as warnings
         try:
-            packed = path.read_bytes()[:2] == GZIP
-            copy = Path(folder) / f"trace.json{'.gz' if packed else ''}"  # it goes by the ending
-            shutil.copyfile(path, copy)
+            copy = Path(folder) / "trace.json"
+            copy.write_text(json.dumps(_with_large_ids(document(path))), encoding="utf-8")
             return _figures(_hta(), copy, kernel_wait_us)
         except HtaMissing:
             raise
         except Exception as error:  # whatever a trace that it was not made for does to it
-            raise HtaMissing(f"Holistic Trace Analysis cannot take {path}: {type(error).__name__}: {error}") from error
+            reason = (str(error).splitlines() or [""])[0][:200]
+            raise HtaMissing(f"Holistic Trace Analysis cannot take {path}: {type(error).__name__}: {reason}") from error
         finally:
             logging.disable(levels)
+
+
+def _with_large_ids(found: Any) -> dict[str, Any]:
+    """The trace as an object, which HTA asks for, with the same links between its events."""
+    events = found["traceEvents"] if isinstance(found, dict) else found
+    for event in events:
+        arguments = event.get("args") if isinstance(event, dict) else None
+        if isinstance(arguments, dict) and isinstance(key := arguments.get("correlation"), int) and key > 0:
+            arguments["correlation"] = key + LARGE
+    return {**(found if isinstance(found, dict) else {}), "traceEvents": events}
 
 
 def _hta() -> Any:

@@ -83,10 +83,11 @@ class Trace:
 
 def read(path: Path) -> Trace:
     """Raises NotATrace for a file that is torn, no JSON, or no trace; OSError where it cannot be read."""
-    return parse(path.name, _document(path))
+    return parse(path.name, document(path))
 
 
-def _document(path: Path) -> Any:
+def document(path: Path) -> Any:
+    """The JSON in the file, as it is; raises as `read` does."""
     raw = path.read_bytes()
     if raw.startswith(GZIP):
         try:
@@ -110,12 +111,12 @@ def _document(path: Path) -> Any:
         raise NotATrace(f"{path} is no JSON, or was cut off ({error.msg}, {where}): {TAKEN}") from error
 
 
-def parse(name: str, document: Any) -> Trace:
+def parse(name: str, found: Any) -> Trace:
     """The trace in a JSON document: an object with `traceEvents`, or a bare array of events. Raises NotATrace."""
-    events = document.get("traceEvents") if isinstance(document, dict) else document
+    events = found.get("traceEvents") if isinstance(found, dict) else found
     if not isinstance(events, list):
-        found = f"an object with {', '.join(list(document)[:4]) or 'nothing'}" if isinstance(document, dict) else type(document).__name__
-        raise NotATrace(f"{name} is no trace: it holds {found} and no list `traceEvents`; {TAKEN}")
+        held = f"an object with {', '.join(list(found)[:4]) or 'nothing'}" if isinstance(found, dict) else type(found).__name__
+        raise NotATrace(f"{name} is no trace: it holds {held} and no list `traceEvents`; {TAKEN}")
     complete = [e for e in events if isinstance(e, dict) and e.get("ph") == "X"]
     if not complete:
         raise NotATrace(f"{name} holds no complete event (ph X) among {len(events)}: nothing was recorded, or by another program; {TAKEN}")
@@ -128,9 +129,9 @@ def parse(name: str, document: Any) -> Trace:
         tuple(activities),
         _called(timed, OPERATORS),
         _called(timed, RANGES),
-        _devices(document),
+        _devices(found),
         len(complete) - len(timed),
-        about if isinstance(document, dict) and isinstance(about := document.get(ABOUT), dict) else {},
+        about if isinstance(found, dict) and isinstance(about := found.get(ABOUT), dict) else {},
     )
 
 
@@ -210,9 +211,9 @@ def _activity(event: Mapping[str, Any], start: int, end: int, calls: Mapping[Any
     )
 
 
-def _devices(document: Any) -> dict[str, str]:
-    found = document.get("deviceProperties") if isinstance(document, dict) else None
-    properties = [p for p in found if isinstance(p, dict)] if isinstance(found, list) else []
+def _devices(found: Any) -> dict[str, str]:
+    listed = found.get("deviceProperties") if isinstance(found, dict) else None
+    properties = [p for p in listed if isinstance(p, dict)] if isinstance(listed, list) else []
     return {str(p.get("id", i)): str(p.get("name", "")) for i, p in enumerate(properties)}
 
 
