@@ -81,7 +81,7 @@ def test_names_may_hold_control_characters(tmp_path: Path) -> None:
     assert "squ\tare" in {a.name for a in read(path).activities}
 
 
-GZIPPED = gzip.compress(json.dumps(trace(ONE_STREAM)).encode())
+GZIPPED = gzip.compress(json.dumps(trace(ONE_STREAM)).encode(), mtime=0)
 
 
 @pytest.mark.parametrize(
@@ -99,6 +99,7 @@ GZIPPED = gzip.compress(json.dumps(trace(ONE_STREAM)).encode())
         (b'{"traceEvents": []}', ["no complete event"]),
         (b'{"traceEvents": [{"ph": "M", "name": "process_name"}, 3]}', ["no complete event (ph X) among 2"]),
     ],
+    ids=["empty", "half", "tail cut", "damaged", "cut off", "CSV", "open array", "a record", "a number", "no events", "no complete event"],
 )
 def test_what_is_no_trace_is_refused_in_one_line_that_names_the_file(tmp_path: Path, content: bytes, needles: list[str]) -> None:
     path = tmp_path / "given.json"
