@@ -351,6 +351,7 @@ def jittered() -> tuple[Event, ...]:
 LINKED = tuple(e for i, e in enumerate(ONE_STREAM) if i != UNLINKED)
 
 
+@pytest.mark.xdist_group("hta")
 @pytest.mark.parametrize("wait_us", [30.0, 2.0])
 @pytest.mark.parametrize("events", [ONE_STREAM, TWO_STREAMS, GRAPH, jittered()], ids=["one", "two", "graph", "jittered"])
 def test_holistic_trace_analysis_finds_the_same(tmp_path: Path, events: tuple[Event, ...], wait_us: float) -> None:
@@ -370,6 +371,7 @@ def test_holistic_trace_analysis_finds_the_same(tmp_path: Path, events: tuple[Ev
         assert theirs.longest_queue == {q.stream: q.most for q in timeline.queues}
 
 
+@pytest.mark.xdist_group("hta")
 def test_what_holistic_trace_analysis_leaves_out_and_we_add(tmp_path: Path) -> None:
     """Should a later one count these too, docs/timeline.md has to change."""
     pytest.importorskip("hta", reason="Holistic Trace Analysis is not installed: pip install 'opwise[timeline]'")
@@ -381,6 +383,7 @@ def test_what_holistic_trace_analysis_leaves_out_and_we_add(tmp_path: Path) -> N
     assert hta.figures(written(tmp_path / "graph.json", trace(GRAPH)), 30.0).launches == 0
 
 
+@pytest.mark.xdist_group("hta")
 def test_a_trace_that_holistic_trace_analysis_cannot_take_is_its_reason(tmp_path: Path) -> None:
     pytest.importorskip("hta", reason="Holistic Trace Analysis is not installed: pip install 'opwise[timeline]'")
     with warnings.catch_warnings():
@@ -390,6 +393,7 @@ def test_a_trace_that_holistic_trace_analysis_cannot_take_is_its_reason(tmp_path
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.xdist_group("hta")
 def test_holistic_trace_analysis_takes_a_bare_array_and_many_rows_of_small_ids(tmp_path: Path) -> None:
     """Of 200 rows with ids under 128 it cannot by itself: pandas 3 does not widen the column of ids."""
     pytest.importorskip("hta", reason="Holistic Trace Analysis is not installed: pip install 'opwise[timeline]'")
