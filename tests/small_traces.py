@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from opwise.timeline.trace import Trace, parse
+
 Event = dict[str, Any]
 BASE_US = 4418335668472.168  # Kineto counts from boot or from 1970: a trace that begins at 0 would hide what large numbers do to floats
 
@@ -83,3 +85,14 @@ def written(path: Path, document: Any) -> Path:
     text = json.dumps(document).encode()
     path.write_bytes(gzip.compress(text) if path.suffix == ".gz" else text)
     return path
+
+
+def parsed(events: Sequence[Event], **more: Any) -> Trace:
+    return parse("small.json", trace(events, **more))
+
+
+def us(ns: int) -> int:
+    """Of a moment of these traces, which must be whole."""
+    whole, rest = divmod(ns - round(BASE_US * 1000), 1000)
+    assert rest == 0
+    return whole

@@ -1,148 +1,24 @@
-"""The timeline's figures, against traces that can be worked out on paper, and against Holistic Trace Analysis of the same traces."""
+"""The timeline's figures, against traces that can be worked out on paper."""
 
 from __future__ import annotations
 
-import gzip
 import json
 import random
-import warnings
 from dataclasses import replace
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
-from small_traces import BASE_US, GRAPH, ONE_STREAM, TWO_STREAMS, UNLINKED, Event, call, event, kernel, trace, written
+from small_traces import GRAPH, ONE_STREAM, TWO_STREAMS, Event, call, kernel, parsed, us
 
-from opwise.timeline import hta, idle
+from opwise.timeline import idle
 from opwise.timeline.analysis import Timeline, as_data
 from opwise.timeline.copies import copies
 from opwise.timeline.difference import difference
 from opwise.timeline.idle import HOST, KERNEL, OTHER, HostWait, breakdown, union
 from opwise.timeline.operators import operators
 from opwise.timeline.queues import FULL, queues
-from opwise.timeline.trace import ABOUT, NotATrace, Trace, parse, read, short, within
 
 WAIT_NS = round(idle.KERNEL_WAIT_US * 1e3)
-
-
-def parsed(events: tuple[Event, ...], **more: object) -> Trace:
-    return parse("small.json", trace(events, **more))
-
-
-def us(ns: int) -> int:
-    whole, rest = divmod(ns - round(BASE_US * 1000), 1000)
-    assert rest == 0
-    return whole
-
-
-# -- reading -----------------------------------------------------------------------------------------------------------------
-
-
-def test_every_kernel_finds_its_launch_by_runtime_or_driver() -> None:
-    found = parsed(ONE_STREAM)
-    assert [(a.name[:8], a.launch.name if a.launch else None) for a in found.activities] == [
-        ("void sof", "cudaLaunchKernel"), ("softmax_", "cuLaunchKernelEx"), ("square", "cuLaunchKernel"), ("void sof", "cudaLaunchKernel"),
-        ("Memcpy D", "cudaMemcpyAsync"), ("unknown", None)]  # fmt: skip
-    assert [(us(a.start), us(a.end)) for a in found.activities] == [(20, 30), (31, 41), (52, 57), (97, 100), (230, 240), (245, 247)]
-    assert [a.name for a in found.unlinked] == ["unknown"]
-    assert found.devices == {"0": "NVIDIA H200", "1": "NVIDIA H200"}
-    assert {(a.device, a.stream) for a in found.activities} == {("0", "7")}
-
-
-def test_of_two_calls_with_one_correlation_id_the_outer_launched() -> None:
-    found = parsed((call("cuLaunchKernel", 2, 1, 5), call("cudaLaunchKernel", 1, 4, 5), kernel("k", 10, 1, 5)))
-    assert [a.launch.name for a in found.activities if a.launch] == ["cudaLaunchKernel"]
-
-
-def test_correlation_0_links_nothing() -> None:
-    """It is what CUPTI writes where it has none, and many events may hold it."""
-    assert len(parsed((call("cudaLaunchKernel", 1, 1, 0), kernel("k", 5, 1, 0))).unlinked) == 1
-
-
-@pytest.mark.parametrize("ending", [".json", ".json.gz"])
-def test_any_container_is_read_and_holds_the_same(tmp_path: Path, ending: str) -> None:
-    whole = read(written(tmp_path / f"a{ending}", trace(ONE_STREAM)))
-    bare = read(written(tmp_path / f"b{ending}", list(ONE_STREAM)))
-    assert whole.activities == bare.activities
-    misnamed = tmp_path / "c.json"
-    misnamed.write_bytes(gzip.compress(json.dumps(trace(ONE_STREAM)).encode()))
-    assert read(misnamed).activities == whole.activities
-
-
-def test_an_array_may_lack_its_end_as_chrome_allows(tmp_path: Path) -> None:
-    path = tmp_path / "open.json"
-    path.write_text(json.dumps(list(ONE_STREAM))[:-1] + ",\n")
-    assert len(read(path).activities) == 6
-
-
-def test_names_may_hold_control_characters(tmp_path: Path) -> None:
-    path = tmp_path / "odd.json"
-    path.write_text(json.dumps(trace(ONE_STREAM)).replace("square", "squ\tare"))
-    assert "squ\tare" in {a.name for a in read(path).activities}
-
-
-GZIPPED = gzip.compress(json.dumps(trace(ONE_STREAM)).encode(), mtime=0)
-
-
-@pytest.mark.parametrize(
-    ("content", "needles"),
-    [
-        (b"", ["empty", "Chrome trace"]),
-        (GZIPPED[: len(GZIPPED) // 2], ["torn gzip", "again"]),
-        (GZIPPED[:-4], ["torn gzip"]),
-        (GZIPPED[:20] + b"\xff\xff\xff\xff" + GZIPPED[24:], ["damaged gzip"]),
-        (b'{"traceEvents": [{"ph": "X", ', ["no JSON", "line 1", "export_chrome_trace"]),
-        (b"op,us\nsoftmax,3\n", ["no JSON"]),
-        (b"[1, 2", ["no complete event"]),
-        (b'{"schema": 1, "op": "softmax"}', ["no list `traceEvents`", "schema, op"]),
-        (b"3", ["int", "no list `traceEvents`"]),
-        (b'{"traceEvents": []}', ["no complete event"]),
-        (b'{"traceEvents": [{"ph": "M", "name": "process_name"}, 3]}', ["no complete event (ph X) among 2"]),
-    ],
-    ids=["empty", "half", "tail cut", "damaged", "cut off", "CSV", "open array", "a record", "a number", "no events", "no complete event"],
-)
-def test_what_is_no_trace_is_refused_in_one_line_that_names_the_file(tmp_path: Path, content: bytes, needles: list[str]) -> None:
-    path = tmp_path / "given.json"
-    path.write_bytes(content)
-    with pytest.raises(NotATrace) as caught:
-        read(path)
-    message = str(caught.value)
-    assert message.count("\n") == 0
-    assert all(needle in message for needle in ["given.json", *needles])
-
-
-@pytest.mark.parametrize("broken", [{"ts": None}, {"ts": "soon"}, {"dur": float("nan")}, {"dur": -1.0}, {"ts": float("inf")}])
-def test_an_event_without_a_time_is_left_out_and_counted(broken: Event) -> None:
-    found = parsed((*ONE_STREAM, kernel("k", 300, 1, 9) | broken))
-    assert (len(found.activities), found.skipped) == (6, 1)
-
-
-def test_arguments_of_odd_types_break_nothing() -> None:
-    odd = [kernel("k", 300, 1, None) | {"args": given} for given in (None, 3, {"correlation": [1]}, {"correlation": {}, "bytes": "many"})]
-    assert len(parsed((*ONE_STREAM, *odd)).unlinked) == 5
-
-
-def test_within_keeps_what_was_launched_in_the_range() -> None:
-    ranges = (event("user_annotation", "ProfilerStep#1", 0, 30), event("user_annotation", "ProfilerStep#2", 40, 60))
-    found = within(parsed((*ONE_STREAM, *ranges)), "Step#2")
-    assert [us(a.start) for a in found.activities] == [52, 97], "the copy was launched at 110, though the kernel at 97 ended at 100"
-    assert found.operators == ()
-    with pytest.raises(NotATrace, match=r"Step#7.*ProfilerStep#1, ProfilerStep#2"):
-        within(parsed((*ONE_STREAM, *ranges)), "Step#7")
-
-
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [
-        ("void at::native::reduce_kernel<512, 1, at::ReduceOp<float> >(at::ReduceOp<float>)", "at::native::reduce_kernel"),
-        ("void (anonymous namespace)::softmax<float>(float*)", "softmax"),
-        ("softmax_kernel", "softmax_kernel"),
-        ("Memcpy DtoH (Device -> Pinned)", "Memcpy DtoH (Device -> Pinned)"),
-    ],
-)
-def test_short_names(name: str, expected: str) -> None:
-    assert short(name) == expected
-
 
 # -- busy and idle -----------------------------------------------------------------------------------------------------------
 
@@ -327,82 +203,7 @@ def test_data_is_plain_json_whose_parts_add_up(events: tuple[Event, ...]) -> Non
     assert sum(row["count"] for row in data["kernels"]) == (data["launches"] or {"count": 0})["count"]
 
 
-# -- Holistic Trace Analysis -------------------------------------------------------------------------------------------------
-
-
-def jittered() -> tuple[Event, ...]:
-    """200 launches on two streams with times to the ns, queued and starved in turns, and a copy now and then; every kernel is linked."""
-    rng = random.Random(7)
-    cpu, free = 0.0, {7: 0.0, 9: 0.0}
-    events: list[Event] = [event("cpu_op", "aten::softmax", 0, 1)]
-    for i in range(1, 201):
-        cpu += rng.choice([1.25, 2.5, 80.125])
-        length = rng.randrange(1000, 6000) / 1000
-        copy = i % 10 == 0
-        events.append(call("cudaMemcpyAsync" if copy else "cudaLaunchKernel", round(cpu, 3), length, i))
-        stream = rng.choice([7, 9])
-        start = max(cpu + 4.5, free[stream] + rng.choice([0.875, 12.5, 45.25]))
-        gpu = rng.randrange(500, 60_000) / 1000
-        events.append(kernel("Memcpy DtoD (Device -> Device)" if copy else "k", round(start, 3), gpu, i, stream=stream, bytes=4096))
-        free[stream], cpu = start + gpu, cpu + length
-    return tuple(events)
-
-
-LINKED = tuple(e for i, e in enumerate(ONE_STREAM) if i != UNLINKED)
-
-
-@pytest.mark.xdist_group("hta")
-@pytest.mark.parametrize("wait_us", [30.0, 2.0])
-@pytest.mark.parametrize("events", [ONE_STREAM, TWO_STREAMS, GRAPH, jittered()], ids=["one", "two", "graph", "jittered"])
-def test_holistic_trace_analysis_finds_the_same(tmp_path: Path, events: tuple[Event, ...], wait_us: float) -> None:
-    pytest.importorskip("hta", reason="Holistic Trace Analysis is not installed: pip install 'opwise[timeline]'")
-    path = written(tmp_path / "trace.json.gz", trace(events))
-    timeline, theirs = Timeline.of(read(path), kernel_wait_us=wait_us), hta.figures(path, wait_us)
-    (ours,) = timeline.devices
-    near = 0.001 * len(events)  # ns, that both round
-    assert theirs.span == pytest.approx(ours.breakdown.span / 1e3, abs=near)
-    assert theirs.busy == pytest.approx(ours.breakdown.busy / 1e3, abs=near)
-    assert theirs.idle == pytest.approx(ours.breakdown.idle / 1e3, abs=near)
-    assert set(theirs.streams) == {part.stream for part in timeline.streams}
-    for part in timeline.streams:
-        for cause in idle.CAUSES:
-            assert theirs.streams[part.stream].get(cause, 0.0) == pytest.approx(part.breakdown.waited(cause) / 1e3, abs=near), cause
-    if events is not GRAPH:  # HTA links no graph's launch
-        assert theirs.longest_queue == {q.stream: q.most for q in timeline.queues}
-
-
-@pytest.mark.xdist_group("hta")
-def test_what_holistic_trace_analysis_leaves_out_and_we_add(tmp_path: Path) -> None:
-    """Should a later one count these too, docs/timeline.md has to change."""
-    pytest.importorskip("hta", reason="Holistic Trace Analysis is not installed: pip install 'opwise[timeline]'")
-    path = written(tmp_path / "trace.json", trace(LINKED))
-    found = Timeline.of(read(path))
-    driver = [launch for launch in found.launches if launch.call.name.startswith("cuLaunch")]
-    assert hta.figures(path, 30.0).launches == len(found.launches) - len(driver)
-    assert driver
-    assert hta.figures(written(tmp_path / "graph.json", trace(GRAPH)), 30.0).launches == 0
-
-
-@pytest.mark.xdist_group("hta")
-def test_a_trace_that_holistic_trace_analysis_cannot_take_is_its_reason(tmp_path: Path) -> None:
-    pytest.importorskip("hta", reason="Holistic Trace Analysis is not installed: pip install 'opwise[timeline]'")
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        with pytest.raises(hta.HtaMissing, match=r"cannot take .*bare\.json") as caught:
-            hta.figures(written(tmp_path / "bare.json", [event("kernel", "without a stream", 0, 5)]), 30.0)
-    assert "\n" not in str(caught.value)
-
-
-@pytest.mark.xdist_group("hta")
-def test_holistic_trace_analysis_takes_a_bare_array_and_many_rows_of_small_ids(tmp_path: Path) -> None:
-    """Of 200 rows with ids under 128 it cannot by itself: pandas 3 does not widen the column of ids."""
-    pytest.importorskip("hta", reason="Holistic Trace Analysis is not installed: pip install 'opwise[timeline]'")
-    events = [e for i in range(1, 101) for e in (call("cudaLaunchKernel", 10 * i, 2, i), kernel("k", 10 * i + 4.5, 3.25, i))]
-    found = hta.figures(written(tmp_path / "bare.json", events), 30.0)
-    assert (found.launches, found.busy) == (100, pytest.approx(325.0, abs=0.2))
-
-
-def test_what_was_recorded_says_of_what_it_is() -> None:
-    about = {"implementation": "triton_jit/softmax", "workload": "softmax/4096x4096/float16", "calls": 3}
-    assert parsed(ONE_STREAM, **{ABOUT: about}).about == about
-    assert parsed(ONE_STREAM, **{ABOUT: "else"}).about == {}
+def test_the_difference_to_a_trace_without_gpu_activity_has_no_ratio_to_it() -> None:
+    found = difference(Timeline.of(parsed(ONE_STREAM[1:3])), Timeline.of(parsed(ONE_STREAM)))
+    assert all(row.ratio is None for row in found.rows)
+    assert {row.what: (row.a, row.b) for row in found.rows}["launch call, median"] == (None, 3.0)

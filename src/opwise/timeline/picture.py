@@ -12,11 +12,13 @@ from dataclasses import dataclass
 
 from opwise.timeline import idle
 from opwise.timeline.analysis import Timeline
+from opwise.timeline.trace import short
 
 # Okabe and Ito's palette, as in the report.
 COLOURS = {"launch call": "#009E73", "kernel": "#0072B2", "copy or fill": "#E69F00", idle.HOST: "#D55E00", idle.KERNEL: "#56B4E9",
            idle.OTHER: "#8A8A8A"}  # fmt: skip
 MOST_DRAWN = 4000  # activities of one trace: a page of more opens slowly, and nobody looks at all of them
+NAME = 160  # characters of a kernel's name: torch's can be a thousand, times the activities drawn
 FIRST_SEEN = 12  # activities in the window that a picture opens on, in the middle of what was recorded
 
 
@@ -84,13 +86,13 @@ def activity(timeline: Timeline, group: int) -> Panel:
     several = len(timeline.devices) > 1
     rows = {(p.device, p.stream): f"{f'GPU {p.device} ' if several else ''}stream {p.stream}" for p in timeline.streams}
     for a in drawn:
-        text = f"{a.name}: {a.ns / 1e3:.3f} us{'' if a.launch else ', no launch in the trace'}"
+        text = f"{a.name[:NAME]}: {a.ns / 1e3:.3f} us{'' if a.launch else ', no launch in the trace'}"
         name = "kernel" if a.kind == "kernel" else "copy or fill"
         bars[name].append(Bar(rows[a.device, a.stream], (a.start - zero) / 1e3, a.ns / 1e3, text))
     for part in timeline.streams:
         for gap in part.breakdown.gaps:
             if gap.end <= end:
-                text = f"{gap.cause}: {gap.ns / 1e3:.3f} us before {gap.next.name}"
+                text = f"{gap.cause}: {gap.ns / 1e3:.3f} us before {short(gap.next.name)}"
                 bars[gap.cause].append(Bar(rows[part.device, part.stream], (gap.start - zero) / 1e3, gap.ns / 1e3, text))
     left = len(trace.activities) - len(drawn)
     title = f"{timeline.name}{f': the first {len(drawn)} of {len(trace.activities)} activities' if left else ''}"
