@@ -116,7 +116,7 @@ def _layout(panels: Sequence[Panel]) -> Mapping[str, Any]:
             layout[f"yaxis{i}"] |= {"type": "category", "categoryarray": names, "categoryorder": "array", "fixedrange": True}
         else:
             most = max((y for steps in panel.steps.values() for _, y in steps), default=1.0)
-            layout[f"yaxis{i}"] |= {"rangemode": "tozero", "dtick": max(1, round(most / 4))}  # operations are whole
+            layout[f"yaxis{i}"] |= {"rangemode": "tozero", "nticks": 5, **({"dtick": 1} if most <= 5 else {})}  # operations are whole
         notes.append({"text": f"<b>{html.escape(panel.title)}</b>", "xref": "paper", "yref": "paper", "x": 0, "y": top / total,
                       "xanchor": "left", "yanchor": "bottom", "showarrow": False})  # fmt: skip
         top = bottom - (MARGIN_PX - 25)
