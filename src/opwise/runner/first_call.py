@@ -6,6 +6,7 @@ import tempfile
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 from opwise.ops import OPS
 from opwise.runner.jobs import Entry
@@ -32,14 +33,22 @@ def first_calls(catalogue: Mapping[str, Entry], device: str, setup: Callable[[],
 
 def _cold_then_cached(entry: Entry, device: str, setup: Callable[[], None] | None) -> Mapping[str, tuple[float, float]]:
     workloads = tuple(spec.workloads["core"][0] for op, spec in OPS.items() if "" in entry.variants.get(op, {}))
+    try:
+        cold, cached = cold_then_cached(device, setup, "first_call", (entry.backend, workloads))
+    except WorkerLost:
+        return {}
+    return {op: (cold[op], cached[op]) for op in cold}
+
+
+def cold_then_cached(device: str, setup: Callable[[], None] | None, kind: str, payload: Any) -> tuple[Any, Any]:
+    """What two fresh workers answer to one request: the first begins with empty compiler caches, the second with what the first left.
+
+    Raises WorkerLost.
+    """
     with tempfile.TemporaryDirectory(prefix="opwise-first-call-") as folder:
         environment = {name: str(Path(folder) / name.lower()) for name in CACHES}
-        seconds = []
+        answers = []
         for _ in ("cold", "cached"):
-            try:
-                with Worker(device, setup, environment) as worker:
-                    seconds.append(worker.ask("first_call", (entry.backend, workloads), Patience(900.0)))
-            except WorkerLost:
-                return {}
-    cold, cached = seconds
-    return {op: (cold[op], cached[op]) for op in cold}
+            with Worker(device, setup, environment) as worker:
+                answers.append(worker.ask(kind, payload, Patience(900.0)))
+    return answers[0], answers[1]

@@ -26,7 +26,11 @@ def main(pipe: Connection, device_name: str, log_path: str, setup: Callable[[], 
     threading.Thread(target=_die_with, args=(os.getppid(),), daemon=True).start()
     if setup is not None:
         setup()
-    jobs = _JobHandler(device_name, lambda name, phase: pipe.send(("turn", (name, phase))))
+
+    def turn(name: str, phase: str) -> None:
+        pipe.send(("turn", (name, phase)))
+
+    jobs = _JobHandler(device_name, turn)
     handlers: dict[str, Callable[[Any], Any]] = {
         "start": lambda _: None,
         "catalogue": lambda _: _catalogue(device_name),
@@ -36,6 +40,7 @@ def main(pipe: Connection, device_name: str, log_path: str, setup: Callable[[], 
         "inspect": lambda request: _inspect(*request),
         "first_call": lambda request: _first_call(device_name, *request),
         "limits": lambda _: jobs.limits(),
+        "apply": lambda request: request[0](turn, *request[1:]),  # any function that can be pickled, told how to say whose turn it is
     }
     while True:
         try:
@@ -69,7 +74,7 @@ class _JobHandler:
             if device.type == "cuda":
                 self.turn("", "calibrate")
                 torch.cuda.set_device(device)
-            self.bench = Bench.on(device, _record_facts(device))
+            self.bench = Bench.on(device, record_facts(device))
         return execute(job, self.bench, self.turn)
 
     def limits(self) -> dict[str, float]:
@@ -77,7 +82,7 @@ class _JobHandler:
         return roofs.as_dict() if roofs is not None else {}
 
 
-def _record_facts(device: Any) -> dict[str, Any]:
+def record_facts(device: Any) -> dict[str, Any]:
     """The fields of a Record that say where it was taken."""
     from opwise.measure.device import facts
     from opwise.provenance import commit
@@ -95,7 +100,7 @@ def _catalogue(device_name: str) -> tuple[dict[str, Any], dict[str, Any]]:
     from opwise.backends import BACKENDS
 
     found = {backend: _entry(backend, device_name) for backend in BACKENDS}
-    return _record_facts(torch.device(device_name)), found
+    return record_facts(torch.device(device_name)), found
 
 
 def _entry(backend: str, device_name: str, own: bool = False) -> Any:

@@ -1,0 +1,164 @@
+"""`opwise profile`."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
+
+import typer
+from rich.markup import escape
+
+from opwise.backends import BACKENDS
+from opwise.commands.console import Device, chosen_device, refuse, stderr, stdout
+from opwise.ops import OPS
+from opwise.ops.spec import Workload
+from opwise.profiling import ncu as nsight
+from opwise.profiling import tables
+from opwise.profiling.blocking import blocked
+from opwise.profiling.report import Report, Request, profiled
+from opwise.profiling.stacks import plotly
+from opwise.report.html import MissingExtra
+from opwise.runner import Patience, Worker, WorkerLost
+
+EXAMPLES = (
+    "Examples:  opwise profile triton_jit/softmax softmax/4096x4096/float16  ·  "
+    "opwise profile torch_eager/mean 4096x4096/float32 --trace mean.json.gz --stacks mean.html  ·  "
+    "opwise profile cupy_raw/gelu gelu/8192x8192/float16 --ncu  ·  opwise profile numba_cuda/matmul 512x512x512/float32 --blocking"
+)
+NAME_HELP = "An implementation: triton_jit/softmax, torch_eager/square:pow."
+WORKLOAD_HELP = "Its shape and dtype: softmax/4096x4096/float16, or without the op."
+Calls = Annotated[int, typer.Option(min=1, max=1000, help="Calls in the trace; cold and warm launches come on top.")]
+TraceFile = Annotated[Path | None, typer.Option("--trace", metavar="FILE", help="A Chrome trace for ui.perfetto.dev; compressed as .gz.")]
+StacksFile = Annotated[
+    Path | None, typer.Option("--stacks", metavar="FILE", help="Flame graph: a page as .html, else collapsed stacks for speedscope.app.")
+]
+Memory = Annotated[bool, typer.Option("--memory", help="What calls take from torch's allocator, by place.")]
+Ncu = Annotated[bool, typer.Option("--ncu", help="Speed-of-Light and memory counters of Nsight Compute, where it is installed.")]
+Blocking = Annotated[bool, typer.Option("--blocking", help="Only launch, one after the other: an error names its kernel.")]
+
+
+def profile(
+    implementation: Annotated[str, typer.Argument(metavar="IMPLEMENTATION", help=NAME_HELP)],
+    workload: Annotated[str, typer.Argument(metavar="WORKLOAD", help=WORKLOAD_HELP)],
+    calls: Calls = 10,
+    trace: TraceFile = None,
+    stacks: StacksFile = None,
+    memory: Memory = False,
+    ncu: Ncu = False,
+    blocking: Blocking = False,
+    device: Device = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Machine-readable: one object.")] = False,
+) -> None:
+    """Where the time of one implementation goes: its kernels with grid, registers and rates, the stages of a call, its operators.
+
+    Without a GPU the CPU's profiler shows operators, and says what needs a GPU.
+    """
+    name = chosen_device(device)
+    wanted = workload_of(workload, op_of(implementation))
+    if blocking:
+        if trace or stacks or memory or ncu:
+            refuse("--blocking makes every launch wait, so nothing it took would be a profile: leave the other options out")
+        _blocking(implementation, wanted, name, calls, as_json)
+        return
+    report = _profiled(Request(implementation, str(wanted), name, calls, trace, stacks, memory))
+    record = report.record
+    if record.status not in ("ok", "wrong"):
+        _fail(f"{implementation} cannot be profiled at {wanted}: {record.status}: {record.reason}")
+    counters, refused = _counters(implementation, wanted, name) if ncu else ([], "")
+    if as_json:
+        data = report.as_dict() | ({"ncu": [dataclasses.asdict(c) for c in counters], "ncu_refused": refused} if ncu else {})
+        typer.echo(json.dumps(data, default=str))
+    else:
+        tables.show(report, stdout)
+        if counters:
+            stdout.print()
+            stdout.print(tables.counters(counters))
+        for what, path in (("trace", trace), ("stacks", stacks)):
+            if path is not None:
+                stdout.print(f"{what} in {path}", highlight=False, soft_wrap=True, markup=False)
+    if refused:
+        _fail(f"--ncu: {refused}")
+    if record.status == "wrong":
+        raise typer.Exit(1)
+
+
+def op_of(implementation: str) -> str:
+    """The op of an implementation's name; ends the command where that is no name."""
+    backend, _, rest = implementation.partition("/")
+    op = rest.partition(":")[0]
+    if backend not in BACKENDS or op not in OPS:
+        refuse(f"{implementation!r} is no implementation: write backend/op or backend/op:variant, as in triton_jit/softmax; "
+               f"backends are {', '.join(BACKENDS)}, ops {', '.join(OPS)}")  # fmt: skip
+    return op
+
+
+def workload_of(text: str, op: str) -> Workload:
+    """`softmax/4096x4096/float16` or `4096x4096/float16`; ends the command where that is no workload of the op."""
+    try:
+        wanted = Workload.parse(text if text.count("/") == 2 else f"{op}/{text}")
+    except ValueError as error:
+        refuse(f"{error}; {text!r} was given")
+    spec = OPS[op]
+    if wanted.op != op:
+        refuse(f"{wanted} is a workload of {wanted.op}, the implementation is of {op}: give {op}/SHAPE/DTYPE")
+    ranks = sorted({len(w.shape) for group in spec.workloads.values() for w in group})
+    if wanted.dtype not in spec.dtypes or len(wanted.shape) not in ranks:
+        example = next(iter(spec.workloads["core"]))
+        refuse(f"{wanted} is no workload of {op}: {' or '.join(map(str, ranks))} sizes and one of {', '.join(spec.dtypes)} are taken, "
+               f"as in {example}")  # fmt: skip
+    if 0 in wanted.shape:
+        refuse(f"{wanted} has no elements, so nothing is launched for it: take a shape without a 0")
+    return wanted
+
+
+def _profiled(request: Request) -> Report:
+    for path in (request.trace, request.stacks):
+        if path is not None and path.is_dir():
+            refuse(f"{path} is a folder: give the name of a file")
+    if request.stacks is not None and request.stacks.suffix == ".html":
+        try:
+            plotly()
+        except MissingExtra as error:
+            refuse(f"{error}; or name the file otherwise, for collapsed stacks")
+    try:
+        with stderr.status(f"profiling {request.implementation} at {request.workload}"), Worker(request.device) as worker:
+            report: Report = worker.ask("apply", (profiled, request), Patience())
+    except WorkerLost as lost:
+        _fail(f"{request.implementation} at {request.workload}: {lost.reason}; --blocking finds the kernel of a fault")
+    return report
+
+
+def _counters(implementation: str, wanted: Workload, device: str) -> tuple[Sequence[nsight.Counter], str]:
+    if device == "cpu":
+        return [], "counters are a GPU's: run it where there is one"
+    try:
+        with stderr.status("Nsight Compute runs the launch again for each group of counters"):
+            return nsight.counted(implementation, str(wanted), device), ""
+    except nsight.NcuRefused as refused:
+        return [], str(refused)
+
+
+def _blocking(implementation: str, wanted: Workload, device: str, calls: int, as_json: bool) -> None:
+    with stderr.status(f"launching {implementation} at {wanted}, one launch at a time"):
+        outcome = blocked(implementation, str(wanted), device, calls)
+    if as_json:
+        data: dict[str, Any] = dataclasses.asdict(outcome)
+        typer.echo(json.dumps(data))
+    elif not outcome.error:
+        told = f": {', '.join(outcome.kernels)}" if outcome.kernels else ""
+        stdout.print(f"{implementation} at {wanted}: {outcome.launches} launches, each waited for, none failed{told}", highlight=False,
+                     soft_wrap=True, markup=False)  # fmt: skip
+        if device == "cpu":
+            stdout.print("[yellow]needs a GPU[/]: the names of the kernels, and faults of theirs", highlight=False)
+        elif outcome.note:
+            stdout.print(outcome.note, highlight=False, soft_wrap=True, markup=False)
+    if outcome.error:
+        _fail(outcome.line + (f" ({outcome.note})" if outcome.note and device != "cpu" else ""))
+
+
+def _fail(message: str) -> NoReturn:
+    stderr.print(f"opwise: {escape(message)}", style="bold red", highlight=False, soft_wrap=True)
+    raise typer.Exit(1)

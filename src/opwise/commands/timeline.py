@@ -1,0 +1,186 @@
+"""`opwise timeline`."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import typer
+from rich.markup import escape
+
+from opwise.backends import BACKENDS
+from opwise.commands.console import Device, chosen_device, refuse, stderr, stdout
+from opwise.ops import OPS
+from opwise.ops.spec import Workload
+from opwise.report.html import MissingExtra
+from opwise.runner import WorkerLost
+from opwise.timeline import drawing, hta, picture, recording, tables
+from opwise.timeline import trace as traces
+from opwise.timeline.analysis import Timeline, as_data
+from opwise.timeline.difference import difference
+from opwise.timeline.idle import KERNEL_WAIT_US
+
+EXAMPLES = (
+    "Examples:  opwise timeline triton_jit/softmax softmax/1024x1024/float16 --plot softmax.html  ·  "
+    "opwise timeline cupy_raw/gelu gelu/1024x1024/float32 --against torch_eager/gelu --calls 200  ·  "
+    "opwise timeline --from trace.json.gz --within 'ProfilerStep#3'  ·  opwise timeline --from a.json --against b.json --json"
+)
+ENDINGS = (".json", ".json.gz")
+
+
+def timeline(
+    implementation: Annotated[str | None, typer.Argument(help="What to record: triton_jit/softmax, torch_eager/square:pow.")] = None,
+    workload: Annotated[str | None, typer.Argument(help="At which shape and dtype: softmax/1024x1024/float16.")] = None,
+    calls: Annotated[int, typer.Option(min=1, help="How many calls are recorded, one behind the other.")] = 1000,
+    against: Annotated[str | None, typer.Option(metavar="B", help="The difference to this implementation; with --from, trace.")] = None,
+    source: Annotated[Path | None, typer.Option("--from", metavar="TRACE", help="Analyse a trace that any program recorded: .json, "
+                                                ".json.gz.")] = None,
+    within: Annotated[str | None, typer.Option(metavar="LABEL", help="Only what was launched in ranges with this in their name.")] = None,
+    trace: Annotated[Path | None, typer.Option(metavar="FILE", help="Keep the trace, for Perfetto: .json or .json.gz.")] = None,
+    plot: Annotated[Path | None, typer.Option(metavar="FILE", help="The picture: .html, .svg or .png.")] = None,
+    kernel_wait: Annotated[float, typer.Option(min=0, metavar="US", help="A gap before a queued kernel is kernel wait below this, other "
+                                               "from it on.")] = KERNEL_WAIT_US,
+    with_hta: Annotated[bool, typer.Option("--hta", help="Holistic Trace Analysis's own figures beside ours (extra: timeline).")] = False,
+    device: Device = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Machine-readable: a trace a line, then the difference.")] = False,
+) -> None:  # fmt: skip
+    """What the GPU did over time while one implementation is called: busy, idle by cause, launches, queue, copies.
+
+    Under the profiler a call costs the CPU more than without: the figures say where time goes, and `opwise run` how much it is.
+    """
+    if plot is not None and plot.suffix not in drawing.FORMATS:
+        refuse(f"--plot {plot} ends in {plot.suffix or 'nothing'!r}: {', '.join(drawing.FORMATS)} are taken")
+    if with_hta and within:
+        refuse("--hta and --within exclude each other: HTA reads whole traces")
+    with tempfile.TemporaryDirectory(prefix="opwise-timeline-") as folder:
+        if source is not None:
+            if implementation or trace is not None:
+                refuse("--from analyses a trace that is there: it takes no implementation and no --trace")
+            files = [source, *([Path(against)] if against else [])]
+        else:
+            files = _recorded(implementation, workload, calls, against, trace, chosen_device(device), Path(folder))
+        found = _read(files, within, kernel_wait)
+        if as_json:
+            _print_json(found)
+        else:
+            _print(found)
+        for file, of in zip(files, found, strict=True) if with_hta else ():
+            _print_hta(file, of, as_json)
+    if plot is not None:
+        _draw(found, plot)
+
+
+def _recorded(
+    implementation: str | None, workload: str | None, calls: int, against: str | None, trace: Path | None, device: str, folder: Path
+) -> list[Path]:
+    """The files with the traces of one or two implementations; refuses before it records."""
+    if implementation is None or workload is None:
+        refuse("give IMPLEMENTATION and WORKLOAD, as in triton_jit/softmax softmax/1024x1024/float16, or a trace with --from")
+    if trace is not None and not trace.name.endswith(ENDINGS):
+        refuse(f"--trace {trace} is no name for a trace: {' and '.join(ENDINGS)} are taken")
+    try:
+        at = Workload.parse(workload)
+    except ValueError as error:
+        refuse(str(error))
+    names = [implementation, *([against] if against else [])]
+    for name in names:
+        _known(name, at)
+    kept = [_beside(trace, i) if trace is not None else folder / f"{i}.json" for i in range(len(names))]
+    for name, path in zip(names, kept, strict=True):
+        with stderr.status(f"recording {calls} calls of {name} at {at}"):
+            try:
+                recording.recorded(name, at, device, calls, path)
+            except WorkerLost as lost:
+                _fail(f"{name} at {at} was not recorded: {lost.reason}")
+    return kept
+
+
+def _known(name: str, workload: Workload) -> None:
+    backend, _, rest = name.partition("/")
+    op = rest.partition(":")[0]
+    if backend not in BACKENDS or op not in OPS:
+        refuse(f"{name!r} is no implementation: taken is backend/op, as triton_jit/softmax; backends are {', '.join(BACKENDS)}, "
+               f"ops {', '.join(OPS)}")  # fmt: skip
+    if op != workload.op:
+        refuse(f"{name} is of op {op}, the workload {workload} of op {workload.op}: give a workload {op}/…")
+
+
+def _beside(trace: Path, i: int) -> Path:
+    """The second trace is kept beside the first: softmax.json.gz, softmax-against.json.gz."""
+    ending = next(e for e in reversed(ENDINGS) if trace.name.endswith(e))
+    return trace.with_name(trace.name.removesuffix(ending) + "-against" * bool(i) + ending)
+
+
+def _read(files: Sequence[Path], within: str | None, kernel_wait: float) -> list[Timeline]:
+    found = []
+    for i, path in enumerate(files):
+        try:
+            trace = traces.read(path)
+            about = trace.about
+            trace = traces.within(trace, within) if within else trace
+        except (traces.NotATrace, OSError) as error:
+            refuse(str(error))
+        name = f"{about['implementation']} at {about['workload']}" if {"implementation", "workload"} <= set(about) else path.name
+        calls = trace.about.get("calls")
+        side = f"{'AB'[i]}: " if len(files) > 1 else ""
+        timeline = Timeline.of(trace, f"{side}{name}", calls if isinstance(calls, int) and calls > 0 else 0, kernel_wait)
+        if not timeline.has_gpu and not timeline.operators:
+            refuse(f"{path} holds no GPU activity (kernel, copy or fill) and no operator: there is nothing to analyse; record with "
+                   "ProfilerActivity.CUDA")  # fmt: skip
+        found.append(timeline)
+    return found
+
+
+def _print(found: Sequence[Timeline]) -> None:
+    for timeline in found:
+        calls = f", {timeline.calls} calls" if timeline.calls else ""
+        stdout.print(f"{timeline.name}{calls}", style="bold", highlight=False, markup=False, soft_wrap=True)
+        for part in tables.shown(timeline):
+            stdout.print(part, highlight=False)
+        stdout.print()
+    if len(found) > 1:
+        for part in tables.compared(difference(*found)):
+            stdout.print(part, highlight=False)
+
+
+def _print_json(found: Sequence[Timeline]) -> None:
+    for timeline in found:
+        if not timeline.has_gpu:
+            stderr.print(tables.no_gpu(timeline), highlight=False)
+        typer.echo(json.dumps(as_data(timeline)))
+    if len(found) > 1:
+        typer.echo(json.dumps({"kind": "difference", **dataclasses.asdict(difference(*found))}))
+
+
+def _print_hta(file: Path, of: Timeline, as_json: bool) -> None:
+    if not of.has_gpu:
+        return
+    try:
+        figures = hta.figures(file, of.kernel_wait_us)
+    except hta.HtaMissing as missing:
+        _fail(str(missing))
+    if as_json:
+        typer.echo(json.dumps({"kind": "hta", "name": of.name, **dataclasses.asdict(figures)}))
+        return
+    for part in tables.beside_hta(of, figures):
+        stdout.print(part, highlight=False)
+
+
+def _draw(found: Sequence[Timeline], path: Path) -> None:
+    drawn = [timeline for timeline in found if timeline.has_gpu]
+    if not drawn:
+        _fail(f"--plot {path}: there is no GPU activity to draw")
+    try:
+        drawing.write(picture.panels(drawn), path, "opwise timeline: " + ", ".join(t.name for t in drawn))
+    except (MissingExtra, OSError) as error:
+        refuse(str(error))
+    stderr.print(f"written: {path}", highlight=False, soft_wrap=True, markup=False)
+
+
+def _fail(message: str) -> NoReturn:
+    stderr.print(f"opwise: {escape(message)}", style="bold red", highlight=False, soft_wrap=True)
+    raise typer.Exit(1)

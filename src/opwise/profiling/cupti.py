@@ -1,0 +1,89 @@
+"""Which kernel is being launched? CUPTI's callbacks tell, whoever launches it: torch, CuPy, Numba and Triton all go through the driver.
+
+torch brings libcupti along, for its profiler. CUPTI has one subscriber a process: no profiler can run meanwhile.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+DRIVER_API, RUNTIME_API = 1, 2  # CUpti_CallbackDomain
+ENTER = 0  # CUpti_ApiCallbackSite
+LAUNCHES = ("cuLaunch", "cudaLaunch")  # and all that begins so: cooperative ones, those with attributes
+
+
+class CallbackData(ctypes.Structure):
+    """CUpti_CallbackData of cupti_callbacks.h."""
+
+    _fields_ = (
+        ("site", ctypes.c_int),
+        ("function", ctypes.c_char_p),
+        ("parameters", ctypes.c_void_p),
+        ("result", ctypes.c_void_p),
+        ("symbol", ctypes.c_char_p),
+        ("context", ctypes.c_void_p),
+        ("context_uid", ctypes.c_uint32),
+        ("correlation_data", ctypes.POINTER(ctypes.c_uint64)),
+        ("correlation_id", ctypes.c_uint32),
+    )
+
+
+CALLBACK = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int, ctypes.c_uint32, ctypes.POINTER(CallbackData))
+
+
+@dataclass
+class Launched:
+    """Kernels by name, in the order of their launches. `available` is why there are none, "" where they are watched."""
+
+    names: list[str] = field(default_factory=list)
+    missing: str = ""
+
+
+def library() -> ctypes.CDLL | None:
+    """The libcupti that torch has loaded into this process; None where it has none."""
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/self/maps").read_text().splitlines():
+            path = line.rpartition(" ")[2]
+            if Path(path).name.startswith("libcupti.so"):
+                return ctypes.CDLL(path)
+    for name in ("libcupti.so", "libcupti.so.13", "libcupti.so.12"):
+        with contextlib.suppress(OSError):
+            return ctypes.CDLL(name)
+    return None
+
+
+@contextlib.contextmanager
+def watched(told: Callable[[str], None], cupti: ctypes.CDLL | None = None) -> Iterator[Launched]:
+    """Collects the names of kernels as they are launched, and calls `told` with each before it runs."""
+    cupti = cupti or library()
+    found = Launched()
+    if cupti is None:
+        found.missing = "libcupti is not in this process, so a fault is told by its stage and not by its kernel"
+        yield found
+        return
+
+    def called(_: object, domain: int, number: int, data: ctypes._Pointer[CallbackData]) -> None:
+        call = data.contents
+        if call.site != ENTER or not (call.function or b"").decode().startswith(LAUNCHES) or not call.symbol:
+            return
+        name = call.symbol.decode(errors="replace")
+        found.names.append(name)
+        told(name)
+
+    callback = CALLBACK(called)  # kept alive by this frame
+    subscriber = ctypes.c_void_p()
+    status = cupti.cuptiSubscribe(ctypes.byref(subscriber), callback, None)
+    if status:
+        found.missing = f"CUPTI refuses a subscriber with status {status}: another profiler may be attached"
+        yield found
+        return
+    try:
+        for domain in (DRIVER_API, RUNTIME_API):
+            cupti.cuptiEnableDomain(ctypes.c_uint32(1), subscriber, ctypes.c_int(domain))
+        yield found
+    finally:
+        cupti.cuptiUnsubscribe(subscriber)

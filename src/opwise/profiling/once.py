@@ -1,0 +1,36 @@
+"""`python -m opwise.profiling.once IMPLEMENTATION WORKLOAD DEVICE`: what Nsight Compute watches.
+
+It warms up, then launches once between the profiler's start and stop: `ncu --profile-from-start off` sees that launch alone.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import torch
+
+from opwise.backends import implementation
+from opwise.ops.spec import Workload
+from opwise.profiling.capture import SEED
+
+WARM_UPS = 3
+
+
+def main(name: str, workload: str, device_name: str) -> None:
+    wanted, device = Workload.parse(workload), torch.device(device_name)
+    torch.cuda.set_device(device)
+    with wanted.precision(), torch.no_grad():
+        found = implementation(name, device)
+        inputs = found.op.make_inputs(wanted, device, SEED)
+        launch = found.prepare(*inputs, out=found.op.empty_output(*inputs))
+        for _ in range(WARM_UPS):
+            launch()
+        torch.cuda.synchronize(device)
+        torch.cuda.profiler.start()  # type: ignore[no-untyped-call]
+        launch()
+        torch.cuda.synchronize(device)
+        torch.cuda.profiler.stop()  # type: ignore[no-untyped-call]
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

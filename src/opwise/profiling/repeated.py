@@ -1,0 +1,82 @@
+"""Launches from a cold and from a warm L2 under the profiler, brought about as the clock of `opwise run` brings them about.
+
+The clock decides by the workload's bytes: a flush before each launch, or launches that go round over several sets of buffers. Here the same
+flush stands before each launch, or the same number of sets is gone round, behind the same spin. What differs is who takes the time: CUPTI
+stamps the beginning and the end of each kernel, where the clock's events and graphs count the gap to the next launch too.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+
+from torch import Tensor
+
+from opwise.backends.protocol import Launch
+from opwise.measure.gpu import Queue
+from opwise.measure.rounds import BACKLOG, BATCH, LEAST_BACKLOG_US, MOST_BACKLOG_US
+from opwise.measure.timing import WARM_UP_S
+from opwise.profiling.capture import COLD, FLUSH, WARM, WARM_UP, Stages, label
+
+COUNT = 60  # of each: CUPTI's median of 60 is within 0.5 % on a GPU left alone, and a trace stays under a few MB
+MOST_WARM_UPS = 400  # launches, about: 200 ms where a kernel takes half a millisecond, as those do that heat a GPU
+
+
+def sets_of(stages: Stages, sets: int) -> list[Launch]:
+    """One launch a set of buffers, each with inputs and output of its own; bound without a label, since they are no calls."""
+    assert stages.bind is not None, "compile() comes first"
+    launches = []
+    for i in range(sets):
+        inputs: tuple[Tensor, ...] = stages.inputs if i == 0 else tuple(x.clone() for x in stages.inputs)
+        launches.append(stages.bind(*inputs, stages.implementation.op.empty_output(*inputs)))
+    return launches
+
+
+def repeat(queue: Queue, launches: Sequence[Launch], count: int = COUNT) -> None:
+    """`count` launches or more with the L2 cold, then as many with it warm, each in its labelled range.
+
+    One launch: the L2 is flushed before each. Several: whole turns over them.
+    """
+    batch = min(BATCH, count)
+    launched = batch if len(launches) == 1 else len(launches) * (1 + math.ceil(batch / len(launches)))
+    with queue.ready():
+        began, done, enqueued_us = time.monotonic(), 0, 0.0
+        while (done < MOST_WARM_UPS and time.monotonic() - began < WARM_UP_S) or not done:
+            enqueued_us = _cold(queue, launches, batch, WARM_UP, enqueued_us)
+            done += launched
+        for _ in range(math.ceil(count / batch)):
+            enqueued_us = _cold(queue, launches, batch, COLD, enqueued_us)
+        for name in (WARM_UP, WARM):
+            enqueued_us = _batch(queue, [lambda name=name: _labelled(name, launches[0])] * min(count, 2 * BATCH), enqueued_us)  # type: ignore[misc]
+
+
+def _cold(queue: Queue, launches: Sequence[Launch], count: int, name: str, enqueued_us: float) -> float:
+    if len(launches) == 1:
+
+        def flushed() -> None:
+            with label(FLUSH):
+                queue.flush()
+            _labelled(name, launches[0])
+
+        return _batch(queue, [flushed] * count, enqueued_us)
+    turns = math.ceil(count / len(launches))
+    before = [lambda launch=launch: _labelled(WARM_UP, launch) for launch in launches]
+    counted = [lambda launch=launch: _labelled(name, launch) for launch in launches]
+    return _batch(queue, before + counted * turns, enqueued_us)  # the first turn makes the L2 what the others find
+
+
+def _labelled(name: str, launch: Launch) -> None:
+    with label(name):
+        launch()
+
+
+def _batch(queue: Queue, steps: Sequence[Callable[[], None]], enqueued_us: float) -> float:
+    """Runs the steps behind a spin that outlasts their enqueueing, waits, and returns what enqueueing one took."""
+    queue.spin(min(max(BACKLOG * enqueued_us * len(steps), LEAST_BACKLOG_US), MOST_BACKLOG_US))
+    began = queue.now_us()
+    for step in steps:
+        step()
+    took = (queue.now_us() - began) / len(steps)
+    queue.wait()
+    return took

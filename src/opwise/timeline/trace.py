@@ -1,0 +1,226 @@
+"""A Chrome trace, as torch.profiler (Kineto) writes it, read into GPU activities, the calls that launched them, and CPU operators.
+
+Kineto writes every activity as a complete event (`"ph": "X"`) with `ts` and `dur` in us, fractions down to a ns, and says what it is by
+`cat`: `kernel`, `gpu_memcpy` and `gpu_memset` on the GPU; `cuda_runtime` and `cuda_driver` for API calls on the CPU; `cpu_op` for
+operators. A GPU activity and the call that launched it hold the same `args.correlation`, which CUPTI hands out: torch and nvcc's launches
+are calls of the runtime (cudaLaunchKernel), Triton's, CuPy's and Numba's are calls of the driver (cuLaunchKernelEx, cuLaunchKernel). The
+kernels of a CUDA graph all hold that of one cudaGraphLaunch. The container is Chrome's "Trace Event Format": an object with `traceEvents`,
+or a bare array, whose closing bracket may be missing.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+GZIP = b"\x1f\x8b"
+# Category in the file -> kind here. Those with a capital are what Kineto wrote before torch 2.
+GPU_KINDS = {"kernel": "kernel", "gpu_memcpy": "memcpy", "memcpy": "memcpy", "gpu_memset": "memset", "memset": "memset"}
+OPERATORS = ("cpu_op", "operator")
+RANGES = ("user_annotation",)
+ABOUT = "opwise_timeline"  # a key beside traceEvents: what `opwise timeline` recorded, and how many calls
+TAKEN = "a Chrome trace is taken, as torch.profiler's export_chrome_trace writes it: .json or .json.gz"
+
+
+class NotATrace(ValueError):
+    """The file holds no trace that can be read; the message says what it is and what is taken."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """Something on a CPU thread: an API call or an operator. Times in ns on the trace's clock."""
+
+    name: str
+    start: int
+    end: int
+    thread: tuple[str, str] = ("", "")
+
+
+@dataclass(frozen=True, slots=True)
+class Activity:
+    """Something on a GPU's stream. Times in ns; `bytes` of a copy or a fill, None where the trace does not say."""
+
+    kind: str
+    name: str
+    device: str
+    stream: str
+    start: int
+    end: int
+    launch: Call | None = None
+    bytes: int | None = None
+
+    @property
+    def ns(self) -> int:
+        return self.end - self.start
+
+
+@dataclass(frozen=True)
+class Trace:
+    """`activities` in the order they started, `operators` and `ranges` (labels, as ProfilerStep#3) in the order they began.
+
+    `devices`: number -> the GPU's name. `skipped`: complete events that lack a time, or whose time is no number. `about`: what
+    `opwise timeline` wrote of a trace that it recorded.
+    """
+
+    name: str
+    activities: tuple[Activity, ...]
+    operators: tuple[Call, ...] = ()
+    ranges: tuple[Call, ...] = ()
+    devices: Mapping[str, str] = field(default_factory=dict)
+    skipped: int = 0
+    about: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def unlinked(self) -> tuple[Activity, ...]:
+        """GPU activities without a launch in the trace: recording began between the two, or CUPTI was not asked for that kind of call."""
+        return tuple(a for a in self.activities if a.launch is None)
+
+
+def read(path: Path) -> Trace:
+    """Raises NotATrace for a file that is torn, no JSON, or no trace; OSError where it cannot be read."""
+    return parse(path.name, document(path))
+
+
+def document(path: Path) -> Any:
+    """The JSON in the file, as it is; raises as `read` does."""
+    raw = path.read_bytes()
+    if raw.startswith(GZIP):
+        try:
+            raw = gzip.decompress(raw)
+        except EOFError as error:
+            raise NotATrace(f"{path} is a torn gzip file: it ends too early, so copy or record it again") from error
+        except (OSError, zlib.error) as error:
+            raise NotATrace(f"{path} is a damaged gzip file ({error}): copy or record it again") from error
+    if not raw.strip():
+        raise NotATrace(f"{path} is empty: {TAKEN}")
+    text = raw.decode("utf-8", errors="replace")
+    try:
+        return json.loads(text, strict=False)  # not strict: names may hold control characters
+    except json.JSONDecodeError as error:
+        if text.lstrip().startswith("["):
+            try:
+                return json.loads(text.rstrip().rstrip(",") + "]", strict=False)
+            except json.JSONDecodeError:
+                pass
+        where = f"line {error.lineno}, column {error.colno}"
+        raise NotATrace(f"{path} is no JSON, or was cut off ({error.msg}, {where}): {TAKEN}") from error
+
+
+def parse(name: str, found: Any) -> Trace:
+    """The trace in a JSON document: an object with `traceEvents`, or a bare array of events. Raises NotATrace."""
+    events = found.get("traceEvents") if isinstance(found, dict) else found
+    if not isinstance(events, list):
+        held = f"an object with {', '.join(list(found)[:4]) or 'nothing'}" if isinstance(found, dict) else type(found).__name__
+        raise NotATrace(f"{name} is no trace: it holds {held} and no list `traceEvents`; {TAKEN}")
+    complete = [e for e in events if isinstance(e, dict) and e.get("ph") == "X"]
+    if not complete:
+        raise NotATrace(f"{name} holds no complete event (ph X) among {len(events)}: nothing was recorded, or by another program; {TAKEN}")
+    timed = [(e, *span) for e in complete if (span := _span(e))]
+    calls = _api_calls(timed)
+    activities = [_activity(e, start, end, calls) for e, start, end in timed if _category(e) in GPU_KINDS]
+    activities.sort(key=lambda a: (a.start, a.launch.start if a.launch else 0))
+    return Trace(
+        name,
+        tuple(activities),
+        _called(timed, OPERATORS),
+        _called(timed, RANGES),
+        _devices(found),
+        len(complete) - len(timed),
+        about if isinstance(found, dict) and isinstance(about := found.get(ABOUT), dict) else {},
+    )
+
+
+def within(trace: Trace, label: str) -> Trace:
+    """What was launched in the ranges whose name holds `label`; what has no launch counts where it started. Raises NotATrace for none."""
+    ranges = [r for r in trace.ranges if label in r.name]
+    if not ranges:
+        known = ", ".join(dict.fromkeys(r.name for r in trace.ranges)) or "none"
+        raise NotATrace(f"{trace.name} has no range with {label!r} in its name: it has {known[:300]}")
+
+    def inside(moment: int) -> bool:
+        return any(r.start <= moment <= r.end for r in ranges)
+
+    return replace(
+        trace,
+        activities=tuple(a for a in trace.activities if inside(a.launch.start if a.launch else a.start)),
+        operators=tuple(o for o in trace.operators if inside(o.start)),
+        ranges=tuple(ranges),
+        about={},  # the number of calls is that of the whole
+    )
+
+
+def _span(event: Mapping[str, Any]) -> tuple[int, int] | None:
+    """Start and end in whole ns, which is what Kineto's clock counts in: sums and comparisons are then exact."""
+    try:
+        start, length = round(event["ts"] * 1000), round(event["dur"] * 1000)
+    except (KeyError, TypeError, ValueError, OverflowError):
+        return None
+    return (start, start + length) if length >= 0 else None
+
+
+def _category(event: Mapping[str, Any]) -> str:
+    return str(event.get("cat", "")).lower()
+
+
+def _is_api(category: str) -> bool:
+    return category.endswith(("runtime", "driver"))
+
+
+def _arguments(event: Mapping[str, Any]) -> Mapping[str, Any]:
+    found = event.get("args")
+    return found if isinstance(found, dict) else {}
+
+
+def _api_calls(timed: Iterable[tuple[Mapping[str, Any], int, int]]) -> dict[Any, Call]:
+    """By correlation id. Of two calls of one id the outer counts: the other was made by it."""
+    found: dict[Any, Call] = {}
+    for event, start, end in timed:
+        key = _arguments(event).get("correlation") if _is_api(_category(event)) else None
+        if isinstance(key, int | str) and key and (key not in found or start < found[key].start):
+            found[key] = _call(event, start, end)
+    return found
+
+
+def _called(timed: Iterable[tuple[Mapping[str, Any], int, int]], categories: Sequence[str]) -> tuple[Call, ...]:
+    """Those of the categories in the order they began, the outer of two first."""
+    found = [_call(*event) for event in timed if _category(event[0]) in categories]
+    return tuple(sorted(found, key=lambda call: (call.start, -call.end)))
+
+
+def _call(event: Mapping[str, Any], start: int, end: int) -> Call:
+    return Call(str(event.get("name", "")), start, end, (str(event.get("pid", "")), str(event.get("tid", ""))))
+
+
+def _activity(event: Mapping[str, Any], start: int, end: int, calls: Mapping[Any, Call]) -> Activity:
+    arguments = _arguments(event)
+    size = arguments.get("bytes")
+    return Activity(
+        GPU_KINDS[_category(event)],
+        str(event.get("name", "")),
+        str(arguments.get("device", event.get("pid", ""))),
+        str(arguments.get("stream", event.get("tid", ""))),
+        start,
+        end,
+        calls.get(key) if isinstance(key := arguments.get("correlation"), int | str) else None,
+        int(size) if isinstance(size, int | float) and size >= 0 else None,
+    )
+
+
+def _devices(found: Any) -> dict[str, str]:
+    listed = found.get("deviceProperties") if isinstance(found, dict) else None
+    properties = [p for p in listed if isinstance(p, dict)] if isinstance(listed, list) else []
+    return {str(p.get("id", i)): str(p.get("name", "")) for i, p in enumerate(properties)}
+
+
+def short(name: str) -> str:
+    """A kernel's name without return type, template arguments and parameters, which fill lines: `at::native::reduce_kernel`."""
+    plain = name.removeprefix("void ").replace("(anonymous namespace)::", "").replace("<unnamed>::", "")
+    if name.startswith(("Memcpy", "Memset")):
+        return name
+    ends = [i for i in (plain.find("<"), plain.find("(")) if i > 0]
+    return plain[: min(ends)] if ends else plain

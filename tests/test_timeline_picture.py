@@ -1,0 +1,101 @@
+"""The timeline's picture: what it shows, that the page needs nothing but itself, and that it escapes what a trace says."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from browser import CHROMIUM, MISSING, QUIET
+from small_traces import ONE_STREAM, TWO_STREAMS, kernel, trace, written
+from test_cli import invoke
+
+from opwise.timeline import drawing, picture
+from opwise.timeline.analysis import Timeline
+from opwise.timeline.trace import parse
+
+HOSTILE = '</script><img src="http://example.invalid/x"><b>$k$</b>'
+
+
+def test_a_picture_by_matplotlib(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    one, two = (written(tmp_path / f"{name}.json", trace(events)) for name, events in (("one", ONE_STREAM), ("two", TWO_STREAMS)))
+    result = invoke("timeline", "--from", str(one), "--against", str(two), "--plot", str(tmp_path / "x.png"))
+    assert result.exit_code == 0, result.output
+    data = (tmp_path / "x.png").read_bytes()
+    assert data.startswith(b"\x89PNG")
+    assert len(data) > 10_000
+    result = invoke("timeline", "--from", str(one), "--plot", str(tmp_path / "x.svg"))
+    assert result.exit_code == 0, result.output
+    assert "<svg" in (tmp_path / "x.svg").read_text()
+
+
+def test_panels_show_every_launch_activity_and_gap() -> None:
+    one = Timeline.of(parse("one", trace(ONE_STREAM)), "A: one")
+    shares, over_time, queue = picture.panels([one])
+    assert {name: len(bars) for name, bars in over_time.bars.items()} == {
+        "launch call": 5, "kernel": 5, "copy or fill": 1, "host wait": 2, "kernel wait": 2, "other": 1}  # fmt: skip
+    host = over_time.bars["host wait"]
+    assert [(bar.start, bar.length) for bar in host] == [(31.0, 11.0), (90.0, 130.0)], "us since the first launch at 10"
+    assert sum(bar.length for bars in shares.bars.values() for bar in bars) == pytest.approx(100.0)
+    assert queue.steps["stream 7"][:3] == [(0.0, 1.0), (5.0, 2.0), (10.0, 1.0)]
+    low, high = over_time.window
+    assert low < 0 < 237 < high, "a short trace is seen whole"
+
+
+def test_a_long_trace_opens_on_its_middle_and_says_what_it_leaves_out() -> None:
+    many = picture.MOST_DRAWN + 10
+    timeline = Timeline.of(parse("long", trace([kernel("k", 10 * i, 5, None) for i in range(many)])), "long")
+    _, over_time, _ = picture.panels([timeline])
+    assert f"the first {picture.MOST_DRAWN} of {many}" in over_time.title
+    low, high = over_time.window
+    assert sum(low <= bar.start <= high for bar in over_time.bars["kernel"]) == picture.FIRST_SEEN
+    assert low > 10 * picture.MOST_DRAWN / 3
+
+
+def page_data(page: str) -> Any:
+    (data,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>', page)
+    return json.loads(data)
+
+
+def test_a_page_holds_all_it_needs_and_escapes_what_traces_say() -> None:
+    pytest.importorskip("plotly")
+    timeline = Timeline.of(parse("x", trace([kernel(HOSTILE, 0, 5, None)])), HOSTILE)
+    page = drawing.page(picture.panels([timeline]), HOSTILE)
+    assert "default-src 'none'" in page
+    assert not re.search(r'<(script|link|img|iframe)[^>]+(src|href)="', page.split("<script>")[0])
+    assert HOSTILE not in page
+    assert "<img" not in json.dumps(page_data(page))
+    assert "&lt;img" in json.dumps(page_data(page)), "Plotly shows it as text"
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Any]:
+    if CHROMIUM is None:
+        pytest.skip(MISSING)
+    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install playwright")
+    with playwright.sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=CHROMIUM, args=QUIET)
+        yield browser
+        browser.close()
+
+
+def test_a_page_opens_from_disk_and_draws(chromium: Any, tmp_path: Path) -> None:
+    pytest.importorskip("plotly")
+    timelines = [Timeline.of(parse(name, trace(events)), f"{name}: {HOSTILE}") for name, events in (("A", ONE_STREAM), ("B", TWO_STREAMS))]
+    drawing.write(picture.panels(timelines), tmp_path / "x.html", "two")
+    page = chromium.new_page()
+    errors: list[str] = []
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    page.on("request", lambda request: errors.append(request.url) if not request.url.startswith(("file:", "data:", "blob:")) else None)
+    page.goto((tmp_path / "x.html").as_uri())
+    page.wait_for_selector(".bars .point")
+    assert errors == []
+    drawn = page.evaluate("document.querySelectorAll('.bars .point').length")
+    whole = [bars for panel in picture.panels(timelines) for bars in panel.bars.values()]
+    assert drawn == sum(len(bars) for bars in whole)
+    assert page.evaluate("document.querySelectorAll('#picture img, #picture b b').length") == 0
+    page.close()
