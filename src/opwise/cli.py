@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 import opwise
-from opwise.commands import backends, bars, check, choose, compare, inspect, report, run, show
+from opwise.commands import backends, bars, check, choose, compare, inspect, report, run, seeds, show
 from opwise.commands.console import stdout
 
 app = typer.Typer(
@@ -28,6 +28,7 @@ app.command(epilog=report.EXAMPLES)(report.report)
 app.command(epilog=compare.EXAMPLES)(compare.compare)
 app.command(epilog=bars.EXAMPLES)(bars.bars)
 app.command(epilog=inspect.EXAMPLES)(inspect.inspect)
+app.command(epilog=seeds.EXAMPLES)(seeds.seeds)
 
 
 def main() -> None:
