@@ -15,6 +15,7 @@ from opwise.seeds.place import Place
 SAMPLES = 100
 MEAN = Workload("mean", (10000, 10000), "float32")
 BLOCK = 1024
+SIZES = (1448, 16384)  # on a side: 16 MB and 2 GiB in and out
 
 
 def gelu_nan(place: Place) -> Findings:
@@ -156,7 +157,7 @@ def no_flush(place: Place) -> Findings:
     """A square of 16 MB and one of 2 GiB, warm as all sources time and cold: the first stays in the L2, the second cannot."""
     figures: dict[str, float] = {}
     ratios: list[float] = []
-    for n in (1448, 16384):
+    for n in SIZES:
         workload, name = Workload("square", (n, n), "float32"), "torch_eager/square"
         cold = race(place, workload, [name], 0.2).us(name)
         (x,) = OPS["square"].make_inputs(workload, place.device, 0)

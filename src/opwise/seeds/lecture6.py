@@ -14,21 +14,24 @@ from opwise.seeds.experiment import Findings
 from opwise.seeds.place import Place
 from opwise.seeds.profiles import profiled, with_stacks
 
+SIZES = (256, 16384)
+
 
 def wall_clock(place: Place) -> Findings:
     """benchmark() of a large and of a small square, beside the cold GPU time: what the wall clock holds besides the kernel."""
     figures: dict[str, float] = {}
     told: list[tuple[float, float]] = []
-    for n in (256, 16384):
+    for n in SIZES:
         x = torch.randn(n, n, device=place.device)
         wall = median(benchmark(lambda x=x: x * x, 3, 10, place.wait)) * 1e6  # type: ignore[misc]
         cold = race(place, Workload("square", (n, n), "float32"), ["torch_eager/square:mul"], 0.2).us("torch_eager/square:mul")
         figures |= {f"{n}x{n}, wall clock, us": wall, f"{n}x{n}, cold, us": cold}
         told.append((wall, cold))
     (small_wall, small_cold), (large_wall, large_cold) = told
+    small, large = (f"{n}x{n}" for n in SIZES)
     return Findings(
         f"{told_us(small_wall)} and {told_us(large_wall)}",
-        f"256x256: {small_wall / small_cold:.1f} times the kernel's own time, launch and synchronize are in it; 16384x16384: "
+        f"{small}: {small_wall / small_cold:.1f} times the kernel's own time, launch and synchronize are in it; {large}: "
         f"{large_wall / large_cold:.2f} times",
         small_wall > 1.5 * small_cold and large_wall < 1.5 * large_cold,
         figures=figures,
