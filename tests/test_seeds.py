@@ -24,6 +24,7 @@ from opwise.seeds.experiment import (
     LANES,
     NEEDS,
     SHOWN,
+    TIMED,
     Experiment,
     Outcome,
 )
@@ -65,8 +66,10 @@ def test_every_experiment_can_be_found_and_says_what_it_needs(experiment: Experi
     assert experiment.cpu_lane in (CHECK, COMPILE)
     if experiment.published.us is not None:
         assert experiment.published.gpu, "a figure is of a GPU"
-        assert experiment.published.work is not None, "a figure is held against a limit"
-        assert GPUS[experiment.published.gpu].limit_us(experiment.published.work) < experiment.published.us, "faster than its GPU allows"
+        if experiment.published.work is not None:
+            assert GPUS[experiment.published.gpu].limit_us(experiment.published.work) < experiment.published.us, (
+                "faster than its GPU allows"
+            )
     if experiment.elsewhere:
         assert not experiment.run
         return
@@ -89,13 +92,16 @@ def test_names_are_chosen_whole_or_by_their_parts() -> None:
 
 @pytest.mark.slow
 def test_what_an_experiment_breaks_costs_itself_alone() -> None:
-    named = {"raising": 60.0, "otherwise": 60.0, "hanging": 1.0, "fine": 60.0, "aborting": 60.0}  # a start of a worker takes seconds
-    known = [Experiment(name, "x", "x", f"seed_trouble:{name}", CHECK, seconds=limit) for name, limit in named.items()]
+    limits = {"raising": 60.0, "otherwise": 60.0, "hanging": 1.0, "aborting": 60.0}
+    known = [Experiment("fine", "x", "x", "seed_trouble:fine", cpu_lane=TIMED)]
+    known += [Experiment(name, "x", "x", f"seed_trouble:{name}", seconds=limit) for name, limit in limits.items()]
     known += [
         Experiment("far", "x", "x", "seed_trouble:aborting", needs="a GPU: it is far"),
         Experiment("hta", "x", "x", elsewhere="opwise"),
     ]
-    found = {p.outcome.name: p.outcome for p in carried_out(known, "cpu") if p.outcome is not None}
+    events = list(carried_out(known, "cpu"))
+    found = {p.outcome.name: p.outcome for p in events if p.outcome is not None}
+    assert [(p.experiment.name, p.outcome is None) for p in events][-2:] == [("fine", True), ("fine", False)], "what is timed comes alone"
     assert {name: o.status for name, o in found.items()} == {
         "raising": FAILED, "otherwise": DIFFERS, "aborting": FAILED, "fine": SHOWN, "hanging": FAILED, "far": NEEDS, "hta": ELSEWHERE,
     }  # fmt: skip
@@ -201,6 +207,7 @@ def test_a_run_comes_back_as_it_was_stored(tmp_path: Path) -> None:
     assert store.read(path) == run
     assert run.outcomes[0].ratio == pytest.approx(3266 / 190)
     assert run.outcomes[0].limits_ratio == pytest.approx(2500 / 188)
+    assert run.outcomes[0].sol == pytest.approx(188 / 190)
     assert store.write(run, tmp_path / "own.json") == tmp_path / "own.json"
     assert library.stored(tmp_path, "nvidia-toy") == [], "a run of the experiments is no run of kernels"
 

@@ -88,11 +88,16 @@ class Outcome:
         return self.published_us / self.us if self.published_us and self.us else None
 
     @property
+    def sol(self) -> float | None:
+        """limit / time, here."""
+        return self.limit_here_us / self.us if self.limit_here_us and self.us else None
+
+    @property
     def limits_ratio(self) -> float | None:
         return self.limit_there_us / self.limit_here_us if self.limit_there_us and self.limit_here_us else None
 
     def as_data(self) -> dict[str, Any]:
-        return asdict(self) | {"ratio": self.ratio, "limits_ratio": self.limits_ratio}
+        return asdict(self) | {"ratio": self.ratio, "limits_ratio": self.limits_ratio, "sol": self.sol}
 
     @classmethod
     def from_data(cls, data: Mapping[str, Any]) -> Outcome:

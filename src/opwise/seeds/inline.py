@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import shlex
 import tempfile
 import time
+from pathlib import Path
 
 import torch
 
@@ -34,6 +36,7 @@ DECLARATION = "torch::Tensor square_matrix(torch::Tensor matrix);"
 def square_matrix(place: Place) -> Findings:
     from torch.utils import cpp_extension
 
+    from opwise.backends.torch_inline.extension import _runtime as runtime
     from opwise.backends.torch_inline.toolchain import toolchain
 
     tools = toolchain()
@@ -44,7 +47,13 @@ def square_matrix(place: Place) -> Findings:
     with tempfile.TemporaryDirectory(prefix="opwise-seeds-") as folder:
         began = time.perf_counter()
         module = cpp_extension.load_inline(  # type: ignore[no-untyped-call]
-            "opwise_square_matrix", DECLARATION, CUDA, functions=["square_matrix"], build_directory=folder, with_cuda=True
+            "opwise_square_matrix",
+            DECLARATION,
+            CUDA,
+            functions=["square_matrix"],
+            build_directory=folder,
+            with_cuda=True,
+            extra_ldflags=[f"-L{shlex.quote(str(runtime(Path(folder), tools)))}"],
         )
         seconds = time.perf_counter() - began
         x = torch.tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]], device=place.device)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -29,17 +30,17 @@ def carried_out(experiments: Sequence[Experiment], device: str, setup: Callable[
             yield Progress(experiment, settled)
     lanes = {lane: [e for e in experiments if not _settled(e, device) and _lane(e, device) == lane] for lane in LANES}
     told: queue.Queue[Progress | None] = queue.Queue()
-    crew = [_Lane(lane, device, lanes[lane], setup, told.put) for lane in UNTIMED if lanes[lane]]
+    crew = {lane: _Lane(lane, device, lanes[lane], setup, told.put) for lane in LANES if lanes[lane]}
     try:
-        for each in crew:
+        for each in crew.values():  # all workers start now, which takes seconds; the lanes that time something begin later
             each.start()
-        yield from _until_done(told, len(crew))
-        for lane in (lane for lane in LANES if lane not in UNTIMED and lanes[lane]):
-            crew.append(_Lane(lane, device, lanes[lane], setup, told.put))
-            crew[-1].start()
-            yield from _until_done(told, 1)
+        untimed = [each for lane, each in crew.items() if lane in UNTIMED]
+        for together in (untimed, *([each] for lane, each in crew.items() if lane not in UNTIMED)):
+            for each in together:
+                each.turn.set()
+            yield from _until_done(told, len(together))
     finally:
-        for each in crew:
+        for each in crew.values():
             each.stop()
 
 
@@ -74,9 +75,13 @@ class _Lane(threading.Thread):
         self.lane, self.device, self.experiments, self.setup, self.tell = lane, device, experiments, setup, tell
         self._worker: Worker | None = None
         self._stopped = threading.Event()
+        self.turn = threading.Event()
 
     def run(self) -> None:
         try:
+            with contextlib.suppress(Exception):  # the first experiment will say why
+                self._worker = self._new_worker()
+            self.turn.wait()
             for experiment in self.experiments:
                 if self._stopped.is_set():
                     return
@@ -87,9 +92,12 @@ class _Lane(threading.Thread):
                 self._worker.kill()
             self.tell(None)
 
+    def _new_worker(self) -> Worker:
+        return Worker(self.device, self.setup, environment(self.lane, self.device))
+
     def _outcome(self, experiment: Experiment) -> Outcome:
         try:
-            self._worker = self._worker or Worker(self.device, self.setup, environment(self.lane, self.device))
+            self._worker = self._worker or self._new_worker()
             found: Outcome = self._worker.ask("seed", experiment, Patience(experiment.seconds))
             return found
         except WorkerLost as lost:
@@ -104,6 +112,7 @@ class _Lane(threading.Thread):
     def stop(self) -> None:
         """Ends the worker, which ends what the lane waits for."""
         self._stopped.set()
+        self.turn.set()
         worker = self._worker
         if worker is not None and self.is_alive():
             worker.kill()

@@ -93,9 +93,8 @@ _ALL = (
         "opwise.seeds.products:kernel_names",
         PROFILED,
         needs=TIME_OF_A_GPU,
-        published=_published(
-            "one xmma_gemm_f32 at 128: 4.992 us CUDA, 421 us CPU; others elsewhere", "H100", 4.992, "matmul/128x128x128/float32"
-        ),
+        # No limit: what it takes to start a kernel, which 4 Mflop are over before, is in no data sheet.
+        published=_published("one xmma_gemm_f32 at 128: 4.992 us CUDA, 421 us CPU; others elsewhere", "H100", 4.992),
     ),
     Experiment(
         "gelu",

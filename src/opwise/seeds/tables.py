@@ -13,10 +13,11 @@ from opwise.seeds.store import SeedRun
 from opwise.seeds.table import EXPERIMENTS
 
 STYLES = {SHOWN: "green", DIFFERS: "bold yellow", FAILED: "bold red", NEEDS: "yellow", ELSEWHERE: "dim"}
-COLUMNS = ("experiment", "published", "here", "ratio", "of limits", "found")
+COLUMNS = ("experiment", "published", "here", "ratio", "of limits", "SOL", "found")
+NUMBERS = COLUMNS[3:6]
 EXPLAINED = (
-    "ratio: published over here; of limits: the limit of the published GPU, by its data sheet, over the one measured here. "
-    "Where the first is larger, more has changed than the hardware."
+    "ratio: published over here; of limits: the limit of the published GPU, by its data sheet, over the one measured here; "
+    "SOL: that limit over the time here. Where the ratio is larger than that of limits, more has changed than the hardware."
 )
 
 
@@ -39,6 +40,7 @@ def cells(experiment: Experiment, outcome: Outcome, device: str) -> tuple[str, .
         here,
         f"{outcome.ratio:.3g}" if outcome.ratio else "",
         f"{outcome.limits_ratio:.3g}" if outcome.limits_ratio else "",
+        f"{outcome.sol:.2f}" if outcome.sol else "",
         told(outcome),
     )
 
@@ -56,7 +58,7 @@ def rich_tables(run: SeedRun) -> Iterator[tuple[str, Table]]:
     for source, pairs in by_source(run):
         table = Table(show_edge=False, pad_edge=False)
         for name in COLUMNS:
-            right = name in ("ratio", "of limits")
+            right = name in NUMBERS
             table.add_column(name, justify="right" if right else "left", overflow="fold", no_wrap=right, ratio=None if right else 1)
         for experiment, outcome in pairs:
             *plain, found = cells(experiment, outcome, "")
@@ -67,7 +69,7 @@ def rich_tables(run: SeedRun) -> Iterator[tuple[str, Table]]:
 def markdown(run: SeedRun) -> str:
     lines = [f"{where(run)}. {EXPLAINED}"]
     for source, pairs in by_source(run):
-        lines += ["", f"**{source}**", "", f"| {' | '.join(COLUMNS)} |", "| --- | --- | --- | ---: | ---: | --- |"]
+        lines += ["", f"**{source}**", "", f"| {' | '.join(COLUMNS)} |", "| --- | --- | --- | ---: | ---: | ---: | --- |"]
         for experiment, outcome in pairs:
             name, *rest = cells(experiment, outcome, "")
             head, _, what = name.partition(": ")
