@@ -1,0 +1,70 @@
+"""torch.profiler, asked for what the sources read off its tables: kernels by name and time, the CPU's time, stacks and labels.
+
+cuda_time_total of the sources is called device_time_total today; `export_stacks` writes an empty file unless the profiler was started
+with `experimental_config`.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.autograd.profiler_util import DeviceType as DeviceType  # type: ignore[attr-defined]
+from torch.profiler import ProfilerActivity, profile
+
+from opwise.seeds.place import Place
+
+
+@dataclass(frozen=True)
+class Profile:
+    """`kernels`: (name, us) in the order of their starts, copies and fills left out; `cpu_us`: self CPU time of all, waiting included."""
+
+    kernels: tuple[tuple[str, float], ...]
+    cpu_us: float
+    profiler: Any
+
+    @property
+    def kernel_us(self) -> float:
+        return sum(us for _, us in self.kernels)
+
+
+def profiled(place: Place, run: Callable[[], object], **options: Any) -> Profile:
+    """One profile of one run, which ends with the GPU idle. options: of torch.profiler.profile."""
+    place.wait()
+    activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if place.gpu else [])]
+    with _quiet(), profile(activities=activities, **options) as profiler:
+        run()
+        place.wait()
+    found = sorted((e for e in profiler.events() if _is_kernel(e)), key=lambda e: e.time_range.start)
+    kernels = tuple((str(e.name), float(e.time_range.elapsed_us())) for e in found)
+    return Profile(kernels, float(profiler.key_averages().self_cpu_time_total), profiler)
+
+
+def warmed(place: Place, run: Callable[[], object]) -> None:
+    """A run, and a profile of it that is thrown away: the first one of a process starts CUPTI."""
+    run()
+    profiled(place, run)
+
+
+def with_stacks() -> dict[str, Any]:
+    """Options for stacks that `export_stacks` writes out and `group_by_stack_n` groups by."""
+    config = getattr(torch._C._profiler, "_ExperimentalConfig", None)
+    return {"with_stack": True, **({"experimental_config": config(verbose=True)} if config is not None else {})}
+
+
+def _is_kernel(event: Any) -> bool:
+    if event.device_type != DeviceType.CUDA or getattr(event, "is_user_annotation", False):
+        return False
+    return not str(event.name).startswith(("Memcpy", "Memset", "ProfilerStep"))
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """The profiler warns of itself: of a cycle that was not repeated, of CUPTI it did not find."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield

@@ -1,0 +1,117 @@
+"""The profiler tutorial's repair on an example of its kind: a module whose forward leaves the GPU, found by the profiler, mended in steps.
+
+The module picks the cells of a table that lie above a level that its input decides. As first written the table is float64 and the cells
+are looked for by NumPy: a copy to the CPU, a search there, a copy of the indices back. The profiler's tables name the label and the
+operator to blame; the first repair halves the copy, the second stays on the device.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.profiler import record_function
+
+from opwise.measure.stats import median
+from opwise.seeds.clocks import benchmark
+from opwise.seeds.experiment import Findings
+from opwise.seeds.place import Place
+from opwise.seeds.profiles import DeviceType, profiled, with_stacks
+
+SIDE, SIDE_ON_CPU = 256, 64  # of the table, a cube: 134 MB in float64 on a GPU, 2 MB without one
+FEATURES = 512
+TRIALS = 5
+SEARCH = "cells above the level"
+PROJECT = "projection"
+BUILT_IN = re.compile(r"<built-in method (\w+) of (\S+) object at 0x[0-9a-f]+>")  # as the profiler calls a Python function in C
+
+
+def by_numpy(table: Tensor, level: float) -> Tensor:
+    """(cells, 3) int64 on the table's device, through the CPU."""
+    return torch.from_numpy(np.argwhere(table.cpu().numpy() > level)).to(table.device)
+
+
+def on_the_device(table: Tensor, level: float) -> Tensor:
+    return torch.argwhere(table > level)
+
+
+class Selector(torch.nn.Module):
+    """x: (batch, FEATURES) float32 -> (batch, 8) projections and the (cells, 3) indices of the table's cells above their mean."""
+
+    def __init__(self, side: int, dtype: torch.dtype, search: Callable[[Tensor, float], Tensor]) -> None:
+        super().__init__()
+        self.linear, self.search = torch.nn.Linear(FEATURES, 8), search
+        generator = torch.Generator().manual_seed(0)
+        # Multiples of 1/64, so that both dtypes hold the same table and pick the same cells.
+        self.table: Tensor
+        self.register_buffer("table", (torch.randint(-64, 65, (side,) * 3, generator=generator) / 64).to(dtype))
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        with record_function(PROJECT):
+            y = self.linear(x)
+        with record_function(SEARCH):
+            level = float(torch.tanh(y.mean()))
+            cells = self.search(self.table, level)
+        return y, cells
+
+
+STEPS: dict[str, tuple[torch.dtype, Callable[[Tensor, float], Tensor]]] = {
+    "float64, by NumPy": (torch.float64, by_numpy),
+    "float32, by NumPy": (torch.float32, by_numpy),
+    "float32, on the device": (torch.float32, on_the_device),
+}
+
+
+def repaired(place: Place, side: int | None = None) -> Findings:
+    """Each step's wall time, what its profile blames, and that all steps pick the same cells. `side`: of the table, to test with."""
+    side = side or (SIDE if place.gpu else SIDE_ON_CPU)
+    seconds, blamed, picked = {}, {}, []
+    for step, (dtype, search) in STEPS.items():
+        torch.manual_seed(0)
+        model = Selector(side, dtype, search).to(place.device)
+        x = torch.linspace(-1, 1, 4 * FEATURES).reshape(4, FEATURES).to(place.device)
+        with torch.no_grad():
+            picked.append(model(x)[1].cpu())
+            blamed[step] = _blame(place, lambda model=model, x=x: model(x))  # type: ignore[misc]
+            seconds[step] = median(benchmark(lambda model=model, x=x: model(x), 1, TRIALS, place.wait))  # type: ignore[misc]
+    same = all(torch.equal(picked[0], other) for other in picked[1:])
+    first, *rest = seconds.values()
+    shares = [s / first for s in rest]
+    label, operator = blamed[next(iter(STEPS))]
+    chain = " -> ".join(f"{s * 1e3:.4g} ms" for s in seconds.values())
+    return Findings(
+        chain if place.gpu else f"on the CPU: 1 -> {shares[0]:.2g} -> {shares[1]:.2g}",
+        f"the steps take {shares[0]:.2g} and {shares[1]:.2g} of the first's time; the profile of the first blames {label!r}: {operator}"
+        + ("" if same else "; the steps do not pick the same cells"),
+        same and label == SEARCH and (shares[1] < 1 or not place.gpu),
+        figures={f"{step}, {'wall ms' if place.gpu else 'wall on the CPU, ms'}": s * 1e3 for step, s in seconds.items()},
+    )
+
+
+def _blame(place: Place, run: Callable[[], object]) -> tuple[str, str]:
+    """The label that holds most CPU time, as key_averages sorts them, and what within it does: an operator's own time, or the label's,
+    which is that of what torch does not see."""
+    found = profiled(place, run, profile_memory=True, **with_stacks())
+    averages = found.profiler.key_averages(group_by_stack_n=5)
+    totals = {name: sum(float(e.cpu_time_total) for e in averages if e.key == name) for name in (SEARCH, PROJECT)}
+    label = max(totals, key=lambda name: totals[name])
+    within: dict[str, float] = {}
+    for e in found.profiler.events():
+        if e.device_type == DeviceType.CPU and _inside(e, label):
+            name = "what torch does not see" if e.name == label else BUILT_IN.sub(r"\1 of \2", str(e.name))
+            within[name] = within.get(name, 0.0) + float(e.self_cpu_time_total)
+    largest = sorted(within, key=lambda name: -within[name])[:2]
+    shares = [f"{name} {within[name] / max(sum(within.values()), 1e-9):.0%}" for name in largest]
+    return label, " and ".join(shares)
+
+
+def _inside(event: Any, label: str) -> bool:
+    while event is not None:
+        if event.name == label:
+            return True
+        event = event.cpu_parent
+    return False

@@ -1,0 +1,41 @@
+"""The lectures in examples/ run, here on the CPU and the same on a GPU, print no time where there is no GPU, and open as notebooks."""
+
+from __future__ import annotations
+
+import re
+import runpy
+from pathlib import Path
+
+import pytest
+import support
+
+ROOT = Path(__file__).resolve().parents[1]
+LECTURES = sorted((ROOT / "examples").glob("lecture_*.py"))
+SAID = {
+    "lecture_1_timing": "aten::mul",
+    "lecture_2_gelu": "by_hand: 9 operators",
+    "lecture_3_softmax": "unshifted [[",
+    "lecture_4_matmul": "largest difference to cuBLAS",
+}
+TIME = re.compile(r"\d+(\.\d+)? (us|ms|GB/s|Tflop/s)\b")
+
+
+def test_there_is_one_for_each_subject() -> None:
+    assert [path.stem for path in LECTURES] == list(SAID)
+
+
+@pytest.mark.parametrize("path", LECTURES, ids=lambda path: path.stem)
+def test_it_runs(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    runpy.run_path(str(path))
+    said = capsys.readouterr().out
+    assert SAID[path.stem] in said
+    assert bool(TIME.search(said)) == (support.ON_GPU and path.stem != "lecture_4_matmul"), "a time is a GPU's, or is not told"
+    assert "wrong" not in said
+
+
+@pytest.mark.parametrize("path", LECTURES, ids=lambda path: path.stem)
+def test_its_cells_are_marked(path: Path) -> None:
+    lines = path.read_text().splitlines()
+    assert lines[0] == "# %% [markdown]"
+    assert sum(line == "# %%" for line in lines) >= 4
+    assert len(lines) < 110, "a lecture has an hour"

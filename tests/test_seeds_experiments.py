@@ -1,0 +1,269 @@
+"""The experiments themselves: what needs no GPU shows what it is to show; what does is run with the CPU in the GPU's place."""
+
+from __future__ import annotations
+
+import inspect
+import math
+import subprocess
+import traceback
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+import pytest
+import support
+import torch
+from pretend_gpu import PretendEvent, PretendPlace
+
+from opwise.ops.spec import Workload
+from opwise.seeds import (
+    blocking,
+    clocks,
+    faults,
+    gelu,
+    inline,
+    lecture6,
+    means,
+    models,
+    products,
+    profiles,
+    repair,
+    softmax,
+    squares,
+    training,
+)
+from opwise.seeds.experiment import Findings
+from opwise.seeds.place import Place
+
+CPU = Place(torch.device("cpu"))
+RIGHT = "torch_eager/square"
+
+
+@pytest.fixture
+def pretending(monkeypatch: pytest.MonkeyPatch) -> PretendPlace:
+    """Events are the CPU's clock, operators of torch count as kernels, and a candidate gets milliseconds."""
+    monkeypatch.setattr(torch.cuda, "Event", PretendEvent)
+    monkeypatch.setattr(profiles, "_is_kernel", lambda event: str(event.name).startswith("aten::"))
+    monkeypatch.setattr("opwise.measure.timing.WARM_UP_S", 0.001)
+    monkeypatch.setattr("opwise.seeds.clocks.MOST_COLD_S", 0.002)
+    place = PretendPlace()
+    plain = place.clock.cold
+    monkeypatch.setattr(place.clock, "cold", lambda candidates, **_: plain(candidates, budget_s=0.002, warm_up_s=0.001))
+    return place
+
+
+# -- without a GPU -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(support.ON_GPU, reason="with a GPU Triton is the compiler here, and the same is run on the GPU")
+def test_the_classroom_gelu_in_triton_is_nan_above_ten() -> None:
+    found = faults.gelu_nan(CPU)
+    assert found.shown
+    # e^2a overflows float32 where 2a passes 88.72: from x = 10.06 on.
+    a = math.sqrt(2 / math.pi) * 2
+    first = found.figures["first x that is nan"]
+    assert a * (first + 0.044715 * first**3) > 88.72 > a * (first - 1 / 64 + 0.044715 * (first - 1 / 64) ** 3)
+
+
+def test_the_classroom_gelu_in_cuda_computes_in_double() -> None:
+    pytest.importorskip("cupy")
+    found = faults.gelu_double(CPU)
+    assert found.shown
+    assert found.figures["double instructions, classroom"] > 20
+    assert found.figures["double instructions, opwise"] == 0
+
+
+def test_the_naive_softmax_is_nan_where_the_shifted_one_is_right() -> None:
+    found = faults.softmax_unshifted(CPU)
+    assert found.shown
+    x = torch.linspace(-10.0, 100.0, 257)
+    assert found.figures["nan"] == 3 * int((x.exp() == math.inf).sum()), "inf / inf, and nothing else"
+
+
+@pytest.mark.skipif(support.ON_GPU, reason="with a GPU Triton is the compiler here, and the same is run on the GPU")
+def test_the_short_matmul_is_right_and_short() -> None:
+    found = products.short(CPU)
+    assert found.shown, found.found
+    from opwise.seeds.triton_kernels import MOST_LINES, bound_matmul, matmul
+
+    assert 8 < found.figures["lines"] <= MOST_LINES == 25
+    source = inspect.getsource(matmul.fn)
+    assert found.figures["lines"] <= len([line for line in source.splitlines() if line.strip()])
+    with pytest.raises(ValueError, match="float16 with a multiple of 8"):
+        bound_matmul(False)(*(torch.zeros(8, 12, dtype=torch.float16) for _ in range(3)))
+
+
+@pytest.mark.skipif(support.ON_GPU, reason="with a GPU Triton is the compiler here, and the same is run on the GPU")
+def test_a_wrong_product_is_not_called_right(monkeypatch: pytest.MonkeyPatch) -> None:
+    from opwise.seeds import triton_kernels
+
+    monkeypatch.setattr(triton_kernels, "bound_matmul", lambda leaky, tile: lambda a, b, out: lambda: out.copy_(a @ b).mul_(1.01))
+    found = products.short(CPU)
+    assert not found.shown
+    assert "elements wrong" in found.found
+
+
+@pytest.mark.skipif(support.ON_GPU, reason="with a GPU Triton is the compiler here, and the same is run on the GPU")
+def test_the_scalar_mean_sums_every_element_once() -> None:
+    from opwise.backends import probe
+
+    probe("triton_jit", CPU.device)
+    from opwise.seeds.triton_kernels import bound_scalar_mean
+
+    x, partials = torch.randn(70), torch.empty(3)
+    bound_scalar_mean(x, partials, 32)()
+    torch.testing.assert_close(partials, torch.stack([part.sum() for part in x.split(32)]))
+
+
+def test_lines_are_counted_without_comments_and_docstrings() -> None:
+    head, doc = "@decorated\ndef f(\n    x,\n):\n", '    """Says\n    what."""\n'
+    source = f'{head}{doc}\n    # why\n    y = "a string"  # and more\n    return (x +\n            y)\n'
+    assert models.python_lines(source) == 7
+    found = models.lines(CPU)
+    assert found.shown
+    assert all(n > 0 for n in found.figures.values())
+
+
+@pytest.mark.parametrize("experiment", [means.trace, lecture6.stacks, training.dynamo], ids=lambda f: f.__name__)
+def test_what_the_profiler_and_dynamo_do_without_a_gpu(experiment: Callable[[Place], Findings]) -> None:
+    found = experiment(CPU)
+    assert found.shown, found.found
+    assert found.us is None
+
+
+@pytest.mark.skipif(support.ON_GPU, reason="with a GPU Triton is the compiler here, and the same is run on the GPU")
+def test_triton_partial_sums_are_within_the_bound() -> None:
+    found = means.partials(CPU)
+    assert found.shown, found.found
+
+
+def test_the_profiler_finds_the_bottleneck_and_the_repairs_change_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = repair.repaired(CPU, side=24)
+    assert found.shown, found.found
+    assert f"blames {repair.SEARCH!r}" in found.found
+    assert found.here.startswith("on the CPU: 1 -> ")
+    monkeypatch.setitem(repair.STEPS, "float32, on the device", (torch.float32, lambda table, level: torch.argwhere(table < level)))
+    assert not repair.repaired(CPU, side=8).shown, "a repair that picks other cells is none"
+
+
+# -- the GPU's code on the CPU -----------------------------------------------------------------------------------------------
+
+
+def small(op: str, *shape: int, dtype: str = "float32") -> Workload:
+    return Workload(op, shape, dtype)
+
+
+DRY: dict[str, tuple[ModuleType, str, dict[str, Any]]] = {
+    "squares": (squares, "timed", {"WORKLOAD": small("square", 64, 64)}),
+    "squares-profiled": (squares, "through_the_profiler", {"WORKLOAD": small("square", 64, 64)}),
+    "means": (means, "timed", {"WORKLOAD": small("mean", 64, 64), "RUNS": 3}),
+    "means-profiled": (means, "tables", {"WORKLOAD": small("mean", 64, 64)}),
+    "gelu": (gelu, "timed", {"WORKLOAD": small("gelu", 64, 64), "WAYS": {"manual": gelu.MANUAL, "torch": gelu.FUSED}}),
+    "softmax-sweep": (
+        softmax,
+        "sweep",
+        {"ROWS": 4, "COLUMNS": (64, 100), "WAYS": {**softmax.WAYS, "Triton": "torch_eager/softmax:manual"}},
+    ),
+    "softmax-odd": (softmax, "odd_shape", {"ODD": small("softmax", 3, 64), "TEXTBOOK": "torch_eager/softmax:manual"}),
+    "textbook-matmul": (products, "textbook", {"SQUARE": small("matmul", 32, 32, 32), "TEXTBOOK": "torch_eager/matmul"}),
+    "kernel-names": (products, "kernel_names", {}),
+    "wall-clock": (lecture6, "wall_clock", {"SIZES": (16, 32)}),
+    "fault-one-sample": (faults, "one_sample", {}),
+    "fault-no-flush": (faults, "no_flush", {"SIZES": (16, 32)}),
+}
+
+
+@pytest.mark.parametrize("name", DRY)
+def test_the_code_for_a_gpu_runs(name: str, pretending: PretendPlace, monkeypatch: pytest.MonkeyPatch) -> None:
+    module, function, small_sizes = DRY[name]
+    for constant, value in small_sizes.items():
+        assert hasattr(module, constant)
+        monkeypatch.setattr(module, constant, value)
+    found: Findings = getattr(module, function)(pretending)
+    assert found.here
+    assert found.found
+    assert found.figures
+    assert all(isinstance(v, int | float) and math.isfinite(v) for v in found.figures.values())
+
+
+def test_the_short_matmul_is_timed_beside_cublas_with_and_without_the_leaky_relu(
+    pretending: PretendPlace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(products, "HALF", small("matmul", 16, 16, 16, dtype="float16"))
+
+    def bound(leaky: bool) -> Callable[..., Callable[[], None]]:
+        return lambda a, b, out: lambda: [out.copy_(a @ b)].clear()
+
+    found = products._against_cublas(pretending, bound)
+    assert set(found) == {"Triton", "cuBLAS", "Triton, leaky ReLU fused", "cuBLAS + leaky ReLU"}
+    assert all(us > 0 for us in found.values())
+
+
+def test_a_race_says_why_what_it_lacks_was_not_timed(pretending: PretendPlace) -> None:
+    workload = small("softmax", 4, 64)
+    found = clocks.race(pretending, workload, ["torch_eager/softmax", "torch_eager/softmax:nonsense", "torch_eager/softmax:manual"])
+    assert set(found.timings) == {"torch_eager/softmax", "torch_eager/softmax:manual"}
+    assert "nonsense" in found.absent["torch_eager/softmax:nonsense"]
+    with pytest.raises(RuntimeError, match="nonsense was not timed: .*has no variant"):
+        found.us("torch_eager/softmax:nonsense")
+    assert found.over("torch_eager/softmax", "torch_eager/softmax") == 1.0
+
+
+def test_a_wrong_implementation_gets_no_time(pretending: PretendPlace, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A race judges the very buffers that were timed: an implementation that goes wrong while it is timed loses its time."""
+    real, calls = clocks.implementation, []
+
+    class Spoilt:
+        def prepare(self, x: torch.Tensor, out: torch.Tensor) -> Callable[[], None]:
+            def launch() -> None:
+                calls.append(1)
+                torch.mul(x, x, out=out)
+                if len(calls) > 3:
+                    out[0] = 7.0
+
+            return launch
+
+    monkeypatch.setattr(clocks, "implementation", lambda name, device: Spoilt() if name == "spoilt" else real(name, device))
+    found = clocks.race(pretending, small("square", 33), ["spoilt", RIGHT])
+    assert set(found.timings) == {RIGHT}
+    assert "wrong: 1 of 33" in found.absent["spoilt"]
+
+
+def test_small_workloads_are_timed_on_several_sets_of_buffers(pretending: PretendPlace) -> None:
+    pretending.clock.queue.l2_bytes = 4096
+    made = []
+    clocks.timed(pretending, {"one": lambda i: made.append(i) or (lambda: None)}, 4096)
+    assert made == [0, 1, 2, 3, 4]
+    assert clocks.race(pretending, small("square", 512), [RIGHT]).us(RIGHT) > 0
+
+
+def test_the_wall_clock_waits_before_and_after_each_trial() -> None:
+    log: list[str] = []
+    seconds = clocks.benchmark(lambda: log.append("run"), 2, 3, lambda: log.append("wait"))
+    assert log == ["run", "run", "wait"] + ["run", "wait"] * 3
+    assert len(seconds) == 3
+
+
+def test_load_inline_declares_what_it_defines() -> None:
+    assert inline.DECLARATION.rstrip(";") in inline.CUDA
+
+
+def test_a_traceback_is_read_for_the_function_it_ends_in() -> None:
+    with pytest.raises(IndexError) as raised:
+        blocking.faulty(torch.arange(8.0), torch.tensor([99]))
+    assert blocking.FRAME.findall("".join(traceback.format_exception(raised.value)))[-1] == "faulty"
+
+
+def test_a_program_that_does_not_fail_is_no_shown_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    ended = subprocess.CompletedProcess([], 0, "", "")
+    monkeypatch.setattr(blocking.subprocess, "run", lambda *_, **__: ended)
+    with pytest.raises(RuntimeError, match="ended with 0 and no traceback"):
+        blocking.named(CPU)
+
+
+@pytest.mark.parametrize(("frames", "shown"), [(("wait_for_the_gpu", "faulty"), True), (("faulty", "faulty"), False), (("x", "x"), False)])
+def test_launch_blocking_is_judged_by_where_both_tracebacks_end(
+    frames: tuple[str, str], shown: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(blocking, "_blamed", lambda on: (frames[on], "device-side assert triggered"))
+    assert blocking.named(CPU).shown is shown
