@@ -130,6 +130,8 @@ def notes(report: Report) -> Iterator[str]:
         if abs(apart) > AGREE:
             yield ("  the clock counts what a launch costs the GPU around its kernels too, 0.5 to 2 us: that is all of it where a kernel "
                    "is short; docs/profiling.md has the other causes")  # fmt: skip
+    if report.on_gpu and not report.kernels:
+        yield "[yellow]no kernel is in the profiler's trace[/]: CUPTI recorded none; another profiler, or the container, may hold it back"
     costs = {"launch": record.launch_us, "call": record.call_us}
     told = ", ".join(f"{name} {interval.median:.2f} us" for name, interval in costs.items() if interval is not None)
     if told:
