@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import io
 import json
 import xml.etree.ElementTree as ElementTree
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import support
+from rich.console import Console
+from rich.table import Table
 from typer.testing import CliRunner, Result
 
 from opwise.cli import app
@@ -15,7 +20,8 @@ from opwise.commands import anatomy as command
 from opwise.ops.spec import Workload
 from opwise.profiling import anatomy, anatomy_plot
 from opwise.profiling.anatomy import Anatomy, first_parts
-from opwise.runner import WorkerLost
+from opwise.record import Interval, Record
+from opwise.runner import Event, Job, WorkerLost
 from opwise.runner.jobs import Entry
 from opwise.runner.session import Survey
 
@@ -27,6 +33,7 @@ def invoke(*arguments: str) -> Result:
 
 
 PARTS = {"import_s": 0.5, "compile_s": 2.0, "first_launch_s": 0.25}
+TIMES = {"launch_us": 5.0, "call_us": 12.0, "kernel_cold_us": 18.0, "kernel_warm_us": 17.0}
 ROWS = [
     Anatomy("triton_jit/softmax", "ok", "", None, PARTS, PARTS | {"compile_s": 0.1}, 1.5, 2.0, 5.0, 12.0, 18.4, 17.9, 17.8),
     Anatomy("numba_cuda/softmax", "needs a GPU", "", "simulator", {"import_s": 1.75}, {"import_s": 1.5}),
@@ -65,6 +72,12 @@ def test_the_parts_of_a_first_call_are_measured_where_it_can_run() -> None:
     assert set(first_parts(lambda *_: None, "triton_jit", "softmax/4x8/float32", DEVICE, False)) == {"import_s"}
 
 
+def text(shown: Table) -> str:
+    console = Console(width=200, record=True, file=io.StringIO())
+    console.print(shown)
+    return console.export_text()
+
+
 def survey(*entries: Entry) -> Survey:
     return Survey("cpu", {"device": "cpu"}, {entry.backend: entry for entry in entries})
 
@@ -82,6 +95,50 @@ def test_without_a_gpu_the_anatomy_has_a_row_a_backend_and_says_what_needs_one(m
     assert (rows[1]["status"], rows[1]["reason"]) == ("unavailable", "no compiler: install one")
     assert all(row["kernel_cold_us"] is None for row in rows)
     assert "needs a GPU" in invoke(*arguments).output
+
+
+def test_on_a_gpu_the_run_s_records_and_the_steps_make_the_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    workload = Workload("softmax", (4, 8), "float32")
+    times = {name: Interval(us, us, us, 40) for name, us in TIMES.items()}
+
+    def ran(jobs: list[Job], device: str, **_: object) -> Iterator[Event]:
+        assert jobs[0].implementations == ("triton_jit/softmax", "cupy_raw/softmax")
+        yield Event(jobs[0], turn=("triton_jit/softmax", "cold"))
+        wrong = Record.of("cupy_raw/softmax", workload, status="wrong", reason="first at (0, 1)")
+        yield Event(jobs[0], records=(Record.of("triton_jit/softmax", workload, status="ok", limit_us=9.0, **times), wrong))
+
+    monkeypatch.setattr(anatomy, "run_jobs", ran)
+    monkeypatch.setattr(anatomy, "_steps", lambda found, names, workload: {n.split("/")[0]: {"allocate": 1.0, "wrap": 2.0} for n in names})
+    entries = {name: Entry(name, variants={"softmax": {"": ""}}) for name in ("triton_jit", "cupy_raw")}
+    told: list[str] = []
+    right, wrong = anatomy.anatomies(Survey("cuda:0", {"device": "H200"}, entries), workload, False, told.append)
+    assert (right.allocate_us, right.wrap_us, right.lookup_us, right.kernel_cold_us, right.limit_us) == (1.0, 2.0, 4.0, 18.0, 9.0)
+    assert (wrong.status, wrong.reason, wrong.wrap_us) == ("wrong", "first at (0, 1)", None)
+    assert "triton_jit cold" in told
+    assert "│ 0.5" in text(command.table([right]))
+
+
+def test_steps_are_timed_for_all_backends_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On the CPU, by a clock that only counts: which is asked what, and whose answer it is."""
+    asked: dict[str, object] = {}
+
+    class Counting:
+        def __init__(self, device: object) -> None: ...
+
+        def launch_cost(self, calls: dict[str, Callable[[], object]], turn: Callable[[str], None]) -> dict[str, SimpleNamespace]:
+            for name, call in calls.items():
+                turn(name)
+                asked[name] = call()
+            return {name: SimpleNamespace(median_us=float(i)) for i, name in enumerate(calls)}
+
+    monkeypatch.setattr("opwise.measure.timing.Clock", Counting)
+    for name in ("set_device", "synchronize"):
+        monkeypatch.setattr(f"torch.cuda.{name}", lambda device: None)
+    names = ("torch_eager/softmax", "triton_jit/softmax")
+    found = anatomy.steps_of(lambda *_: None, names, "softmax/4x8/float32", "cpu")
+    assert found == {"torch_eager": {"wrap": 0.0, "allocate": 1.0}, "triton_jit": {"wrap": 2.0, "allocate": 3.0}}
+    assert [getattr(asked[f"{name} allocate"], "shape", None) for name in names] == [(4, 8), (4, 8)]
+    assert all(callable(asked[f"{name} wrap"]) for name in names)
 
 
 def test_a_stand_in_is_imported_and_not_timed_and_a_lost_worker_costs_its_own_row(monkeypatch: pytest.MonkeyPatch) -> None:

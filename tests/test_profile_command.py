@@ -85,6 +85,9 @@ def test_the_table_has_the_kernels_figures_and_the_rates() -> None:
 
 def test_a_profiler_that_disagrees_with_the_clock_is_told() -> None:
     assert "docs/profiling.md" in printed(on_gpu(22.0))
+    short = on_gpu(19.5)
+    short = replace(short, kernels=[replace(short.kernels[0], count=59)])
+    assert "60 launches from a cold L2 show 59 times _softmax_rows" in printed(short)
     assert on_gpu(19.5).apart() == pytest.approx(0.0)
     assert json.loads(json.dumps(on_gpu(19.5).as_dict()))["cold_profiler_over_clock"] == pytest.approx(0.0)
 

@@ -209,6 +209,22 @@ def test_cold_launches_are_flushed_or_go_round_and_warm_ups_are_apart(sets: int)
     assert order[-6:] == ["0"] * 6, "warm launches are on one set of buffers"
 
 
+def test_launches_on_sets_of_buffers_follow_the_calls() -> None:
+    workload = Workload("square", (257,), "float32")
+    bound: list[int] = []
+
+    def then(stages: capture.Stages) -> None:
+        launches = repeated.sets_of(stages, 3)
+        bound.append(len(launches))
+        repeated.repeat(SimulatedQueue(), launches, count=3)  # type: ignore[arg-type]
+
+    trace = capture.capture("torch_eager/square", workload, support.DEVICE, calls=1, warm_ups=0, then=then)
+    assert bound == [3]
+    found = [r.label for r in reading.ranges(trace)]
+    assert found.index(CALL) < found.index(COLD)
+    assert (found.count(COLD), found.count(WARM), found.count(WRAP)) == (3, 3, 1), "sets are bound without a label: they are no calls"
+
+
 def test_a_workload_without_elements_is_refused() -> None:
     with pytest.raises(ValueError, match="no elements"):
         capture.capture("torch_eager/square", Workload("square", (0,), "float32"), support.DEVICE)

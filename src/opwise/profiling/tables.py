@@ -132,6 +132,10 @@ def notes(report: Report) -> Iterator[str]:
                    "is short; docs/profiling.md has the other causes")  # fmt: skip
     if report.on_gpu and not report.kernels:
         yield "[yellow]no kernel is in the profiler's trace[/]: CUPTI recorded none; another profiler, or the container, may hold it back"
+    for row in report.kernels:
+        if row.count % row.launches:
+            told = f"{row.launches} launches from a {row.heat} L2 show {row.count} times {escape(row.name)}"
+            yield f"[yellow]{told}[/]: the trace lacks some, or the launches are not alike"
     costs = {"launch": record.launch_us, "call": record.call_us}
     told = ", ".join(f"{name} {interval.median:.2f} us" for name, interval in costs.items() if interval is not None)
     if told:
