@@ -6,6 +6,7 @@ import io
 import json
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -53,6 +54,11 @@ def test_stacked_bars_hold_what_was_measured_and_nothing_else(tmp_path: Path) ->
     assert first.parts["compile"] == {"triton_jit, empty": 2.0, "triton_jit, full": 0.1}
     assert {part: values["triton_jit"] for part, values in call.parts.items()} == {
         "allocate": 1.5, "wrap": 2.0, "launch": 5.0, "look-up": pytest.approx(3.5)}  # fmt: skip
+    eager = replace(ROWS[0], implementation="torch_eager/softmax", own_call=True)
+    parts = anatomy_plot.panels([*ROWS, eager])[1].parts
+    assert parts["the library's own call"] == {"torch_eager": 12.0}
+    assert eager.lookup_us is None
+    assert [part for part, values in parts.items() if "torch_eager" in values] == ["the library's own call"]
     assert kernel.bars == ("triton_jit, cold", "triton_jit, warm")
     for name in ("a.svg", "a.png", "a.html"):
         anatomy_plot.write(ROWS, tmp_path / "new" / name, "softmax")
@@ -136,7 +142,10 @@ def test_steps_are_timed_for_all_backends_in_turns(monkeypatch: pytest.MonkeyPat
         monkeypatch.setattr(f"torch.cuda.{name}", lambda device: None)
     names = ("torch_eager/softmax", "triton_jit/softmax")
     found = anatomy.steps_of(lambda *_: None, names, "softmax/4x8/float32", "cpu")
-    assert found == {"torch_eager": {"wrap": 0.0, "allocate": 1.0}, "triton_jit": {"wrap": 2.0, "allocate": 3.0}}
+    assert found == {
+        "torch_eager": {"own_call": 1.0, "wrap": 0.0, "allocate": 1.0},
+        "triton_jit": {"own_call": 0.0, "wrap": 2.0, "allocate": 3.0},
+    }
     assert [getattr(asked[f"{name} allocate"], "shape", None) for name in names] == [(4, 8), (4, 8)]
     assert all(callable(asked[f"{name} wrap"]) for name in names)
 

@@ -194,7 +194,7 @@ def test_cold_launches_are_flushed_or_go_round_and_warm_ups_are_apart(sets: int)
     flush = queue.flush
     queue.flush = lambda: (order.append("flush"), flush())[0]  # type: ignore[method-assign]
     launches = [lambda i=i: (order.append(str(i)), queue.enqueue(20.0, 5.0))[0] for i in range(sets)]  # type: ignore[misc]
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profiler:
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], acc_events=True) as profiler:
         repeated.repeat(queue, launches, count=6)  # type: ignore[arg-type]
     found = [r.label for r in reading.ranges(capture.exported(profiler))]
     assert found.count(COLD) == found.count(WARM) == 6

@@ -145,6 +145,7 @@ def _profiler(device: torch.device, with_stack: bool, profile_memory: bool) -> p
         schedule=schedule(wait=0, warmup=1, active=1, repeat=1),
         with_stack=with_stack,
         profile_memory=profile_memory,
+        acc_events=True,  # there is one cycle; without it torch 2.10 and 2.11 warn that those before are lost
         **options,
     )
 
