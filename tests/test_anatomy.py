@@ -125,7 +125,7 @@ def test_on_a_gpu_the_run_s_records_and_the_steps_make_the_row(monkeypatch: pyte
 
 
 def test_steps_are_timed_for_all_backends_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On the CPU, by a clock that only counts: which is asked what, and whose answer it is."""
+    """By a clock that only counts: which is asked what, and whose answer it is."""
     asked: dict[str, object] = {}
 
     class Counting:
@@ -141,7 +141,7 @@ def test_steps_are_timed_for_all_backends_in_turns(monkeypatch: pytest.MonkeyPat
     for name in ("set_device", "synchronize"):
         monkeypatch.setattr(f"torch.cuda.{name}", lambda device: None)
     names = ("torch_eager/softmax", "triton_jit/softmax")
-    found = anatomy.steps_of(lambda *_: None, names, "softmax/4x8/float32", "cpu")
+    found = anatomy.steps_of(lambda *_: None, names, "softmax/4x8/float32", DEVICE)
     assert found == {
         "torch_eager": {"own_call": 1.0, "wrap": 0.0, "allocate": 1.0},
         "triton_jit": {"own_call": 0.0, "wrap": 2.0, "allocate": 3.0},

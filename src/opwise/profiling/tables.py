@@ -128,8 +128,8 @@ def notes(report: Report) -> Iterator[str]:
         style = "" if abs(apart) <= AGREE else "[yellow]"
         yield f"{style}cold: {clock:.2f} us by the clock of `opwise run`, the profiler {100 * apart:+.1f} %{'[/]' if style else ''}"
         if abs(apart) > AGREE:
-            yield ("  the clock counts what a launch costs the GPU around its kernels too, 0.5 to 2 us: that is all of it where a kernel "
-                   "is short; docs/profiling.md has the other causes")  # fmt: skip
+            yield ("  the clock counts what a launch costs the GPU around its kernels too, some microseconds at most, which is much of a "
+                   "short one; docs/profiling.md has the other causes")  # fmt: skip
     if report.on_gpu and not report.kernels:
         yield "[yellow]no kernel is in the profiler's trace[/]: CUPTI recorded none; another profiler, or the container, may hold it back"
     for row in report.kernels:
