@@ -25,7 +25,7 @@ run: same-extra $(VENV)/.ready  ## set up, then check and time every op in every
 	@$(BIN)/opwise run $(ARGS)
 
 test: same-extra $(VENV)/.ready-test  ## set up, then run the tests
-	@$(BIN)/python -m pytest tests/test_dispatch_cost.py tests/test_timing_gpu.py
+	@$(BIN)/python -m pytest tests/test_dispatch_cost.py tests/test_timing_gpu.py tests/test_profiling_gpu.py
 	@$(BIN)/python -m pytest $(PYTEST_ARGS)
 
 mutate: same-extra $(VENV)/.ready-test  ## plant one fault after another in the kernels: does the suite notice each? (docs/checking.md)

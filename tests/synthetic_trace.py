@@ -32,7 +32,9 @@ class Synthetic:
         event = {"ph": "X", "cat": category, "name": name, "pid": 0, "tid": tid, "ts": start, "dur": us, "args": arguments}
         self.events.append(event)
 
-    def kernel(self, launcher: tuple[str, str, str], us: float, grid: tuple[int, int, int], *, known: bool = True, after: float = 0.0) -> None:
+    def kernel(
+        self, launcher: tuple[str, str, str], us: float, grid: tuple[int, int, int], *, known: bool = True, after: float = 0.0
+    ) -> None:
         """One launch of one kernel by the call that `launcher` names; it begins `after` us after its launch, behind the lag."""
         category, call, name = launcher
         self.correlation += 1

@@ -37,7 +37,9 @@ def test_kernels_of_every_backend_are_in_the_table_and_flushes_are_not(backend: 
         (LAUNCHERS[backend][2], "cold", 3, 3, 21.0),
         (LAUNCHERS[backend][2], "warm", 4, 4, pytest.approx(10.75)),
     ]
-    assert {(k.grid, k.block, k.registers, k.shared_bytes, k.occupancy_percent) for k in kernels} == {((4096, 1, 1), (256, 1, 1), 32, 1024, 75.0)}
+    assert {(k.grid, k.block, k.registers, k.shared_bytes, k.occupancy_percent) for k in kernels} == {
+        ((4096, 1, 1), (256, 1, 1), 32, 1024, 75.0)
+    }
     assert {k.api_us for k in kernels} == {None if silent else 3.0}
     assert [(x.heat, x.count, round(x.device_us, 3), x.low_us, x.high_us) for x in launches] == [
         ("cold", 3, 21.0, pytest.approx(20.0), pytest.approx(22.0)),
@@ -60,7 +62,9 @@ def test_a_launch_of_several_kernels_lasts_from_the_first_to_the_last_of_them() 
         ("softmax_rows_f16_8", (132, 1, 1), 1.0, 5.0),
         ("softmax_rows_f16_8", (1, 1, 1), 1.0, 2.0),
     ]
-    assert [x.device_us for x in launches] == [pytest.approx(3.0 + 4.0 + 4.0 + 2.0)]  # two launches apart, a late start, the last one's time
+    assert [x.device_us for x in launches] == [
+        pytest.approx(3.0 + 4.0 + 4.0 + 2.0)
+    ]  # two launches apart, a late start, the last one's time
 
 
 GOOD = {"ph": "X", "cat": "kernel", "name": "k", "pid": 0, "tid": 7, "ts": 1.0, "dur": 2.0, "args": {}}
@@ -88,6 +92,11 @@ def test_what_is_no_trace_is_refused(tmp_path: Path) -> None:
         capture.read(tmp_path / "no.json")
     (tmp_path / "list.json.gz").write_bytes(gzip.compress(json.dumps([GOOD]).encode()))
     assert capture.read(tmp_path / "list.json.gz")["traceEvents"] == [GOOD]
+
+
+def test_what_kineto_writes_for_no_number_is_read() -> None:
+    assert capture.parsed('{"a": inf, "b": -nan}') == {"a": None, "b": None}
+    assert capture.parsed('{"name": "a\tb: inf,"}') == {"name": "a\tb: inf,"}
 
 
 def frame(name: str, start: float, us: float, category: str = "python_function", tid: int = 1) -> dict[str, Any]:
@@ -140,7 +149,14 @@ def test_allocations_are_told_by_place() -> None:
 
     instants = [memory(5.0, 64, 1), memory(42.0, 512, 2), memory(43.0, 512, 3), memory(44.0, -512, 2), memory(60.0, 8, 4, device=0)]
     (large, small) = allocations.allocations({"traceEvents": [*STACKED["traceEvents"], *instants]})
-    assert (large.place, large.operator, large.device, large.count, large.bytes, large.held) == ("a.py(5): g", "aten::empty", "GPU", 2, 512, 1)
+    assert (large.place, large.operator, large.device, large.count, large.bytes, large.held) == (
+        "a.py(5): g",
+        "aten::empty",
+        "GPU",
+        2,
+        512,
+        1,
+    )
     assert (small.place, small.operator, small.device, small.total_bytes, small.stage) == ("a.py(1): f", "", "CPU", 8, CALL)
 
 
@@ -178,7 +194,7 @@ def test_cold_launches_are_flushed_or_go_round_and_warm_ups_are_apart(sets: int)
     flush = queue.flush
     queue.flush = lambda: (order.append("flush"), flush())[0]  # type: ignore[method-assign]
     launches = [lambda i=i: (order.append(str(i)), queue.enqueue(20.0, 5.0))[0] for i in range(sets)]  # type: ignore[misc]
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profiler:
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], acc_events=True) as profiler:
         repeated.repeat(queue, launches, count=6)  # type: ignore[arg-type]
     found = [r.label for r in reading.ranges(capture.exported(profiler))]
     assert found.count(COLD) == found.count(WARM) == 6
@@ -191,6 +207,22 @@ def test_cold_launches_are_flushed_or_go_round_and_warm_ups_are_apart(sets: int)
         first = found.index(COLD)
         assert found[first - sets : first] == [WARM_UP] * sets, "the first turn finds an L2 that is not the others'"
     assert order[-6:] == ["0"] * 6, "warm launches are on one set of buffers"
+
+
+def test_launches_on_sets_of_buffers_follow_the_calls() -> None:
+    workload = Workload("square", (257,), "float32")
+    bound: list[int] = []
+
+    def then(stages: capture.Stages) -> None:
+        launches = repeated.sets_of(stages, 3)
+        bound.append(len(launches))
+        repeated.repeat(SimulatedQueue(), launches, count=3)  # type: ignore[arg-type]
+
+    trace = capture.capture("torch_eager/square", workload, support.DEVICE, calls=1, warm_ups=0, then=then)
+    assert bound == [3]
+    found = [r.label for r in reading.ranges(trace)]
+    assert found.index(CALL) < found.index(COLD)
+    assert (found.count(COLD), found.count(WARM), found.count(WRAP)) == (3, 3, 1), "sets are bound without a label: they are no calls"
 
 
 def test_a_workload_without_elements_is_refused() -> None:

@@ -31,8 +31,8 @@ class Anatomy:
     """One backend's row. Seconds and microseconds as the names end; None: not measured, and `reason` says why.
 
     `cold` and `cached`: the parts of a first call, compiler caches empty and full. `import_s` is beyond torch and opwise. `call_us` is what
-    a user pays on the CPU; what it is more than allocate, wrap and launch is the look-up of what was built. torch eager's call is torch's
-    own function, which has no such steps: its wrap and launch are of the form that writes into an output.
+    a user pays on the CPU; what it is more than allocate, wrap and launch is the look-up of what was built. With `own_call` it is a
+    function of the library's own (torch eager's), which has no such steps: wrap and launch are then of the form that writes into an output.
     """
 
     implementation: str
@@ -48,6 +48,7 @@ class Anatomy:
     kernel_cold_us: float | None = None
     kernel_warm_us: float | None = None
     limit_us: float | None = None
+    own_call: bool = False
 
     @property
     def backend(self) -> str:
@@ -63,9 +64,9 @@ class Anatomy:
 
     @property
     def lookup_us(self) -> float | None:
-        """What a call takes beyond its steps; None where a step is missing, 0 at least: each figure has its own error."""
+        """What a call takes beyond its steps; None where it has none or one is missing, 0 at least: each figure has its own error."""
         steps = (self.allocate_us, self.wrap_us, self.launch_us)
-        if self.call_us is None or any(step is None for step in steps):
+        if self.own_call or self.call_us is None or any(step is None for step in steps):
             return None
         return max(self.call_us - sum(step for step in steps if step is not None), 0.0)
 
@@ -153,7 +154,7 @@ def _steps(found: Survey, names: Sequence[str], workload: Workload) -> dict[str,
 
 
 def steps_of(turn: Turn, names: Sequence[str], workload: str, device_name: str) -> dict[str, dict[str, float]]:
-    """In a worker with a GPU: us of allocating the output and of wrapping the tensors, of all implementations in turns."""
+    """In a worker with a GPU: us of `allocate` and of `wrap` of all implementations in turns; and `own_call`, 1 or 0."""
     import torch
 
     from opwise.backends import implementation
@@ -164,6 +165,7 @@ def steps_of(turn: Turn, names: Sequence[str], workload: str, device_name: str) 
     torch.cuda.set_device(device)
     clock = Clock(device)
     calls: dict[str, Callable[[], Any]] = {}
+    found_us: dict[str, dict[str, float]] = {}
     with wanted.precision(), torch.no_grad():
         for name in names:
             turn(name, "build")
@@ -172,14 +174,14 @@ def steps_of(turn: Turn, names: Sequence[str], workload: str, device_name: str) 
             out = found.op.empty_output(*inputs)
             bind = found.source.build(*inputs, out)
             bind(*inputs, out)()
+            found_us[found.backend] = {"own_call": float(found.source.call is not None)}
             calls[f"{name} wrap"] = lambda bind=bind, inputs=inputs, out=out: bind(*inputs, out)  # type: ignore[misc]
             calls[f"{name} allocate"] = allocation(inputs[0], out)
         torch.cuda.synchronize(device)
         times = clock.launch_cost(calls, lambda name: turn(name.split()[0], "steps"))
-    found_us: dict[str, dict[str, float]] = {}
     for name, timing in times.items():
         implementation_name, step = name.split()
-        found_us.setdefault(implementation_name.partition("/")[0], {})[step] = timing.median_us
+        found_us[implementation_name.partition("/")[0]][step] = timing.median_us
     return found_us
 
 
@@ -205,7 +207,7 @@ def _row(entry: Entry, workload: Workload, first: Any, record: Record | None, st
     reason = "; ".join(filter(None, (record.reason, trouble)))
     return Anatomy(
         name, record.status, reason, record.stand_in, cold, cached,
-        steps.get("allocate"), steps.get("wrap"), limit_us=record.limit_us, **middles,
+        steps.get("allocate"), steps.get("wrap"), limit_us=record.limit_us, own_call=bool(steps.get("own_call")), **middles,
     )  # fmt: skip
 
 

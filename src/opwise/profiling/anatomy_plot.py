@@ -32,11 +32,13 @@ def panels(rows: Sequence[Anatomy]) -> list[Panel]:
     for row in rows:
         firsts |= {f"{row.backend}, {kind}": parts for kind, parts in (("empty", row.cold), ("full", row.cached)) if parts}
     names = {"import_s": "import", "compile_s": "compile", "first_launch_s": "first launch"}
+    in_steps = [r for r in rows if not r.own_call]
     calls = {
-        "allocate": {r.backend: r.allocate_us for r in rows},
-        "wrap": {r.backend: r.wrap_us for r in rows},
-        "launch": {r.backend: r.launch_us for r in rows},
-        "look-up": {r.backend: r.lookup_us for r in rows},
+        "allocate": {r.backend: r.allocate_us for r in in_steps},
+        "wrap": {r.backend: r.wrap_us for r in in_steps},
+        "launch": {r.backend: r.launch_us for r in in_steps},
+        "look-up": {r.backend: r.lookup_us for r in in_steps},
+        "the library's own call": {r.backend: r.call_us for r in rows if r.own_call},
     }
     kernels: dict[str, dict[str, float | None]] = {"kernel": {}}
     for row in rows:

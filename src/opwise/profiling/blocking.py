@@ -44,10 +44,9 @@ def blocked(implementation: str, workload: str, device: str, calls: int, setup: 
         for said, what in worker.messages("apply", request, Patience()):
             if said == "turn":
                 name, phase = what
-                if name.startswith(KERNEL):
-                    kernel = name.removeprefix(KERNEL)
-                else:
-                    kernel, stage, launches = "", phase, launches + (phase == LAUNCH)
+                stage = phase
+                kernel = name.removeprefix(KERNEL) if name.startswith(KERNEL) else ""
+                launches += phase == LAUNCH and not kernel
             else:
                 outcome: Outcome = what
     except WorkerLost as lost:
@@ -72,24 +71,28 @@ def _launches(turn: Callable[[str, str], None], name: str, workload: str, device
     from opwise.profiling.capture import SEED, Stages, wait
 
     wanted, place = Workload.parse(workload), torch.device(device)
-    stage, done = "import", 0
-    turn(name, "build")
+    stage, done = "build", 0
+
+    def enter(next_stage: str) -> None:
+        nonlocal stage
+        wait(place)
+        launched.names.clear()  # a fault is of the stage that it comes up in
+        stage = next_stage
+        turn(name, stage)
+
     with wanted.precision(), torch.no_grad(), cupti.watched(lambda kernel: turn(KERNEL + kernel, stage)) as launched:
         try:
+            turn(name, stage)
             found = implementation(name, place)
-            stage = "make inputs"
+            enter("make inputs")
             inputs = found.op.make_inputs(wanted, place, SEED)
-            wait(place)
-            launched.names.clear()  # those of the inputs
-            stage = "compile"
+            enter("build")
             stages = Stages(found, inputs, found.source.build(*inputs, found.op.empty_output(*inputs)))
             for _ in range(calls):
-                stage = "wrap"
+                enter("wrap")
                 launch = stages.wrapped(found.op.empty_output(*inputs))
-                wait(place)
-                launched.names.clear()
-                stage, done = LAUNCH, done + 1
-                turn(name, stage)
+                enter(LAUNCH)
+                done += 1
                 launch()
                 wait(place)
         except Exception as error:

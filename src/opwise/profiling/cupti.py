@@ -43,6 +43,14 @@ class Launched:
     missing: str = ""
 
 
+def readable(name: str) -> str:
+    """As it stands in the source, where the compiler of C++ has mangled it."""
+    import torch
+
+    demangle = getattr(torch._C, "_demangle", None)
+    return str(demangle(name)) if demangle is not None and name.startswith("_Z") else name
+
+
 def library() -> ctypes.CDLL | None:
     """The libcupti that torch has loaded into this process; None where it has none."""
     with contextlib.suppress(OSError):
@@ -70,7 +78,7 @@ def watched(told: Callable[[str], None], cupti: ctypes.CDLL | None = None) -> It
         call = data.contents
         if call.site != ENTER or not (call.function or b"").decode().startswith(LAUNCHES) or not call.symbol:
             return
-        name = call.symbol.decode(errors="replace")
+        name = readable(call.symbol.decode(errors="replace"))
         found.names.append(name)
         told(name)
 

@@ -128,8 +128,14 @@ def notes(report: Report) -> Iterator[str]:
         style = "" if abs(apart) <= AGREE else "[yellow]"
         yield f"{style}cold: {clock:.2f} us by the clock of `opwise run`, the profiler {100 * apart:+.1f} %{'[/]' if style else ''}"
         if abs(apart) > AGREE:
-            yield ("  the clock counts what a launch costs the GPU around its kernels too, 0.5 to 2 us: that is all of it where a kernel "
-                   "is short; docs/profiling.md has the other causes")  # fmt: skip
+            yield ("  the clock counts what a launch costs the GPU around its kernels too, some microseconds at most, which is much of a "
+                   "short one; docs/profiling.md has the other causes")  # fmt: skip
+    if report.on_gpu and not report.kernels:
+        yield "[yellow]no kernel is in the profiler's trace[/]: CUPTI recorded none; another profiler, or the container, may hold it back"
+    for row in report.kernels:
+        if row.count % row.launches:
+            told = f"{row.launches} launches from a {row.heat} L2 show {row.count} times {escape(row.name)}"
+            yield f"[yellow]{told}[/]: the trace lacks some, or the launches are not alike"
     costs = {"launch": record.launch_us, "call": record.call_us}
     told = ", ".join(f"{name} {interval.median:.2f} us" for name, interval in costs.items() if interval is not None)
     if told:
