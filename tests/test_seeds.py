@@ -175,6 +175,7 @@ def test_a_recorded_run_is_shown_and_plotted(tmp_path: Path, monkeypatch: pytest
     newest = replace(a_run(SOME[0], device="NVIDIA Newer"), time="2026-01-03T00:00:00+00:00")
     store.write(newest, tmp_path / "shipped")
     assert invoke("--recorded", "squares").output.startswith("NVIDIA Newer")
+    assert "on NVIDIA Newer: opwise seeds --recorded" in invoke("squares", "--device", "cpu").output
     (tmp_path / "shipped" / "nvidia-newer").rename(tmp_path / "aside")
     told = invoke("--recorded", "--plot", str(tmp_path / "plots"))
     assert told.exit_code == 1, "an experiment failed in it"

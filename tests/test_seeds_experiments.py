@@ -138,7 +138,7 @@ def test_triton_partial_sums_are_within_the_bound() -> None:
 
 
 def test_the_profiler_finds_the_bottleneck_and_the_repairs_change_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = repair.repaired(CPU, side=24)
+    found = repair.repaired(CPU, side=64)
     assert found.shown, found.found
     assert f"blames {repair.SEARCH!r}" in found.found
     assert found.here.startswith("on the CPU: 1 -> ")

@@ -144,8 +144,18 @@ def _print(run: store.SeedRun) -> None:
     if any(o.ratio for o in run.outcomes):
         stdout.print(f"\n{tables.EXPLAINED}", highlight=False, markup=False, soft_wrap=True)
     stdout.print(f"{len(run.outcomes)} experiments: {tables.counted(run.outcomes)}", style="bold", highlight=False)
+    if not run.gpu and (known := _known_elsewhere()):
+        stdout.print(f"on {known}: opwise seeds --recorded", highlight=False, markup=False)
     if different := [o.name for o in run.outcomes if o.status == DIFFERS]:
         stdout.print(f"came out otherwise than published: {', '.join(different)}", style="yellow", highlight=False, soft_wrap=True)
+
+
+def _known_elsewhere() -> str:
+    """The GPU of the newest stored run; "" where there is none."""
+    try:
+        return store.recorded([Path("results")]).device
+    except (store.NothingRecorded, store.BadFile, OSError):
+        return ""
 
 
 def _plot(run: store.SeedRun, folder: Path) -> None:
