@@ -55,7 +55,7 @@ else:
 # Which kernels ran, and what the CPU did to have them run.
 
 # %%
-with profile(activities=[ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if ON_GPU else [])]) as profiler:
+with profile(activities=[ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if ON_GPU else [])], acc_events=True) as profiler:
     x * x
     if ON_GPU:
         torch.cuda.synchronize()

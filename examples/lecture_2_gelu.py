@@ -14,7 +14,7 @@ from opwise.ops.spec import Workload
 
 ON_GPU = torch.cuda.is_available()
 device = torch.device("cuda:0" if ON_GPU else "cpu")
-workload = Workload("gelu", (16384, 16384) if ON_GPU else (33, 33), "float32")
+workload = Workload("gelu", (8192, 8192) if ON_GPU else (33, 33), "float32")
 spec = OPS["gelu"]
 (x,) = spec.make_inputs(workload, device, 0)
 reference = spec.reference(x.double())

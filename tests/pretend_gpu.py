@@ -61,5 +61,7 @@ class PretendPlace(Place):
         super().__init__(torch.device("cpu"))
         self.clock = Clock(self.device, queue=PretendQueue(l2_bytes))
 
+    def wait(self) -> None: ...
+
     def limit_us(self, work: Cost) -> float:
         return work.bytes / 1e6

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -24,6 +25,10 @@ WITHOUT = frozenset(filter(None, os.environ.get("OPWISE_TEST_WITHOUT", "").split
 EVERY_VARIANT = "OPWISE_TEST_EVERY_VARIANT" in os.environ  # also those that are the unnamed one where there is no GPU
 if unknown := WITHOUT - set(BACKENDS):
     raise pytest.UsageError(f"OPWISE_TEST_WITHOUT names unknown backends {sorted(unknown)}: known are {', '.join(BACKENDS)}")
+
+# Triton is compiler or interpreter from its first import on, and torch's profiler or Dynamo may be the first to import it.
+with contextlib.suppress(BackendUnavailable):
+    probe("triton_jit", DEVICE)
 
 SLOW_VARIANTS = frozenset({"compile"})  # seconds a workload: torch.compile specialises, and is asked to, on every shape
 RUNS_TORCH_OPERATORS = frozenset({"torch_eager"})  # whose kernels, workspaces and strides are torch's, not ours

@@ -26,7 +26,7 @@ def test_there_is_one_for_each_subject() -> None:
 
 @pytest.mark.parametrize("path", LECTURES, ids=lambda path: path.stem)
 def test_it_runs(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    runpy.run_path(str(path))
+    runpy.run_path(str(path))  # in this process, where support has made Triton what it is to be
     said = capsys.readouterr().out
     assert SAID[path.stem] in said
     assert bool(TIME.search(said)) == (support.ON_GPU and path.stem != "lecture_4_matmul"), "a time is a GPU's, or is not told"

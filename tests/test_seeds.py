@@ -129,10 +129,9 @@ def test_the_command_runs_stores_and_prints(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @support.needs_gpu
-def test_on_a_gpu_the_quick_ones_come_out_as_published() -> None:
-    told = CliRunner(env={"TERM": "dumb"}).invoke(
-        app, ["seeds", "trace", "triton-mean", "kernel-names", "launch-blocking", "short-matmul", "fault", "--json"]
-    )
+def test_on_a_gpu_what_is_not_timed_comes_out_as_published() -> None:
+    names = ["trace", "triton-mean", "stacks", "kernel-names", "launch-blocking", "dynamo", "fault-gelu", "fault-softmax"]
+    told = CliRunner(env={"TERM": "dumb"}).invoke(app, ["seeds", *names, "--json"])
     found = {o["name"]: (o["status"], o["found"]) for o in json.loads(told.stdout)["outcomes"]}
     assert {status for status, _ in found.values()} == {SHOWN}, found
 
@@ -176,6 +175,7 @@ def test_a_recorded_run_is_shown_and_plotted(tmp_path: Path, monkeypatch: pytest
     newest = replace(a_run(SOME[0], device="NVIDIA Newer"), time="2026-01-03T00:00:00+00:00")
     store.write(newest, tmp_path / "shipped")
     assert invoke("--recorded", "squares").output.startswith("NVIDIA Newer")
+    assert "on NVIDIA Newer: opwise seeds --recorded" in invoke("squares", "--device", "cpu").output
     (tmp_path / "shipped" / "nvidia-newer").rename(tmp_path / "aside")
     told = invoke("--recorded", "--plot", str(tmp_path / "plots"))
     assert told.exit_code == 1, "an experiment failed in it"

@@ -138,7 +138,7 @@ def test_triton_partial_sums_are_within_the_bound() -> None:
 
 
 def test_the_profiler_finds_the_bottleneck_and_the_repairs_change_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = repair.repaired(CPU, side=24)
+    found = repair.repaired(CPU, side=64)
     assert found.shown, found.found
     assert f"blames {repair.SEARCH!r}" in found.found
     assert found.here.startswith("on the CPU: 1 -> ")
@@ -184,6 +184,33 @@ def test_the_code_for_a_gpu_runs(name: str, pretending: PretendPlace, monkeypatc
     assert found.found
     assert found.figures
     assert all(isinstance(v, int | float) and math.isfinite(v) for v in found.figures.values())
+
+
+@pytest.mark.skipif(support.ON_GPU, reason="with a GPU Triton is the compiler here, and the same is run on the GPU")
+def test_the_triton_experiments_are_timed_where_there_is_a_gpu(pretending: PretendPlace, monkeypatch: pytest.MonkeyPatch) -> None:
+    from opwise.seeds import triton_kernels
+
+    monkeypatch.setattr(PretendPlace, "gpu", True)
+    monkeypatch.setattr(products, "HALF", small("matmul", 16, 16, 16, dtype="float16"))
+    monkeypatch.setattr(triton_kernels, "TILE", triton_kernels.SMALL_TILE)
+    found = products.short(pretending)
+    assert found.here.startswith(f"{found.figures['lines']} lines, ")
+    assert found.us == found.figures["Triton, cold, us"]
+    monkeypatch.setattr(faults, "MEAN", small("mean", 8, 8))
+    monkeypatch.setattr(faults, "BLOCK", 32)
+    us, ratio = faults._scalar_over_block(pretending)
+    assert us > 0
+    assert ratio > 0
+
+
+def test_what_torch_compile_makes_is_counted(pretending: PretendPlace, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a compiler that compiles nothing: nine kernels or more are not confirmed to be one."""
+    monkeypatch.setattr(gelu, "COMPILED_SHAPE", (8, 8))
+    monkeypatch.setattr(torch, "compile", lambda function, **_: function)
+    found = gelu.compiled(pretending)
+    assert found.figures["kernels of torch.compile"] == found.figures["kernels by hand"] >= 9
+    assert not found.shown
+    assert found.found.startswith("not confirmed: aten::mul, ")
 
 
 def test_the_short_matmul_is_timed_beside_cublas_with_and_without_the_leaky_relu(

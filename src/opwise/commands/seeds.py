@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -57,9 +58,10 @@ def seeds(
     if listed:
         _list(experiments)
         return
-    run, interrupted = (_stored(experiments), False) if recorded else _made(experiments, chosen_device(device), quiet=as_json or markdown)
-    if out is not None:
-        stderr.print(f"stored in {store.write(run, out)}", highlight=False, markup=False, soft_wrap=True)
+    if recorded:
+        run, interrupted = _stored(experiments), False
+    else:
+        run, interrupted = _made(experiments, chosen_device(device), out, quiet=as_json or markdown)
     if as_json:
         typer.echo(json.dumps(run.as_data(), indent=1))
     elif markdown:
@@ -93,11 +95,14 @@ def _stored(experiments: Sequence[Experiment]) -> store.SeedRun:
     return store.SeedRun(run.facts, kept, run.time, run.seconds, run.path)
 
 
-def _made(experiments: Sequence[Experiment], device: str, quiet: bool) -> tuple[store.SeedRun, bool]:
-    """The run, and whether Ctrl-C ended it early."""
+def _made(experiments: Sequence[Experiment], device: str, out: Path | None, quiet: bool) -> tuple[store.SeedRun, bool]:
+    """The run, and whether Ctrl-C ended it early. What is done is in the file after each experiment."""
     if device == "cpu" and not quiet:
         stderr.print("No GPU here: faults are shown and lines are counted; what is a GPU's time says what it needs.", style="yellow")
     began, outcomes, interrupted = time.perf_counter(), list[Outcome](), False
+    run = store.made(_facts(device), [], 0.0)
+    path = store.path_of(run, out) if out is not None else None
+    order = {e.name: i for i, e in enumerate(experiments)}
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     try:
         with Progress(*columns, console=stderr, transient=True) as progress:
@@ -109,12 +114,16 @@ def _made(experiments: Sequence[Experiment], device: str, quiet: bool) -> tuple[
                 else:
                     outcomes.append(event.outcome)
                     running = [name for name in running if name != event.experiment.name]
+                    outcomes.sort(key=lambda outcome: order[outcome.name])
+                    run = replace(run, outcomes=tuple(outcomes), seconds=time.perf_counter() - began)
+                    if path is not None:
+                        store.write(run, path)
                 progress.update(task, completed=len(outcomes), description=", ".join(running)[:60] or "starting")
     except KeyboardInterrupt:
         interrupted = True
-    order = {e.name: i for i, e in enumerate(experiments)}
-    outcomes.sort(key=lambda outcome: order[outcome.name])
-    return store.made(_facts(device), outcomes, time.perf_counter() - began), interrupted
+    if path is not None:
+        stderr.print(f"stored in {path}", highlight=False, markup=False, soft_wrap=True)
+    return run, interrupted
 
 
 def _facts(device: str) -> dict[str, object]:
@@ -135,8 +144,18 @@ def _print(run: store.SeedRun) -> None:
     if any(o.ratio for o in run.outcomes):
         stdout.print(f"\n{tables.EXPLAINED}", highlight=False, markup=False, soft_wrap=True)
     stdout.print(f"{len(run.outcomes)} experiments: {tables.counted(run.outcomes)}", style="bold", highlight=False)
+    if not run.gpu and (known := _known_elsewhere()):
+        stdout.print(f"on {known}: opwise seeds --recorded", highlight=False, markup=False)
     if different := [o.name for o in run.outcomes if o.status == DIFFERS]:
         stdout.print(f"came out otherwise than published: {', '.join(different)}", style="yellow", highlight=False, soft_wrap=True)
+
+
+def _known_elsewhere() -> str:
+    """The GPU of the newest stored run; "" where there is none."""
+    try:
+        return store.recorded([Path("results")]).device
+    except (store.NothingRecorded, store.BadFile, OSError):
+        return ""
 
 
 def _plot(run: store.SeedRun, folder: Path) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import torch
+from torch import Tensor
 
 from opwise.backends import implementation, probe
 from opwise.measure.stats import median, median_interval
@@ -125,17 +128,25 @@ def _scalar_over_block(place: Place) -> tuple[float, float]:
     """us of the loop, and its time over that of the block kernel; the loop's sum is checked first."""
     from opwise.seeds.triton_kernels import bound_scalar_mean
 
-    (x,) = OPS["mean"].make_inputs(MEAN, place.device, 0)
-    partials = torch.empty(-(-x.numel() // BLOCK), device=place.device)
-    launch = bound_scalar_mean(x.view(-1), partials, BLOCK)
-    launch()
+    block_kernel = implementation("triton_jit/mean:textbook", place.device)
+
+    @cache
+    def inputs(i: int) -> Tensor:
+        return OPS["mean"].make_inputs(MEAN, place.device, i)[0]
+
+    def partials(i: int) -> Tensor:
+        return torch.empty(-(-inputs(i).numel() // BLOCK), device=place.device)
+
+    x, sums = inputs(0), partials(0)
+    bound_scalar_mean(x.view(-1), sums, BLOCK)()
     place.wait()
-    off = abs(float(partials.double().sum() / x.numel() - x.double().mean()))
+    off = abs(float(sums.double().sum() / x.numel() - x.double().mean()))
     if not off < 1e-6:
         raise RuntimeError(f"the scalar mean is off by {off:.3g}")
-    out = OPS["mean"].empty_output(x)
-    block = implementation("triton_jit/mean:textbook", place.device).prepare(x, out=out)
-    found = timed(place, {"loop": lambda i: launch, "block": lambda i: block}, 4 * x.numel())
+    found = timed(place, {
+        "loop": lambda i: bound_scalar_mean(inputs(i).view(-1), partials(i), BLOCK),
+        "block": lambda i: block_kernel.prepare(inputs(i), out=OPS["mean"].empty_output(inputs(i))),
+    }, 4 * x.numel())  # fmt: skip
     return found["loop"].median_us, found["loop"].median_us / found["block"].median_us
 
 

@@ -52,15 +52,21 @@ def made(facts: Mapping[str, Any], outcomes: Sequence[Outcome], seconds: float) 
     return SeedRun(dict(facts), tuple(outcomes), datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S+00:00"), seconds)
 
 
+def path_of(run: SeedRun, where: Path) -> Path:
+    """`where`, or a name of the run's own below it where that is a folder or has no suffix."""
+    if where.suffix and not where.is_dir():
+        return where
+    stamp = run.time.replace("-", "").replace(":", "").removesuffix("+0000") + "Z"
+    return where / slug(run.facts) / f"{stamp}-{KIND}-{run.facts.get('commit') or 'nocommit'}.json"
+
+
 def write(run: SeedRun, where: Path) -> Path:
-    """Into the file `where`, or under a name of its own where that is a folder or has no suffix. Returns the file's path."""
-    path = where
-    if where.is_dir() or not where.suffix:
-        stamp = run.time.replace("-", "").replace(":", "").removesuffix("+0000") + "Z"
-        path = where / slug(run.facts) / f"{stamp}-{KIND}-{run.facts.get('commit') or 'nocommit'}.json"
+    """Returns the file's path (path_of). A reader sees the run as it was before or as it is, and never half of it."""
+    path = path_of(run, where)
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(run.as_data(), indent=1) + "\n", encoding="utf-8")
-    return path
+    fresh = path.with_name(f".{path.name}.new")
+    fresh.write_text(json.dumps(run.as_data(), indent=1) + "\n", encoding="utf-8")
+    return fresh.replace(path)
 
 
 def read(path: Path) -> SeedRun:
