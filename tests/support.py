@@ -37,6 +37,8 @@ RUNS_TORCH_OPERATORS = frozenset({"torch_eager"})  # whose kernels, workspaces a
 # Triton's interpreter costs about a millisecond a program, Numba's simulator a Python thread a CUDA thread.
 STAND_IN_BUDGET = {"cpu": 4_000_000, "fibres": 400_000, "interpreter": 40_000, "simulator": 2_500}
 
+# Of Hopper's own tiles several, one that begins within the last one's columns; and more of them than there are multiprocessors.
+LARGE_PRODUCTS = ((1032, 520, 1096), (2056, 264, 4104))
 AWKWARD = {
     1: ((0,), (1,), (31,), (32,), (33,), (127,), (255,), (256,), (257,), (1023,), (1025,), (7919,), (16383,), (16385,), (1_000_003,)),
     2: (
@@ -46,6 +48,7 @@ AWKWARD = {
         (65, 33),  # more than one tile of short rows, and a single row in the last
     ),
     3: (
+        *(LARGE_PRODUCTS if ON_GPU else ()),
         *((0, 3, 4), (3, 0, 4), (3, 4, 0), (1, 1, 1), (5, 7, 3), (17, 33, 19), (31, 32, 33), (32, 8, 32), (33, 31, 32), (2, 257, 3)),
         *((129, 65, 127), (1, 1025, 1), (257, 1, 255), (128, 64, 256), (583, 931, 781), (1823, 16, 781), (16, 4096, 136)),
         *((9, 48, 200), (140, 8, 260), (33, 4, 18)),  # more tiles one way than the other; K a multiple of 16 but of no longer step

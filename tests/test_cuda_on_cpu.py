@@ -143,7 +143,13 @@ def test_copies_land_group_by_group(run: Run) -> None:
 
 # -- what it reports ---------------------------------------------------------------------------------------------------------
 
-TENSOR = torch.zeros(256)
+
+def far(count: int) -> Tensor:
+    """Zeros of a mapping of its own: an address on the heap may be as small as a number is taken to be."""
+    return torch.empty(1 << 24)[:count].zero_()
+
+
+TENSOR = far(256)
 WRONG = {
     "half_at_a_barrier": (64, (), ["thread (0, 0, 0)", "a barrier that not all threads reach", "thread (40, 0, 0) has ended"]),
     "two_barriers": (64, (), ["different barriers"]),
@@ -302,7 +308,7 @@ HOST_MUTANTS: dict[str, Callable[[Tensor, Tensor], tuple[int, ...]]] = {
 def test_wrong_host_code_shows(backend: str, says: str) -> None:
     compiler_or_skip()
     built = importlib.import_module(f"opwise.backends.{backend}.launch").built
-    x, out = torch.randn(1000), torch.zeros(1000)
+    x, out = torch.randn(1000), far(1000)
     recipe = replace(RECIPES["square"][""], sizes=HOST_MUTANTS[says])
     with pytest.raises(RuntimeError, match=f"CUDA kernel square_float32_v16.*{says}"):
         built(recipe)(x, out)(x, out)()

@@ -116,6 +116,26 @@ def side_by_side(*work: Callable[[], Any]) -> None:
 each_mean = pytest.mark.parametrize("candidate", [c for c in OURS if c.op == "mean"], ids=str)
 
 
+@each_quick
+def test_a_call_goes_to_the_current_stream(candidate: Candidate) -> None:
+    """As a launch does: its input arrives late on a side stream."""
+    workload, inputs = workload_and_two_inputs(candidate)
+    late, side = truth(workload, "normal", 32), torch.cuda.Stream()
+    with workload.precision():
+        candidate.get()(*inputs)  # builds
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            candidate.get()(*inputs)
+            torch.cuda.synchronize()
+            torch.cuda._sleep(SPIN_CYCLES)
+            for x, fresh in zip(inputs, late.inputs, strict=True):
+                x.copy_(fresh)
+            out = candidate.get()(*inputs)
+        side.synchronize()
+    verdict = judge(out, late.reference, late.bound)
+    assert verdict.ok, verdict.reason
+
+
 @each_mean
 def test_calls_on_two_streams_at_once_share_no_scratch(candidate: Candidate) -> None:
     inputs, results = means(candidate)

@@ -132,6 +132,8 @@ def test_stacks_are_of_the_calls_alone_and_each_holds_its_own_time() -> None:
 
 
 def test_stacks_are_written_collapsed_or_as_a_page_of_their_own(tmp_path: Path) -> None:
+    for needed in ("matplotlib", "plotly"):
+        pytest.importorskip(needed, reason=f"{needed} is not installed: pip install 'opwise[report]'")
     found = stacks.collapsed(STACKED)
     stacks.write(found, tmp_path / "new" / "s.txt", "t")
     lines = (tmp_path / "new" / "s.txt").read_text().splitlines()

@@ -38,7 +38,7 @@ _is_forced = _forced.get
 _lock = threading.RLock()  # one thread reads the store and builds kernels, the others wait for what it finds
 _grad, _autocast = torch.is_grad_enabled, torch.is_autocast_enabled
 _precision = torch._C._get_float32_matmul_precision  # torch.get_float32_matmul_precision calls it, for 60 ns
-_mean, _softmax, _gelu, _mm = torch.mean, torch.softmax, torch.nn.functional.gelu, torch.mm  # an attribute of torch costs 30 ns to find
+_mean, _softmax, _gelu = torch.mean, torch.softmax, torch.nn.functional.gelu  # an attribute of torch costs 30 ns to find
 Call = Callable[..., Tensor]
 
 
@@ -61,8 +61,8 @@ def _known(backend: str, where: str) -> str:
 
 class Dispatcher:
     """One op's choices. `calls`: key -> what computes it. Tensors of up to `small` elements, in rows of up to `columns`, are torch
-    eager's by every figure on record, and so are products with no larger factor or result; -1 until the figures of the machine's GPUs
-    have been read. `traced` is traced.py's."""
+    eager's by every figure on record; -1 until the figures of the machine's GPUs have been read. Products have no such bound: to look at
+    three sizes costs as much as the look-up. `traced` is traced.py's."""
 
     __slots__ = ("calls", "columns", "eager", "forced", "op", "sized", "small", "traced")
 
@@ -172,9 +172,6 @@ def matmul(a: Tensor, b: Tensor) -> Tensor:
     TF32 where torch's own precision switch allows it."""
     if type(a) is not Tensor or (type(b) is not Tensor and type(b) is not Parameter) or _is_forced() is not None:
         return _MATMUL.unusual(a, b)
-    small = _MATMUL.small
-    if a.numel() <= small and b.numel() <= small and a.dim() == b.dim() == 2 and a.size(0) * b.size(1) <= small:
-        return _mm(a, b)
     if ((a.requires_grad or b.requires_grad) and _grad()) or not (a.is_contiguous() and b.is_contiguous()) or _autocast():
         return torch.matmul(a, b)
     key = (a.shape, b.shape, a.dtype, b.dtype, a.get_device(), b.get_device(), a.data_ptr() & 15, b.data_ptr() & 15, _precision())

@@ -7,12 +7,9 @@ it, so it needs no memory of its own on the device, no copy before the launch an
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from opwise.backends.cuda_src import tensor_maps
-from opwise.backends.cuda_src.plan import Matrix
-from opwise.backends.cuda_src.tensor_maps import MAP_BYTES
+MAP_BYTES = 128  # of a CUtensorMap
 
 
 @dataclass(frozen=True)
@@ -21,17 +18,6 @@ class ByValue:
 
     address: int
     memory: object
-
-
-def mapped(matrices: Sequence[Matrix], addresses: Sequence[int]) -> Callable[[Sequence[int]], tuple[ByValue, ...]]:
-    """tensor_maps.mapped, of which each map is a kernel argument."""
-    maps_of = tensor_maps.mapped(matrices, addresses)
-
-    def maps(addresses: Sequence[int]) -> tuple[ByValue, ...]:
-        places, memory = maps_of(addresses)
-        return tuple([ByValue(at, memory) for at in places])
-
-    return maps
 
 
 def with_maps(ptx: str, count: int) -> str:

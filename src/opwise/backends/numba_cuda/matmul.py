@@ -17,12 +17,12 @@ from torch import Tensor
 from opwise.backends.cuda_src import matmul_plan
 from opwise.backends.cuda_src.matmul_plan import Kernel as Tile
 from opwise.backends.numba_cuda import portable, ptx
-from opwise.backends.numba_cuda.by_value import mapped
 from opwise.backends.numba_cuda.launch import SIMULATED, Kernel
 from opwise.backends.numba_cuda.matmul_fma import fma_kernel
 from opwise.backends.numba_cuda.matmul_fma_tma import TILE as FMA_SIDE
 from opwise.backends.numba_cuda.matmul_fma_tma import described as fma_factors
 from opwise.backends.numba_cuda.matmul_fma_tma import fma_tma_kernel
+from opwise.backends.numba_cuda.matmul_map import mapped
 from opwise.backends.numba_cuda.matmul_tensor import LARGE, MEDIUM, SMALL, tensor_kernel
 from opwise.backends.numba_cuda.matmul_wgmma import wgmma_kernel
 from opwise.backends.numba_cuda.matmul_wgmma_tf32 import TILES as TF32_TILES
