@@ -100,7 +100,7 @@ def test_a_stopped_run_leaves_every_finished_record_readable(tmp_path: Path, how
     command = [sys.executable, "-m", "opwise", "run", "square", "torch_eager", "--set", "smoke", "--out", str(tmp_path), "--device", "cpu"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True)
     deadline = time.monotonic() + 120
-    while time.monotonic() < deadline and process.poll() is None and not any(p.stat().st_size for p in tmp_path.glob("*/*.jsonl")):
+    while time.monotonic() < deadline and process.poll() is None and not any('"cell"' in p.read_text() for p in tmp_path.glob("*/*.jsonl")):
         time.sleep(0.02)
     os.killpg(process.pid, how)
     process.communicate(timeout=60)

@@ -73,6 +73,12 @@ def slug(found: Mapping[str, Any]) -> str:
     return re.sub(r"[^a-z0-9]+", "-", str(found["device"]).lower()).strip("-") or "unknown"
 
 
+def short_uuid(uuid: str) -> str:
+    """ "GPU-1a2b3c4d" of a GPU's UUID, written with its prefix or, as by torch, without: enough to tell the GPUs of a machine apart."""
+    prefix, _, rest = uuid.partition("-") if uuid.startswith(("GPU-", "MIG-")) else ("GPU", "", uuid)
+    return f"{prefix}-{rest[:8]}" if rest else ""
+
+
 @dataclass(frozen=True)
 class State:
     """A GPU at one moment. None: this driver or machine does not tell."""

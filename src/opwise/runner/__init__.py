@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from opwise.runner.jobs import SETS, Entry, Job, UnknownName, plan
-from opwise.runner.supervisor import Event, Patience, Worker, WorkerLost, run_jobs
+from opwise.runner.seat import run_jobs
+from opwise.runner.supervisor import Event, Executor, Patience, Worker, WorkerLost
 
-__all__ = ["SETS", "Entry", "Event", "Job", "Patience", "UnknownName", "Worker", "WorkerLost", "plan", "run_jobs"]
+__all__ = ["SETS", "Entry", "Event", "Executor", "Job", "Patience", "UnknownName", "Worker", "WorkerLost", "plan", "run_jobs"]

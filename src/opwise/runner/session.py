@@ -1,7 +1,11 @@
-"""A whole run: survey the machine, plan, compile what cannot run here, carry out the jobs, keep every record as it comes."""
+"""A whole run: survey the machine, plan, compile what cannot run here, carry out the jobs, keep every record as it comes.
+
+Who carries the jobs out is an `Executor`: one worker on one GPU unless another is given. Whatever it is, a cell is stored once.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -13,11 +17,14 @@ from typing import Any
 import torch
 
 from opwise import own
+from opwise.locks import Lock, Taken
 from opwise.measure.device import slug
-from opwise.record import SCHEMA, Record, append, new_run, now
+from opwise.record import SCHEMA, Record, append, new_run, now, read
 from opwise.runner.first_call import FirstCalls, first_calls
 from opwise.runner.jobs import Entry, Job, plan
-from opwise.runner.supervisor import Event, Patience, Worker, WorkerLost, run_jobs
+from opwise.runner.seat import run_jobs
+from opwise.runner.stored_plan import CannotResume, StoredPlan
+from opwise.runner.supervisor import Event, Executor, Patience, Worker, WorkerLost
 
 ARCHITECTURES = ("sm_80", "sm_90", "sm_100")
 COMPILE_S = 600.0
@@ -36,6 +43,7 @@ class Survey:
     facts: Mapping[str, Any]
     catalogue: Mapping[str, Entry]
     own: Mapping[str, Path] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=dict)  # of its workers: which of several GPUs is the device
 
     @property
     def setup(self) -> Callable[[], None] | None:
@@ -43,21 +51,26 @@ class Survey:
         return partial(own.install, self.own) if self.own else None
 
 
-def survey(device: str, files: Mapping[str, Path] | None = None, patience_s: float = LOOK_S) -> Survey:
+def survey(
+    device: str, files: Mapping[str, Path] | None = None, patience_s: float = LOOK_S, environment: Mapping[str, str] | None = None,
+    asked: Worker | None = None,
+) -> Survey:  # fmt: skip
     """Asks a worker, since looking imports every GPU library, and for each of the user's own `files` another one: whatever such a file
-    does is known of it alone. Raises WorkerLost where even a look at the suite's own backends fails."""
-    with Worker(device) as worker:
+    does is known of it alone. `asked` is a worker that sits there already. Raises WorkerLost where even a look at the suite's own
+    backends fails."""
+    around = dict(environment or {})
+    with contextlib.nullcontext(asked) if asked is not None else Worker(device, None, around) as worker:
         facts, catalogue = worker.ask("catalogue", None, Patience(LOOK_S))
     files = dict(files or {})
     with ThreadPoolExecutor(max_workers=4) as pool:
-        looked = list(pool.map(lambda name: _look(device, name, files[name], patience_s), files))
-    return Survey(device, facts, {**catalogue, **{entry.backend: entry for entry in looked}}, files)
+        looked = list(pool.map(lambda name: _look(device, name, files[name], patience_s, around), files))
+    return Survey(device, facts, {**catalogue, **{entry.backend: entry for entry in looked}}, files, around)
 
 
-def _look(device: str, name: str, path: Path, patience_s: float) -> Entry:
+def _look(device: str, name: str, path: Path, patience_s: float, environment: Mapping[str, str] | None = None) -> Entry:
     """What a user's file is here. One that cannot be imported keeps a cell an op, which says why."""
     try:
-        with Worker(device, partial(own.install, {name: path})) as worker:
+        with Worker(device, partial(own.install, {name: path}), dict(environment or {})) as worker:
             entry: Entry = worker.ask("own", name, Patience(patience_s))
     except WorkerLost as lost:
         entry = Entry(name, reason=f"importing {path.name}: {lost.reason}", own=True, broken="timeout" if lost.timed_out else "failed")
@@ -66,7 +79,10 @@ def _look(device: str, name: str, path: Path, patience_s: float) -> Entry:
 
 @dataclass
 class Session:
-    """One run on one device. `records` grows as jobs finish; each is in the file at `path` before anyone sees it."""
+    """One run on one model of device. `records` grows as jobs finish; each is in the file at `path` before anyone sees it.
+
+    `shared` marks the records where somebody else computed on the GPU. `refused` counts records of cells that were there already.
+    """
 
     survey: Survey
     jobs: list[Job]
@@ -75,6 +91,11 @@ class Session:
     first_calls: FirstCalls = field(default_factory=dict)
     records: list[Record] = field(default_factory=list)
     path: Path | None = None
+    stored_plan: StoredPlan | None = None
+    executor: Executor = run_jobs
+    shared: str = ""
+    refused: int = 0
+    _seen: set[tuple[str, str]] = field(default_factory=set, repr=False)
 
     @classmethod
     def planned(
@@ -82,15 +103,57 @@ class Session:
     ) -> Session:
         """Raises UnknownName for a filter that names nothing."""
         jobs = plan(found.catalogue, filters, set_name, found.device, variants=variants, timed=timed, brief=brief)
-        return cls(found, jobs, set_name if not filters else f"{set_name}-part", out)
+        facts, files = found.facts, tuple(path.name for path in found.own.values())
+        stored = StoredPlan(set_name, tuple(filters), variants, timed, brief, files, str(facts.get("device", "")),
+                            str(facts.get("commit", "")), facts.get("dirty"))  # fmt: skip
+        return cls(found, jobs, set_name if not filters else f"{set_name}-part", out, stored_plan=stored)
+
+    @classmethod
+    def resumed(cls, found: Survey, path: Path) -> Session:
+        """The rest of a stored run: the jobs of its plan, without the cells that it holds. Its records come first in `records`.
+
+        Raises CannotResume where device, commit or the user's own files differ from those the run was begun with.
+        """
+        stored = StoredPlan.read(path)
+        stored.check(path, found.facts, tuple(file.name for file in found.own.values()))
+        jobs = plan(found.catalogue, stored.filters, stored.set_name, found.device, variants=stored.variants, timed=stored.timed,
+                    brief=stored.brief)  # fmt: skip
+        records = read(path)
+        seen = {_key(r) for r in records}
+        rest = [job.without(n for n in job.implementations if (n, str(job.workload)) in seen) for job in jobs]
+        return cls(found, [job for job in rest if job.implementations], "", path.parent, records=records, path=path, stored_plan=stored)
 
     def measure_first_calls(self) -> None:
-        self.first_calls = first_calls(self.survey.catalogue, self.survey.device, self.survey.setup)
+        self.first_calls = first_calls(self.survey.catalogue, self.survey.device, self.survey.setup, self.survey.environment)
+
+    @property
+    def cells(self) -> int:
+        """How many the jobs come to."""
+        return sum(len(job.implementations) for job in self.jobs)
 
     def events(self) -> Iterator[Event]:
-        """Carries out the run. Every record is stored before its event is yielded; stopping early keeps what was stored."""
-        if self.out is not None:
+        """Carries out the run. Every record is stored before its event is yielded; stopping early keeps what was stored.
+
+        Raises CannotResume where another process is writing the run that is to be continued.
+        """
+        self._seen = {_key(r) for r in self.records}
+        if self.out is None:
+            yield from self._events()
+            return
+        if begun := self.path is None:
             self.path = new_run(self.out, slug(dict(self.survey.facts)), self.label, str(self.survey.facts["commit"]))
+        try:
+            lock = Lock(self.path)
+        except Taken as taken:
+            raise CannotResume(f"{self.path} is being written by another opwise: wait for it, or stop it first") from taken
+        with lock:
+            if begun and self.stored_plan is not None:
+                append(self.path, [self.stored_plan.line()])
+            elif not begun and not self.path.read_bytes().endswith(b"\n"):
+                append(self.path, [""])  # ends the line that was torn
+            yield from self._events()
+
+    def _events(self) -> Iterator[Event]:
         broken = {name for name, entry in self.survey.catalogue.items() if entry.broken}
         for job in self.jobs:
             if found := [_broken_record(job, n, self.survey) for n in job.implementations if n.split("/")[0] in broken]:
@@ -101,7 +164,7 @@ class Session:
         with ThreadPoolExecutor(max_workers=1) as pool:
             wanted = {n.split("/")[0] for job in self.jobs for n in job.implementations} & compiled_only
             compiled = {backend: pool.submit(compile_all, backend) for backend in sorted(wanted)}
-            for event in run_jobs(
+            for event in self.executor(
                 [job for job in running if job.implementations],
                 self.survey.device,
                 setup=self.survey.setup,
@@ -121,9 +184,13 @@ class Session:
         return {name for name, entry in self.survey.catalogue.items() if not entry.available and entry.compiles}
 
     def _kept(self, event: Event) -> Event:
-        records = tuple(self._completed(r) for r in event.records)
-        if records and self.path is not None:
-            append(self.path, (r.to_json() for r in records))
+        """A job's records are one write: a run that is killed keeps all of them or none, and what is missing can still be paired."""
+        records = tuple(self._completed(r) for r in event.records if _key(r) not in self._seen)
+        self.refused += len(event.records) - len(records)
+        self._seen |= {_key(r) for r in records}
+        lines = [r.to_json() for r in records] + ([self._line(**event.phase)] if event.phase else [])
+        if lines and self.path is not None:
+            append(self.path, ["\n".join(lines)])
         self.records += records
         return replace(event, records=records)
 
@@ -134,19 +201,25 @@ class Session:
         pair = self.first_calls.get((record.backend, record.op))
         if pair and record.status == "ok" and not record.variant:
             record = replace(record, compile_cold_s=round(pair[0], 3), compile_cached_s=round(pair[1], 3))
-        return record
+        return replace(record, shared=self.shared) if self.shared and not record.shared else record
 
     def _keep_limits(self, limits: dict[str, float]) -> None:
         if self.path is not None and limits:
-            line = {"schema": SCHEMA, "kind": "limits", "time": now(),
-                    **self.survey.facts, "limits": limits}  # fmt: skip
-            append(self.path, [json.dumps(line)])
+            append(self.path, [self._line(kind="limits", limits=limits)])
+
+    def _line(self, **said: Any) -> str:
+        """A line that is no cell."""
+        return json.dumps({"schema": SCHEMA, "time": now(), **self.survey.facts, **said})
 
     @property
     def trouble(self) -> list[Record]:
         """Records that make a run fail: wrong, failed or timed out, known faults of textbook variants excepted."""
         faults = {name for entry in self.survey.catalogue.values() for name in entry.faults}
         return [r for r in self.records if r.status in ("failed", "timeout") or (r.status == "wrong" and r.implementation not in faults)]
+
+
+def _key(record: Record) -> tuple[str, str]:
+    return record.implementation, str(record.workload)
 
 
 def compile_all(backend: str) -> tuple[str, str]:

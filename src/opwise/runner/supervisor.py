@@ -1,6 +1,7 @@
-"""The supervisor: hands jobs to a worker, watches the clock, and turns a dead worker into one marked record.
+"""The supervisor: hands requests to a worker process, watches the clock, and tells how a worker was lost.
 
-`run_jobs` is the seam: a list of jobs in, records out as they are finished. Other executors can take its place.
+An `Executor` is the seam: a list of jobs in, events out as they happen. `seat.run_jobs` is the one for one device; `opwise.scaling` has
+those for many GPUs and for many machines.
 """
 
 from __future__ import annotations
@@ -10,17 +11,15 @@ import multiprocessing
 import os
 import signal
 import tempfile
-from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
-from opwise.record import Record, now
+from opwise.record import Record
 from opwise.runner import worker
 from opwise.runner.jobs import Job
 
-MOST_TIMEOUTS = 2  # of one implementation in a run: one that hangs everywhere must not cost its patience in every cell
 START_S = 120.0  # importing torch from a cold disk takes most of a minute
 
 
@@ -43,11 +42,23 @@ class WorkerLost(RuntimeError):
 
 @dataclass(frozen=True)
 class Event:
-    """What happened: `turn` (implementation, phase) while a job runs, or its `records` when it is done."""
+    """What happened: `turn` (implementation, phase) while a job runs, or its `records` when it is done. `place`: on which of several
+    GPUs. `phase`: what a step before all jobs came to, as a line of the run's file."""
 
     job: Job
     turn: tuple[str, str] | None = None
     records: tuple[Record, ...] = ()
+    place: str = ""
+    phase: Mapping[str, Any] | None = None
+
+
+class Executor(Protocol):
+    """Carries out jobs: yields each job's records once, as they are finished. `facts`, `setup` and `on_limits` as in `seat.run_jobs`."""
+
+    def __call__(
+        self, jobs: Sequence[Job], device: str, *, setup: Callable[[], None] | None = None, facts: Mapping[str, Any] | None = None,
+        on_limits: Callable[[dict[str, float]], None] | None = None,
+    ) -> Iterator[Event]: ...  # fmt: skip
 
 
 class Worker:
@@ -127,59 +138,3 @@ class Worker:
             self.close()
         else:
             self.kill()
-
-
-def run_jobs(
-    jobs: Sequence[Job],
-    device: str,
-    *,
-    setup: Callable[[], None] | None = None,
-    patience: Patience = Patience(),
-    facts: Mapping[str, Any] | None = None,
-    on_limits: Callable[[dict[str, float]], None] | None = None,
-) -> Iterator[Event]:
-    """Runs the jobs one after the other in a worker that is replaced when it is lost, and yields what happens as it happens.
-
-    A worker lost during an implementation's turn costs that implementation its cell; the job runs again with the others. One that
-    timed out in two cells is not tried in a third. `facts` are the Record fields of the device, for the cells whose worker can no
-    longer tell. `setup` runs first in every worker.
-    """
-    waiting = deque(jobs)
-    timeouts: Counter[str] = Counter()
-    crew: Worker | None = None
-    try:
-        while waiting:
-            job = waiting.popleft()
-            if hopeless := [name for name in job.implementations if timeouts[name] >= MOST_TIMEOUTS]:
-                lost = WorkerLost(f"not tried again: timed out in {MOST_TIMEOUTS} cells before", ("", ""), timed_out=True)
-                yield Event(job, records=tuple(_marked(job, name, lost, facts or {}) for name in hopeless))
-                job = job.without(hopeless)
-                if not job.implementations:
-                    continue
-            try:
-                crew = crew or Worker(device, setup)
-                for said, what in crew.messages("job", job, patience):
-                    yield Event(job, turn=what) if said == "turn" else Event(job, records=tuple(what))
-            except WorkerLost as lost:
-                if crew is not None:
-                    crew.kill()
-                crew = None
-                blamed = [lost.turn[0]] if lost.turn[0] in job.implementations else list(job.implementations)
-                if lost.timed_out and lost.turn[0]:
-                    timeouts.update(blamed)
-                yield Event(job, records=tuple(_marked(job, name, lost, facts or {}) for name in blamed))
-                rest = job.without(blamed)
-                if rest.implementations:
-                    waiting.appendleft(rest)
-        if crew is not None:
-            if on_limits is not None:
-                on_limits(crew.ask("limits"))
-            crew.close()
-    finally:
-        if crew is not None:
-            crew.kill()
-
-
-def _marked(job: Job, name: str, lost: WorkerLost, facts: Mapping[str, Any]) -> Record:
-    status = "timeout" if lost.timed_out else "failed"
-    return Record.of(name, job.workload, status=status, reason=lost.reason, time=now(), **facts)

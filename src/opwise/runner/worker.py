@@ -85,13 +85,14 @@ class _JobHandler:
 
 def record_facts(device: Any) -> dict[str, Any]:
     """The fields of a Record that say where it was taken."""
-    from opwise.measure.device import facts
+    from opwise.measure.device import facts, short_uuid
     from opwise.provenance import commit
 
     found = facts(device)
     head, dirty = commit()
     return {"device": found["device"], "driver": str(found.get("driver") or ""), "capability": str(found.get("capability") or ""),
-            "versions": dict(found["versions"]), "commit": head, "dirty": dirty}  # fmt: skip
+            "versions": dict(found["versions"]), "commit": head, "dirty": dirty,
+            "gpu": short_uuid(str(found.get("uuid") or ""))}  # fmt: skip
 
 
 def _catalogue(device_name: str) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -1,0 +1,116 @@
+"""A device and the worker that sits there: jobs in, events out, and a lost worker replaced by the next."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from opwise.record import Record, now
+from opwise.runner.jobs import Job
+from opwise.runner.supervisor import Event, Patience, Worker, WorkerLost
+
+MOST_TIMEOUTS = 2  # of one implementation in a run: one that hangs everywhere must not cost its patience in every cell
+
+
+class JobLost(RuntimeError):
+    """The worker was lost and no implementation is to blame. `job` is what of the job is left to do."""
+
+    def __init__(self, job: Job, lost: WorkerLost) -> None:
+        super().__init__(lost.reason)
+        self.job, self.lost, self.reason = job, lost, lost.reason
+
+
+class Seat:
+    """One device with at most one worker at a time.
+
+    `facts` are the Record fields of the device, for the cells whose worker can no longer tell. `setup` runs first in every worker, in
+    `environment`; `greetings` are the requests that each new worker is asked before anything else. `timeouts` counts, by
+    implementation, the cells that timed out: seats that share the counter share its bound.
+    """
+
+    def __init__(
+        self, device: str, *, setup: Callable[[], None] | None = None, patience: Patience | None = None,
+        facts: Mapping[str, Any] | None = None, environment: Mapping[str, str] | None = None, greetings: Sequence[str] = (),
+        timeouts: Counter[str] | None = None,
+    ) -> None:  # fmt: skip
+        self.device, self.setup, self.patience, self.facts = device, setup, patience or Patience(), dict(facts or {})
+        self.environment, self.greetings = dict(environment or {}), tuple(greetings)
+        self.timeouts: Counter[str] = Counter() if timeouts is None else timeouts
+        self.worker: Worker | None = None
+
+    def start(self) -> Worker:
+        """The worker, made where there is none. Raises WorkerLost where it cannot be."""
+        if self.worker is None:
+            self.worker = Worker(self.device, self.setup, self.environment)
+            for greeting in self.greetings:
+                self.worker.ask(greeting, None, self.patience)
+        return self.worker
+
+    def run(self, job: Job) -> Iterator[Event]:
+        """What happens, as it happens. A worker lost during an implementation's turn costs that implementation its cell; the job runs
+        again with the others. One that timed out in two cells is not tried in a third. Raises JobLost."""
+        while job.implementations:
+            if hopeless := [name for name in job.implementations if self.timeouts[name] >= MOST_TIMEOUTS]:
+                lost = WorkerLost(f"not tried again: timed out in {MOST_TIMEOUTS} cells before", ("", ""), timed_out=True)
+                yield Event(job, records=marked(job, hopeless, lost, self.facts))
+                job = job.without(hopeless)
+                continue
+            try:
+                for said, what in self.start().messages("job", job, self.patience):
+                    yield Event(job, turn=what) if said == "turn" else Event(job, records=tuple(what))
+                return
+            except WorkerLost as lost:
+                self.kill()
+                blamed = lost.turn[0]
+                if blamed not in job.implementations:
+                    raise JobLost(job, lost) from lost
+                self.timeouts[blamed] += lost.timed_out
+                yield Event(job, records=marked(job, [blamed], lost, self.facts))
+                job = job.without([blamed])
+
+    def limits(self) -> dict[str, float]:
+        """The roofs measured by the worker that sits here now. Raises WorkerLost."""
+        found: dict[str, float] = self.worker.ask("limits") if self.worker is not None else {}
+        return found
+
+    def close(self) -> None:
+        if self.worker is not None:
+            self.worker.close()
+        self.worker = None
+
+    def kill(self) -> None:
+        if self.worker is not None:
+            self.worker.kill()
+        self.worker = None
+
+
+def marked(job: Job, names: Sequence[str], lost: WorkerLost, facts: Mapping[str, Any]) -> tuple[Record, ...]:
+    """The records of implementations whose worker was lost."""
+    status = "timeout" if lost.timed_out else "failed"
+    return tuple(Record.of(name, job.workload, status=status, reason=lost.reason, time=now(), **facts) for name in names)
+
+
+def run_jobs(
+    jobs: Sequence[Job],
+    device: str,
+    *,
+    setup: Callable[[], None] | None = None,
+    patience: Patience | None = None,
+    facts: Mapping[str, Any] | None = None,
+    on_limits: Callable[[dict[str, float]], None] | None = None,
+) -> Iterator[Event]:
+    """The executor for one device: the jobs one after the other, as Seat.run takes them. Where no implementation is to blame for a lost
+    worker, all that are left of the job are marked. `on_limits` gets the roofs at the end."""
+    seat = Seat(device, setup=setup, patience=patience, facts=facts)
+    try:
+        for job in jobs:
+            try:
+                yield from seat.run(job)
+            except JobLost as lost:
+                yield Event(lost.job, records=marked(lost.job, lost.job.implementations, lost.lost, seat.facts))
+        if on_limits is not None and seat.worker is not None:
+            on_limits(seat.limits())
+        seat.close()
+    finally:
+        seat.kill()
