@@ -25,26 +25,33 @@ class Seat:
     """One device with at most one worker at a time.
 
     `facts` are the Record fields of the device, for the cells whose worker can no longer tell. `setup` runs first in every worker, in
-    `environment`; `greetings` are the requests that each new worker is asked before anything else. `timeouts` counts, by
-    implementation, the cells that timed out: seats that share the counter share its bound.
+    `environment`; `greetings` are requests that each new worker is asked before anything else, with the answer that is wanted, "" for
+    any. `timeouts` counts, by implementation, the cells that timed out: seats that share the counter share its bound.
     """
 
     def __init__(
         self, device: str, *, setup: Callable[[], None] | None = None, patience: Patience | None = None,
-        facts: Mapping[str, Any] | None = None, environment: Mapping[str, str] | None = None, greetings: Sequence[str] = (),
+        facts: Mapping[str, Any] | None = None, environment: Mapping[str, str] | None = None, greetings: Mapping[str, str] | None = None,
         timeouts: Counter[str] | None = None,
     ) -> None:  # fmt: skip
         self.device, self.setup, self.patience, self.facts = device, setup, patience or Patience(), dict(facts or {})
-        self.environment, self.greetings = dict(environment or {}), tuple(greetings)
+        self.environment, self.greetings = dict(environment or {}), dict(greetings or {})
         self.timeouts: Counter[str] = Counter() if timeouts is None else timeouts
         self.worker: Worker | None = None
 
     def start(self) -> Worker:
         """The worker, made where there is none. Raises WorkerLost where it cannot be."""
         if self.worker is None:
-            self.worker = Worker(self.device, self.setup, self.environment)
-            for greeting in self.greetings:
-                self.worker.ask(greeting, None, self.patience)
+            self.worker = worker = Worker(self.device, self.setup, self.environment, wait=False)
+            try:
+                worker.started()
+                for request, wanted in self.greetings.items():
+                    answer = worker.ask(request, None, self.patience)
+                    if wanted and answer != wanted:
+                        raise WorkerLost(f"the worker was to have {wanted} and sees {answer or 'none'}", ("", request))
+            except WorkerLost:
+                self.kill()
+                raise
         return self.worker
 
     def run(self, job: Job) -> Iterator[Event]:
@@ -80,9 +87,10 @@ class Seat:
         self.worker = None
 
     def kill(self) -> None:
-        if self.worker is not None:
-            self.worker.kill()
-        self.worker = None
+        """Also from another thread, while `start` or `run` wait for the worker: they find it lost."""
+        worker, self.worker = self.worker, None
+        if worker is not None:
+            worker.kill()
 
 
 def marked(job: Job, names: Sequence[str], lost: WorkerLost, facts: Mapping[str, Any]) -> tuple[Record, ...]:

@@ -64,7 +64,10 @@ class Executor(Protocol):
 class Worker:
     """One worker process. Use as a context manager; a lost worker is replaced by making another."""
 
-    def __init__(self, device: str, setup: Callable[[], None] | None = None, environment: dict[str, str] | None = None) -> None:
+    def __init__(
+        self, device: str, setup: Callable[[], None] | None = None, environment: dict[str, str] | None = None, wait: bool = True
+    ) -> None:
+        """Without `wait` it is being started, and `started` waits for it: so that it can be killed meanwhile."""
         context = multiprocessing.get_context("spawn")  # a fork would inherit threads and, worse, a CUDA context
         self._pipe, theirs = context.Pipe()
         self._log = Path(tempfile.mkstemp(prefix="opwise-worker-", suffix=".log")[1])
@@ -73,6 +76,11 @@ class Worker:
         )
         self._process.start()
         theirs.close()
+        if wait:
+            self.started()
+
+    def started(self) -> None:
+        """Raises WorkerLost where it does not come up."""
         self.ask("start", patience=Patience(START_S))
 
     def messages(self, kind: str, payload: Any, patience: Patience) -> Iterator[tuple[str, Any]]:

@@ -38,6 +38,8 @@ def main(pipe: Connection, device_name: str, log_path: str, setup: Callable[[], 
         "job": jobs,
         "compile": lambda request: _compile(*request),
         "inspect": lambda request: _inspect(*request),
+        "prepare": lambda unit: _prepare(device_name, unit, turn),
+        "greet": lambda _: _greet(device_name),
         "first_call": lambda request: _first_call(device_name, *request),
         "limits": lambda _: jobs.limits(),
         "apply": lambda request: request[0](turn, *request[1:]),  # any function that can be pickled, told how to say whose turn it is
@@ -165,6 +167,24 @@ def _inspect(backend: str, op: str, arch: str, dtype: str | None) -> Any:
         return inspected(backend, op, arch, dtype)
     except ToolMissing as error:
         return str(error)
+
+
+def _prepare(device_name: str, unit: Any, turn: Callable[[str, str], None]) -> float:
+    from opwise.runner.prepare import prepare
+
+    return prepare(device_name, unit, turn)
+
+
+def _greet(device_name: str) -> str:
+    """Before the jobs of a crew: what other workers compiled is taken from disk. The answer: which GPU this worker sees, "" on a CPU."""
+    import torch
+
+    from opwise.measure.device import short_uuid
+    from opwise.scaling import cubins
+
+    device = torch.device(device_name)
+    cubins.keep(device)
+    return short_uuid(str(torch.cuda.get_device_properties(device).uuid)) if device.type == "cuda" else ""
 
 
 def _first_call(device_name: str, backend: str, workloads: Any) -> dict[str, float]:

@@ -1,0 +1,66 @@
+"""Compiling before anything is timed: every kernel that the jobs will ask for is built, loaded and launched once, in the worker.
+
+What a build may depend on (dtype, shape, alignment) is what the job will have, so that what the compilers keep on disk is what the job
+finds there. Nothing is judged: what fails here fails again in its own cell, with its reason.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from opwise.ops.spec import Workload
+from opwise.runner.jobs import Job
+
+
+@dataclass(frozen=True)
+class Unit:
+    """One implementation in one dtype at all its shapes: they share most of what is compiled, so one process does them."""
+
+    implementation: str
+    workloads: tuple[Workload, ...]
+
+    @property
+    def backend(self) -> str:
+        return self.implementation.partition("/")[0]
+
+
+def units(jobs: Iterable[Job]) -> list[Unit]:
+    """All that the jobs will build."""
+    found: dict[tuple[str, str], list[Workload]] = defaultdict(list)
+    for job in jobs:
+        for name in job.implementations:
+            found[name, job.workload.dtype].append(job.workload)
+    return [Unit(name, tuple(workloads)) for (name, _), workloads in found.items()]
+
+
+def prepare(device_name: str, unit: Unit, turn: Callable[[str, str], None]) -> float:
+    """Seconds that the builds of a unit took here. What comes out is not looked at."""
+    import torch
+
+    from opwise.backends import implementation, probe
+    from opwise.ops import OPS
+    from opwise.scaling import cubins
+
+    device = torch.device(device_name)
+    seconds = 0.0
+    for workload in unit.workloads:
+        turn(unit.implementation, "build")
+        with contextlib.suppress(Exception), workload.precision(), torch.no_grad():
+            probe(unit.backend, device)
+            built = implementation(unit.implementation, device)
+            cubins.keep(device)
+            inputs = OPS[workload.op].make_inputs(workload, device, 0)
+            out = OPS[workload.op].empty_output(*inputs)
+            began = time.perf_counter()
+            built.prepare(*inputs, out=out)()
+            if device.type == "cuda":
+                torch.cuda.synchronize(device)
+            seconds += time.perf_counter() - began
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)  # outside of what is suppressed: a GPU that faulted ends this worker
+        torch.cuda.empty_cache()  # several workers do this on one GPU
+    return seconds

@@ -1,0 +1,115 @@
+"""Who does which job next: the longest first, so that all finish together; what shares a measured roof stays on one GPU.
+
+Each GPU measures the roofs that its own workloads ask for. Jobs that ask for the same one are a bundle: a GPU takes the bundle with the
+most work, carries it out job by job, and at the end helps others with theirs. A job whose worker was lost comes first again, at most
+twice.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter, defaultdict, deque
+from collections.abc import Hashable, Sequence
+
+from opwise.ops import OPS
+from opwise.runner.jobs import Job
+
+AGAIN = 2  # times that a lost job is run again
+# Seconds of one implementation, fitted to what the core run took on an H200: most is the clock's own time, the rest is the checks'.
+BASE_S, BRIEF_S, BYTE_S, FLOP_S = 0.6, 0.2, 1e-10, 1e-12
+INTENSE = 16.0  # flops a byte: the roof asked for is that of arithmetic
+
+
+def estimate_s(job: Job) -> float:
+    """Only the order follows from it, and how far a progress bar is."""
+    cost = OPS[job.workload.op].cost(job.workload)
+    return len(job.implementations) * ((BRIEF_S if job.brief else BASE_S) + cost.bytes * BYTE_S + cost.flops * FLOP_S)
+
+
+def roof(job: Job) -> Hashable:
+    """What names the roof that the workload is held against."""
+    cost = OPS[job.workload.op].cost(job.workload)
+    return cost.unit if cost.flops > INTENSE * cost.bytes else cost.bytes
+
+
+class Dispatcher:
+    """Hands out jobs; may be asked from many threads. A job is one workload, and is known by it."""
+
+    def __init__(self, jobs: Sequence[Job]) -> None:
+        bundles: dict[Hashable, list[Job]] = defaultdict(list)
+        for job in jobs:
+            bundles[roof(job)].append(job)
+        self._weights = {str(job.workload): estimate_s(job) for job in jobs}
+        self._bundles = {key: deque(sorted(found, key=self._weight, reverse=True)) for key, found in bundles.items()}
+        self._left = {key: sum(map(self._weight, found)) for key, found in self._bundles.items()}
+        self._unopened = deque(sorted(self._bundles, key=lambda key: self._left[key], reverse=True))
+        self._mine: dict[str, Hashable] = {}
+        self._again: deque[Job] = deque()
+        self._lost: Counter[str] = Counter()
+        self._open = {str(job.workload) for job in jobs}  # handed out or waiting
+        self._changed = threading.Condition()
+        self._stopped = False
+
+    def _weight(self, job: Job) -> float:
+        return self._weights[str(job.workload)]
+
+    @property
+    def waiting(self) -> list[Job]:
+        """What nobody is at work on."""
+        with self._changed:
+            return [*self._again, *(job for found in self._bundles.values() for job in found)]
+
+    def take(self, place: str, wait: bool = True) -> Job | None:
+        """The next job for a place. None where nothing is left to do, ever; without `wait` also where others are at work on the last."""
+        with self._changed:
+            while True:
+                if self._stopped:
+                    return None
+                if (job := self._next(place)) is not None:
+                    return job
+                if not self._open or not wait:
+                    return None
+                self._changed.wait()
+
+    def _next(self, place: str) -> Job | None:
+        if self._again:
+            return self._again.popleft()
+        key = self._mine.get(place)
+        if key is None or not self._bundles[key]:
+            if self._unopened:
+                key = self._unopened.popleft()
+            else:
+                key = max((k for k, found in self._bundles.items() if found), key=lambda k: self._left[k], default=None)
+            if key is None:
+                return None
+            self._mine[place] = key
+        job = self._bundles[key].popleft()
+        self._left[key] -= self._weight(job)
+        return job
+
+    def done(self, job: Job) -> bool:
+        """False where the job was done already: what comes now is a duplicate."""
+        with self._changed:
+            first = str(job.workload) in self._open
+            self._open.discard(str(job.workload))
+            self._changed.notify_all()
+            return first
+
+    def lost(self, job: Job) -> bool:
+        """Puts what is left of a lost job back; False where it was lost too often and is given up, or was done by another meanwhile."""
+        name = str(job.workload)
+        with self._changed:
+            self._lost[name] += 1
+            again = name in self._open and self._lost[name] <= AGAIN
+            if again:
+                self._again.append(job)
+            else:
+                self._open.discard(name)
+            self._changed.notify_all()
+            return again
+
+    def stop(self) -> None:
+        """Nobody gets another job."""
+        with self._changed:
+            self._stopped = True
+            self._changed.notify_all()
