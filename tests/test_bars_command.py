@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from typer.testing import CliRunner, Result
 from opwise.bars.table import BARS, HELD
 from opwise.cli import app
 from opwise.commands import bars as command
+from opwise.commands.executors import Ready
 
 
 def invoke(*arguments: str) -> Result:
@@ -94,6 +96,7 @@ def test_measuring_takes_three_runs_and_judges_these(tmp_path: Path, monkeypatch
 
     class Played:
         jobs = records = ()
+        stranded = ""
 
         def __init__(self, number: int) -> None:
             self.path = stored(tmp_path, *full_run(), name=f"20260102T00000{number}Z-bars-abc1234")
@@ -109,7 +112,7 @@ def test_measuring_takes_three_runs_and_judges_these(tmp_path: Path, monkeypatch
 
     monkeypatch.setattr(command, "Session", Played)
     monkeypatch.setattr(command, "carry_out", carry_out)
-    monkeypatch.setattr(command, "surveyed", lambda name: name)
+    monkeypatch.setattr(command, "ready", lambda device, gpus_, share: nullcontext(Ready(device)))
     monkeypatch.setattr(command, "chosen_device", lambda name: "cuda:0")
     told = invoke("--measure", "--out", str(tmp_path), "--json")
     assert told.exit_code == 0, told.output

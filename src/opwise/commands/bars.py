@@ -17,8 +17,9 @@ from opwise.bars.judging import MET, NOT_MEASURED, SHORT, Figure, Run, Standing,
 from opwise.bars.table import BARS, DEVICE, EACH, HELD, Bar
 from opwise.choosing.query import machine_with
 from opwise.choosing.store import Gpu
-from opwise.commands.console import Out, chosen_device, refuse, stderr, stdout, surveyed, warnings_told
-from opwise.commands.run import carry_out
+from opwise.commands.console import Out, chosen_device, refuse, stderr, stdout, warnings_told
+from opwise.commands.executors import Gpus, Share, ready
+from opwise.commands.progress import carry_out
 from opwise.runner.session import Session
 
 EXAMPLES = (
@@ -42,12 +43,16 @@ def bars(
     out: Out = Path("results"),
     as_json: Annotated[bool, typer.Option("--json", help="Machine-readable: one bar of one backend a line.")] = False,
     markdown: Annotated[bool, typer.Option("--markdown", help="The table in Markdown.")] = False,
+    gpus: Gpus = None,
+    share: Share = False,
 ) -> None:
     """What each hand-written backend is held to, what it reached on record, and what falls short. Exit status 1 where something does."""
     if measure:
         if runs:
             refuse(f"--measure takes no runs, given {' '.join(runs)}: what it measures is judged")
-        found = _measured(device, out)
+        found = _measured(device, out, gpus, share)
+    elif gpus is not None:
+        refuse("--gpus says where to measure: give --measure too")
     else:
         found = _stored(runs or [], device, out)
     name = found[-1].device
@@ -99,20 +104,21 @@ def _device_name(given: str | None) -> str:
     return torch.cuda.get_device_name(torch.device(name))
 
 
-def _measured(device: str | None, out: Path) -> list[Run]:
+def _measured(device: str | None, out: Path, gpus: str | None, share: bool) -> list[Run]:
     """Each session's workers are processes of their own. The first also takes the first calls, while nothing else runs."""
-    name = chosen_device(device)
-    if name == "cpu":
+    if gpus is None and chosen_device(device) == "cpu":
         refuse("nothing can be measured here, torch sees no GPU: `opwise bars` without --measure judges what is on record")
     paths = []
     for turn in range(PROCESSES):
-        session = Session.planned(surveyed(name), [], "bars", variants=False, timed=True, out=out)
-        stderr.print(f"{turn + 1} of {PROCESSES}: {len(session.jobs)} workloads", highlight=False)
-        interrupted = carry_out(session, first_call=turn == 0)
+        with ready(device, gpus_=gpus, share=share) as here:
+            session = Session.planned(here.survey, [], "bars", variants=False, timed=True, out=out)
+            session.executor, session.shared = here.executor, here.shared
+            stderr.print(f"{turn + 1} of {PROCESSES}: {len(session.jobs)} workloads", highlight=False)
+            interrupted = carry_out(session, first_call=turn == 0)
         paths += [session.path] if session.path is not None else []
-        if interrupted:
-            stderr.print(f"interrupted: {len(session.records)} finished records are kept", style="yellow")
-            raise typer.Exit(130)
+        if interrupted or session.stranded:
+            stderr.print(f"{session.stranded or 'interrupted'}; {len(session.records)} finished records are kept", style="yellow")
+            raise typer.Exit(130 if interrupted else 1)
     found = read_runs(paths)
     if not found:
         refuse("the measurement left no record: opwise backends says what is missing")

@@ -26,7 +26,7 @@ from opwise.commands.console import (
     surveyed,
     where,
 )
-from opwise.commands.run import carry_out
+from opwise.commands.progress import carry_out
 from opwise.ops import OPS
 from opwise.ops.spec import DTYPES
 from opwise.record import Record

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from opwise import library
 from opwise.commands.console import (
@@ -17,22 +16,24 @@ from opwise.commands.console import (
     SetName,
     Variants,
     With,
-    chosen_device,
     print_records,
     read_run,
     refuse,
     stderr,
     stdout,
-    surveyed,
     where,
 )
+from opwise.commands.executors import GpuModel, Gpus, Ready, Scheduler, Share, ready
+from opwise.commands.progress import carry_out
 from opwise.report import overview
 from opwise.runner import SETS, UnknownName
 from opwise.runner.session import Session
+from opwise.runner.stored_plan import CannotResume
 
 RUN_EXAMPLES = (
     "Examples:  opwise run  ·  opwise run softmax triton_jit  ·  opwise run 'softmax/4096x4096/*' --variants  ·  "
-    "opwise run matmul/512x512x512/float16 --json  ·  opwise run --set grid --brief  ·  opwise run softmax --with my_softmax.py"
+    "opwise run matmul/512x512x512/float16 --json  ·  opwise run --set grid --brief  ·  opwise run softmax --with my_softmax.py  ·  "
+    "opwise run --gpus all  ·  opwise run --scheduler tcp://head:8786 --gpu-model H200  ·  opwise run --resume 20261121T140910Z"
 )
 
 
@@ -48,53 +49,79 @@ def run(
         bool, typer.Option("--brief", help="Cold times and call costs alone, in a quarter of the time: enough to choose.")
     ] = False,
     as_json: Json = False,
+    gpus: Gpus = None,
+    share: Share = False,
+    scheduler: Scheduler = None,
+    gpu_model: GpuModel = None,
+    resume: Annotated[
+        str | None, typer.Option("--resume", metavar="RUN", help="Finish a stored run that was stopped: a file or part of its name.")
+    ] = None,
 ) -> None:
     """Check every implementation, time it side by side with the others, store the records, print a table an op."""
-    name = chosen_device(device)
-    set_name = set_name or ("smoke" if name == "cpu" else "core")
-    if set_name not in SETS:
+    if set_name is not None and set_name not in SETS:
         refuse(f"--set {set_name!r} is unknown: known are {', '.join(SETS)}")
-    found = surveyed(name, own_files)
-    if name == "cpu" and not as_json:
-        stderr.print("No GPU here: kernels run in stand-ins or are only compiled; nothing is timed.", style="yellow", highlight=False)
-    try:
-        session = Session.planned(found, filters or [], set_name, variants=variants, timed=name != "cpu", out=out, brief=brief)
-    except UnknownName as error:
-        refuse(str(error))
-    if not session.jobs:
-        refuse(f"nothing in set {set_name!r} fits {' '.join(filters or [])!r}: another --set, or a workload spelled out, may")
-    interrupted = carry_out(session, first_call and name != "cpu")
+    if scheduler and first_call:
+        refuse("--first-call is measured on this machine: run it there, or on one of the cluster's, without --scheduler")
+    path = _resumed_path(resume, out, bool(filters or set_name or variants or brief)) if resume else None
+    with ready(device, own_files, gpus_=gpus, scheduler=scheduler, gpu_model=gpu_model, share=share) as here:
+        on_gpu = here.survey.device != "cpu"
+        if not on_gpu and not as_json:
+            stderr.print("No GPU here: kernels run in stand-ins or are only compiled; nothing is timed.", style="yellow", highlight=False)
+        set_name = set_name or ("core" if on_gpu else "smoke")
+        session = _resumed(here, path) if path else _planned(here, filters or [], set_name, variants, out, brief)
+        session.executor, session.shared = here.executor, here.shared
+        try:
+            interrupted = carry_out(session, first_call and on_gpu)
+        except CannotResume as error:
+            refuse(str(error))
     print_records(session.records, as_json, title=where(session.records))
     if session.path is not None and not as_json:
         stdout.print(f"stored in {session.path}", highlight=False, soft_wrap=True)
-    if interrupted:
-        stderr.print(f"interrupted: {len(session.records)} finished records are kept", style="yellow")
-        raise typer.Exit(130)
-    if name == "cpu" and not as_json:
+    _end(session, interrupted, show_shipped=not on_gpu and not as_json)
+
+
+def _planned(here: Ready, filters: list[str], set_name: str, variants: bool, out: Path, brief: bool) -> Session:
+    try:
+        timed = here.survey.device != "cpu"
+        session = Session.planned(here.survey, filters, set_name, variants=variants, timed=timed, out=out, brief=brief)
+    except UnknownName as error:
+        refuse(str(error))
+    if not session.jobs:
+        refuse(f"nothing in set {set_name!r} fits {' '.join(filters)!r}: another --set, or a workload spelled out, may")
+    return session
+
+
+def _resumed_path(run: str, out: Path, asked: bool) -> Path:
+    if asked:
+        refuse("--resume takes filters, --set, --variants and --brief from the run that it finishes: leave them out")
+    try:
+        return library.find(run, out)
+    except library.NoSuchRun as error:
+        refuse(str(error))
+
+
+def _resumed(here: Ready, path: Path) -> Session:
+    try:
+        session = Session.resumed(here.survey, path)
+    except (CannotResume, OSError) as error:
+        refuse(str(error))
+    left = f"{session.cells} cells are left" if session.jobs else "nothing is left to do"
+    stderr.print(f"{path.stem}: {len(session.records)} cells are there, {left}", highlight=False, soft_wrap=True)
+    return session
+
+
+def _end(session: Session, interrupted: bool, show_shipped: bool) -> None:
+    """The last lines, and the exit status."""
+    if interrupted or session.stranded:
+        why = session.stranded or "interrupted"
+        rest = f": opwise run --resume {session.path.stem} finishes it" if session.path is not None else ""
+        stderr.print(f"{why}; {len(session.records)} finished records are kept{rest}", style="yellow", highlight=False, soft_wrap=True)
+        raise typer.Exit(130 if interrupted else 1)
+    if show_shipped:
         _show_shipped()
     if session.trouble:
         stderr.print(f"{len(session.trouble)} of {len(session.records)} cells are wrong or failed", style="bold red")
         raise typer.Exit(1)
-
-
-def carry_out(session: Session, first_call: bool = False) -> bool:
-    """Runs the session behind a progress bar; True where Ctrl-C ended it early."""
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
-    try:
-        with Progress(*columns, console=stderr, transient=True) as progress:
-            task = progress.add_task("first calls, compiler caches empty" if first_call else "starting", total=len(session.jobs))
-            if first_call:
-                session.measure_first_calls()
-            done: set[object] = set()
-            for event in session.events():
-                if event.turn is not None:
-                    progress.update(task, description=f"{event.job.workload} {event.turn[0].split('/')[0]} {event.turn[1]}"[:60])
-                else:
-                    done.add(event.job.workload)
-                    progress.update(task, completed=len(done))
-    except KeyboardInterrupt:
-        return True
-    return False
 
 
 def _show_shipped() -> None:

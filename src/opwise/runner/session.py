@@ -81,7 +81,8 @@ def _look(device: str, name: str, path: Path, patience_s: float, environment: Ma
 class Session:
     """One run on one model of device. `records` grows as jobs finish; each is in the file at `path` before anyone sees it.
 
-    `shared` marks the records where somebody else computed on the GPU. `refused` counts records of cells that were there already.
+    `shared` marks the records where somebody else computed on the GPU. `refused` counts records of cells that were there already;
+    `stranded` says what became of those who were to carry it out, where they are gone before its end.
     """
 
     survey: Survey
@@ -95,6 +96,7 @@ class Session:
     executor: Executor = run_jobs
     shared: str = ""
     refused: int = 0
+    stranded: str = ""
     _seen: set[tuple[str, str]] = field(default_factory=set, repr=False)
 
     @classmethod

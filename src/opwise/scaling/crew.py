@@ -156,7 +156,7 @@ class Crew:
                     for event in seat.run(job):
                         if self._stop.is_set():
                             return
-                        said.put(replace(event, place=place.name, records=tuple(_of(place, r) for r in event.records)))
+                        said.put(replace(event, place=place.name, records=tuple(placed(place, r) for r in event.records)))
                     dispatcher.done(job)
                     strikes = 0
                 except JobLost as lost:
@@ -184,7 +184,7 @@ class Crew:
         self.kill()
 
 
-def _of(place: Place, record: Record) -> Record:
+def placed(place: Place, record: Record) -> Record:
     """Where it was taken; and without the rounds, which are not stored and are most of what a record weighs."""
     slim = slimmed(record)
     return replace(slim, gpu=place.gpu or slim.gpu, shared=place.shared)

@@ -54,6 +54,12 @@ class Dispatcher:
         return self._weights[str(job.workload)]
 
     @property
+    def finished(self) -> bool:
+        """Is every job done or given up?"""
+        with self._changed:
+            return not self._open
+
+    @property
     def waiting(self) -> list[Job]:
         """What nobody is at work on."""
         with self._changed:

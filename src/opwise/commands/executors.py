@@ -1,0 +1,130 @@
+"""Which GPUs a command measures on: one, several of this machine, or those of a Dask cluster; and that they are its own meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from opwise import own
+from opwise.commands.console import chosen_device, refuse, stderr, surveyed
+from opwise.runner import Executor, WorkerLost, run_jobs
+from opwise.runner.session import Survey, survey
+from opwise.scaling import Stranded, gpus
+from opwise.scaling.crew import Crew, Place
+from opwise.scaling.gpus import Busy, Claim, NoSuchGpu
+
+Gpus = Annotated[str | None, typer.Option("--gpus", metavar="all|0,1,…", help="Several GPUs of this machine at once: indices or UUIDs.")]
+Share = Annotated[
+    bool, typer.Option("--share", envvar="OPWISE_SHARE", help="Measure although another process computes on the GPU: records are marked.")
+]
+Scheduler = Annotated[
+    str | None, typer.Option("--scheduler", metavar="ADDRESS", help="Many machines: a Dask scheduler, or its file. See docs/scaling.md.")
+]
+GpuModel = Annotated[
+    str | None, typer.Option("--gpu-model", metavar="NAME", help="Of a cluster's workers those with the resource GPU-NAME alone.")
+]
+
+
+@dataclass
+class Ready:
+    """What is measured on, who carries it out, and who else computes there."""
+
+    survey: Survey
+    executor: Executor = run_jobs
+    shared: str = ""
+
+
+@contextmanager
+def ready(
+    device: str | None, files: list[Path] | None = None, *, gpus_: str | None = None, scheduler: str | None = None,
+    gpu_model: str | None = None, share: bool = False,
+) -> Iterator[Ready]:  # fmt: skip
+    """Looked at, locked and started; let go at the end. Refuses what cannot be had, before anything is run."""
+    given = {"--device": device, "--gpus": gpus_, "--scheduler": scheduler}
+    if len(named := [name for name, value in given.items() if value]) > 1:
+        refuse(f"{' and '.join(named)} exclude each other: give one of them")
+    if gpu_model and not scheduler:
+        refuse("--gpu-model picks workers of a cluster: give --scheduler too, or pick GPUs of this machine with --gpus")
+    with ExitStack() as kept:
+        if scheduler:
+            yield _cluster(kept, scheduler, gpu_model, files or [], share)
+        elif gpus_:
+            yield _crew(kept, gpus_, files or [], share)
+        else:
+            yield _one(kept, device, files or [], share)
+
+
+def _one(kept: ExitStack, device: str | None, files: list[Path], share: bool) -> Ready:
+    name = chosen_device(device)
+    found = surveyed(name, files)
+    short = str(found.facts.get("gpu") or "")
+    if name == "cpu" or not short:
+        return Ready(found)
+    known = next((gpu for gpu in gpus.listed() if gpu.short == short), None)
+    claim = _claimed(kept, [(str(known), known.uuid) if known else (name, short)], share)[0]
+    return Ready(found, shared=claim.shared)
+
+
+def _crew(kept: ExitStack, text: str, files: list[Path], share: bool) -> Ready:
+    named = _own(files)
+    places = _places(kept, text, share)
+    crew = kept.enter_context(Crew(places, files=named))
+    try:
+        with stderr.status(f"starting {len(places)} workers and looking at the machine"):
+            crew.start()
+            first = crew.seats[0]
+            asked = None if named else first.start()  # a user's files are looked at by workers of their own
+            return Ready(survey(first.device, named, environment=first.environment, asked=asked), crew)
+    except WorkerLost as lost:
+        refuse(f"--gpus {text}: the workers do not start: {lost.reason}")
+
+
+def _places(kept: ExitStack, text: str, share: bool) -> list[Place]:
+    """`cpu,cpu` are places without a GPU, to try things out: kernels run in stand-ins there."""
+    if set(text.split(",")) == {"cpu"}:
+        return [Place(f"CPU {i}") for i in range(len(text.split(",")))]
+    try:
+        chosen = gpus.chosen(text, gpus.listed())
+    except NoSuchGpu as error:
+        refuse(str(error))
+    claims = _claimed(kept, [(str(gpu), gpu.uuid) for gpu in chosen], share)
+    return [Place.on(gpu, claim.shared) for gpu, claim in zip(chosen, claims, strict=True)]
+
+
+def _claimed(kept: ExitStack, wanted: Sequence[tuple[str, str]], share: bool) -> list[Claim]:
+    claims = []
+    for name, uuid in wanted:
+        try:
+            claims.append(claim := gpus.claim(name, uuid, share))
+        except (Busy, OSError) as error:
+            refuse(str(error))
+        kept.callback(claim.release)
+        for told in filter(None, (claim.shared and f"shared with {claim.shared}, and its records say so", claim.doubt)):
+            stderr.print(f"warning: {name}: {told}", style="yellow", highlight=False, markup=False)
+    return claims
+
+
+def _cluster(kept: ExitStack, address: str, model: str | None, files: list[Path], share: bool) -> Ready:
+    try:
+        from opwise.scaling.cluster import BadCluster, Cluster
+    except ImportError as error:
+        refuse(f"--scheduler needs dask.distributed ({error}): pip install 'opwise[dask]'")
+    named = _own(files)
+    try:
+        with stderr.status(f"looking at the workers of {address}"):
+            cluster = kept.enter_context(Cluster(address, model=model, files=named, share=share))
+            return Ready(cluster.look(), cluster)
+    except (BadCluster, Stranded) as error:
+        refuse(str(error))
+
+
+def _own(files: list[Path]) -> dict[str, Path]:
+    try:
+        return own.named(files)
+    except own.BadFile as error:
+        refuse(f"--with {error}")
