@@ -41,18 +41,18 @@ class Cluster:
 
     def __init__(
         self, address: str, *, model: str | None = None, files: Mapping[str, Any] | None = None, share: bool = False,
-        make_post: Callable[[], Any] | None = None, answer_s: float = ANSWER_S, return_s: float = RETURN_S,
+        make_post: Callable[[], Any] | None = None, answer_s: float | None = None, return_s: float = RETURN_S,
     ) -> None:  # fmt: skip
         """`model` picks workers with the resource GPU-<model>. Raises BadCluster."""
         if files:
             raise BadCluster("--with is taken on one machine only, whose file it is: leave --scheduler out, or install a package with an "
                              "entry point on all (CONTRIBUTING.md)")  # fmt: skip
-        self.address, self.return_s, self.answer_s = address, return_s, answer_s
+        self.address, self.return_s, self.answer_s = address, return_s, answer_s or ANSWER_S
         self.resource = f"{RESOURCE}-{model}" if model else RESOURCE
         self._make = make_post or partial(Post, share=share)
         logging.getLogger("distributed").setLevel(logging.CRITICAL)  # what is lost is told by the records, in a line
-        dask.config.set({"distributed.comm.timeouts.connect": f"{answer_s}s"})
-        self.client: Client = connected(address, answer_s)
+        dask.config.set({"distributed.comm.timeouts.connect": f"{self.answer_s}s"})
+        self.client: Client = connected(address, self.answer_s)
         self.flights = Flights(self.client, self.resource)
         self.posts: dict[str, Told] = {}  # those that jobs are sent to
         self._strikes: dict[str, int] = {}
@@ -130,7 +130,7 @@ class Cluster:
             return
         answer = landed.answer if isinstance(landed.answer, Answer) else Answer(left=landed.tag, reason=landed.reason)
         told = self.posts.get(landed.address)
-        place = told.place if told else landed.address
+        place = told.place if told and told.gpu else landed.address
         if answer.records:
             yield Event(landed.tag, records=answer.records, place=place)
         if answer.left is None:

@@ -144,12 +144,13 @@ class Crew:
             dispatcher.stop()
         if on_limits is not None and (limits := merged([leaver.limits for leaver in left])):
             on_limits(limits)
-        if waiting := dispatcher.waiting:
+        if waiting := dispatcher.waiting:  # whoever had a job has put it back
             reasons = "; ".join(f"{leaver.place}: {leaver.reason}" for leaver in left if leaver.reason)
             raise Stranded(f"no GPU is left for {len(waiting)} workloads ({reasons})")
 
     def _sit(self, place: Place, seat: Seat, dispatcher: Dispatcher, said: SimpleQueue[Event | _Left]) -> None:
         strikes, reason = 0, ""
+        job: Job | None = None
         try:
             while strikes < STRIKES and (job := dispatcher.take(place.name)) is not None:
                 try:
@@ -160,7 +161,7 @@ class Crew:
                     dispatcher.done(job)
                     strikes = 0
                 except JobLost as lost:
-                    strikes, reason = strikes + 1, lost.reason
+                    strikes, reason, job = strikes + 1, lost.reason, None
                     if not dispatcher.lost(lost.job):
                         given_up = WorkerLost(
                             f"given up after {lost.reason}, the last of several workers", lost.lost.turn, lost.lost.timed_out
@@ -170,6 +171,8 @@ class Crew:
             limits = {} if strikes else seat.limits()
             said.put(_Left(place.name, reason if strikes else "", limits))
         except BaseException as error:  # the queue must hear of it, or the run would wait for ever
+            if job is not None:
+                dispatcher.lost(job)
             said.put(_Left(place.name, f"{type(error).__name__}: {error}"))
 
     def kill(self) -> None:

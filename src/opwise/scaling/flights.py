@@ -60,7 +60,7 @@ class Flights:
 
     def everyone(self) -> dict[str, Seen]:
         try:
-            found = self.client.run_on_scheduler(_teller())
+            found = self.client.run_on_scheduler(_teller())  # type: ignore[no-untyped-call]
         except Exception as error:
             raise SchedulerGone(f"{type(error).__name__}: {error}") from error
         return {address: Seen(*told) for address, told in found.items()}
@@ -74,7 +74,7 @@ class Flights:
         except Exception as error:
             raise SchedulerGone(f"{type(error).__name__}: {error}") from error
         self.up[address] = future, tag
-        future.add_done_callback(lambda done: self._heard.put((address, done)))
+        future.add_done_callback(lambda done: self._heard.put((address, done)))  # type: ignore[no-untyped-call]
 
     def landed(self) -> Landed | None:
         """The next that comes back, or was found lost; None after a while without. Raises SchedulerGone."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 from distributed import Client
@@ -21,13 +23,17 @@ class BadCluster(ValueError):
 
 def connected(address: str, timeout_s: float) -> Client:
     """A client of the scheduler at an address, or of the one that wrote a scheduler file. Raises BadCluster."""
-    where = {"scheduler_file": address} if address.endswith(".json") else {"address": address}
+    remedy = "give its address, as tcp://host:8786, or the file it wrote (--scheduler-file)"
     try:
-        return Client(**where, timeout=timeout_s, set_as_default=False, name="opwise")  # type: ignore[no-untyped-call]
+        where = str(json.loads(Path(address).read_text())["address"]) if address.endswith(".json") else address
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise BadCluster(f"--scheduler {address} is no file of a Dask scheduler ({type(error).__name__}): {remedy}") from error
+    try:
+        return Client(where, timeout=timeout_s, set_as_default=False, name="opwise")  # type: ignore[no-untyped-call]
     except Exception as error:  # what a port that is no scheduler's makes of this is anybody's guess
         told = (str(error).strip().splitlines() or [""])[0]
         raise BadCluster(f"--scheduler {address}: no Dask scheduler answers there within {timeout_s:g} s ({type(error).__name__}: {told}): "
-                         "give its address, as tcp://host:8786, or the file it wrote (--scheduler-file)") from error  # fmt: skip
+                         f"{remedy}") from error  # fmt: skip
 
 
 def check_workers(client: Client, address: str, flights: Flights) -> dict[str, Seen]:

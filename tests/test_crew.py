@@ -1,0 +1,209 @@
+"""Many GPUs of one machine: every job once, the longest first, a broken GPU left, nothing compiled while anything is timed."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import faulty
+import pytest
+from stand_ins import NAMES, POISON, FakeSeat, job
+
+from opwise.ops.spec import Workload
+from opwise.runner import Job, run_jobs
+from opwise.runner.prepare import units
+from opwise.runner.seat import Seat
+from opwise.scaling import Stranded
+from opwise.scaling.compiling import UnitQueue, helpers_for
+from opwise.scaling.crew import Crew, Place, merged
+from opwise.scaling.order import Dispatcher, estimate_s, roof
+
+ROOT = Path(__file__).resolve().parents[1]
+PLACES = [Place("GPU 0", "cuda:0", gpu="GPU-0"), Place("GPU 1", "cuda:0", gpu="GPU-1", shared="process 12 (python)")]
+
+
+def crew_of(*seats: FakeSeat, places: list[Place] | None = None, **options: Any) -> Crew:
+    waiting = list(seats)
+    return Crew(places or PLACES, make_seat=lambda *a, **k: waiting.pop(0) if waiting else FakeSeat("cuda:0"), **options)
+
+
+def outcome(crew: Crew, jobs: list[Job]) -> Counter[tuple[str, str, str]]:
+    return Counter((r.implementation, str(r.workload), r.status) for e in crew(jobs, "cuda:0", facts={}) for r in e.records)
+
+
+def test_every_cell_comes_once_and_says_where_from() -> None:
+    jobs = [job(n) for n in range(1, 40)]
+    limits: list[dict[str, float]] = []
+    events = list(crew_of(FakeSeat("a"), FakeSeat("b"), helpers=0)(jobs, "cuda:0", facts={}, on_limits=limits.append))
+    records = [r for e in events for r in e.records]
+    assert Counter((r.implementation, r.workload) for r in records) == Counter((n, j.workload) for j in jobs for n in NAMES)
+    assert all((r.gpu, r.shared) == (p.gpu, p.shared) for e in events for r in e.records for p in PLACES if p.name == e.place)
+    assert all(r.kernel_cold_us and not r.kernel_cold_us.rounds for r in records), "rounds are not kept in the parent"
+    assert len(limits) == 1, "the roofs of all GPUs are one line"
+
+
+def test_nothing_is_timed_before_all_is_compiled() -> None:
+    seats = [FakeSeat("a", pause_s=0.001), FakeSeat("b", pause_s=0.001)]
+    jobs = [job(n) for n in (3, 5, 7)]
+    events = list(crew_of(*seats, helpers=1)(jobs, "cuda:0", facts={}))
+    (phase,) = [i for i, e in enumerate(events) if e.phase]
+    assert not any(e.records for e in events[:phase])
+    assert not any(e.turn and e.turn[1].startswith("compiling") for e in events[phase:])
+    assert events[phase].phase["kernels"] == 2  # type: ignore[index]
+    for seat in seats:
+        kinds = [line.startswith("prepare") for line in seat.ran]
+        assert kinds == sorted(kinds, reverse=True)
+
+
+def test_a_backends_first_unit_is_built_alone() -> None:
+    found = units([job(3), job(5, ("torch_eager/square", "torch_eager/square:pow"))])
+    queue = UnitQueue(found)
+    first, other = queue.take(wait=False), queue.take(wait=False)
+    assert first
+    assert other
+    assert {first.backend, other.backend} == {"torch_eager", "triton_jit"}
+    assert queue.take(wait=False) is None, "the second of torch_eager waits for its first"
+    queue.done(first if first.backend == "torch_eager" else other)
+    last = queue.take(wait=False)
+    assert last is not None
+    assert last.implementation == "torch_eager/square:pow"
+    assert first.workloads == (Workload("square", (3,), "float32"), Workload("square", (5,), "float32"))
+    assert helpers_for(gpus=10**6, units=10) == 0, "never more processes than cores"
+
+
+def test_a_gpu_that_fell_off_the_bus_is_left_to_the_others() -> None:
+    dead, alive = FakeSeat("a", dead=True), FakeSeat("b")
+    jobs = [job(n) for n in range(1, 20)]
+    assert outcome(crew_of(dead, alive, compiles=False), jobs) == Counter((n, str(j.workload), "ok") for j in jobs for n in NAMES)
+    assert len(dead.ran) <= 2
+
+
+def test_a_job_that_takes_its_worker_down_runs_three_times_and_is_marked() -> None:
+    seats = [FakeSeat("a"), FakeSeat("b"), FakeSeat("c")]
+    places = [Place(f"GPU {i}", "cuda:0") for i in range(3)]
+    found = list(crew_of(*seats, places=places, compiles=False)([job(3), job(POISON), job(5)], "cuda:0", facts={}))
+    failed = [r for e in found for r in e.records if r.status == "failed"]
+    assert [r.implementation for r in failed] == list(NAMES)
+    assert all("the GPU fell off the bus" in r.reason for r in failed)
+    assert sum(line.startswith(f"square/{POISON}/") for seat in seats for line in seat.ran) == 3
+    assert sum(r.status == "ok" for e in found for r in e.records) == 4
+
+
+def test_without_any_gpu_left_the_run_ends_and_says_why() -> None:
+    crew = crew_of(FakeSeat("a", dead=True), FakeSeat("b", dead=True), compiles=False)
+    with pytest.raises(Stranded, match="no GPU is left for .* workloads .*GPU 0: the GPU fell off the bus"):
+        list(crew([job(n) for n in range(1, 9)], "cuda:0"))
+
+
+def test_a_place_that_breaks_in_an_unforeseen_way_does_not_hang_the_run() -> None:
+    class Odd(FakeSeat):
+        def run(self, job: Job) -> Any:
+            raise MemoryError("no memory")
+
+    with pytest.raises(Stranded, match="MemoryError: no memory"):
+        list(crew_of(Odd("a"), Odd("b"), compiles=False)([job(3), job(5)], "cuda:0"))
+
+
+def test_the_longest_come_first_and_one_roof_stays_on_one_gpu() -> None:
+    big, small = (Job(Workload(op, (n,), "float32"), (f"torch_eager/{op}",), "cuda:0") for op, n in (("square", 1 << 28), ("square", 8)))
+    twin = Job(Workload("gelu", (1 << 28,), "float32"), ("torch_eager/gelu",), "cuda:0")
+    product = Job(Workload("matmul", (4096, 4096, 4096), "float16"), ("torch_eager/matmul",), "cuda:0")
+    assert roof(big) == roof(twin) != roof(small)
+    assert roof(product) == "tensor_float16"
+    assert estimate_s(big) > estimate_s(small)
+    order = Dispatcher([small, big, product, twin])
+    first = order.take("GPU 0")
+    assert first in (big, twin)
+    assert order.take("GPU 1") == product, "the next bundle"
+    assert order.take("GPU 0") == (twin if first == big else big), "the same roof"
+    assert order.take("GPU 1") == small
+    for done in (big, product, twin):
+        assert order.done(done)
+    assert not order.done(big), "a second time is a duplicate"
+    assert order.take("GPU 0", wait=False) is None
+    assert order.lost(small)
+    assert order.take("GPU 0") == small, "what was lost comes again"
+    assert order.done(small)
+    assert order.finished
+    assert not order.lost(small), "what another has done meanwhile is not run again"
+    assert order.take("GPU 0") is None
+
+
+def test_roofs_of_several_gpus_are_the_best_of_each() -> None:
+    assert merged([{"a_us": 2.0, "b_gb_per_s": 1.0}, {"a_us": 1.0, "b_gb_per_s": 3.0, "c_us": 4.0}]) == {
+        "a_us": 1.0, "b_gb_per_s": 3.0, "c_us": 4.0,
+    }  # fmt: skip
+
+
+@pytest.mark.xdist_group("crew")
+def test_two_workers_share_what_a_broken_kernel_leaves() -> None:
+    """Real processes, on the CPU: a kernel that kills its worker costs its own cells, on whichever of the two it ran."""
+    names = ("faulty/square:killed", "torch_eager/square")
+    jobs = [Job(Workload("square", (n,), "float32"), names[n > 3 :], "cpu", timed=False) for n in (3, 33, 257)]
+    with Crew([Place("CPU 0"), Place("CPU 1")], make_seat=SetUp) as crew:
+        crew.start()
+        pids = {seat.worker._process.pid for seat in crew.seats if seat.worker}
+        assert len(pids) == 2
+        found = Counter((r.implementation, r.status) for e in crew(jobs, "cpu", facts={}) for r in e.records)
+    assert found == {("faulty/square:killed", "failed"): 1, ("torch_eager/square", "ok"): 3}
+    assert not any(Path(f"/proc/{pid}").exists() for pid in pids), "no process is left behind"
+
+
+class SetUp(Seat):
+    """A seat whose workers know the faulty backend, whatever the crew says."""
+
+    def __init__(self, device: str, **options: Any) -> None:
+        super().__init__(device, **{**options, "setup": faulty.install})
+
+
+SWEEP = """
+import resource, sys, time
+sys.path.insert(0, "tests")
+from stand_ins import FakeSeat, NAMES
+from opwise.ops.spec import Workload
+from opwise.runner import Job
+from opwise.runner.session import Session, Survey
+from opwise.scaling.crew import Crew, Place
+from stand_ins import FACTS
+from pathlib import Path
+names = tuple(f"torch_eager/square:{i}" if i else "torch_eager/square" for i in range(5))
+began = time.perf_counter()
+jobs = [Job(Workload("square", (n,), "float32"), names, "cuda:0") for n in range(1, 2001)]
+crew = Crew([Place(f"GPU {i}", "cuda:0") for i in range(64)], make_seat=FakeSeat, compiles=False)
+from opwise.runner.jobs import Entry
+found = Survey("cuda:0", FACTS, {"torch_eager": Entry("torch_eager", {"torch": "2"})})
+session = Session(found, jobs, "core", Path(sys.argv[1]), executor=crew)
+events = session.events()
+next(e for e in events if e.records)
+first = time.perf_counter() - began
+for _ in events: pass
+print(first, time.perf_counter() - began, len(session.records), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+"""
+
+
+@pytest.mark.xdist_group("crew")
+def test_ten_thousand_cells_on_64_workers(tmp_path: Path) -> None:
+    """They start within 2 s, the parent holds all of them under 300 MB (torch, imported, is 230 of them), and costs under 5 ms a job."""
+    done = subprocess.run([sys.executable, "-c", SWEEP, str(tmp_path)], cwd=ROOT, capture_output=True, text=True, timeout=120, check=True)
+    first_s, all_s, cells, megabytes = map(float, done.stdout.split())
+    assert cells == 10_000
+    assert first_s < 2
+    assert megabytes < 300
+    assert all_s < 10, "10 s are 5 ms a job"
+
+
+def test_a_crew_costs_little_more_than_the_runner_for_one_gpu() -> None:
+    """Over 200 jobs that take nothing: what one costs more in a crew than in `run_jobs`' own loop."""
+    jobs = [job(n) for n in range(1, 201)]
+    began = time.perf_counter()
+    for each in jobs:
+        list(FakeSeat("a").run(each))
+    alone = time.perf_counter() - began
+    began = time.perf_counter()
+    list(crew_of(FakeSeat("a"), places=PLACES[:1], compiles=False)(jobs, "cuda:0"))
+    assert (time.perf_counter() - began - alone) / len(jobs) < 0.05
+    assert callable(run_jobs)
