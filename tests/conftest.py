@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 import logging
+import os
 from collections.abc import Iterator
 
 import pytest
@@ -25,6 +26,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "huge: more than 2^31 elements; leave out with -m 'not huge'")
     for ignored in LIBRARY_WARNINGS:
         config.addinivalue_line("filterwarnings", ignored)
+    os.environ.setdefault("OPWISE_SHARE", "1")  # on a GPU several workers of xdist test at once, and a run would refuse its neighbours
     logging.getLogger("torch.__trace").propagate = False  # thousands of structured lines under each failure
     if not support.ON_GPU:
         torch.set_num_threads(1)  # the tensors are small, and xdist's workers share the cores

@@ -1,9 +1,9 @@
 """The stored figures that a choice may rest on: of each implementation and workload the newest one, and whether it is stale.
 
 A record counts for its own device and compute capability only. Stale is what was taken with another driver or other library versions
-than this machine's (where this machine has the device; elsewhere there is nothing to compare with), or of kernels whose sources have
-changed since. A record of before records carried a digest of their sources is compared through git, by its commit; where that cannot be
-told, it is stale.
+than this machine's (where this machine has the device; elsewhere there is nothing to compare with), of kernels whose sources have
+changed since, or on a GPU that somebody else computed on. A record of before records carried a digest of their sources is compared
+through git, by its commit; where that cannot be told, it is stale.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def stale(record: Record, here: Mapping[str, Any] | None) -> str:
 
     `here`: driver and versions (`measure.device.facts`) of this machine, where it has the record's device.
     """
-    reasons = [_sources_changed(record)]
+    reasons = [_sources_changed(record), f"taken on a GPU shared with {record.shared}" if record.shared else ""]
     if here is not None:
         if record.driver != str(here.get("driver") or ""):
             reasons.append(f"driver {record.driver} then, {here.get('driver')} now")

@@ -1,0 +1,123 @@
+"""Numba's cubins on disk: a key is a kernel's, another kernel has another, and what is taken from disk is what was left there."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from opwise.scaling import cubins
+
+ROOT = Path(__file__).resolve().parents[1]
+
+# In a process of its own: this one may run Numba's simulator, which compiles nothing.
+REAL = """
+import importlib, json, sys
+from opwise.backends import numba_cuda
+from opwise.ops import OPS
+from opwise.scaling import cubins
+numba_cuda._import_numba()
+launch = importlib.import_module("opwise.backends.numba_cuda.launch")
+found = {}
+for op in OPS:
+    for name, kernel in importlib.import_module(f"opwise.backends.numba_cuda.{op}").kernels().items():
+        found[f"{op} {name}"] = (kernel, cubins.place(kernel, "sm_90"))
+cubins.keep_for(launch.Kernel)
+cubins.keep_for(launch.Kernel)  # twice is once
+kernel, path = found["square float32 vector"]
+first = kernel.assemble("sm_90")
+written = path.is_file()
+kernel._cubins.clear()
+kernel.ptx = None  # whoever compiles now fails
+print(json.dumps({
+    "none": [name for name, (_, path) in found.items() if path is None],
+    "kernels": len({id(kernel) for kernel, _ in found.values()}),
+    "keys": len({path for _, path in found.values()}),
+    "other": cubins.place(kernel, "sm_80") == path,
+    "written": written,
+    "same": kernel.assemble("sm_90") == first,
+    "key": path.name,
+}))
+"""
+
+
+def test_every_kernel_has_a_key_of_its_own_and_comes_back_from_disk(tmp_path: Path) -> None:
+    pytest.importorskip("numba.cuda", reason="numba-cuda is not installed")
+    around = {k: v for k, v in os.environ.items() if k != "NUMBA_ENABLE_CUDASIM"} | {
+        "OPWISE_CACHE_DIR": str(tmp_path), "PYTHONPATH": str(ROOT / "src"), "PYTHONHASHSEED": "1",
+    }  # fmt: skip
+    done = subprocess.run([sys.executable, "-c", REAL], env=around, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    told = json.loads(done.stdout)
+    assert told["none"] == []
+    assert told["keys"] == told["kernels"] > 50
+    assert (told["other"], told["written"], told["same"]) == (False, True, True)
+    assert [path.name for path in (tmp_path / "numba").iterdir()] == [told["key"]]
+
+
+@dataclass
+class FakeKernel:
+    """What `cubins` reads of a kernel, with an assembler that counts."""
+
+    function: Any
+    parameters: tuple[Any, ...] = ()
+    threads: int = 128
+    min_blocks: int = 1
+    maps: int = 0
+    only: str | None = None
+    _cubins: dict[str, Any] = field(default_factory=dict)
+
+    def assemble(self, arch: str) -> tuple[bytes, str]:
+        return self._cubins.setdefault(arch, (b"\x7fELF" + arch.encode(), "entry"))
+
+
+def made(constant: Any, scale: Any = 1) -> Any:
+    def kernel(x: Any) -> Any:
+        return x + constant * scale
+
+    return kernel
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("OPWISE_CACHE_DIR", str(tmp_path))
+    return tmp_path / "numba"
+
+
+def test_what_a_closure_holds_is_in_its_key(store: Path) -> None:
+    def place(*held: Any, **options: Any) -> Path | None:
+        return cubins.place(FakeKernel(made(*held), **options), "sm_90")
+
+    same = place(1.0)
+    assert same == place(1.0)
+    others = [place(*held) for held in ((2.0,), (1,), (True,), ("1.0",), (1.0, made(1)), (1.0, made(2)), ((1.0,),))]
+    others += [place(1.0, threads=64), place(1.0, maps=1), place(1.0, only="sm_90")]
+    assert None not in others
+    assert len({same, *others}) == len(others) + 1
+    assert place(object()) is None, "what cannot be told is compiled by everybody"
+
+
+def test_a_damaged_file_is_compiled_anew(store: Path) -> None:
+    class Kernel(FakeKernel): ...
+
+    cubins.keep_for(Kernel)
+    first = Kernel(made(1))
+    assert first.assemble("sm_90") == (b"\x7fELFsm_90", "entry")
+    (path,) = store.iterdir()
+    assert Kernel(made(1)).assemble("sm_90") == first.assemble("sm_90")
+    path.write_bytes(b"entry\nrubbish")
+    assert Kernel(made(1)).assemble("sm_90") == first.assemble("sm_90")
+    assert path.read_bytes() == b"entry\n\x7fELFsm_90"
+
+
+def test_nothing_is_kept_for_a_cpu() -> None:
+    cubins.keep(torch.device("cpu"))
+    launch = sys.modules.get("opwise.backends.numba_cuda.launch")
+    assert launch is None or not hasattr(launch.Kernel.assemble, cubins.KEPT)
