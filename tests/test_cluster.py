@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import subprocess
 import sys
 import time
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -14,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from distributed import LocalCluster, Worker
+from distributed import Scheduler, SpecCluster, Worker
 from stand_ins import FACTS, NAMES, POISON, BreakingPost, BusyPost, FakePost, job
 from typer.testing import CliRunner
 
@@ -34,15 +36,29 @@ pytestmark = [
 ]
 
 
-@pytest.fixture(scope="module")
-def local() -> Iterator[LocalCluster]:
+def started(port: int = 0) -> SpecCluster:
     """A scheduler and two workers in this process; one offers a GPU of another model beside."""
-    workers = {i: {"cls": Worker, "options": {"nthreads": 1, "resources": {"GPU": 1} | ({"GPU-H200": 1} if i else {})}} for i in range(2)}
-    from distributed import Scheduler, SpecCluster
+    offers = ({"GPU": 1}, {"GPU": 1, "GPU-H200": 1})
+    workers = {
+        i: {"cls": Worker, "options": {"nthreads": 1, "resources": offer, "dashboard_address": None}} for i, offer in enumerate(offers)
+    }
+    scheduler = {"cls": Scheduler, "options": {"dashboard_address": "127.0.0.1:0", "port": port, "host": "127.0.0.1"}}
+    return SpecCluster(workers=workers, scheduler=scheduler, silence_logs=50)
 
-    scheduler = {"cls": Scheduler, "options": {"dashboard": False, "dashboard_address": None, "port": 0, "host": "127.0.0.1"}}
-    with SpecCluster(workers=workers, scheduler=scheduler, silence_logs=50) as cluster:
+
+@pytest.fixture(scope="module")
+def local() -> Iterator[SpecCluster]:
+    with started() as cluster:
         yield cluster
+
+
+@pytest.fixture(autouse=True)
+def _sockets() -> Iterator[None]:
+    """Dask leaves sockets of a scheduler that died to the garbage collector, which would warn of them in some later test."""
+    yield
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        gc.collect()
 
 
 def joined(address: str, make: Callable[[], Any] = FakePost, **options: Any) -> Cluster:
@@ -60,7 +76,7 @@ def all_ok(jobs: list[Job]) -> Counter[tuple[str, str, str]]:
 # -- what a cluster does --------------------------------------------------------------------------------------------------------
 
 
-def test_jobs_are_spread_and_compiled_for_first(local: LocalCluster, tmp_path: Path) -> None:
+def test_jobs_are_spread_and_compiled_for_first(local: SpecCluster, tmp_path: Path) -> None:
     log = tmp_path / "log"
     jobs = [job(n) for n in range(1, 30)]
     limits: list[dict[str, float]] = []
@@ -78,13 +94,13 @@ def test_jobs_are_spread_and_compiled_for_first(local: LocalCluster, tmp_path: P
     assert limits == [{"copy_8_bytes_gb_per_s": 1.0}]
 
 
-def test_models_are_told_apart_by_their_resource(local: LocalCluster) -> None:
+def test_models_are_told_apart_by_their_resource(local: SpecCluster) -> None:
     with joined(local.scheduler_address, model="H200") as cluster:
         found = cluster.look()
         assert len({e.place for e in cluster([job(n) for n in range(1, 9)], found.device, facts=FACTS) if e.records}) == 1
 
 
-def test_a_job_that_fails_everywhere_is_marked_after_three(local: LocalCluster, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_job_that_fails_everywhere_is_marked_after_three(local: SpecCluster, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("opwise.scaling.cluster.STRIKES", 9)
     log = tmp_path / "log"
     with joined(local.scheduler_address, partial(BreakingPost, str(log))) as cluster:
@@ -125,7 +141,7 @@ def refused(address: str, make: Callable[[], Any] = FakePost, **options: Any) ->
     return str(no.value)
 
 
-def test_workers_that_do_not_fit_are_refused(local: LocalCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_workers_that_do_not_fit_are_refused(local: SpecCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     address = local.scheduler_address
     assert "no worker with the resource GPU-A100 (2 workers, offering GPU, GPU-H200)" in refused(address, model="A100")
     assert "computed on by process 12 (python): wait for it" in refused(address, BusyPost)
@@ -165,6 +181,28 @@ def test_one_run_is_of_one_kind_of_machine(changed: dict[str, Any], says: str) -
         check_same({"a": FakePost().look(), "b": FakePost(facts=changed).look()})
     assert says in str(no.value)
     check_same({"a": FakePost().look(), "b": FakePost(facts={"gpu": "GPU-2"}).look()})
+
+
+def test_a_scheduler_that_comes_back_is_given_the_rest(tmp_path: Path) -> None:
+    """Under its address, with workers that know nothing of what was before. What was under way runs again."""
+    jobs, log = [job(n, timed=False) for n in range(1, 20)], tmp_path / "log"
+    first = started()
+    port = int(first.scheduler_address.rpartition(":")[2])
+    second: list[SpecCluster] = []
+    found: Counter[tuple[str, str, str]] = Counter()
+    try:
+        with joined(first.scheduler_address, partial(FakePost, str(log), pause_s=0.05), return_s=30.0, answer_s=5.0) as cluster:
+            cluster.look()
+            for event in cluster(jobs, "cpu", facts=FACTS):
+                found.update((r.implementation, str(r.workload), r.status) for r in event.records)
+                if len(found) >= 6 and not second:
+                    first.close()
+                    second.append(started(port))
+    finally:
+        for each in (first, *second):
+            each.close()
+    assert found == all_ok(jobs)
+    assert len(jobs) <= len(log.read_text().splitlines()) <= len(jobs) + 2
 
 
 # -- what dies ------------------------------------------------------------------------------------------------------------------
@@ -228,7 +266,7 @@ def _complete(path: Path) -> bool:
 
 @pytest.mark.slow
 def test_dead_workers_and_a_dead_scheduler_cost_nothing_that_was_finished(
-    local: LocalCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    local: SpecCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One story, since each process takes seconds to start: a job takes its worker down, and the other worker does it again; then the
     scheduler is killed, and the run is finished from its file by another cluster."""

@@ -80,7 +80,8 @@ def where(records: list[Record]) -> str:
         return "no finished record"
     r = records[-1]
     changed = ", changed since" if r.dirty else ""
-    return f"{r.device}, driver {r.driver or 'none'}, commit {r.commit or 'unknown'}{changed}, {r.time}"
+    shared = next((f", on a GPU shared with {r.shared}" for r in records if r.shared), "")
+    return f"{r.device}, driver {r.driver or 'none'}, commit {r.commit or 'unknown'}{changed}, {r.time}{shared}"
 
 
 def print_records(records: list[Record], as_json: bool, title: str) -> None:
