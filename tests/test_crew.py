@@ -14,12 +14,13 @@ import pytest
 from stand_ins import NAMES, POISON, FakeSeat, job
 
 from opwise.ops.spec import Workload
-from opwise.runner import Job, run_jobs
+from opwise.runner import Job, WorkerLost, run_jobs
 from opwise.runner.prepare import units
 from opwise.runner.seat import Seat
 from opwise.scaling import Stranded
 from opwise.scaling.compiling import UnitQueue, helpers_for
 from opwise.scaling.crew import Crew, Place, merged
+from opwise.scaling.gpus import Gpu
 from opwise.scaling.order import Dispatcher, estimate_s, roof
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -171,7 +172,8 @@ from opwise.scaling.crew import Crew, Place
 from stand_ins import FACTS
 from pathlib import Path
 names = tuple(f"torch_eager/square:{i}" if i else "torch_eager/square" for i in range(5))
-began = time.perf_counter()
+def resident(): return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+imported, began = resident(), time.perf_counter()
 jobs = [Job(Workload("square", (n,), "float32"), names, "cuda:0") for n in range(1, 2001)]
 crew = Crew([Place(f"GPU {i}", "cuda:0") for i in range(64)], make_seat=FakeSeat, compiles=False)
 from opwise.runner.jobs import Entry
@@ -181,18 +183,19 @@ events = session.events()
 next(e for e in events if e.records)
 first = time.perf_counter() - began
 for _ in events: pass
-print(first, time.perf_counter() - began, len(session.records), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+print(first, time.perf_counter() - began, len(session.records), imported, resident())
 """
 
 
 @pytest.mark.xdist_group("crew")
 def test_ten_thousand_cells_on_64_workers(tmp_path: Path) -> None:
-    """They start within 2 s, the parent holds all of them under 300 MB (torch, imported, is 230 of them), and costs under 5 ms a job."""
+    """They start within 2 s, weigh under 60 MB in the parent (300 in all, with a torch that is 230 of them), and cost under 5 ms a job."""
     done = subprocess.run([sys.executable, "-c", SWEEP, str(tmp_path)], cwd=ROOT, capture_output=True, text=True, timeout=120, check=True)
-    first_s, all_s, cells, megabytes = map(float, done.stdout.split())
+    first_s, all_s, cells, imported, megabytes = map(float, done.stdout.split())
     assert cells == 10_000
     assert first_s < 2
-    assert megabytes < 300
+    assert megabytes - imported < 60
+    assert megabytes < 300 or imported > 240, "torch with CUDA is larger"
     assert all_s < 10, "10 s are 5 ms a job"
 
 
@@ -207,3 +210,30 @@ def test_a_crew_costs_little_more_than_the_runner_for_one_gpu() -> None:
     list(crew_of(FakeSeat("a"), places=PLACES[:1], compiles=False)(jobs, "cuda:0"))
     assert (time.perf_counter() - began - alone) / len(jobs) < 0.05
     assert callable(run_jobs)
+
+
+def test_a_worker_is_pinned_by_uuid_and_must_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[tuple[str, dict[str, str]]] = []
+
+    class Played:
+        answer = "GPU-0aaabbbb"
+
+        def __init__(self, device: str, setup: Any, environment: dict[str, str], wait: bool) -> None:
+            made.append((device, environment))
+
+        def started(self) -> None: ...
+
+        def ask(self, kind: str, *_: Any) -> str:
+            assert kind == "greet"
+            return self.answer
+
+        def kill(self) -> None: ...
+
+    monkeypatch.setattr("opwise.runner.seat.Worker", Played)
+    crew = Crew([Place.on(Gpu(3, "GPU-0aaabbbb-1111", "NVIDIA Toy"))])
+    crew.start()
+    assert made == [("cuda:0", {"CUDA_VISIBLE_DEVICES": "GPU-0aaabbbb-1111"})]
+    crew.kill()
+    monkeypatch.setattr(Played, "answer", "GPU-1ccccccc")
+    with pytest.raises(WorkerLost, match="was to have GPU-0aaabbbb and sees GPU-1ccccccc"):
+        crew.start()
