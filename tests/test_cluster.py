@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import cloudpickle
 import pytest
 from distributed import Scheduler, SpecCluster, Worker
 from stand_ins import FACTS, NAMES, POISON, BreakingPost, BusyPost, FakePost, job
@@ -28,6 +29,7 @@ from opwise.scaling import Stranded, flights, joining
 from opwise.scaling.cluster import BadCluster, Cluster
 from opwise.scaling.crew import slimmed
 from opwise.scaling.joining import check_same
+from opwise.scaling.post import sources
 
 ROOT = Path(__file__).resolve().parents[1]
 pytestmark = [
@@ -166,6 +168,15 @@ def test_workers_that_do_not_fit_are_refused(local: SpecCluster, monkeypatch: py
 
 
 SeenAs = flights.Seen
+
+
+def test_a_worker_without_the_package_says_so() -> None:
+    """In a process that cannot import opwise: the question must come as code, and the answer be a plain dictionary."""
+    assert joining._looker()()["sources"] == sources()
+    script = "import sys, pickle; sys.modules['opwise'] = None; print(pickle.load(sys.stdin.buffer)())"
+    for asked, says in ((joining._looker(), "ModuleNotFoundError"), (flights._teller(), "dask_scheduler")):
+        done = subprocess.run([sys.executable, "-c", script], input=cloudpickle.dumps(asked), capture_output=True, check=False)
+        assert says in (done.stdout or done.stderr).decode()
 
 
 @pytest.mark.parametrize(

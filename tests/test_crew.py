@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import subprocess
 import sys
 import time
@@ -11,12 +12,15 @@ from typing import Any
 
 import faulty
 import pytest
-from stand_ins import NAMES, POISON, FakeSeat, job
+from rich.console import Console
+from stand_ins import NAMES, POISON, FakeSeat, job, records_of
 
+from opwise.commands.progress import Shown
 from opwise.ops.spec import Workload
-from opwise.runner import Job, WorkerLost, run_jobs
+from opwise.runner import Event, Job, WorkerLost, run_jobs
 from opwise.runner.prepare import units
 from opwise.runner.seat import Seat
+from opwise.runner.session import Session, Survey
 from opwise.scaling import Stranded
 from opwise.scaling.compiling import UnitQueue, helpers_for
 from opwise.scaling.crew import Crew, Place, merged
@@ -237,3 +241,25 @@ def test_a_worker_is_pinned_by_uuid_and_must_say_so(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(Played, "answer", "GPU-1ccccccc")
     with pytest.raises(WorkerLost, match="was to have GPU-0aaabbbb and sees GPU-1ccccccc"):
         crew.start()
+
+
+def test_the_terminal_shows_all_workers_and_a_line_for_each() -> None:
+    jobs = [job(n) for n in (3, 5, 7, 9)]
+    session = Session(Survey("cuda:0", {}, {}), jobs, "core", None)
+    shown, console = Shown(session), Console(width=120, record=True, file=io.StringIO())
+    shown.take(Event(jobs[0], turn=("", "compiling: 3 of 8")))
+    assert "compiling: 3 of 8" in rendered(console, shown)
+    shown.take(Event(jobs[0], turn=(NAMES[0], "cold"), place="GPU 0"))
+    shown.take(Event(jobs[0], records=records_of(jobs[0]), place="GPU 0"))
+    shown.take(Event(jobs[1], turn=(NAMES[1], "warm"), place="GPU 1"))
+    told = rendered(console, shown)
+    assert "2 GPUs" in told
+    assert "2/8 cells" in told
+    assert "GPU 0  2 cells  square/3/float32" in told
+    assert "GPU 1  0 cells  square/5/float32 triton_jit warm" in told
+    assert shown.overall.tasks[0].percentage == pytest.approx(25, abs=0.1)
+
+
+def rendered(console: Console, shown: Shown) -> str:
+    console.print(shown.layout)
+    return console.export_text()

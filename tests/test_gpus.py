@@ -6,13 +6,20 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import typer
+from stand_ins import CATALOGUE, FACTS, played
 
+from opwise.choosing.store import stale
+from opwise.commands import executors
 from opwise.locks import Lock, Taken
 from opwise.measure.device import short_uuid
+from opwise.record import read
+from opwise.runner.session import Session, Survey
 from opwise.scaling import gpus
 from opwise.scaling.gpus import Busy, Gpu, NoSuchGpu, chosen, claim, neighbours, visible
 
@@ -172,3 +179,40 @@ def test_a_folder_of_somebody_else_holds_no_locks(folder: Path, monkeypatch: pyt
     monkeypatch.setattr(os, "getuid", lambda: 12345)
     with pytest.raises(Busy, match="set OPWISE_RUNTIME_DIR"):
         gpus.runtime_folder()
+
+
+@pytest.fixture
+def one_toy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command on a machine with toy GPUs, nothing on them, whose jobs are played."""
+    monkeypatch.setattr(executors, "chosen_device", lambda name: "cuda:0")
+    monkeypatch.setattr(executors, "surveyed", lambda name, files: Survey("cuda:0", {**FACTS, "gpu": "GPU-0aaabbbb"}, CATALOGUE))
+    monkeypatch.setattr(gpus, "listed", lambda: HERE)
+    monkeypatch.setattr(gpus, "neighbours", lambda uuid: ("", ""))
+
+
+@pytest.mark.usefixtures("one_toy")
+def test_one_gpu_is_locked_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OPWISE_SHARE", raising=False)
+    with executors.ready(None) as here:
+        assert not here.shared
+        with pytest.raises(typer.Exit) as refused, executors.ready("cuda:0"):
+            pytest.fail("the GPU is taken")
+        assert refused.value.exit_code == 2
+        with executors.ready(None, share=True) as beside:
+            assert f"opwise process {os.getpid()}" in beside.shared
+    with executors.ready(None) as again:
+        assert not again.shared, "let go at the end"
+
+
+@pytest.mark.usefixtures("one_toy")
+def test_who_shared_the_gpu_is_in_every_record_and_makes_it_stale(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(gpus, "neighbours", lambda uuid: ("process 12 (python)", ""))
+    monkeypatch.setattr(gpus, "SETTLE_S", 0.0)
+    with executors.ready(None, share=True) as here:
+        session = Session.planned(here.survey, ["square/33/float32"], "smoke", variants=False, timed=True, out=tmp_path)
+        session.executor, session.shared = played, here.shared
+        list(session.events())
+    assert session.path is not None
+    assert {r.shared for r in read(session.path)} == {"process 12 (python)"}
+    assert "shared with process 12 (python)" in stale(session.records[0], None)
+    assert "shared" not in stale(replace(session.records[0], shared=""), None)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from stand_ins import FACTS, records_of
+from stand_ins import CATALOGUE, FACTS, played, records_of
 from typer.testing import CliRunner
 
 from opwise.cli import app
@@ -17,22 +17,10 @@ from opwise.commands import executors
 from opwise.locks import Lock
 from opwise.record import append, read, read_extra
 from opwise.runner import Event, Job
-from opwise.runner.jobs import Entry
 from opwise.runner.session import Session, Survey
 from opwise.runner.stored_plan import VERSION, CannotResume, StoredPlan
 
-CATALOGUE = {
-    name: Entry(name, {"b": "1"}, variants={"square": {"": "", "pow": ""}} if name == "torch_eager" else {"square": {"": ""}})
-    for name in ("torch_eager", "triton_jit")
-}
 FOUND = Survey("cuda:0", FACTS, CATALOGUE)
-
-
-def played(jobs: Any, device: str, **options: Any) -> Any:
-    """An executor: every job at once, right, and timed."""
-    for job in jobs:
-        yield Event(job, turn=(job.implementations[0], "cold"))
-        yield Event(job, records=records_of(job))
 
 
 def session_in(out: Path, *filters: str, **options: Any) -> Session:

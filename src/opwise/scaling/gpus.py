@@ -107,7 +107,7 @@ class Claim:
         self.lock = None
 
 
-def claim(name: str, uuid: str, share: bool = False, settle_s: float = SETTLE_S) -> Claim:
+def claim(name: str, uuid: str, share: bool = False, settle_s: float | None = None) -> Claim:
     """Takes the lock and looks who computes there. Raises Busy, with `share` only where the folder of the locks is not to be trusted."""
     remedy = "wait for it, take another GPU, or --share it, which marks the records"
     lock, shared = None, []
@@ -119,7 +119,7 @@ def claim(name: str, uuid: str, share: bool = False, settle_s: float = SETTLE_S)
             raise Busy(f"{name} is being measured on by {holder}: {remedy}") from taken
         shared.append(holder)
     others, doubt = neighbours(uuid)
-    deadline = time.monotonic() + settle_s
+    deadline = time.monotonic() + (SETTLE_S if settle_s is None else settle_s)
     while others and time.monotonic() < deadline:
         time.sleep(0.2)
         others, doubt = neighbours(uuid)
