@@ -123,6 +123,12 @@ def test_measuring_takes_three_runs_and_judges_these(tmp_path: Path, monkeypatch
     assert older.exists()
 
 
+def test_gpus_are_for_measuring() -> None:
+    told = invoke("--gpus", "all")
+    assert told.exit_code == 2
+    assert "give --measure too" in told.output
+
+
 def test_measuring_needs_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(command, "chosen_device", lambda name: "cpu")
     told = invoke("--measure")

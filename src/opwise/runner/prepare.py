@@ -52,7 +52,8 @@ def prepare(device_name: str, unit: Unit, turn: Callable[[str, str], None]) -> f
         with contextlib.suppress(Exception), workload.precision(), torch.no_grad():
             probe(unit.backend, device)
             built = implementation(unit.implementation, device)
-            cubins.keep(device)
+            if unit.backend == cubins.BACKEND:
+                cubins.keep(device)
             inputs = OPS[workload.op].make_inputs(workload, device, 0)
             out = OPS[workload.op].empty_output(*inputs)
             began = time.perf_counter()
