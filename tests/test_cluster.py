@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -17,7 +19,7 @@ from typing import Any
 
 import cloudpickle
 import pytest
-from distributed import Scheduler, SpecCluster, Worker
+from distributed import Client, Scheduler, SpecCluster, Worker
 from stand_ins import FACTS, NAMES, POISON, BreakingPost, BusyPost, FakePost, job
 from typer.testing import CliRunner
 
@@ -222,56 +224,46 @@ def test_a_scheduler_that_comes_back_is_given_the_rest(tmp_path: Path) -> None:
 POISONOUS = "square/33/float32"
 
 
-class Machines:
-    """A scheduler and workers in processes of their own, which can be killed."""
-
-    def __init__(self, folder: Path) -> None:
-        self.file, self.folder = folder / "scheduler.json", folder
-        self.environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT / 'tests'}"}
-        self.processes: list[subprocess.Popen[bytes]] = []
-
-    def start(self, *arguments: str) -> subprocess.Popen[bytes]:
-        with (self.folder / "log").open("ab") as log:
-            process = subprocess.Popen([sys.executable, "-m", "dask", *arguments], env=self.environment, stdout=log, stderr=log)
-        self.processes.append(process)
-        return process
-
-    def scheduler(self) -> subprocess.Popen[bytes]:
-        self.file.unlink(missing_ok=True)
-        process = self.start("scheduler", "--host", "127.0.0.1", "--port", "0", "--no-dashboard", "--scheduler-file", str(self.file))
-        deadline = time.monotonic() + 60
-        while time.monotonic() < deadline and not (self.file.exists() and _complete(self.file)):
-            time.sleep(0.05)
-        return process
-
-    def worker(self) -> subprocess.Popen[bytes]:
-        return self.start("worker", "--scheduler-file", str(self.file), "--no-nanny", "--nthreads", "1", "--resources", "GPU=1",
-                          "--no-dashboard", "--host", "127.0.0.1", "--local-directory", str(self.folder))  # fmt: skip
-
-    def wait_for(self, count: int) -> None:
-        from distributed import Client
-
-        with Client(scheduler_file=str(self.file), set_as_default=False) as client:
-            client.wait_for_workers(count, timeout=60)
-
-    def kill(self) -> None:
-        for process in self.processes:
-            process.kill()
-        for process in self.processes:
-            process.wait()
+@contextlib.contextmanager
+def machines(folder: Path) -> Iterator[list[int]]:
+    """The pids of a scheduler and two workers, which are gone at the end, killed or not."""
+    around = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT / 'tests'}"}
+    with (folder / "log").open("wb") as log:
+        process = subprocess.Popen([sys.executable, str(ROOT / "tests" / "dask_machines.py"), str(folder)], env=around, text=True,
+                                   stdout=subprocess.PIPE, stderr=log)  # fmt: skip
+    assert process.stdout is not None
+    pids = [int(pid) for pid in process.stdout.readline().split()]
+    try:
+        yield pids
+    finally:
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        process.kill()
+        process.communicate()
 
 
-def _killing(scheduler: subprocess.Popen[bytes], session: Session) -> None:
+def ready(file: Path, workers: int) -> str:
+    """The scheduler's file, when it has its workers."""
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline and not _complete(file):
+        time.sleep(0.05)
+    with Client(json.loads(file.read_text())["address"], set_as_default=False) as client:
+        client.wait_for_workers(workers, timeout=60)
+    return str(file)
+
+
+def _killing(scheduler: int, session: Session) -> None:
     """Carries the session out, and kills the scheduler when the poisonous job is done."""
     for event in session.events():
         if any(str(r.workload) == POISONOUS for r in event.records):
-            scheduler.kill()
+            os.kill(scheduler, signal.SIGKILL)
 
 
 def _complete(path: Path) -> bool:
     try:
         return bool(json.loads(path.read_text())["address"])
-    except (ValueError, KeyError):
+    except (OSError, ValueError, KeyError):
         return False
 
 
@@ -282,20 +274,13 @@ def test_dead_workers_and_a_dead_scheduler_cost_nothing_that_was_finished(
     """One story, since each process takes seconds to start: a job takes its worker down, and the other worker does it again; then the
     scheduler is killed, and the run is finished from its file by another cluster."""
     monkeypatch.setattr(flights, "ROSTER_S", 0.2)
-    log, machines = tmp_path / "jobs", Machines(tmp_path)
+    log = tmp_path / "jobs"
     make = partial(FakePost, str(log), poison=POISONOUS, pause_s=0.1)
-    try:
-        scheduler = machines.scheduler()
-        for _ in range(2):
-            machines.worker()
-        machines.wait_for(2)
-        with joined(str(machines.file), make, return_s=1.0, answer_s=3.0) as cluster:
-            session = Session.planned(cluster.look(), [], "smoke", variants=False, timed=True, out=tmp_path / "results")
-            session.executor = cluster
-            with pytest.raises(Stranded, match="did not come back"):
-                _killing(scheduler, session)
-    finally:
-        machines.kill()
+    with machines(tmp_path) as (scheduler, *_), joined(ready(tmp_path / "scheduler.json", 2), make, return_s=1.0, answer_s=3.0) as cluster:
+        session = Session.planned(cluster.look(), [], "smoke", variants=False, timed=True, out=tmp_path / "results")
+        session.executor = cluster
+        with pytest.raises(Stranded, match="did not come back"):
+            _killing(scheduler, session)
     ran = Counter(line.split()[1] for line in log.read_text().splitlines() if not line.startswith("prepare"))
     assert ran[POISONOUS] == 2
     held = list(session.records)
