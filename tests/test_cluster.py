@@ -276,7 +276,7 @@ def test_dead_workers_and_a_dead_scheduler_cost_nothing_that_was_finished(
     monkeypatch.setattr(flights, "ROSTER_S", 0.2)
     log = tmp_path / "jobs"
     make = partial(FakePost, str(log), poison=POISONOUS, pause_s=0.1)
-    with machines(tmp_path) as (scheduler, *_), joined(ready(tmp_path / "scheduler.json", 2), make, return_s=1.0, answer_s=3.0) as cluster:
+    with machines(tmp_path) as (scheduler, *_), joined(ready(tmp_path / "scheduler.json", 2), make, return_s=1.0, answer_s=2.0) as cluster:
         session = Session.planned(cluster.look(), [], "smoke", variants=False, timed=True, out=tmp_path / "results")
         session.executor = cluster
         with pytest.raises(Stranded, match="did not come back"):
