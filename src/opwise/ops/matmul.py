@@ -30,9 +30,11 @@ CORE = (
     (4096, 4096, 4096),
     (8192, 8192, 8192),
 )
-# What a choice interpolates between: each side in steps of 8, products of up to 0.3 TFLOP, and odd sides.
-GRID = tuple((m, k, n) for m in (32, 256, 2048, 8192) for k in (32, 512, 4096) for n in (64, 512, 4096) if m * k * n <= 2**37)
-GRID += ((251, 907, 803), *((m, k, n) for m in (37, 257, 3001) for k in (95, 4501) for n in (73, 3003)))
+# What a choice interpolates between, to 8192 a side, products of up to 0.3 TFLOP; and odd sides, which are other kernels' work.
+GRID = tuple(
+    (m, k, n) for m in (32, 128, 512, 2048, 8192) for k in (32, 256, 2048, 8192) for n in (32, 128, 512, 2048, 8192) if m * k * n <= 2**37
+)
+GRID += tuple((m, k, n) for m in (37, 257, 1003, 3001) for k in (95, 701, 4501) for n in (73, 463, 3003))
 SEED = ((128, 128, 128), (1024, 1024, 1024), (2048, 2048, 2048))
 
 

@@ -170,7 +170,10 @@ def exported(profiler: profile) -> Trace:
     with tempfile.TemporaryDirectory(prefix="opwise-trace-") as folder:
         file = Path(folder) / "trace.json"
         profiler.export_chrome_trace(str(file))
-        return parsed(file.read_text(encoding="utf-8", errors="replace"))
+        trace = parsed(file.read_text(encoding="utf-8", errors="replace"))
+    # The format numbers processes. Kineto also names some, of marks around the whole recording, and not every viewer takes those.
+    trace["traceEvents"] = [event for event in trace["traceEvents"] if isinstance(event.get("pid"), int)]
+    return trace
 
 
 def parsed(text: str) -> Trace:
