@@ -1,24 +1,24 @@
 """matmul in Triton: tiles of the product, one a program, accumulated in float32.
 
 Programs go through the tiles in groups of GROUP tile rows, so that those running at once share rows of a and columns of b in L2.
-On sm_90 and later, where every row starts on 16 bytes, large 16-bit products are fetched through tensor descriptors (TMA): one thread
-asks for a tile, out-of-range elements arrive as zeros, no mask is computed. Everything else goes through pointers.
+On sm_90 and later, where every row starts on 16 bytes, large 16-bit products and those in TF32 are fetched through tensor descriptors
+(matmul_tma.py). Everything else goes through pointers.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
-from triton.tools.tensor_descriptor import TensorDescriptor
 
 from opwise.backends.protocol import Bind, Launch, UnsupportedWorkload, Variant
-from opwise.backends.triton_jit.launch import INTERPRETING as IN_INTERPRETER
-from opwise.backends.triton_jit.launch import built, processors
+from opwise.backends.triton_jit import matmul_tma
+from opwise.backends.triton_jit.launch import built
+from opwise.backends.triton_jit.matmul_config import GROUP, Config, filling
+from opwise.backends.triton_jit.matmul_tma import tile_of
 from opwise.backends.triton_jit.portable import INTERPRETING, device_function, narrow, widen
 from opwise.backends.triton_jit.specimen import POINTERS, Specimen
 from opwise.ops.spec import tf32_allowed
@@ -33,17 +33,6 @@ def factor(x, PRECISION: tl.constexpr):  # type: ignore[no-untyped-def]
     if PRECISION == "tf32":
         return tl.inline_asm_elementwise("cvt.rna.tf32.f32 $0, $1;", "=r,r", [x], dtype=tl.float32, is_pure=True, pack=1)
     return x
-
-
-@device_function
-def tile_of(M, N, BM: tl.constexpr, BN: tl.constexpr, GROUP: tl.constexpr):  # type: ignore[no-untyped-def]
-    """The program's tile: down a group of GROUP tile rows first, then along."""
-    program = tl.program_id(0)
-    tiles_m = tl.cdiv(M, BM)
-    a_group = GROUP * tl.cdiv(N, BN)
-    first = program // a_group * GROUP
-    height = tl.minimum(tiles_m - first, GROUP)
-    return first + program % a_group % height, program % a_group // height
 
 
 @triton.jit
@@ -79,18 +68,6 @@ def pointer_kernel(a, b, out, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: t
 
 
 @triton.jit
-def descriptor_kernel(a, b, out, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
-                      GROUP: tl.constexpr):  # type: ignore[no-untyped-def]  # fmt: skip
-    """a, b, out: tensor descriptors with blocks BM x BK, BK x BN, BM x BN of 16-bit elements."""
-    tile_m, tile_n = tile_of(M, N, BM, BN, GROUP)
-    row, column = tile_m * BM, tile_n * BN
-    total = tl.zeros((BM, BN), tl.float32)
-    for start in range(0, K, BK):
-        total = tl.dot(a.load([row, start]), b.load([start, column]), total)
-    out.store([row, column], total.to(out.dtype))
-
-
-@triton.jit
 def textbook_kernel(a, b, out, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):  # type: ignore[no-untyped-def]
     row = tl.program_id(0) * BM + tl.arange(0, BM)
     column = tl.program_id(1) * BN + tl.arange(0, BN)
@@ -104,35 +81,6 @@ def textbook_kernel(a, b, out, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: 
     tl.store(out + row[:, None] * N + column[None, :], total.to(tl.float16), mask=inside)
 
 
-@dataclass(frozen=True)
-class Config:
-    """A tile of the product, a step along K, warps a program, tiles in flight."""
-
-    BM: int
-    BN: int
-    BK: int
-    warps: int
-    stages: int
-
-    def __str__(self) -> str:
-        return f"{self.BM}x{self.BN}x{self.BK}"
-
-    @property
-    def options(self) -> dict[str, Any]:
-        """Compile options. Fusion is pinned, since Triton's default differs between versions: a float32 dot is a chain of FMAs."""
-        return {"num_warps": self.warps, "num_stages": self.stages, "enable_fp_fusion": True}
-
-    def shared_bytes(self, element_size: int) -> int:
-        """What the tiles in flight take; float32 factors can be copied once more, in the order the tensor core wants."""
-        return (self.BM + self.BN) * self.BK * element_size * self.stages
-
-    def tiles(self, m: int, n: int) -> int:
-        return -(-m // self.BM) * -(-n // self.BN)
-
-
-GROUP = 8
-# 16-bit through descriptors, bf16 on an H200: 128x256x64 with 3 stages and 8 warps made 578 / 698 / 749 TFLOP/s at 2048 / 4096 / 8192.
-DESCRIPTOR_CONFIGS = (Config(128, 256, 64, 8, 3), Config(128, 128, 64, 8, 4))
 # Largest first: the first whose tiles fill the GPU and whose shared memory the GPU has. Without 16-byte accesses, 16-bit tiles come through
 # registers, element by element, and must be small to stay there; 4-byte elements are copied to shared memory asynchronously all the same.
 POINTER_CONFIGS = {
@@ -154,12 +102,10 @@ TEXTBOOK_CONFIG = Config(64, 64, 32, 4, 3)
 def build(a: Tensor, b: Tensor, out: Tensor) -> Bind:
     precision = "tf32" if a.dtype == torch.float32 and tf32_allowed() else "ieee"
     m, k, n = *a.shape, b.shape[1]
-    if _descriptors_fit(a, b, out):
-        config = _chosen(DESCRIPTOR_CONFIGS, m, n, a)
-        if config.tiles(m, n) * 2 > processors(a.device):
-            return _through_descriptors(a, b, out, config)
+    if matmul_tma.fit(a, b, out) and (bind_maps := matmul_tma.build(a, b, out, precision)):
+        return bind_maps
     kind = precision if a.dtype == torch.float32 else "16-bit" if _aligned(a, b, out) else "unaligned"
-    config = _chosen((FLAT_CONFIGS if m <= 16 else POINTER_CONFIGS)[kind], m, n, a)
+    config = filling((FLAT_CONFIGS if m <= 16 else POINTER_CONFIGS)[kind], m, n, a)
     fixed = _pointer_constants(config, n, k, precision)
     ready = built(
         pointer_kernel, (config.tiles(m, n), 1, 1), a, b, out, m, n, k,
@@ -181,44 +127,6 @@ def _pointer_constants(config: Config, n: int, k: int, precision: str) -> dict[s
     even = {"EVEN_N": n % config.BN == 0, "EVEN_K": k % config.BK == 0}
     wide = max(config.BM * k, max(config.BM, config.BK) * n) >= 2**31 - 2**16
     return {"BM": config.BM, "BN": config.BN, "BK": config.BK, "GROUP": GROUP, **even, "WIDE": wide, "PRECISION": precision}
-
-
-def _chosen(configs: tuple[Config, ...], m: int, n: int, x: Tensor) -> Config:
-    """The largest tile that gives every multiprocessor one, else the smallest."""
-    shared = 2**18 if x.device.type != "cuda" else _shared_memory(x.device)
-    fitting = [c for c in configs if c.shared_bytes(x.element_size()) <= shared] or [configs[-1]]
-    return next((c for c in fitting if c.tiles(m, n) >= processors(x.device)), fitting[-1])
-
-
-def _shared_memory(device: torch.device) -> int:
-    """Bytes a program may have, asked for; 99 KiB, the least of any GPU here, where torch does not say."""
-    return int(getattr(torch.cuda.get_device_properties(device), "shared_memory_per_block_optin", 99 * 1024))
-
-
-def _descriptors_fit(a: Tensor, b: Tensor, out: Tensor) -> bool:
-    """TMA takes addresses and row lengths in multiples of 16 bytes and 32-bit coordinates."""
-    if IN_INTERPRETER or a.element_size() != 2 or torch.cuda.get_device_capability(a.device) < (9, 0):
-        return False
-    rows_fit = all(x.shape[1] % 8 == 0 and x.data_ptr() % 16 == 0 for x in (a, b, out))
-    return rows_fit and max(*a.shape, *b.shape) < 2**31 - 256
-
-
-def _through_descriptors(a: Tensor, b: Tensor, out: Tensor, config: Config) -> Bind:
-    m, k, n = *a.shape, b.shape[1]
-
-    def described(a: Tensor, b: Tensor, out: Tensor) -> tuple[TensorDescriptor, ...]:
-        blocks = ([config.BM, config.BK], [config.BK, config.BN], [config.BM, config.BN])
-        return tuple(TensorDescriptor(x, list(x.shape), [x.shape[1], 1], block) for x, block in zip((a, b, out), blocks, strict=True))
-
-    ready = built(
-        descriptor_kernel, (config.tiles(m, n), 1, 1), *described(a, b, out), m, n, k,
-        BM=config.BM, BN=config.BN, BK=config.BK, GROUP=GROUP, **config.options,
-    )  # fmt: skip
-
-    def bind(a: Tensor, b: Tensor, out: Tensor) -> Launch:
-        return ready(*described(a, b, out), m, n, k)
-
-    return bind
 
 
 def build_textbook(a: Tensor, b: Tensor, out: Tensor) -> Bind:
@@ -260,17 +168,8 @@ def specimens(arch: str) -> dict[str, Specimen]:
             for label, n, k in (("", 1, 1), (", wide offsets", 2**29, 2**29)):
                 fixed = {**_pointer_constants(config, n, k, precision), "EVEN_N": False, "EVEN_K": False}
                 found[f"{dtype}, {config}, unaligned{label}"] = Specimen(pointer_kernel, types, fixed, config.options, tuple(types))
-        if kind == "16-bit" and arch != "sm_80":
-            for config in DESCRIPTOR_CONFIGS:
-                found[f"{dtype}, {config}, descriptors"] = _descriptor_specimen(dtype, config)
+        if (kind == "16-bit" and arch != "sm_80") or (kind == "tf32" and arch == "sm_90"):
+            found |= matmul_tma.specimens(dtype)
     types = dict.fromkeys(("a", "b", "out"), "*fp16")
     found["textbook, float16"] = Specimen(textbook_kernel, {**types, **sizes}, {"BM": 64, "BN": 64, "BK": 32}, TEXTBOOK_CONFIG.options)
     return found
-
-
-def _descriptor_specimen(dtype: str, config: Config) -> Specimen:
-    element = POINTERS[dtype].removeprefix("*")
-    blocks = {"a": (config.BM, config.BK), "b": (config.BK, config.BN), "out": (config.BM, config.BN)}
-    types = {name: f"tensordesc<{element}[{rows}, {columns}]>" for name, (rows, columns) in blocks.items()}
-    constants = {"BM": config.BM, "BN": config.BN, "BK": config.BK, "GROUP": GROUP}
-    return Specimen(descriptor_kernel, {**types, "M": "i32", "N": "i32", "K": "i32"}, constants, config.options)

@@ -1,0 +1,64 @@
+"""How matmul's programs share the product: tiles, steps, warps, and which of them a product gets."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from opwise.backends.triton_jit.launch import processors
+
+GROUP = 8  # tile rows that programs walk down together
+
+
+@dataclass(frozen=True)
+class Config:
+    """A tile of the product, a step along K, warps a program, tiles in flight; its share of the largest tile's speed on a full GPU."""
+
+    BM: int
+    BN: int
+    BK: int
+    warps: int
+    stages: int
+    rate: float = 1.0
+
+    def __str__(self) -> str:
+        return f"{self.BM}x{self.BN}x{self.BK}"
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Compile options. Fusion is pinned, since Triton's default differs between versions: a float32 dot is a chain of FMAs."""
+        return {"num_warps": self.warps, "num_stages": self.stages, "enable_fp_fusion": True}
+
+    def shared_bytes(self, element_size: int) -> int:
+        """What the tiles in flight take; float32 factors can be copied once more, in the order the tensor core wants."""
+        return (self.BM + self.BN) * self.BK * element_size * self.stages
+
+    def tiles(self, m: int, n: int) -> int:
+        return -(-m // self.BM) * -(-n // self.BN)
+
+
+def filling(configs: tuple[Config, ...], m: int, n: int, x: Tensor) -> Config:
+    """The largest tile that gives every multiprocessor one, else the smallest."""
+    shared = 2**18 if x.device.type != "cuda" else shared_memory(x.device)
+    fitting = [c for c in configs if c.shared_bytes(x.element_size()) <= shared] or [configs[-1]]
+    return next((c for c in fitting if c.tiles(m, n) >= processors(x.device)), fitting[-1])
+
+
+def shared_memory(device: torch.device) -> int:
+    """Bytes a program may have, asked for; 99 KiB, the least of any GPU here, where torch does not say."""
+    return int(getattr(torch.cuda.get_device_properties(device), "shared_memory_per_block_optin", 99 * 1024))
+
+
+def quickest(configs: tuple[Config, ...], m: int, n: int, x: Tensor) -> Config:
+    """The tile whose rounds over the multiprocessors take the least time, by its area and rate; of equals, the first.
+
+    Raises ValueError where none fits the GPU's shared memory.
+    """
+    shared = 2**18 if x.device.type != "cuda" else shared_memory(x.device)
+    fitting = [c for c in configs if c.shared_bytes(x.element_size()) <= shared]
+    if not fitting:
+        raise ValueError(f"no tile fits {shared} bytes of shared memory: {', '.join(map(str, configs))}; take the kernels without TMA")
+    return min(fitting, key=lambda c: -(-c.tiles(m, n) // processors(x.device)) * c.BM * c.BN / c.rate)

@@ -1,0 +1,148 @@
+"""matmul on sm_90 and later through tensor descriptors (TMA): one thread asks for a tile, out-of-range elements arrive as zeros, no mask.
+
+TF32 wants both factors along k in shared memory, and b is row-major. But wgmma also takes its first factor from registers, in any order:
+so the transposed product is computed, out' = b' a', with b' through registers and a' where it lies.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+from triton.tools.tensor_descriptor import TensorDescriptor
+
+from opwise.backends.protocol import Bind, Launch
+from opwise.backends.triton_jit.launch import INTERPRETING as IN_INTERPRETER
+from opwise.backends.triton_jit.launch import built, processors
+from opwise.backends.triton_jit.matmul_config import GROUP, Config, filling, quickest
+from opwise.backends.triton_jit.portable import INTERPRETING, device_function
+from opwise.backends.triton_jit.specimen import POINTERS, Specimen
+
+# Triton 3.7 has a word for maps that round to TF32 as they copy; before, it encodes them with what the compiled kernel's metadata says.
+ROUNDS = "round_f32_to_tf32" in TensorDescriptor.__dataclass_fields__
+TFLOAT32 = 11  # cuda.h's CU_TENSOR_MAP_DATA_TYPE_TFLOAT32; FLOAT32 is 7
+
+
+@device_function
+def tile_of(M, N, BM: tl.constexpr, BN: tl.constexpr, GROUP: tl.constexpr):  # type: ignore[no-untyped-def]
+    """The program's tile: down a group of GROUP tile rows first, then along."""
+    program = tl.program_id(0)
+    tiles_m = tl.cdiv(M, BM)
+    a_group = GROUP * tl.cdiv(N, BN)
+    first = program // a_group * GROUP
+    height = tl.minimum(tiles_m - first, GROUP)
+    return first + program % a_group % height, program % a_group // height
+
+
+@device_function
+def in_registers(x):  # type: ignore[no-untyped-def]
+    """x, by an instruction that does nothing. Between a load and a transposition it keeps Triton from transposing in shared memory."""
+    if INTERPRETING:
+        return x
+    return tl.inline_asm_elementwise("mov.b32 $0, $1;", "=r,r", [x], dtype=tl.float32, is_pure=True, pack=1)
+
+
+@triton.jit
+def descriptor_kernel(a, b, out, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
+                      GROUP: tl.constexpr):  # type: ignore[no-untyped-def]  # fmt: skip
+    """a, b, out: tensor descriptors with blocks BM x BK, BK x BN, BM x BN of 16-bit elements."""
+    tile_m, tile_n = tile_of(M, N, BM, BN, GROUP)
+    row, column = tile_m * BM, tile_n * BN
+    total = tl.zeros((BM, BN), tl.float32)
+    for start in range(0, K, BK):
+        total = tl.dot(a.load([row, start]), b.load([start, column]), total)
+    out.store([row, column], total.to(out.dtype))
+
+
+@triton.jit
+def tf32_kernel(a, b, out, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
+                GROUP: tl.constexpr):  # type: ignore[no-untyped-def]  # fmt: skip
+    """a, b, out: as above, of float32; a's and b's maps round to TF32.
+
+    The first step stands before the loop: sums that begin as zeros look to ptxas like a hazard, and it waits for each wgmma.
+    """
+    tile_m, tile_n = tile_of(M, N, BM, BN, GROUP)
+    row, column = tile_m * BM, tile_n * BN
+    total = tl.dot(tl.trans(in_registers(b.load([0, column]))), tl.trans(a.load([row, 0])), input_precision="tf32")
+    for start in range(BK, K, BK):
+        left = tl.trans(in_registers(b.load([start, column])))
+        total = tl.dot(left, tl.trans(a.load([row, start])), total, input_precision="tf32")
+    out.store([row, column], tl.trans(total))
+
+
+# 16-bit, bf16 on an H200: 128x256x64 with 3 stages and 8 warps made 578 / 698 / 749 TFLOP/s at 2048 / 4096 / 8192.
+HALF_CONFIGS = (Config(128, 256, 64, 8, 3), Config(128, 128, 64, 8, 4))
+TF32_CONFIGS = (Config(256, 128, 32, 8, 3), Config(128, 128, 32, 8, 3, 0.85), Config(64, 128, 32, 4, 4, 0.6))
+FEWEST_ROWS = 17  # fewer make a product bound by reading b, which narrow tiles without TMA read faster
+
+
+def fit(a: Tensor, b: Tensor, out: Tensor) -> bool:
+    """TMA takes addresses and row lengths in multiples of 16 bytes and 32-bit coordinates."""
+    if IN_INTERPRETER or torch.cuda.get_device_capability(a.device) < (9, 0):
+        return False
+    rows_fit = all(x.shape[1] * x.element_size() % 16 == 0 and x.data_ptr() % 16 == 0 for x in (a, b, out))
+    return rows_fit and max(*a.shape, *b.shape) < 2**31 - 256
+
+
+def build(a: Tensor, b: Tensor, out: Tensor, precision: str) -> Bind | None:
+    """precision: of float32 factors, "tf32" or "ieee". None where other kernels do better."""
+    m, n = out.shape
+    if a.element_size() == 2:
+        config = filling(HALF_CONFIGS, m, n, a)
+        return bound(a, b, out, descriptor_kernel, config) if config.tiles(m, n) * 2 > processors(a.device) else None
+    # wgmma is sm_90's own: later GPUs multiply in another way, to which none of this has been fitted.
+    if precision == "tf32" and m >= FEWEST_ROWS and torch.cuda.get_device_capability(a.device)[0] == 9:
+        return bound(a, b, out, tf32_kernel, quickest(TF32_CONFIGS, m, n, a))
+    return None
+
+
+def bound(a: Tensor, b: Tensor, out: Tensor, kernel: Any, config: Config) -> Bind:
+    m, k, n = *a.shape, b.shape[1]
+    rounds = kernel is tf32_kernel
+
+    def described(a: Tensor, b: Tensor, out: Tensor) -> tuple[TensorDescriptor, ...]:
+        blocks = ([config.BM, config.BK], [config.BK, config.BN], [config.BM, config.BN])
+        more: tuple[dict[str, Any], ...] = ({"round_f32_to_tf32": True},) * 2 + ({},) if rounds and ROUNDS else ({},) * 3
+        return tuple(
+            TensorDescriptor(x, list(x.shape), [x.shape[1], 1], block, **options)
+            for x, block, options in zip((a, b, out), blocks, more, strict=True)
+        )
+
+    grid, samples = (config.tiles(m, n), 1, 1), (*described(a, b, out), m, n, k)
+    fixed = {"BM": config.BM, "BN": config.BN, "BK": config.BK, "GROUP": GROUP, **config.options}
+    if rounds and not ROUNDS and not IN_INTERPRETER:
+        _round(kernel.warmup(*samples, grid=grid, **fixed))  # the very kernel that `built` then finds compiled, and loads
+    ready = built(kernel, grid, *samples, **fixed)
+
+    def bind(a: Tensor, b: Tensor, out: Tensor) -> Launch:
+        return ready(*described(a, b, out), m, n, k)
+
+    return bind
+
+
+def _round(compiled: Any) -> None:
+    """Makes the maps of both factors round. Raises RuntimeError where this Triton keeps elsewhere what it encodes them with."""
+    maps = getattr(compiled.metadata, "tensordesc_meta", None)
+    if not maps or len(maps) != 3 or any("elem_type" not in each for each in maps):
+        raise RuntimeError(
+            f"Triton {triton.__version__} does not say how it encodes tensor maps, and would cut TF32 factors instead of rounding them: "
+            "pip install 'triton>=3.6'"
+        )
+    for each in maps[:2]:
+        each["elem_type"] = TFLOAT32
+
+
+def specimens(dtype: str) -> dict[str, Specimen]:
+    kernel, configs = (tf32_kernel, TF32_CONFIGS) if dtype == "tfloat32" else (descriptor_kernel, HALF_CONFIGS)
+    return {f"{dtype}, {config}, descriptors": _specimen(kernel, dtype, config) for config in configs}
+
+
+def _specimen(kernel: Any, dtype: str, config: Config) -> Specimen:
+    element = POINTERS[dtype].removeprefix("*")
+    blocks = {"a": (config.BM, config.BK), "b": (config.BK, config.BN), "out": (config.BM, config.BN)}
+    types = {name: f"tensordesc<{element}[{rows}, {columns}]>" for name, (rows, columns) in blocks.items()}
+    constants = {"BM": config.BM, "BN": config.BN, "BK": config.BK, "GROUP": GROUP}
+    return Specimen(kernel, {**types, "M": "i32", "N": "i32", "K": "i32"}, constants, config.options)
