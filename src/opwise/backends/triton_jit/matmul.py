@@ -1,8 +1,8 @@
 """matmul in Triton: tiles of the product, one a program, accumulated in float32.
 
 Programs go through the tiles in groups of GROUP tile rows, so that those running at once share rows of a and columns of b in L2.
-On sm_90 and later, where every row starts on 16 bytes, large 16-bit products and those in TF32 are fetched through tensor descriptors
-(matmul_tma.py). Everything else goes through pointers.
+On sm_90, where every row starts on 16 bytes, products of 17 rows and more are fetched through tensor descriptors (matmul_tma.py), those of
+float32 if they fill the GPU, those of 16 bits, on later GPUs too, from 2^28 multiply-adds on. Everything else goes through pointers.
 """
 
 from __future__ import annotations
@@ -168,7 +168,7 @@ def specimens(arch: str) -> dict[str, Specimen]:
             for label, n, k in (("", 1, 1), (", wide offsets", 2**29, 2**29)):
                 fixed = {**_pointer_constants(config, n, k, precision), "EVEN_N": False, "EVEN_K": False}
                 found[f"{dtype}, {config}, unaligned{label}"] = Specimen(pointer_kernel, types, fixed, config.options, tuple(types))
-        if (kind == "16-bit" and arch != "sm_80") or (kind == "tf32" and arch == "sm_90"):
+        if (kind == "16-bit" and arch != "sm_80") or arch == "sm_90":
             found |= matmul_tma.specimens(dtype)
     types = dict.fromkeys(("a", "b", "out"), "*fp16")
     found["textbook, float16"] = Specimen(textbook_kernel, {**types, **sizes}, {"BM": 64, "BN": 64, "BK": 32}, TEXTBOOK_CONFIG.options)

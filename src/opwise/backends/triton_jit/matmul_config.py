@@ -15,14 +15,20 @@ GROUP = 8  # tile rows that programs walk down together
 
 @dataclass(frozen=True)
 class Config:
-    """A tile of the product, a step along K, warps a program, tiles in flight; its share of the largest tile's speed on a full GPU."""
+    """A tile of the product, a step along K, warps a program, tiles in flight; and, for `quickest`, what a tile was measured to take.
+
+    together: programs that a multiprocessor holds at once. tile_us: microseconds that a tile takes whatever K is, k_ns: nanoseconds for
+    each 1 of K, both of a multiprocessor that has `together` programs, so that each of them takes `together` times as long.
+    """
 
     BM: int
     BN: int
     BK: int
     warps: int
     stages: int
-    rate: float = 1.0
+    together: int = 1
+    tile_us: float = 0.0
+    k_ns: float = 1.0
 
     def __str__(self) -> str:
         return f"{self.BM}x{self.BN}x{self.BK}"
@@ -52,8 +58,8 @@ def shared_memory(device: torch.device) -> int:
     return int(getattr(torch.cuda.get_device_properties(device), "shared_memory_per_block_optin", 99 * 1024))
 
 
-def quickest(configs: tuple[Config, ...], m: int, n: int, x: Tensor) -> Config:
-    """The tile whose rounds over the multiprocessors take the least time, by its area and rate; of equals, the first.
+def quickest(configs: tuple[Config, ...], m: int, n: int, k: int, x: Tensor) -> Config:
+    """The tile with which the busiest multiprocessor is done first (`busy_us`); of equals, the first.
 
     Raises ValueError where none fits the GPU's shared memory.
     """
@@ -61,4 +67,13 @@ def quickest(configs: tuple[Config, ...], m: int, n: int, x: Tensor) -> Config:
     fitting = [c for c in configs if c.shared_bytes(x.element_size()) <= shared]
     if not fitting:
         raise ValueError(f"no tile fits {shared} bytes of shared memory: {', '.join(map(str, configs))}; take the kernels without TMA")
-    return min(fitting, key=lambda c: -(-c.tiles(m, n) // processors(x.device)) * c.BM * c.BN / c.rate)
+    return min(fitting, key=lambda c: busy_us(c, m, n, k, processors(x.device)))
+
+
+def busy_us(config: Config, m: int, n: int, k: int, multiprocessors: int) -> float:
+    """How long the multiprocessor with the most tiles is busy, in microseconds.
+
+    A program that has it to itself is taken to be no faster than beside the others it could have: nobody fills its pauses.
+    """
+    tiles = max(-(-config.tiles(m, n) // multiprocessors), config.together)
+    return tiles * (config.tile_us + k * config.k_ns / 1000)

@@ -2,6 +2,9 @@
 
 TF32 wants both factors along k in shared memory, and b is row-major. But wgmma also takes its first factor from registers, in any order:
 so the transposed product is computed, out' = b' a', with b' through registers and a' where it lies.
+
+float32 multiplies by FMA. TMA spares it the registers that addresses take, so that a step can be twice as long, where Triton makes use
+of them.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 from opwise.backends.protocol import Bind, Launch
 from opwise.backends.triton_jit.launch import INTERPRETING as IN_INTERPRETER
 from opwise.backends.triton_jit.launch import built, processors
-from opwise.backends.triton_jit.matmul_config import GROUP, Config, filling, quickest
+from opwise.backends.triton_jit.matmul_config import GROUP, Config, quickest
 from opwise.backends.triton_jit.portable import INTERPRETING, device_function
 from opwise.backends.triton_jit.specimen import POINTERS, Specimen
 
@@ -39,7 +42,8 @@ def tile_of(M, N, BM: tl.constexpr, BN: tl.constexpr, GROUP: tl.constexpr):  # t
 
 @device_function
 def in_registers(x):  # type: ignore[no-untyped-def]
-    """x, by an instruction that does nothing. Between a load and a transposition it keeps Triton from transposing in shared memory."""
+    """x, by an instruction that does nothing, but needs x. Between a load and a transposition it keeps Triton from transposing in shared
+    memory; of a product's sums it makes Triton wait for the product."""
     if INTERPRETING:
         return x
     return tl.inline_asm_elementwise("mov.b32 $0, $1;", "=r,r", [x], dtype=tl.float32, is_pure=True, pack=1)
@@ -48,12 +52,12 @@ def in_registers(x):  # type: ignore[no-untyped-def]
 @triton.jit
 def descriptor_kernel(a, b, out, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
                       GROUP: tl.constexpr):  # type: ignore[no-untyped-def]  # fmt: skip
-    """a, b, out: tensor descriptors with blocks BM x BK, BK x BN, BM x BN of 16-bit elements."""
+    """a, b, out: tensor descriptors with blocks BM x BK, BK x BN, BM x BN of 16-bit elements, or of float32, which is not cut to TF32."""
     tile_m, tile_n = tile_of(M, N, BM, BN, GROUP)
     row, column = tile_m * BM, tile_n * BN
     total = tl.zeros((BM, BN), tl.float32)
     for start in range(0, K, BK):
-        total = tl.dot(a.load([row, start]), b.load([start, column]), total)
+        total = tl.dot(a.load([row, start]), b.load([start, column]), total, input_precision="ieee")
     out.store([row, column], total.to(out.dtype))
 
 
@@ -62,21 +66,33 @@ def tf32_kernel(a, b, out, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.c
                 GROUP: tl.constexpr):  # type: ignore[no-untyped-def]  # fmt: skip
     """a, b, out: as above, of float32; a's and b's maps round to TF32.
 
-    The first step stands before the loop: sums that begin as zeros look to ptxas like a hazard, and it waits for each wgmma.
+    Each step ends with a wait for its products. Without it Triton leaves three wgmma in flight, and the next step loads b into the very
+    registers that they read from: ptxas takes those for free once the instruction is issued.
     """
     tile_m, tile_n = tile_of(M, N, BM, BN, GROUP)
     row, column = tile_m * BM, tile_n * BN
-    total = tl.dot(tl.trans(in_registers(b.load([0, column]))), tl.trans(a.load([row, 0])), input_precision="tf32")
-    for start in range(BK, K, BK):
+    total = tl.zeros((BN, BM), tl.float32)
+    for start in range(0, K, BK):
+        a_tile = a.load([row, start])
         left = tl.trans(in_registers(b.load([start, column])))
-        total = tl.dot(left, tl.trans(a.load([row, start])), total, input_precision="tf32")
+        total = in_registers(tl.dot(left, tl.trans(a_tile), total, input_precision="tf32"))
     out.store([row, column], tl.trans(total))
 
 
-# 16-bit, bf16 on an H200: 128x256x64 with 3 stages and 8 warps made 578 / 698 / 749 TFLOP/s at 2048 / 4096 / 8192.
-HALF_CONFIGS = (Config(128, 256, 64, 8, 3), Config(128, 128, 64, 8, 4))
-TF32_CONFIGS = (Config(256, 128, 32, 8, 3), Config(128, 128, 32, 8, 3, 0.85), Config(64, 128, 32, 4, 4, 0.6))
+# What a tile takes is fitted to an H200's times of 1024 to 8192 cubed, and of thin and narrow products: docs/lab.md has them.
+HALF_CONFIGS = (
+    Config(128, 256, 64, 8, 3, 1, 3.1, 12.0),
+    Config(128, 128, 64, 4, 3, 2, 1.4, 6.1),
+    Config(128, 128, 64, 4, 2, 3, 0.9, 7.4),  # three share a multiprocessor: one's result is written while others multiply. Short K
+    Config(128, 128, 64, 8, 4, 1, 2.6, 6.0),
+    Config(64, 128, 128, 4, 4, 1, 3.2, 3.0),
+    Config(64, 64, 128, 4, 6, 1, 3.5, 1.55),
+)
+TF32_CONFIGS = (Config(256, 128, 32, 8, 3, 1, 6.0, 29.0), Config(64, 128, 64, 8, 3, 1, 8.0, 8.2))
+# Compiled by Triton 3.7.1 every such kernel spills (1672 bytes a thread), by 3.6.0 none: there float32 goes on through pointers.
+FMA_CONFIGS = () if ROUNDS else (Config(128, 128, 32, 8, 3),)
 FEWEST_ROWS = 17  # fewer make a product bound by reading b, which narrow tiles without TMA read faster
+LEAST_HALF = 2**28  # multiply-adds of a 16-bit product, the least that was measured; smaller ones go on through pointers
 
 
 def fit(a: Tensor, b: Tensor, out: Tensor) -> bool:
@@ -89,14 +105,19 @@ def fit(a: Tensor, b: Tensor, out: Tensor) -> bool:
 
 def build(a: Tensor, b: Tensor, out: Tensor, precision: str) -> Bind | None:
     """precision: of float32 factors, "tf32" or "ieee". None where other kernels do better."""
-    m, n = out.shape
+    m, k, n = *a.shape, b.shape[1]
+    if m < FEWEST_ROWS or (a.element_size() == 2 and m * n * k < LEAST_HALF):
+        return None
     if a.element_size() == 2:
-        config = filling(HALF_CONFIGS, m, n, a)
-        return bound(a, b, out, descriptor_kernel, config) if config.tiles(m, n) * 2 > processors(a.device) else None
-    # wgmma is sm_90's own: later GPUs multiply in another way, to which none of this has been fitted.
-    if precision == "tf32" and m >= FEWEST_ROWS and torch.cuda.get_device_capability(a.device)[0] == 9:
-        return bound(a, b, out, tf32_kernel, quickest(TF32_CONFIGS, m, n, a))
-    return None
+        return bound(a, b, out, descriptor_kernel, quickest(HALF_CONFIGS, m, n, k, a))
+    # wgmma is sm_90's own, and float32's tile was measured there: nothing here has been fitted to later GPUs.
+    if torch.cuda.get_device_capability(a.device)[0] != 9:
+        return None
+    if precision == "tf32":
+        return bound(a, b, out, tf32_kernel, quickest(TF32_CONFIGS, m, n, k, a))
+    # A product that does not fill the GPU with the one tile that was measured goes through pointers.
+    config = next((c for c in FMA_CONFIGS if c.tiles(m, n) >= processors(a.device)), None)
+    return bound(a, b, out, descriptor_kernel, config) if config else None
 
 
 def bound(a: Tensor, b: Tensor, out: Tensor, kernel: Any, config: Config) -> Bind:
@@ -136,8 +157,10 @@ def _round(compiled: Any) -> None:
 
 
 def specimens(dtype: str) -> dict[str, Specimen]:
-    kernel, configs = (tf32_kernel, TF32_CONFIGS) if dtype == "tfloat32" else (descriptor_kernel, HALF_CONFIGS)
-    return {f"{dtype}, {config}, descriptors": _specimen(kernel, dtype, config) for config in configs}
+    kernel, configs = {"tfloat32": (tf32_kernel, TF32_CONFIGS), "float32": (descriptor_kernel, FMA_CONFIGS)}.get(
+        dtype, (descriptor_kernel, HALF_CONFIGS)
+    )
+    return {f"{dtype}, {c}/{c.warps}/{c.stages}, descriptors": _specimen(kernel, dtype, c) for c in configs}
 
 
 def _specimen(kernel: Any, dtype: str, config: Config) -> Specimen:
