@@ -62,6 +62,13 @@ def used_once(act: Callable[[scratch.Scratch], None] = lambda taken: launched_wi
     return taken.memory.address
 
 
+def test_kernels_that_leave_different_bytes_zero_share_no_shelf(streams: Streams) -> None:
+    """One that leaves 16 bytes 0 must not lend what another needs 0 from end to end."""
+    few = lender(2000, GPU)().memory.address
+    assert lender(2000, GPU, zeroed=1040)().memory.address != few
+    assert lender(2000, GPU)().memory.address == few
+
+
 def test_a_dead_bindings_scratch_is_lent_again_on_its_stream_alone(streams: Streams) -> None:
     first = used_once()
     assert used_once() == first

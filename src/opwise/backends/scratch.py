@@ -23,7 +23,7 @@ from opwise.backends.calling import AtOnce, Launch
 
 COUNTER_BYTES = 16  # at the beginning: what must be 0. A launch leaves it 0; what lies behind it the next one overwrites
 LEAST_BYTES = 1024  # sizes are powers of two from here on, so that few shelves are needed
-KEPT = 4  # on a shelf: of 1, 2, 4 and 8 KiB together under 64 KiB a stream
+KEPT = 4  # on a shelf: of 1, 2, 4 and 8 KiB together under 64 KiB a stream, and 256 KiB where long rows are shared
 
 
 @dataclass(eq=False, slots=True)
@@ -68,11 +68,14 @@ class Scratch:
             shelf.append(self.memory)
 
 
-_shelves: defaultdict[tuple[int, int, int], list[Memory]] = defaultdict(list)  # device, size, raw stream
+_shelves: defaultdict[tuple[int, int, int, int], list[Memory]] = defaultdict(list)  # device, size, what is 0, raw stream
 
 
-def lender(size: int, device: torch.device) -> Callable[[], Scratch]:
-    """What gives each binding its scratch, of `size` bytes or more, on the stream that is current then."""
+def lender(size: int, device: torch.device, zeroed: int = COUNTER_BYTES) -> Callable[[], Scratch]:
+    """What gives each binding its scratch, of `size` bytes or more, on the stream that is current then.
+
+    zeroed: how many bytes at its beginning are 0 before and after every launch. Those who differ in it do not share a shelf.
+    """
     size = max(1 << (size - 1).bit_length(), LEAST_BYTES)
     if device.type != "cuda":  # a stand-in, where everything happens at once
         return lambda: Scratch(_made(size, device, 0, 0, None))
@@ -83,7 +86,7 @@ def lender(size: int, device: torch.device) -> Callable[[], Scratch]:
         home = stream_of(index)
         if _capturing():
             return Scratch(_made(size, device, index, home, None))
-        shelf = shelves[index, size, home]
+        shelf = shelves[index, size, zeroed, home]
         try:
             return Scratch(shelf.pop())
         except IndexError:

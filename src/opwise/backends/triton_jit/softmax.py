@@ -1,7 +1,11 @@
-"""softmax over rows in Triton. Rows that fit a program's registers are read once; longer ones twice.
+"""softmax over rows in Triton. Rows that fit a program's registers are read once, and longer ones where several programs may share them.
 
     up to 1024 columns     several rows a program, as a tile of rows x columns
     up to 32768            one row a program, in registers
+    longer                 a part of a row a program, in registers, and the programs of a row tell each other of theirs (softmax_parts.py)
+
+Where that does not apply (rows off 16 elements, very long ones, few of them, Triton's interpreter), they are read twice:
+
     longer, many rows      one row a program: a pass for maximum and sum, a pass that writes; the second starts where the first ended,
                            so that part of the row still is in L2
     longer, few rows       each row is split over several programs: one launch leaves a maximum and a sum a part, another writes
@@ -12,7 +16,6 @@ dropped by the maximum and comes back through the sum. The exponential must not 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -22,30 +25,11 @@ import triton.language as tl
 from torch import Tensor
 
 from opwise.backends.protocol import Bind, Launch, UnsupportedWorkload, Variant
+from opwise.backends.triton_jit import softmax_parts
 from opwise.backends.triton_jit.launch import built, chained, processors
-from opwise.backends.triton_jit.portable import INTERPRETING, device_function, narrow, widen
+from opwise.backends.triton_jit.portable import device_function, narrow, widen
+from opwise.backends.triton_jit.softmax_math import finite_shift, merged, shifted_power
 from opwise.backends.triton_jit.specimen import POINTERS, Specimen
-
-LOG2_E = tl.constexpr(math.log2(math.e))
-
-
-@device_function
-def power_of_2(x):  # type: ignore[no-untyped-def]
-    """2^x, down to the least subnormal: tl.exp2 compiles to ex2.approx.ftz, whose 0 below 2^-126 is off by more than the bound."""
-    if INTERPRETING:
-        return tl.exp2(x)
-    return tl.inline_asm_elementwise("ex2.approx.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1)
-
-
-@device_function
-def shifted_power(x, shift):  # type: ignore[no-untyped-def]
-    return power_of_2((x - shift) * LOG2_E)
-
-
-@device_function
-def finite_shift(maximum):  # type: ignore[no-untyped-def]
-    """A lane or a part that saw nothing but -inf must not compute -inf - -inf; a whole row of them becomes 0 / 0 = nan, as it should."""
-    return tl.where(maximum == float("-inf"), 0.0, maximum)
 
 
 @triton.jit
@@ -71,13 +55,6 @@ def row_kernel(x, out, columns, COLUMNS: tl.constexpr):  # type: ignore[no-untyp
     power = shifted_power(value, finite_shift(tl.max(value, axis=0)))
     inverse = 1.0 / tl.sum(power, axis=0)
     tl.store(out + start + column, narrow(power * inverse, out.dtype.element_ty), mask=mask)
-
-
-@device_function
-def merged(maximum, total):  # type: ignore[no-untyped-def]
-    """All lanes' maxima and sums as one."""
-    largest = tl.max(maximum, axis=0)
-    return largest, tl.sum(total * shifted_power(maximum, finite_shift(largest)), axis=0)
 
 
 @device_function
@@ -181,6 +158,8 @@ def build(x: Tensor, out: Tensor) -> Bind:
         padded = triton.next_power_of_2(columns)
         warps = row_warps(padded, x.element_size())
         return _with_sizes(built(row_kernel, (rows, 1, 1), x, out, columns, COLUMNS=padded, num_warps=warps, **OPTIONS), columns)
+    if shared := softmax_parts.build(x, out):
+        return shared
     parts = _parts(rows, columns, processors(x.device))
     if parts > 1:
         return _split(x, out, parts)
@@ -249,7 +228,7 @@ def build_textbook(x: Tensor, out: Tensor) -> Bind:
 
 
 VARIANTS = {
-    "": Variant(build, "rows in registers up to 32768 columns, online maximum and sum beyond"),
+    "": Variant(build, "rows in registers up to 32768 columns, shared by several programs beyond"),
     "textbook": Variant(build_textbook, "one row a program, a masked block of 1024"),
 }
 
@@ -281,4 +260,4 @@ def specimens(arch: str) -> dict[str, Specimen]:
             found[f"parts, {dtype}{label}"] = Specimen(part_kernel, parts, fixed, options, odd)
             finish = {**tensors, **scratch, **sizes}
             found[f"finish, {dtype}{label}"] = Specimen(finish_kernel, finish, {"PADDED": 16, **fixed}, options, odd)
-    return found
+    return found | softmax_parts.specimens()
