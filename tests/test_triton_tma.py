@@ -88,6 +88,14 @@ def test_a_product_gets_the_tile_that_was_quickest(tma, monkeypatch, kind, shape
             assert matmul_config.busy_us(by_name[name], m, n, k, 132) == pytest.approx(microseconds, rel=0.3), name
 
 
+def test_the_largest_products_keep_their_tile(tma, monkeypatch):
+    from opwise.backends.triton_jit import matmul_config
+
+    monkeypatch.setattr(matmul_config, "processors", lambda device: 132)
+    x = torch.empty(1, dtype=torch.bfloat16)
+    assert {str(matmul_config.quickest(tma.HALF_CONFIGS, n, n, n, x)) for n in (4096, 6144, 8192)} == {"128x256x64"}
+
+
 def test_a_tile_too_large_for_the_gpu_is_not_taken(tma):
     from opwise.backends.triton_jit import matmul_config
 
