@@ -17,6 +17,9 @@ pytestmark = pytest.mark.xdist_group("hta")  # importing it takes seconds: one w
 pytest.importorskip("hta", reason="Holistic Trace Analysis is not installed: pip install 'opwise[timeline]'")
 
 
+RECORDED = sorted((Path(__file__).parents[1] / "results" / "traces").glob("*/*.json.gz"))
+
+
 def jittered() -> tuple[Event, ...]:
     """200 launches on two streams with times to the ns, queued and starved in turns, and a copy now and then; every kernel is linked."""
     rng = random.Random(7)
@@ -54,6 +57,15 @@ def test_holistic_trace_analysis_finds_the_same(tmp_path: Path, events: tuple[Ev
             assert theirs.streams[part.stream].get(cause, 0.0) == pytest.approx(part.breakdown.waited(cause) / 1e3, abs=near), cause
     if events is not GRAPH:  # HTA links no graph's launch
         assert theirs.longest_queue == {q.stream: q.most for q in timeline.queues}
+
+
+@pytest.mark.parametrize("path", RECORDED, ids=lambda path: path.name.removesuffix(".json.gz"))
+def test_it_finds_the_same_in_what_a_gpu_recorded(path: Path) -> None:
+    timeline, theirs = Timeline.of(read(path)), hta.figures(path, 30.0)
+    (ours,) = timeline.devices
+    near = 0.001 * ours.breakdown.activities
+    for figure in ("span", "busy", "idle"):
+        assert getattr(theirs, figure) == pytest.approx(getattr(ours.breakdown, figure) / 1e3, abs=near), figure
 
 
 def test_what_holistic_trace_analysis_leaves_out_and_we_add(tmp_path: Path) -> None:

@@ -63,7 +63,7 @@ def _drawn(pyplot: Any, series: Mapping[str, list[tuple[int, float]]], title: st
     axes.set(xlabel="N, columns", ylabel="GB/s, one read and one write", title=title)
     axes.set_ylim(bottom=0)
     axes.grid(alpha=0.3)
-    axes.legend()
+    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.15), ncols=5, frameon=False)  # below: it would hide a curve
     paths = [folder / f"{NAME}.{suffix}" for suffix in ("svg", "png")]
     for path in paths:
         figure.savefig(path, bbox_inches="tight", dpi=150)
