@@ -4,7 +4,8 @@
 PYTHON ?= python3
 EXTRA ?=
 ARGS ?=
-PYTEST_ARGS ?= -n auto --maxprocesses 4 --dist loadgroup
+# One process more than cores: many tests wait for a process of their own.
+PYTEST_ARGS ?= -n $(shell expr $$(nproc) + 1) --maxprocesses 5 --dist loadgroup
 RANGE ?= ALL
 BASE ?= main
 HEAD ?= HEAD

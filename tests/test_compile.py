@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from opwise.ops import OPS
 from opwise.ops.spec import DTYPES
 
 ARCHITECTURES = ("sm_80", "sm_90", "sm_100")
+TOGETHER = ("numba_cuda",)  # compiled for all of them in one process
 SOURCE = Path(__file__).resolve().parents[1] / "src"
 DTYPE = re.compile("|".join(DTYPES))
 FACTS = re.compile(r"(\d+) registers, (\d+) bytes spilled, (\d+) instructions")
@@ -39,46 +41,65 @@ def keep(binary):
     made.append(binary)
     return counted(binary)
 cubin.instructions = keep
-try:
-    found = importlib.import_module(sys.argv[1]).compile_only(sys.argv[2])
-except BackendUnavailable as problem:
-    print(problem)
-    sys.exit(77)
-print("FOUND", json.dumps({str(k): str(v) for k, v in found.items()} if hasattr(found, "items") else {}))
-from opwise.inspecting.facts import facts
-from opwise.inspecting.tools import ToolMissing
-try:
-    kernels = [(name, facts) for of_cubin in facts(made, sys.argv[2]) for name, facts in of_cubin.items()]
-    print("FACTS", json.dumps([(name, f.instructions, f.registers, f.local, f.double) for name, f in kernels]))
-except ToolMissing as problem:
-    print("FACTS", json.dumps(f"no disassembler: {problem}"))
-    sys.exit()
-if sys.argv[2] == "sm_90":
+def shared_front_end():
+    # Numba takes seconds from Python to LLVM's code, which is the same for every architecture: once is enough.
+    from numba.cuda import compiler
+    typed, lowered = {}, compiler._compile_pyfunc_with_fixup
+    def once(function, signature, **options):
+        key = function, str(signature), repr(sorted((k, v) for k, v in options.items() if k != "cc"))
+        if key not in typed:
+            typed[key] = lowered(function, signature, **options)
+        return typed[key]
+    compiler._compile_pyfunc_with_fixup = once
+def told(arch):
+    made.clear()
+    try:
+        found = importlib.import_module(sys.argv[1]).compile_only(arch)
+    except BackendUnavailable as problem:
+        print(problem)
+        sys.exit(77)
+    print(arch, "FOUND", json.dumps({str(k): str(v) for k, v in found.items()} if hasattr(found, "items") else {}))
+    from opwise.inspecting.facts import facts
+    from opwise.inspecting.tools import ToolMissing
+    try:
+        kernels = [(name, facts) for of_cubin in facts(made, arch) for name, facts in of_cubin.items()]
+        print(arch, "FACTS", json.dumps([(name, f.instructions, f.registers, f.local, f.double) for name, f in kernels]))
+    except ToolMissing as problem:
+        print(arch, "FACTS", json.dumps(f"no disassembler: {problem}"))
+        return
+    if arch != "sm_90":
+        return
     from opwise.inspecting.compilers import variants
     from opwise.inspecting.rows import inspected
     from opwise.ops import OPS
     backend = sys.argv[1].split(".")[-1]
     rows = [row for row, _ in inspected(backend, "square", "sm_90")[1] if row.status == "ok"]
     line = "{0.registers} registers, {0.spilled_bytes} bytes spilled, {0.instructions} instructions"
-    print("SHOWN", json.dumps([(row.kernel, line.format(row), row.implementation) for row in rows]))
-    print("NAMED", json.dumps({op: variants(backend, op) for op in OPS}))
+    print(arch, "SHOWN", json.dumps([(row.kernel, line.format(row), row.implementation) for row in rows]))
+    print(arch, "NAMED", json.dumps({op: variants(backend, op) for op in OPS}))
+if "numba" in sys.argv[1]:
+    shared_front_end()
+for arch in sys.argv[2:]:
+    told(arch)
 """
 
 
-def told(backend: str, arch: str) -> dict[str, Any]:
-    """FOUND: what compile_only says of each kernel. FACTS: (symbol, instructions, registers, stack accesses, double-precision
-    instructions) of each, or why there are none. SHOWN, NAMED, for sm_90: what opwise inspect tells of square, and each op's variants."""
+@cache
+def told(backend: str, *archs: str) -> dict[str, dict[str, Any]]:
+    """Of each architecture: FOUND, what compile_only says of each kernel. FACTS: (symbol, instructions, registers, stack accesses,
+    double-precision instructions) of each, or why there are none. SHOWN, NAMED, for sm_90: what opwise inspect tells of square, and each
+    op's variants."""
     clean = {k: v for k, v in os.environ.items() if k not in {"TRITON_INTERPRET", "NUMBA_ENABLE_CUDASIM"}}
     clean |= {"PYTHONPATH": os.pathsep.join([str(SOURCE), os.environ.get("PYTHONPATH", "")]), "PYTHONWARNINGS": "default"}
-    command = [sys.executable, "-c", CHILD, BACKENDS[backend], arch]
+    command = [sys.executable, "-c", CHILD, BACKENDS[backend], *archs]
     with tempfile.TemporaryDirectory() as folder:
         done = subprocess.run(command, capture_output=True, text=True, timeout=880, env=clean, cwd=folder, check=False)
     if done.returncode == UNAVAILABLE:
         nvcc = shutil.which("nvcc") or "no nvcc on PATH"
         pytest.skip(f"{backend}: {done.stdout.strip()} ({nvcc})")
     assert done.returncode == 0, done.stderr[-4000:]
-    lines = [line.split(" ", 1) for line in done.stdout.splitlines() if line.startswith(("FOUND ", "FACTS ", "SHOWN ", "NAMED "))]
-    return {name: json.loads(text) for name, text in lines}
+    lines = [line.split(" ", 2) for line in done.stdout.splitlines() if line.startswith(archs)]
+    return {arch: {name: json.loads(text) for of, name, text in lines if of == arch} for arch in archs}
 
 
 def compiling_backends() -> list[str]:
@@ -87,11 +108,13 @@ def compiling_backends() -> list[str]:
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("arch", ARCHITECTURES)
-@pytest.mark.parametrize("backend", compiling_backends())
+@pytest.mark.parametrize(("backend", "arch"), [
+    pytest.param(backend, arch, marks=pytest.mark.xdist_group(f"compile {backend} {'' if backend in TOGETHER else arch}"))
+    for backend in compiling_backends() for arch in ARCHITECTURES
+])  # fmt: skip
 def test_every_kernel_compiles_without_spills_or_doubles(backend: str, arch: str) -> None:
     """One test, because compiling takes most of its time."""
-    answer = told(backend, arch)
+    answer = told(backend, *ARCHITECTURES)[arch] if backend in TOGETHER else told(backend, arch)[arch]
     report = answer["FOUND"]
     assert all(any(op in kernel for kernel in report) for op in OPS), f"kernels of each op are compiled: {sorted(report)}"
     facts = [FACTS.fullmatch(line) for line in report.values()]
