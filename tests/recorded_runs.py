@@ -42,7 +42,12 @@ def stored(folder: Path, *records: Record, device: str = "nvidia-toy", name: str
     return path
 
 
-def core_run(label: str = "core") -> list[Record]:
-    """The cells of the newest committed core run, or that of another set, on an H200."""
-    (*_, path) = [p for p in runs_in(ROOT / "results", "nvidia-h200") if f"-{label}-" in p.name and f"-{label}-part-" not in p.name]
+def core_run() -> list[Record]:
+    """The cells of the newest committed core run on an H200."""
+    (*_, path) = [p for p in runs_in(ROOT / "results", "nvidia-h200") if "-core-" in p.name and "-core-part-" not in p.name]
     return [r for r in read(path) if not r.variant]
+
+
+def grid_runs() -> list[Record]:
+    """The cells of all committed runs of the grid, or of a part of it, on an H200."""
+    return [r for p in runs_in(ROOT / "results", "nvidia-h200") if "-grid-" in p.name for r in read(p) if not r.variant]

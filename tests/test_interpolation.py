@@ -7,7 +7,7 @@ import sys
 
 import numpy as np
 import pytest
-from recorded_runs import H200, core_run, store_of
+from recorded_runs import H200, core_run, grid_runs, store_of
 
 from opwise.choosing.interpolate import Interpolant, best_case
 from opwise.choosing.query import choose_from
@@ -81,7 +81,7 @@ def test_leaving_out_each_recorded_workload_costs_little(capsys: pytest.CaptureF
     """Each workload of the core run in turn is forgotten, chosen for by interpolation between the rest of it and the grid, and looked up
     in the end. Where the grid holds nothing of an op, every corner of the hull becomes an extrapolation."""
     core = [r for r in core_run() if r.status == "ok"]
-    records = [r for r in core_run("grid") if r.status == "ok"] + core
+    records = [r for r in grid_runs() if r.status == "ok"] + core
     lost, errors = {}, {}
     for workload in dict.fromkeys(r.workload for r in core):
         sizes = OPS[workload.op].sizes(workload.shape)
@@ -97,9 +97,14 @@ def test_leaving_out_each_recorded_workload_costs_little(capsys: pytest.CaptureF
             sys.stdout.write(
                 f"{op:>16}: {error:.1%}; {np.median(over):.3f}, {max(over):.2f}; {sum(v > 1.1 for v in over)} of {len(over)}\n"
             )
-    for op in ("square", "mean", "gelu", "softmax"):
+    for op, ratios in lost.items():
+        over = list(ratios.values())
+        assert np.median(over) <= 1.01, op
+        # Where torch eager's and another's calls cost the same within what call costs differ by from process to process, either is chosen.
+        assert sum(v > 1.1 for v in over) <= 0.1 * len(over), op
+        if op != "matmul":  # of its seven products one lies outside the grid: 16 rows
+            assert max(over) <= 1.2, op
+            assert np.median(errors[op]) <= math.log(1.2), op
+    for op in ("square", "gelu"):
         assert max(lost[op].values()) <= 1.03, op
-        assert np.median(errors[op]) <= math.log(1.2), op  # call costs alone differ by more from process to process
-    assert np.median(list(lost["matmul"].values())) <= 1.01
-    assert sum(v > 1.1 for v in lost["matmul"].values()) <= 0.2 * len(lost["matmul"]), "of seven products, and no grid of them yet"
     assert np.median(errors["matmul"]) <= math.log(1.35)

@@ -56,7 +56,7 @@ def test_the_wheel_holds_the_package_and_the_recorded_runs_once_and_nothing_else
         held = [name for name in wheel.namelist() if ".dist-info/" not in name]
         assert any(".dist-info/licenses/LICENSE" in name for name in wheel.namelist())
     expected = {f"opwise/{name}" for name in files_under(ROOT / "src" / "opwise")}
-    expected |= {f"opwise/_results/{name}" for name in files_under(ROOT / "results") if not name.startswith("asv/")}
+    expected |= {f"opwise/_results/{name}" for name in files_under(ROOT / "results") if not name.startswith(("asv/", "scaling/"))}
     assert sorted(held) == sorted(expected)
     assert "opwise/py.typed" in held
     assert any(re.fullmatch(r"opwise/backends/cuda_src/.+\.(cu|cuh|h)", name) for name in held), "no CUDA source in the wheel"

@@ -74,14 +74,17 @@ def _within(a: str, b: str, run: str | None, what: str, out: Path) -> tuple[str,
 
 
 def _holding(a: str, b: str, run: str | None, out: Path) -> tuple[Path, list[Record]]:
-    """The run that is asked for, else the newest that holds both, else the newest. Raises NoSuchRun."""
-    newest = library.find(run, out)
+    """The run that is asked for, else the newest that holds both, else one of them, else the newest of all. Raises NoSuchRun."""
+    nearest, most = library.find(run, out), 0
     if run is None:
         for path in reversed(library.stored(out)):
             records = read_run(path)
-            if all(any(comparing.fits(name, r) and r.kernel_cold_us for r in records) for name in (a, b)):
+            held = sum(any(comparing.fits(name, r) and r.kernel_cold_us for r in records) for name in (a, b))
+            if held == 2:
                 return path, records
-    return newest, read_run(newest)
+            if held > most:
+                nearest, most = path, held
+    return nearest, read_run(nearest)
 
 
 def _across(a: str, b: str, what: str, out: Path) -> tuple[str, list[Comparison]]:
