@@ -11,7 +11,7 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from opwise.commands.console import Device, chosen_device, refuse, stderr, stdout, surveyed
+from opwise.commands.console import Device, chosen_device, fail, refuse, stderr, stdout, surveyed
 from opwise.commands.profile import workload_of
 from opwise.ops import OPS
 from opwise.profiling import anatomy_plot
@@ -64,8 +64,7 @@ def _plot(rows: Sequence[Anatomy], path: Path, title: str) -> None:
     try:
         anatomy_plot.write(rows, path, title)
     except (MissingExtra, OSError, ValueError) as error:
-        stderr.print(f"opwise: --plot: {escape(str(error))}", style="bold red", highlight=False, soft_wrap=True)
-        raise typer.Exit(1) from error
+        fail(f"--plot: {error}")
     stderr.print(f"picture in {path}", highlight=False, soft_wrap=True, markup=False)
 
 

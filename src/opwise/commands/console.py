@@ -98,5 +98,15 @@ def print_records(records: list[Record], as_json: bool, title: str) -> None:
 
 
 def refuse(message: str) -> NoReturn:
+    """Bad usage."""
+    _end(message, 2)
+
+
+def fail(message: str) -> NoReturn:
+    """What was asked for could not be done."""
+    _end(message, 1)
+
+
+def _end(message: str, status: int) -> NoReturn:
     stderr.print(f"opwise: {escape(message)}", style="bold red", highlight=False, soft_wrap=True)
-    raise typer.Exit(2)
+    raise typer.Exit(status)

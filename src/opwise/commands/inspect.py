@@ -12,7 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from opwise.backends import BACKENDS
-from opwise.commands.console import refuse, stderr, stdout
+from opwise.commands.console import fail, refuse, stderr, stdout
 from opwise.inspecting import listing
 from opwise.inspecting.compilers import ARCHITECTURES, COMPILERS, Compiled
 from opwise.inspecting.rows import Row
@@ -110,7 +110,7 @@ def _inspected(
                         worker = None
                         answer = (("",), ((Row(f"{backend}/{op}", "", "", arch, "n/a", f"does not compile: {lost.reason}"), Compiled("")),))
                 if isinstance(answer, str):
-                    _fail(answer)
+                    fail(answer)
                 yield from _chosen(f"{backend}/{op}", variant, variants, *answer)
     finally:
         if worker is not None:
@@ -129,11 +129,6 @@ def _chosen(
             yield row, kernel
 
 
-def _fail(message: str) -> None:
-    stderr.print(f"opwise: {escape(message)}", style="bold red", highlight=False, soft_wrap=True)
-    raise typer.Exit(1)
-
-
 def _list(found: Iterable[tuple[Row, Compiled]], as_sass: bool) -> None:
     for row, kernel in found:
         typer.echo(f"{row.implementation}  {row.kernel}  {row.arch}: {row.reason or _told(row)}")
@@ -141,7 +136,7 @@ def _list(found: Iterable[tuple[Row, Compiled]], as_sass: bool) -> None:
             try:
                 lines = listing.sass(kernel) if as_sass else listing.ptx(kernel)
             except (ToolMissing, RuntimeError) as error:
-                _fail(str(error))
+                fail(str(error))
             typer.echo("\n".join(listing.beside(lines)) + "\n")
 
 

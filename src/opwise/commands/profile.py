@@ -6,13 +6,12 @@ import dataclasses
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any
 
 import typer
-from rich.markup import escape
 
 from opwise.backends import BACKENDS
-from opwise.commands.console import Device, chosen_device, refuse, stderr, stdout
+from opwise.commands.console import Device, chosen_device, fail, refuse, stderr, stdout
 from opwise.ops import OPS
 from opwise.ops.spec import Workload
 from opwise.profiling import ncu as nsight
@@ -66,7 +65,7 @@ def profile(
     report = _profiled(Request(implementation, str(wanted), name, calls, trace, stacks, memory))
     record = report.record
     if record.status not in ("ok", "wrong"):
-        _fail(f"{implementation} cannot be profiled at {wanted}: {record.status}: {record.reason}")
+        fail(f"{implementation} cannot be profiled at {wanted}: {record.status}: {record.reason}")
     counters, refused = _counters(implementation, wanted, name) if ncu else ([], "")
     if as_json:
         data = report.as_dict() | ({"ncu": [dataclasses.asdict(c) for c in counters], "ncu_refused": refused} if ncu else {})
@@ -80,7 +79,7 @@ def profile(
             if path is not None:
                 stdout.print(f"{what} in {path}", highlight=False, soft_wrap=True, markup=False)
     if refused:
-        _fail(f"--ncu: {refused}")
+        fail(f"--ncu: {refused}")
     if record.status == "wrong":
         raise typer.Exit(1)
 
@@ -127,7 +126,7 @@ def _profiled(request: Request) -> Report:
         with stderr.status(f"profiling {request.implementation} at {request.workload}"), Worker(request.device) as worker:
             report: Report = worker.ask("apply", (profiled, request), Patience())
     except WorkerLost as lost:
-        _fail(f"{request.implementation} at {request.workload}: {lost.reason}; --blocking finds the kernel of a fault")
+        fail(f"{request.implementation} at {request.workload}: {lost.reason}; --blocking finds the kernel of a fault")
     return report
 
 
@@ -156,9 +155,4 @@ def _blocking(implementation: str, wanted: Workload, device: str, calls: int, as
         elif outcome.note:
             stdout.print(outcome.note, highlight=False, soft_wrap=True, markup=False)
     if outcome.error:
-        _fail(outcome.line + (f" ({outcome.note})" if outcome.note and device != "cpu" else ""))
-
-
-def _fail(message: str) -> NoReturn:
-    stderr.print(f"opwise: {escape(message)}", style="bold red", highlight=False, soft_wrap=True)
-    raise typer.Exit(1)
+        fail(outcome.line + (f" ({outcome.note})" if outcome.note and device != "cpu" else ""))

@@ -7,14 +7,12 @@ import json
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated
 
 import typer
-from rich.markup import escape
 
-from opwise.backends import BACKENDS
-from opwise.commands.console import Device, chosen_device, refuse, stderr, stdout
-from opwise.ops import OPS
+from opwise.commands.console import Device, chosen_device, fail, refuse, stderr, stdout
+from opwise.commands.profile import op_of
 from opwise.ops.spec import Workload
 from opwise.report.html import MissingExtra
 from opwise.runner import WorkerLost
@@ -95,17 +93,12 @@ def _recorded(
             try:
                 recording.recorded(name, at, device, calls, path)
             except WorkerLost as lost:
-                _fail(f"{name} at {at} was not recorded: {lost.reason}")
+                fail(f"{name} at {at} was not recorded: {lost.reason}")
     return kept
 
 
 def _known(name: str, workload: Workload) -> None:
-    backend, _, rest = name.partition("/")
-    op = rest.partition(":")[0]
-    if backend not in BACKENDS or op not in OPS:
-        refuse(f"{name!r} is no implementation: taken is backend/op, as triton_jit/softmax; backends are {', '.join(BACKENDS)}, "
-               f"ops {', '.join(OPS)}")  # fmt: skip
-    if op != workload.op:
+    if (op := op_of(name)) != workload.op:
         refuse(f"{name} is of op {op}, the workload {workload} of op {workload.op}: give a workload {op}/…")
 
 
@@ -162,7 +155,7 @@ def _print_hta(file: Path, of: Timeline, as_json: bool) -> None:
     try:
         figures = hta.figures(file, of.kernel_wait_us)
     except hta.HtaMissing as missing:
-        _fail(str(missing))
+        fail(str(missing))
     if as_json:
         typer.echo(json.dumps({"kind": "hta", "name": of.name, **dataclasses.asdict(figures)}))
         return
@@ -173,14 +166,9 @@ def _print_hta(file: Path, of: Timeline, as_json: bool) -> None:
 def _draw(found: Sequence[Timeline], path: Path) -> None:
     drawn = [timeline for timeline in found if timeline.has_gpu]
     if not drawn:
-        _fail(f"--plot {path}: there is no GPU activity to draw")
+        fail(f"--plot {path}: there is no GPU activity to draw")
     try:
         drawing.write(picture.panels(drawn), path, "opwise timeline: " + ", ".join(t.name for t in drawn))
     except (MissingExtra, OSError) as error:
         refuse(str(error))
     stderr.print(f"written: {path}", highlight=False, soft_wrap=True, markup=False)
-
-
-def _fail(message: str) -> NoReturn:
-    stderr.print(f"opwise: {escape(message)}", style="bold red", highlight=False, soft_wrap=True)
-    raise typer.Exit(1)
