@@ -19,6 +19,7 @@ from opwise.ops.spec import Workload
 from opwise.profiling import allocations, capture, repeated, rows, stacks
 from opwise.profiling import trace as reading
 from opwise.profiling.capture import ALLOCATE, CALL, COLD, COMPILE, FLUSH, LAUNCH, PREFIX, WARM, WARM_UP, WRAP
+from opwise.timeline.trace import document, read
 
 COLD_US, WARM_US = (20.0, 22.0, 21.0), (10.0, 11.0, 13.0, 10.5)
 
@@ -88,10 +89,10 @@ def test_what_is_no_trace_is_refused(tmp_path: Path) -> None:
     assert reading.problems({"traceEvents": []}) == ["there is no event with a duration"]
     assert reading.problems({}) == ["traceEvents is no list"]
     (tmp_path / "no.json").write_text('{"a": 1}')
-    with pytest.raises(ValueError, match="no Chrome trace"):
-        capture.read(tmp_path / "no.json")
+    with pytest.raises(ValueError, match=r"is no trace: it holds an object with a and no list `traceEvents`"):
+        read(tmp_path / "no.json")
     (tmp_path / "list.json.gz").write_bytes(gzip.compress(json.dumps([GOOD]).encode()))
-    assert capture.read(tmp_path / "list.json.gz")["traceEvents"] == [GOOD]
+    assert document(tmp_path / "list.json.gz") == [GOOD]
 
 
 def test_what_kineto_writes_for_no_number_is_read() -> None:
@@ -175,7 +176,7 @@ def captured(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
 def test_every_backend_is_captured_in_labelled_ranges(captured: tuple[str, dict[str, Any], Path]) -> None:
     name, trace, path = captured
     assert reading.problems(trace) == []
-    assert capture.read(path) == json.loads(json.dumps(trace))
+    assert document(path) == json.loads(json.dumps(trace))
     assert trace["opwise"]["implementation"] == name
     found = [r.label for r in reading.ranges(trace)]
     assert found[0] == COMPILE

@@ -55,6 +55,13 @@ def test_names_may_hold_control_characters(tmp_path: Path) -> None:
     assert "squ\tare" in {a.name for a in read(path).activities}
 
 
+def test_kineto_s_own_words_for_no_number_are_read(tmp_path: Path) -> None:
+    """Which JSON does not know: a ratio over nothing is `inf` or `nan` in a file that torch wrote."""
+    path = tmp_path / "given.json"
+    path.write_text(json.dumps(trace(ONE_STREAM)).replace('"args": {', '"args": {"warps per SM": inf, ', 1))
+    assert len(read(path).activities) == len(parsed(ONE_STREAM).activities)
+
+
 GZIPPED = gzip.compress(json.dumps(trace(ONE_STREAM)).encode(), mtime=0)
 
 

@@ -170,19 +170,18 @@ def exported(profiler: profile) -> Trace:
     with tempfile.TemporaryDirectory(prefix="opwise-trace-") as folder:
         file = Path(folder) / "trace.json"
         profiler.export_chrome_trace(str(file))
-        trace = parsed(file.read_text(encoding="utf-8", errors="replace"))
+        trace: Trace = parsed(file.read_text(encoding="utf-8", errors="replace"))
     # The format numbers processes. Kineto also names some, of marks around the whole recording, and not every viewer takes those.
     trace["traceEvents"] = [event for event in trace["traceEvents"] if isinstance(event.get("pid"), int)]
     return trace
 
 
-def parsed(text: str) -> Trace:
+def parsed(text: str) -> Any:
     """Kineto's JSON, which is not always JSON: a name may hold a control character, and a ratio over nothing is written `inf` or `nan`."""
     try:
-        trace: Trace = json.loads(text, strict=False)
+        return json.loads(text, strict=False)
     except json.JSONDecodeError:
-        trace = json.loads(NOT_A_NUMBER.sub(": null", text), strict=False)
-    return trace
+        return json.loads(NOT_A_NUMBER.sub(": null", text), strict=False)
 
 
 def write(trace: Trace, path: Path) -> None:
@@ -190,14 +189,3 @@ def write(trace: Trace, path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     data = json.dumps(trace).encode()
     path.write_bytes(gzip.compress(data, compresslevel=6) if path.suffix == ".gz" else data)
-
-
-def read(path: Path) -> Trace:
-    """A trace of `write`'s, or any Chrome trace. Raises OSError, and ValueError where it is none."""
-    data = path.read_bytes()
-    trace = json.loads(gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data)
-    if isinstance(trace, list):  # the format's other form: the events alone
-        trace = {"traceEvents": trace}
-    if not isinstance(trace, dict) or not isinstance(trace.get("traceEvents"), list):
-        raise ValueError(f"{path} is no Chrome trace: it has no list of traceEvents")
-    return trace

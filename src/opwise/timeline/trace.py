@@ -18,6 +18,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from opwise.profiling.capture import parsed
+
 GZIP = b"\x1f\x8b"
 # Category in the file -> kind here. Those with a capital are what Kineto wrote before torch 2.
 GPU_KINDS = {"kernel": "kernel", "gpu_memcpy": "memcpy", "memcpy": "memcpy", "gpu_memset": "memset", "memset": "memset"}
@@ -100,11 +102,11 @@ def document(path: Path) -> Any:
         raise NotATrace(f"{path} is empty: {TAKEN}")
     text = raw.decode("utf-8", errors="replace")
     try:
-        return json.loads(text, strict=False)  # not strict: names may hold control characters
+        return parsed(text)
     except json.JSONDecodeError as error:
         if text.lstrip().startswith("["):
             try:
-                return json.loads(text.rstrip().rstrip(",") + "]", strict=False)
+                return parsed(text.rstrip().rstrip(",") + "]")
             except json.JSONDecodeError:
                 pass
         where = f"line {error.lineno}, column {error.colno}"
