@@ -43,7 +43,6 @@ def main(pipe: Connection, device_name: str, log_path: str, setup: Callable[[], 
         "first_call": lambda request: _first_call(device_name, *request),
         "limits": lambda _: jobs.limits(),
         "apply": lambda request: request[0](turn, *request[1:]),  # any function that can be pickled, told how to say whose turn it is
-        "seed": lambda experiment: _seed(device_name, experiment),
     }
     while True:
         try:
@@ -208,13 +207,6 @@ def _first_call(device_name: str, backend: str, workloads: Any) -> dict[str, flo
             torch.cuda.synchronize(device)
             seconds[workload.op] = time.perf_counter() - began
     return seconds
-
-
-def _seed(device_name: str, experiment: Any) -> Any:
-    """An experiment of `opwise seeds` (seeds.experiment.Experiment) and its Outcome, also where it raises."""
-    from opwise.seeds.place import outcome
-
-    return outcome(device_name, experiment)
 
 
 def _first_line(error: BaseException) -> str:

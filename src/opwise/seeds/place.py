@@ -6,6 +6,7 @@ from __future__ import annotations
 import gc
 import importlib
 import time
+from collections.abc import Callable
 from functools import cache, cached_property
 
 import torch
@@ -56,8 +57,9 @@ def _place(name: str) -> Place:
     return Place(device)
 
 
-def outcome(device_name: str, experiment: Experiment) -> Outcome:
-    """Runs it here. What it raises is its outcome; a GPU that no longer answers is raised, since nothing else can run beside it."""
+def outcome(turn: Callable[[str, str], None], device_name: str, experiment: Experiment) -> Outcome:
+    """Runs it here, in a worker that was asked to apply this. What it raises is its outcome; a GPU that no longer answers is raised, since
+    nothing else can run beside it."""
     place, began = Place.on(device_name), time.perf_counter()
     limits: tuple[float | None, float | None] = (None, None)
     try:

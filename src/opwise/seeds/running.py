@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from opwise.runner.supervisor import Patience, Worker, WorkerLost
 from opwise.seeds.experiment import ELSEWHERE, FAILED, LANES, NEEDS, UNTIMED, Experiment, Outcome, environment
+from opwise.seeds.place import outcome
 
 
 @dataclass(frozen=True)
@@ -98,7 +99,7 @@ class _Lane(threading.Thread):
     def _outcome(self, experiment: Experiment) -> Outcome:
         try:
             self._worker = self._worker or self._new_worker()
-            found: Outcome = self._worker.ask("seed", experiment, Patience(experiment.seconds))
+            found: Outcome = self._worker.ask("apply", (outcome, self.device, experiment), Patience(experiment.seconds))
             return found
         except WorkerLost as lost:
             reason = f"not done after {experiment.seconds:g} s" if lost.timed_out else lost.reason
