@@ -61,20 +61,20 @@ def _known(backend: str, where: str) -> str:
 
 class Dispatcher:
     """One op's choices. `calls`: key -> what computes it. Tensors of up to `small` elements, in rows of up to `columns`, are torch
-    eager's by every figure on record; -1 until the figures of the machine's GPUs have been read. Products have no such bound: to look at
-    three sizes costs as much as the look-up. `traced` is traced.py's."""
+    eager's by every figure on record; -1 until the figures of the machine's GPUs have been read. Products have no such bound (`bounded`):
+    to look at three sizes costs as much as the look-up. `traced` is traced.py's."""
 
-    __slots__ = ("calls", "columns", "eager", "forced", "op", "sized", "small", "traced")
+    __slots__ = ("bounded", "calls", "columns", "eager", "forced", "op", "sized", "small", "traced")
 
-    def __init__(self, op: str, eager: Call) -> None:
-        self.op, self.eager, self.traced = op, eager, eager
+    def __init__(self, op: str, eager: Call, bounded: bool = True) -> None:
+        self.op, self.eager, self.traced, self.bounded = op, eager, eager, bounded
         self.forget()
 
     def forget(self) -> None:
         """As before the first call: the stored runs are read again."""
         self.calls: dict[Any, Call] = {}
         self.forced: dict[tuple[str, str], Call] = {}
-        self.sized, self.small, self.columns = False, -1, 0
+        self.sized, self.small, self.columns = not self.bounded, -1, 0
 
     def find(self, key: Any, *inputs: Tensor) -> Call:
         """The call for inputs whose key is new; kept for the next ones, unless a capture leaves no choice now."""
@@ -115,7 +115,7 @@ def _gelu_eager(x: Tensor) -> Tensor:
 
 
 _SQUARE, _MEAN, _GELU = Dispatcher("square", torch.square), Dispatcher("mean", torch.mean), Dispatcher("gelu", _gelu_eager)
-_SOFTMAX, _MATMUL = Dispatcher("softmax", _softmax_eager), Dispatcher("matmul", torch.matmul)
+_SOFTMAX, _MATMUL = Dispatcher("softmax", _softmax_eager), Dispatcher("matmul", torch.matmul, bounded=False)
 DISPATCHERS = {d.op: d for d in (_SQUARE, _MEAN, _GELU, _SOFTMAX, _MATMUL)}
 
 
