@@ -11,6 +11,8 @@ import tarfile
 import tomllib
 import zipfile
 from collections.abc import Callable, Iterable
+from fnmatch import fnmatch
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -27,9 +29,21 @@ BUILD = "import sys, hatchling.build as b; print(getattr(b, 'build_' + sys.argv[
 
 
 def files_under(folder: Path) -> set[str]:
-    """Relative names of what belongs in an archive: no bytecode, nothing hidden."""
-    every = (p.relative_to(folder) for p in folder.rglob("*") if p.is_file())
+    """Relative names of what belongs in an archive: no bytecode, nothing hidden, and nothing that git ignores, as runs without a GPU."""
+    every = (p.relative_to(folder) for p in folder.rglob("*") if p.is_file() and not ignored(p.relative_to(ROOT)))
     return {p.as_posix() for p in every if not any(part == "__pycache__" or part.startswith(".") for part in p.parts)}
+
+
+@cache
+def ignored_folders() -> tuple[str, ...]:
+    rules = ROOT / ".gitignore"
+    lines = rules.read_text().splitlines() if rules.exists() else []
+    return tuple(line.rstrip("/") for line in lines if line.endswith("/"))
+
+
+def ignored(path: Path) -> bool:
+    """Is it in a folder that .gitignore names?"""
+    return any(fnmatch(parent.as_posix(), rule) for parent in path.parents for rule in ignored_folders())
 
 
 def build(kind: str, source: Path, into: Path) -> Path:
