@@ -55,6 +55,25 @@ def test_the_call_is_the_launch_with_an_output_of_its_own(candidate: Candidate, 
             assert found(*known.inputs).data_ptr() != called.data_ptr(), "two calls, two outputs"
 
 
+@each_quick
+def test_an_output_is_a_tensor_as_torch_makes_them(candidate: Candidate) -> None:
+    """Also where the backend allocates it by itself: of inference mode under it, without gradient, in memory that goes back."""
+    found, inputs = candidate.get(), good_inputs(OPS[candidate.op], taken_dtype(candidate))
+    with torch.inference_mode():
+        assert found(*inputs).is_inference()
+    out = found(*inputs)
+    assert not out.is_inference()
+    assert not out.requires_grad
+    assert out.is_contiguous()
+    assert out.untyped_storage().nbytes() == out.nbytes
+    out.add_(1)
+    memory = StorageWeakRef(out.untyped_storage())
+    del out
+    if not memory.expired():
+        gc.collect()  # Triton's interpreter leaves cycles
+    assert memory.expired()
+
+
 @each_dtype
 def test_a_launch_reads_the_callers_memory_when_it_runs(candidate: Candidate, dtype: str) -> None:
     """No copy: what is written to the inputs after prepare is what the next launch computes with."""

@@ -117,11 +117,17 @@ def _kept_with(scratch: Scratch, launch: Launch) -> Launch:
     return launch_there
 
 
-def bound_with(launch_of: Callable[..., Launch], run: Callable[..., None], size: int, device: torch.device) -> AtOnce:
+CallOf = Callable[[Tensor], Callable[..., Tensor]]
+
+
+def bound_with(
+    launch_of: Callable[..., Launch], run: Callable[..., None], size: int, device: torch.device, call_of: CallOf | None = None
+) -> AtOnce:
     """The bind of `launch_of(tensors, address of scratch)`, or of `launch_of(tensors)` where no scratch is asked for; and `run` with the
-    same arguments, which launches at once: on the stream that lends, or into a graph that has memory of its own."""
+    same arguments, which launches at once: on the stream that lends, or into a graph that has memory of its own. Likewise what a backend's
+    own call_of(output) gives: a function of the inputs, before them the address of scratch if there is any."""
     if not size:
-        return AtOnce(lambda *tensors: launch_of(tensors), lambda *tensors: run(tensors))
+        return AtOnce(lambda *tensors: launch_of(tensors), lambda *tensors: run(tensors), call_of)
     lend, launched = lender(size, device), launched_with if device.type == "cuda" else _kept_with
 
     def bind(*tensors: Tensor) -> Launch:
@@ -132,7 +138,17 @@ def bound_with(launch_of: Callable[..., Launch], run: Callable[..., None], size:
         scratch = lend()
         run(tensors, scratch.memory.address)
 
-    return AtOnce(bind, run_with_scratch)
+    def call_with_scratch_of(out: Tensor) -> Callable[..., Tensor]:
+        assert call_of is not None
+        call = call_of(out)
+
+        def call_with_scratch(*inputs: Tensor) -> Tensor:
+            scratch = lend()
+            return call(scratch.memory.address, *inputs)
+
+        return call_with_scratch
+
+    return AtOnce(bind, run_with_scratch, call_of and call_with_scratch_of)
 
 
 def _made(size: int, device: torch.device, index: int, home: int, shelf: list[Memory] | None) -> Memory:

@@ -39,7 +39,7 @@ class Extension:
             raise RuntimeError(f"{path()} cannot be imported: remove its folder, so that it is built anew")
         self._module: Any = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(self._module)
-        self.prepare, self.Matrices = self._module.prepare, self._module.Matrices
+        self.prepare, self.Matrices, self.call_of = self._module.prepare, self._module.Matrices, self._module.call_of
 
     def Launch(self, kernel: int, name: str, grid: Any, block: Any, shared: int, matrices: Any, arguments: Sequence[int], keep: Any) -> Any:  # noqa: N802
         taken = kernels().parameters(name)

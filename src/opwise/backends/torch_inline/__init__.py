@@ -1,7 +1,7 @@
 """CUDA C++ compiled by nvcc into one extension of torch, built on first use and kept: torch.utils.cpp_extension, as load_inline does it.
 
 `load` is called instead of `load_inline` because the latter puts all CUDA sources into one file: here ninja compiles one an op, in
-parallel. No file includes a header of torch's but pybind11; kernels are handed addresses and torch's current stream as integers.
+parallel. Kernels are handed addresses and torch's current stream as integers; binding.cpp alone includes headers of torch's.
 """
 
 from __future__ import annotations

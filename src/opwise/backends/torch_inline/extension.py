@@ -79,7 +79,7 @@ def _build(name: str, folder: Path, arch: str, tools: Toolchain) -> None:
 
 
 def compile_and_link(name: str, folder: Path, sources: list[Path], nvcc_flags: list[str], tools: Toolchain) -> None:
-    """torch's `load`, told which CUDA toolkit is meant. --as-needed: of torch's libraries, which it links, none is used."""
+    """torch's `load`, told which CUDA toolkit is meant. --as-needed: of torch's libraries, which it links, few are used."""
     from torch.utils import cpp_extension
 
     before, cpp_extension.CUDA_HOME = cpp_extension.CUDA_HOME, str(tools.cuda_home)
