@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
 
-from opwise.backends.cuda_src import matmul_hopper32
+from opwise.backends.cuda_src import matmul_plan
 from opwise.backends.cuda_src.matmul_hopper32 import DEPTH, TILES, Tile, launch
 from opwise.backends.cuda_src.matmul_plan import SHARED_LIMIT, plan
 from opwise.backends.cuda_src.plan import ELEMENT_BYTES, FLOAT32, TFLOAT32
@@ -85,7 +86,14 @@ def test_the_plan_knows_the_tiles_as_the_source_has_them(tile: Tile) -> None:
         assert f"BM = {tile.rows}, BN = {tile.columns}, BK = {DEPTH}, STAGES = {tile.stages}," in header
 
 
-def test_no_estimate_above_the_limit_is_taken() -> None:
-    cost = min(tile.estimate(512, 512, 512, 132) for tile in TILES["tfloat32"])
-    assert matmul_hopper32.best(512, 512, 512, "tfloat32", 132, cost) is not None
-    assert matmul_hopper32.best(512, 512, 512, "tfloat32", 132, cost * 0.99) is None
+def test_the_least_estimate_wins_over_both_tables_of_kernels() -> None:
+    """By one unit: a kernel for any GPU made 1 % dearer than the best of Hopper's own is not taken, 1 % cheaper it is."""
+    found = matmul_plan.offered(512, 512, 512, "tfloat32", 16, 132, (9, 0))
+    tile = min(TILES["tfloat32"], key=lambda tile: tile.estimate(512, 512, 512, 132))
+    assert matmul_plan.quickest(found, 512, 512, 512, 132) == f"hopper_{tile.name}"
+    other = next(kernel for kernel in found.values() if isinstance(kernel, matmul_plan.Kernel))
+    costs = other.estimate(512, 512, 512, 132) / tile.estimate(512, 512, 512, 132)
+    dearer = {**found, other.name: replace(other, speed=other.speed * costs * 0.99)}
+    assert matmul_plan.quickest(dearer, 512, 512, 512, 132) == f"hopper_{tile.name}"
+    cheaper = {**found, other.name: replace(other, speed=other.speed * costs * 1.01)}
+    assert matmul_plan.quickest(cheaper, 512, 512, 512, 132) == other.name

@@ -9,6 +9,8 @@ import subprocess
 from functools import cache
 from pathlib import Path
 
+import torch
+
 from opwise.backends import BACKENDS
 from opwise.ops import OPS
 
@@ -65,13 +67,35 @@ def _of_op(folder: Path, op: str) -> list[Path]:
 
 
 @cache
-def source(backend: str, op: str) -> str:
-    """A digest of `sources`, which a record carries so that a figure of other kernels is known for what it is; "" where there are none."""
-    found = sources(backend, op)
+def source(backend: str, op: str, tuned: str = "") -> str:
+    """A digest of `sources`, which a record carries so that a figure of other kernels is known for what it is; "" where there are none.
+
+    tuned: that of the tuned tables in force (`tables`), by which the same sources launch other kernels.
+    """
+    return _digest(sources(backend, op), tuned)
+
+
+@cache
+def folder_source(folder: str, op: str) -> str:
+    """A digest of a folder under backends/ without the files of other ops."""
+    return _digest(tuple(sorted(_of_op(PACKAGE / "backends" / folder, op))), "")
+
+
+def _digest(found: tuple[Path, ...], more: str) -> str:
     digest = hashlib.sha256()
     for path in found:
         digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
+    digest.update(more.encode())
     return digest.hexdigest()[:16] if found else ""
+
+
+def tables(backend: str, op: str, device: torch.device) -> str:
+    """The digest of the tuned tables by which `backend` computes `op` on a device of this machine; "" where the shipped ones are all."""
+    try:
+        from opwise.backends import tuned  # asv puts an old commit's backends here, which have no tables
+    except ImportError:
+        return ""
+    return tuned.in_force(backend, op, device)
 
 
 @cache

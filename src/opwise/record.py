@@ -89,6 +89,7 @@ class Record:
     commit: str = ""
     dirty: bool | None = None
     source: str = ""  # digest of the kernel's sources (provenance.source); "" in records from before there was one
+    tuned: str = ""  # digest of the tuned tables in force (provenance.tables), which `source` covers too; "": the shipped ones
     gpu: str = ""  # which of several: the beginning of its UUID
     shared: str = ""  # who else computed on this GPU, where --share let that be; "" is a GPU of one's own
     time: str = ""

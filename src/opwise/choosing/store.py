@@ -103,7 +103,11 @@ def stale(record: Record, here: Mapping[str, Any] | None) -> str:
 
     `here`: driver and versions (`measure.device.facts`) of this machine, where it has the record's device.
     """
-    reasons = [_sources_changed(record), f"taken on a GPU shared with {record.shared}" if record.shared else ""]
+    reasons = [
+        _sources_changed(record),
+        _tables_changed(record, here),
+        f"taken on a GPU shared with {record.shared}" if record.shared else "",
+    ]
     if here is not None:
         if record.driver != str(here.get("driver") or ""):
             reasons.append(f"driver {record.driver} then, {here.get('driver')} now")
@@ -116,12 +120,29 @@ def stale(record: Record, here: Mapping[str, Any] | None) -> str:
 
 def _sources_changed(record: Record) -> str:
     if record.source:
-        return "" if record.source == provenance.source(record.backend, record.op) else "its kernel's sources have changed since"
+        then = provenance.source(record.backend, record.op, record.tuned)
+        return "" if record.source == then else "its kernel's sources have changed since"
     changed = provenance.changed_since(record.commit) if not record.dirty else None
     if changed is None:
         return f"taken from sources that cannot be compared (commit {record.commit or 'unknown'})"
     files = provenance.sources(record.backend, record.op)
     return "" if files and changed.isdisjoint(files) else f"its kernel's sources have changed since commit {record.commit}"
+
+
+def _tables_changed(record: Record, here: Mapping[str, Any] | None) -> str:
+    """Where the record's device is: were other tables in force than now?"""
+    if here is None:
+        return ""
+    from opwise.tuning.standing import in_force
+
+    now = in_force(record.backend, record.op, {**here, "device": record.device, "capability": record.capability})
+    if now == record.tuned:
+        return ""
+    return f"taken with {_tables(record.tuned)}, {_tables(now)} in force now"
+
+
+def _tables(digest: str) -> str:
+    return f"tuned tables {digest}" if digest else "the shipped tables"
 
 
 def refresh(workloads: Iterable[Workload]) -> str:

@@ -220,8 +220,10 @@ class _Session:
         fastest = min(cold, key=lambda timing: timing.median_us, default=None)
         kept = []
         for name in self.job.implementations:
-            source = provenance.source(name.partition("/")[0], self.spec.name)
-            fields: dict[str, Any] = {**shared, "source": source, "stand_in": self.stand_ins.get(name)}
+            backend = name.partition("/")[0]
+            tuned = provenance.tables(backend, self.spec.name, self.bench.device)
+            source = provenance.source(backend, self.spec.name, tuned)
+            fields: dict[str, Any] = {**shared, "source": source, "tuned": tuned, "stand_in": self.stand_ins.get(name)}
             if name in self.refused:
                 status, reason = self.refused[name]
                 kept.append(Record.of(name, self.job.workload, **fields, status=status, reason=reason))

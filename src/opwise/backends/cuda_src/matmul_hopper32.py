@@ -64,16 +64,12 @@ FMA = (Tile("128x128_8x16", "float32", 128, 128, 128, 3, 1.36, 32),)
 TILES = {"tfloat32": TF32, "float32": FMA}
 
 
-def best(m: int, k: int, n: int, kind: str, sm_count: int, limit: float) -> Plan | None:
-    """The launch for A (m, k) B (k, n) of that kind (a key of matmul_plan.KERNELS) on Hopper, with GRANULE dividing all addresses and rows;
-    None where no kernel here takes the product or its estimate is above `limit`."""
+def fitting(m: int, k: int, n: int, kind: str, sm_count: int) -> tuple[Tile, ...]:
+    """The kernels here for A (m, k) B (k, n) of that kind (a key of matmul_plan.KERNELS) on Hopper, with GRANULE dividing all addresses
+    and rows."""
     if max(m, k, n) > SIZE_LIMIT:
-        return None
-    fitting = [tile for tile in TILES.get(kind, ()) if tile.takes(m, n, sm_count)]
-    if not fitting:
-        return None
-    tile = min(fitting, key=lambda tile: tile.estimate(m, k, n, sm_count))
-    return launch(tile, m, k, n, sm_count) if tile.estimate(m, k, n, sm_count) <= limit else None
+        return ()
+    return tuple(tile for tile in TILES.get(kind, ()) if tile.takes(m, n, sm_count))
 
 
 def launch(tile: Tile, m: int, k: int, n: int, sm_count: int) -> Plan:

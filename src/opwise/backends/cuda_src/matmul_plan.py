@@ -9,11 +9,13 @@ to be calibrated by measurement; a wrong one costs time, never correctness.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from opwise.backends.cuda_src import matmul_hopper32
 from opwise.backends.cuda_src.plan import Matrix, Plan
 from opwise.backends.protocol import UnsupportedWorkload
+from opwise.backends.tuned import SHIPPED, Choices
 
 TENSOR_CORES_FROM = (8, 0)  # mma.sync m16n8k16, TF32 and cp.async
 WGMMA_ON = (9, 0)  # and on no later GPU
@@ -148,11 +150,13 @@ def plan(
     capability: tuple[int, int],
     textbook: bool = False,
     wgmma: bool = True,
+    choices: Choices = SHIPPED,
 ) -> Plan:
     """The launch for A (m, k) B (k, n), all row-major and at least 1 in size.
 
     dtype_name: float32, float16 or bfloat16; tf32: may float32 factors be rounded to TF32? alignment: the greatest power of two up to
     16 that divides all three base addresses, in bytes. textbook: the classroom kernel, float32 only. wgmma: may Hopper's own kernels run?
+    choices: what the table "cuda_src/matmul" says on this GPU; it goes by the names of `offered`.
 
     Raises UnsupportedWorkload for another dtype, for textbook in 16 bits, and where no kernel fits the GPU or the grid.
     """
@@ -165,22 +169,43 @@ def plan(
     kind = group(dtype_name, tf32, capability)
     size = SIZE[kind]
     granule = min(alignment & -alignment, 16, _power_of_two_in(k * size), _power_of_two_in(n * size))
-    limit = SHARED_LIMIT.get(capability, 99 if capability >= TENSOR_CORES_FROM else 48) * 1024
-    fitting = [
+    found = offered(m, k, n, kind, granule, sm_count, capability, wgmma)
+    if not found:
+        raise UnsupportedWorkload(f"matmul: no {kind} kernel for compute capability {capability} and data aligned to {granule} bytes "
+                                  f"in {_shared_limit(capability)} bytes of shared memory: use torch_eager")  # fmt: skip
+    shared = "16-bit" if size == 2 else kind  # one model for both types of 16 bits
+    found = {name: choices.fitted(shared, name, kernel) for name, kernel in found.items()}
+    name = choices.pick(kind, shared, (m, k, n), found) or quickest(found, m, k, n, sm_count)
+    kernel = found[name]
+    if isinstance(kernel, Kernel):
+        return launch(kernel, kind, m, k, n, sm_count)
+    return matmul_hopper32.launch(kernel, m, k, n, sm_count)
+
+
+def offered(
+    m: int, k: int, n: int, kind: str, granule: int, sm_count: int, capability: tuple[int, int], wgmma: bool = True
+) -> dict[str, Kernel | matmul_hopper32.Tile]:
+    """Name -> kernel, of all that take the product; of equal estimates the first is the one to use. granule: bytes that divide the
+    addresses and rows."""
+    tiles: tuple[matmul_hopper32.Tile, ...] = ()
+    if wgmma and capability == matmul_hopper32.ON and granule == matmul_hopper32.GRANULE:
+        tiles = matmul_hopper32.fitting(m, k, n, kind, sm_count)
+    kernels = [
         kernel
         for kernel in KERNELS[kind]
-        if kernel.granule <= granule and kernel.shared_bytes(size) <= limit and kernel.runs_on(capability)
+        if kernel.granule <= granule and kernel.shared_bytes(SIZE[kind]) <= _shared_limit(capability) and kernel.runs_on(capability)
         and (not kernel.wgmma or (wgmma and m >= WGMMA_ROWS_FROM[kernel.rows] and max(m, k, n) <= WGMMA_SIZE_LIMIT))
     ]  # fmt: skip
-    if not fitting:
-        raise UnsupportedWorkload(f"matmul: no {kind} kernel for compute capability {capability} and data aligned to {granule} bytes "
-                                  f"in {limit} bytes of shared memory: use torch_eager")  # fmt: skip
-    best = min(fitting, key=lambda kernel: kernel.estimate(m, k, n, sm_count))
-    if wgmma and capability == matmul_hopper32.ON and granule == matmul_hopper32.GRANULE:
-        found = matmul_hopper32.best(m, k, n, kind, sm_count, best.estimate(m, k, n, sm_count))
-        if found:
-            return found
-    return launch(best, kind, m, k, n, sm_count)
+    return {**{f"hopper_{tile.name}": tile for tile in tiles}, **{kernel.name: kernel for kernel in kernels}}
+
+
+def quickest(found: Mapping[str, Kernel | matmul_hopper32.Tile], m: int, k: int, n: int, sm_count: int) -> str:
+    """The name of the kernel with the least estimate."""
+    return min(found, key=lambda name: found[name].estimate(m, k, n, sm_count))
+
+
+def _shared_limit(capability: tuple[int, int]) -> int:
+    return SHARED_LIMIT.get(capability, 99 if capability >= TENSOR_CORES_FROM else 48) * 1024
 
 
 def launch(kernel: Kernel, kind: str, m: int, k: int, n: int, sm_count: int) -> Plan:

@@ -14,6 +14,7 @@ from opwise.backends import cuda_on_cpu
 from opwise.backends.cuda_src import matmul_plan, plan
 from opwise.backends.cuda_src.plan import Plan
 from opwise.backends.protocol import Build, UnsupportedWorkload, Variant
+from opwise.backends.tuned import look
 from opwise.ops.spec import tf32_allowed
 
 MOST_BLOCKS_Y = 65535  # the hardware's limit on grid.y
@@ -95,7 +96,8 @@ def _matmul_plan(textbook: bool = False, wgmma: bool = True) -> Callable[..., Pl
     def planned(a: Tensor, b: Tensor, out: Tensor) -> Plan:
         (m, k), n = a.shape, b.shape[1]
         alignment = _alignment(a, b, out)
-        return matmul_plan.plan(m, k, n, _dtype(a), tf32_allowed(), alignment, _processors(a), _capability(a), textbook, wgmma)
+        machine, choices = (_processors(a), _capability(a)), look("cuda_src/matmul", a.device)
+        return matmul_plan.plan(m, k, n, _dtype(a), tf32_allowed(), alignment, *machine, textbook, wgmma, choices)
 
     return planned
 

@@ -9,7 +9,9 @@ import torch
 from torch import Tensor
 
 from opwise.backends.triton_jit.launch import processors
+from opwise.backends.tuned import look
 
+TABLE = "triton_jit/matmul"  # of opwise tune
 GROUP = 8  # tile rows that programs walk down together
 
 
@@ -32,6 +34,11 @@ class Config:
 
     def __str__(self) -> str:
         return f"{self.BM}x{self.BN}x{self.BK}"
+
+    @property
+    def name(self) -> str:
+        """By which a tuned table knows it."""
+        return f"{self}/{self.warps}/{self.stages}"
 
     @property
     def options(self) -> dict[str, Any]:
@@ -68,6 +75,19 @@ def quickest(configs: tuple[Config, ...], m: int, n: int, k: int, x: Tensor) -> 
     if not fitting:
         raise ValueError(f"no tile fits {shared} bytes of shared memory: {', '.join(map(str, configs))}; take the kernels without TMA")
     return min(fitting, key=lambda c: busy_us(c, m, n, k, processors(x.device)))
+
+
+def tuned(configs: tuple[Config, ...], m: int, n: int, k: int, x: Tensor, kind: str) -> Config:
+    """The tile measured to be the quickest on this GPU, else `quickest` by the numbers fitted to it, else by the shipped ones.
+
+    kind: "16-bit" or "tf32".
+    """
+    choices = look(TABLE, x.device)
+    dtype = "tfloat32" if kind == "tf32" else str(x.dtype).removeprefix("torch.")
+    name = choices.pick(dtype, kind, (m, k, n), [c.name for c in configs])
+    if name is not None:
+        configs = tuple(c for c in configs if c.name == name)
+    return quickest(tuple(choices.fitted(kind, c.name, c) for c in configs), m, n, k, x)
 
 
 def busy_us(config: Config, m: int, n: int, k: int, multiprocessors: int) -> float:

@@ -6,7 +6,7 @@ scratch memory of the binding's own; the last program sets it back to zero, for 
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import triton
@@ -18,6 +18,7 @@ from opwise.backends.scratch import COUNTER_BYTES, Scratch, launched_with, lende
 from opwise.backends.triton_jit.launch import INTERPRETING, built, processors
 from opwise.backends.triton_jit.portable import narrow, widen
 from opwise.backends.triton_jit.specimen import POINTERS, Specimen
+from opwise.backends.tuned import look
 
 
 @triton.jit
@@ -59,21 +60,52 @@ def textbook_kernel(x, partials, n, BLOCK: tl.constexpr):  # type: ignore[no-unt
     tl.store(partials + program, tl.sum(widen(tl.load(x + at, mask=at < n, other=0.0)), axis=0))
 
 
+TABLE = "triton_jit/mean"  # of opwise tune
 THREADS, LOADS = 512, 4
 PROGRAMS_A_PROCESSOR = 4  # 2048 threads a processor: with 2 of them, not all of a thread's four loads were in flight, and 1 to 4 % slower
 TEXTBOOK_BLOCK = 1024
 OPTIONS: dict[str, Any] = {"enable_fp_fusion": False, "num_stages": 1}
 
 
+class Share(NamedTuple):
+    """How the work is shared: threads a program, loads of 16 bytes in flight a thread, programs a multiprocessor at most."""
+
+    threads: int
+    loads: int
+    at_once: int
+
+    def __str__(self) -> str:
+        return f"{self.threads}x{self.loads}x{self.at_once}"
+
+    def block(self, element_size: int) -> int:
+        return self.threads * 16 // element_size
+
+    def programs(self, n: int, element_size: int, multiprocessors: int) -> int:
+        return min(-(-n // (self.block(element_size) * self.loads)), self.at_once * multiprocessors)
+
+
+SHIPPED = Share(THREADS, LOADS, PROGRAMS_A_PROCESSOR)
+# What opwise tune chooses among: 1024 or 2048 threads a multiprocessor at once.
+SHARES = tuple(dict.fromkeys((SHIPPED, *(Share(t, loads, at_once // t) for at_once in (1024, 2048) for t in (256, 512, 1024)
+                                         for loads in (2, 4, 8)))))  # fmt: skip
+
+
+def tuned(x: Tensor) -> Share:
+    """What was measured to be the quickest on this GPU for x's size, or the nearest; else the shipped one."""
+    dtype, by_name = str(x.dtype).removeprefix("torch."), {str(share): share for share in SHARES}
+    name = look(TABLE, x.device).pick(dtype, dtype, (x.numel(),), by_name)
+    return SHIPPED if name is None else by_name[name]
+
+
 def build(x: Tensor, out: Tensor) -> Bind:
     n = x.numel()
-    block = THREADS * 16 // x.element_size()
-    programs = min(-(-n // (block * LOADS)), PROGRAMS_A_PROCESSOR * processors(x.device))
+    share = tuned(x)
+    block, programs = share.block(x.element_size()), share.programs(n, x.element_size(), processors(x.device))
     lend = lender(COUNTER_BYTES + 4 * programs, x.device)
     partials, finished = _parts(lend())
     ready = built(
         mean_kernel, (programs, 1, 1), x, out, partials, finished, n, PROGRAMS=programs, PADDED=triton.next_power_of_2(programs),
-        BLOCK=block, LOADS=LOADS, WIDE=n > 2**31 - 2 * block * LOADS, num_warps=THREADS // 32, **OPTIONS,
+        BLOCK=block, LOADS=share.loads, WIDE=n > 2**31 - 2 * block * share.loads, num_warps=share.threads // 32, **OPTIONS,
     )  # fmt: skip
 
     def bind(x: Tensor, out: Tensor) -> Launch:

@@ -1,0 +1,216 @@
+"""Tables of what was measured to be quickest on one GPU: what `opwise tune` stores, and when a stored one may be used.
+
+A table is one JSON file, written whole or not at all: <folder>/<device>/<table's name>.json. It holds each workload that was measured, with
+every configuration's time, and what follows from them for workloads that were not. It counts only for the device, driver, compiler and
+kernel sources that it was measured with. Reading one needs no GPU.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from opwise.measure.device import slug
+
+SCHEMA = 1
+VARIABLE, OFF = "OPWISE_TUNED", "off"
+
+
+@dataclass(frozen=True)
+class Tunable:
+    """A table that can be measured. Its name begins with the folder under backends/ whose sources decide what it is worth.
+
+    serves: the backends that ask it; first the one to measure through, which compiles least. libraries: those (as in
+    `measure.device.DISTRIBUTIONS`) that make machine code of the sources.
+    ways: "module:class", a `tuning.ways.Ways`, which knows the configurations; imported by who measures alone.
+    """
+
+    name: str
+    serves: tuple[str, ...]
+    libraries: tuple[str, ...]
+    ways: str
+
+    @property
+    def op(self) -> str:
+        return self.name.partition("/")[2]
+
+    @property
+    def source(self) -> str:
+        """The digest of the kernels' sources and of what plans them."""
+        from opwise import provenance  # late: it imports this package
+
+        return provenance.folder_source(*self.name.split("/"))
+
+
+TUNABLE: Mapping[str, Tunable] = {
+    t.name: t
+    for t in (
+        Tunable("triton_jit/matmul", ("triton_jit",), ("triton",), "opwise.tuning.triton_matmul:TritonMatmul"),
+        Tunable("cuda_src/matmul", ("cupy_raw", "torch_inline"), ("nvrtc",), "opwise.tuning.cuda_matmul:CudaMatmul"),
+        Tunable("triton_jit/mean", ("triton_jit",), ("triton",), "opwise.tuning.triton_mean:TritonMean"),
+    )
+}
+
+
+class TornTable(ValueError):
+    """The file is no whole table of this schema; the message says which file and why."""
+
+
+@dataclass(frozen=True)
+class Time:
+    """Cold kernel time of one launch, us: median and 95 % interval. `error_ratio`: largest error over its bound, at most 1."""
+
+    us: float
+    low: float
+    high: float
+    error_ratio: float = 0.0
+
+
+@dataclass(frozen=True)
+class Row:
+    """One workload (`sizes` as by OpSpec.sizes): every right configuration's time, interleaved; the ones that are not right or could not
+    run, and why; the shipped table's choice; and the chosen one: the shipped one unless another is faster by 1 % and its interval."""
+
+    workload: str
+    sizes: tuple[int, ...]
+    chosen: str
+    shipped: str
+    times: Mapping[str, Time]
+    refused: Mapping[str, str] = field(default_factory=dict)
+    sm_clock_mhz: float | None = None
+    gpu: str = ""  # the beginning of its UUID
+    time: str = ""  # UTC, ISO 8601
+
+    @property
+    def dtype(self) -> str:
+        return self.workload.rpartition("/")[2]
+
+    @property
+    def gain(self) -> float:
+        """The shipped choice's time over the chosen one's: 1 where they are the same."""
+        return self.times[self.shipped].us / self.times[self.chosen].us
+
+    def loss(self, name: str) -> float:
+        """Its time over that of the quickest."""
+        return self.times[name].us / min(t.us for t in self.times.values())
+
+
+@dataclass(frozen=True)
+class Elsewhere:
+    """What a kind of workloads (a group of dtypes) gets at sizes that were not measured.
+
+    rule: "fitted": the plan's own model, with `parameters` (configuration -> its numbers) in place of the shipped ones; "nearest": what the
+    measured workload of the nearest sizes got; "shipped". loss, shipped_loss: how much slower than the quickest the rule's and the shipped
+    choice were, each measured workload left out in turn (geometric means).
+    """
+
+    rule: str = "shipped"
+    loss: float | None = None
+    shipped_loss: float | None = None
+    parameters: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Table:
+    name: str
+    device: str
+    capability: str
+    driver: str
+    versions: Mapping[str, str]  # of the tunable's libraries, "none" where one has no version
+    source: str
+    through: str = ""  # the backend it was measured through
+    commit: str = ""
+    dirty: bool | None = None
+    rows: tuple[Row, ...] = ()
+    elsewhere: Mapping[str, Elsewhere] = field(default_factory=dict)
+
+    @cached_property
+    def digest(self) -> str:
+        """Of all that decides which kernel runs: of two tables with one digest, no launch differs."""
+        rules = {kind: (e.rule, e.parameters) for kind, e in sorted(self.elsewhere.items()) if e.rule != "shipped"}
+        chosen = sorted((row.workload, row.chosen) for row in self.rows)
+        return hashlib.sha256(json.dumps((self.name, chosen, rules), sort_keys=True).encode()).hexdigest()[:16]
+
+    @cached_property
+    def by_sizes(self) -> Mapping[tuple[str, tuple[int, ...]], Row]:
+        return {(row.dtype, row.sizes): row for row in self.rows}
+
+    def with_row(self, row: Row) -> Table:
+        """This table with one workload measured, or measured anew."""
+        kept = [r for r in self.rows if r.workload != row.workload]
+        return replace(self, rows=tuple(sorted([*kept, row], key=lambda r: (r.dtype, r.sizes))))
+
+
+def misfit(table: Table, facts: Mapping[str, Any]) -> str:
+    """Why a table is not to be used where `facts` (device, capability, driver, versions, as in records) hold; "" where it is."""
+    known = TUNABLE.get(table.name)
+    if known is None:
+        return f"this opwise has no table {table.name}"
+    versions = versions_of(known, facts)
+    pairs = [
+        ("device", table.device, facts["device"]),
+        ("compute capability", table.capability, facts.get("capability")),
+        ("driver", table.driver, facts.get("driver")),
+        *((name, table.versions.get(name, "none"), version) for name, version in versions.items()),
+    ]
+    different = [f"{what} {then} then, {now or 'none'} now" for what, then, now in pairs if then != (now or "")]
+    if table.source != known.source:
+        different.append("the kernels' sources have changed since")
+    return "; ".join(different)
+
+
+def versions_of(known: Tunable, facts: Mapping[str, Any]) -> dict[str, str]:
+    return {name: str(facts["versions"].get(name, "none")) for name in known.libraries}
+
+
+# -- files -------------------------------------------------------------------------------------------------------------------
+
+
+def folder() -> Path | None:
+    """Where this user's tables are: OPWISE_TUNED, else XDG_DATA_HOME/opwise/tuned, else ~/.local/share/opwise/tuned. None where
+    OPWISE_TUNED=off: the shipped tables alone."""
+    given = os.environ.get(VARIABLE, "")
+    if given:
+        return None if given == OFF else Path(given)
+    return Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share") / "opwise" / "tuned"
+
+
+def path_of(root: Path, name: str, device: str) -> Path:
+    return root / slug({"device": device}) / f"{name.replace('/', '-')}.json"
+
+
+def write(table: Table, root: Path) -> Path:
+    """Whole or not at all, whoever else writes or reads."""
+    path = path_of(root, table.name, table.device)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile("w", dir=path.parent, suffix=".part", delete=False, encoding="utf-8") as file:
+        json.dump({"schema": SCHEMA, **asdict(table)}, file, indent=1)
+    Path(file.name).replace(path)
+    return path
+
+
+def read(path: Path) -> Table:
+    """Raises TornTable, and OSError where the file cannot be read."""
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+        if data.pop("schema", None) != SCHEMA:
+            raise ValueError(f"it is not of schema {SCHEMA}")
+        rows = tuple(_row(row) for row in data.pop("rows"))
+        elsewhere = {kind: Elsewhere(**rule) for kind, rule in data.pop("elsewhere").items()}
+        return Table(**data, rows=rows, elsewhere=elsewhere)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise TornTable(f"{path} is no whole table ({error}): opwise tune makes it anew, opwise tune --reset removes it") from error
+
+
+def _row(data: dict[str, Any]) -> Row:
+    row = Row(**{**data, "sizes": tuple(data["sizes"]), "times": {name: Time(**t) for name, t in data["times"].items()}})
+    if not {row.chosen, row.shipped} <= row.times.keys():
+        raise ValueError(f"{row.workload} lacks the times of what it chose")
+    return row

@@ -1,0 +1,68 @@
+"""What stands: the stored tables of a device, which of them are in force, and why others are not. No GPU is needed to ask."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from opwise.backends import tuned_table
+from opwise.backends.tuned import usable
+from opwise.backends.tuned_table import TUNABLE, Table, Tunable
+
+Facts = Mapping[str, Any]  # device, capability, driver, versions, as in records
+
+
+@dataclass(frozen=True)
+class Standing:
+    """One tunable table on one device: the stored one where it is in force, else None; `why`: what keeps a stored one from it."""
+
+    tunable: Tunable
+    table: Table | None = None
+    why: str = ""
+
+
+def standing(facts: Facts) -> list[Standing]:
+    """Every table that there is, in the order of TUNABLE."""
+    root = tuned_table.folder()
+    return [_standing(known, root, facts) for known in TUNABLE.values()]
+
+
+def _standing(known: Tunable, root: Path | None, facts: Facts) -> Standing:
+    if root is None:
+        return Standing(known)
+    path = tuned_table.path_of(root, known.name, str(facts["device"]))
+    try:
+        changed = path.stat().st_mtime_ns
+    except OSError:
+        return Standing(known)
+    table, why = _read(path, changed, _Known({**facts, "driver": str(facts.get("driver") or "")}))
+    return Standing(known, table, why)
+
+
+class _Known(dict[str, Any]):
+    """Facts as a key: of one process they are few, and each stays as it is."""
+
+    def __hash__(self) -> int:  # type: ignore[override]
+        return hash((self["device"], self.get("capability"), self["driver"], tuple(sorted(self["versions"].items()))))
+
+
+@lru_cache(maxsize=64)
+def _read(path: Path, changed: int, facts: _Known) -> tuple[Table | None, str]:
+    return usable(path, facts)
+
+
+def in_force(backend: str, op: str, facts: Facts) -> str:
+    """As opwise.backends.tuned.in_force, from what is known of a device instead of the device."""
+    asked = [s.table for s in standing(facts) if s.tunable.op == op and backend in s.tunable.serves]
+    return "-".join(table.digest for table in asked if table is not None)
+
+
+def told(facts: Facts) -> list[str]:
+    """A line for the tables in force, and one for each stored table that is not used."""
+    found = standing(facts)
+    names = [s.tunable.name for s in found if s.table is not None]
+    lines = [f"tuned tables in force: {', '.join(names)} (opwise tune --show)"] if names else []
+    return lines + [s.why for s in found if s.why]
