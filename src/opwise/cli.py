@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 import opwise
-from opwise.commands import anatomy, backends, bars, check, choose, compare, inspect, profile, report, run, seeds, show, timeline
+from opwise.commands import anatomy, backends, bars, check, choose, compare, inspect, profile, report, run, seeds, show, timeline, tune
 from opwise.commands.console import stdout
 
 app = typer.Typer(
@@ -32,6 +32,7 @@ app.command(epilog=profile.EXAMPLES)(profile.profile)
 app.command(epilog=anatomy.EXAMPLES)(anatomy.anatomy)
 app.command(epilog=timeline.EXAMPLES)(timeline.timeline)
 app.command(epilog=seeds.EXAMPLES)(seeds.seeds)
+app.command(epilog=tune.EXAMPLES)(tune.tune)
 
 
 def main() -> None:

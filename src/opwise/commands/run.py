@@ -29,6 +29,7 @@ from opwise.report import overview
 from opwise.runner import SETS, UnknownName
 from opwise.runner.session import Session
 from opwise.runner.stored_plan import CannotResume
+from opwise.tuning.standing import told
 
 RUN_EXAMPLES = (
     "Examples:  opwise run  ·  opwise run softmax triton_jit  ·  opwise run 'softmax/4096x4096/*' --variants  ·  "
@@ -67,6 +68,8 @@ def run(
         on_gpu = here.survey.device != "cpu"
         if not on_gpu and not as_json:
             stderr.print("No GPU here: kernels run in stand-ins or are only compiled; nothing is timed.", style="yellow", highlight=False)
+        for line in told(here.survey.facts) if on_gpu else ():
+            stderr.print(line, highlight=False, markup=False, soft_wrap=True)
         set_name = set_name or ("core" if on_gpu else "smoke")
         session = _resumed(here, path) if path else _planned(here, filters or [], set_name, variants, out, brief)
         session.executor, session.shared = here.executor, here.shared

@@ -1,0 +1,87 @@
+"""The kernels of matmul in CUDA C++, which torch_inline and cupy_raw both launch, and `speed`, `fixed` of each, fitted anew.
+
+A plan compares estimates in multiply-adds of one multiprocessor, not in us. So a fit keeps the scale: the fastest of the shipped kernels
+that was measured keeps its speed, and what the plan says in multiply-adds beside (the exchange of a cluster's blocks) keeps its meaning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from opwise.backends.cuda_src import matmul_plan
+from opwise.backends.cuda_src.matmul_hopper32 import Tile
+from opwise.backends.cuda_src.matmul_plan import Kernel
+from opwise.backends.cuda_src.sources import unit_of
+from opwise.backends.tuned import with_numbers
+from opwise.backends.tuned_table import Row
+from opwise.ops.spec import Workload
+from opwise.tuning.ways import NONE, Machine, Parameters, Term, Ways
+
+QUICK = ((1024, 1024, 1024), (2048, 2048, 2048), (4096, 4096, 4096), (8192, 128, 8192), (64, 4096, 4096), (16, 4096, 4096))
+FULL = (*QUICK, (512, 512, 512), (1536, 1536, 1536), (3072, 3072, 3072), (8192, 8192, 8192), (1024, 8192, 1024), (4096, 4096, 128),
+        (256, 4096, 4096), (128, 16384, 512), (32, 8192, 1024), (4096, 1024, 16384))  # fmt: skip
+FLOAT32 = ((512, 512, 512), (1024, 1024, 1024), (1536, 1536, 1536), (2048, 2048, 2048), (4096, 4096, 4096), (128, 4096, 4096))
+WORTH = 3.0  # times the least estimate: what is dearer by the shipped numbers is not measured
+GRANULE = 16
+UNITS_A_US = 1_900_000  # of an estimate, on a multiprocessor of a GPU that has clusters: as where MEETING and EXCHANGE are explained
+
+
+class CudaMatmul(Ways):
+    def workloads(self, quick: bool) -> tuple[Workload, ...]:
+        half = [("float16", shape) for shape in (QUICK if quick else FULL)]
+        more = [] if quick else [(dtype, shape) for dtype in ("tfloat32", "float32") for shape in FLOAT32]
+        return tuple(Workload("matmul", shape, dtype) for dtype, shape in (*half, *more))
+
+    def kind(self, dtype: str) -> str:
+        return "16-bit" if dtype in ("float16", "bfloat16") else dtype
+
+    def configurations(self, workload: Workload, machine: Machine) -> Mapping[str, str]:
+        found = self._offered(workload, machine)
+        size, kind = (*workload.shape, machine.processors), workload.dtype
+        least = min((kernel.estimate(*size) for kernel in found.values()), default=0.0)
+        worth = {name: kernel for name, kernel in found.items() if kernel.estimate(*size) <= WORTH * least}
+        return {name: unit_of(_launched(kernel, kind, *size)) for name, kernel in worth.items()}
+
+    def choose(self, workload: Workload, machine: Machine, parameters: Parameters = NONE) -> str:
+        found = {name: with_numbers(kernel, parameters.get(name, {})) for name, kernel in self._offered(workload, machine).items()}
+        m, k, n = workload.shape
+        return matmul_plan.quickest(found, m, k, n, machine.processors)
+
+    def term(self, name: str, workload: Workload, machine: Machine) -> Term | None:
+        """An estimate is A (K + fixed) / speed + B, with B of what blocks exchange: its values at three (speed, fixed) are A K, A and B.
+        so each = A and depth = A K."""
+        kernel = self._offered(workload, machine).get(name)
+        if kernel is None:
+            return None
+        (m, k, n), at = workload.shape, ((1.0, 0), (1.0, 1), (2.0, 0))
+        none, one, half = (replace(kernel, speed=speed, fixed=fixed).estimate(m, k, n, machine.processors) for speed, fixed in at)
+        beside = 2 * half - none
+        return Term(one - none, none - beside, beside / UNITS_A_US)
+
+    def parameters(self, kind: str, fitted: Mapping[str, tuple[float, float]], rows: Sequence[Row], machine: Machine) -> Parameters:
+        """a = us x fixed / speed and b = us / speed, with us the time of one unit."""
+        known = self._known(rows, machine)
+        anchor = max((name for name in fitted if name in known), key=lambda name: known[name].speed, default=None)
+        if anchor is None:
+            return {}
+        us = fitted[anchor][1] * known[anchor].speed
+        return {name: {"speed": round(us / b, 5), "fixed": round(a / b, 3)} for name, (a, b) in fitted.items() if name in known}
+
+    def _known(self, rows: Sequence[Row], machine: Machine) -> dict[str, Kernel | Tile]:
+        return {name: kernel for row in rows for name, kernel in self._offered(Workload.parse(row.workload), machine).items()}
+
+    def _offered(self, workload: Workload, machine: Machine) -> Mapping[str, Kernel | Tile]:
+        (m, k, n), kind = workload.shape, workload.dtype
+        if kind == "tfloat32" and machine.capability < matmul_plan.TENSOR_CORES_FROM:
+            return {}
+        if any(x * matmul_plan.SIZE[kind] % GRANULE for x in (k, n)):
+            return {}
+        return matmul_plan.offered(m, k, n, kind, GRANULE, machine.processors, machine.capability)
+
+
+def _launched(kernel: Kernel | Tile, kind: str, m: int, k: int, n: int, processors: int) -> str:
+    """The kernel's name in the source."""
+    if isinstance(kernel, Tile):
+        return kernel.kernel
+    return matmul_plan.launch(kernel, kind, m, k, n, processors).kernel

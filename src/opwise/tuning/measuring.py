@@ -1,0 +1,125 @@
+"""From sheets to stored tables: everything is compiled first, on all cores; then workload after workload is measured, its row stored.
+
+A row is in the file as soon as its workload is done, so whoever stops keeps what is finished. What holds for unmeasured sizes is derived at
+the end of a table, from all its rows, older ones that were measured with the same kernels, libraries and driver among them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+from opwise.backends import tuned_table
+from opwise.backends.tuned_table import TUNABLE, Row, Table, Time, TornTable, misfit
+from opwise.measure.timing import tied
+from opwise.ops import OPS
+from opwise.record import Record
+from opwise.runner.jobs import Job
+from opwise.runner.seat import JobLost, Seat, marked
+from opwise.scaling.compiling import compile_all
+from opwise.scaling.order import estimate_s
+from opwise.tuning import bench
+from opwise.tuning.fitting import elsewhere
+from opwise.tuning.planning import Sheet
+from opwise.tuning.standing import Facts
+from opwise.tuning.ways import ways
+
+
+@dataclass(frozen=True)
+class Happened:
+    """`text`: what is being done. `seconds`: how much of the expected time is done with it. `row`: what came out of a workload, `lost`:
+    why nothing did; `table`: a table that is finished, at `path`."""
+
+    text: str = ""
+    seconds: float = 0.0
+    row: Row | None = None
+    lost: str = ""
+    table: Table | None = None
+    path: Path | None = None
+
+
+def carried_out(sheets: Sequence[Sheet], facts: Facts, device: str, root: Path) -> Generator[Happened, None, None]:
+    """Measures and stores. `facts`: the Record fields of the device. Closing the iterator ends the workers."""
+    setup = partial(bench.install, tuple(sheet.stand for sheet in sheets))
+    seat = Seat(device, setup=setup, facts=facts)
+    try:
+        yield from _compiled(sheets, seat, device, setup)
+        for sheet in sheets:
+            yield from _measured(sheet, seat, facts, root)
+        seat.close()
+    finally:
+        seat.kill()
+
+
+def _compiled(sheets: Sequence[Sheet], seat: Seat, device: str, setup: partial[None]) -> Iterator[Happened]:
+    units = [unit for sheet in sheets for unit in sheet.builds]
+    yield Happened(f"compiling {len(units)} kernels")
+    for done, count, seconds in compile_all([seat], lambda _: Seat(device, setup=setup), units):
+        yield Happened(f"compiled {done} of {count} kernels, {seconds:.0f} s", sum(s.compiling_s for s in sheets) / count)
+
+
+def _measured(sheet: Sheet, seat: Seat, facts: Facts, root: Path) -> Iterator[Happened]:
+    table = begun(sheet, facts, root)
+    rows = 0
+    for job in sheet.jobs:
+        records: list[Record] = []
+        try:
+            for event in seat.run(job):
+                if event.turn is not None:
+                    yield Happened(f"{job.workload} {event.turn[0].partition(':')[2]} {event.turn[1]}")
+                records += event.records
+        except JobLost as lost:
+            records += marked(lost.job, lost.job.implementations, lost.lost, seat.facts)
+        row, why = row_of(job, records, sheet.shipped[str(job.workload)])
+        if row is not None:
+            table, rows = table.with_row(row), rows + 1
+            tuned_table.write(table, root)
+        yield Happened(str(job.workload), estimate_s(job), row, why)
+    if rows:
+        table = replace(table, elsewhere=elsewhere(ways(TUNABLE[table.name]), table.rows, sheet.machine))
+        yield Happened(f"{table.name} is done", table=table, path=tuned_table.write(table, root))
+
+
+def begun(sheet: Sheet, facts: Facts, root: Path) -> Table:
+    """The stored table, where it holds for these kernels, libraries and driver; else an empty one, which replaces it with its first row."""
+    known = TUNABLE[sheet.table]
+    device, driver = str(facts["device"]), str(facts.get("driver") or "")
+    empty = Table(known.name, device, str(facts.get("capability") or ""), driver, tuned_table.versions_of(known, facts), known.source,
+                  sheet.stand.through, str(facts.get("commit") or ""), facts.get("dirty"))  # fmt: skip
+    try:
+        before = tuned_table.read(tuned_table.path_of(root, known.name, device))
+    except (TornTable, OSError):
+        return empty
+    return empty if misfit(before, {**facts, "driver": driver}) else replace(empty, rows=before.rows, elsewhere=before.elsewhere)
+
+
+def row_of(job: Job, records: Sequence[Record], shipped: str) -> tuple[Row | None, str]:
+    """The row of a workload; or None, and why: without a right and timed shipped choice there is nothing to be better than."""
+    timed = {r.variant: r for r in records if r.status == "ok" and r.kernel_cold_us is not None}
+    refused = {r.variant: f"{r.status}: {r.reason}" for r in records if r.variant not in timed}
+    if shipped not in timed:
+        return None, f"{job.workload}: the shipped choice {shipped} has no time: {refused.get(shipped) or 'it was not measured'}"
+    times = {name: Time(*_figures(r), r.error_ratio or 0.0) for name, r in timed.items()}
+    newest = records[-1]
+    row = Row(str(job.workload), OPS[job.workload.op].sizes(job.workload.shape), chosen(timed, shipped), shipped, times, refused,
+              newest.sm_clock_mhz, newest.gpu, newest.time)  # fmt: skip
+    return row, ""
+
+
+def _figures(r: Record) -> tuple[float, float, float]:
+    assert r.kernel_cold_us is not None
+    return round(r.kernel_cold_us.median, 4), round(r.kernel_cold_us.low, 4), round(r.kernel_cold_us.high, 4)
+
+
+def chosen(timed: dict[str, Record], shipped: str) -> str:
+    """The quickest, if the shipped choice does not tie with it: by the rule of every ranking, from the rounds that both were in."""
+    best = min(timed, key=lambda name: _figures(timed[name])[0])
+    versus = timed[shipped].versus_best
+    return shipped if versus is None or tied(*versus) else best
+
+
+def wrong(row: Row) -> dict[str, str]:
+    """Configurations that are not right or broke: their kernels need a look, whatever the table says."""
+    return {name: why for name, why in row.refused.items() if why.startswith(("wrong", "failed", "timeout"))}

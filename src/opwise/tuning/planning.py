@@ -1,0 +1,123 @@
+"""What would be measured: of each table the workloads, their configurations, what has to be compiled, and about how long it takes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import torch
+
+from opwise.backends import probe
+from opwise.backends.protocol import BackendUnavailable
+from opwise.backends.tuned_table import TUNABLE, Tunable
+from opwise.ops import OPS
+from opwise.ops.spec import Workload
+from opwise.runner.jobs import Job
+from opwise.runner.prepare import Unit
+from opwise.scaling.compiling import helpers_for
+from opwise.scaling.order import estimate_s
+from opwise.tuning.bench import Stand
+from opwise.tuning.ways import Machine, ways
+
+START_S = 25.0  # workers that import torch and make a CUDA context, the clock's calibration, the roofs of arithmetic
+# Seconds that one kernel, or one unit of NVRTC's, takes to compile on one core: only the line of --dry-run and the bar rest on it.
+COMPILE_S: Mapping[str, float] = {"triton_jit": 1.5, "cuda_src": 6.0}
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """One table's measurement. `shipped`: workload -> the configuration that the plan takes by itself. `builds`: one of each kernel."""
+
+    stand: Stand
+    machine: Machine
+    jobs: tuple[Job, ...] = ()
+    shipped: Mapping[str, str] = field(default_factory=dict)
+    builds: tuple[Unit, ...] = ()
+    why_not: str = ""  # nothing can be measured, because
+
+    @property
+    def table(self) -> str:
+        return self.stand.table
+
+    @property
+    def cells(self) -> int:
+        return sum(len(job.implementations) for job in self.jobs)
+
+    @property
+    def measuring_s(self) -> float:
+        return sum(map(estimate_s, self.jobs))
+
+    @property
+    def compiling_s(self) -> float:
+        return len(self.builds) * COMPILE_S[self.table.partition("/")[0]]
+
+
+def total_s(sheets: Sequence[Sheet]) -> float:
+    """About how long all of them take on a GPU, nothing compiled yet."""
+    builds = sum(len(sheet.builds) for sheet in sheets)
+    hands = 1 + helpers_for(1, builds) if builds else 1
+    compiling = max((sheet.compiling_s for sheet in sheets if sheet.table.startswith("cuda_src")), default=0.0)
+    compiling = max(compiling, sum(sheet.compiling_s for sheet in sheets) / hands)
+    return START_S + compiling + sum(sheet.measuring_s for sheet in sheets)
+
+
+def wanted(ops: Sequence[str], backend: str | None) -> list[Tunable]:
+    """The tables of these ops (all without any) that a backend (any) asks."""
+    return [t for t in TUNABLE.values() if (not ops or t.op in ops) and (backend is None or backend in t.serves)]
+
+
+def planned(
+    turn: Callable[[str, str], None],
+    names: Sequence[str],
+    workloads: Sequence[Workload],
+    quick: bool,
+    backend: str | None,
+    device_name: str,
+) -> list[Sheet]:
+    """A sheet for each table named. Asked of a worker: it imports the backends' libraries.
+
+    workloads: those to measure instead of the tables' own. backend: the one to measure through, where a table can be by several.
+    """
+    device = torch.device(device_name)
+    machine = Machine.of(device)
+    return [_sheet(TUNABLE[name], workloads, quick, backend, device, machine) for name in names]
+
+
+def _sheet(
+    known: Tunable, workloads: Sequence[Workload], quick: bool, backend: str | None, device: torch.device, machine: Machine
+) -> Sheet:
+    nothing = Stand(known.name, "", ())
+    try:
+        through = _through(known, backend, device)
+    except BackendUnavailable as error:
+        return Sheet(nothing, machine, why_not=str(error))
+    of = ways(known)
+    found = {w: c for w in workloads or of.workloads(quick) if w.op == known.op and (c := of.configurations(w, machine))}
+    if not found:
+        return Sheet(nothing, machine, why_not="its plan has no choice at these workloads on this GPU")
+    stand = Stand(known.name, through, tuple(dict.fromkeys(name for names in found.values() for name in names)))
+    jobs = tuple(Job(w, tuple(map(stand.implementation, names)), str(device), brief=True) for w, names in found.items())
+    shipped = {str(w): of.choose(w, machine) for w in found}
+    return Sheet(stand, machine, jobs, shipped, _builds(stand, found))
+
+
+def _through(known: Tunable, backend: str | None, device: torch.device) -> str:
+    """The backend to measure through. Raises BackendUnavailable where none is there, with the last one's remedy."""
+    offered = known.serves if backend is None else (backend,)
+    for name in offered[:-1]:
+        try:
+            probe(name, device)
+        except BackendUnavailable:
+            continue
+        return name
+    probe(offered[-1], device)
+    return offered[-1]
+
+
+def _builds(stand: Stand, found: Mapping[Workload, Mapping[str, str]]) -> tuple[Unit, ...]:
+    """What compiles every kernel once, each at the smallest workload that has it."""
+    units: dict[str, Unit] = {}
+    for workload in sorted(found, key=lambda w: OPS[w.op].cost(w).bytes):
+        for name, compiled in found[workload].items():
+            units.setdefault(compiled, Unit(stand.implementation(name), (workload,)))
+    return tuple(units.values())

@@ -1,0 +1,38 @@
+"""How mean in Triton shares its work: threads a program, loads a thread, programs a multiprocessor. There is no model: nearest sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from opwise.ops.spec import Workload
+from opwise.tuning.ways import NONE, Machine, Parameters, Ways
+
+# Elements, from what one wave of programs reads at once to what fills a GPU for a tenth of a millisecond.
+QUICK = (1024 * 1024, 4096 * 4096, 8192 * 8192)
+FULL = (256 * 1024, *QUICK, 2048 * 2048, 16384 * 16384)
+
+
+class TritonMean(Ways):
+    backends = ("triton_jit",)
+
+    def workloads(self, quick: bool) -> tuple[Workload, ...]:
+        dtypes, sizes = (("float32", "float16"), QUICK) if quick else (("float32", "float16", "bfloat16"), FULL)
+        return tuple(Workload("mean", (n,), dtype) for dtype in dtypes for n in sizes)
+
+    def configurations(self, workload: Workload, machine: Machine) -> Mapping[str, str]:
+        """One of each kernel: of few elements several shares come to the same number of programs."""
+        from opwise.backends.triton_jit.mean import SHARES
+
+        size = workload.torch_dtype.itemsize
+        found: dict[str, str] = {}
+        for share in SHARES:  # the shipped one first
+            programs = share.programs(workload.shape[0], size, machine.processors)
+            compiled = f"{share.threads}x{share.loads} {programs} programs {workload.dtype}"
+            if compiled not in found.values():
+                found[str(share)] = compiled
+        return found
+
+    def choose(self, workload: Workload, machine: Machine, parameters: Parameters = NONE) -> str:
+        from opwise.backends.triton_jit.mean import SHIPPED
+
+        return str(SHIPPED)
