@@ -26,6 +26,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "huge: more than 2^31 elements; leave out with -m 'not huge'")
     for ignored in LIBRARY_WARNINGS:
         config.addinivalue_line("filterwarnings", ignored)
+    os.environ["OPWISE_TUNED"] = "off"  # what is tested is what ships; tests of tuned tables bring their own
     os.environ.setdefault("OPWISE_SHARE", "1")  # on a GPU several workers of xdist test at once, and a run would refuse its neighbours
     logging.getLogger("torch.__trace").propagate = False  # thousands of structured lines under each failure
     if not support.ON_GPU:

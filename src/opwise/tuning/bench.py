@@ -80,6 +80,10 @@ def built(build: Build, table: str, configuration: str) -> Build:
                 bind = build(*tensors)
             except tuned.NoSuchConfiguration as error:
                 raise UnsupportedWorkload(str(error)) from error
+            except Exception as error:
+                if type(error).__name__ == "OutOfResources":  # Triton's: it needs more shared memory than its tiles, and says so late
+                    raise UnsupportedWorkload(f"the GPU is too small for it: {error}") from error
+                raise
         if not said.asked:
             raise UnsupportedWorkload(f"the plan does not ask the table {table} for this workload: its kernel is another one")
         return bind

@@ -23,7 +23,7 @@ FULL = (*QUICK, (512, 512, 512), (1536, 1536, 1536), (3072, 3072, 3072), (8192, 
         (256, 4096, 4096), (128, 16384, 512), (32, 8192, 1024), (4096, 1024, 16384))  # fmt: skip
 FLOAT32 = ((512, 512, 512), (1024, 1024, 1024), (1536, 1536, 1536), (2048, 2048, 2048), (4096, 4096, 4096), (128, 4096, 4096))
 WORTH = 3.0  # times the least estimate: what is dearer by the shipped numbers is not measured
-GRANULE = 16
+GRANULE = 16  # bytes that divide what is measured: kernels for less are there for what has less
 UNITS_A_US = 1_900_000  # of an estimate, on a multiprocessor of a GPU that has clusters: as where MEETING and EXCHANGE are explained
 
 
@@ -40,7 +40,7 @@ class CudaMatmul(Ways):
         found = self._offered(workload, machine)
         size, kind = (*workload.shape, machine.processors), workload.dtype
         least = min((kernel.estimate(*size) for kernel in found.values()), default=0.0)
-        worth = {name: kernel for name, kernel in found.items() if kernel.estimate(*size) <= WORTH * least}
+        worth = {name: k for name, k in found.items() if k.estimate(*size) <= WORTH * least and getattr(k, "granule", GRANULE) == GRANULE}
         return {name: unit_of(_launched(kernel, kind, *size)) for name, kernel in worth.items()}
 
     def choose(self, workload: Workload, machine: Machine, parameters: Parameters = NONE) -> str:

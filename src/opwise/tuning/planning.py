@@ -92,7 +92,7 @@ def _sheet(
     except BackendUnavailable as error:
         return Sheet(nothing, machine, why_not=str(error))
     of = ways(known)
-    found = {w: c for w in workloads or of.workloads(quick) if w.op == known.op and (c := of.configurations(w, machine))}
+    found = {w: c for w in workloads or of.workloads(quick) if w.op == known.op and len(c := of.configurations(w, machine)) > 1}
     if not found:
         return Sheet(nothing, machine, why_not="its plan has no choice at these workloads on this GPU")
     stand = Stand(known.name, through, tuple(dict.fromkeys(name for names in found.values() for name in names)))

@@ -1,0 +1,284 @@
+"""`opwise tune`: real configurations through a run's own checks, by a played clock; what is kept of it; and what the command says."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from stand_ins import FakeSeat
+from test_tuning import known_ways
+from tuned_tables import FACTS, row, table
+from typer.testing import CliRunner, Result
+
+from opwise.backends import BACKENDS, implementations, tuned, tuned_table
+from opwise.backends.tuned_table import TUNABLE
+from opwise.cli import app
+from opwise.commands import tune as command
+from opwise.commands.executors import Ready
+from opwise.measure.timing import Timing
+from opwise.ops.spec import Workload
+from opwise.record import Record
+from opwise.runner import Event, Job, WorkerLost
+from opwise.runner.cell import Bench, execute
+from opwise.runner.seat import JobLost
+from opwise.runner.session import Survey
+from opwise.tuning import bench, measuring, planning
+from opwise.tuning.measuring import Happened, carried_out
+
+MEAN = "triton_jit/mean"
+SMALL = [Workload("mean", (n,), "float32") for n in (3_000, 7_000)]
+CPU = torch.device("cpu")
+
+
+class PlayedClock:
+    """Says what each configuration takes. It launches once, since the buffers that were timed are checked."""
+
+    refusals: Mapping[str, str] = {}
+
+    def __init__(self, us: Callable[[str], float]) -> None:
+        self.us = us
+
+    def rotation(self, nbytes: int) -> int:
+        return 1
+
+    def cold(self, candidates: Mapping[str, Any], turn: Any, budget_s: float) -> dict[str, Timing]:
+        found = {}
+        for name in candidates:
+            us = self.us(name.partition(":")[2])
+            for launch in candidates[name]:
+                launch()
+            found[name] = Timing(us, us * 0.999, us * 1.001, 40, True, "events", rounds_us=(us,) * 8)
+        return found
+
+    def call_cost(self, calls: Any, turn: Any) -> dict[str, Timing]:
+        return {}
+
+    def limit_us(self, *work: Any) -> float:
+        return 0.001
+
+
+class InProcess(FakeSeat):
+    """A seat without a worker: jobs are executed here, as a worker executes them."""
+
+    us: Callable[[str], float] = staticmethod(lambda name: 10.0)
+    lost: frozenset[str] = frozenset()
+
+    def start(self) -> Any:
+        self.setup()
+        return super().start()
+
+    def run(self, job: Job) -> Iterator[Event]:
+        if str(job.workload) in self.lost:
+            raise JobLost(job, WorkerLost("the GPU fell off the bus", ("", "calibrate")))
+        clock: Any = PlayedClock(type(self).us)
+        facts = {name: FACTS[name] for name in ("device", "capability", "driver", "versions", "commit", "dirty", "gpu")}
+        yield Event(job, records=tuple(execute(job, Bench(CPU, facts, None, clock, clock), lambda name, phase: None)))
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder of tables; what installing a bench changes in this process is undone. Three configurations of mean are enough."""
+    known_ways(MEAN)
+    from opwise.backends.triton_jit import mean
+
+    monkeypatch.setattr(mean, "SHARES", (mean.SHIPPED, mean.Share(256, 2, 4), mean.Share(1024, 8, 2)))
+    monkeypatch.setenv(tuned_table.VARIABLE, str(tmp_path))
+    monkeypatch.setitem(BACKENDS, "tune_triton_jit", "")  # type: ignore[arg-type]
+    monkeypatch.setitem(sys.modules, "opwise.tuning.tune_triton_jit", None)  # type: ignore[arg-type]
+    monkeypatch.setattr(measuring, "Seat", InProcess)
+    monkeypatch.setattr(InProcess, "us", staticmethod(lambda name: 10.0))
+    monkeypatch.setattr(InProcess, "lost", frozenset())
+    implementations.cache_clear()
+    return tmp_path
+
+
+def sheets(*workloads: Workload) -> list[planning.Sheet]:
+    return planning.planned(lambda name, phase: None, [MEAN], workloads, False, None, "cpu")
+
+
+def happened(root: Path, *workloads: Workload) -> list[Happened]:
+    return list(carried_out(sheets(*workloads), FACTS, "cpu", root))
+
+
+def test_every_configuration_is_checked_timed_and_the_quickest_is_in_force(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (sheet,) = sheets(SMALL[0])
+    names = sheet.stand.configurations
+    assert len(names) == 3
+    winner = names[-1]
+    monkeypatch.setattr(InProcess, "us", staticmethod(lambda name: 9.0 if name == winner else 10.0))
+    *_, last = happened(root, SMALL[0])
+    assert last.table is not None
+    assert last.table == tuned_table.read(tuned_table.path_of(root, MEAN, FACTS["device"]))
+    (kept,) = last.table.rows
+    assert kept.times.keys() == set(names), "all were right and timed"
+    assert all(0 < t.error_ratio <= 1 for t in kept.times.values()), "the suite's own check"
+    assert (kept.chosen, kept.shipped, kept.gain) == (winner, "512x4x4", pytest.approx(10 / 9))
+    assert tuned.Choices(last.table).pick("float32", "float32", (3_000,), names) == winner
+
+
+def test_a_tie_keeps_what_ships(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(InProcess, "us", staticmethod(lambda name: 10.0 if name == "512x4x4" else 9.95))
+    (kept,) = [event.row for event in happened(root, SMALL[0]) if event.row]
+    assert kept.chosen == kept.shipped == "512x4x4"
+
+
+def test_a_configuration_is_what_the_kernel_is_built_with(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each name gives the grid that it says, and what is no configuration, or not asked for, is refused."""
+    from opwise.backends.triton_jit import mean
+
+    grids = []
+    monkeypatch.setattr(
+        mean, "built", lambda kernel, grid, *samples, **fixed: grids.append((grid[0], fixed.get("LOADS"), fixed["num_warps"]))
+    )
+    x, out = torch.empty(200_000), torch.empty(())
+    for name in ("256x2x4", "1024x8x2"):
+        bench.built(mean.build, MEAN, name)(x, out)
+    assert grids == [(8, 2, 8), (4, 8, 32)]  # of the interpreter's two multiprocessors
+    with pytest.raises(bench.UnsupportedWorkload, match="7x7x7 is not among what"):
+        bench.built(mean.build, MEAN, "7x7x7")(x, out)
+    with pytest.raises(bench.UnsupportedWorkload, match="does not ask the table"):
+        bench.built(mean.build_textbook, MEAN, "256x2x4")(x, out)
+    with pytest.raises(bench.UnsupportedWorkload, match="the GPU is too small for it: 300 KiB"):
+        bench.built(too_large, MEAN, "256x2x4")(x, out)
+    assert tuned.look(MEAN, CPU) is tuned.SHIPPED, "nothing is forced any more"
+
+
+def too_large(*tensors: torch.Tensor) -> Any:
+    """As Triton refuses: by an error whose class is imported with Triton alone."""
+    raise type("OutOfResources", (Exception,), {})("300 KiB asked for, 227 there")
+
+
+def test_whoever_stops_keeps_the_finished_rows_and_goes_on_from_them(root: Path) -> None:
+    for event in (events := carried_out(sheets(*SMALL), FACTS, "cpu", root)):
+        if event.row is not None:
+            events.close()  # as Ctrl-C does
+    path = tuned_table.path_of(root, MEAN, FACTS["device"])
+    assert [r.workload for r in tuned_table.read(path).rows] == [str(SMALL[0])]
+    happened(root, SMALL[1])
+    assert [r.workload for r in tuned_table.read(path).rows] == [str(w) for w in SMALL]
+    tuned_table.write(table(MEAN, *tuned_table.read(path).rows, driver="0.9"), root)
+    happened(root, SMALL[1])
+    assert [r.workload for r in tuned_table.read(path).rows] == [str(SMALL[1])], "rows of another driver do not count beside today's"
+
+
+def test_what_is_wrong_is_not_in_the_table_and_is_told(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def record(name: str, **changed: Any) -> Record:
+        around = measuring_interval(us := 5.0 if name == "quick" else 6.0)
+        return Record.of(f"tune_triton_jit/mean:{name}", SMALL[0], **{"status": "ok", "kernel_cold_us": around,
+                         "versus_best": (us / 5, us / 5, us / 5)} | changed)  # fmt: skip
+
+    job = Job(SMALL[0], (), "cpu")
+    broken = record("quick", status="wrong", reason="3 of 9 elements", kernel_cold_us=None)
+    found, why = measuring.row_of(job, [broken, record("512x4x4", versus_best=(1.0, 1.0, 1.0))], "512x4x4")
+    assert found is not None
+    assert (found.chosen, measuring.wrong(found), why) == ("512x4x4", {"quick": "wrong: 3 of 9 elements"}, "")
+    nothing, why = measuring.row_of(job, [broken], "quick")
+    assert nothing is None
+    assert why == "mean/3000/float32: the shipped choice quick has no time: wrong: 3 of 9 elements"
+    monkeypatch.setattr(InProcess, "lost", frozenset({str(SMALL[0])}))
+    events = happened(root, *SMALL)
+    assert [e.row.workload for e in events if e.row] == [str(SMALL[1])], "a lost worker costs its workload"
+    assert "the GPU fell off the bus" in "".join(e.lost for e in events)
+
+
+def measuring_interval(us: float) -> Any:
+    from recorded_runs import around
+
+    return around(us)
+
+
+# -- the command -------------------------------------------------------------------------------------------------------------
+
+
+def invoke(*arguments: str) -> Result:
+    return CliRunner(env={"TERM": "dumb"}).invoke(app, ["tune", *arguments])
+
+
+class AskedHere:
+    """A worker whose answers are computed in this process."""
+
+    def __init__(self, device: str) -> None: ...
+
+    def __enter__(self) -> AskedHere:
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def ask(self, kind: str, payload: tuple[Any, ...], patience: object) -> Any:
+        return payload[0](lambda name, phase: None, *payload[1:])
+
+
+@pytest.fixture
+def on_toy(root: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The command on a GPU that is the CPU in truth."""
+    here = Ready(Survey("cpu", FACTS, {}))
+    monkeypatch.setattr(command, "chosen_device", lambda name: "cuda:0")
+    monkeypatch.setattr(command, "ready", lambda device, share: nullcontext(here))
+    monkeypatch.setattr(command, "Worker", AskedHere)
+    return root
+
+
+def test_it_measures_stores_and_shows(on_toy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(InProcess, "us", staticmethod(lambda name: 8.0 if name.startswith("256x2") else 10.0))
+    told = invoke(str(SMALL[0]))
+    assert told.exit_code == 0, told.output
+    assert f"{MEAN}: 1 workloads measured through triton_jit" in told.output
+    assert f"stored in {tuned_table.path_of(on_toy, MEAN, FACTS['device'])}" in told.output
+    monkeypatch.setenv(tuned_table.VARIABLE, str(on_toy))  # a worker's setup had left it off
+    shown = " ".join(invoke("--show", "--device", "nvidia-toy").output.split())
+    assert f"{SMALL[0]} │ 256x2x4 │ 8 │ 7.992 to 8.008 │ 512x4x4 │ 10 │ 1.250" in shown
+    assert "float32, other sizes: the shipped table (too few workloads for another rule)" in shown
+    assert json.loads(invoke("--show", "--device", "nvidia-toy", "--json").output)["rows"][0]["chosen"] == "256x2x4"
+    assert f"removed of nvidia-toy: {MEAN}" in invoke("--reset", "--device", "nvidia-toy").output
+    assert "nothing, no such table" in invoke("--reset", "--device", "nvidia-toy").output
+
+
+def test_a_workload_that_came_to_nothing_fails_the_command(on_toy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(InProcess, "lost", frozenset({str(SMALL[0])}))
+    told = invoke(str(SMALL[0]))
+    assert told.exit_code == 1
+    assert "the GPU fell off the bus" in told.output
+
+
+def test_without_a_gpu_it_says_what_it_needs_and_what_it_would_measure(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command, "Worker", AskedHere)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    told = invoke("mean")
+    assert told.exit_code == 1
+    assert "run it on the machine whose tables are wanted; --dry-run says" in " ".join(told.output.split())
+    planned = invoke("mean", "--dry-run", "--quick").output
+    assert "as on an NVIDIA H200" in planned
+    assert f"{MEAN} │ triton_jit │         4 │" in planned
+    assert "none: opwise tune, on a machine with a GPU, makes them" in invoke("--show").output
+    tuned_table.write(table(MEAN, row("mean/8/float32", "512x4x4", {"512x4x4": 2.0})), root)
+    assert "mean/8/float32" in invoke("--show").output
+    assert "--device with one of nvidia-toy" in " ".join(invoke("--reset").output.split())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["gelu"], "no table is of gelu: there are triton_jit/matmul (of triton_jit), cuda_src/matmul (of cupy_raw and torch_inline)"),
+        (["mean", "--backend", "cupy_raw"], "no table is of mean in cupy_raw"),
+        (["soft"], "'soft' is no op and no workload"),
+        (["mean", "matmul/8x8x8/float16"], "ops and workloads exclude each other"),
+        (["--show", "--reset"], "give one of them"),
+        (["--show", "--quick"], "give one of them"),
+    ],
+)
+def test_bad_usage_says_what_is_taken(arguments: list[str], says: str) -> None:
+    told = invoke(*arguments)
+    assert told.exit_code == 2
+    assert says in " ".join(told.output.split())
+
+
+def test_every_table_names_what_is_there() -> None:
+    for known in TUNABLE.values():
+        assert known.source, f"{known.name} has sources"
+        assert set(known.serves) <= set(BACKENDS)

@@ -1,0 +1,37 @@
+"""Tuned tables for tests: of the toy GPU, with times that follow from what the test wants."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from recorded_runs import TOY
+
+from opwise.backends.tuned_table import TUNABLE, Row, Table, Time, versions_of
+from opwise.ops import OPS
+from opwise.ops.spec import Workload
+
+FACTS: dict[str, Any] = {"device": TOY.device, "capability": TOY.capability, "driver": "1.0",
+                         "versions": {"torch": "2.0", "triton": "3.6.0", "nvrtc": "13.0"}, "commit": "abc1234", "dirty": False,
+                         "gpu": "GPU-toy"}  # fmt: skip
+
+
+def row(workload: str, shipped: str, times: Mapping[str, float], chosen: str = "") -> Row:
+    """`chosen`: the quickest unless it is named."""
+    chosen = chosen or min(times, key=lambda name: times[name])
+    sizes = OPS[workload.partition("/")[0]].sizes(Workload.parse(workload).shape)
+    return Row(workload, sizes, chosen, shipped, {name: Time(us, us * 0.999, us * 1.001, 0.5) for name, us in times.items()})
+
+
+def table(name: str, *rows: Row, **changed: Any) -> Table:
+    """As measured here and now, of today's kernels."""
+    known = TUNABLE[name]
+    made = Table(name, FACTS["device"], FACTS["capability"], FACTS["driver"], versions_of(known, FACTS), known.source, known.serves[0],
+                 "abc1234", False, tuple(rows))  # fmt: skip
+    return replace(made, **changed)
+
+
+def rows_of(of: Any, workloads: list[Workload], machine: Any, us: Callable[[str, Workload], float]) -> list[Row]:
+    """Every configuration at every workload, each taking `us(name, workload)`."""
+    return [row(str(w), of.choose(w, machine), {name: us(name, w) for name in of.configurations(w, machine)}) for w in workloads]
