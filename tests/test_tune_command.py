@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from stand_ins import FakeSeat
-from test_tuning import known_ways
-from tuned_tables import FACTS, row, table
+from played_clock import InProcess
+from recorded_runs import around
+from support import DEVICE, needs_gpu
+from tuned_tables import FACTS, known_ways, row, table
 from typer.testing import CliRunner, Result
 
 from opwise.backends import BACKENDS, implementations, tuned, tuned_table
@@ -21,64 +21,17 @@ from opwise.backends.tuned_table import TUNABLE
 from opwise.cli import app
 from opwise.commands import tune as command
 from opwise.commands.executors import Ready
-from opwise.measure.timing import Timing
 from opwise.ops.spec import Workload
 from opwise.record import Record
-from opwise.runner import Event, Job, WorkerLost
-from opwise.runner.cell import Bench, execute
-from opwise.runner.seat import JobLost
+from opwise.runner import Job
 from opwise.runner.session import Survey
-from opwise.tuning import bench, measuring, planning
+from opwise.runner.worker import record_facts
+from opwise.tuning import bench, measuring, planning, standing
 from opwise.tuning.measuring import Happened, carried_out
 
 MEAN = "triton_jit/mean"
 SMALL = [Workload("mean", (n,), "float32") for n in (3_000, 7_000)]
 CPU = torch.device("cpu")
-
-
-class PlayedClock:
-    """Says what each configuration takes. It launches once, since the buffers that were timed are checked."""
-
-    refusals: Mapping[str, str] = {}
-
-    def __init__(self, us: Callable[[str], float]) -> None:
-        self.us = us
-
-    def rotation(self, nbytes: int) -> int:
-        return 1
-
-    def cold(self, candidates: Mapping[str, Any], turn: Any, budget_s: float) -> dict[str, Timing]:
-        found = {}
-        for name in candidates:
-            us = self.us(name.partition(":")[2])
-            for launch in candidates[name]:
-                launch()
-            found[name] = Timing(us, us * 0.999, us * 1.001, 40, True, "events", rounds_us=(us,) * 8)
-        return found
-
-    def call_cost(self, calls: Any, turn: Any) -> dict[str, Timing]:
-        return {}
-
-    def limit_us(self, *work: Any) -> float:
-        return 0.001
-
-
-class InProcess(FakeSeat):
-    """A seat without a worker: jobs are executed here, as a worker executes them."""
-
-    us: Callable[[str], float] = staticmethod(lambda name: 10.0)
-    lost: frozenset[str] = frozenset()
-
-    def start(self) -> Any:
-        self.setup()
-        return super().start()
-
-    def run(self, job: Job) -> Iterator[Event]:
-        if str(job.workload) in self.lost:
-            raise JobLost(job, WorkerLost("the GPU fell off the bus", ("", "calibrate")))
-        clock: Any = PlayedClock(type(self).us)
-        facts = {name: FACTS[name] for name in ("device", "capability", "driver", "versions", "commit", "dirty", "gpu")}
-        yield Event(job, records=tuple(execute(job, Bench(CPU, facts, None, clock, clock), lambda name, phase: None)))
 
 
 @pytest.fixture
@@ -169,8 +122,8 @@ def test_whoever_stops_keeps_the_finished_rows_and_goes_on_from_them(root: Path)
 
 def test_what_is_wrong_is_not_in_the_table_and_is_told(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def record(name: str, **changed: Any) -> Record:
-        around = measuring_interval(us := 5.0 if name == "quick" else 6.0)
-        return Record.of(f"tune_triton_jit/mean:{name}", SMALL[0], **{"status": "ok", "kernel_cold_us": around,
+        timed = around(us := 5.0 if name == "quick" else 6.0)
+        return Record.of(f"tune_triton_jit/mean:{name}", SMALL[0], **{"status": "ok", "kernel_cold_us": timed,
                          "versus_best": (us / 5, us / 5, us / 5)} | changed)  # fmt: skip
 
     job = Job(SMALL[0], (), "cpu")
@@ -187,10 +140,19 @@ def test_what_is_wrong_is_not_in_the_table_and_is_told(root: Path, monkeypatch: 
     assert "the GPU fell off the bus" in "".join(e.lost for e in events)
 
 
-def measuring_interval(us: float) -> Any:
-    from recorded_runs import around
-
-    return around(us)
+@needs_gpu
+@pytest.mark.slow
+def test_on_a_gpu_a_table_is_measured_and_asked_by_the_next_build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    workload, facts = Workload("mean", (1 << 20,), "float16"), record_facts(DEVICE)
+    made = planning.planned(lambda name, phase: None, [MEAN], [workload], False, None, str(DEVICE))
+    *_, last = carried_out(made, facts, str(DEVICE), tmp_path)
+    assert last.table is not None
+    assert last.table.rows[0].times.keys() == set(made[0].stand.configurations), "every configuration is right on this GPU"
+    monkeypatch.setenv(tuned_table.VARIABLE, str(tmp_path))
+    tuned._stored.cache_clear()
+    assert tuned.look(MEAN, DEVICE).table == last.table
+    assert tuned.in_force("triton_jit", "mean", DEVICE) == last.table.digest == standing.in_force("triton_jit", "mean", facts)
+    tuned._stored.cache_clear()
 
 
 # -- the command -------------------------------------------------------------------------------------------------------------
@@ -254,7 +216,7 @@ def test_without_a_gpu_it_says_what_it_needs_and_what_it_would_measure(root: Pat
     assert "run it on the machine whose tables are wanted; --dry-run says" in " ".join(told.output.split())
     planned = invoke("mean", "--dry-run", "--quick").output
     assert "as on an NVIDIA H200" in planned
-    assert f"{MEAN} │ triton_jit │         4 │" in planned
+    assert f"{MEAN} │ triton_jit │         2 │" in planned
     assert "none: opwise tune, on a machine with a GPU, makes them" in invoke("--show").output
     tuned_table.write(table(MEAN, row("mean/8/float32", "512x4x4", {"512x4x4": 2.0})), root)
     assert "mean/8/float32" in invoke("--show").output

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,37 +11,23 @@ from typing import Any
 import pytest
 import torch
 from recorded_runs import TOY, cell
-from tuned_tables import FACTS, row, rows_of, table
+from tuned_tables import FACTS, known_ways, row, table
 
 from opwise import provenance
 from opwise.backends import tuned, tuned_table
 from opwise.backends.cuda_src import matmul_plan
-from opwise.backends.protocol import BackendUnavailable
 from opwise.backends.tuned import Choices
 from opwise.backends.tuned_table import TUNABLE, Elsewhere, Table, TornTable
 from opwise.choosing.store import stale
 from opwise.ops.spec import Workload
 from opwise.tuning import standing
 from opwise.tuning.cuda_matmul import _launched
-from opwise.tuning.fitting import elsewhere
-from opwise.tuning.ways import H200, Term, Ways, least_squares, ways
+from opwise.tuning.ways import H200
 
 GPU = torch.device("cuda", 0)
 CUDA, MEAN = "cuda_src/matmul", "triton_jit/mean"
 SQUARES = row("matmul/4096x4096x4096/float16", "128x256", {"128x256": 200.0, "128x192": 190.0})
 each_table = pytest.mark.parametrize("name", TUNABLE)
-
-
-def known_ways(name: str) -> Ways:
-    """Of Triton's tables where Triton is installed."""
-    if name.startswith("triton"):
-        from opwise.backends import triton_jit
-
-        try:
-            triton_jit.probe(torch.device("cpu"))
-        except BackendUnavailable as error:
-            pytest.skip(str(error))
-    return ways(TUNABLE[name])
 
 
 @pytest.fixture
@@ -154,6 +140,28 @@ def test_the_cuda_plan_takes_what_was_measured_and_what_was_fitted() -> None:
         matmul_plan.plan(8, 8, 8, "float16", False, 16, 132, (9, 0), choices=Choices(forced="no_such"))
 
 
+def test_the_triton_plan_takes_a_trial_where_it_was_measured_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    known_ways("triton_jit/matmul")
+    from opwise.backends.triton_jit import matmul_config
+    from opwise.backends.triton_jit.matmul_tma import HALF_CONFIGS, HALF_TRIALS
+
+    monkeypatch.setattr(matmul_config, "processors", lambda device: H200.processors)
+    trial, x = HALF_TRIALS[0].name, torch.empty(1, dtype=torch.float16, device="meta")
+
+    def taken(size: int, *rows: Any, **rule: Elsewhere) -> str:
+        made = Choices(table("triton_jit/matmul", *rows, elsewhere={"16-bit": rule["rule"]} if rule else {}))
+        monkeypatch.setattr(matmul_config, "look", lambda name, device: made)
+        return matmul_config.tuned(HALF_CONFIGS, HALF_TRIALS, size, size, size, x, "16-bit").name
+
+    shipped = taken(4096)
+    assert shipped != trial
+    measured = row("matmul/4096x4096x4096/float16", shipped, {shipped: 2.0, trial: 1.0})
+    assert taken(4096, measured) == trial
+    assert taken(2048, measured) == taken(2048)
+    assert taken(2048, rule=Elsewhere("fitted", 1.0, 1.1, {trial: {"tile_us": 0.1, "k_ns": 0.1}})) == trial
+    assert len({c.name for c in (*HALF_CONFIGS, *HALF_TRIALS)}) == len((*HALF_CONFIGS, *HALF_TRIALS))
+
+
 def test_sizes_in_between_get_what_the_nearest_got() -> None:
     rows = [row(f"mean/{n}/float32", "512x4x4", {"512x4x4": 2.0, name: 1.0}) for n, name in ((1000, "256x2x4"), (64000, "1024x8x2"))]
     near = Choices(table(MEAN, *rows, elsewhere={"float32": Elsewhere("nearest", 1.0, 1.1)}))
@@ -193,70 +201,6 @@ def taken_by_the_plan(name: str, workload: Workload, monkeypatch: pytest.MonkeyP
     from opwise.backends.triton_jit import matmul_config, matmul_tma
 
     monkeypatch.setattr(matmul_config, "processors", lambda device: H200.processors)
-    configs, kind = (matmul_tma.TF32_CONFIGS, "tf32") if tf32 else (matmul_tma.HALF_CONFIGS, "16-bit")
+    configs, trials, kind = (matmul_tma.TF32_CONFIGS, (), "tf32") if tf32 else (matmul_tma.HALF_CONFIGS, matmul_tma.HALF_TRIALS, "16-bit")
     m, k, n = workload.shape
-    return matmul_config.tuned(configs, m, n, k, x, kind).name
-
-
-# -- what is fitted ----------------------------------------------------------------------------------------------------------
-
-
-def test_least_squares_finds_what_the_times_were_made_of() -> None:
-    terms = [Term(1.0, 4.0), Term(2.0, 1.0, 5.0), Term(3.0, 30.0), Term(7.0, 2.0)]
-    made = [(t, 2.5 * t.each + 0.25 * t.depth + t.fixed) for t in terms]
-    assert least_squares(made) == pytest.approx((2.5, 0.25))
-    assert least_squares(made[:2]) is None, "two times fit any two numbers"
-    assert least_squares([(Term(n, 2.0 * n), 5.0 * n) for n in (1.0, 2.0, 3.0)]) is None, "one ratio does not part the two"
-    below = least_squares([(Term(1.0, 4.0), 3.0), (Term(1.0, 8.0), 8.0), (Term(1.0, 16.0), 17.0)])
-    assert below is not None
-    assert below[0] == 0.0, "a tile takes no negative time"
-    assert below[1] > 0
-
-
-@pytest.mark.parametrize("name", ["triton_jit/matmul", CUDA])
-def test_a_gpu_that_obeys_the_model_otherwise_gets_numbers_that_choose_right(name: str) -> None:
-    """Times made by the plan's own model with the shipped numbers changed: the fit finds better choices than those shipped."""
-    of = known_ways(name)
-    half = [w for w in of.workloads(quick=False) if of.kind(w.dtype) == "16-bit"]
-    rows = rows_of(of, half, H200, made_by(of, half))
-    shipped = [r.loss(r.shipped) for r in rows]
-    assert max(shipped) > 1.1, "the shipped numbers are wrong for this GPU"
-    rule = elsewhere(of, rows, H200)["16-bit"]
-    assert rule.rule == "fitted"
-    assert rule.loss is not None
-    assert rule.shipped_loss is not None
-    assert rule.loss < min(1.03, rule.shipped_loss)
-    again = [of.choose(Workload.parse(r.workload), H200, rule.parameters) for r in rows]
-    assert max(r.loss(n) for r, n in zip(rows, again, strict=True) if n in r.times) < 1.05
-    assert json.loads(json.dumps(rule.parameters)) == rule.parameters
-
-
-def made_by(of: Ways, workloads: list[Workload]) -> Callable[[str, Workload], float]:
-    """us of a configuration, linear in its terms, with numbers up to 2.5 times apart in another order than the shipped ones."""
-    names = sorted({name for w in workloads for name in of.configurations(w, H200)})
-    speeds = {
-        kernel.name: kernel.speed * 1_900_000 for kernel in matmul_plan.KERNELS["float16"]
-    }  # of what is no kernel, a tile takes its own
-
-    def us(name: str, workload: Workload) -> float:
-        term, i = of.term(name, workload, H200), names.index(name)
-        assert term is not None
-        each, depth = (64 / speeds[name], 1 / speeds[name]) if name in speeds else (2.0, 0.004)
-        return term.each * each * (1 + i % 3) + term.depth * depth * (0.6 + (i * 7 % 5) / 4) + term.fixed
-
-    return us
-
-
-def test_a_rule_that_chooses_no_better_than_what_ships_is_not_taken() -> None:
-    """Every other size has another winner: what is near tells nothing. With one winner everywhere, it does."""
-    of = known_ways(MEAN)
-    workloads = [Workload("mean", (1 << i,), "float32") for i in range(20, 28)]
-    mixed = {str(w): ("256x2x4", "1024x8x2")[i % 2] for i, w in enumerate(workloads)}
-
-    def rule(winner: Callable[[str], str]) -> Elsewhere:
-        rows = [row(str(w), "512x4x4", {"512x4x4": 1.1, "256x2x4": 1.3, "1024x8x2": 1.3} | {winner(str(w)): 1.0}) for w in workloads]
-        return elsewhere(of, rows, H200)["float32"]
-
-    assert rule(lambda w: mixed[w]) == Elsewhere("shipped", 1.3, 1.1)
-    assert rule(lambda w: "256x2x4") == Elsewhere("nearest", 1.0, 1.1)
-    assert elsewhere(of, [row("mean/8/float32", "512x4x4", {"512x4x4": 1.0})], H200)["float32"].rule == "shipped"
+    return matmul_config.tuned(configs, trials, m, n, k, x, kind).name

@@ -6,11 +6,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
+import pytest
+import torch
 from recorded_runs import TOY
 
+from opwise.backends.protocol import BackendUnavailable
 from opwise.backends.tuned_table import TUNABLE, Row, Table, Time, versions_of
 from opwise.ops import OPS
 from opwise.ops.spec import Workload
+from opwise.tuning.ways import Ways, ways
 
 FACTS: dict[str, Any] = {"device": TOY.device, "capability": TOY.capability, "driver": "1.0",
                          "versions": {"torch": "2.0", "triton": "3.6.0", "nvrtc": "13.0"}, "commit": "abc1234", "dirty": False,
@@ -35,3 +39,15 @@ def table(name: str, *rows: Row, **changed: Any) -> Table:
 def rows_of(of: Any, workloads: list[Workload], machine: Any, us: Callable[[str, Workload], float]) -> list[Row]:
     """Every configuration at every workload, each taking `us(name, workload)`."""
     return [row(str(w), of.choose(w, machine), {name: us(name, w) for name in of.configurations(w, machine)}) for w in workloads]
+
+
+def known_ways(name: str) -> Ways:
+    """Of Triton's tables where Triton is installed."""
+    if name.startswith("triton"):
+        from opwise.backends import triton_jit
+
+        try:
+            triton_jit.probe(torch.device("cpu"))
+        except BackendUnavailable as error:
+            pytest.skip(str(error))
+    return ways(TUNABLE[name])

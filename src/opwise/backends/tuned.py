@@ -60,10 +60,14 @@ class Choices:
         near = nearest({other: r.chosen for (of, other), r in self.table.by_sizes.items() if of == dtype}, sizes)
         return near if near in known else None
 
-    def fitted(self, kind: str, name: str, model: Model) -> Model:
-        """A configuration's model (a dataclass) with the numbers that were fitted on this GPU, where there are any."""
+    def numbers(self, kind: str, name: str) -> Mapping[str, float]:
+        """What was fitted on this GPU of a configuration's model; empty where nothing was."""
         rule = self.table.elsewhere.get(kind) if self.table is not None else None
-        return model if rule is None or rule.rule != "fitted" else with_numbers(model, rule.parameters.get(name, {}))
+        return {} if rule is None or rule.rule != "fitted" else rule.parameters.get(name, {})
+
+    def fitted(self, kind: str, name: str, model: Model) -> Model:
+        """A configuration's model (a dataclass) with its numbers as far as they were fitted on this GPU."""
+        return with_numbers(model, self.numbers(kind, name))
 
 
 def with_numbers(model: Model, numbers: Mapping[str, float]) -> Model:

@@ -13,7 +13,7 @@ import typer
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from opwise.backends import tuned_table
-from opwise.backends.tuned_table import TUNABLE, Row, Table, TornTable, Tunable
+from opwise.backends.tuned_table import TUNABLE, Row, Table, Tunable
 from opwise.commands.console import Device, chosen_device, fail, refuse, stderr, stdout
 from opwise.commands.executors import Share, ready
 from opwise.measure.device import facts, slug
@@ -24,7 +24,7 @@ from opwise.runner.supervisor import Patience, Worker
 from opwise.tuning import planning, tables
 from opwise.tuning.measuring import carried_out
 from opwise.tuning.planning import Sheet
-from opwise.tuning.standing import Facts, Standing, standing
+from opwise.tuning.standing import Facts, devices, standing, stored
 
 EXAMPLES = (
     "Examples:  opwise tune  ·  opwise tune --quick  ·  opwise tune matmul --backend triton_jit  ·  opwise tune "
@@ -181,10 +181,10 @@ def _print_plan(sheets: Sequence[Sheet], console: Any = stdout) -> None:
 
 def _show(known: Sequence[Tunable], device: str | None, as_json: bool) -> None:
     if device is None and not torch.cuda.is_available():
-        found = [s for name in _stored_devices() for s in _of_elsewhere(known, name)]
+        found = [s for name in devices() for s in stored(known, name)]
         where = "no GPU here; stored for others"
     elif device is not None and not device.startswith("cuda"):
-        found, where = _of_elsewhere(known, device), f"stored for {device}"
+        found, where = stored(known, device), f"stored for {device}"
     else:
         here = facts(torch.device(chosen_device(device)))
         found = [s for s in standing(here) if s.tunable in known]
@@ -207,30 +207,10 @@ def _show(known: Sequence[Tunable], device: str | None, as_json: bool) -> None:
         _line("none: opwise tune, on a machine with a GPU, makes them; the shipped tables' measurements are in docs/lab.md")
 
 
-def _of_elsewhere(known: Sequence[Tunable], device: str) -> list[Standing]:
-    """The stored tables of a device that is not here: whether they hold there cannot be told here."""
-    root, found = tuned_table.folder(), []
-    for t in known if root is not None else ():
-        path = tuned_table.path_of(root or Path(), t.name, device)
-        if path.is_file():
-            try:
-                found.append(Standing(t, tuned_table.read(path)))
-            except TornTable as torn:
-                found.append(Standing(t, None, str(torn)))
-    return found
-
-
-def _stored_devices() -> list[str]:
-    root = tuned_table.folder()
-    return sorted(path.name for path in root.iterdir() if path.is_dir()) if root is not None and root.is_dir() else []
-
-
 def _reset(known: Sequence[Tunable], device: str | None) -> None:
     root, here = tuned_table.folder(), torch.cuda.is_available()
     if device is None and not here:
-        refuse(
-            f"--reset without a GPU: say which device's, --device with one of {', '.join(_stored_devices()) or 'none, nothing is stored'}"
-        )
+        refuse(f"--reset without a GPU: say which device's, --device with one of {', '.join(devices()) or 'none, nothing is stored'}")
     name = device if device is not None and not device.startswith("cuda") else str(facts(torch.device(chosen_device(device)))["device"])
     removed = []
     for t in known if root is not None else ():

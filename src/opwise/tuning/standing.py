@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -10,7 +10,7 @@ from typing import Any
 
 from opwise.backends import tuned_table
 from opwise.backends.tuned import usable
-from opwise.backends.tuned_table import TUNABLE, Table, Tunable
+from opwise.backends.tuned_table import TUNABLE, Table, TornTable, Tunable
 
 Facts = Mapping[str, Any]  # device, capability, driver, versions, as in records
 
@@ -66,3 +66,22 @@ def told(facts: Facts) -> list[str]:
     names = [s.tunable.name for s in found if s.table is not None]
     lines = [f"tuned tables in force: {', '.join(names)} (opwise tune --show)"] if names else []
     return lines + [s.why for s in found if s.why]
+
+
+def devices() -> list[str]:
+    """The short names of those that tables are stored of."""
+    root = tuned_table.folder()
+    return sorted(path.name for path in root.iterdir() if path.is_dir()) if root is not None and root.is_dir() else []
+
+
+def stored(known: Sequence[Tunable], device: str) -> list[Standing]:
+    """The stored tables of a device that need not be here: whether they would count there is not asked."""
+    root, found = tuned_table.folder(), []
+    for t in known if root is not None else ():
+        path = tuned_table.path_of(root or Path(), t.name, device)
+        if path.is_file():
+            try:
+                found.append(Standing(t, tuned_table.read(path)))
+            except TornTable as torn:
+                found.append(Standing(t, None, str(torn)))
+    return found

@@ -39,7 +39,8 @@ class TritonMatmul(Ways):
         from opwise.backends.triton_jit.matmul_config import busy_us
 
         m, k, n = workload.shape
-        fitting = {name: with_numbers(c, parameters.get(name, {})) for name, c in self._fitting(workload, machine).items()}
+        shipped, known = self._shipped(self.kind(workload.dtype)), self._fitting(workload, machine)
+        fitting = {name: with_numbers(c, parameters.get(name, {})) for name, c in known.items() if name in shipped or name in parameters}
         return min(fitting, key=lambda name: busy_us(fitting[name], m, n, k, machine.processors))
 
     def term(self, name: str, workload: Workload, machine: Machine) -> Term | None:
@@ -55,7 +56,7 @@ class TritonMatmul(Ways):
 
     def parameters(self, kind: str, fitted: Mapping[str, tuple[float, float]], rows: Sequence[Row], machine: Machine) -> Parameters:
         found = {name: {"tile_us": round(a, 4), "k_ns": round(b, 5)} for name, (a, b) in fitted.items()}
-        known = self._all(kind)
+        known = self._shipped(kind)
         scale = self._scale(fitted, rows, machine)
         rest = {
             name: {"tile_us": round(c.tile_us * scale, 4), "k_ns": round(c.k_ns * scale, 5)}
@@ -69,7 +70,7 @@ class TritonMatmul(Ways):
         ratios = []
         for row in rows:
             workload = Workload.parse(row.workload)
-            known = self._fitting(workload, machine)
+            known = self._shipped(self.kind(row.dtype))
             for name in row.times.keys() & fitted.keys() & known.keys():
                 term = self.term(name, workload, machine)
                 shipped = known[name].tile_us * term.each + known[name].k_ns * term.depth if term else 0.0
@@ -90,6 +91,12 @@ class TritonMatmul(Ways):
         return {name: c for name, c in self._all(self.kind(workload.dtype)).items() if c.shared_bytes(size) <= machine.shared_bytes}
 
     def _all(self, kind: str) -> Mapping[str, Config]:
+        from opwise.backends.triton_jit import matmul_tma
+
+        return {**self._shipped(kind), **{c.name: c for c in (matmul_tma.HALF_TRIALS if kind == "16-bit" else ())}}
+
+    def _shipped(self, kind: str) -> Mapping[str, Config]:
+        """Those whose numbers ship."""
         from opwise.backends.triton_jit import matmul_tma
 
         return {c.name: c for c in (matmul_tma.HALF_CONFIGS if kind == "16-bit" else matmul_tma.TF32_CONFIGS)}

@@ -8,8 +8,8 @@ from opwise.ops.spec import Workload
 from opwise.tuning.ways import NONE, Machine, Parameters, Ways
 
 # Elements, from what one wave of programs reads at once to what fills a GPU for a tenth of a millisecond.
-QUICK = (4096 * 4096, 8192 * 8192)
-FULL = (256 * 1024, 1024 * 1024, 2048 * 2048, *QUICK, 16384 * 16384)
+QUICK = (8192 * 8192,)
+FULL = (256 * 1024, 1024 * 1024, 2048 * 2048, 4096 * 4096, *QUICK, 16384 * 16384)
 
 
 class TritonMean(Ways):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import torch
@@ -37,8 +37,8 @@ class Config:
 
     @property
     def name(self) -> str:
-        """By which a tuned table knows it."""
-        return f"{self}/{self.warps}/{self.stages}"
+        """By which a tuned table knows it: all that makes another kernel of it."""
+        return "/".join([f"{self}/{self.warps}/{self.stages}", *(f.name for f in fields(self) if getattr(self, f.name) is True)])
 
     @property
     def options(self) -> dict[str, Any]:
@@ -77,17 +77,19 @@ def quickest(configs: tuple[Config, ...], m: int, n: int, k: int, x: Tensor) -> 
     return min(fitting, key=lambda c: busy_us(c, m, n, k, processors(x.device)))
 
 
-def tuned(configs: tuple[Config, ...], m: int, n: int, k: int, x: Tensor, kind: str) -> Config:
+def tuned(configs: tuple[Config, ...], trials: tuple[Config, ...], m: int, n: int, k: int, x: Tensor, kind: str) -> Config:
     """The tile measured to be the quickest on this GPU, else `quickest` by the numbers fitted to it, else by the shipped ones.
 
-    kind: "16-bit" or "tf32".
+    trials: tiles without numbers of their own, which only a measurement can choose. kind: "16-bit" or "tf32".
     """
     choices = look(TABLE, x.device)
     dtype = "tfloat32" if kind == "tf32" else str(x.dtype).removeprefix("torch.")
-    name = choices.pick(dtype, kind, (m, k, n), [c.name for c in configs])
+    by_name = {c.name: c for c in (*configs, *trials)}
+    name = choices.pick(dtype, kind, (m, k, n), by_name)
     if name is not None:
-        configs = tuple(c for c in configs if c.name == name)
-    return quickest(tuple(choices.fitted(kind, c.name, c) for c in configs), m, n, k, x)
+        return by_name[name]
+    known = (*configs, *(c for c in trials if choices.numbers(kind, c.name)))
+    return quickest(tuple(choices.fitted(kind, c.name, c) for c in known), m, n, k, x)
 
 
 def busy_us(config: Config, m: int, n: int, k: int, multiprocessors: int) -> float:
