@@ -121,6 +121,8 @@ def _tune(
             continue
         _print(table, rows)
         _line(f"stored in {path}")
+        _line(f"figures on record of {' and '.join(TUNABLE[table.name].serves)} are of other tables: opwise run {TUNABLE[table.name].op} "
+              "takes them anew")  # fmt: skip
     for line in (*lost, *tables.troubles(rows)):
         stderr.print(line, style="bold red", highlight=False, markup=False, soft_wrap=True)
     if interrupted:
