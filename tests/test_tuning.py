@@ -143,15 +143,16 @@ def test_the_cuda_plan_takes_what_was_measured_and_what_was_fitted() -> None:
 def test_the_triton_plan_takes_a_trial_where_it_was_measured_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     known_ways("triton_jit/matmul")
     from opwise.backends.triton_jit import matmul_config
-    from opwise.backends.triton_jit.matmul_tma import HALF_CONFIGS, HALF_TRIALS
+    from opwise.backends.triton_jit.matmul_tma import HALF_CONFIGS
 
     monkeypatch.setattr(matmul_config, "processors", lambda device: H200.processors)
-    trial, x = HALF_TRIALS[0].name, torch.empty(1, dtype=torch.float16, device="meta")
+    trials = matmul_config.TRIALS["16-bit"]
+    trial, x = trials[0].name, torch.empty(1, dtype=torch.float16, device="meta")
 
     def taken(size: int, *rows: Any, **rule: Elsewhere) -> str:
         made = Choices(table("triton_jit/matmul", *rows, elsewhere={"16-bit": rule["rule"]} if rule else {}))
         monkeypatch.setattr(matmul_config, "look", lambda name, device: made)
-        return matmul_config.tuned(HALF_CONFIGS, HALF_TRIALS, size, size, size, x, "16-bit").name
+        return matmul_config.quickest(HALF_CONFIGS, size, size, size, x).name
 
     shipped = taken(4096)
     assert shipped != trial
@@ -159,7 +160,7 @@ def test_the_triton_plan_takes_a_trial_where_it_was_measured_alone(monkeypatch: 
     assert taken(4096, measured) == trial
     assert taken(2048, measured) == taken(2048)
     assert taken(2048, rule=Elsewhere("fitted", 1.0, 1.1, {trial: {"tile_us": 0.1, "k_ns": 0.1}})) == trial
-    assert len({c.name for c in (*HALF_CONFIGS, *HALF_TRIALS)}) == len((*HALF_CONFIGS, *HALF_TRIALS))
+    assert len({c.name for c in (*HALF_CONFIGS, *trials)}) == len((*HALF_CONFIGS, *trials))
 
 
 def test_sizes_in_between_get_what_the_nearest_got() -> None:
@@ -201,6 +202,6 @@ def taken_by_the_plan(name: str, workload: Workload, monkeypatch: pytest.MonkeyP
     from opwise.backends.triton_jit import matmul_config, matmul_tma
 
     monkeypatch.setattr(matmul_config, "processors", lambda device: H200.processors)
-    configs, trials, kind = (matmul_tma.TF32_CONFIGS, (), "tf32") if tf32 else (matmul_tma.HALF_CONFIGS, matmul_tma.HALF_TRIALS, "16-bit")
+    configs = matmul_tma.TF32_CONFIGS if tf32 else matmul_tma.HALF_CONFIGS
     m, k, n = workload.shape
-    return matmul_config.tuned(configs, trials, m, n, k, x, kind).name
+    return matmul_config.quickest(configs, m, n, k, x).name

@@ -71,7 +71,8 @@ class Choices:
 
 
 def with_numbers(model: Model, numbers: Mapping[str, float]) -> Model:
-    changed: Model = replace(cast(Any, model), **numbers)
+    """The dataclass with these of its fields replaced; itself without any."""
+    changed: Model = replace(cast(Any, model), **numbers) if numbers else model
     return changed
 
 

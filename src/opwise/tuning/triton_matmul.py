@@ -91,9 +91,9 @@ class TritonMatmul(Ways):
         return {name: c for name, c in self._all(self.kind(workload.dtype)).items() if c.shared_bytes(size) <= machine.shared_bytes}
 
     def _all(self, kind: str) -> Mapping[str, Config]:
-        from opwise.backends.triton_jit import matmul_tma
+        from opwise.backends.triton_jit.matmul_config import TRIALS
 
-        return {**self._shipped(kind), **{c.name: c for c in (matmul_tma.HALF_TRIALS if kind == "16-bit" else ())}}
+        return {**self._shipped(kind), **{c.name: c for c in TRIALS[kind]}}
 
     def _shipped(self, kind: str) -> Mapping[str, Config]:
         """Those whose numbers ship."""

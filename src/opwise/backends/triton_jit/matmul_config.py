@@ -65,31 +65,29 @@ def shared_memory(device: torch.device) -> int:
     return int(getattr(torch.cuda.get_device_properties(device), "shared_memory_per_block_optin", 99 * 1024))
 
 
+# Tiles without numbers: a product gets one only on a GPU where opwise tune has measured it to be the quickest.
+TRIALS = {
+    "16-bit": (Config(256, 128, 64, 8, 3), Config(128, 256, 64, 8, 4), Config(128, 64, 128, 4, 4), Config(64, 256, 64, 4, 4)),
+    "tf32": (),
+}
+
+
 def quickest(configs: tuple[Config, ...], m: int, n: int, k: int, x: Tensor) -> Config:
-    """The tile with which the busiest multiprocessor is done first (`busy_us`); of equals, the first.
+    """The tile measured to be the quickest on this GPU for these sizes; else the one with which the busiest multiprocessor is done first
+    (`busy_us`), by the numbers fitted to this GPU or the shipped ones; of equals, the first. x: a factor; of float32 for TF32.
 
     Raises ValueError where none fits the GPU's shared memory.
     """
+    kind, dtype = ("tf32", "tfloat32") if x.dtype == torch.float32 else ("16-bit", str(x.dtype).removeprefix("torch."))
     shared = 2**18 if x.device.type != "cuda" else shared_memory(x.device)
-    fitting = [c for c in configs if c.shared_bytes(x.element_size()) <= shared]
+    by_name = {c.name: c for c in (*configs, *TRIALS[kind]) if c.shared_bytes(x.element_size()) <= shared}
+    choices = look(TABLE, x.device)
+    if (name := choices.pick(dtype, kind, (m, k, n), by_name)) is not None:
+        return by_name[name]
+    fitting = [choices.fitted(kind, name, c) for name, c in by_name.items() if c in configs or choices.numbers(kind, name)]
     if not fitting:
         raise ValueError(f"no tile fits {shared} bytes of shared memory: {', '.join(map(str, configs))}; take the kernels without TMA")
     return min(fitting, key=lambda c: busy_us(c, m, n, k, processors(x.device)))
-
-
-def tuned(configs: tuple[Config, ...], trials: tuple[Config, ...], m: int, n: int, k: int, x: Tensor, kind: str) -> Config:
-    """The tile measured to be the quickest on this GPU, else `quickest` by the numbers fitted to it, else by the shipped ones.
-
-    trials: tiles without numbers of their own, which only a measurement can choose. kind: "16-bit" or "tf32".
-    """
-    choices = look(TABLE, x.device)
-    dtype = "tfloat32" if kind == "tf32" else str(x.dtype).removeprefix("torch.")
-    by_name = {c.name: c for c in (*configs, *trials)}
-    name = choices.pick(dtype, kind, (m, k, n), by_name)
-    if name is not None:
-        return by_name[name]
-    known = (*configs, *(c for c in trials if choices.numbers(kind, c.name)))
-    return quickest(tuple(choices.fitted(kind, c.name, c) for c in known), m, n, k, x)
 
 
 def busy_us(config: Config, m: int, n: int, k: int, multiprocessors: int) -> float:

@@ -20,7 +20,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 from opwise.backends.protocol import Bind, Launch
 from opwise.backends.triton_jit.launch import INTERPRETING as IN_INTERPRETER
 from opwise.backends.triton_jit.launch import built, processors
-from opwise.backends.triton_jit.matmul_config import GROUP, Config, tuned
+from opwise.backends.triton_jit.matmul_config import GROUP, Config, quickest
 from opwise.backends.triton_jit.portable import INTERPRETING, device_function
 from opwise.backends.triton_jit.specimen import POINTERS, Specimen
 
@@ -88,8 +88,6 @@ HALF_CONFIGS = (
     Config(64, 128, 128, 4, 4, 1, 3.2, 3.0),
     Config(64, 64, 128, 4, 6, 1, 3.5, 1.55),
 )
-# Without numbers: a product gets one only on a GPU where opwise tune has measured it to be the quickest.
-HALF_TRIALS = (Config(256, 128, 64, 8, 3), Config(128, 256, 64, 8, 4), Config(128, 64, 128, 4, 4), Config(64, 256, 64, 4, 4))
 TF32_CONFIGS = (Config(256, 128, 32, 8, 3, 1, 6.0, 29.0), Config(64, 128, 64, 8, 3, 1, 8.0, 8.2))
 # Compiled by Triton 3.7.1 every such kernel spills (1672 bytes a thread), by 3.6.0 none: there float32 goes on through pointers.
 FMA_CONFIGS = () if ROUNDS else (Config(128, 128, 32, 8, 3),)
@@ -111,12 +109,12 @@ def build(a: Tensor, b: Tensor, out: Tensor, precision: str) -> Bind | None:
     if m < FEWEST_ROWS or (a.element_size() == 2 and m * n * k < LEAST_HALF):
         return None
     if a.element_size() == 2:
-        return bound(a, b, out, descriptor_kernel, tuned(HALF_CONFIGS, HALF_TRIALS, m, n, k, a, "16-bit"))
+        return bound(a, b, out, descriptor_kernel, quickest(HALF_CONFIGS, m, n, k, a))
     # wgmma is sm_90's own, and float32's tile was measured there: nothing here has been fitted to later GPUs.
     if torch.cuda.get_device_capability(a.device)[0] != 9:
         return None
     if precision == "tf32":
-        return bound(a, b, out, tf32_kernel, tuned(TF32_CONFIGS, (), m, n, k, a, "tf32"))
+        return bound(a, b, out, tf32_kernel, quickest(TF32_CONFIGS, m, n, k, a))
     # A product that does not fill the GPU with the one tile that was measured goes through pointers.
     config = next((c for c in FMA_CONFIGS if c.tiles(m, n) >= processors(a.device)), None)
     return bound(a, b, out, descriptor_kernel, config) if config else None
