@@ -16,10 +16,10 @@ Bind = Callable[..., Launch]
 @dataclass(frozen=True, slots=True)
 class AtOnce:
     """A bind, and what costs a call less: run(*inputs, out) does what bind(*inputs, out)() does. A backend that can allocate for less than
-    torch.empty_like has `call_of`: of a sample of the output it makes what allocates one like it, launches, and returns it."""
+    torch.empty_like has `call_of` instead: of a sample of the output it makes what allocates one like it, launches, and returns it."""
 
     bind: Bind
-    run: Callable[..., None]
+    run: Callable[..., None] | None = None
     call_of: Callable[[Tensor], Callable[..., Tensor]] | None = None
 
     def __call__(self, *tensors: Tensor) -> Launch:
@@ -30,7 +30,7 @@ def calling(bind: Bind, out: Tensor) -> Callable[..., Tensor]:
     """The call for inputs whose output is like `out`."""
     if isinstance(bind, AtOnce) and bind.call_of is not None:
         return bind.call_of(out)
-    run = bind.run if isinstance(bind, AtOnce) else _bound_and_run(bind)
+    run = (bind.run if isinstance(bind, AtOnce) else None) or _bound_and_run(bind)
     like, empty_like = _without_memory(out), torch.empty_like  # torch.empty reads shape, dtype and device anew, for a microsecond
 
     def call(*inputs: Tensor) -> Tensor:

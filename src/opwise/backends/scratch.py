@@ -117,29 +117,30 @@ def _kept_with(scratch: Scratch, launch: Launch) -> Launch:
     return launch_there
 
 
-CallOf = Callable[[Tensor], Callable[..., Tensor]]
-
-
-def bound_with(
-    launch_of: Callable[..., Launch], run: Callable[..., None], size: int, device: torch.device, call_of: CallOf | None = None
-) -> AtOnce:
+def bound_with(launch_of: Callable[..., Launch], run: Callable[..., None], size: int, device: torch.device) -> AtOnce:
     """The bind of `launch_of(tensors, address of scratch)`, or of `launch_of(tensors)` where no scratch is asked for; and `run` with the
-    same arguments, which launches at once: on the stream that lends, or into a graph that has memory of its own. Likewise what a backend's
-    own call_of(output) gives: a function of the inputs, before them the address of scratch if there is any."""
+    same arguments, which launches at once: on the stream that lends, or into a graph that has memory of its own."""
     if not size:
-        return AtOnce(lambda *tensors: launch_of(tensors), lambda *tensors: run(tensors), call_of)
-    lend, launched = lender(size, device), launched_with if device.type == "cuda" else _kept_with
-
-    def bind(*tensors: Tensor) -> Launch:
-        scratch = lend()
-        return launched(scratch, launch_of(tensors, scratch.memory.address))
+        return AtOnce(lambda *tensors: launch_of(tensors), lambda *tensors: run(tensors))
+    lend = lender(size, device)
 
     def run_with_scratch(*tensors: Tensor) -> None:
         scratch = lend()
         run(tensors, scratch.memory.address)
 
+    return AtOnce(_binding(launch_of, lend, device), run_with_scratch)
+
+
+def called_with(
+    launch_of: Callable[..., Launch], call_of: Callable[[Tensor], Callable[..., Tensor]], size: int, device: torch.device
+) -> AtOnce:
+    """As `bound_with`, of a backend whose `call_of(output)` gives what allocates the output, too: a function of the inputs, before which
+    it takes the address of scratch if there is any."""
+    if not size:
+        return AtOnce(lambda *tensors: launch_of(tensors), call_of=call_of)
+    lend = lender(size, device)
+
     def call_with_scratch_of(out: Tensor) -> Callable[..., Tensor]:
-        assert call_of is not None
         call = call_of(out)
 
         def call_with_scratch(*inputs: Tensor) -> Tensor:
@@ -148,7 +149,17 @@ def bound_with(
 
         return call_with_scratch
 
-    return AtOnce(bind, run_with_scratch, call_of and call_with_scratch_of)
+    return AtOnce(_binding(launch_of, lend, device), call_of=call_with_scratch_of)
+
+
+def _binding(launch_of: Callable[..., Launch], lend: Callable[[], Scratch], device: torch.device) -> Callable[..., Launch]:
+    launched = launched_with if device.type == "cuda" else _kept_with
+
+    def bind(*tensors: Tensor) -> Launch:
+        scratch = lend()
+        return launched(scratch, launch_of(tensors, scratch.memory.address))
+
+    return bind
 
 
 def _made(size: int, device: torch.device, index: int, home: int, shelf: list[Memory] | None) -> Memory:

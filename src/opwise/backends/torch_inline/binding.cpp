@@ -97,17 +97,6 @@ class Launch {
     void on(std::uintptr_t stream) { launch(stream, addresses_.data()); }
 
     // The same on other tensors, whose addresses take the place of as many first arguments; `scratch`, if any, of the last one.
-    void at(std::uintptr_t stream, std::int64_t scratch, const pybind11::args &tensors) {
-        check_count(tensors.size());
-        std::int64_t places[TENSORS];
-        for (std::size_t i = 0; i < tensors.size(); i++) places[i] = pybind11::cast<std::int64_t>(tensors[i]);
-        at(stream, scratch, places, tensors.size());
-    }
-
-    void check_count(std::size_t tensors) const {
-        if (tensors > TENSORS) throw std::invalid_argument(name_ + ": " + std::to_string(TENSORS) + " tensors at most");
-    }
-
     void at(std::uintptr_t stream, std::int64_t scratch, std::int64_t *places, std::size_t tensors) const {
         CUtensorMap maps[TENSORS];
         void *addresses[MOST_ARGUMENTS];
@@ -119,6 +108,10 @@ class Launch {
         if (scratch) addresses[addresses_.size() - 1] = &scratch;
         const pybind11::gil_scoped_release others_may_run;
         launch(stream, addresses);
+    }
+
+    void check_count(std::size_t tensors) const {
+        if (tensors > TENSORS) throw std::invalid_argument(name_ + ": " + std::to_string(TENSORS) + " tensors at most");
     }
 
     static constexpr std::size_t TENSORS = 4;
@@ -221,6 +214,5 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
     // module_local: a process may hold this library for two architectures. Without the GIL: a launch waits where the queue is full.
     py::class_<Launch>(m, "Launch", py::module_local())
         .def(py::init<std::uintptr_t, std::string, Size, Size, std::size_t, const Matrices &, std::vector<std::int64_t>, py::object>())
-        .def("__call__", &Launch::on, py::arg("stream"), py::call_guard<py::gil_scoped_release>())
-        .def("at", py::overload_cast<std::uintptr_t, std::int64_t, const py::args &>(&Launch::at));
+        .def("__call__", &Launch::on, py::arg("stream"), py::call_guard<py::gil_scoped_release>());
 }

@@ -1,7 +1,7 @@
 """From a recipe to a launch: the kernel is loaded when it is built, its arguments are packed in C++ when it is bound.
 
-A call has no use for a bound launch: `run` hands the addresses of this once to a launch made at build, which has all the rest, and what
-`call_of` makes does that in C++ altogether, the output's allocation included.
+A call has no use for a bound launch: what `call_of` makes hands the addresses of this once to a launch made at build, which has all the
+rest, and does so in C++, the output's allocation included.
 """
 
 from __future__ import annotations
@@ -39,16 +39,12 @@ def built(recipe: Recipe) -> Build:
 
         no_scratch = (0,) if plan.scratch_bytes else ()
         unbound = bound(*configuration, (*map(address, tensors), *sizes, *no_scratch), None)
-        run_at = unbound.at
-
-        def run(tensors: tuple[Tensor, ...], more: int = 0) -> None:
-            run_at(stream_of(index), more, *map(address, tensors))
 
         def call_of(out: Tensor) -> Callable[..., Tensor]:
             call: Callable[..., Tensor] = module.call_of(unbound, out, stream_of, index, plan.scratch_bytes > 0)
             return call
 
-        return scratch.bound_with(launch_of, run, plan.scratch_bytes, device, call_of)
+        return scratch.called_with(launch_of, call_of, plan.scratch_bytes, device)
 
     return build
 
