@@ -22,7 +22,7 @@ ON_GPU = DEVICE.type == "cuda"
 needs_gpu = pytest.mark.skipif(not ON_GPU, reason="no GPU here: streams, graphs and device memory are a GPU's own")
 
 WITHOUT = frozenset(filter(None, os.environ.get("OPWISE_TEST_WITHOUT", "").split(",")))
-EVERY_VARIANT = "OPWISE_TEST_EVERY_VARIANT" in os.environ  # also those that are the unnamed one where there is no GPU
+EVERY_VARIANT = "OPWISE_TEST_EVERY_VARIANT" in os.environ  # also those that are another one where there is no GPU
 if unknown := WITHOUT - set(BACKENDS):
     raise pytest.UsageError(f"OPWISE_TEST_WITHOUT names unknown backends {sorted(unknown)}: known are {', '.join(BACKENDS)}")
 
@@ -31,6 +31,10 @@ with contextlib.suppress(BackendUnavailable):
     probe("triton_jit", DEVICE)
 
 SLOW_VARIANTS = frozenset({"compile"})  # seconds a workload: torch.compile specialises, and is asked to, on every shape
+# Of the ladders in docs/kernels.md, between the textbook's kernel and the one to use: read and measured, used by nobody. A stand-in runs
+# each on a few shapes alone: several tiles or steps, a last one that is not full, rows on 16 bytes and off.
+RUNGS = frozenset({"shared", "registers", "vectors", "coalesced", "online", "tiles", "grouped", "passes"})
+SHAPES_OF_RUNGS = {2: ((3, 257), (1, 4097)), 3: ((5, 7, 3), (130, 24, 40), (5, 40, 136))}
 RUNS_TORCH_OPERATORS = frozenset({"torch_eager"})  # whose kernels, workspaces and strides are torch's, not ours
 
 # Elements a workload may touch in a stand-in, so that a test stays under a second or so; a real device has no such limit.
@@ -99,12 +103,20 @@ def _of(backend: str, op: str) -> Iterator[Candidate]:
 
 
 def right_candidates() -> list[Candidate]:
-    return [c for c in candidates() if (c.found is None or c.found.source.fault is None) and not is_the_unnamed_one_here(c)]
+    return [c for c in candidates() if (c.found is None or c.found.source.fault is None) and not is_another_here(c)]
 
 
-def is_the_unnamed_one_here(candidate: Candidate) -> bool:
-    """Numba's simulator runs the portable kernel as the unnamed variant and as `mma` too: once is enough, unless a mutant asks for it."""
-    return candidate.backend == "numba_cuda" and candidate.variant in ("portable", "mma") and not (ON_GPU or EVERY_VARIANT)
+def quick_candidates() -> list[Candidate]:
+    """Those of which many tests can be made here."""
+    return [c for c in right_candidates() if c.variant not in SLOW_VARIANTS and (ON_GPU or EVERY_VARIANT or c.variant not in RUNGS)]
+
+
+def is_another_here(candidate: Candidate) -> bool:
+    """Once is enough, unless a mutant asks for it. Numba's simulator runs the portable kernel as the unnamed variant and as `mma` too,
+    Triton's interpreter the kernels for pointers as the unnamed one and as `pointers`; and the stand-in of CUDA C++ holds the variants of
+    both its backends once: of cupy_raw the unnamed ones run there."""
+    again = {"numba_cuda": ("portable", "mma"), "triton_jit": ("pointers",), "cupy_raw": (candidate.variant,)}
+    return bool(candidate.variant) and candidate.variant in again.get(candidate.backend, ()) and not (ON_GPU or EVERY_VARIANT)
 
 
 def faulty_candidates() -> list[Candidate]:
@@ -134,8 +146,10 @@ def awkward_workloads(spec: OpSpec, dtype: str) -> list[Workload]:
 
 
 def workloads_for(candidate: Candidate, dtype: str) -> list[Workload]:
-    """Awkward ones that are affordable here; of a slow variant, one on a CPU and the smoke set on a GPU."""
+    """Awkward ones that are affordable here; of a slow variant, one on a CPU and the smoke set on a GPU; of a rung, few in a stand-in."""
     spec = OPS[candidate.op]
+    if candidate.variant in RUNGS and not ON_GPU:
+        return [Workload(spec.name, shape, dtype) for rank in ranks(spec) for shape in SHAPES_OF_RUNGS[rank]]
     if candidate.variant in SLOW_VARIANTS:
         smoke = [w for w in spec.workloads["smoke"] if w.dtype == dtype]
         return smoke if ON_GPU else smoke[-1:] if dtype == spec.dtypes[0] else []

@@ -16,7 +16,6 @@ from support import (
     INPUT_KINDS,
     ON_GPU,
     RUNS_TORCH_OPERATORS,
-    SLOW_VARIANTS,
     Candidate,
     Tally,
     Truth,
@@ -24,6 +23,7 @@ from support import (
     by_dtype,
     faulty_candidates,
     guarded_copy,
+    quick_candidates,
     right_candidates,
     small_workload,
     taken_dtype,
@@ -40,7 +40,7 @@ from opwise.measure.validate import judge
 from opwise.ops import OPS, Workload
 
 RIGHT = right_candidates()
-QUICK = [c for c in RIGHT if c.variant not in SLOW_VARIANTS]
+QUICK = quick_candidates()
 each_right = pytest.mark.parametrize(("candidate", "dtype"), by_dtype(RIGHT), ids=str)
 each_quick = pytest.mark.parametrize(("candidate", "dtype"), by_dtype(QUICK), ids=str)
 

@@ -10,12 +10,11 @@ import torch
 from support import (
     DEVICE,
     RUNS_TORCH_OPERATORS,
-    SLOW_VARIANTS,
     Candidate,
     bits,
     bound_launch,
     needs_gpu,
-    right_candidates,
+    quick_candidates,
     small_workload,
     taken_dtype,
     truth,
@@ -27,7 +26,7 @@ from opwise.ops import OPS, OpSpec, Workload
 
 pytestmark = needs_gpu
 
-QUICK = [c for c in right_candidates() if c.variant not in SLOW_VARIANTS]
+QUICK = quick_candidates()
 OURS = [c for c in QUICK if c.backend not in RUNS_TORCH_OPERATORS and not c.variant]
 each_quick = pytest.mark.parametrize("candidate", QUICK, ids=str)
 each_of_ours = pytest.mark.parametrize("candidate", OURS, ids=str)

@@ -16,13 +16,12 @@ from support import (
     INPUT_KINDS,
     ON_GPU,
     RUNS_TORCH_OPERATORS,
-    SLOW_VARIANTS,
     Candidate,
     bits,
     by_dtype,
     candidates,
     launch_once,
-    right_candidates,
+    quick_candidates,
     small_workload,
     taken_dtype,
     truth,
@@ -35,7 +34,7 @@ from opwise.backends.protocol import BackendUnavailable, Bind, Implementation, L
 from opwise.measure.validate import agree, judge
 from opwise.ops import OPS, Workload
 
-QUICK = [c for c in right_candidates() if c.variant not in SLOW_VARIANTS]
+QUICK = quick_candidates()
 each_quick = pytest.mark.parametrize("candidate", QUICK, ids=str)
 each_dtype = pytest.mark.parametrize(("candidate", "dtype"), by_dtype(QUICK), ids=str)
 

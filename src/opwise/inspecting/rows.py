@@ -12,9 +12,10 @@ from opwise.inspecting.facts import Facts, facts
 
 # Bytes of shared memory a block may have, asked for: CUDA C++ Programming Guide, technical specifications per compute capability.
 MOST_SHARED = {"sm_75": 65536, "sm_80": 166912, "sm_86": 101376, "sm_89": 101376, "sm_90": 232448, "sm_100": 232448, "sm_120": 101376}
-# A kernel belongs to the variant that is in its name, else to the unnamed one; this variant runs kernels that are not named after it.
+# A kernel belongs to the variant that is in its name, else to the unnamed one; these variants run kernels that are not named after them.
 RUNS: Mapping[tuple[str, str], re.Pattern[str]] = {
-    ("matmul", "mma"): re.compile(r"(?!.*(wgmma|by TMA|textbook|portable))"),  # the unnamed one's, but for Hopper's own
+    ("matmul", "mma"): re.compile(r"(?!.*(wgmma|by TMA|textbook|ladder|portable))"),  # the unnamed one's, but for Hopper's own
+    ("matmul", "pointers"): re.compile(r"(?!.*(descriptors|textbook|tiles|grouped))"),
 }
 
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from opwise.backends import cuda_on_cpu
-from opwise.backends.cuda_src import matmul_plan, plan
+from opwise.backends.cuda_src import matmul_ladder, matmul_plan, plan, softmax_ladder
 from opwise.backends.cuda_src.plan import Plan
 from opwise.backends.protocol import Build, UnsupportedWorkload, Variant
 from opwise.backends.tuned import look
@@ -92,6 +92,10 @@ def _softmax_plan(x: Tensor, out: Tensor) -> Plan:
     return plan.softmax(x.shape[0], x.shape[1], _dtype(x), _aligned(x, out), _processors(x), _capability(x))
 
 
+def _softmax_rung(rung: str, summary: str) -> Recipe:
+    return Recipe(summary, lambda x, out: softmax_ladder.plan(rung, x.shape[0], x.shape[1], _dtype(x)), _rows_columns)
+
+
 def _matmul_plan(textbook: bool = False, wgmma: bool = True) -> Callable[..., Plan]:
     def planned(a: Tensor, b: Tensor, out: Tensor) -> Plan:
         (m, k), n = a.shape, b.shape[1]
@@ -100,6 +104,14 @@ def _matmul_plan(textbook: bool = False, wgmma: bool = True) -> Callable[..., Pl
         return matmul_plan.plan(m, k, n, _dtype(a), tf32_allowed(), alignment, *machine, textbook, wgmma, choices)
 
     return planned
+
+
+def _matmul_rung(rung: str, summary: str) -> Recipe:
+    def planned(a: Tensor, b: Tensor, out: Tensor) -> Plan:
+        (m, k), n = a.shape, b.shape[1]
+        return matmul_ladder.plan(rung, m, k, n, _dtype(a), _aligned(a, b, out))
+
+    return Recipe(summary, planned, _m_k_n)
 
 
 def _square_textbook_plan(x: Tensor, out: Tensor) -> Plan:
@@ -127,11 +139,14 @@ RECIPES: Mapping[str, Mapping[str, Recipe]] = {
         "textbook": Recipe("one element a thread, computed in double (CS336)", _gelu_textbook_plan, _count),
     },
     "mean": {"": Recipe("one launch, the last block adds the partial sums", _mean_plan, _count)},
-    "softmax": {"": Recipe("a row in the registers of a warp or a block, or spread over the blocks of a cluster", _softmax_plan,
-                           _rows_columns)},
+    "softmax": {
+        "": Recipe("a row in the registers of a warp or a block, or spread over the blocks of a cluster", _softmax_plan, _rows_columns),
+        **{rung: _softmax_rung(rung, summary) for rung, summary in softmax_ladder.RUNGS.items()},
+    },
     "matmul": {
         "": Recipe("tiles on tensor cores (wgmma on Hopper, else mma), in float32 on FMA units", _matmul_plan(), _m_k_n),
         "mma": Recipe("the kernels for any GPU from sm_80 on, on Hopper too", _matmul_plan(wgmma=False), _m_k_n),
         "textbook": Recipe("one element a thread, 16x16 threads a block", _matmul_plan(textbook=True), _m_k_n),
+        **{rung: _matmul_rung(rung, summary) for rung, (summary, *_) in matmul_ladder.RUNGS.items()},
     },
 }  # fmt: skip

@@ -1,8 +1,8 @@
 """The units that the CUDA C++ backends compile.
 
-A unit is what is compiled in one go: an op, or of matmul, whose kernels take longest, one dtype. A kernel is an extern "C" function
-whose parameters are all 8 bytes wide, addresses and int64 sizes, so that one launcher fits all; its name begins with the op's. The first
-parameters may be tensor maps instead of addresses: `Plan.matrices`.
+A unit is what is compiled in one go: an op, or of matmul, whose kernels take longest, one dtype; and the ladder of an op that has one. A
+kernel is an extern "C" function whose parameters are all 8 bytes wide, addresses and int64 sizes, so that one launcher fits all; its name
+begins with the op's. The first parameters may be tensor maps instead of addresses: `Plan.matrices`.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ STANDARD = "c++17"
 UNITS: Mapping[str, str] = {
     **{op: f'#include "{op}.cu"\n' for op in ("square", "mean", "gelu", "softmax")},
     **{f"matmul_{dtype}": f'#define MATMUL_GROUP {number}\n#include "matmul.cu"\n' for dtype, number in GROUPS.items()},
+    **{f"{op}_ladder": f'#include "{op}_ladder.cu"\n' for op in ("softmax", "matmul")},
 }
 
 WGMMA, HOPPER32 = "matmul_wgmma", "matmul_hopper32"
@@ -49,6 +50,7 @@ def unit_of(kernel: str) -> str:
         return WGMMA
     op, *rest = kernel.split("_")
     unit = f"{op}_{next((name for name in rest if name in GROUPS), '')}" if op == "matmul" else op
+    unit = f"{op}_ladder" if rest[:1] == ["ladder"] else unit
     if unit not in UNITS:
         raise KeyError(f"no unit holds a kernel {kernel!r}: there are {', '.join(UNITS)}")
     return unit

@@ -15,7 +15,7 @@ import triton.language as tl
 from torch import Tensor
 
 from opwise.backends.protocol import Bind, Launch, UnsupportedWorkload, Variant
-from opwise.backends.triton_jit import matmul_tma
+from opwise.backends.triton_jit import matmul_ladder, matmul_tma
 from opwise.backends.triton_jit.launch import built
 from opwise.backends.triton_jit.matmul_config import GROUP, Config, filling
 from opwise.backends.triton_jit.matmul_tma import tile_of
@@ -101,9 +101,15 @@ TEXTBOOK_CONFIG = Config(64, 64, 32, 4, 3)
 
 def build(a: Tensor, b: Tensor, out: Tensor) -> Bind:
     precision = "tf32" if a.dtype == torch.float32 and tf32_allowed() else "ieee"
-    m, k, n = *a.shape, b.shape[1]
     if matmul_tma.fit(a, b, out) and (bind_maps := matmul_tma.build(a, b, out, precision)):
         return bind_maps
+    return build_pointers(a, b, out)
+
+
+def build_pointers(a: Tensor, b: Tensor, out: Tensor) -> Bind:
+    """Through pointers, on GPUs with TMA too."""
+    precision = "tf32" if a.dtype == torch.float32 and tf32_allowed() else "ieee"
+    m, k, n = *a.shape, b.shape[1]
     kind = precision if a.dtype == torch.float32 else "16-bit" if _aligned(a, b, out) else "unaligned"
     config = filling((FLAT_CONFIGS if m <= 16 else POINTER_CONFIGS)[kind], m, n, a)
     fixed = _pointer_constants(config, n, k, precision)
@@ -147,6 +153,8 @@ def build_textbook(a: Tensor, b: Tensor, out: Tensor) -> Bind:
 VARIANTS = {
     "": Variant(build, "tiles in grouped order, through tensor descriptors where they fit"),
     "textbook": Variant(build_textbook, "a 64 x 64 tile a program, 13 lines, float16"),
+    **{rung: Variant(each, matmul_ladder.SUMMARIES[rung]) for rung, each in matmul_ladder.BUILDS.items()},
+    "pointers": Variant(build_pointers, "tiles in grouped order, through pointers on every GPU"),
 }
 
 
@@ -172,4 +180,4 @@ def specimens(arch: str) -> dict[str, Specimen]:
             found |= matmul_tma.specimens(dtype)
     types = dict.fromkeys(("a", "b", "out"), "*fp16")
     found["textbook, float16"] = Specimen(textbook_kernel, {**types, **sizes}, {"BM": 64, "BN": 64, "BK": 32}, TEXTBOOK_CONFIG.options)
-    return found
+    return found | matmul_ladder.specimens()

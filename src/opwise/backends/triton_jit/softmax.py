@@ -25,7 +25,7 @@ import triton.language as tl
 from torch import Tensor
 
 from opwise.backends.protocol import Bind, Launch, UnsupportedWorkload, Variant
-from opwise.backends.triton_jit import softmax_parts
+from opwise.backends.triton_jit import softmax_ladder, softmax_parts
 from opwise.backends.triton_jit.launch import built, chained, processors
 from opwise.backends.triton_jit.portable import device_function, narrow, widen
 from opwise.backends.triton_jit.softmax_math import finite_shift, merged, shifted_power
@@ -230,6 +230,7 @@ def build_textbook(x: Tensor, out: Tensor) -> Bind:
 VARIANTS = {
     "": Variant(build, "rows in registers up to 32768 columns, shared by several programs beyond"),
     "textbook": Variant(build_textbook, "one row a program, a masked block of 1024"),
+    **{rung: Variant(each, softmax_ladder.SUMMARIES[rung]) for rung, each in softmax_ladder.BUILDS.items()},
 }
 
 
@@ -260,4 +261,4 @@ def specimens(arch: str) -> dict[str, Specimen]:
             found[f"parts, {dtype}{label}"] = Specimen(part_kernel, parts, fixed, options, odd)
             finish = {**tensors, **scratch, **sizes}
             found[f"finish, {dtype}{label}"] = Specimen(finish_kernel, finish, {"PADDED": 16, **fixed}, options, odd)
-    return found | softmax_parts.specimens()
+    return found | softmax_parts.specimens() | softmax_ladder.specimens()
