@@ -36,7 +36,9 @@ def lines(place: Place) -> Findings:
 
 
 def _own(backend: str, op: str) -> list[Path]:
-    return [path for path in sources(backend, op) if path.stem.split("_")[0] == op and "ops" not in path.parts[-2:]]
+    """Without the rungs of docs/kernels.md's ladders, which are for reading."""
+    mine = [path for path in sources(backend, op) if path.stem.split("_")[0] == op and "ops" not in path.parts[-2:]]
+    return [path for path in mine if not path.stem.endswith("_ladder")]
 
 
 def code_lines(path: Path) -> int:
