@@ -1,7 +1,7 @@
 """Writes the figures of docs/kernels.md: `python scripts/kernels_doc.py`, after a run that COMMAND makes has been put under results/.
 
-Between `<!-- table NAME -->` or `<!-- figure NAME -->` and `<!-- end -->` stands what a stored run says of a ladder, or of a rung of it: the
-newest run that has every rung at every workload of the ladder. tests/test_kernels_doc.py holds the page to it.
+Between `<!-- table NAME -->` or `<!-- figure NAME -->` and `<!-- end -->` stands what a stored run says of a ladder, or of a rung of it;
+the run is the newest that has every rung at every workload of the ladder. tests/test_kernels_doc.py holds the page to it.
 """
 
 from __future__ import annotations

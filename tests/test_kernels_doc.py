@@ -10,11 +10,11 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from recorded_runs import cell
+from recorded_runs import cell, stored
 from support import candidates
 
 from opwise.ops import Workload
-from opwise.record import Record
+from opwise.record import Record, read
 
 ROOT = Path(__file__).resolve().parents[1]
 QUOTED = re.compile(r"<!-- from (\S+) -->\n```\w+\n(.*?)```", re.DOTALL)
@@ -80,10 +80,15 @@ def test_figures_are_of_the_newest_whole_run_and_say_what_a_rung_gains(doc: Modu
     last = doc.LADDERS[-1]
     assert page.count(f"`{last.workloads[0]}`: 30 us, SOL 0.50, 2.00x;") == 1, "of the ladder that the last run has in part: the one before"
     first = doc.LADDERS[0]
-    assert f"`{first.workloads[0]}`: {70 * 2 ** (len(first.rungs) - 1)} us, SOL 0.50;" in page, (
-        "the lowest rung has nothing to be compared with"
-    )
+    lowest = 70 * 2 ** (len(first.rungs) - 1)
+    assert f"`{first.workloads[0]}`: {lowest} us, SOL 0.50;" in page, "the lowest rung has nothing to be compared with"
     assert doc.NOT_YET in doc.filled(page, [run_of(doc, 5.0, stand_in="interpreter")]), "a stand-in's times mean nothing"
+
+
+def test_runs_without_rungs_are_not_read(doc: ModuleType, tmp_path: Path) -> None:
+    stored(tmp_path, cell("triton_jit", 10.0), cell("triton_jit", 20.0, variant="textbook"), name="20260101T000000Z-core-abc1234")
+    path = stored(tmp_path, *run_of(doc, 10.0))
+    assert doc.with_rungs(tmp_path) == [read(path)]
 
 
 def test_a_rung_without_a_time_shows_why_and_the_next_is_compared_with_the_one_below(doc: ModuleType) -> None:

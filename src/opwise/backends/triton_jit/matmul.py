@@ -7,6 +7,7 @@ float32 if they fill the GPU, those of 16 bits, on later GPUs too, from 2^28 mul
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch
@@ -99,17 +100,12 @@ FLAT_CONFIGS = {
 TEXTBOOK_CONFIG = Config(64, 64, 32, 4, 3)
 
 
-def build(a: Tensor, b: Tensor, out: Tensor) -> Bind:
-    precision = "tf32" if a.dtype == torch.float32 and tf32_allowed() else "ieee"
-    if matmul_tma.fit(a, b, out) and (bind_maps := matmul_tma.build(a, b, out, precision)):
-        return bind_maps
-    return build_pointers(a, b, out)
-
-
-def build_pointers(a: Tensor, b: Tensor, out: Tensor) -> Bind:
-    """Through pointers, on GPUs with TMA too."""
+def build(a: Tensor, b: Tensor, out: Tensor, tma: bool = True) -> Bind:
+    """tma: may tensor descriptors be used? Without, everything goes through pointers."""
     precision = "tf32" if a.dtype == torch.float32 and tf32_allowed() else "ieee"
     m, k, n = *a.shape, b.shape[1]
+    if tma and matmul_tma.fit(a, b, out) and (bind_maps := matmul_tma.build(a, b, out, precision)):
+        return bind_maps
     kind = precision if a.dtype == torch.float32 else "16-bit" if _aligned(a, b, out) else "unaligned"
     config = filling((FLAT_CONFIGS if m <= 16 else POINTER_CONFIGS)[kind], m, n, a)
     fixed = _pointer_constants(config, n, k, precision)
@@ -154,7 +150,7 @@ VARIANTS = {
     "": Variant(build, "tiles in grouped order, through tensor descriptors where they fit"),
     "textbook": Variant(build_textbook, "a 64 x 64 tile a program, 13 lines, float16"),
     **{rung: Variant(each, matmul_ladder.SUMMARIES[rung]) for rung, each in matmul_ladder.BUILDS.items()},
-    "pointers": Variant(build_pointers, "tiles in grouped order, through pointers on every GPU"),
+    "pointers": Variant(partial(build, tma=False), "tiles in grouped order, through pointers on every GPU"),
 }
 
 
