@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from opwise.backends.cuda_src import matmul_plan
+from opwise.backends.cuda_src import matmul_ladder, matmul_plan
 from opwise.backends.cuda_src.matmul_plan import KERNELS, SHARED_LIMIT, SIZE, launch, plan
 from opwise.backends.cuda_src.sources import FOLDER, target, unit_of, units
 
@@ -103,3 +103,23 @@ def test_the_plan_knows_the_shared_tiles_as_the_source_has_them(kernel: matmul_p
 def test_only_hopper_compiles_for_itself_alone() -> None:
     assert [target(arch) for arch in ("sm_80", "sm_90", "sm_100")] == ["sm_80", "sm_90a", "sm_100"]
     assert "matmul_wgmma" not in units("sm_100")
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_a_rung_covers_the_product_and_16_bytes_are_taken_where_all_rows_begin_on_them(dtype: str) -> None:
+    for rung, (_, side, block) in matmul_ladder.RUNGS.items():
+        found = matmul_ladder.plan(rung, 1000, 512, 776, dtype, aligned=True)
+        assert found.kernel == f"matmul_ladder_{rung}_{dtype}"
+        assert unit_of(found.kernel) in units("sm_80")
+        assert (found.grid[0], found.block) == (-(-1000 // side) * -(-776 // side), block)
+        off = [(k, n, aligned) for k, n, aligned in ((511, 776, True), (512, 777, True), (512, 776, False))]
+        there = {matmul_ladder.plan(rung, 1000, k, n, dtype, aligned).kernel for k, n, aligned in off}
+        assert there == {f"matmul_ladder_{'registers' if rung == 'vectors' else rung}_{dtype}"}
+
+
+def test_the_plan_knows_the_rungs_as_the_source_has_them() -> None:
+    source = (FOLDER / "matmul_ladder.cu").read_text()
+    (shared, block), (side, (threads, *_)) = matmul_ladder.SHARED, matmul_ladder.MICRO
+    assert f"SHARED_TILE = {shared};" in source
+    assert block == (shared, shared, 1)
+    assert f"SIDE = {side}, DEPTH = 16, THREADS = {threads}, EACH = {int((side * side / threads) ** 0.5)};" in source

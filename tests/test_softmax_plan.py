@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from opwise.backends.cuda_src import plan
+from opwise.backends.cuda_src import plan, softmax_ladder
 from opwise.backends.cuda_src.sources import FOLDER
+from opwise.backends.protocol import UnsupportedWorkload
 
 COLUMNS = (1, 1024, 1032, 16384, 16392, 32768, 32776, 65536, 131072, 300_008, 524_288, 1_048_576, 1_048_584, 2_097_168, 8, 31, 32_771)
 ROWS = (1, 8, 9, 256, 70_000)
@@ -41,3 +42,22 @@ def test_rows_off_alignment_take_the_kernels_that_read_single_elements() -> None
     for columns, aligned in ((65_537, True), (65_536, False)):
         found = plan.softmax(256, columns, "float32", aligned, sm_count=132, capability=(9, 0))
         assert found.kernel == "softmax_float32_long_v4"
+
+
+@pytest.mark.parametrize("rung", softmax_ladder.RUNGS)
+def test_a_rung_takes_every_row_or_says_what_it_holds(rung: str) -> None:
+    source = (FOLDER / "softmax_ladder.cu").read_text()
+    most, held = softmax_ladder.MOST_THREADS, softmax_ladder.HELD
+    assert f"THREADS = {softmax_ladder.THREADS};" in source
+    assert f"MOST_THREADS = {most}, HELD = {held};" in source
+    for rows in ROWS:
+        for columns in (*COLUMNS, most * held, most * held + 1):
+            if rung == "registers" and columns > most * held:
+                with pytest.raises(UnsupportedWorkload, match=f"{columns} columns given, {most * held} are held"):
+                    softmax_ladder.plan(rung, rows, columns, "float32")
+                continue
+            found = softmax_ladder.plan(rung, rows, columns, "float32")
+            threads = found.grid[0] * found.block[0]
+            assert found.block[0] % 32 == 0
+            assert threads >= rows if rung == "textbook" else found.grid[0] == rows
+            assert rung != "registers" or (columns <= found.block[0] * held and found.block[0] <= most)
