@@ -1,4 +1,4 @@
-"""Writes the figures of docs/kernels.md: `python scripts/kernels_doc.py`, after a run that COMMAND makes has been put under results/.
+"""Writes the figures of docs/kernels.md: `python scripts/kernels_doc.py`, after COMMAND on a GPU has stored its run in LADDERS_RUNS.
 
 Between `<!-- table NAME -->` or `<!-- figure NAME -->` and `<!-- end -->` stands what a stored run says of a ladder, or of a rung of it;
 the run is the newest that has every rung at every workload of the ladder. tests/test_kernels_doc.py holds the page to it.
@@ -15,6 +15,7 @@ from opwise.commands.console import where
 from opwise.record import Record, read, runs
 
 ROOT = Path(__file__).resolve().parents[1]
+LADDERS_RUNS = ROOT / "results" / "ladders"  # apart from the runs that `opwise choose` and `show` take the newest of
 PAGE = ROOT / "docs" / "kernels.md"
 BLOCK = re.compile(r"(<!-- (table|figure) (\S+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 NOT_YET = "not measured yet"
@@ -42,7 +43,7 @@ LADDERS = (
            ("matmul/4096x4096x4096/float16", "matmul/8192x8192x8192/float16")),
 )  # fmt: skip
 COMMAND = " ".join(
-    ["opwise run --set sweep --variants --brief", *dict.fromkeys(x.name.split("/")[0] for x in LADDERS),
+    ["opwise run --out results/ladders --set sweep --variants --brief", *dict.fromkeys(x.name.split("/")[0] for x in LADDERS),
      *dict.fromkeys(w for x in LADDERS for w in x.workloads)]
 )  # fmt: skip
 
@@ -103,11 +104,10 @@ def filled(page: str, found: Sequence[Sequence[Record]]) -> str:
     return BLOCK.sub(of, page)
 
 
-def with_rungs(folder: Path) -> list[list[Record]]:
-    """The stored runs that hold a rung at all, oldest first: most lines of the others need no reading."""
-    known = tuple(f'"variant": "{v}"' for x in LADDERS for v in x.rungs if v not in ("", "textbook", "mma"))
-    return [read(path) for path in runs(folder) if any(word in path.read_text(encoding="utf-8") for word in known)]
+def recorded(folder: Path = LADDERS_RUNS) -> list[list[Record]]:
+    """The runs stored there, oldest first."""
+    return [read(path) for path in runs(folder)]
 
 
 if __name__ == "__main__":
-    PAGE.write_text(filled(PAGE.read_text(encoding="utf-8"), with_rungs(ROOT / "results")), encoding="utf-8")
+    PAGE.write_text(filled(PAGE.read_text(encoding="utf-8"), recorded()), encoding="utf-8")

@@ -45,7 +45,7 @@ def run_of(doc: ModuleType, us: float, **changed: object) -> list[Record]:
 
 def test_the_page_holds_what_the_newest_run_says(doc: ModuleType) -> None:
     page = doc.PAGE.read_text()
-    assert page == doc.filled(page, doc.with_rungs(ROOT / "results")), "run `python scripts/kernels_doc.py`"
+    assert page == doc.filled(page, doc.recorded()), "run `python scripts/kernels_doc.py`"
 
 
 def test_every_rung_has_a_figure_and_every_ladder_a_table(doc: ModuleType) -> None:
@@ -85,10 +85,11 @@ def test_figures_are_of_the_newest_whole_run_and_say_what_a_rung_gains(doc: Modu
     assert doc.NOT_YET in doc.filled(page, [run_of(doc, 5.0, stand_in="interpreter")]), "a stand-in's times mean nothing"
 
 
-def test_runs_without_rungs_are_not_read(doc: ModuleType, tmp_path: Path) -> None:
-    stored(tmp_path, cell("triton_jit", 10.0), cell("triton_jit", 20.0, variant="textbook"), name="20260101T000000Z-core-abc1234")
-    path = stored(tmp_path, *run_of(doc, 10.0))
-    assert doc.with_rungs(tmp_path) == [read(path)]
+def test_stored_runs_are_read_oldest_first(doc: ModuleType, tmp_path: Path) -> None:
+    later = stored(tmp_path, *run_of(doc, 10.0), name="20260103T000000Z-sweep-part-abc1234")
+    first = stored(tmp_path, *run_of(doc, 20.0), name="20260102T000000Z-sweep-part-abc1234")
+    assert doc.recorded(tmp_path) == [read(first), read(later)]
+    assert f"--out {doc.LADDERS_RUNS.relative_to(ROOT)} " in doc.COMMAND
 
 
 def test_a_rung_without_a_time_shows_why_and_the_next_is_compared_with_the_one_below(doc: ModuleType) -> None:
