@@ -71,7 +71,10 @@ class FakeSeat:
         return self
 
     def ask(self, kind: str, payload: Any = None, patience: Any = None) -> Any:
+        if kind == "catalogue":
+            return {**FACTS, "device": self.device}, CATALOGUE
         self.ran.append(f"{kind} {payload.implementation}")
+        time.sleep(self.pause_s)
         return 0.0
 
     def run(self, job: Job) -> Iterator[Event]:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import heapq
 import io
+import random
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
 from pathlib import Path
@@ -15,14 +18,16 @@ import pytest
 from rich.console import Console
 from stand_ins import NAMES, POISON, FakeSeat, job, records_of
 
+from opwise.backends import BACKENDS
 from opwise.commands.progress import Shown
+from opwise.ops import OPS
 from opwise.ops.spec import Workload
 from opwise.runner import Event, Job, WorkerLost, run_jobs
 from opwise.runner.prepare import units
 from opwise.runner.seat import Seat
 from opwise.runner.session import Session, Survey
-from opwise.scaling import Stranded
-from opwise.scaling.compiling import UnitQueue, helpers_for
+from opwise.scaling import Stranded, compiling
+from opwise.scaling.compiling import UnitQueue, helpers_for, slow
 from opwise.scaling.crew import Crew, Place, merged
 from opwise.scaling.gpus import Gpu
 from opwise.scaling.order import Dispatcher, estimate_s, roof
@@ -62,6 +67,79 @@ def test_nothing_is_timed_before_all_is_compiled() -> None:
     for seat in seats:
         kinds = [line.startswith("prepare") for line in seat.ran]
         assert kinds == sorted(kinds, reverse=True)
+
+
+@pytest.mark.parametrize(("pause_s", "look_after_s", "helpers"), [(0.0, 30.0, 0), (0.05, 0.01, 2)])
+def test_helpers_are_called_where_the_own_workers_are_slow(
+    monkeypatch: pytest.MonkeyPatch, pause_s: float, look_after_s: float, helpers: int
+) -> None:
+    """Half of the units wait behind their backends' first: where those take long, two more processes come, and go before the first job."""
+    monkeypatch.setattr(compiling, "LOOK_AFTER_S", look_after_s)
+    monkeypatch.setattr(compiling, "HELPED_S", 0.01)
+    gone: list[FakeSeat] = []
+
+    class Helper(FakeSeat):
+        def kill(self) -> None:
+            gone.append(self)
+            super().kill()
+
+    waiting: list[FakeSeat] = [FakeSeat("a", pause_s=pause_s), FakeSeat("b", pause_s=pause_s)]
+    crew = Crew(PLACES, make_seat=lambda *a, **k: waiting.pop(0) if waiting else Helper("c"), helpers=1)
+    jobs = [job(3), Job(Workload("square", (5,), "float16"), NAMES, "cuda:0")]
+    for event in crew(jobs, "cuda:0", facts={}):
+        if event.phase:
+            assert event.phase["processes"] == 2 + helpers
+        assert not event.records or len({id(seat) for seat in gone}) == helpers
+
+
+def test_how_slow_is_slow() -> None:
+    assert slow(done=0, left=1, seconds=compiling.LOOK_AFTER_S), "nothing is ready yet"
+    assert slow(done=10, left=70, seconds=2.0), "14 s to go"
+    assert not slow(done=60, left=16, seconds=1.5), "0.4 s to go"
+    assert not slow(done=0, left=0, seconds=100.0), "nothing that a helper could take"
+    assert not slow(done=0, left=80, seconds=compiling.LOOK_AFTER_S / 2), "too early to tell"
+
+
+def test_all_workers_look_at_once_and_end_at_once() -> None:
+    """A step passes where all three are at it at the same time: one after the other would wait for ever, and break."""
+    together = threading.Barrier(3, timeout=10)
+
+    class Met(FakeSeat):
+        def ask(self, kind: str, payload: Any = None, patience: Any = None) -> Any:
+            together.wait()
+            return super().ask(kind, payload, patience)
+
+        def kill(self) -> None:
+            together.wait()
+            super().kill()
+
+    seats = [Met(f"cuda:{i}") for i in range(3)]
+    crew = crew_of(*seats, places=[Place(f"GPU {i}", "cuda:0") for i in range(3)])
+    told = crew.start()
+    assert told is not None
+    assert told[0]["device"] == "cuda:0", "the first one's answer is that of all"
+    crew.kill()
+    assert not any(seat.worker for seat in seats)
+
+
+@pytest.mark.parametrize("count", [2, 4, 8])
+def test_the_core_set_keeps_every_gpu_busy_to_the_end(count: int) -> None:
+    """Played on a clock of its own, jobs taking up to a quarter more or less than was expected: the last to end waits for no more than
+    a job, and all end within 5 % of what perfect division would take."""
+    chance = random.Random(count)
+    jobs = [Job(w, tuple(f"{b}/{w.op}" for b in BACKENDS), "cuda:0") for op in OPS.values() for w in op.workloads["core"]]
+    seconds = {each.workload: estimate_s(each) * chance.uniform(0.75, 1.25) for each in jobs}
+    order = Dispatcher(jobs)
+    free, ends = [(0.0, f"GPU {i}") for i in range(count)], []
+    while free:
+        now, place = heapq.heappop(free)
+        if (taken := order.take(place, wait=False)) is None:
+            ends.append(now)
+        else:
+            heapq.heappush(free, (now + seconds[taken.workload], place))
+    assert not order.waiting
+    assert max(ends) < 1.05 * sum(seconds.values()) / count
+    assert max(ends) - min(ends) < sorted(seconds.values())[-count], "the longest are not the last"
 
 
 def test_a_backends_first_unit_is_built_alone() -> None:
@@ -227,9 +305,8 @@ def test_a_worker_is_pinned_by_uuid_and_must_say_so(monkeypatch: pytest.MonkeyPa
 
         def started(self) -> None: ...
 
-        def ask(self, kind: str, *_: Any) -> str:
-            assert kind == "greet"
-            return self.answer
+        def ask(self, kind: str, *_: Any) -> Any:
+            return self.answer if kind == "greet" else ({}, {})
 
         def kill(self) -> None: ...
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -75,11 +76,12 @@ def _crew(kept: ExitStack, text: str, files: list[Path], share: bool) -> Ready:
     places = _places(kept, text, share)
     crew = kept.enter_context(Crew(places, files=named))
     try:
-        with stderr.status(f"starting {len(places)} workers and looking at the machine"):
-            crew.start()
-            first = crew.seats[0]
-            asked = None if named else first.start()  # a user's files are looked at by workers of their own
-            return Ready(survey(first.device, named, environment=first.environment, asked=asked), crew)
+        with stderr.status(f"starting {len(places)} workers and looking at the machine"), ThreadPoolExecutor(1) as pool:
+            starting, first = pool.submit(crew.start), crew.seats[0]
+            told = None if named else starting.result()
+            found = survey(first.device, named, environment=first.environment, told=told)
+            starting.result()
+            return Ready(found, crew)
     except WorkerLost as lost:
         refuse(f"--gpus {text}: the workers do not start: {lost.reason}")
 

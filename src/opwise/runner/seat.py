@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from opwise.record import Record, now
@@ -91,6 +92,12 @@ class Seat:
         worker, self.worker = self.worker, None
         if worker is not None:
             worker.kill()
+
+
+def kill_all(seats: Sequence[Any]) -> None:
+    """At once: the driver takes its time to clear up behind each process."""
+    with ThreadPoolExecutor(max(1, len(seats))) as pool:
+        list(pool.map(lambda seat: seat.kill(), seats))
 
 
 def marked(job: Job, names: Sequence[str], lost: WorkerLost, facts: Mapping[str, Any]) -> tuple[Record, ...]:

@@ -5,7 +5,6 @@ Who carries the jobs out is an `Executor`: one worker on one GPU unless another 
 
 from __future__ import annotations
 
-import contextlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -29,6 +28,7 @@ from opwise.runner.supervisor import Event, Executor, Patience, Worker, WorkerLo
 ARCHITECTURES = ("sm_80", "sm_90", "sm_100")
 COMPILE_S = 600.0
 LOOK_S = 180.0
+Told = tuple[Mapping[str, Any], Mapping[str, Entry]]  # the Record fields of a device, and what each backend is on it
 
 
 def default_device() -> str:
@@ -53,18 +53,26 @@ class Survey:
 
 def survey(
     device: str, files: Mapping[str, Path] | None = None, patience_s: float = LOOK_S, environment: Mapping[str, str] | None = None,
-    asked: Worker | None = None,
+    told: Told | None = None,
 ) -> Survey:  # fmt: skip
     """Asks a worker, since looking imports every GPU library, and for each of the user's own `files` another one: whatever such a file
-    does is known of it alone. `asked` is a worker that sits there already. Raises WorkerLost where even a look at the suite's own
-    backends fails."""
+    does is known of it alone. `told` is what a worker that sits there already has answered. Raises WorkerLost where even a look at the
+    suite's own backends fails."""
     around = dict(environment or {})
-    with contextlib.nullcontext(asked) if asked is not None else Worker(device, None, around) as worker:
-        facts, catalogue = worker.ask("catalogue", None, Patience(LOOK_S))
+    if told is None:
+        with Worker(device, None, around) as worker:
+            told = looked(worker)
+    facts, catalogue = told
     files = dict(files or {})
     with ThreadPoolExecutor(max_workers=4) as pool:
-        looked = list(pool.map(lambda name: _look(device, name, files[name], patience_s, around), files))
-    return Survey(device, facts, {**catalogue, **{entry.backend: entry for entry in looked}}, files, around)
+        own_files = list(pool.map(lambda name: _look(device, name, files[name], patience_s, around), files))
+    return Survey(device, facts, {**catalogue, **{entry.backend: entry for entry in own_files}}, files, around)
+
+
+def looked(worker: Worker) -> Told:
+    """What a worker finds where it sits; after that it has imported every backend. Raises WorkerLost."""
+    told: Told = worker.ask("catalogue", None, Patience(LOOK_S))
+    return told
 
 
 def _look(device: str, name: str, path: Path, patience_s: float, environment: Mapping[str, str] | None = None) -> Entry:

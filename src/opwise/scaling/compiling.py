@@ -1,7 +1,8 @@
 """The compile phase: before any GPU is timed, processes on many cores build every kernel once and leave it in the compilers' caches.
 
 They need the GPU too, since a kernel is built for the one it will run on. A backend's first unit is built alone, while the others are
-begun: one of them compiles a whole extension there, and whoever came with it would wait for its lock.
+begun: one of them compiles a whole extension there, and whoever came with it would wait for its lock. Where the caches are full already,
+the GPUs' own workers load everything in less time than another process takes to come up: helpers are called only where that is too slow.
 """
 
 from __future__ import annotations
@@ -11,13 +12,16 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from queue import SimpleQueue
+from concurrent.futures import ThreadPoolExecutor
+from queue import Empty, SimpleQueue
 
 from opwise.runner.prepare import Unit
 from opwise.runner.seat import Seat
 from opwise.runner.supervisor import WorkerLost
 
 MOST_HELPERS = 6  # a GPU: each has a CUDA context of half a GiB, and the largest inputs
+LOOK_AFTER_S = 1.5  # before this the pace says nothing: a worker's first unit of a backend sets its library up
+HELPED_S = 5.0  # what helpers cost, coming and going, when 24 of them want torch, a context and every backend at once
 
 
 class UnitQueue:
@@ -44,6 +48,12 @@ class UnitQueue:
                 self._changed.wait()
             return None
 
+    @property
+    def left(self) -> int:
+        """Units that nobody has begun."""
+        with self._changed:
+            return sum(map(len, self._waiting.values()))
+
     def stop(self) -> None:
         """Nobody gets another unit."""
         with self._changed:
@@ -63,15 +73,21 @@ def helpers_for(gpus: int, units: int) -> int:
     return max(0, min(MOST_HELPERS, cores // gpus - 1, -(-units // gpus) - 1))
 
 
+def slow(done: int, left: int, seconds: float) -> bool:
+    """After `done` units in so many seconds: will the `left` that nobody has begun take longer than helpers need to come and go?"""
+    return left > 0 and seconds >= LOOK_AFTER_S and seconds * left > HELPED_S * done
+
+
 def compile_all(
     seats: Sequence[Seat], helper: Callable[[Seat], Seat], found: Sequence[Unit], helpers: int | None = None
 ) -> Iterator[tuple[int, int, float]]:
-    """Builds all units in the seats' own workers and in `helpers` more a seat, which are gone when it ends. Yields (units done, all,
-    seconds so far) as they are finished. A worker that is lost over a unit is replaced, and the unit left to its own cell."""
+    """Builds all units in the seats' own workers and, where they are slow, in `helpers` more a seat, which are gone when it ends. Yields
+    (units done, all, seconds so far) as they are finished. A worker that is lost over a unit is replaced, and the unit left to its own
+    cell."""
     began = time.perf_counter()
     queue, said = UnitQueue(found), SimpleQueue[Unit | None]()
     count = helpers_for(len(seats), len(found)) if helpers is None else helpers
-    crews = [*seats, *(helper(seat) for seat in seats for _ in range(count))]
+    at_work: list[tuple[threading.Thread, Seat]] = []
     stop = threading.Event()
 
     def work(seat: Seat) -> None:
@@ -93,24 +109,40 @@ def compile_all(
         finally:
             said.put(None)
 
-    threads = [threading.Thread(target=work, args=(seat,), daemon=True) for seat in crews]
-    for thread in threads:
-        thread.start()
-    done, left = 0, len(threads)
+    def call(more: Sequence[Seat]) -> int:
+        fresh = [(threading.Thread(target=work, args=(seat,), daemon=True), seat) for seat in more]
+        at_work.extend(fresh)
+        for thread, _ in fresh:
+            thread.start()
+        return len(fresh)
+
+    done, left = 0, call(seats)
     try:
         while done < len(found) and left:
-            unit = said.get()
-            done, left = (done, left - 1) if unit is None else (done + 1, left)
-            if unit is not None:
-                yield done, len(found), time.perf_counter() - began
+            try:
+                unit = said.get(timeout=LOOK_AFTER_S if count else None)
+                done, left = (done, left - 1) if unit is None else (done + 1, left)
+                if unit is not None:
+                    yield done, len(found), time.perf_counter() - began
+            except Empty:  # time to look again
+                pass
+            if count and slow(done, queue.left, time.perf_counter() - began):
+                left += call([helper(seat) for seat in seats for _ in range(count)])
+                count = 0
     finally:
         stop.set()
         queue.stop()
         kept = len(seats) if done == len(found) else 0  # whoever stops early waits for no build
-        for thread in threads[:kept]:
+        for thread, _ in at_work[:kept]:
             thread.join()
-        for thread, seat in zip(threads[kept:], crews[kept:], strict=True):
-            seat.kill()
-            while thread.is_alive():  # it may be at the start of a worker
-                thread.join(0.05)
-                seat.kill()
+        if gone := at_work[kept:]:
+            with ThreadPoolExecutor(len(gone)) as pool:
+                list(pool.map(_end, gone))
+
+
+def _end(pair: tuple[threading.Thread, Seat]) -> None:
+    thread, seat = pair
+    seat.kill()
+    while thread.is_alive():  # it may be at the start of a worker
+        thread.join(0.05)
+        seat.kill()

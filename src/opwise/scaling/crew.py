@@ -1,7 +1,8 @@
 """Many GPUs of one machine: a worker process on each, pinned by UUID, and one queue of jobs for all.
 
-Three phases that never overlap: workers start, on all GPUs at once; everything is compiled, on all cores (compiling.py); then jobs are
-timed, and nothing else runs. A GPU that loses its worker twice in a row with nobody to blame is left, and others take its jobs.
+Three phases that never overlap: workers start and look around, on all GPUs at once; everything is compiled, on all cores (compiling.py);
+then jobs are timed, and nothing else runs. A GPU that loses its worker twice in a row with nobody to blame is left, and others take its
+jobs.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from opwise import own
 from opwise.record import Record
 from opwise.runner.jobs import Job
 from opwise.runner.prepare import units
-from opwise.runner.seat import JobLost, Seat, marked
+from opwise.runner.seat import JobLost, Seat, kill_all, marked
+from opwise.runner.session import Told, looked
 from opwise.runner.supervisor import Event, Patience, WorkerLost
 from opwise.scaling import Stranded
 from opwise.scaling.compiling import compile_all
@@ -70,6 +72,7 @@ class Crew:
         self._timeouts: Counter[str] = Counter()
         setup = partial(own.install, dict(files)) if files else None
         self._make = partial(make_seat, setup=setup, patience=patience, timeouts=self._timeouts)
+        self.looks = not files  # a user's files are looked at by workers of their own, which know nothing else
         self.seats = [self._seat(place) for place in self.places]
         self._stop = threading.Event()
 
@@ -77,21 +80,27 @@ class Crew:
         greetings = {} if place.device == "cpu" else {"greet": place.gpu if place.gpu.startswith("GPU") else ""}
         return self._make(place.device, environment=place.environment, greetings=greetings, facts={})
 
-    def start(self) -> None:
-        """All workers at once. Raises WorkerLost where none of them comes up; one that does not is tried again with its first job."""
+    def start(self) -> Told | None:
+        """All workers at once, and what the first of them found where it sits; None where the crew has a user's files. Each looks, though
+        one answer would do: it has to import all the backends anyway, and nobody else would use its core meanwhile.
+
+        Raises WorkerLost where none of them comes up; one that does not is tried again with its first job."""
         lost: list[WorkerLost] = []
 
-        def begin(seat: Seat) -> None:
+        def begin(seat: Seat) -> Told | None:
             try:
-                seat.start()
+                worker = seat.start()
+                return looked(worker) if self.looks else None
             except WorkerLost as error:
                 seat.kill()
                 lost.append(error)
+                return None
 
         with ThreadPoolExecutor(len(self.seats)) as pool:
-            list(pool.map(begin, self.seats))
+            told = list(pool.map(begin, self.seats))
         if len(lost) == len(self.seats):
             raise lost[0]
+        return next((found for found in told if found is not None), None)
 
     def __call__(
         self, jobs: Sequence[Job], device: str, *, setup: Callable[[], None] | None = None, facts: Mapping[str, Any] | None = None,
@@ -177,8 +186,7 @@ class Crew:
 
     def kill(self) -> None:
         self._stop.set()
-        for seat in self.seats:
-            seat.kill()
+        kill_all(self.seats)
 
     def __enter__(self) -> Crew:
         return self

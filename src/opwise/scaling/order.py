@@ -15,15 +15,18 @@ from opwise.ops import OPS
 from opwise.runner.jobs import Job
 
 AGAIN = 2  # times that a lost job is run again
-# Seconds of one implementation, fitted to what the core run took on an H200: most is the clock's own time, the rest is the checks'.
-BASE_S, BRIEF_S, BYTE_S, FLOP_S = 0.6, 0.2, 1e-10, 1e-12
+# Seconds of one implementation, fitted to what the core run took on H200s: most is the clock's own time, the rest is the checks'.
+BASE_S, BRIEF_S, BYTE_S = 0.6, 0.2, 1e-10
+FLOP_S = {"fma": 1.8e-12}  # of plain float32; the others are tensor cores'
+TENSOR_FLOP_S = 4e-13
 INTENSE = 16.0  # flops a byte: the roof asked for is that of arithmetic
 
 
 def estimate_s(job: Job) -> float:
     """Only the order follows from it, and how far a progress bar is."""
     cost = OPS[job.workload.op].cost(job.workload)
-    return len(job.implementations) * ((BRIEF_S if job.brief else BASE_S) + cost.bytes * BYTE_S + cost.flops * FLOP_S)
+    flops_s = cost.flops * FLOP_S.get(cost.unit, TENSOR_FLOP_S)
+    return len(job.implementations) * ((BRIEF_S if job.brief else BASE_S) + cost.bytes * BYTE_S + flops_s)
 
 
 def roof(job: Job) -> Hashable:

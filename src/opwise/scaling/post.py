@@ -19,7 +19,7 @@ from opwise.record import Record
 from opwise.runner.jobs import Entry, Job
 from opwise.runner.prepare import Unit
 from opwise.runner.seat import JobLost, Seat
-from opwise.runner.session import LOOK_S, Survey, survey
+from opwise.runner.session import LOOK_S, Survey, looked, survey
 from opwise.runner.supervisor import WorkerLost
 from opwise.scaling import gpus
 from opwise.scaling.crew import Place, placed
@@ -78,7 +78,7 @@ class Post:
 
     def look(self) -> Told:
         """Raises WorkerLost."""
-        found = survey(self.place.device, patience_s=LOOK_S, asked=self.seat.start())
+        found = survey(self.place.device, patience_s=LOOK_S, told=looked(self.seat.start()))
         self.seat.facts = {**found.facts, "gpu": self.place.gpu, "shared": self.place.shared}
         return Told(socket.gethostname(), found.device, self.place.gpu, dict(found.facts), dict(found.catalogue), sources(),
                     self.place.shared)  # fmt: skip
