@@ -1,10 +1,10 @@
-"""Faults of triton_jit. Triton's interpreter runs all but those marked: it has no streams, no tensor cores and no descriptors."""
+"""Faults of triton_jit. Triton's interpreter runs all but those marked: it has no streams and no tensor cores.
+A product through tensor descriptors, which no plan chooses before sm_90, is forced there by test_triton_descriptors.py."""
 
 from mutation.faults import Fault
 
 HERE = "backends/triton_jit"
 TENSOR_CORES = "the interpreter multiplies float32 exactly: only tensor cores drop bits"
-DESCRIPTORS = "tensor descriptors are taken on sm_90 and later alone"
 STREAMS = "there are streams on a GPU alone"
 ELEMENTWISE = (
     Fault("no mask on the last block's store", "square", "mask", f"{HERE}/square.py",
@@ -105,7 +105,11 @@ MATMUL = (
           'precision = "tf32" if a.dtype == torch.float32 and tf32_allowed() else "ieee"',
           'precision = "tf32" if a.dtype == torch.float32 else "ieee"', dtypes=("float32",), gpu_only=TENSOR_CORES),
     Fault("a descriptor's coordinates are swapped", "matmul", "index", f"{HERE}/matmul_tma.py",
-          "tl.dot(a.load([row, start]), b.load", "tl.dot(a.load([start, row]), b.load", dtypes=("float16",), gpu_only=DESCRIPTORS),
+          "tl.dot(a.load([row, start]), b.load", "tl.dot(a.load([start, row]), b.load", dtypes=("float16",)),
+    Fault("b's descriptor is given its column first", "matmul", "index", f"{HERE}/matmul_tma.py",
+          "tl.trans(in_registers(b.load([start, column])))", "tl.trans(in_registers(b.load([column, start])))", dtypes=("tfloat32",)),
+    Fault("tiles of the product lie a step apart", "matmul", "index", f"{HERE}/matmul_tma.py",
+          "out.store([row, column], total.to(out.dtype))", "out.store([row, tile_n * BK], total.to(out.dtype))", dtypes=("float16",)),
     Fault("launched on the default stream", "square", "host", f"{HERE}/launch.py", "run(x, y, z, stream_of(index), *tail)",
           "run(x, y, z, 0, *tail)", gpu_only=STREAMS),
 )  # fmt: skip

@@ -1,0 +1,45 @@
+"""Triton's product through tensor descriptors where there is no Hopper: the interpreter runs them, in tiles so small that a product of a
+few thousand elements has several each way. On a GPU that has descriptors LARGE_PRODUCTS are of several of the tiles in use."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from support import INPUT_KINDS, ON_GPU, Candidate, Tally, by_dtype, right_candidates, truth
+
+from opwise.backends.protocol import Implementation
+from opwise.ops.spec import Workload
+
+PRODUCT = [c for c in right_candidates() if (c.backend, c.op, c.variant) == ("triton_jit", "matmul", "")]
+CASES = [(c, dtype) for c, dtype in by_dtype(PRODUCT) if dtype != "bfloat16"]  # whose bits the interpreter multiplies as integers
+# Whole tiles, several each way and along K; ragged on all sides; more tiles down than a group holds, and K shorter than a step.
+SHAPES = ((64, 64, 128), (70, 104, 136), (296, 8, 72))
+
+
+@pytest.mark.skipif(ON_GPU, reason="on a GPU the plan takes descriptors itself, and LARGE_PRODUCTS are shapes of several tiles")
+@pytest.mark.parametrize(("candidate", "dtype"), CASES, ids=str)
+def test_right_through_descriptors(candidate: Candidate, dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = candidate.get()
+    from opwise.backends.triton_jit import matmul_config, matmul_tma
+
+    small = (matmul_config.Config(32, 64, 32, 4, 3),)
+    for name in ("HALF_CONFIGS", "TF32_CONFIGS", "FMA_CONFIGS"):
+        monkeypatch.setattr(matmul_tma, name, small)
+    monkeypatch.setattr(matmul_tma, "LEAST_HALF", 0)
+    monkeypatch.setattr(matmul_tma, "fit", lambda a, b, out: True)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device=None: (9, 0))
+    for module in (matmul_config, matmul_tma):
+        monkeypatch.setattr(module, "processors", lambda device: 1)
+    taken: list[object] = []
+    bound = matmul_tma.bound
+    monkeypatch.setattr(matmul_tma, "bound", lambda a, b, out, kernel, config: taken.append(kernel) or bound(a, b, out, kernel, config))
+    fresh = Implementation(found.backend, found.op, found.variant, found.source, found.device_type)  # what was built before serves no more
+    tally = Tally(replace(candidate, found=fresh))
+    for shape in SHAPES:
+        for kind in INPUT_KINDS:
+            workload = Workload("matmul", shape, dtype)
+            tally.check(workload, truth(workload, kind, 61), note=kind)
+    tally.close()
+    assert set(taken) == {matmul_tma.tf32_kernel if dtype == "tfloat32" else matmul_tma.descriptor_kernel}
