@@ -6,6 +6,8 @@ EXTRA ?=
 ARGS ?=
 # One process more than cores: many tests wait for a process of their own.
 PYTEST_ARGS ?= -n $(shell expr $$(nproc) + 1) --maxprocesses 5 --dist loadgroup
+# Tests that time on a GPU and want it for themselves: behind the others, one after the other, and only where there is one.
+TIMED := tests/test_timing_gpu.py tests/test_profiling_gpu.py tests/test_choosing_gpu.py
 RANGE ?= ALL
 BASE ?= main
 HEAD ?= HEAD
@@ -26,8 +28,9 @@ run: same-extra $(VENV)/.ready  ## set up, then check and time every op in every
 	@$(BIN)/opwise run $(ARGS)
 
 test: same-extra $(VENV)/.ready-test  ## set up, then run the tests
-	@$(BIN)/python -m pytest tests/test_dispatch_cost.py tests/test_timing_gpu.py tests/test_profiling_gpu.py
+	@$(BIN)/python -m pytest tests/test_dispatch_cost.py
 	@$(BIN)/python -m pytest $(PYTEST_ARGS)
+	@if nvidia-smi -L >/dev/null 2>&1; then $(BIN)/python -m pytest $(TIMED); fi
 
 mutate: same-extra $(VENV)/.ready-test  ## plant one fault after another in the kernels: does the suite notice each? (docs/checking.md)
 	@$(BIN)/python scripts/mutate.py $(ARGS)

@@ -35,7 +35,7 @@ def recorded_here() -> bool:
 
 pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here: what a choice is worth shows in times"),
-    pytest.mark.skipif("PYTEST_XDIST_WORKER" in os.environ, reason="other workers use the GPU meanwhile: run this file alone"),
+    pytest.mark.skipif("PYTEST_XDIST_WORKER" in os.environ, reason="other workers use the GPU meanwhile: `make test` runs this file alone"),
     pytest.mark.skipif(not recorded_here(), reason="no stored run of this GPU: `opwise run` makes one"),
     pytest.mark.filterwarnings("ignore::opwise.choosing.selection.StaleFigures"),  # the commit under test need not be the recorded one
     pytest.mark.slow,

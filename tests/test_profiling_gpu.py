@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 
 import pytest
 import support
@@ -20,6 +21,7 @@ from opwise.profiling import rows
 from opwise.profiling import trace as reading
 from opwise.profiling.capture import capture
 from opwise.profiling.repeated import repeat, sets_of
+from opwise.runner import Worker
 
 pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here: kernels, their grids and their times are a GPU's own"),
@@ -71,8 +73,16 @@ def test_the_profiler_agrees_with_the_clock(op: str, clock: Clock, roomy: None, 
     assert not wrong, f"{workload}: " + "; ".join(wrong)
 
 
+@pytest.fixture(scope="module")
+def worker() -> Iterator[Worker]:
+    """One for all commands: starting it, importing torch and setting up CUDA takes several times as long as a profile does."""
+    with Worker(str(support.DEVICE)) as started:
+        yield started
+
+
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_the_command_shows_the_kernels_of_every_backend(backend: str) -> None:
+def test_the_command_shows_the_kernels_of_every_backend(backend: str, worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("opwise.commands.profile.Worker", lambda *device: nullcontext(worker))
     next(c for c in support.candidates() if c.backend == backend and c.op == "softmax").get()
     result = CliRunner(env={"TERM": "dumb"}).invoke(app, ["profile", f"{backend}/softmax", "4096x4096/float16", "--memory", "--json"])
     assert result.exit_code == 0, result.output
