@@ -93,7 +93,7 @@ def survey(*entries: Entry) -> Survey:
 def test_without_a_gpu_the_anatomy_has_a_row_a_backend_and_says_what_needs_one(monkeypatch: pytest.MonkeyPatch) -> None:
     entries = [Entry(backend, stand_in="interpreter", variants={"softmax": {"": ""}}) for backend in support.BACKENDS]
     entries[1] = Entry(entries[1].backend, reason="no compiler", remedy="install one")
-    monkeypatch.setattr(command, "surveyed", lambda device: survey(*entries))
+    monkeypatch.setattr(command, "surveyed", lambda device, files: survey(*entries))
     arguments = ("anatomy", "softmax", "softmax/64x64/float32", "--device", "cpu", "--no-first-call")
     result = invoke(*arguments, "--json")
     assert result.exit_code == 0, result.output

@@ -11,7 +11,7 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from opwise.commands.console import Device, chosen_device, fail, refuse, stderr, stdout, surveyed
+from opwise.commands.console import Device, With, chosen_device, fail, refuse, stderr, stdout, surveyed
 from opwise.commands.profile import workload_of
 from opwise.ops import OPS
 from opwise.profiling import anatomy_plot
@@ -33,6 +33,7 @@ def anatomy(
     workload: Annotated[str, typer.Argument(metavar="WORKLOAD", help="Its shape and dtype: 4096x4096/float16, or with the op before it.")],
     first: First = True,
     plot: Plot = None,
+    own_files: With = None,
     device: Device = None,
     as_json: Annotated[bool, typer.Option("--json", help="Machine-readable: one backend a line.")] = False,
 ) -> None:
@@ -42,7 +43,7 @@ def anatomy(
     wanted = workload_of(workload, op)
     if plot is not None and (plot.suffix not in anatomy_plot.FORMATS or plot.is_dir()):
         refuse(f"--plot {str(plot)!r}: a file that ends in {', '.join(anatomy_plot.FORMATS)} is taken")
-    found = surveyed(chosen_device(device))
+    found = surveyed(chosen_device(device), own_files)
     with stderr.status("starting") as status:
         rows = anatomies(found, wanted, first, lambda text: status.update(escape(text)))
     if as_json:

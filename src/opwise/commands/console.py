@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Annotated, NoReturn
 
@@ -49,12 +50,24 @@ def chosen_device(name: str | None) -> str:
     return f"cuda:{device.index or 0}" if device.type == "cuda" else "cpu"
 
 
-def surveyed(device: str, own_files: list[Path] | None = None) -> Survey:
+def named_files(given: list[Path] | None) -> dict[str, Path]:
+    """What --with was given: the name that a file's rows go by -> the file. Ends the command where one cannot be taken."""
     try:
-        with stderr.status("looking at the machine"):
-            return survey(device, own.named(own_files or []))
+        return own.named(given or [])
     except own.BadFile as error:
         refuse(f"--with {error}")
+
+
+def setup_for(files: Mapping[str, Path]) -> Callable[[], None] | None:
+    """What must run first in a worker that is to know the files; None where there are none."""
+    return partial(own.install, dict(files)) if files else None
+
+
+def surveyed(device: str, own_files: list[Path] | None = None) -> Survey:
+    files = named_files(own_files)
+    try:
+        with stderr.status("looking at the machine"):
+            return survey(device, files)
     except WorkerLost as lost:
         stderr.print(f"this machine cannot be looked at: {escape(lost.reason)}", style="bold red")
         raise typer.Exit(1) from lost

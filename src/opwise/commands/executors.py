@@ -11,8 +11,7 @@ from typing import Annotated
 
 import typer
 
-from opwise import own
-from opwise.commands.console import chosen_device, refuse, stderr, surveyed
+from opwise.commands.console import chosen_device, named_files, refuse, stderr, surveyed
 from opwise.runner import Executor, WorkerLost, run_jobs
 from opwise.runner.session import Survey, survey
 from opwise.scaling import Stranded, gpus
@@ -72,7 +71,7 @@ def _one(kept: ExitStack, device: str | None, files: list[Path], share: bool) ->
 
 
 def _crew(kept: ExitStack, text: str, files: list[Path], share: bool) -> Ready:
-    named = _own(files)
+    named = named_files(files)
     places = _places(kept, text, share)
     crew = kept.enter_context(Crew(places, files=named))
     try:
@@ -116,17 +115,10 @@ def _cluster(kept: ExitStack, address: str, model: str | None, files: list[Path]
         from opwise.scaling.cluster import BadCluster, Cluster
     except ImportError as error:
         refuse(f"--scheduler needs dask.distributed ({error}): pip install 'opwise[dask]'")
-    named = _own(files)
+    named = named_files(files)
     try:
         with stderr.status(f"looking at the workers of {address}"):
             cluster = kept.enter_context(Cluster(address, model=model, files=named, share=share))
             return Ready(cluster.look(), cluster)
     except (BadCluster, Stranded) as error:
         refuse(str(error))
-
-
-def _own(files: list[Path]) -> dict[str, Path]:
-    try:
-        return own.named(files)
-    except own.BadFile as error:
-        refuse(f"--with {error}")

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from opwise.backends import BACKENDS
-from opwise.commands.console import Device, chosen_device, fail, refuse, stderr, stdout
+from opwise.commands.console import Device, With, chosen_device, fail, named_files, refuse, setup_for, stderr, stdout
 from opwise.ops import OPS
 from opwise.ops.spec import Workload
 from opwise.profiling import ncu as nsight
@@ -25,7 +25,8 @@ from opwise.runner import Patience, Worker, WorkerLost
 EXAMPLES = (
     "Examples:  opwise profile triton_jit/softmax softmax/4096x4096/float16  ·  "
     "opwise profile torch_eager/mean 4096x4096/float32 --trace mean.json.gz --stacks mean.html  ·  "
-    "opwise profile cupy_raw/gelu gelu/8192x8192/float16 --ncu  ·  opwise profile numba_cuda/matmul 512x512x512/float32 --blocking"
+    "opwise profile cupy_raw/gelu gelu/8192x8192/float16 --ncu  ·  opwise profile numba_cuda/matmul 512x512x512/float32 --blocking  ·  "
+    "opwise profile my_triton/softmax 4096x4096/float16 --with my_triton.py"
 )
 NAME_HELP = "An implementation: triton_jit/softmax, torch_eager/square:pow."
 WORKLOAD_HELP = "Its shape and dtype: softmax/4096x4096/float16, or without the op."
@@ -48,6 +49,7 @@ def profile(
     memory: Memory = False,
     ncu: Ncu = False,
     blocking: Blocking = False,
+    own_files: With = None,
     device: Device = None,
     as_json: Annotated[bool, typer.Option("--json", help="Machine-readable: one object.")] = False,
 ) -> None:
@@ -55,18 +57,18 @@ def profile(
 
     Without a GPU the CPU's profiler shows operators, and says what needs a GPU.
     """
-    name = chosen_device(device)
-    wanted = workload_of(workload, op_of(implementation))
+    name, files = chosen_device(device), named_files(own_files)
+    wanted = workload_of(workload, op_of(implementation, files))
     if blocking:
         if trace or stacks or memory or ncu:
             refuse("--blocking makes every launch wait, so nothing it took would be a profile: leave the other options out")
-        _blocking(implementation, wanted, name, calls, as_json)
+        _blocking(implementation, wanted, name, calls, as_json, files)
         return
-    report = _profiled(Request(implementation, str(wanted), name, calls, trace, stacks, memory))
+    report = _profiled(Request(implementation, str(wanted), name, calls, trace, stacks, memory), files)
     record = report.record
     if record.status not in ("ok", "wrong"):
         fail(f"{implementation} cannot be profiled at {wanted}: {record.status}: {record.reason}")
-    counters, refused = _counters(implementation, wanted, name) if ncu else ([], "")
+    counters, refused = _counters(implementation, wanted, name, files) if ncu else ([], "")
     if as_json:
         data = report.as_dict() | ({"ncu": [dataclasses.asdict(c) for c in counters], "ncu_refused": refused} if ncu else {})
         typer.echo(json.dumps(data, default=str))
@@ -84,13 +86,13 @@ def profile(
         raise typer.Exit(1)
 
 
-def op_of(implementation: str) -> str:
-    """The op of an implementation's name; ends the command where that is no name."""
+def op_of(implementation: str, files: Mapping[str, Path] | None = None) -> str:
+    """The op of an implementation's name, of the suite or of the user's `files`; ends the command where that is no name."""
     backend, _, rest = implementation.partition("/")
-    op = rest.partition(":")[0]
-    if backend not in BACKENDS or op not in OPS:
+    op, known = rest.partition(":")[0], (*BACKENDS, *(files or {}))
+    if backend not in known or op not in OPS:
         refuse(f"{implementation!r} is no implementation: write backend/op or backend/op:variant, as in triton_jit/softmax; "
-               f"backends are {', '.join(BACKENDS)}, ops {', '.join(OPS)}")  # fmt: skip
+               f"backends are {', '.join(known)}, and what --with names; ops {', '.join(OPS)}")  # fmt: skip
     return op
 
 
@@ -113,7 +115,7 @@ def workload_of(text: str, op: str) -> Workload:
     return wanted
 
 
-def _profiled(request: Request) -> Report:
+def _profiled(request: Request, files: Mapping[str, Path]) -> Report:
     for path in (request.trace, request.stacks):
         if path is not None and path.is_dir():
             refuse(f"{path} is a folder: give the name of a file")
@@ -123,26 +125,26 @@ def _profiled(request: Request) -> Report:
         except MissingExtra as error:
             refuse(f"{error}; or name the file otherwise, for collapsed stacks")
     try:
-        with stderr.status(f"profiling {request.implementation} at {request.workload}"), Worker(request.device) as worker:
+        with stderr.status(f"profiling {request.implementation} at {request.workload}"), Worker(request.device, setup_for(files)) as worker:
             report: Report = worker.ask("apply", (profiled, request), Patience())
     except WorkerLost as lost:
         fail(f"{request.implementation} at {request.workload}: {lost.reason}; --blocking finds the kernel of a fault")
     return report
 
 
-def _counters(implementation: str, wanted: Workload, device: str) -> tuple[Sequence[nsight.Counter], str]:
+def _counters(implementation: str, wanted: Workload, device: str, files: Mapping[str, Path]) -> tuple[Sequence[nsight.Counter], str]:
     if device == "cpu":
         return [], "counters are a GPU's: run it where there is one"
     try:
         with stderr.status("Nsight Compute runs the launch again for each group of counters"):
-            return nsight.counted(implementation, str(wanted), device), ""
+            return nsight.counted(implementation, str(wanted), device, files=tuple(files.values())), ""
     except nsight.NcuRefused as refused:
         return [], str(refused)
 
 
-def _blocking(implementation: str, wanted: Workload, device: str, calls: int, as_json: bool) -> None:
+def _blocking(implementation: str, wanted: Workload, device: str, calls: int, as_json: bool, files: Mapping[str, Path]) -> None:
     with stderr.status(f"launching {implementation} at {wanted}, one launch at a time"):
-        outcome = blocked(implementation, str(wanted), device, calls)
+        outcome = blocked(implementation, str(wanted), device, calls, setup_for(files))
     if as_json:
         data: dict[str, Any] = dataclasses.asdict(outcome)
         typer.echo(json.dumps(data))

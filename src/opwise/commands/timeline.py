@@ -5,13 +5,13 @@ from __future__ import annotations
 import dataclasses
 import json
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from opwise.commands.console import Device, chosen_device, fail, refuse, stderr, stdout
+from opwise.commands.console import Device, With, chosen_device, fail, named_files, refuse, setup_for, stderr, stdout
 from opwise.commands.profile import op_of
 from opwise.ops.spec import Workload
 from opwise.report.html import MissingExtra
@@ -43,6 +43,7 @@ def timeline(
     kernel_wait: Annotated[float, typer.Option(min=0, metavar="US", help="A gap before a queued kernel is kernel wait below this, other "
                                                "from it on.")] = KERNEL_WAIT_US,
     with_hta: Annotated[bool, typer.Option("--hta", help="Holistic Trace Analysis's own figures beside ours (extra: timeline).")] = False,
+    own_files: With = None,
     device: Device = None,
     as_json: Annotated[bool, typer.Option("--json", help="Machine-readable: a trace a line, then the difference.")] = False,
 ) -> None:  # fmt: skip
@@ -56,11 +57,11 @@ def timeline(
         refuse("--hta and --within exclude each other: HTA reads whole traces")
     with tempfile.TemporaryDirectory(prefix="opwise-timeline-") as folder:
         if source is not None:
-            if implementation or trace is not None:
-                refuse("--from analyses a trace that is there: it takes no implementation and no --trace")
+            if implementation or trace is not None or own_files:
+                refuse("--from analyses a trace that is there: it takes no implementation, no --trace and no --with")
             files = [source, *([Path(against)] if against else [])]
         else:
-            files = _recorded(implementation, workload, calls, against, trace, chosen_device(device), Path(folder))
+            files = _recorded(implementation, workload, calls, against, trace, chosen_device(device), Path(folder), own_files)
         found = _read(files, within, kernel_wait)
         if as_json:
             _print_json(found)
@@ -73,8 +74,9 @@ def timeline(
 
 
 def _recorded(
-    implementation: str | None, workload: str | None, calls: int, against: str | None, trace: Path | None, device: str, folder: Path
-) -> list[Path]:
+    implementation: str | None, workload: str | None, calls: int, against: str | None, trace: Path | None, device: str, folder: Path,
+    own_files: list[Path] | None,
+) -> list[Path]:  # fmt: skip
     """The files with the traces of one or two implementations; refuses before it records."""
     if implementation is None or workload is None:
         refuse("give IMPLEMENTATION and WORKLOAD, as in triton_jit/softmax softmax/1024x1024/float16, or a trace with --from")
@@ -84,21 +86,21 @@ def _recorded(
         at = Workload.parse(workload)
     except ValueError as error:
         refuse(str(error))
-    names = [implementation, *([against] if against else [])]
+    names, own_named = [implementation, *([against] if against else [])], named_files(own_files)
     for name in names:
-        _known(name, at)
+        _known(name, at, own_named)
     kept = [_beside(trace, i) if trace is not None else folder / f"{i}.json" for i in range(len(names))]
     for name, path in zip(names, kept, strict=True):
         with stderr.status(f"recording {calls} calls of {name} at {at}"):
             try:
-                recording.recorded(name, at, device, calls, path)
+                recording.recorded(name, at, device, calls, path, setup_for(own_named))
             except WorkerLost as lost:
                 fail(f"{name} at {at} was not recorded: {lost.reason}")
     return kept
 
 
-def _known(name: str, workload: Workload) -> None:
-    if (op := op_of(name)) != workload.op:
+def _known(name: str, workload: Workload, files: Mapping[str, Path]) -> None:
+    if (op := op_of(name, files)) != workload.op:
         refuse(f"{name} is of op {op}, the workload {workload} of op {workload.op}: give a workload {op}/…")
 
 

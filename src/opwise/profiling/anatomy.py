@@ -198,7 +198,7 @@ def allocation(like: Any, out: Any) -> Callable[[], Any]:
 def _row(entry: Entry, workload: Workload, first: Any, record: Record | None, steps: Mapping[str, float]) -> Anatomy:
     name = f"{entry.backend}/{workload.op}"
     if not entry.available:
-        return Anatomy(name, "unavailable", f"{entry.reason}: {entry.remedy}")
+        return Anatomy(name, entry.broken or "unavailable", ": ".join(filter(None, (entry.reason, entry.remedy))))
     cold, cached = first if isinstance(first, tuple) else (None, None)
     trouble = first if isinstance(first, str) else ""
     if record is None:

@@ -64,24 +64,25 @@ class Counter:
     unit: str
 
 
-def command(report: Path, implementation: str, workload: str, device: str) -> list[str]:
+def command(report: Path, implementation: str, workload: str, device: str, files: Sequence[Path] = ()) -> list[str]:
     """The whole command line. Raises NcuRefused where there is no ncu."""
     ncu = shutil.which("ncu")
     if ncu is None:
         raise NcuRefused(f"there is no ncu on PATH: {REMEDY_MISSING}")
     sections = [word for section in SECTIONS for word in ("--section", section)]
     return [ncu, "--target-processes", "all", "--profile-from-start", "off", "--clock-control", "none", *sections, "--force-overwrite",
-            "--export", str(report), sys.executable, "-m", "opwise.profiling.once", implementation, workload, device]  # fmt: skip
+            "--export", str(report), sys.executable, "-m", "opwise.profiling.once", implementation, workload, device,
+            *map(str, files)]  # fmt: skip
 
 
-def counted(implementation: str, workload: str, device: str, keep: Path | None = None) -> list[Counter]:
-    """The counters of each kernel of one launch. `keep`: where the report for Nsight Compute's own window is left.
+def counted(implementation: str, workload: str, device: str, keep: Path | None = None, files: Sequence[Path] = ()) -> list[Counter]:
+    """The counters of each kernel of one launch. `keep`: where the report for Nsight Compute's own window is left; `files`: the user's own.
 
     Raises NcuRefused in one line with the remedy.
     """
     with tempfile.TemporaryDirectory(prefix="opwise-ncu-") as folder:
         report = Path(folder) / "report.ncu-rep"
-        line = command(report, implementation, workload, device)
+        line = command(report, implementation, workload, device, files)
         try:
             done = subprocess.run(line, capture_output=True, text=True, timeout=TIMEOUT_S, check=False, errors="replace")
         except subprocess.TimeoutExpired as error:

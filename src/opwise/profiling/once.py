@@ -1,4 +1,4 @@
-"""`python -m opwise.profiling.once IMPLEMENTATION WORKLOAD DEVICE`: what Nsight Compute watches.
+"""`python -m opwise.profiling.once IMPLEMENTATION WORKLOAD DEVICE [FILE…]`: what Nsight Compute watches; files are the user's own.
 
 It warms up, then launches once between the profiler's start and stop: `ncu --profile-from-start off` sees that launch alone.
 """
@@ -6,9 +6,11 @@ It warms up, then launches once between the profiler's start and stop: `ncu --pr
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 import torch
 
+from opwise import own
 from opwise.backends import implementation
 from opwise.ops.spec import Workload
 from opwise.profiling.capture import SEED
@@ -16,7 +18,8 @@ from opwise.profiling.capture import SEED
 WARM_UPS = 3
 
 
-def main(name: str, workload: str, device_name: str) -> None:
+def main(name: str, workload: str, device_name: str, *files: str) -> None:
+    own.install(own.named([Path(file) for file in files]))
     wanted, device = Workload.parse(workload), torch.device(device_name)
     torch.cuda.set_device(device)
     with wanted.precision(), torch.no_grad():

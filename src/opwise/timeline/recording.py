@@ -26,12 +26,15 @@ WARM_UPS = 20  # calls after the build, before the range: allocator, lazily load
 RECORD_S = 900.0  # a build of a whole extension is in it
 
 
-def recorded(name: str, workload: Workload, device: str, calls: int, path: Path) -> None:
-    """Records `calls` calls of `name` (`triton_jit/softmax`) on N(0, 1) into `path`, compressed where it ends in .gz.
+def recorded(
+    name: str, workload: Workload, device: str, calls: int, path: Path, setup: Callable[[], None] | None = None
+) -> None:  # fmt: skip
+    """Records `calls` calls of `name` (`triton_jit/softmax`) on N(0, 1) into `path`, compressed where it ends in .gz. `setup` runs first in
+    the worker.
 
     Raises WorkerLost with the reason: what the backend, the compiler or the GPU said.
     """
-    with Worker(device) as worker:
+    with Worker(device, setup) as worker:
         worker.ask("apply", (_record, name, str(workload), device, calls, str(path)), Patience(RECORD_S, RECORD_S))
 
 
