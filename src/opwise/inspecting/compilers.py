@@ -174,6 +174,8 @@ def _numba_kernel(name: str, ptx_of: Callable[[], str], target: str, shared: int
             cubin, remarks = _link(ptx, target, ptxas_options=["-v"], **({"lineinfo": True} if lineinfo else {}))
         except Exception as error:  # what Numba, NVVM or the linker cannot make; each has errors of its own kinds
             reason = f"Numba: {_first_error(str(error))}"
+            if "Undefined reference" in reason:
+                reason = "Numba takes an operator in it from C++, which it compiles where there is a driver alone"
             continue
         spilled = re.search(r"(\d+) bytes spill stores", remarks)
         return Compiled(name, entry[1], cubin, ptx, int(spilled[1]) if spilled else None, shared)
@@ -234,7 +236,8 @@ def _spilled(line: str) -> int | None:
 def _first_error(text: str) -> str:
     """The first line that says what is wrong, without the temporary file it was found in."""
     lines = [line.strip() for line in text.strip().splitlines() if line.strip()] or ["no message"]
-    first = next((line for line in lines if re.search(r"\berror\b\s*:|fatal", line)), lines[0])
+    told = [line for line in lines if re.search(r"\berror\b\s*:|fatal", line) and "Internal Triton" not in line]  # ptxas' own line follows
+    first = (told or lines)[0]
     return re.sub(r"^.*?\berror\s*:\s*|^ptxas fatal\s*:\s*", "", first)[:200]
 
 
