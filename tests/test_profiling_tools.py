@@ -7,7 +7,6 @@ import io
 import shutil
 import subprocess
 from pathlib import Path
-from types import SimpleNamespace
 
 import faulty
 import pytest
@@ -103,7 +102,7 @@ def fake_ncu(folder: Path, deed: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_counters_come_from_one_launch_between_start_and_stop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fake_ncu(tmp_path / "bin", 'touch "$2"', monkeypatch)
-    monkeypatch.setattr(ncu, "_module", lambda path: None)  # whatever is installed here: what ncu exports is read
+    monkeypatch.setattr(ncu, "module_folders", lambda path: [])  # whatever is installed here: what ncu exports is read
     found = ncu.counted("triton_jit/softmax", WORKLOAD, "cuda:0", keep=tmp_path / "kept" / "a.ncu-rep")
     assert [(c.kernel, c.name, c.value, c.unit) for c in found] == [
         ("rows", "duration", 1018.5, "us"),
@@ -139,16 +138,30 @@ def test_a_missing_ncu_is_one_line_with_the_remedy(monkeypatch: pytest.MonkeyPat
         ncu.command(Path("r"), "triton_jit/softmax", WORKLOAD, "cuda:0")
 
 
-def test_nvidias_own_reader_is_used_where_it_is_there(tmp_path: Path) -> None:
-    real = tmp_path / "nsight" / "bin" / "ncu"
-    package = tmp_path / "nsight" / "extras" / "python"
+READER = """
+class Counter:
+    def value(self): return 91.2
+    def unit(self): return "%"
+class Action:
+    def name(self): return "rows"
+    def metric_by_name(self, metric): return Counter() if metric == "{dram}" else None
+class Launches:
+    def num_actions(self): return 1
+    def action_by_idx(self, i): return Action()
+class Context:
+    def num_ranges(self): return 1
+    def range_by_idx(self, i): return Launches()
+def load_report(path): {deed}
+"""
+
+
+@pytest.mark.parametrize("deed", ["return Context()", "import os; os.abort()"], ids=["reads", "crashes"])
+def test_nvidias_own_reader_is_used_where_it_is_there_and_may_crash(deed: str, tmp_path: Path) -> None:
+    real, package = tmp_path / "nsight" / "bin" / "ncu", tmp_path / "nsight" / "extras" / "python"
     for folder in (real.parent, package):
         folder.mkdir(parents=True)
-    real.touch()
-    (package / "ncu_report.py").write_text("def load_report(path): return path\n")
-    assert ncu._module(str(real)).load_report("x") == "x"
-    counter = SimpleNamespace(value=lambda: 91.2, unit=lambda: "%")
-    action = SimpleNamespace(name=lambda: "rows", metric_by_name=lambda metric: counter if metric == DRAM else None)
-    launches = SimpleNamespace(num_actions=lambda: 1, action_by_idx=lambda i: action)
-    context = SimpleNamespace(num_ranges=lambda: 1, range_by_idx=lambda i: launches)
-    assert ncu.from_report(context) == [ncu.Counter("rows", "DRAM throughput", DRAM, 91.2, "%")]
+    real.write_text("#!/bin/sh\necho '" + CSV.replace("91.2", "90.0") + "'\n")
+    real.chmod(0o755)
+    (package / "ncu_report.py").write_text(READER.replace("{dram}", DRAM).replace("{deed}", deed))
+    found = ncu.read(tmp_path / "report", str(real))
+    assert ncu.Counter("rows", "DRAM throughput", DRAM, 91.2 if "Context" in deed else 90.0, "%") in found

@@ -2,14 +2,14 @@
 
 ncu runs a child that launches once between its profiler's start and stop, with the GPU's clocks left alone; caches are flushed before each
 pass, which is ncu's default and what "cold" means here. The report is read by `ncu_report`, the module that Nsight Compute ships; where
-that cannot be imported, as what ncu itself exports: CSV.
+that does not work, as what ncu itself exports: CSV.
 """
 
 from __future__ import annotations
 
 import csv
-import importlib
 import io
+import json
 import re
 import shutil
 import subprocess
@@ -18,7 +18,8 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+
+from opwise.profiling import ncu_values
 
 SECTIONS = ("SpeedOfLight", "MemoryWorkloadAnalysis", "LaunchStats", "Occupancy")
 TIMEOUT_S = 600.0
@@ -109,24 +110,14 @@ def refusal(output: str, status: int) -> str:
 
 def read(report: Path, ncu: str) -> list[Counter]:
     """Through the module that ships with Nsight Compute, else through ncu's export."""
-    module = _module(ncu)
-    if module is None:
-        line = [ncu, "--import", str(report), "--page", "raw", "--csv"]
+    for folder in module_folders(ncu):
+        line = [sys.executable, ncu_values.__file__, str(report), str(folder), *METRICS]
         done = subprocess.run(line, capture_output=True, text=True, check=False, timeout=120)
-        return from_csv(done.stdout)
-    return from_report(module.load_report(str(report)))
-
-
-def from_report(context: Any) -> list[Counter]:
-    """`context`: what ncu_report.load_report gives."""
-    found = []
-    for launches in (context.range_by_idx(i) for i in range(context.num_ranges())):
-        for action in (launches.action_by_idx(i) for i in range(launches.num_actions())):
-            for metric, name in METRICS.items():
-                counter = action.metric_by_name(metric)
-                if counter is not None and (value := counter.value()) is not None:
-                    found.append(Counter(str(action.name()), name, metric, value, str(counter.unit())))
-    return found
+        if done.returncode == 0:  # else it is of another Python, or has crashed
+            return [Counter(kernel, METRICS[metric], metric, value, unit) for kernel, metric, value, unit in json.loads(done.stdout)]
+    line = [ncu, "--import", str(report), "--page", "raw", "--csv"]
+    done = subprocess.run(line, capture_output=True, text=True, check=False, timeout=120)
+    return from_csv(done.stdout)
 
 
 def from_csv(text: str) -> list[Counter]:
@@ -152,19 +143,11 @@ def _number(text: str) -> float | str:
         return text
 
 
-def _module(ncu: str) -> Any:
-    """`ncu_report` from the installation that `ncu` belongs to; None where it is not found or not of this Python."""
+def module_folders(ncu: str) -> list[Path]:
+    """Where `ncu_report` lies in the installation that `ncu` belongs to."""
     real = Path(ncu).resolve()
     folders = [*(parent / "extras" / "python" for parent in real.parents), *_beside(real)]
-    for folder in (folder for folder in folders if (folder / "ncu_report.py").is_file()):
-        sys.path.insert(0, str(folder))
-        try:
-            return importlib.import_module("ncu_report")
-        except ImportError:
-            continue
-        finally:
-            sys.path.remove(str(folder))
-    return None
+    return [folder for folder in dict.fromkeys(folders) if (folder / "ncu_report.py").is_file()]
 
 
 def _beside(real: Path) -> list[Path]:
