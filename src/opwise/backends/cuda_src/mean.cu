@@ -1,11 +1,15 @@
 // mean over all elements, summed in float32, in one launch. Reads n elements once; any n >= 1, any alignment.
 //
-// Each block sums a share of consecutive 16-byte pieces and leaves one float in scratch; the block that finishes last adds those up, in
-// a fixed order, so that the result does not depend on who was last.
+// Each block sums its part of the 16-byte pieces and leaves one float in scratch; the block that finishes last adds those up, in a fixed
+// order, so that the result does not depend on who was last.
 #include "elements.cuh"
 
 constexpr int MEAN_THREADS = 512;
 constexpr int MEAN_PIECES = 4;  // loads in flight a thread: 2 blocks a multiprocessor keep 64 KiB on the way
+constexpr int MEAN_BLOCKS = 2;  // a multiprocessor, in one wave
+// Which pieces are a block's: false, a share of consecutive ones; true, the blocks walk through memory together, a step of
+// MEAN_THREADS * MEAN_PIECES pieces each at a time.
+constexpr bool MEAN_TOGETHER = false;
 
 template <class Storage> __device__ __forceinline__ float sum_of(typename Piece<Storage, 16>::Raw raw) {
     constexpr int COUNT = Piece<Storage, 16>::COUNT;
@@ -17,6 +21,13 @@ template <class Storage> __device__ __forceinline__ float sum_of(typename Piece<
         for (int i = 0; i < half; i++) values[i] += values[i + half];
     }
     return values[0];
+}
+
+template <int N> __device__ __forceinline__ float added(const float (&x)[N]) {
+    float sum = x[0];
+#pragma unroll
+    for (int k = 1; k < N; k++) sum += x[k];
+    return sum;
 }
 
 // scratch: a counter in the first 16 bytes, then one float a block; unused in a grid of one block. The counter must be 0 at the first
@@ -32,22 +43,32 @@ template <class Storage> __device__ __forceinline__ void mean(const Storage *x, 
     const long long pieces = (n - head) / P::COUNT;
     const auto *body = reinterpret_cast<const typename P::Raw *>(x + head);
 
+    constexpr int STEP = MEAN_THREADS * MEAN_PIECES;
     const long long share = (pieces + gridDim.x - 1) / gridDim.x;
-    const long long end = min((blockIdx.x + 1) * share, pieces);
+    const long long first = MEAN_TOGETHER ? static_cast<long long>(blockIdx.x) * STEP : blockIdx.x * share;
+    const long long end = MEAN_TOGETHER ? pieces : min(first + share, pieces);
+    const long long stride = MEAN_TOGETHER ? static_cast<long long>(gridDim.x) * STEP : STEP;
     float sums[MEAN_PIECES] = {};
-    for (long long i = blockIdx.x * share + threadIdx.x; i < end; i += MEAN_THREADS * MEAN_PIECES) {
+    long long i = first;  // of the block; its threads take i + threadIdx.x, and so on
+    for (; i + STEP <= end; i += stride) {
+        const auto *from = body + i + threadIdx.x;
         typename P::Raw raw[MEAN_PIECES];
 #pragma unroll
-        for (int k = 0; k < MEAN_PIECES; k++) raw[k] = i + k * MEAN_THREADS < end ? body[i + k * MEAN_THREADS] : P::zero();
+        for (int k = 0; k < MEAN_PIECES; k++) raw[k] = from[k * MEAN_THREADS];
 #pragma unroll
         for (int k = 0; k < MEAN_PIECES; k++) sums[k] += sum_of<Storage>(raw[k]);
+    }
+#pragma unroll
+    for (int k = 0; k < MEAN_PIECES; k++) {  // one step at most is cut off by the end
+        const long long at = i + k * MEAN_THREADS + threadIdx.x;
+        if (at < end) sums[k] += sum_of<Storage>(body[at]);
     }
     if (blockIdx.x == 0) {
         const long long rest = head + pieces * P::COUNT + threadIdx.x;
         if (threadIdx.x < head) sums[0] += to_float(x[threadIdx.x]);
-        if (rest < n) sums[1] += to_float(x[rest]);
+        if (rest < n) sums[0] += to_float(x[rest]);
     }
-    float total = over_block<Sum>((sums[0] + sums[1]) + (sums[2] + sums[3]), of_warps);
+    float total = over_block<Sum>(added(sums), of_warps);
 
     if (gridDim.x > 1) {
         float *partial_sums = reinterpret_cast<float *>(scratch + 4);
@@ -67,7 +88,7 @@ template <class Storage> __device__ __forceinline__ void mean(const Storage *x, 
 }
 
 #define MEAN_KERNEL(dtype, Storage, size)                                                                                                  \
-    extern "C" __global__ void __launch_bounds__(MEAN_THREADS, 2)                                                                          \
+    extern "C" __global__ void __launch_bounds__(MEAN_THREADS, MEAN_BLOCKS)                                                                          \
         mean_##dtype(const Storage *__restrict__ x, Storage *__restrict__ out, long long n, unsigned *scratch) {                           \
         mean<Storage>(x, out, n, scratch);                                                                                                 \
     }
