@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from opwise.backends.cuda_src import plan, softmax_ladder
-from opwise.backends.cuda_src.sources import FOLDER
+from opwise.backends.cuda_src.sources import FOLDER, RING, unit_of
 from opwise.backends.protocol import UnsupportedWorkload
 
 COLUMNS = (1, 1024, 1032, 16384, 16392, 32768, 32776, 65536, 131072, 300_008, 524_288, 1_048_576, 1_048_584, 2_097_168, 8, 31, 32_771)
 ROWS = (1, 8, 9, 256, 70_000)
 
 
+@pytest.mark.parametrize("rings", [False, True])
 @pytest.mark.parametrize("dtype", plan.ITEM_BYTES)
 @pytest.mark.parametrize("capability", [(8, 0), (9, 0), (10, 0)])
-def test_a_plan_fits_the_gpu_and_keeps_a_row_up_to_4_mib(dtype: str, capability: tuple[int, int]) -> None:
-    source = (FOLDER / "softmax.cu").read_text()
+def test_a_plan_fits_the_gpu_and_keeps_a_row_up_to_4_mib(
+    dtype: str, capability: tuple[int, int], rings: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if rings:
+        each = ((64, 0), (256, 1), (512, 4), (1024, 4), (2048, 8), (4096, 16))
+        monkeypatch.setattr(plan, "SOFTMAX_RINGS", {4: each, 2: each})
+    source = "".join((FOLDER / name).read_text() for name in ("softmax.cu", "softmax_ring.cu"))
     for rows in ROWS:
         for columns in COLUMNS:
             found = plan.softmax(rows, columns, dtype, aligned=True, sm_count=132, capability=capability)
@@ -25,6 +33,14 @@ def test_a_plan_fits_the_gpu_and_keeps_a_row_up_to_4_mib(dtype: str, capability:
             assert found.grid[0] < 2**31
             assert found.block[0] % 32 == 0
             assert found.block[0] <= 1024
+            if kind.startswith("ring"):
+                assert rings
+                assert capability == (9, 0)
+                assert columns * plan.ITEM_BYTES[dtype] <= int(digits) * found.block[0] * plan.SOFTMAX_RING_PIECES * 16
+                assert found.grid[0] % int(digits) == 0
+                assert found.grid[0] < rows * int(digits)
+                assert found.shared_bytes * plan.SOFTMAX_RING_BLOCKS_PER_SM <= plan.MOST_DYNAMIC_SHARED
+                assert unit_of(found.kernel) == RING
             if kind.startswith(("cluster", "queue")):
                 blocks, row_bytes = int(digits), columns * plan.ITEM_BYTES[dtype]
                 assert blocks == 1 or capability >= (9, 0), "clusters are sm_90's"
@@ -61,3 +77,21 @@ def test_a_rung_takes_every_row_or_says_what_it_holds(rung: str) -> None:
             assert found.block[0] % 32 == 0
             assert threads >= rows if rung == "textbook" else found.grid[0] == rows
             assert rung != "registers" or (columns <= found.block[0] * held and found.block[0] <= most)
+
+
+def test_the_plan_and_the_sources_agree_about_sizes() -> None:
+    for name, sizes in {
+        "mean.cu": {"MEAN_THREADS": plan.MEAN_THREADS, "MEAN_PIECES": plan.MEAN_PIECES, "MEAN_BLOCKS": plan.MEAN_BLOCKS_PER_SM},
+        "softmax_ring.cu": {"RING_THREADS": plan.SOFTMAX_RING_THREADS, "RING_BLOCKS": plan.SOFTMAX_RING_BLOCKS_PER_SM},
+    }.items():
+        source = (FOLDER / name).read_text()
+        assert {key: _constant(source, key) for key in sizes} == sizes
+    held, ahead = _constant(source, "RING_SHARED"), _constant(source, "RING_AHEAD")
+    assert held + _constant(source, "RING_REGISTERS") == plan.SOFTMAX_RING_PIECES
+    assert held + ahead == plan.SOFTMAX_RING_PLACES
+
+
+def _constant(source: str, name: str) -> int:
+    found = re.findall(rf"\b{name} = (\d+)", source)
+    assert len(found) == 1, f"{name} is defined {len(found)} times"
+    return int(found[0])
