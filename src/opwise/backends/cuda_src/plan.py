@@ -47,8 +47,7 @@ VECTOR_BYTES = 16
 MAP_THREADS = 256  # as in elementwise.cuh
 PIECES = {True: 1, False: 8}  # a thread: 16-byte pieces, or single elements
 
-MEAN_THREADS, MEAN_PIECES = 512, 4  # as in mean.cu
-MEAN_BLOCKS_PER_SM = 2
+MEAN_THREADS, MEAN_PIECES, MEAN_BLOCKS_PER_SM = 512, 4, 3  # as in mean.cu
 
 SOFTMAX_WARP_THREADS, SOFTMAX_LONG_THREADS = 128, 1024  # as in softmax.cu
 # (elements a thread, threads at most) of a block: the first that holds the row is taken. By an element's bytes; 0: not in 16-byte pieces.
@@ -79,7 +78,7 @@ def elementwise(op: str, n: int, dtype: str, aligned: bool) -> Plan:
 
 
 def mean(n: int, dtype: str, sm_count: int) -> Plan:
-    """One wave of blocks at most: each does the same share."""
+    """One wave of blocks at most, which walk through x together."""
     pieces = n * ITEM_BYTES[dtype] // VECTOR_BYTES
     blocks = min(_blocks(pieces, MEAN_THREADS * MEAN_PIECES), MEAN_BLOCKS_PER_SM * sm_count)
     return Plan(f"mean_{dtype}", (blocks, 1, 1), (MEAN_THREADS, 1, 1), scratch_bytes=16 + 4 * blocks)
