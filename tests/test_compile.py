@@ -17,13 +17,16 @@ from typing import Any
 
 import pytest
 from kernel_facts import Seen, complaints, stale
+from test_softmax_plan import COLUMNS, ROWS
 
 from opwise.backends import BACKENDS
+from opwise.backends.cuda_src import plan
 from opwise.inspecting.rows import variants_of_kernel
 from opwise.ops import OPS
 from opwise.ops.spec import DTYPES
 
 ARCHITECTURES = ("sm_80", "sm_90", "sm_100")
+CUDA_CPP = ("torch_inline", "cupy_raw")  # which launch by one plan
 TOGETHER = ("numba_cuda",)  # compiled for all of them in one process
 SOURCE = Path(__file__).resolve().parents[1] / "src"
 DTYPE = re.compile("|".join(DTYPES))
@@ -121,12 +124,23 @@ def test_every_kernel_compiles_without_spills_or_doubles(backend: str, arch: str
     assert all(facts), f"every compiler tells what it made: {report}"
     assert all(1 <= int(f[1]) <= 255 and int(f[3]) >= 8 for f in facts if f), report
     assert all(kernel.split("_")[0].split(":")[0] in OPS and DTYPE.search(kernel) for kernel in report), "its op and dtype are in its name"
+    if backend in CUDA_CPP:
+        assert planned_softmax(arch) <= set(report), f"planned, but not there: {sorted(planned_softmax(arch) - set(report))}"
     if isinstance(answer["FACTS"], str):
         pytest.skip(f"all compile, none is disassembled: {answer['FACTS']}")
     nothing_spills_or_computes_in_double(backend, arch, report, answer["FACTS"])
     if arch == "sm_90":
         inspect_shows_what_runs(backend, report, answer["SHOWN"], answer["NAMED"]["square"])
         every_variant_has_kernels(backend, report, answer["NAMED"])
+
+
+def planned_softmax(arch: str) -> set[str]:
+    """The kernels that launches take, over the widths at which plans change."""
+    number = int(arch.removeprefix("sm_"))
+    return {
+        plan.softmax(rows, columns, dtype, aligned, sm_count=132, capability=(number // 10, number % 10)).kernel
+        for rows in ROWS for columns in COLUMNS for dtype in plan.ITEM_BYTES for aligned in (False, True)
+    }  # fmt: skip
 
 
 def nothing_spills_or_computes_in_double(backend: str, arch: str, report: dict[str, str], found: list[list[Any]]) -> None:

@@ -51,18 +51,18 @@ MEAN_THREADS, MEAN_PIECES, MEAN_BLOCKS_PER_SM = 512, 4, 3  # as in mean.cu
 
 SOFTMAX_WARP_THREADS, SOFTMAX_LONG_THREADS = 128, 1024  # as in softmax.cu
 # (elements a thread, threads at most) of a block: the first that holds the row is taken. By an element's bytes; 0: not in 16-byte pieces.
-# Two blocks of 512 threads overlap one's loads with the other's stores, one block of 1024 cannot.
-SOFTMAX_BLOCKS = {4: ((8, 256), (16, 512), (32, 1024)), 2: ((8, 256), (16, 512), (32, 1024)), 0: ((8, 256), (16, 512), (32, 512))}
-SOFTMAX_KEPT = 16384  # 16-bit columns above which a block keeps the row as it is: half the threads, and others beside it
+# Two blocks of 512 threads overlap one's loads with the other's stores, one block of 1024 cannot. In 16 bits 8 elements are one piece a
+# thread, too little on the way, and 32 are twice the registers of four pieces: a block keeps longer rows, up to SOFTMAX_KEPT columns, as
+# they are, with others beside it.
+SOFTMAX_BLOCKS = {4: ((8, 256), (16, 512), (32, 1024)), 2: ((16, 512),), 0: ((8, 256), (16, 512), (32, 512))}
+SOFTMAX_KEPT = 32768
 SOFTMAX_CLUSTER_PIECES = 8  # in registers, a thread: as in softmax_cluster.cuh
 # (blocks a row, threads a block): the first whose registers hold half of the row. With the other half in shared memory a multiprocessor
 # has 1024 threads and 256 KiB on the way, in two to four blocks; only a row above 2 MiB leaves it one block.
 SOFTMAX_CLUSTERS = ((1, 256), (1, 512), (2, 512), (4, 512), (8, 512), (16, 512), (16, 1024))
-# As in softmax_ring.cu: threads a block, blocks a multiprocessor, 16-byte pieces of a row a thread, and places in shared memory.
-SOFTMAX_RING_THREADS, SOFTMAX_RING_BLOCKS_PER_SM, SOFTMAX_RING_PIECES, SOFTMAX_RING_PLACES = 1024, 1, 16, 14
-# (KiB of a row at most, blocks a row): the first that holds the row tells how many blocks of such a cluster share it, 0: none, another
-# kernel's. By an element's bytes.
-SOFTMAX_RINGS: dict[int, tuple[tuple[int, int], ...]] = {4: (), 2: ()}
+# As in softmax_ring.cu: blocks a row, threads a block, 16-byte pieces of a row a thread, and places in shared memory.
+SOFTMAX_RING_BLOCKS, SOFTMAX_RING_THREADS, SOFTMAX_RING_PIECES, SOFTMAX_RING_PLACES = 16, 1024, 16, 14
+SOFTMAX_RING_ABOVE = 2048 * 1024  # bytes of a row: one block a multiprocessor, with nothing beside it to read while it exchanges sums
 MOST_DYNAMIC_SHARED = 224 * 1024  # of the 227 KiB of an sm_90 block
 
 
@@ -93,16 +93,16 @@ def softmax(rows: int, columns: int, dtype: str, aligned: bool, sm_count: int, c
         if columns <= 32 * elements:
             blocks = _blocks(rows, SOFTMAX_WARP_THREADS // 32)
             return Plan(f"softmax_{dtype}_warp{elements}_v{width}", (blocks, 1, 1), (SOFTMAX_WARP_THREADS, 1, 1))
-    kept = vectors and size < 4 and SOFTMAX_KEPT < columns <= 32768
     for elements, threads in SOFTMAX_BLOCKS[size if vectors else 0]:
-        if columns <= elements * threads and not kept:
+        if columns <= elements * threads:
             warps = _blocks(columns, elements * 32)
             return Plan(f"softmax_{dtype}_block{elements}_v{width}", (rows, 1, 1), (32 * warps, 1, 1))
-    if vectors and capability == (9, 0):
-        ring = _softmax_ring(rows, columns * size, dtype, sm_count)
+    if vectors and capability == (9, 0) and dtype == "float32":
+        ring = _softmax_ring(rows, columns * size, sm_count)
         if ring is not None:
             return ring
-    if kept or (vectors and capability >= (9, 0)):
+    kept = size < 4 and columns <= SOFTMAX_KEPT
+    if vectors and (kept or capability >= (9, 0)):
         return _softmax_cluster(rows, columns * size, dtype, sm_count, capability)
     return Plan(f"softmax_{dtype}_long_v{width}", (rows, 1, 1), (SOFTMAX_LONG_THREADS, 1, 1))
 
@@ -113,6 +113,8 @@ def _softmax_cluster(rows: int, row_bytes: int, dtype: str, sm_count: int, capab
     if rows * 16 <= sm_count and capability >= (9, 0):  # too few rows to fill the GPU otherwise
         holding = [choice for choice in holding if choice[0] == 16]
     blocks, threads = (holding or SOFTMAX_CLUSTERS[-1:])[0]
+    if blocks == 1:  # where registers hold all of the row, no thread without a piece
+        threads = min(threads, 32 * _blocks(row_bytes, 32 * SOFTMAX_CLUSTER_PIECES * VECTOR_BYTES))
     part = -(-row_bytes // (blocks * 128)) * 128
     shared = min(max(part - threads * SOFTMAX_CLUSTER_PIECES * VECTOR_BYTES, 0), MOST_DYNAMIC_SHARED)
     at_once = sm_count * (1024 // threads) // blocks
@@ -121,17 +123,14 @@ def _softmax_cluster(rows: int, row_bytes: int, dtype: str, sm_count: int, capab
     return Plan(f"softmax_{dtype}_cluster{blocks}_v16", (rows * blocks, 1, 1), (threads, 1, 1), shared)
 
 
-def _softmax_ring(rows: int, row_bytes: int, dtype: str, sm_count: int) -> Plan | None:
-    """Clusters that go from row to row, where there are more rows than clusters and the table has the row."""
-    blocks = next((blocks for kib, blocks in SOFTMAX_RINGS[ITEM_BYTES[dtype]] if row_bytes <= kib * 1024), 0)
-    threads = SOFTMAX_RING_THREADS
-    if blocks == 0 or row_bytes > blocks * threads * SOFTMAX_RING_PIECES * VECTOR_BYTES:
-        return None
-    at_once = sm_count * SOFTMAX_RING_BLOCKS_PER_SM // blocks
-    if rows <= at_once:
+def _softmax_ring(rows: int, row_bytes: int, sm_count: int) -> Plan | None:
+    """Clusters that go from row to row, for float32: where a row leaves a multiprocessor one block, and rows are more than clusters."""
+    blocks, threads = SOFTMAX_RING_BLOCKS, SOFTMAX_RING_THREADS
+    most, at_once = blocks * threads * SOFTMAX_RING_PIECES * VECTOR_BYTES, sm_count // blocks
+    if not SOFTMAX_RING_ABOVE < row_bytes <= most or not 0 < at_once < rows:
         return None
     shared = SOFTMAX_RING_PLACES * threads * VECTOR_BYTES
-    return Plan(f"softmax_{dtype}_ring{blocks}_v16", (blocks * at_once, 1, 1), (threads, 1, 1), shared, scratch_bytes=16)
+    return Plan(f"softmax_float32_ring{blocks}_v16", (blocks * at_once, 1, 1), (threads, 1, 1), shared, scratch_bytes=16)
 
 
 def square_textbook(rows: int, columns: int) -> Plan:

@@ -148,18 +148,24 @@ __device__ __forceinline__ void softmax_long(const Storage *x, Storage *out, lon
         softmax_##dtype##_##name##_v##bytes(const Storage *__restrict__ x, Storage *__restrict__ out, long long rows, long long columns) { \
         compute<Storage, bytes, elements>(x, out, rows, columns);                                                                          \
     }
-// `threads` is the largest block: without 16-byte pieces a thread has more addresses and conditions to keep in registers.
-#define SOFTMAX_ACCESS(dtype, Storage, bytes, threads, long_pieces)                                                                        \
+#define SOFTMAX_WARPS_AND_LONG(dtype, Storage, bytes, long_pieces)                                                                         \
     SOFTMAX_KERNEL(warp8, softmax_warp, WARP_THREADS, dtype, Storage, 8, bytes)                                                            \
     SOFTMAX_KERNEL(warp16, softmax_warp, WARP_THREADS, dtype, Storage, 16, bytes)                                                          \
     SOFTMAX_KERNEL(warp32, softmax_warp, WARP_THREADS, dtype, Storage, 32, bytes)                                                          \
+    SOFTMAX_KERNEL(long, softmax_long, LONG_THREADS, dtype, Storage, long_pieces, bytes)
+// `threads` is the largest block: without 16-byte pieces a thread has more addresses and conditions to keep in registers.
+#define SOFTMAX_BLOCKS(dtype, Storage, bytes, threads)                                                                                     \
     SOFTMAX_KERNEL(block8, softmax_block, threads, dtype, Storage, 8, bytes)                                                               \
     SOFTMAX_KERNEL(block16, softmax_block, threads, dtype, Storage, 16, bytes)                                                             \
-    SOFTMAX_KERNEL(block32, softmax_block, threads, dtype, Storage, 32, bytes)                                                             \
-    SOFTMAX_KERNEL(long, softmax_long, LONG_THREADS, dtype, Storage, long_pieces, bytes)
+    SOFTMAX_KERNEL(block32, softmax_block, threads, dtype, Storage, 32, bytes)
+// In 16-byte pieces, by an element's size: rows of 16 bits that are longer are kept as they are read.
+#define SOFTMAX_BLOCKS_IN_PIECES_4(dtype, Storage) SOFTMAX_BLOCKS(dtype, Storage, 16, 1024)
+#define SOFTMAX_BLOCKS_IN_PIECES_2(dtype, Storage) SOFTMAX_KERNEL(block16, softmax_block, 512, dtype, Storage, 16, 16)
 #define SOFTMAX_KERNELS(dtype, Storage, size)                                                                                              \
-    SOFTMAX_ACCESS(dtype, Storage, 16, 1024, size)                                                                                         \
-    SOFTMAX_ACCESS(dtype, Storage, size, 512, 8)                                                                                           \
+    SOFTMAX_WARPS_AND_LONG(dtype, Storage, 16, size)                                                                                       \
+    SOFTMAX_WARPS_AND_LONG(dtype, Storage, size, 8)                                                                                        \
+    SOFTMAX_BLOCKS_IN_PIECES_##size(dtype, Storage)                                                                                        \
+    SOFTMAX_BLOCKS(dtype, Storage, size, 512)                                                                                              \
     SOFTMAX_LONG_ROW_KERNEL(dtype, Storage)                                                                                                \
     SOFTMAX_CLUSTER_KERNEL(dtype, Storage, 2)                                                                                              \
     SOFTMAX_CLUSTER_KERNEL(dtype, Storage, 4)                                                                                              \

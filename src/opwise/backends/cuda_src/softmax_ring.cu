@@ -1,6 +1,8 @@
 // softmax over long rows, many of them, by clusters of blocks that go from row to row: the memory is kept busy across a row's end. sm_90.
 //
-// softmax_<dtype>_ring<B>_v16  B blocks a row of at most 256 KiB a block: reads once, writes once; x, out and rows 16-byte aligned
+// softmax_float32_ring16_v16  16 blocks a row of at most 4 MiB: reads once, writes once; x, out and rows 16-byte aligned
+//
+// Only for rows that leave a multiprocessor one block: where there are two or more, one reads while another exchanges.
 //
 // A thread has RING_SHARED 16-byte pieces of a row in shared memory and RING_REGISTERS behind them in registers. Shared memory has room
 // for RING_AHEAD more, which belong to the row after: those loads are under way while the blocks exchange maxima and sums, when
@@ -8,7 +10,7 @@
 // The exchange needs no fence: each block's pair is sent with the bytes that a barrier in the receiver's shared memory counts.
 #include "softmax_cluster.cuh"
 
-constexpr int RING_THREADS = 1024, RING_BLOCKS = 1;  // a block's threads, the blocks a multiprocessor
+constexpr int RING_BLOCKS = 16, RING_THREADS = 1024;  // the blocks of a cluster, a block's threads
 constexpr int RING_SHARED = 8, RING_REGISTERS = 8, RING_AHEAD = 6;
 static_assert(RING_AHEAD <= RING_SHARED && RING_AHEAD % 2 == 0 && RING_SHARED % 2 == 0, "taken from shared memory in pairs");
 constexpr int RING_PLACES = RING_SHARED + RING_AHEAD;
@@ -53,48 +55,47 @@ __device__ __forceinline__ void bell_wait(Bell *bell, unsigned parity) {
 
 // ---- the kernel ---------------------------------------------------------------------------------------------------------------------
 
-// columns: a multiple of a piece's elements, at most BLOCKS * RING_THREADS * (RING_SHARED + RING_REGISTERS) pieces. Dynamic shared memory:
-// RING_PLACES * RING_THREADS pieces. counters as in softmax_cluster.cuh. Clusters take rows from them, since how many run at once is not
-// known beforehand; blocks alone, of which one a multiprocessor runs, go through the rows together and leave counters as they are.
-template <class Storage, int BLOCKS>
-__device__ __forceinline__ void softmax_ring(const Storage *x, Storage *out, unsigned rows, long long columns, unsigned *counters) {
-    using P = Piece<Storage, 16>;
+// columns: a multiple of 4, at most RING_BLOCKS * RING_THREADS * (RING_SHARED + RING_REGISTERS) pieces. Dynamic shared memory:
+// RING_PLACES * RING_THREADS pieces. counters as in softmax_cluster.cuh: clusters take rows from them, since how many run at once is not
+// known beforehand.
+extern "C" __global__ void __cluster_dims__(RING_BLOCKS, 1, 1) __launch_bounds__(RING_THREADS, 1)
+    softmax_float32_ring16_v16(const float *__restrict__ x, float *__restrict__ out, long long all_rows, long long columns,
+                               unsigned *counters) {
+    using P = Piece<float, 16>;
     using Raw = typename P::Raw;
     extern __shared__ uint4 dynamic_shared[];
-    __shared__ float2 of_warps[2][32], of_blocks[2][BLOCKS];  // two sets, in turns: another warp or block may be a row ahead
-    __shared__ unsigned rows_ahead[2];                        // the row after the next one
+    __shared__ float2 of_warps[2][32], of_blocks[2][RING_BLOCKS];  // two sets, in turns: another warp or block may be a row ahead
+    __shared__ unsigned rows_ahead[2];                             // the row after the next one
     __shared__ unsigned first_row;
     __shared__ Bell bells[2];
-    constexpr unsigned MESSAGE = BLOCKS * sizeof(float2) + sizeof(unsigned);
+    constexpr unsigned MESSAGE = RING_BLOCKS * sizeof(float2) + sizeof(unsigned);
 
-    const unsigned rank = BLOCKS > 1 ? rank_in_cluster() : 0;
+    const unsigned rows = static_cast<unsigned>(all_rows), rank = rank_in_cluster();
     const int thread = threadIdx.x, lane = thread % 32, warp = thread / 32;
-    const bool leads = BLOCKS > 1 && rank == 0 && thread == 0;
-    unsigned row = blockIdx.x, next = row + gridDim.x, taken = 0;
-    if constexpr (BLOCKS > 1) {
-        if (leads) taken = take_rows(counters, 2);
-        if (thread == 0) {
-            for (int set = 0; set < 2; set++) {
-                bell_init(bells + set);
-                bell_expect(bells + set, MESSAGE);
-            }
-            bells_visible();
+    const bool leads = rank == 0 && thread == 0;
+    unsigned taken = 0;
+    if (leads) taken = take_rows(counters, 2);
+    if (thread == 0) {
+        for (int set = 0; set < 2; set++) {
+            bell_init(bells + set);
+            bell_expect(bells + set, MESSAGE);
         }
-        cluster_arrive();
-        cluster_wait();
-        if (rank == 0 && warp == 0) {
-            taken = __shfl_sync(0xffffffffu, taken, 0);
-            if (lane < BLOCKS) store_in_block(&first_row, lane, taken);
-        }
-        cluster_arrive();
-        cluster_wait();
-        row = first_row, next = row + 1;
+        bells_visible();
     }
+    cluster_arrive();
+    cluster_wait();
+    if (rank == 0 && warp == 0) {
+        taken = __shfl_sync(0xffffffffu, taken, 0);
+        if (lane < RING_BLOCKS) store_in_block(&first_row, lane, taken);
+    }
+    cluster_arrive();
+    cluster_wait();
+    unsigned row = first_row, next = row + 1;
 
     // A row here is short enough for 32 bits; the whole matrix need not be.
     const unsigned pieces = static_cast<unsigned>(columns / P::COUNT);
-    const unsigned part = (pieces + BLOCKS * 8 - 1) / (BLOCKS * 8) * 8;  // of whole cache lines
-    const unsigned begin = min(rank * part, pieces) + thread;           // of this thread's first piece
+    const unsigned part = (pieces + RING_BLOCKS * 8 - 1) / (RING_BLOCKS * 8) * 8;  // of whole cache lines
+    const unsigned begin = min(rank * part, pieces) + thread;                      // of this thread's first piece
     const int count = static_cast<int>(min(rank * part + part, pieces) - begin);  // piece k is there if k * RING_THREADS < count
 
     // Of shared memory's pieces of all rows, one behind the other, piece i lies in place i % RING_PLACES.
@@ -125,7 +126,7 @@ __device__ __forceinline__ void softmax_ring(const Storage *x, Storage *out, uns
     for (unsigned turn = 0; row < rows; turn++) {
         const unsigned set = turn % 2;
         if (leads) taken = take_rows(counters, 1);
-        Seen<Storage> seen;
+        Seen<float> seen;
         copies_but<RING_SHARED>();  // those that were begun before the last row was stored
 #pragma unroll
         for (int k = 0; k < RING_AHEAD; k += 2) {
@@ -147,60 +148,43 @@ __device__ __forceinline__ void softmax_ring(const Storage *x, Storage *out, uns
         float2 one = lane < RING_THREADS / 32 ? of_warps[set][lane] : make_float2(Maximum::neutral(), 0.0f);
         float highest = over_warp<Maximum>(one.x), shift = cluster_shift(highest);
         float total = over_warp<Sum>(one.y * rescale(one.x, shift));
-        if constexpr (BLOCKS > 1) {
-            if (warp == 0) {
-                if (rank == 0) {
-                    taken = __shfl_sync(0xffffffffu, taken, 0);
-                    if (lane < BLOCKS) send(rows_ahead + set, bells + set, lane, taken);
-                }
-                if (lane < BLOCKS) send(of_blocks[set] + rank, bells + set, lane, highest, total);
+        if (warp == 0) {
+            if (rank == 0) {
+                taken = __shfl_sync(0xffffffffu, taken, 0);
+                if (lane < RING_BLOCKS) send(rows_ahead + set, bells + set, lane, taken);
             }
-            bell_wait(bells + set, turn / 2 % 2);
-            if (thread == 0) bell_expect(bells + set, MESSAGE);  // for the row after the next one
-            one = lane < BLOCKS ? of_blocks[set][lane] : make_float2(Maximum::neutral(), 0.0f);
-            shift = cluster_shift(over_warp<Maximum>(one.x));
-            total = over_warp<Sum>(one.y * rescale(one.x, shift));
+            if (lane < RING_BLOCKS) send(of_blocks[set] + rank, bells + set, lane, highest, total);
         }
-        if constexpr (BLOCKS == 1) next = row + gridDim.x;  // computed again rather than kept in a register
-        const unsigned after = BLOCKS > 1 ? rows_ahead[set] : row + 2 * gridDim.x;
+        bell_wait(bells + set, turn / 2 % 2);
+        if (thread == 0) bell_expect(bells + set, MESSAGE);  // for the row after the next one
+        one = lane < RING_BLOCKS ? of_blocks[set][lane] : make_float2(Maximum::neutral(), 0.0f);
+        shift = cluster_shift(over_warp<Maximum>(one.x));
+        total = over_warp<Sum>(one.y * rescale(one.x, shift));
+        const unsigned after = rows_ahead[set];
         const float scale = 1.0f / total;
 
         // What the next row needs first is asked for first.
         Raw *to = reinterpret_cast<Raw *>(out) + (static_cast<long long>(row) * pieces + begin);
 #pragma unroll
         for (int k = 0; k < RING_SHARED - RING_AHEAD; k++) {
-            if (k * RING_THREADS < count) to[k * RING_THREADS] = softmax_of<Storage>(*place(base + k), shift, scale);
+            if (k * RING_THREADS < count) to[k * RING_THREADS] = softmax_of<float>(*place(base + k), shift, scale);
             ask(next, RING_AHEAD + k, place(base + k));
         }
 #pragma unroll
         for (int k = 0; k < RING_REGISTERS; k++) {
             const int at = (RING_SHARED + k) * RING_THREADS;
             forget(raw[k]);
-            if (at < count) to[at] = softmax_of<Storage>(raw[k], shift, scale);
+            if (at < count) to[at] = softmax_of<float>(raw[k], shift, scale);
             load(next, k, raw[k]);
         }
 #pragma unroll
         for (int k = RING_SHARED - RING_AHEAD; k < RING_SHARED; k++) {
-            if (k * RING_THREADS < count) to[k * RING_THREADS] = softmax_of<Storage>(*place(base + k), shift, scale);
+            if (k * RING_THREADS < count) to[k * RING_THREADS] = softmax_of<float>(*place(base + k), shift, scale);
             ask(after, k - (RING_SHARED - RING_AHEAD), place(base + k));
         }
         base = base + RING_SHARED >= RING_PLACES ? base + RING_SHARED - RING_PLACES : base + RING_SHARED;
         row = next, next = after;
     }
     copies_but<0>();
-    if (leads) leave_queue(counters, gridDim.x / BLOCKS);
+    if (leads) leave_queue(counters, gridDim.x / RING_BLOCKS);
 }
-
-#define SOFTMAX_RING_KERNEL(dtype, Storage, blocks)                                                                                        \
-    extern "C" __global__ void OF_CLUSTERS(blocks) __launch_bounds__(RING_THREADS, RING_BLOCKS)                                            \
-        softmax_##dtype##_ring##blocks##_v16(const Storage *__restrict__ x, Storage *__restrict__ out, long long rows, long long columns,  \
-                                             unsigned *counters) {                                                                         \
-        softmax_ring<Storage, blocks>(x, out, static_cast<unsigned>(rows), columns, counters);                                             \
-    }
-#define SOFTMAX_RING_KERNELS(dtype, Storage, size)                                                                                         \
-    SOFTMAX_RING_KERNEL(dtype, Storage, 1)                                                                                                 \
-    SOFTMAX_RING_KERNEL(dtype, Storage, 2)                                                                                                 \
-    SOFTMAX_RING_KERNEL(dtype, Storage, 4)                                                                                                 \
-    SOFTMAX_RING_KERNEL(dtype, Storage, 8)                                                                                                 \
-    SOFTMAX_RING_KERNEL(dtype, Storage, 16)
-FOR_EACH_DTYPE(SOFTMAX_RING_KERNELS)
