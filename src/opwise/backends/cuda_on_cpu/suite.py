@@ -65,6 +65,13 @@ class Function:
     def __call__(self, grid: Any, block: Any, arguments: Sequence[Any], shared: int, stream: object) -> None:
         self._launch(self.name, grid, block, tuple(value.value for value in arguments), shared)
 
+    def enqueue(self, handle: int, *rest: int) -> None:
+        """As CuPy's driver.launchKernel: grid and block as six numbers, shared bytes, stream, where the parameters' addresses lie, 0."""
+        *size, shared, _, parameters, _ = rest
+        places = (ctypes.c_int64 * kernels().parameters(self.name)).from_address(parameters)
+        values = tuple(ctypes.c_int64.from_address(place).value for place in places)
+        self._launch(self.name, tuple(size[:3]), tuple(size[3:]), values, shared)
+
 
 def no_stream(index: int) -> int:
     """In place of torch's current stream: a launch is over when it returns."""

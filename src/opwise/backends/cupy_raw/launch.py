@@ -1,6 +1,6 @@
 """From a recipe to a launch. What costs time in RawKernel's own call is done beforehand: the loaded function is kept (RawKernel looks it up
 by device each time), arguments are made C values at bind, and the stream goes along as an argument, so that CuPy's current
-stream, which belongs to the user, is neither read nor set.
+stream, which belongs to the user, is neither read nor set. A call, which binds nothing, goes by rooms.py.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from opwise.backends import scratch
 from opwise.backends.cuda_src.plan import Plan
 from opwise.backends.cuda_src.recipes import Recipe
 from opwise.backends.cuda_src.tensor_maps import mapped
+from opwise.backends.cupy_raw.rooms import runner
 from opwise.backends.protocol import Bind, Build, Launch
 
 
@@ -41,9 +42,10 @@ def built(recipe: Recipe) -> Build:
     def build(*tensors: Tensor) -> Bind:
         plan = recipe.plan(*tensors)
         device, address = tensors[-1].device, Tensor.data_ptr
-        index, stream_of, run, argument = _on_cpu(plan) if device.type == "cpu" else _on_gpu(plan, device)
+        index, stream_of, run, argument, enqueue, handle = _on_cpu(plan) if device.type == "cpu" else _on_gpu(plan, device)
         grid, block, shared, streams = plan.grid, plan.block, plan.shared_bytes, STREAMS
-        sizes = tuple(map(argument, recipe.sizes(*tensors)))
+        lengths = recipe.sizes(*tensors)
+        sizes = tuple(map(argument, lengths))
 
         def launch_of(tensors: tuple[Tensor, ...], *more: int) -> Launch:
             arguments = (*map(argument, map(address, tensors)), *sizes, *map(argument, more))
@@ -53,8 +55,14 @@ def built(recipe: Recipe) -> Build:
 
             return launch
 
+        def run_with(stream: int, *values: int) -> None:
+            run(grid, block, tuple(map(argument, values)), shared, streams[stream])
+
+        count = len(tensors) + len(lengths) + (plan.scratch_bytes > 0)
+        run_here = runner(enqueue, (handle, *grid, *block, shared), count, instead=run_with)
+
         def run_at(tensors: tuple[Tensor, ...], *more: int) -> None:
-            run(grid, block, (*map(argument, map(address, tensors)), *sizes, *map(argument, more)), shared, streams[stream_of(index)])
+            run_here(stream_of(index), *map(address, tensors), *lengths, *more)
 
         if not plan.matrices:
             return scratch.bound_with(launch_of, run_at, plan.scratch_bytes, device)
@@ -89,18 +97,22 @@ def _maps(plan: Plan, tensors: tuple[Tensor, ...]) -> Callable[[tuple[int, ...]]
     return maps
 
 
-# Device index, its current stream, the kernel, and what makes an argument a C value.
-Place = tuple[int, Callable[[int], int], Any, Any]
+# Device index, its current stream, the kernel, what makes an argument a C value; driver.launchKernel, and the kernel's handle for it.
+Place = tuple[int, Callable[[int], int], Any, Any, Any, int]
 
 
 def _on_gpu(plan: Plan, device: torch.device) -> Place:
+    from cupy.cuda import driver
+
     from opwise.backends.cupy_raw.function import argument, loaded
 
     index: int = torch.cuda.current_device() if device.index is None else device.index
-    return index, torch._C._cuda_getCurrentRawStream, loaded(plan, index), argument
+    kernel = loaded(plan, index)
+    return index, torch._C._cuda_getCurrentRawStream, kernel, argument, driver.launchKernel, kernel.ptr
 
 
 def _on_cpu(plan: Plan) -> Place:
     from opwise.backends.cuda_on_cpu import suite
 
-    return 0, suite.no_stream, suite.Function(plan.kernel), ctypes.c_int64
+    function = suite.Function(plan.kernel)
+    return 0, suite.no_stream, function, ctypes.c_int64, function.enqueue, 0
