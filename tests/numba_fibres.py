@@ -17,13 +17,15 @@ import pytest
 import torch
 from fibres import Fault, Machine, Memory
 from numba_fibres_tensor import tensor_instructions
+from numba_fibres_words import word_instructions
 from torch import Tensor
 
+from opwise.backends import scratch
 from opwise.backends.protocol import Launch
 
 PROCESSORS = 2  # of the GPU that is played: few, so that grids end and kernels loop
 CAPABILITY = (8, 0)  # mma.sync and cp.async, and nothing of Hopper's own
-MODULES = ("elementwise", "square", "gelu", "mean", "softmax", "matmul", "matmul_fma", "matmul_tensor")
+MODULES = ("elementwise", "square", "gelu", "mean", "reduce", "softmax", "softmax_cluster", "matmul", "matmul_fma", "matmul_tensor")
 f32, u16, u32 = np.float32, np.uint16, np.uint32
 
 
@@ -86,16 +88,18 @@ INSTRUCTIONS: dict[str, Callable[..., Any]] = {
 def in_fibres() -> Iterator[None]:
     """The backend as on a GPU of PROCESSORS multiprocessors, its launches run by fibres, on tensors of the CPU."""
     package = "opwise.backends.numba_cuda"
-    ptx, tensor, launch = (importlib.import_module(f"{package}.{name}") for name in ("ptx", "tensor", "launch"))
+    ptx, tensor, words, launch = (importlib.import_module(f"{package}.{name}") for name in ("ptx", "tensor", "words", "launch"))
     modules = [importlib.import_module(f"{package}.{name}") for name in MODULES]
     lent: list[Tensor] = []
 
-    def bind(kernel: Any, grid: tuple[int, int], *arguments: Tensor | int, device: torch.device, keep: Any = ()) -> Launch:
+    def bind(kernel: Any, grid: tuple[int, int], *arguments: Tensor | int, device: torch.device, shared: int | None = None) -> Launch:
         tensors = [x for x in arguments if isinstance(x, Tensor)]
         addresses = tuple(x.data_ptr() if isinstance(x, Tensor) else int(x) for x in arguments)
 
         def run() -> None:
-            Now.machine = machine = Machine(grid, kernel.threads, kernel.dynamic_shared, Memory([*tensors, *lent]))
+            Now.machine = machine = Machine(
+                grid, kernel.threads, kernel.dynamic_shared if shared is None else shared, Memory([*tensors, *lent])
+            )
             with pytest.MonkeyPatch.context() as patch:
                 for module in modules:
                     if hasattr(module, "cuda"):
@@ -121,12 +125,14 @@ def in_fibres() -> Iterator[None]:
             load, store = loads_and_stores(dtype, 16 if wide else ptx.BYTES[dtype])
             patch.setitem(ptx.LOAD, (dtype, wide), load)
             patch.setitem(ptx.STORE, (dtype, wide), store)
+        for name, meaning in word_instructions(lambda: Now.machine, from_float32, to_float32).items():
+            patch.setattr(words, name, meaning)
         for name, meaning in tensor_instructions(lambda: Now.machine, from_float32, to_float32).items():
             patch.setattr(tensor, name, meaning)
         for module in modules:
-            for name, value in (("SIMULATED", False), ("lender", lender), ("launched_with", lambda scratch, run: run)):
-                if hasattr(module, name):
-                    patch.setattr(module, name, value)
+            if hasattr(module, "SIMULATED"):
+                patch.setattr(module, "SIMULATED", False)
+        patch.setattr(scratch, "lender", lender)
         patch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(multi_processor_count=PROCESSORS))
         patch.setattr(torch.cuda, "get_device_capability", lambda device=None: CAPABILITY)
         _forget(modules)

@@ -72,6 +72,7 @@ class FakeKernel:
     min_blocks: int = 1
     maps: int = 0
     only: str | None = None
+    cluster: int = 1
     _cubins: dict[str, Any] = field(default_factory=dict)
 
     def assemble(self, arch: str) -> tuple[bytes, str]:
@@ -98,7 +99,7 @@ def test_what_a_closure_holds_is_in_its_key(store: Path) -> None:
     same = place(1.0)
     assert same == place(1.0)
     others = [place(*held) for held in ((2.0,), (1,), (True,), ("1.0",), (1.0, made(1)), (1.0, made(2)), ((1.0,),))]
-    others += [place(1.0, threads=64), place(1.0, maps=1), place(1.0, only="sm_90")]
+    others += [place(1.0, threads=64), place(1.0, maps=1), place(1.0, only="sm_90"), place(1.0, cluster=2)]
     assert None not in others
     assert len({same, *others}) == len(others) + 1
     assert place(object()) is None, "what cannot be told is compiled by everybody"

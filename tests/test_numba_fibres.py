@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import math
 
 import numpy as np
@@ -52,6 +53,21 @@ def test_right_in_fibres(candidate: Candidate, dtype: str) -> None:
             x = torch.full((1, 40_000), -math.inf, dtype=workload.torch_dtype)
             x[:, 39_990:] = 1.0
             tally.check(Workload("softmax", (1, 40_000), dtype), truth_of(workload, guarded_copy(x)), note="few finite elements")
+        tally.close()
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_a_row_as_it_was_read_right_in_fibres(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What its registers do not hold of the row comes by way of shared memory. float32 has such rows above 32768 columns alone."""
+    monkeypatch.setattr(importlib.import_module("opwise.backends.numba_cuda.softmax_cluster"), "IN_USE", True)
+    (candidate,) = (c for c in MAIN if c.op == "softmax")
+    with in_fibres():
+        tally = Tally(in_fibres_of(candidate))
+        workload = Workload("softmax", (1, 19_000), dtype)
+        tally.check(workload, truth(workload, "hard", 53))
+        x = torch.full((1, 19_000), -math.inf, dtype=workload.torch_dtype)
+        x[:, 18_990:] = 1.0
+        tally.check(workload, truth_of(workload, guarded_copy(x)), note="few finite elements, all in shared memory")
         tally.close()
 
 

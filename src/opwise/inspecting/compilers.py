@@ -161,7 +161,7 @@ def _numba(op: str, arch: str, dtype: str | None) -> Iterator[Compiled]:
 
 
 def _numba_kernel(name: str, ptx_of: Callable[[], str], target: str, shared: int) -> Compiled:
-    from opwise.backends.numba_cuda.launch import _link
+    from opwise.backends.numba_cuda.driver import link
 
     reason = ""
     for lineinfo in (True, False):  # NVVM refuses the line information of some float16 kernels, and takes them without
@@ -171,7 +171,7 @@ def _numba_kernel(name: str, ptx_of: Callable[[], str], target: str, shared: int
             entry = re.search(r"\.entry\s+([\w$]+)", ptx)
             if entry is None:
                 raise RuntimeError("PTX without an entry")
-            cubin, remarks = _link(ptx, target, ptxas_options=["-v"], **({"lineinfo": True} if lineinfo else {}))
+            cubin, remarks = link(ptx, target, ptxas_options=["-v"], **({"lineinfo": True} if lineinfo else {}))
         except Exception as error:  # what Numba, NVVM or the linker cannot make; each has errors of its own kinds
             reason = f"Numba: {_first_error(str(error))}"
             if "Undefined reference" in reason:

@@ -72,7 +72,7 @@ def keep_for(kernel_class: Any) -> None:
 
 def place(kernel: Any, arch: str) -> Path | None:
     """The file of a kernel's cubin; None where it has no key."""
-    options = (kernel.threads, kernel.min_blocks, kernel.maps, kernel.only, arch)
+    options = (kernel.threads, kernel.min_blocks, kernel.maps, kernel.only, kernel.cluster, arch)
     try:
         parts = [*_told((kernel.function, tuple(kernel.parameters), options)), _toolchain()]
     except (NoKey, RecursionError):

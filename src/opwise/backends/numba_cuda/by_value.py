@@ -1,4 +1,6 @@
-"""Kernel parameters that are tensor maps, 128 bytes by value, of which Numba knows nothing: its kernels take no struct.
+"""What Numba's PTX is given afterwards: tensor maps as parameters, 128 bytes by value, and thread block clusters.
+
+Numba knows nothing of either: its kernels take no struct, and its launch bounds know no clusters.
 
 A map among the parameters is what CUDA C++ writes as `const __grid_constant__ CUtensorMap`: the copy engine reads it where the launch put
 it, so it needs no memory of its own on the device, no copy before the launch and no fence.
@@ -33,4 +35,17 @@ def with_maps(ptx: str, count: int) -> str:
         if declared != 1 or loaded == 0 or other:
             found = other[0].strip() if other else f"{declared} declarations and {loaded} loads"
             raise RuntimeError(f"Numba's PTX has {found!r} of parameter {i}, not one declaration and loads: it cannot be made a tensor map")
+    return ptx
+
+
+def in_clusters(ptx: str, blocks: int) -> str:
+    """The kernel's PTX with its grid made of clusters of so many blocks in a row, as CUDA C++'s __cluster_dims__ does it.
+
+    Raises RuntimeError where Numba wrote no bound on the block's threads, behind which this goes.
+    """
+    if blocks == 1:
+        return ptx
+    ptx, found = re.subn(r"(\.maxntid [^\n]*\n)", rf"\1.explicitcluster\n.reqnctapercluster {blocks}, 1, 1\n", ptx)
+    if found != 1:
+        raise RuntimeError(f"Numba's PTX has {found} .maxntid, not one: it cannot be given clusters of {blocks} blocks")
     return ptx

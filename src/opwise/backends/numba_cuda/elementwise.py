@@ -15,7 +15,7 @@ from torch import Tensor
 
 from opwise.backends.numba_cuda import portable, ptx
 from opwise.backends.numba_cuda.launch import SIMULATED, Kernel
-from opwise.backends.protocol import Bind, Build, Launch
+from opwise.backends.protocol import Bind, Build
 
 THREADS = 128
 UNROLL = {True: 1, False: 4}  # accesses of a thread: of 16 bytes, or of one element
@@ -83,12 +83,7 @@ def fast(kernel_of: Callable[[str, bool], Kernel], fallback: Build) -> Build:
         wide = x.data_ptr() % 16 == 0 and out.data_ptr() % 16 == 0
         kernel, n = kernel_of(dtype, wide), x.numel()
         per_block = THREADS * UNROLL[wide] * (ptx.ELEMENTS[dtype] if wide else 1)
-        grid = (-(-n // per_block), 1)
-
-        def bind(x: Tensor, out: Tensor) -> Launch:
-            return kernel.bind(grid, x, out, n, device=x.device)
-
-        return bind
+        return kernel.fixed((-(-n // per_block), 1), n, device=x.device)
 
     return build
 
@@ -98,10 +93,6 @@ def plain(kernel_of: Callable[[str], Kernel]) -> Build:
         kernel, n = kernel_of(portable.name_of(x)), x.numel()
         most = SIMULATED_BLOCKS if SIMULATED else 65535
         grid = (min(-(-n // kernel.threads), most), 1)
-
-        def bind(x: Tensor, out: Tensor) -> Launch:
-            return kernel.bind(grid, x, out, n, device=x.device)
-
-        return bind
+        return kernel.fixed(grid, n, device=x.device)
 
     return build

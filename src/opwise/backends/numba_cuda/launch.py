@@ -2,22 +2,20 @@
 
 A kernel here takes 8-byte values only: addresses (as int64, or as `CPointer`s) and int64 sizes. That keeps its parameters at one
 register pair each (a Numba array is seven), lets `data_ptr()` be the argument, and lets the arguments be packed once, at bind.
-The way: `cuda.compile` (Python -> PTX), cuda.core's linker (PTX -> cubin), a driver function handle for each device, and
-cuLaunchKernel on torch's current stream. `kernel[grid, block, stream](...)` resolves types and streams anew at each launch: 7 to 20 times
-the time of this.
+The way: `cuda.compile` (Python -> PTX), cuda.core's linker (PTX -> cubin), a driver function handle for each device, and driver.py's
+launch on torch's current stream. `kernel[grid, block, stream](...)` resolves types and streams anew at each launch: 7 to 20 times the
+time of this.
 
 In the simulator the same function is handed the tensors' own memory, element by element, without a copy.
 """
 
 from __future__ import annotations
 
-import ctypes
 import re
 import sys
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -25,13 +23,14 @@ import torch
 from numba import config, cuda, types
 from torch import Tensor
 
+from opwise.backends import scratch
+from opwise.backends.calling import AtOnce
 from opwise.backends.cubin import instructions, told
-from opwise.backends.numba_cuda.by_value import ByValue, with_maps
+from opwise.backends.numba_cuda.by_value import ByValue, in_clusters, with_maps
+from opwise.backends.numba_cuda.driver import Room, enqueuer, link, loaded, runner
 from opwise.backends.protocol import Launch
 
 SIMULATED = bool(config.ENABLE_CUDASIM)
-STATIC_SHARED = 48 * 1024  # more must be asked for, on the function
-INVALID_CONTEXT = 201
 
 int64 = types.int64
 
@@ -71,6 +70,7 @@ class Kernel:
 
     `min_blocks` per multiprocessor is a promise that bounds the registers. Compiled once an architecture, loaded once a device.
     The first `maps` parameters are tensor maps by value: the kernel has their addresses, a launch takes them as ByValue.
+    `cluster` blocks share a thread block cluster; their number must divide the grid's.
     `only`: the one architecture it runs on, whose own instructions (sm_90a's) it may then use.
     """
 
@@ -81,8 +81,9 @@ class Kernel:
     dynamic_shared: int = 0
     maps: int = 0
     only: str | None = None
+    cluster: int = 1
     _cubins: dict[str, Any] = field(default_factory=dict, repr=False)
-    _handles: dict[int, Any] = field(default_factory=dict, repr=False)
+    _handles: dict[int, int] = field(default_factory=dict, repr=False)
 
     def ptx(self, arch: str) -> str:
         """PTX for "sm_90". Raises ValueError on what is no architecture."""
@@ -95,7 +96,7 @@ class Kernel:
         with warnings.catch_warnings():  # that the grid is small, or that Numba's own internals deprecate something, is no news here
             warnings.simplefilter("ignore")
             text, _ = cuda.compile(self.function, signature, device=False, abi="numba", cc=cc, launch_bounds=bounds)
-        return with_maps(str(text), self.maps)
+        return in_clusters(with_maps(str(text), self.maps), self.cluster)
 
     def runs_on(self, arch: str) -> bool:
         return self.only in (None, arch)
@@ -113,13 +114,13 @@ class Kernel:
             entry = re.search(r"\.entry\s+([\w$]+)", ptx)
             if entry is None:
                 raise RuntimeError(f"Numba compiled {self.function.__qualname__} to PTX without an entry")
-            self._cubins[arch] = (_link(ptx, self.target(arch))[0], entry[1])
+            self._cubins[arch] = (link(ptx, self.target(arch))[0], entry[1])
         cubin: tuple[bytes, str] = self._cubins[arch]
         return cubin
 
     def report(self, arch: str) -> str:
         """ "N registers, M bytes spilled, K instructions", or "compiled" where the linker in use says nothing."""
-        cubin, remarks = _link(self.ptx(arch), self.target(arch), ptxas_options=["-v"])
+        cubin, remarks = link(self.ptx(arch), self.target(arch), ptxas_options=["-v"])
         registers = re.search(r"Used (\d+) registers", remarks)
         spills = re.search(r"(\d+) bytes spill stores", remarks)
         if registers is None or spills is None:
@@ -127,35 +128,52 @@ class Kernel:
         return told(int(registers[1]), int(spills[1]), sum(instructions(cubin).values()))
 
     def bind(
-        self, grid: tuple[int, int], *arguments: Tensor | int | ByValue, device: torch.device, keep: tuple[Tensor, ...] = ()
+        self,
+        grid: tuple[int, int],
+        *arguments: Tensor | int | ByValue,
+        device: torch.device,
+        keep: tuple[Tensor, ...] = (),
+        shared: int | None = None,
     ) -> Launch:
-        """Fixes grid and arguments. The launch keeps `arguments` and `keep` alive."""
+        """Fixes grid and arguments. The launch keeps `arguments` and `keep` alive. `shared`: fewer bytes than `dynamic_shared`."""
         if SIMULATED:
             return self._simulate(grid, arguments)
-        index: int = torch.cuda.current_device() if device.index is None else device.index
-        handle = self._on(index)
-        words = _words(len(arguments))
-        values = words(*map(_word, arguments))
-        start = ctypes.addressof(values)
-        pointers = words(*range(start, start + ctypes.sizeof(values), 8))
+        index = _index(device)
+        room = Room(len(arguments))
+        room.values[:] = [*map(_word, arguments)]
         for i in range(self.maps):
-            pointers[i] = values[i]  # the map itself, not where its address lies
-        return _launcher(handle, grid, self.threads, self.dynamic_shared, index, pointers, (values, arguments, keep))
+            room.by_value(i, room.values[i])  # the map itself, not where its address lies
+        enqueue, at = enqueuer(self._on(index), grid, self.threads, self._bytes(shared), index), room.at
 
-    def _on(self, index: int) -> Any:
-        """The driver's handle of this kernel on device `index`: loaded now, since a lazy load behind a blocked stream deadlocks."""
+        def launch(alive: object = (room, arguments, keep)) -> None:
+            enqueue(at)
+
+        return launch
+
+    def fixed(self, grid: tuple[int, int], *sizes: int, device: torch.device, shared: int | None = None, scratch_bytes: int = 0) -> AtOnce:
+        """The bind of a kernel whose parameters are addresses of tensors, then `sizes`, then, where it asks for any, that of scratch."""
+
+        def launch_of(tensors: tuple[Tensor, ...], *more: int) -> Launch:
+            return self.bind(grid, *tensors, *sizes, *more, device=device, shared=shared)
+
+        if SIMULATED:
+            return scratch.bound_with(launch_of, lambda *given: launch_of(*given)(), scratch_bytes, device)
+        index, address = _index(device), Tensor.data_ptr
+        run = runner(enqueuer(self._on(index), grid, self.threads, self._bytes(shared), index), len(self.parameters))
+
+        def run_with(tensors: tuple[Tensor, ...], *more: int) -> None:
+            run(*map(address, tensors), *sizes, *more)
+
+        return scratch.bound_with(launch_of, run_with, scratch_bytes, device)
+
+    def _bytes(self, shared: int | None) -> int:
+        return self.dynamic_shared if shared is None else shared
+
+    def _on(self, index: int) -> int:
+        """The driver's handle of this kernel on device `index`."""
         if index not in self._handles:
-            from cuda.bindings import driver
-
-            _make_current(index)
             major, minor = torch.cuda.get_device_capability(index)
-            cubin, entry = self.assemble(f"sm_{major}{minor}")
-            module = _checked(driver.cuModuleLoadData(cubin))
-            handle = _checked(driver.cuModuleGetFunction(module, entry.encode()))
-            if self.dynamic_shared > STATIC_SHARED:
-                most = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-                _checked(driver.cuFuncSetAttribute(handle, most, self.dynamic_shared))
-            self._handles[index] = handle
+            self._handles[index] = loaded(*self.assemble(f"sm_{major}{minor}"), index, self.dynamic_shared, self.cluster)
         return self._handles[index]
 
     def _simulate(self, grid: tuple[int, int], arguments: tuple[Tensor | int | ByValue, ...]) -> Launch:
@@ -165,10 +183,8 @@ class Kernel:
         return simulated(configured, *values)
 
 
-@cache
-def _words(count: int) -> Any:
-    """A C array of 8-byte words."""
-    return ctypes.c_int64 * count
+def _index(device: torch.device) -> int:
+    return torch.cuda.current_device() if device.index is None else device.index
 
 
 def _word(argument: Tensor | int | ByValue) -> int:
@@ -195,60 +211,3 @@ def simulated(configured: Callable[..., None], *arguments: Any) -> Launch:
             sys.setswitchinterval(before)
 
     return launch
-
-
-def _launcher(handle: Any, grid: tuple[int, int], threads: int, shared: int, index: int, pointers: Any, kept: Any) -> Launch:
-    from cuda.bindings import driver
-
-    enqueue, stream_of = driver.cuLaunchKernel, torch._C._cuda_getCurrentRawStream
-    across, down = grid
-    parameters = ctypes.addressof(pointers)
-
-    def launch() -> None:
-        status = enqueue(handle, across, down, 1, threads, 1, 1, shared, stream_of(index), parameters, 0)[0]
-        if status:
-            again(status, pointers, kept)
-
-    def again(status: Any, *alive: Any) -> None:
-        """A thread that never used the GPU has no context: give it torch's, once."""
-        if int(status) != INVALID_CONTEXT:
-            _checked((status,))
-        _make_current(index)
-        _checked(enqueue(handle, across, down, 1, threads, 1, 1, shared, stream_of(index), parameters, 0))
-
-    return launch
-
-
-def _make_current(index: int) -> None:
-    """The primary context, which is torch's, becomes this thread's where it has none or another device's."""
-    from cuda.bindings import driver
-
-    _checked(driver.cuInit(0))
-    context = _checked(driver.cuDevicePrimaryCtxRetain(_checked(driver.cuDeviceGet(index))))
-    if int(_checked(driver.cuCtxGetCurrent())) != int(context):
-        _checked(driver.cuCtxSetCurrent(context))
-
-
-def _checked(answer: tuple[Any, ...]) -> Any:
-    """The driver's result. Raises RuntimeError with its name for the error."""
-    from cuda.bindings import driver
-
-    status, *rest = answer
-    if status:
-        _, name = driver.cuGetErrorName(status)
-        _, text = driver.cuGetErrorString(status)
-        raise RuntimeError(f"the CUDA driver answered {name.decode()} ({text.decode()})")
-    return rest[0] if rest else None
-
-
-def _link(ptx: str, arch: str, **options: Any) -> tuple[bytes, str]:
-    """cubin and remarks. cuda.core kept its linker under `experimental` before 1.0."""
-    try:
-        from cuda.core import Linker, LinkerOptions, ObjectCode
-    except ImportError:
-        from cuda.core.experimental import Linker, LinkerOptions, ObjectCode  # type: ignore[no-redef]
-    with warnings.catch_warnings():  # it warns where it falls back from nvJitLink to the driver, which links as well
-        warnings.simplefilter("ignore")
-        linker = Linker(ObjectCode.from_ptx(ptx.encode()), options=LinkerOptions(arch=arch, **options))
-        code = linker.link("cubin").code
-        return bytes(code), str(linker.get_info_log())

@@ -73,7 +73,7 @@ def portable_kernel(dtype: str) -> Kernel:
 
 def build_portable(a: Tensor, b: Tensor, out: Tensor) -> Bind:
     (m, k), n = a.shape, b.shape[1]
-    return _bind(portable_kernel(portable.name_of(a)), -(-m // PORTABLE_TILE) * -(-n // PORTABLE_TILE), m, n, k)
+    return _bind(portable_kernel(portable.name_of(a)), -(-m // PORTABLE_TILE) * -(-n // PORTABLE_TILE), m, n, k, a.device)
 
 
 def build(a: Tensor, b: Tensor, out: Tensor) -> Bind:
@@ -154,22 +154,19 @@ def build_mma(a: Tensor, b: Tensor, out: Tensor) -> Bind:
     processors = processors_of(a)
     if dtype == "float32" and not tf32_allowed():
         tile = 128 if tiles(m, n, 128, 128) >= processors else 64
-        return _bind(fma_kernel(tile, at_16_bytes and n % chunk == 0), tiles(m, n, tile, tile), m, n, k)
+        return _bind(fma_kernel(tile, at_16_bytes and n % chunk == 0), tiles(m, n, tile, tile), m, n, k, a.device)
     kind = "tfloat32" if dtype == "float32" else dtype
     shape = next((t for t in (LARGE, MEDIUM) if tiles(m, n, t.rows, t.columns) >= processors), SMALL)
     kernel = tensor_kernel(kind, shape, at_16_bytes and n % chunk == 0 and k % chunk == 0)
-    return _bind(kernel, tiles(m, n, shape.rows, shape.columns), m, n, k)
+    return _bind(kernel, tiles(m, n, shape.rows, shape.columns), m, n, k, a.device)
 
 
 def tiles(m: int, n: int, rows: int, columns: int) -> int:
     return -(-m // rows) * -(-n // columns)
 
 
-def _bind(kernel: Kernel, blocks: int, m: int, n: int, k: int) -> Bind:
-    def bind(a: Tensor, b: Tensor, out: Tensor) -> Launch:
-        return kernel.bind((blocks, 1), a, b, out, m, n, k, device=a.device)
-
-    return bind
+def _bind(kernel: Kernel, blocks: int, m: int, n: int, k: int, device: torch.device) -> Bind:
+    return kernel.fixed((blocks, 1), m, n, k, device=device)
 
 
 def kernels() -> Mapping[str, Kernel]:

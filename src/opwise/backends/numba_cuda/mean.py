@@ -9,58 +9,86 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from numba import cuda, float32, int64, uint32
 from torch import Tensor
 
 from opwise.backends.numba_cuda import portable, ptx
-from opwise.backends.numba_cuda.launch import SIMULATED, Kernel
+from opwise.backends.numba_cuda.launch import SIMULATED, Kernel, inlined
 from opwise.backends.protocol import Bind, Launch, Variant
-from opwise.backends.scratch import COUNTER_BYTES, launched_with, lender
+from opwise.backends.scratch import COUNTER_BYTES
 
-THREADS, UNROLL, BLOCKS_PER_SM = 256, 4, 8
+
+class Shape(NamedTuple):
+    """threads a block, loads in flight a thread, blocks a multiprocessor: held to the registers that let so many run at once."""
+
+    threads: int
+    loads: int
+    blocks: int
+
+
+SHAPE = Shape(512, 4, 4)
 PORTABLE_THREADS, PORTABLE_BLOCKS = (8, 2) if SIMULATED else (256, 1024)
 ALL_LANES = 0xFFFFFFFF
 ZERO = portable.f32(0.0)
 
 
+def within_of(each: int) -> Any:
+    """(values, at) -> the sum of values[at:at + each], of 1, 4 or 8, in pairs."""
+
+    @inlined
+    def one(values: Any, at: Any) -> Any:
+        return values[at]
+
+    @inlined
+    def four(values: Any, at: Any) -> Any:
+        return (values[at] + values[at + 1]) + (values[at + 2] + values[at + 3])
+
+    @inlined
+    def eight(values: Any, at: Any) -> Any:
+        return four(values, at) + four(values, at + 4)
+
+    return {1: one, 4: four, 8: eight}[each]
+
+
 @cache
-def fast_kernel(dtype: str, wide: bool) -> Kernel:
+def fast_kernel(dtype: str, wide: bool, shape: Shape) -> Kernel:
     """x, out: addresses; n elements; scratch: the address of a ticket counter (16 bytes) and one float32 a block."""
     load, load_one, store_one = ptx.LOAD[dtype, wide], ptx.LOAD[dtype, False], ptx.STORE[dtype, False]
     size = ptx.BYTES[dtype]
     each = ptx.ELEMENTS[dtype] if wide else 1
-    step, count = each * size, UNROLL * each
-    warps = THREADS // 32
+    threads, loads, per_sm = shape
+    step, count = each * size, loads * each
+    warps = threads // 32
+    within = within_of(each)
 
     def mean(x: Any, out: Any, n: Any, scratch: Any) -> None:
-        values, sums = cuda.local.array(count, float32), cuda.local.array(count, float32)
+        values, sums = cuda.local.array(count, float32), cuda.local.array(loads, float32)
         of_warps = cuda.shared.array(warps, float32)
         is_last = cuda.shared.array(1, uint32)
         thread, block, blocks = int64(cuda.threadIdx.x), int64(cuda.blockIdx.x), int64(cuda.gridDim.x)
         vectors = n // each
-        for k in range(count):  # as many running sums as values in flight: short chains, and a smaller error than one sum's
-            sums[k] = ZERO
-        i = block * (THREADS * UNROLL) + thread
-        while i + (UNROLL - 1) * THREADS < vectors:
-            for u in range(UNROLL):
-                load(x + (i + u * THREADS) * step, values, u * each)
-            for k in range(count):
-                sums[k] += values[k]
-            i += blocks * (THREADS * UNROLL)
-        for u in range(UNROLL):  # what is left of this thread's last stride
-            if i + u * THREADS < vectors:
-                load(x + (i + u * THREADS) * step, values, 0)
-                for k in range(each):
-                    sums[k] += values[k]
+        for u in range(loads):  # as many running sums as loads in flight: short chains, and a smaller error than one sum's
+            sums[u] = ZERO
+        i = block * (threads * loads) + thread
+        while i + (loads - 1) * threads < vectors:
+            for u in range(loads):
+                load(x + (i + u * threads) * step, values, u * each)
+            for u in range(loads):
+                sums[u] += within(values, u * each)
+            i += blocks * (threads * loads)
+        for u in range(loads):  # what is left of this thread's last stride
+            if i + u * threads < vectors:
+                load(x + (i + u * threads) * step, values, 0)
+                sums[u] += within(values, 0)
         if each > 1 and block == 0 and thread < n - vectors * each:  # the elements after the last whole vector
             load_one(x + (vectors * each + thread) * size, values, 0)
             sums[0] += values[0]
         total = ZERO
-        for k in range(count):
-            total += sums[k]
+        for u in range(loads):
+            total += sums[u]
 
         for half in (16, 8, 4, 2, 1):
             total += cuda.shfl_xor_sync(ALL_LANES, total, half)
@@ -80,7 +108,7 @@ def fast_kernel(dtype: str, wide: bool) -> Kernel:
             i = thread
             while i < blocks:
                 total += ptx.load_shared_result(scratch + 16 + i * 4)
-                i += THREADS
+                i += threads
             for half in (16, 8, 4, 2, 1):
                 total += cuda.shfl_xor_sync(ALL_LANES, total, half)
             if thread % 32 == 0:  # of_warps was last read before the barrier above
@@ -93,7 +121,7 @@ def fast_kernel(dtype: str, wide: bool) -> Kernel:
                 values[0] = total / float32(n)
                 store_one(out, values, 0)
 
-    return Kernel(mean, (int64,) * 4, THREADS)
+    return Kernel(mean, (int64,) * 4, threads, min_blocks=per_sm)
 
 
 @cache
@@ -147,21 +175,15 @@ def build(x: Tensor, out: Tensor) -> Bind:
         return build_portable(x, out)
     dtype, n = portable.name_of(x), x.numel()
     wide = x.data_ptr() % 16 == 0
-    kernel = fast_kernel(dtype, wide)
-    per_block = THREADS * UNROLL * (ptx.ELEMENTS[dtype] if wide else 1)
-    at_once = torch.cuda.get_device_properties(x.device).multi_processor_count * BLOCKS_PER_SM
+    kernel = fast_kernel(dtype, wide, SHAPE)
+    per_block = SHAPE.threads * SHAPE.loads * (ptx.ELEMENTS[dtype] if wide else 1)
+    at_once = torch.cuda.get_device_properties(x.device).multi_processor_count * SHAPE.blocks
     blocks = min(-(-n // per_block), at_once)
-    lend = lender(COUNTER_BYTES + 4 * blocks, x.device)  # at most 5 KiB on 148 SMs
-
-    def bind(x: Tensor, out: Tensor) -> Launch:
-        scratch = lend()
-        return launched_with(scratch, kernel.bind((blocks, 1), x, out, n, scratch.memory.address, device=x.device))
-
-    return bind
+    return kernel.fixed((blocks, 1), n, device=x.device, scratch_bytes=COUNTER_BYTES + 4 * blocks)  # at most 5 KiB on 148 SMs
 
 
 def kernels() -> Mapping[str, Kernel]:
-    found = {f"{d} {'vector' if w else 'scalar'}": fast_kernel(d, w) for d in portable.DTYPES for w in (True, False)}
+    found = {f"{d} {'vector' if w else 'scalar'}": fast_kernel(d, w, SHAPE) for d in portable.DTYPES for w in (True, False)}
     found |= {f"{d} portable sums": portable_kernel(d, "float32") for d in portable.DTYPES}
     return found | {f"{d} portable finish": portable_kernel("float32", d) for d in portable.DTYPES}
 

@@ -1,7 +1,8 @@
 """softmax of each row, in float32: exp2((x - max) log2 e) / sum.
 
 Up to 32768 columns a row is read once and stays in registers: a warp a row up to 1024 columns, a block a row beyond. Longer rows are
-read twice, once for the running maximum and sum, once to write. Rows of odd length or unaligned storage take one element an access.
+read twice, once for the running maximum and sum, once to write; or, where softmax_cluster.py takes them, once. Rows of odd length or
+unaligned storage take one element an access.
 """
 
 from __future__ import annotations
@@ -12,34 +13,23 @@ from functools import cache
 from typing import Any
 
 import numpy as np
+import torch
 from numba import cuda, float32, int64
 from torch import Tensor
 
 from opwise.backends.numba_cuda import portable, ptx
-from opwise.backends.numba_cuda.launch import SIMULATED, Kernel, inlined
-from opwise.backends.protocol import Bind, Launch, Variant
+from opwise.backends.numba_cuda.launch import SIMULATED, Kernel
+from opwise.backends.numba_cuda.reduce import warp_max, warp_sum
+from opwise.backends.numba_cuda.softmax_cluster import FORMS, Form, cluster_kernel, clusters_at_once, form_of
+from opwise.backends.numba_cuda.softmax_portable import build_portable, portable_kernel
+from opwise.backends.protocol import Bind, Variant
+from opwise.backends.scratch import COUNTER_BYTES
 
-ALL_LANES = 0xFFFFFFFF
 IN_REGISTERS = 32  # float32 values of a row that one thread holds
 WARP_ROWS = 4  # rows of a block where each warp has its own
 LONG_THREADS, LONG_UNROLL = 1024, 4
-PORTABLE_THREADS = 8 if SIMULATED else 256
 LOG2_E = np.float32(math.log2(math.e))
 ZERO, ONE, LEAST = np.float32(0.0), np.float32(1.0), np.float32(-math.inf)
-
-
-@inlined
-def warp_max(value: Any) -> Any:
-    for half in (16, 8, 4, 2, 1):
-        value = ptx.greater(value, cuda.shfl_xor_sync(ALL_LANES, value, half))
-    return value
-
-
-@inlined
-def warp_sum(value: Any) -> Any:
-    for half in (16, 8, 4, 2, 1):
-        value += cuda.shfl_xor_sync(ALL_LANES, value, half)
-    return value
 
 
 @cache
@@ -165,60 +155,6 @@ def long_kernel(dtype: str, wide: bool) -> Kernel:
     return Kernel(softmax, (int64,) * 4, threads)
 
 
-@cache
-def portable_kernel(dtype: str) -> Kernel:
-    """A block a row, three passes over it, sums and maxima in shared memory."""
-    load, store, exp = portable.LOAD[dtype], portable.STORE[dtype], portable.exp
-    threads = PORTABLE_THREADS
-
-    def softmax(x: Any, out: Any, rows: Any, columns: Any) -> None:
-        partial = cuda.shared.array(0, float32)
-        thread = cuda.threadIdx.x
-        start = int64(cuda.blockIdx.x) * columns
-
-        largest = LEAST
-        for i in range(int64(thread), columns, threads):
-            largest = max(largest, load(x, start + i))
-        partial[thread] = largest
-        half = threads // 2
-        while half > 0:
-            cuda.syncthreads()
-            if thread < half:
-                partial[thread] = max(partial[thread], partial[thread + half])
-            half //= 2
-        cuda.syncthreads()
-        largest = partial[0]
-        cuda.syncthreads()  # everybody has read the maximum before sums replace it
-
-        total = ZERO
-        for i in range(int64(thread), columns, threads):
-            total += exp(load(x, start + i) - largest)
-        partial[thread] = total
-        half = threads // 2
-        while half > 0:
-            cuda.syncthreads()
-            if thread < half:
-                partial[thread] += partial[thread + half]
-            half //= 2
-        cuda.syncthreads()
-        total = partial[0]
-
-        for i in range(int64(thread), columns, threads):
-            store(out, start + i, exp(load(x, start + i) - largest) / total)
-
-    pointer = portable.pointer(dtype)
-    return Kernel(softmax, (pointer, pointer, int64, int64), threads, dynamic_shared=4 * threads)
-
-
-def build_portable(x: Tensor, out: Tensor) -> Bind:
-    kernel, (rows, columns) = portable_kernel(portable.name_of(x)), x.shape
-
-    def bind(x: Tensor, out: Tensor) -> Launch:
-        return kernel.bind((rows, 1), x, out, rows, columns, device=x.device)
-
-    return bind
-
-
 def choose(dtype: str, columns: int, aligned: bool) -> tuple[Kernel, int]:
     """The kernel for rows of this length, and the rows of a block."""
     wide = aligned and columns % ptx.ELEMENTS[dtype] == 0
@@ -238,13 +174,25 @@ def build(x: Tensor, out: Tensor) -> Bind:
     if SIMULATED:
         return build_portable(x, out)
     rows, columns = x.shape
-    kernel, per_block = choose(portable.name_of(x), columns, x.data_ptr() % 16 == 0 and out.data_ptr() % 16 == 0)
-    grid = (-(-rows // per_block), 1)
+    dtype, aligned = portable.name_of(x), x.data_ptr() % 16 == 0 and out.data_ptr() % 16 == 0
+    if aligned and columns % ptx.ELEMENTS[dtype] == 0:
+        processors = torch.cuda.get_device_properties(x.device).multi_processor_count
+        form = form_of(rows, columns * ptx.BYTES[dtype], dtype, processors, torch.cuda.get_device_capability(x.device))
+        if form is not None:
+            return build_cluster(x, form, processors)
+    kernel, per_block = choose(dtype, columns, aligned)
+    return kernel.fixed((-(-rows // per_block), 1), rows, columns, device=x.device)
 
-    def bind(x: Tensor, out: Tensor) -> Launch:
-        return kernel.bind(grid, x, out, rows, columns, device=x.device)
 
-    return bind
+def build_cluster(x: Tensor, form: Form, processors: int) -> Bind:
+    """Rows of whole 16-byte pieces, read once."""
+    (rows, columns), dtype = x.shape, portable.name_of(x)
+    kernel, shared = cluster_kernel(dtype, form), form.shared_bytes(columns * ptx.BYTES[dtype])
+    clusters = min(rows, clusters_at_once(form, processors)) if form.queued else rows
+    counters = () if form.queued else (0,)
+    scratch_bytes = COUNTER_BYTES if form.queued else 0
+    grid = (clusters * form.blocks, 1)
+    return kernel.fixed(grid, rows, columns, *counters, device=x.device, shared=shared, scratch_bytes=scratch_bytes)
 
 
 def kernels() -> Mapping[str, Kernel]:
@@ -252,6 +200,9 @@ def kernels() -> Mapping[str, Kernel]:
     for dtype in portable.DTYPES:
         for columns in (931, 1024, 4096, 32768, 131072):
             found[f"{dtype} {columns} columns"] = choose(dtype, columns, aligned=True)[0]
+        for form in FORMS:
+            found[f"{dtype} {form.blocks} blocks of {form.threads} a row"] = cluster_kernel(dtype, form)
+        found[f"{dtype} 16 blocks of 1024, queued"] = cluster_kernel(dtype, FORMS[-1]._replace(queued=True))
         found[f"{dtype} any columns, unaligned"] = choose(dtype, 131071, aligned=False)[0]
         found[f"{dtype} portable"] = portable_kernel(dtype)
     return found

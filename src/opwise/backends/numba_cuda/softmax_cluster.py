@@ -1,0 +1,252 @@
+"""softmax of long rows, read once: a row stays in the registers and the shared memory of one block or of a cluster's (sm_90).
+
+It is cuda_src/softmax_cluster.cuh in Python. A block keeps its part of the row as it was read: PIECES 16-byte pieces a thread in registers,
+what follows in dynamic shared memory, filled by cp.async. The blocks exchange one maximum and one sum each, through distributed shared
+memory. A cluster of one block needs none, nor sm_90. A row that fits in neither is not taken: `held` says which do.
+
+Queued, a grid has fewer clusters than there are rows: each takes the next row from a counter and loads it while it stores the last.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import cache
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba import cuda, float32, int64, uint8, uint32
+
+from opwise.backends.numba_cuda import ptx, tensor, words
+from opwise.backends.numba_cuda.launch import Kernel, inlined
+from opwise.backends.numba_cuda.reduce import warp_max, warp_sum
+
+# Not in use before it has been timed on a GPU against the kernels of softmax.py.
+IN_USE = False
+PIECES = 8  # of 16 bytes, in a thread's registers
+MOST_SHARED = 224 * 1024  # of the 227 KiB of an sm_90 block
+LINE = 128
+LOG2_E = np.float32(math.log2(math.e))
+ZERO, ONE, LEAST = np.float32(0.0), np.float32(1.0), np.float32(-math.inf)
+# Cancels in the quotient by the sum. With it the fast exponential, which flushes what is below 2^-126, loses nothing that float32 can hold.
+BIAS = np.float32(30.0)
+
+
+class Form(NamedTuple):
+    """blocks a row, threads a block, and whether rows come from a counter."""
+
+    blocks: int
+    threads: int
+    queued: bool = False
+
+    def shared_bytes(self, row_bytes: int) -> int:
+        """Dynamic shared memory of a block, for what its registers do not hold of a row."""
+        part = -(-row_bytes // (self.blocks * LINE)) * LINE
+        return max(part - self.threads * PIECES * 16, 0)
+
+    def holds(self, row_bytes: int) -> bool:
+        return self.shared_bytes(row_bytes) <= MOST_SHARED
+
+
+# The first whose registers hold half of the row, as cuda_src/plan.py has it: with the other half in shared memory a multiprocessor has 1024
+# threads and 256 KiB on the way, in two to four blocks; only a row above 2 MiB leaves it one block.
+FORMS = (Form(1, 256), Form(1, 512), Form(2, 512), Form(4, 512), Form(8, 512), Form(16, 512), Form(16, 1024))
+LEAST_ROW = 32 * 1024  # bytes; rows up to there are softmax.py's, unpacked in registers, and up to 128 KiB in float32
+
+
+def form_of(rows: int, row_bytes: int, dtype: str, processors: int, capability: tuple[int, int]) -> Form | None:
+    """What such rows, of whole 16-byte pieces, are shared by; None: not this kernel's."""
+    if not IN_USE or row_bytes <= LEAST_ROW * (4 if dtype == "float32" else 1):
+        return None
+    most = 16 if capability == (9, 0) else 1
+    holding = [form for form in FORMS if form.blocks <= most and row_bytes <= 2 * form.blocks * form.threads * PIECES * 16]
+    if most == 16 and rows * most <= processors:  # too few rows to fill the GPU otherwise
+        holding = [form for form in holding if form.blocks == most]
+    form = next(iter(holding), FORMS[-1])
+    if form.blocks > most or not form.holds(row_bytes):
+        return None
+    return form._replace(queued=form.blocks == 16 and rows > clusters_at_once(form, processors))
+
+
+def clusters_at_once(form: Form, processors: int) -> int:
+    """By the threads of a multiprocessor; the GPU may run fewer at once, whose rows the others then take."""
+    return max(processors * (1024 // form.threads) // form.blocks, 1)
+
+
+@inlined
+def shift_of(maximum: Any) -> Any:
+    return maximum if maximum > LEAST else ZERO  # of -inf alone: -inf - -inf would be nan before the row's end is known
+
+
+@inlined
+def biased_exp(value: Any, shift: Any) -> Any:
+    return words.exp2_flushed(words.fma(value - shift, LOG2_E, BIAS))
+
+
+@inlined
+def rescale(earlier: Any, shift: Any) -> Any:
+    return words.exp2_flushed((earlier - shift) * LOG2_E)
+
+
+@cache
+def cluster_kernel(dtype: str, form: Form) -> Kernel:
+    """x, out: addresses of (rows, columns), rows of whole 16-byte pieces; queued, behind them the address of two counters, which are 0.
+
+    A launch has form.shared_bytes of dynamic shared memory.
+    """
+    blocks, threads, queued = form
+    unpack, pack, least = words.UNPACK_WORDS[dtype], words.PACK_WORDS[dtype], words.LEAST_WORD[dtype]
+    keep_greater = words.KEEP_GREATER[dtype]
+    each, warps, in_registers = ptx.ELEMENTS[dtype], threads // 32, PIECES * threads
+    parts_of_line = LINE // 16
+    shared = blocks > 1  # by several blocks
+    room, slots = 4 * PIECES, 4 * blocks
+
+    def softmax(x: Any, out: Any, rows: Any, columns: Any, counters: Any) -> None:
+        raw, staged = cuda.local.array(room, uint32), cuda.local.array(4, uint32)
+        greatest, values, fresh = cuda.local.array(4, uint32), cuda.local.array(each, float32), cuda.local.array(4, float32)
+        of_warps = cuda.shared.array(64, float32)  # 32 maxima, then 32 sums
+        of_blocks = cuda.shared.array(slots, float32)  # a maximum and a sum each; two sets, in turns: a block may be a row ahead
+        next_row = cuda.shared.array(2, uint32)
+        kept = cuda.shared.array(0, uint8)
+        kept_room = uint32(tensor.shared_address(kept) - uint32(in_registers * 16))  # piece i lies i * 16 bytes from here
+        rank = uint32(0)
+        if shared:
+            words.cluster_arrive()  # that a block has begun must be known before its shared memory is written to
+            rank = words.rank_in_cluster()
+        thread = uint32(cuda.threadIdx.x)
+        lane = uint32(thread & uint32(31))
+        pieces = columns // each
+        part = (pieces + (blocks * parts_of_line - 1)) // (blocks * parts_of_line) * parts_of_line
+        first = min(int64(rank) * part, pieces)
+        count = uint32(min(part, pieces - first))  # of 16 bytes each: a part is short, 32 bits are enough for what is within it
+        row = int64(cuda.blockIdx.x) // blocks
+        if queued:
+            words.cluster_wait()
+            if rank == uint32(0) and thread == 0:
+                taken = words.take(counters)
+                for block in range(blocks):
+                    words.store_in_block(tensor.shared_address(next_row) + uint32(4), uint32(block), taken)
+            words.cluster_arrive()
+            words.cluster_wait()
+            row = int64(next_row[1])
+        if row < rows:
+            source = x + (row * pieces + first) * 16
+            for k in range(PIECES):
+                for w in range(4):
+                    raw[4 * k + w] = uint32(least)
+                i = uint32(thread + uint32(k * threads))
+                if i < count:
+                    words.load_words(source + int64(i) * 16, raw, 4 * k)
+            i = uint32(thread + uint32(in_registers))
+            while i < count:
+                tensor.copy16(uint32(kept_room + i * uint32(16)), source + int64(i) * 16, uint32(16))
+                i = uint32(i + uint32(threads))
+        if shared and not queued:
+            words.cluster_wait()  # also keeps the compiler from computing, and so from waiting, before all copies have been asked for
+
+        turn = 0
+        while row < rows:
+            target = out + (row * pieces + first) * 16
+            taken = uint32(0)
+            if queued and rank == uint32(0) and thread == 0:
+                taken = words.take(counters)  # not looked at before the exchange
+
+            for w in range(4):
+                greatest[w] = raw[w]
+            for k in range(1, PIECES):
+                keep_greater(greatest, raw, 4 * k)
+            unpack(greatest, 0, values)
+            largest = LEAST
+            for j in range(each):
+                largest = ptx.greater(largest, values[j])
+            shift = shift_of(largest)
+            for j in range(4):
+                fresh[j] = ZERO
+            for k in range(PIECES):
+                unpack(raw, 4 * k, values)
+                for j in range(each):
+                    fresh[j % 4] += biased_exp(values[j], shift)
+            total = (fresh[0] + fresh[1]) + (fresh[2] + fresh[3])
+            words.copies_done()
+            i = uint32(thread + uint32(in_registers))
+            while i < count:  # the thread that asked for a piece reads it: no barrier
+                words.load_shared_words(uint32(kept_room + i * uint32(16)), staged, 0)
+                unpack(staged, 0, values)
+                here = largest
+                for j in range(each):
+                    here = ptx.greater(here, values[j])
+                shift = shift_of(here)
+                for j in range(4):
+                    fresh[j] = ZERO
+                for j in range(each):
+                    fresh[j % 4] += biased_exp(values[j], shift)
+                total = total * rescale(largest, shift) + ((fresh[0] + fresh[1]) + (fresh[2] + fresh[3]))
+                largest = here
+                i = uint32(i + uint32(threads))
+
+            highest = warp_max(largest)
+            if lane == 0:
+                of_warps[thread >> uint32(5)] = highest
+            cuda.syncthreads()
+            highest = warp_max(of_warps[lane & uint32(warps - 1)])
+            shift = shift_of(highest)
+            total = warp_sum(total * rescale(largest, shift))
+            if lane == 0:
+                of_warps[uint32(32) + (thread >> uint32(5))] = total
+            cuda.syncthreads()
+            total = warp_sum(of_warps[uint32(32) + lane] if lane < warps else ZERO)
+            more = False
+            if shared:
+                mine = uint32(tensor.shared_address(of_blocks) + uint32(turn * 8 * blocks) + rank * uint32(8))
+                if thread < blocks:
+                    words.store_pair_in_block(mine, thread, highest, total)
+                if queued and rank == uint32(0) and thread == 0:
+                    for block in range(blocks):
+                        words.store_in_block(uint32(tensor.shared_address(next_row) + uint32(4 * turn)), uint32(block), taken)
+                words.cluster_arrive()
+                words.cluster_wait()  # behind the last of these no block writes to another's shared memory: each may end when it likes
+                highest, total = LEAST, ZERO
+                if lane < blocks:
+                    highest, total = of_blocks[turn * 2 * blocks + 2 * lane], of_blocks[turn * 2 * blocks + 2 * lane + 1]
+                shift = shift_of(warp_max(highest))
+                total = warp_sum(total * rescale(highest, shift))
+                if queued:
+                    row = int64(next_row[turn])
+                    more = row < rows
+            scale = ONE / total
+
+            source = x + (row * pieces + first) * 16  # the next row's, where there is one
+            for k in range(PIECES):
+                i = uint32(thread + uint32(k * threads))
+                words.again(raw, 4 * k)
+                if i < count:
+                    unpack(raw, 4 * k, values)
+                    for j in range(each):
+                        values[j] = biased_exp(values[j], shift) * scale
+                    pack(values, staged, 0)
+                    words.store_words(target + int64(i) * 16, staged, 0)
+                    if more:
+                        words.load_words(source + int64(i) * 16, raw, 4 * k)
+            i = uint32(thread + uint32(in_registers))
+            while i < count:
+                at = uint32(kept_room + i * uint32(16))
+                words.load_shared_words(at, staged, 0)
+                unpack(staged, 0, values)
+                for j in range(each):
+                    values[j] = biased_exp(values[j], shift) * scale
+                pack(values, staged, 0)
+                words.store_words(target + int64(i) * 16, staged, 0)
+                if more:
+                    tensor.copy16(at, source + int64(i) * 16, uint32(16))  # this thread alone reads and writes this place
+                i = uint32(i + uint32(threads))
+            if not queued:
+                row = rows
+            turn = 1 - turn
+        if queued and rank == uint32(0) and thread == 0:  # the last cluster to find no row left makes both counters 0 again
+            clusters = uint32(cuda.gridDim.x // blocks)
+            if ptx.ticket(counters + 4, uint32(clusters - uint32(1))) == uint32(clusters - uint32(1)):
+                words.reset(counters)
+
+    # 1024 threads a multiprocessor, and so 64 registers a thread, whatever the block.
+    only = None if blocks == 1 else "sm_90"
+    return Kernel(softmax, (int64,) * 5, threads, min_blocks=1024 // threads, dynamic_shared=MOST_SHARED, only=only, cluster=blocks)
