@@ -59,7 +59,7 @@ def test_right_in_fibres(candidate: Candidate, dtype: str) -> None:
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_a_row_as_it_was_read_right_in_fibres(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """What its registers do not hold of the row comes by way of shared memory. float32 has such rows above 32768 columns alone."""
-    monkeypatch.setattr(importlib.import_module("opwise.backends.numba_cuda.softmax_cluster"), "IN_USE", True)
+    monkeypatch.setattr(importlib.import_module("opwise.backends.numba_cuda.softmax_forms"), "IN_USE", True)
     (candidate,) = (c for c in MAIN if c.op == "softmax")
     with in_fibres():
         tally = Tally(in_fibres_of(candidate))

@@ -20,7 +20,8 @@ from torch import Tensor
 from opwise.backends.numba_cuda import portable, ptx
 from opwise.backends.numba_cuda.launch import SIMULATED, Kernel
 from opwise.backends.numba_cuda.reduce import warp_max, warp_sum
-from opwise.backends.numba_cuda.softmax_cluster import FORMS, Form, cluster_kernel, clusters_at_once, form_of
+from opwise.backends.numba_cuda.softmax_cluster import cluster_kernel
+from opwise.backends.numba_cuda.softmax_forms import FORMS, Form, clusters_at_once, form_of
 from opwise.backends.numba_cuda.softmax_portable import build_portable, portable_kernel
 from opwise.backends.protocol import Bind, Variant
 from opwise.backends.scratch import COUNTER_BYTES

@@ -2,7 +2,7 @@
 
 It is cuda_src/softmax_cluster.cuh in Python. A block keeps its part of the row as it was read: PIECES 16-byte pieces a thread in registers,
 what follows in dynamic shared memory, filled by cp.async. The blocks exchange one maximum and one sum each, through distributed shared
-memory. A cluster of one block needs none, nor sm_90. A row that fits in neither is not taken: `held` says which do.
+memory. A cluster of one block needs none, nor sm_90. A row that fits in neither is not taken: softmax_forms.py says which do.
 
 Queued, a grid has fewer clusters than there are rows: each takes the next row from a counter and loads it while it stores the last.
 """
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numba import cuda, float32, int64, uint8, uint32
@@ -19,57 +19,12 @@ from numba import cuda, float32, int64, uint8, uint32
 from opwise.backends.numba_cuda import ptx, tensor, words
 from opwise.backends.numba_cuda.launch import Kernel, inlined
 from opwise.backends.numba_cuda.reduce import warp_max, warp_sum
+from opwise.backends.numba_cuda.softmax_forms import LINE, MOST_SHARED, PIECES, Form
 
-# Not in use before it has been timed on a GPU against the kernels of softmax.py.
-IN_USE = False
-PIECES = 8  # of 16 bytes, in a thread's registers
-MOST_SHARED = 224 * 1024  # of the 227 KiB of an sm_90 block
-LINE = 128
 LOG2_E = np.float32(math.log2(math.e))
 ZERO, ONE, LEAST = np.float32(0.0), np.float32(1.0), np.float32(-math.inf)
 # Cancels in the quotient by the sum. With it the fast exponential, which flushes what is below 2^-126, loses nothing that float32 can hold.
 BIAS = np.float32(30.0)
-
-
-class Form(NamedTuple):
-    """blocks a row, threads a block, and whether rows come from a counter."""
-
-    blocks: int
-    threads: int
-    queued: bool = False
-
-    def shared_bytes(self, row_bytes: int) -> int:
-        """Dynamic shared memory of a block, for what its registers do not hold of a row."""
-        part = -(-row_bytes // (self.blocks * LINE)) * LINE
-        return max(part - self.threads * PIECES * 16, 0)
-
-    def holds(self, row_bytes: int) -> bool:
-        return self.shared_bytes(row_bytes) <= MOST_SHARED
-
-
-# The first whose registers hold half of the row, as cuda_src/plan.py has it: with the other half in shared memory a multiprocessor has 1024
-# threads and 256 KiB on the way, in two to four blocks; only a row above 2 MiB leaves it one block.
-FORMS = (Form(1, 256), Form(1, 512), Form(2, 512), Form(4, 512), Form(8, 512), Form(16, 512), Form(16, 1024))
-LEAST_ROW = 32 * 1024  # bytes; rows up to there are softmax.py's, unpacked in registers, and up to 128 KiB in float32
-
-
-def form_of(rows: int, row_bytes: int, dtype: str, processors: int, capability: tuple[int, int]) -> Form | None:
-    """What such rows, of whole 16-byte pieces, are shared by; None: not this kernel's."""
-    if not IN_USE or row_bytes <= LEAST_ROW * (4 if dtype == "float32" else 1):
-        return None
-    most = 16 if capability == (9, 0) else 1
-    holding = [form for form in FORMS if form.blocks <= most and row_bytes <= 2 * form.blocks * form.threads * PIECES * 16]
-    if most == 16 and rows * most <= processors:  # too few rows to fill the GPU otherwise
-        holding = [form for form in holding if form.blocks == most]
-    form = next(iter(holding), FORMS[-1])
-    if form.blocks > most or not form.holds(row_bytes):
-        return None
-    return form._replace(queued=form.blocks == 16 and rows > clusters_at_once(form, processors))
-
-
-def clusters_at_once(form: Form, processors: int) -> int:
-    """By the threads of a multiprocessor; the GPU may run fewer at once, whose rows the others then take."""
-    return max(processors * (1024 // form.threads) // form.blocks, 1)
 
 
 @inlined
@@ -168,21 +123,31 @@ def cluster_kernel(dtype: str, form: Form) -> Kernel:
                     fresh[j % 4] += biased_exp(values[j], shift)
             total = (fresh[0] + fresh[1]) + (fresh[2] + fresh[3])
             words.copies_done()
-            i = uint32(thread + uint32(in_registers))
-            while i < count:  # the thread that asked for a piece reads it: no barrier
-                words.load_shared_words(uint32(kept_room + i * uint32(16)), staged, 0)
-                unpack(staged, 0, values)
+            if count > uint32(
+                in_registers
+            ):  # the maximum first, so that no exponential waits for another; a thread reads what it asked for
+                i = uint32(thread + uint32(in_registers))
+                while i < count:
+                    words.load_shared_words(uint32(kept_room + i * uint32(16)), staged, 0)
+                    keep_greater(greatest, staged, 0)
+                    i = uint32(i + uint32(threads))
+                unpack(greatest, 0, values)
                 here = largest
                 for j in range(each):
                     here = ptx.greater(here, values[j])
                 shift = shift_of(here)
+                total *= rescale(largest, shift)
+                largest = here
                 for j in range(4):
                     fresh[j] = ZERO
-                for j in range(each):
-                    fresh[j % 4] += biased_exp(values[j], shift)
-                total = total * rescale(largest, shift) + ((fresh[0] + fresh[1]) + (fresh[2] + fresh[3]))
-                largest = here
-                i = uint32(i + uint32(threads))
+                i = uint32(thread + uint32(in_registers))
+                while i < count:
+                    words.load_shared_words(uint32(kept_room + i * uint32(16)), staged, 0)
+                    unpack(staged, 0, values)
+                    for j in range(each):
+                        fresh[j % 4] += biased_exp(values[j], shift)
+                    i = uint32(i + uint32(threads))
+                total += (fresh[0] + fresh[1]) + (fresh[2] + fresh[3])
 
             highest = warp_max(largest)
             if lane == 0:
