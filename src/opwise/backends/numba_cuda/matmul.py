@@ -23,6 +23,9 @@ from opwise.backends.numba_cuda.matmul_fma_tma import TILE as FMA_SIDE
 from opwise.backends.numba_cuda.matmul_fma_tma import described as fma_factors
 from opwise.backends.numba_cuda.matmul_fma_tma import fma_tma_kernel
 from opwise.backends.numba_cuda.matmul_map import mapped
+from opwise.backends.numba_cuda.matmul_split import CANDIDATES as SPLIT_CANDIDATES
+from opwise.backends.numba_cuda.matmul_split import TILES as SPLIT_TILES
+from opwise.backends.numba_cuda.matmul_split import split_kernel
 from opwise.backends.numba_cuda.matmul_tensor import LARGE, MEDIUM, SMALL, tensor_kernel
 from opwise.backends.numba_cuda.matmul_wgmma import wgmma_kernel
 from opwise.backends.numba_cuda.matmul_wgmma_tf32 import TILES as TF32_TILES
@@ -99,13 +102,16 @@ def hopper_tile(a: Tensor, b: Tensor, out: Tensor) -> Tile | None:
         return None
     if a.dtype == torch.float32 and not tf32_allowed():
         return FMA_TILE if FMA_TILE.tiles(m, n) >= processors_of(a) else None
-    tiles = TF32_TILES if a.dtype == torch.float32 else matmul_plan.WGMMA
+    split = tuple(tile for tile in SPLIT_TILES if tile.split * 64 <= k)
+    tiles = TF32_TILES if a.dtype == torch.float32 else (*matmul_plan.WGMMA, *split)
     return min(tiles, key=lambda tile: tile.estimate(m, k, n, processors_of(a)))
 
 
 def build_wgmma(a: Tensor, b: Tensor, out: Tensor, tile: Tile) -> Bind:
     (m, k), n = a.shape, b.shape[1]
     dtype = portable.name_of(a)
+    if tile.split:
+        return build_split(a, b, out, tile)
     plan = matmul_plan.launch(tile, dtype, m, k, n, processors_of(a))
     kernel, grid = wgmma_kernel(dtype, tile.columns, tile.stages, plan.shared_bytes), plan.grid[:2]
     maps = mapped(plan.matrices, (a.data_ptr(), b.data_ptr(), out.data_ptr()))
@@ -113,6 +119,19 @@ def build_wgmma(a: Tensor, b: Tensor, out: Tensor, tile: Tile) -> Bind:
     def bind(a: Tensor, b: Tensor, out: Tensor) -> Launch:
         described = maps((a.data_ptr(), b.data_ptr(), out.data_ptr()))
         return kernel.bind(grid, *described, m, n, k, device=a.device, keep=(a, b, out))
+
+    return bind
+
+
+def build_split(a: Tensor, b: Tensor, out: Tensor, tile: Tile) -> Bind:
+    (m, k), n = a.shape, b.shape[1]
+    dtype = portable.name_of(a)
+    plan = matmul_plan.launch(tile, dtype, m, k, n, processors_of(a))
+    kernel, grid = split_kernel(dtype, tile), plan.grid[:2]
+    maps = mapped(plan.matrices, (a.data_ptr(), b.data_ptr()))
+
+    def bind(a: Tensor, b: Tensor, out: Tensor) -> Launch:
+        return kernel.bind(grid, *maps((a.data_ptr(), b.data_ptr())), out, m, n, k, device=a.device, keep=(a, b))
 
     return bind
 
@@ -179,6 +198,8 @@ def kernels() -> Mapping[str, Kernel]:
     for dtype in ("float16", "bfloat16"):
         for t in matmul_plan.WGMMA:
             found[f"{dtype} wgmma {t.name}"] = wgmma_kernel(dtype, t.columns, t.stages, t.shared_bytes(2))
+        for t in SPLIT_CANDIDATES:
+            found[f"{dtype} wgmma {t.name}"] = split_kernel(dtype, t)
     found |= {f"float32 {FMA_TILE.name} by TMA": fma_tma_kernel()}
     found |= {f"tfloat32 wgmma {tile.name}": tf32_kernel(tile) for tile in TF32_TILES}
     return found | {f"{dtype} portable": portable_kernel(dtype) for dtype in portable.DTYPES}
