@@ -52,6 +52,17 @@ class Room:
         self._pointers[i] = address
 
 
+class Configs(dict[int, Any]):
+    """Raw stream -> the configuration of a launch there. torch has 32 streams a device and priority, and never frees one."""
+
+    def __init__(self, grid: tuple[int, int], threads: int, shared: int) -> None:
+        self._fixed = (*grid, 1), (threads, 1, 1), shared
+
+    def __missing__(self, stream: int) -> Any:
+        found = self[stream] = ctypes.pointer(Config(*self._fixed, stream, None, 0))
+        return found
+
+
 @cache
 def _library() -> ctypes.CDLL:
     """The driver that torch has loaded."""
@@ -62,13 +73,7 @@ def enqueuer(handle: int, grid: tuple[int, int], threads: int, shared: int, inde
     """Room.at -> the kernel is enqueued on torch's current stream of device `index`. Raises RuntimeError with the driver's reason."""
     enqueue, function, stream_of = _library().cuLaunchKernelEx, ctypes.c_void_p(handle), torch._C._cuda_getCurrentRawStream
 
-    class Configs(dict[int, Any]):
-        def __missing__(self, stream: int) -> Any:
-            config = Config((*grid, 1), (threads, 1, 1), shared, stream, None, 0)
-            found = self[stream] = ctypes.pointer(config)
-            return found
-
-    configs = Configs()  # torch has 32 streams a device and priority, and never frees one
+    configs = Configs(grid, threads, shared)
 
     def launch(parameters: Any) -> None:
         status = enqueue(configs[stream_of(index)], function, parameters, None)

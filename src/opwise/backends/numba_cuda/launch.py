@@ -27,7 +27,7 @@ from opwise.backends import scratch
 from opwise.backends.calling import AtOnce
 from opwise.backends.cubin import instructions, told
 from opwise.backends.numba_cuda.by_value import ByValue, in_clusters, with_maps
-from opwise.backends.numba_cuda.driver import Room, enqueuer, link, loaded, runner
+from opwise.backends.numba_cuda.driver import Enqueue, Room, enqueuer, link, loaded, runner
 from opwise.backends.protocol import Launch
 
 SIMULATED = bool(config.ENABLE_CUDASIM)
@@ -83,6 +83,7 @@ class Kernel:
     only: str | None = None
     cluster: int = 1
     _cubins: dict[str, Any] = field(default_factory=dict, repr=False)
+    _enqueuers: dict[tuple[tuple[int, int], int, int], Enqueue] = field(default_factory=dict, repr=False)
     _handles: dict[int, int] = field(default_factory=dict, repr=False)
 
     def ptx(self, arch: str) -> str:
@@ -143,7 +144,7 @@ class Kernel:
         room.values[:] = [*map(_word, arguments)]
         for i in range(self.maps):
             room.by_value(i, room.values[i])  # the map itself, not where its address lies
-        enqueue, at = enqueuer(self._on(index), grid, self.threads, self._bytes(shared), index), room.at
+        enqueue, at = self._enqueuer(grid, index, shared), room.at
 
         def launch(alive: object = (room, arguments, keep)) -> None:
             enqueue(at)
@@ -159,15 +160,19 @@ class Kernel:
         if SIMULATED:
             return scratch.bound_with(launch_of, lambda *given: launch_of(*given)(), scratch_bytes, device)
         index, address = _index(device), Tensor.data_ptr
-        run = runner(enqueuer(self._on(index), grid, self.threads, self._bytes(shared), index), len(self.parameters))
+        run = runner(self._enqueuer(grid, index, shared), len(self.parameters))
 
         def run_with(tensors: tuple[Tensor, ...], *more: int) -> None:
             run(*map(address, tensors), *sizes, *more)
 
         return scratch.bound_with(launch_of, run_with, scratch_bytes, device)
 
-    def _bytes(self, shared: int | None) -> int:
-        return self.dynamic_shared if shared is None else shared
+    def _enqueuer(self, grid: tuple[int, int], index: int, shared: int | None) -> Enqueue:
+        """Made once for all launches over a grid: a product's call binds anew each time."""
+        key = grid, index, self.dynamic_shared if shared is None else shared
+        if key not in self._enqueuers:
+            self._enqueuers[key] = enqueuer(self._on(index), grid, self.threads, key[2], index)
+        return self._enqueuers[key]
 
     def _on(self, index: int) -> int:
         """The driver's handle of this kernel on device `index`."""

@@ -81,6 +81,7 @@ def cluster_kernel(dtype: str, form: Form) -> Kernel:
                 taken = words.take(counters)
                 for block in range(blocks):
                     words.store_in_block(tensor.shared_address(next_row) + uint32(4), uint32(block), taken)
+            cuda.syncwarp()  # the barrier is the whole warp's
             words.cluster_arrive()
             words.cluster_wait()
             row = int64(next_row[1])
@@ -168,6 +169,7 @@ def cluster_kernel(dtype: str, form: Form) -> Kernel:
                 if queued and rank == uint32(0) and thread == 0:
                     for block in range(blocks):
                         words.store_in_block(uint32(tensor.shared_address(next_row) + uint32(4 * turn)), uint32(block), taken)
+                cuda.syncwarp()
                 words.cluster_arrive()
                 words.cluster_wait()  # behind the last of these no block writes to another's shared memory: each may end when it likes
                 highest, total = LEAST, ZERO
