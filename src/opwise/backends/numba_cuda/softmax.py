@@ -1,8 +1,9 @@
 """softmax of each row, in float32: exp2((x - max) log2 e) / sum.
 
-Up to 32768 columns a row is read once and stays in registers: a warp a row up to 1024 columns, a block a row beyond. Longer rows are
-read twice, once for the running maximum and sum, once to write; or, where softmax_cluster.py takes them, once. Rows of odd length or
-unaligned storage take one element an access.
+Up to 32768 columns a row is read once and stays in registers: a warp a row up to 1024 columns, a block a row beyond. Longer rows, in 16
+bits from 16384 columns, are softmax_cluster.py's, which reads them once too. What it does not take (GPUs other than sm_90 beyond one block,
+rows above 5.5 MiB, odd lengths, unaligned storage) is read twice, once for the running maximum and sum, once to write. Rows of odd length
+or unaligned storage take one element an access.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from opwise.backends.numba_cuda import portable, ptx
 from opwise.backends.numba_cuda.launch import SIMULATED, Kernel
 from opwise.backends.numba_cuda.reduce import warp_max, warp_sum
 from opwise.backends.numba_cuda.softmax_cluster import cluster_kernel
-from opwise.backends.numba_cuda.softmax_forms import FORMS, Form, clusters_at_once, form_of
+from opwise.backends.numba_cuda.softmax_forms import Form, clusters_at_once, form_of
 from opwise.backends.numba_cuda.softmax_portable import build_portable, portable_kernel
 from opwise.backends.protocol import Bind, Variant
 from opwise.backends.scratch import COUNTER_BYTES
@@ -31,6 +32,8 @@ WARP_ROWS = 4  # rows of a block where each warp has its own
 LONG_THREADS, LONG_UNROLL = 1024, 4
 LOG2_E = np.float32(math.log2(math.e))
 ZERO, ONE, LEAST = np.float32(0.0), np.float32(1.0), np.float32(-math.inf)
+# Of the kernels of long rows one of each kind and of each dtype: the others are this code with other numbers, and a second each to compile.
+SPECIMENS = (("float16", Form(1, 512)), ("bfloat16", Form(2, 512)), ("float32", Form(16, 1024, queued=True)))
 
 
 @cache
@@ -199,17 +202,16 @@ def build_cluster(x: Tensor, form: Form, processors: int) -> Bind:
 def kernels() -> Mapping[str, Kernel]:
     found: dict[str, Kernel] = {}
     for dtype in portable.DTYPES:
-        for columns in (931, 1024, 4096, 32768, 131072):
+        for columns in (931, 1024, 4096, *([32768] if dtype == "float32" else []), 131072):
             found[f"{dtype} {columns} columns"] = choose(dtype, columns, aligned=True)[0]
-        # Of clusters the one that does most; the others are this code with other numbers.
-        for form in (FORMS[1], FORMS[-1]._replace(queued=True)):
-            found[f"{dtype} {form.blocks} blocks of {form.threads} a row"] = cluster_kernel(dtype, form)
         found[f"{dtype} any columns, unaligned"] = choose(dtype, 131071, aligned=False)[0]
         found[f"{dtype} portable"] = portable_kernel(dtype)
+    for dtype, form in SPECIMENS:
+        found[f"{dtype} {form.blocks} blocks of {form.threads} a row"] = cluster_kernel(dtype, form)
     return found
 
 
 VARIANTS = {
-    "": Variant(build, "the row in registers, read once; two passes above 32768 columns"),
+    "": Variant(build, "the row in registers, a long one also in shared memory, of several blocks on Hopper: read once"),
     "portable": Variant(build_portable, "a block a row, three passes, shared memory"),
 }

@@ -19,7 +19,7 @@ from numba import cuda, float32, int64, uint8, uint32
 from opwise.backends.numba_cuda import ptx, tensor, words
 from opwise.backends.numba_cuda.launch import Kernel, inlined
 from opwise.backends.numba_cuda.reduce import warp_max, warp_sum
-from opwise.backends.numba_cuda.softmax_forms import LINE, MOST_SHARED, PIECES, Form
+from opwise.backends.numba_cuda.softmax_forms import LINE, PIECES, Form
 
 LOG2_E = np.float32(math.log2(math.e))
 ZERO, ONE, LEAST = np.float32(0.0), np.float32(1.0), np.float32(-math.inf)
@@ -124,9 +124,8 @@ def cluster_kernel(dtype: str, form: Form) -> Kernel:
                     fresh[j % 4] += biased_exp(values[j], shift)
             total = (fresh[0] + fresh[1]) + (fresh[2] + fresh[3])
             words.copies_done()
-            if count > uint32(
-                in_registers
-            ):  # the maximum first, so that no exponential waits for another; a thread reads what it asked for
+            # The maximum first, so that no exponential waits for another; a thread reads what it asked for.
+            if count > uint32(in_registers):
                 i = uint32(thread + uint32(in_registers))
                 while i < count:
                     words.load_shared_words(uint32(kept_room + i * uint32(16)), staged, 0)
@@ -216,4 +215,4 @@ def cluster_kernel(dtype: str, form: Form) -> Kernel:
 
     # 1024 threads a multiprocessor, and so 64 registers a thread, whatever the block.
     only = None if blocks == 1 else "sm_90"
-    return Kernel(softmax, (int64,) * 5, threads, min_blocks=1024 // threads, dynamic_shared=MOST_SHARED, only=only, cluster=blocks)
+    return Kernel(softmax, (int64,) * 5, threads, min_blocks=1024 // threads, dynamic_shared=form.most_shared, only=only, cluster=blocks)

@@ -1,11 +1,12 @@
-"""Which long rows softmax reads once, and how many blocks of how many threads share one: the plan of softmax_cluster.py."""
+"""Which long rows softmax reads once, and how many blocks of how many threads share one: the plan of softmax_cluster.py.
+
+Chosen by times on an H200: docs/lab.md.
+"""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-# Not in use before it has been timed on a GPU against the kernels of softmax.py.
-IN_USE = False
 PIECES = 8  # of 16 bytes, in a thread's registers
 MOST_SHARED = 224 * 1024  # of the 227 KiB of an sm_90 block
 LINE = 128
@@ -18,33 +19,47 @@ class Form(NamedTuple):
     threads: int
     queued: bool = False
 
+    @property
+    def most_shared(self) -> int:
+        """Bytes of dynamic shared memory that a launch may ask for. One block has no more than its registers hold: any GPU has those."""
+        return self.threads * PIECES * 16 if self.blocks == 1 else MOST_SHARED
+
     def shared_bytes(self, row_bytes: int) -> int:
         """Dynamic shared memory of a block, for what its registers do not hold of a row."""
         part = -(-row_bytes // (self.blocks * LINE)) * LINE
         return max(part - self.threads * PIECES * 16, 0)
 
     def holds(self, row_bytes: int) -> bool:
-        return self.shared_bytes(row_bytes) <= MOST_SHARED
+        return self.shared_bytes(row_bytes) <= self.most_shared
+
+    def half_in_registers(self, row_bytes: int) -> bool:
+        return row_bytes <= 2 * self.blocks * self.threads * PIECES * 16
+
+    def all_at_once(self, rows: int, processors: int) -> bool:
+        """Do the clusters of so many rows run together? They keep within groups of multiprocessors, which leaves one in eight over."""
+        return rows * self.blocks * 8 <= processors * (1024 // self.threads) * 7
 
 
 # The first whose registers hold half of the row, as cuda_src/plan.py has it: with the other half in shared memory a multiprocessor has 1024
 # threads and 256 KiB on the way, in two to four blocks; only a row above 2 MiB leaves it one block.
 FORMS = (Form(1, 256), Form(1, 512), Form(2, 512), Form(4, 512), Form(8, 512), Form(16, 512), Form(16, 1024))
-LEAST_ROW = 32 * 1024  # bytes; rows up to there are softmax.py's, unpacked in registers, and up to 128 KiB in float32
+# Bytes of the shortest row; softmax.py's kernels unpack shorter ones in registers, float32's up to 128 KiB.
+LEAST_ROW = {"float32": 128 * 1024 + 16, "float16": 32 * 1024, "bfloat16": 32 * 1024}
+COPIES_FROM = (8, 0)  # cp.async
 
 
 def form_of(rows: int, row_bytes: int, dtype: str, processors: int, capability: tuple[int, int]) -> Form | None:
     """What such rows, of whole 16-byte pieces, are shared by; None: not this kernel's."""
-    if not IN_USE or row_bytes <= LEAST_ROW * (4 if dtype == "float32" else 1):
+    if row_bytes < LEAST_ROW[dtype] or capability < COPIES_FROM:
         return None
-    most = 16 if capability == (9, 0) else 1
-    holding = [form for form in FORMS if form.blocks <= most and row_bytes <= 2 * form.blocks * form.threads * PIECES * 16]
-    if most == 16 and rows * most <= processors:  # too few rows to fill the GPU otherwise
-        holding = [form for form in holding if form.blocks == most]
-    form = next(iter(holding), FORMS[-1])
-    if form.blocks > most or not form.holds(row_bytes):
+    can = [form for form in FORMS if form.blocks == 1 or capability == (9, 0)]
+    fitting = [form for form in can if form.half_in_registers(row_bytes)] or [form for form in can[-1:] if form.holds(row_bytes)]
+    if not fitting:
         return None
-    return form._replace(queued=form.blocks == 16 and rows > clusters_at_once(form, processors))
+    # Few rows fill the GPU by more blocks a row, as long as no cluster waits for another's end.
+    form = max((form for form in fitting if form.all_at_once(rows, processors)), key=lambda form: form.blocks, default=fitting[0])
+    # A block that has a multiprocessor to itself has nobody to load while it stores: it loads its next row itself.
+    return form._replace(queued=form.threads == 1024 and rows > clusters_at_once(form, processors))
 
 
 def clusters_at_once(form: Form, processors: int) -> int:

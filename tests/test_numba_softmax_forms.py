@@ -1,0 +1,66 @@
+"""Which form numba_cuda's softmax gives a long row, on the H200 whose times chose them (docs/lab.md), and on other GPUs."""
+
+from __future__ import annotations
+
+import importlib
+
+import pytest
+
+SIZE = {"float32": 4, "float16": 2, "bfloat16": 2}
+# rows, columns, dtype -> blocks a row, threads a block, rows from a counter; None: softmax.py's own kernels.
+ON_H200 = {
+    (4096, 8192, "float16"): None,
+    (16384, 16384, "float16"): (1, 256, False),
+    (4096, 32768, "bfloat16"): (1, 256, False),
+    (4096, 32768, "float32"): None,
+    (4096, 65536, "bfloat16"): (1, 512, False),
+    (4096, 65536, "float32"): (2, 512, False),
+    (2048, 131072, "float16"): (2, 512, False),
+    (2048, 131072, "float32"): (4, 512, False),
+    (1024, 262144, "float32"): (8, 512, False),
+    (512, 524288, "bfloat16"): (8, 512, False),
+    (256, 1048576, "bfloat16"): (16, 512, False),
+    (256, 1048576, "float32"): (16, 1024, True),
+    (4, 131072, "float32"): (16, 512, False),
+    (4, 1048576, "float32"): (16, 1024, False),
+    (300, 2**21, "float32"): None,
+}
+
+
+@pytest.fixture(scope="module")
+def forms():
+    pytest.importorskip("numba.cuda", reason="numba-cuda is not installed")
+    return importlib.import_module("opwise.backends.numba_cuda.softmax_forms")
+
+
+@pytest.mark.parametrize(("rows", "columns", "dtype"), ON_H200)
+def test_a_row_gets_the_form_that_was_fastest(forms, rows, columns, dtype) -> None:
+    assert forms.form_of(rows, columns * SIZE[dtype], dtype, 132, (9, 0)) == ON_H200[rows, columns, dtype]
+
+
+@pytest.mark.parametrize("dtype", SIZE)
+@pytest.mark.parametrize("capability", [(7, 5), (8, 0), (8, 6), (9, 0), (10, 0)], ids=str)
+def test_a_launch_fits_the_gpu(forms, dtype, capability) -> None:
+    """No clusters but on sm_90, no cp.async before sm_80, a row whole between registers and shared memory, of which sm_86 has 99 KiB."""
+    taken = set()
+    for rows in (1, 7, 33, 132, 5000):
+        for columns in range(8, 1_600_000, 7960):
+            row_bytes = columns * SIZE[dtype]
+            form = forms.form_of(rows, row_bytes, dtype, 132, capability)
+            if form is None:
+                continue
+            taken.add(form.blocks)
+            shared = form.shared_bytes(row_bytes)
+            assert form.blocks * (form.threads * forms.PIECES * 16 + shared) >= row_bytes
+            assert shared <= form.most_shared <= (99 if form.blocks == 1 else 227) * 1024
+            assert not form.queued or rows > forms.clusters_at_once(form, 132)
+    several = {2, 4, 8, 16}
+    assert taken <= {1} if capability != (9, 0) else taken >= several
+    assert (1 in taken) == (dtype != "float32" and capability >= (8, 0)), "one block has no room for float32 rows above 128 KiB"
+
+
+def test_few_rows_take_more_blocks_as_long_as_all_run_at_once(forms) -> None:
+    blocks = [forms.form_of(rows, 512 * 1024, "float32", 132, (9, 0)).blocks for rows in range(1, 200)]
+    assert blocks == sorted(blocks, reverse=True)
+    assert (blocks[0], blocks[13], blocks[14], blocks[27], blocks[28]) == (16, 16, 8, 8, 4)
+    assert set(blocks) == {16, 8, 4}
