@@ -23,7 +23,6 @@ from opwise.backends.numba_cuda.matmul_fma_tma import TILE as FMA_SIDE
 from opwise.backends.numba_cuda.matmul_fma_tma import described as fma_factors
 from opwise.backends.numba_cuda.matmul_fma_tma import fma_tma_kernel
 from opwise.backends.numba_cuda.matmul_map import mapped
-from opwise.backends.numba_cuda.matmul_split import CANDIDATES as SPLIT_CANDIDATES
 from opwise.backends.numba_cuda.matmul_split import TILES as SPLIT_TILES
 from opwise.backends.numba_cuda.matmul_split import split_kernel
 from opwise.backends.numba_cuda.matmul_tensor import LARGE, MEDIUM, SMALL, tensor_kernel
@@ -198,8 +197,7 @@ def kernels() -> Mapping[str, Kernel]:
     for dtype in ("float16", "bfloat16"):
         for t in matmul_plan.WGMMA:
             found[f"{dtype} wgmma {t.name}"] = wgmma_kernel(dtype, t.columns, t.stages, t.shared_bytes(2))
-        for t in SPLIT_CANDIDATES[:1]:  # the others are this code with other numbers
-            found[f"{dtype} wgmma {t.name}"] = split_kernel(dtype, t)
+    found["bfloat16 wgmma 64x64_s16"] = split_kernel("bfloat16", SPLIT_TILES[-1])  # the others are this code with other numbers
     found |= {f"float32 {FMA_TILE.name} by TMA": fma_tma_kernel()}
     found |= {f"tfloat32 wgmma {tile.name}": tf32_kernel(tile) for tile in TF32_TILES}
     return found | {f"{dtype} portable": portable_kernel(dtype) for dtype in portable.DTYPES}

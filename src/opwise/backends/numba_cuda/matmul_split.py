@@ -21,16 +21,14 @@ from opwise.backends.numba_cuda.launch import Kernel
 from opwise.backends.numba_cuda.matmul_wgmma import BOX, DEPTH, position_of, prepare, wait
 from opwise.backends.numba_cuda.ptx import FLOAT, assembly, element, instruction
 
-# Not in use before they have been timed on a GPU: the tiles that matmul.hopper_tile chooses from beside matmul_plan.WGMMA.
-TILES: tuple[Tile, ...] = ()
-# What there is to choose from: matmul_plan.SPLIT has the first, chosen by CUDA C++; 512 x 8192 x 512 has 64 tiles of the second.
-CANDIDATES = (
-    Tile("128x128_s4", 128, 128, 288, 128, 6, 16, 1.75, 128, wgmma=True, split=4),
-    Tile("64x64_s2", 64, 64, 160, 128, 6, 16, 0.60, 128, wgmma=True, split=2, resident=2),
-    Tile("64x64_s4", 64, 64, 160, 128, 6, 16, 0.60, 128, wgmma=True, split=4, resident=2),
-    Tile("128x64_s4", 128, 64, 288, 128, 8, 16, 1.20, 128, wgmma=True, split=4),
-    Tile("64x64_s16", 64, 64, 160, 128, 6, 16, 0.60, 128, wgmma=True, split=16, resident=2),
+# What matmul.hopper_tile chooses from beside matmul_plan.WGMMA. The more blocks meet, the slower each: by these speeds and fixed costs
+# the estimate takes the fastest for every product measured on an H200, with at least 1.3 to the next (tests/test_numba_products.py).
+TILES = (
+    Tile("64x64_s2", 64, 64, 160, 128, 6, 16, 0.50, 256, wgmma=True, split=2, resident=2),
+    Tile("64x64_s4", 64, 64, 160, 128, 6, 16, 0.40, 256, wgmma=True, split=4, resident=2),
+    Tile("64x64_s16", 64, 64, 160, 128, 6, 16, 0.25, 256, wgmma=True, split=16, resident=2),
 )
+BOX_COLUMNS = 64  # of B, in one copy
 VOID = ir.VoidType()
 # Not .aligned: the producer's lanes come from a branch.
 cluster_barrier = instruction("barrier.cluster.arrive.release; barrier.cluster.wait.acquire;", types.void, effect=True, together=True)
@@ -66,9 +64,11 @@ def fetch(typing: Any, address: Any, rank: Any, parts: Any, at: Any) -> Any:
 def split_kernel(dtype: str, tile: Tile) -> Kernel:
     """Tensor maps of a (m, k), b (k, n), with boxes of tile.rows and 64 rows by 64 columns; the address of c; m, n, k, each up to 2^30.
 
-    A grid of tile.split blocks a tile. k has at least tile.split steps of 64.
+    A grid of tile.split blocks a tile. k has at least tile.split steps of 64. Raises ValueError for a tile that is not of 64 columns.
     """
     rows, columns, stages, split = tile.rows, tile.columns, tile.stages, tile.split
+    if columns != BOX_COLUMNS:
+        raise ValueError(f"{tile.name}: {columns} columns given, {BOX_COLUMNS} are taken: wider tiles gave wrong sums on a GPU")
     consumers, boxes = rows // 64, columns // 64
     warps, bytes_a = 4 * consumers, consumers * BOX
     slot_bytes = bytes_a + boxes * BOX
