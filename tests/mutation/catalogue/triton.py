@@ -47,7 +47,7 @@ SOFTMAX = (
     Fault("columns past the end count as zeros", "softmax", "mask", f"{HERE}/softmax.py",
           'tl.load(x + at, mask=mask, other=float("-inf"))', "tl.load(x + at, mask=mask, other=0.0)"),
     Fault("no maximum is subtracted", "softmax", "range", f"{HERE}/softmax.py",
-          "power = shifted_power(value, finite_shift(tl.max(value, axis=0)))", "power = shifted_power(value, 0.0)"),
+          "power = raised_power(value, finite_shift(tl.max(value, axis=0)), RAISED)", "power = raised_power(value, 0.0, RAISED)"),
     Fault("no log2(e) in the exponent", "softmax", "constant", f"{HERE}/softmax_math.py", "power_of_2((x - shift) * LOG2_E)",
           "power_of_2(x - shift)"),
     Fault("scaled before the difference is taken", "softmax", "range", f"{HERE}/softmax_math.py", "power_of_2((x - shift) * LOG2_E)",

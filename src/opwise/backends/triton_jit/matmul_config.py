@@ -31,6 +31,7 @@ class Config:
     together: int = 1
     tile_us: float = 0.0
     k_ns: float = 1.0
+    resident: bool = False  # one program a place of a multiprocessor, which goes on to its next tile
 
     def __str__(self) -> str:
         return f"{self.BM}x{self.BN}x{self.BK}"

@@ -32,7 +32,11 @@ TFLOAT32 = 11  # cuda.h's CU_TENSOR_MAP_DATA_TYPE_TFLOAT32; FLOAT32 is 7
 @device_function
 def tile_of(M, N, BM: tl.constexpr, BN: tl.constexpr, GROUP: tl.constexpr):  # type: ignore[no-untyped-def]
     """The program's tile: down a group of GROUP tile rows first, then along."""
-    program = tl.program_id(0)
+    return tile_at(tl.program_id(0), M, N, BM, BN, GROUP)
+
+
+@device_function
+def tile_at(program, M, N, BM: tl.constexpr, BN: tl.constexpr, GROUP: tl.constexpr):  # type: ignore[no-untyped-def]
     tiles_m = tl.cdiv(M, BM)
     a_group = GROUP * tl.cdiv(N, BN)
     first = program // a_group * GROUP
@@ -59,6 +63,20 @@ def descriptor_kernel(a, b, out, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK
     for start in range(0, K, BK):
         total = tl.dot(a.load([row, start]), b.load([start, column]), total, input_precision="ieee")
     out.store([row, column], total.to(out.dtype))
+
+
+@triton.jit
+def resident_kernel(a, b, out, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
+                    GROUP: tl.constexpr):  # type: ignore[no-untyped-def]  # fmt: skip
+    """The same for as many programs as run at once, each of which goes on to the next tile that no other takes. Flattened to one loop, the
+    next tile's first steps are fetched while the last one's result is stored, which is most of the time where K is short."""
+    for program in tl.range(tl.program_id(0), tl.cdiv(M, BM) * tl.cdiv(N, BN), tl.num_programs(0), flatten=True):
+        tile_m, tile_n = tile_at(program, M, N, BM, BN, GROUP)
+        row, column = tile_m * BM, tile_n * BN
+        total = tl.zeros((BM, BN), tl.float32)
+        for start in tl.range(0, K, BK):
+            total = tl.dot(a.load([row, start]), b.load([start, column]), total, input_precision="ieee")
+        out.store([row, column], total.to(out.dtype))
 
 
 @triton.jit
@@ -109,7 +127,8 @@ def build(a: Tensor, b: Tensor, out: Tensor, precision: str) -> Bind | None:
     if m < FEWEST_ROWS or (a.element_size() == 2 and m * n * k < LEAST_HALF):
         return None
     if a.element_size() == 2:
-        return bound(a, b, out, descriptor_kernel, quickest(HALF_CONFIGS, m, n, k, a))
+        half = quickest(HALF_CONFIGS, m, n, k, a)
+        return bound(a, b, out, resident_kernel if half.resident else descriptor_kernel, half)
     # wgmma is sm_90's own, and float32's tile was measured there: nothing here has been fitted to later GPUs.
     if torch.cuda.get_device_capability(a.device)[0] != 9:
         return None
@@ -132,7 +151,10 @@ def bound(a: Tensor, b: Tensor, out: Tensor, kernel: Any, config: Config) -> Bin
             for x, block, options in zip((a, b, out), blocks, more, strict=True)
         )
 
-    grid, samples = (config.tiles(m, n), 1, 1), (*described(a, b, out), m, n, k)
+    programs = config.tiles(m, n)
+    if config.resident:
+        programs = min(programs, config.together * processors(a.device))
+    grid, samples = (programs, 1, 1), (*described(a, b, out), m, n, k)
     fixed = {"BM": config.BM, "BN": config.BN, "BK": config.BK, "GROUP": GROUP, **config.options}
     if rounds and not ROUNDS and not IN_INTERPRETER:
         _round(kernel.warmup(*samples, grid=grid, **fixed))  # the very kernel that `built` then finds compiled, and loads
@@ -160,7 +182,12 @@ def specimens(dtype: str) -> dict[str, Specimen]:
     kernel, configs = {"tfloat32": (tf32_kernel, TF32_CONFIGS), "float32": (descriptor_kernel, FMA_CONFIGS)}.get(
         dtype, (descriptor_kernel, HALF_CONFIGS)
     )
-    return {f"{dtype}, {c}/{c.warps}/{c.stages}, descriptors": _specimen(kernel, dtype, c) for c in configs}
+    return {
+        f"{dtype}, {c}/{c.warps}/{c.stages}, {'resident' if c.resident else 'descriptors'}": _specimen(
+            resident_kernel if c.resident else kernel, dtype, c
+        )
+        for c in configs
+    }
 
 
 def _specimen(kernel: Any, dtype: str, config: Config) -> Specimen:

@@ -25,10 +25,10 @@ import triton.language as tl
 from torch import Tensor
 
 from opwise.backends.protocol import Bind, Launch, UnsupportedWorkload, Variant
-from opwise.backends.triton_jit import softmax_ladder, softmax_parts
+from opwise.backends.triton_jit import softmax_ladder, softmax_parts, softmax_staged
 from opwise.backends.triton_jit.launch import built, chained, processors
 from opwise.backends.triton_jit.portable import device_function, narrow, widen
-from opwise.backends.triton_jit.softmax_math import finite_shift, merged, shifted_power
+from opwise.backends.triton_jit.softmax_math import finite_shift, merged, raised_power, shifted_power
 from opwise.backends.triton_jit.specimen import POINTERS, Specimen
 
 
@@ -46,13 +46,13 @@ def tile_kernel(x, out, rows, columns, ROWS: tl.constexpr, COLUMNS: tl.constexpr
 
 
 @triton.jit
-def row_kernel(x, out, columns, COLUMNS: tl.constexpr):  # type: ignore[no-untyped-def]
-    """One row, padded to COLUMNS. Reads and writes every element once."""
+def row_kernel(x, out, columns, COLUMNS: tl.constexpr, RAISED: tl.constexpr):  # type: ignore[no-untyped-def]
+    """One row, padded to COLUMNS. Reads and writes every element once. RAISED: see `raised_power`; it cancels out."""
     start = tl.program_id(0).to(tl.int64) * columns
     column = tl.arange(0, COLUMNS)
     mask = column < columns
     value = widen(tl.load(x + start + column, mask=mask, other=float("-inf")))
-    power = shifted_power(value, finite_shift(tl.max(value, axis=0)))
+    power = raised_power(value, finite_shift(tl.max(value, axis=0)), RAISED)
     inverse = 1.0 / tl.sum(power, axis=0)
     tl.store(out + start + column, narrow(power * inverse, out.dtype.element_ty), mask=mask)
 
@@ -142,6 +142,7 @@ OPTIONS: dict[str, Any] = {"enable_fp_fusion": False, "num_stages": 1}
 LONGEST_ROW_IN_TILE, LONGEST_ROW_IN_REGISTERS = 1024, 32768
 TILE, TALLEST_TILE = 2048, 512  # elements and rows of a tile of short rows
 LONG_THREADS = 512
+RAISED: dict[torch.dtype, int] = {}  # by how many powers of two `row_kernel`'s exponentials are raised; not here: none, subnormals kept
 LEAST_PART, MOST_PARTS = 32768, 4096  # a part's columns; partials kept, 8 bytes each
 
 
@@ -154,16 +155,31 @@ def build(x: Tensor, out: Tensor) -> Bind:
     rows, columns = x.shape
     if columns <= LONGEST_ROW_IN_TILE:
         return _tile(x, out)
+    if staged := _staged(x, out):
+        return staged
     if columns <= LONGEST_ROW_IN_REGISTERS:
         padded = triton.next_power_of_2(columns)
         warps = row_warps(padded, x.element_size())
-        return _with_sizes(built(row_kernel, (rows, 1, 1), x, out, columns, COLUMNS=padded, num_warps=warps, **OPTIONS), columns)
+        fixed = {"COLUMNS": padded, "RAISED": RAISED.get(x.dtype, -1), "num_warps": warps, **OPTIONS}
+        return _with_sizes(built(row_kernel, (rows, 1, 1), x, out, columns, **fixed), columns)
     if shared := softmax_parts.build(x, out):
         return shared
     parts = _parts(rows, columns, processors(x.device))
     if parts > 1:
         return _split(x, out, parts)
     return _with_sizes(built(long_row_kernel, (rows, 1, 1), x, out, columns, **_long(x)), columns)
+
+
+# (dtype, fewest columns, most columns): KiB a program, warps, resident. What is not here goes on through registers.
+STAGED: dict[tuple[str, int, int], tuple[int, int, bool]] = {}
+
+
+def _staged(x: Tensor, out: Tensor) -> Bind | None:
+    columns, dtype = x.shape[1], str(x.dtype).removeprefix("torch.")
+    for (name, fewest, most), (kib, warps, resident) in STAGED.items():
+        if name == dtype and fewest <= columns <= most:
+            return softmax_staged.build(x, out, softmax_staged.Plan(columns, dtype, kib, warps, resident=resident))
+    return None
 
 
 def _long(x: Tensor) -> dict[str, Any]:
@@ -224,7 +240,7 @@ def build_textbook(x: Tensor, out: Tensor) -> Bind:
     rows, columns = x.shape
     if columns > 1024:
         raise UnsupportedWorkload(f"the textbook kernel's block is 1024 columns, the rows have {columns}")
-    return _with_sizes(built(row_kernel, (rows, 1, 1), x, out, columns, COLUMNS=1024, num_warps=4, **OPTIONS), columns)
+    return _with_sizes(built(row_kernel, (rows, 1, 1), x, out, columns, COLUMNS=1024, RAISED=-1, num_warps=4, **OPTIONS), columns)
 
 
 VARIANTS = {
@@ -250,7 +266,9 @@ def specimens(arch: str) -> dict[str, Specimen]:
         for columns in (2048, 8192, 32768):
             types, options = {**tensors, "columns": "i32"}, {"num_warps": row_warps(columns, size), **OPTIONS}
             for label, odd in (("", ()), (", unaligned", ("x", "out", "columns"))):
-                found[f"{columns} columns, {dtype}{label}"] = Specimen(row_kernel, types, {"COLUMNS": columns}, options, odd)
+                found[f"{columns} columns, {dtype}{label}"] = Specimen(
+                    row_kernel, types, {"COLUMNS": columns, "RAISED": RAISED.get(getattr(torch, dtype), -1)}, options, odd
+                )
         options = {"num_warps": LONG_THREADS // 32, **OPTIONS}
         block, scratch = LONG_THREADS * 16 // size, {"maxima": "*fp32", "sums": "*fp32"}
         for label, index, odd in (("", "i32", ()), (", unaligned", "i32", ("x", "out", "columns")), (", beyond 2^31", "i64", ())):
@@ -261,4 +279,5 @@ def specimens(arch: str) -> dict[str, Specimen]:
             found[f"parts, {dtype}{label}"] = Specimen(part_kernel, parts, fixed, options, odd)
             finish = {**tensors, **scratch, **sizes}
             found[f"finish, {dtype}{label}"] = Specimen(finish_kernel, finish, {"PADDED": 16, **fixed}, options, odd)
-    return found | softmax_parts.specimens() | softmax_ladder.specimens()
+    staged = softmax_staged.specimens() if int(arch[3:]) >= 90 else {}
+    return found | softmax_parts.specimens() | softmax_ladder.specimens() | staged

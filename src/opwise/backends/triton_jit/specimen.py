@@ -14,6 +14,7 @@ import triton
 from triton import knobs
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
+from triton.experimental.gluon._runtime import GluonASTSource, GluonJITFunction
 
 from opwise.backends.cubin import instructions, told
 
@@ -46,7 +47,8 @@ def compiled(specimen: Specimen, arch: str) -> Any:
         for name, kind in specimen.types.items()
         if name not in specimen.odd and not kind.startswith(("tensordesc", "fp"))
     }
-    source = ASTSource(fn=specimen.kernel, signature=signature, constexprs=dict(specimen.constants), attrs=aligned)
+    made = GluonASTSource if isinstance(specimen.kernel, GluonJITFunction) else ASTSource
+    source = made(fn=specimen.kernel, signature=signature, constexprs=dict(specimen.constants), attrs=aligned)
     return triton.compile(source, target=GPUTarget("cuda", int(found[1]), 32), options=dict(specimen.options))
 
 
