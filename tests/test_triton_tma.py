@@ -106,9 +106,11 @@ def test_a_tile_too_large_for_the_gpu_is_not_taken(tma):
 
 
 def test_both_factors_maps_round_and_the_products_does_not(tma):
+    from opwise.backends.triton_jit import matmul_maps
+
     maps = [{"elem_type": 7, "block_size": [1, 1]} for _ in range(3)]
-    tma._round(SimpleNamespace(metadata=SimpleNamespace(tensordesc_meta=maps)))
-    assert [each["elem_type"] for each in maps] == [tma.TFLOAT32, tma.TFLOAT32, 7]
+    matmul_maps.round_maps(SimpleNamespace(metadata=SimpleNamespace(tensordesc_meta=maps)), 3)
+    assert [each["elem_type"] for each in maps] == [matmul_maps.TFLOAT32, matmul_maps.TFLOAT32, 7]
     for unknown in (None, [], [{}] * 3):
         with pytest.raises(RuntimeError, match="would cut TF32 factors"):
-            tma._round(SimpleNamespace(metadata=SimpleNamespace(tensordesc_meta=unknown)))
+            matmul_maps.round_maps(SimpleNamespace(metadata=SimpleNamespace(tensordesc_meta=unknown)), 3)

@@ -18,15 +18,13 @@ from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from opwise.backends.protocol import Bind, Launch
+from opwise.backends.triton_jit import matmul_warpgroup
 from opwise.backends.triton_jit.launch import INTERPRETING as IN_INTERPRETER
 from opwise.backends.triton_jit.launch import built, processors
 from opwise.backends.triton_jit.matmul_config import GROUP, Config, quickest
+from opwise.backends.triton_jit.matmul_maps import ROUNDS, round_maps
 from opwise.backends.triton_jit.portable import INTERPRETING, device_function
 from opwise.backends.triton_jit.specimen import POINTERS, Specimen
-
-# Triton 3.7 has a word for maps that round to TF32 as they copy; before, it encodes them with what the compiled kernel's metadata says.
-ROUNDS = "round_f32_to_tf32" in TensorDescriptor.__dataclass_fields__
-TFLOAT32 = 11  # cuda.h's CU_TENSOR_MAP_DATA_TYPE_TFLOAT32; FLOAT32 is 7
 
 
 @device_function
@@ -107,6 +105,8 @@ HALF_CONFIGS = (
     Config(64, 64, 128, 4, 6, 1, 3.5, 1.55),
 )
 TF32_CONFIGS = (Config(256, 128, 32, 8, 3, 1, 6.0, 29.0), Config(64, 128, 64, 8, 3, 1, 8.0, 8.2))
+# Not in use before they are measured: to be put in the place of the rows above.
+PIPELINED = (Config(256, 128, 32, 8, 3, 1, 6.0, 22.0, pipelined=True), Config(128, 128, 32, 4, 3, 2, 6.0, 12.0, pipelined=True))
 # Compiled by Triton 3.7.1 every such kernel spills (1672 bytes a thread), by 3.6.0 none: there float32 goes on through pointers.
 FMA_CONFIGS = () if ROUNDS else (Config(128, 128, 32, 8, 3),)
 FEWEST_ROWS = 17  # fewer make a product bound by reading b, which narrow tiles without TMA read faster
@@ -133,7 +133,8 @@ def build(a: Tensor, b: Tensor, out: Tensor, precision: str) -> Bind | None:
     if torch.cuda.get_device_capability(a.device)[0] != 9:
         return None
     if precision == "tf32":
-        return bound(a, b, out, tf32_kernel, quickest(TF32_CONFIGS, m, n, k, a))
+        tf32 = quickest(TF32_CONFIGS, m, n, k, a)
+        return matmul_warpgroup.build(a, b, out, tf32) if tf32.pipelined else bound(a, b, out, tf32_kernel, tf32)
     # A product that does not fill the GPU with the one tile that was measured goes through pointers.
     config = next((c for c in FMA_CONFIGS if c.tiles(m, n) >= processors(a.device)), None)
     return bound(a, b, out, descriptor_kernel, config) if config else None
@@ -157,7 +158,7 @@ def bound(a: Tensor, b: Tensor, out: Tensor, kernel: Any, config: Config) -> Bin
     grid, samples = (programs, 1, 1), (*described(a, b, out), m, n, k)
     fixed = {"BM": config.BM, "BN": config.BN, "BK": config.BK, "GROUP": GROUP, **config.options}
     if rounds and not ROUNDS and not IN_INTERPRETER:
-        _round(kernel.warmup(*samples, grid=grid, **fixed))  # the very kernel that `built` then finds compiled, and loads
+        round_maps(kernel.warmup(*samples, grid=grid, **fixed), 3)  # the very kernel that `built` then finds compiled, and loads
     ready = built(kernel, grid, *samples, **fixed)
 
     def bind(a: Tensor, b: Tensor, out: Tensor) -> Launch:
@@ -166,28 +167,19 @@ def bound(a: Tensor, b: Tensor, out: Tensor, kernel: Any, config: Config) -> Bin
     return bind
 
 
-def _round(compiled: Any) -> None:
-    """Makes the maps of both factors round. Raises RuntimeError where this Triton keeps elsewhere what it encodes them with."""
-    maps = getattr(compiled.metadata, "tensordesc_meta", None)
-    if not maps or len(maps) != 3 or any("elem_type" not in each for each in maps):
-        raise RuntimeError(
-            f"Triton {triton.__version__} does not say how it encodes tensor maps, and would cut TF32 factors instead of rounding them: "
-            "pip install 'triton>=3.6'"
-        )
-    for each in maps[:2]:
-        each["elem_type"] = TFLOAT32
-
-
 def specimens(dtype: str) -> dict[str, Specimen]:
     kernel, configs = {"tfloat32": (tf32_kernel, TF32_CONFIGS), "float32": (descriptor_kernel, FMA_CONFIGS)}.get(
         dtype, (descriptor_kernel, HALF_CONFIGS)
     )
-    return {
+    found = {
         f"{dtype}, {c}/{c.warps}/{c.stages}, {'resident' if c.resident else 'descriptors'}": _specimen(
             resident_kernel if c.resident else kernel, dtype, c
         )
         for c in configs
+        if not c.pipelined
     }
+    piped = (c for c in (*configs, *PIPELINED) if c.pipelined) if dtype == "tfloat32" else ()
+    return found | {f"{dtype}, {c}/{c.warps}/{c.stages}, pipelined": matmul_warpgroup.specimen(c) for c in piped}
 
 
 def _specimen(kernel: Any, dtype: str, config: Config) -> Specimen:

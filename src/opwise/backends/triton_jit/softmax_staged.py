@@ -236,7 +236,7 @@ class Plan:
     @property
     def slots(self) -> int:
         """An even number, so that what lies behind the counters starts on 16 bytes."""
-        return max(MOST_PAIRS // self.parts // 2 * 2, 4)
+        return max(MOST_PAIRS // max(self.parts, 2) // 2 * 2, 4)
 
     @property
     def counter_bytes(self) -> int:
