@@ -1,0 +1,111 @@
+"""The kernels written in Gluon, which no stand-in runs: what the compiler made of the TF32 pipeline, and the plans of staged softmax."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from opwise.backends import triton_jit
+from opwise.backends.protocol import BackendUnavailable
+
+SOURCE = Path(__file__).resolve().parents[1] / "src"
+CHILD = """
+import subprocess, tempfile
+from triton import knobs
+from opwise.backends.triton_jit import matmul_tma, matmul_warpgroup
+from opwise.backends.triton_jit.specimen import compiled
+for config in matmul_tma.PIPELINED:
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as binary:
+        binary.write(compiled(matmul_warpgroup.specimen(config), "sm_90").asm["cubin"])
+        binary.flush()
+        print(f"KERNEL {config}", flush=True)
+        subprocess.run([knobs.nvidia.cuobjdump.path, "-sass", binary.name], check=True)
+"""
+LINE = re.compile(r"/\*([0-9a-f]{4,5})\*/\s+(?:@!?U?P\d+ )?([A-Z0-9_.]+)\s*([^;]*);")
+PRODUCT = re.compile(r"R\d+, R(\d+), gdesc")
+
+
+def hazards(sass: str) -> list[str]:
+    """Instructions that write to registers which a wgmma in flight reads from, going once round each loop: one line each.
+
+    A wgmma reads its first factor from four registers, and is done where the warpgroup waits for all.
+    """
+    lines = [(int(address, 16), name, rest.strip()) for address, name, rest in LINE.findall(sass)]
+    products = [at for at, (_, name, _) in enumerate(lines) if name.startswith("HGMMA")]
+    order = list(range(len(lines)))
+    for at, (address, name, rest) in enumerate(lines):
+        if name == "BRA" and (target := int(rest.split("0x")[-1], 16)) < address and any(address > lines[p][0] >= target for p in products):
+            start = next(i for i, (each, _, _) in enumerate(lines) if each >= target)
+            order[order.index(at) + 1 : order.index(at) + 1] = range(start, at + 1)
+    reading: set[int] = set()
+    found = []
+    for at in order:
+        _, name, rest = lines[at]
+        if name.startswith("HGMMA"):
+            first = int(PRODUCT.search(rest)[1]) if PRODUCT.search(rest) else None
+            reading |= set(range(first, first + 4)) if first is not None else set()
+        elif name.startswith("WARPGROUP.DEPBAR") and "0x0" in rest:
+            reading.clear()
+        elif (target := re.match(r"R(\d+)", rest)) and not name.startswith(("ST", "BRA")):
+            wide = {"128": 4, "64": 2, "WIDE": 2}
+            count = max((wide[part] for part in name.split(".") if part in wide), default=1)
+            if reading & set(range(int(target[1]), int(target[1]) + count)):
+                found.append(f"{name} {rest}")
+    return found
+
+
+@pytest.fixture(scope="module")
+def available():
+    try:
+        triton_jit.probe(torch.device("cpu"))
+    except BackendUnavailable as error:
+        pytest.skip(str(error))
+
+
+def test_no_register_is_written_while_the_tensor_cores_read_it(available):
+    environment = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"} | {"PYTHONPATH": str(SOURCE)}
+    done = subprocess.run([sys.executable, "-c", CHILD], capture_output=True, text=True, env=environment, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr[-800:]
+    for sass in done.stdout.split("KERNEL ")[1:]:
+        assert sass.count("HGMMA") >= 12, "four for the first step, and eight in the loop"
+        assert hazards(sass) == [], sass.splitlines()[0]
+
+
+def test_a_load_into_a_factor_in_flight_is_found():
+    program = """
+        /*0010*/ HGMMA.64x256x8.F32.TF32 R24, R152, gdesc[UR8], R24, gsb0 ;
+        /*0020*/ LDS R153, [R4] ;
+        /*0030*/ WARPGROUP.DEPBAR.LE gsb0, 0x0 ;
+        /*0040*/ LDS R154, [R4] ;
+    """
+    assert hazards(program) == ["LDS R153, [R4]"]
+    loop = """
+        /*0010*/ LDS.128 R152, [R4] ;
+        /*0020*/ WARPGROUP.DEPBAR.LE gsb0, 0x0 ;
+        /*0030*/ HGMMA.64x256x8.F32.TF32 R24, R152, gdesc[UR8], R24, gsb0 ;
+        /*0040*/ @P0 BRA 0x10 ;
+    """
+    assert hazards(loop) == ["LDS.128 R152, [R4]"], "of the loop's second turn"
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+@pytest.mark.parametrize("columns", [16384, 32768, 65536, 100000, 131072, 524288, 1048576])
+def test_a_staged_plan_covers_the_row_and_fits_its_memory(available, columns, dtype):
+    from opwise.backends.triton_jit.softmax_staged import SHARED, Plan
+
+    for kib, warps in ((32, 4), (64, 8), (128, 16)):
+        plan = Plan(columns, dtype, kib, warps)
+        assert plan.part % 16 == 0
+        assert (plan.parts - 1) * plan.part < columns <= plan.parts * plan.part
+        assert plan.part <= plan.chunks * plan.chunk, "a part lies in its chunks"
+        assert plan.chunks * plan.chunk * plan.size < SHARED - 1024
+        assert plan.counter_bytes % 16 == 0
+        assert plan.counter_bytes // 4 <= plan.fixed["RESET"]
+        assert plan.scratch_bytes <= 64 * 1024
+        assert not plan.fixed["EVEN"] or plan.parts * plan.chunks * plan.chunk == columns
