@@ -39,12 +39,15 @@ def test_the_transposed_product_is_the_product(tma, shape):
     assert fits(shape, "tfloat32", a, b, out)
 
 
-def test_float32_through_descriptors_is_the_product(tma):
+@pytest.mark.parametrize("resident", [False, True])
+def test_float32_through_descriptors_is_the_product(tma, resident):
+    """A program a tile; two programs, each of which goes on to further tiles."""
     shape = m, k, n = 70, 100, 132
     torch.manual_seed(0)
     a, b = torch.randn(m, k), torch.randn(k, n)
     out = torch.full((m, n), float("nan"))
-    tma.bound(a, b, out, tma.descriptor_kernel, tma.Config(64, 64, 32, 4, 3))(a, b, out)()
+    kernel = tma.resident_kernel if resident else tma.descriptor_kernel
+    tma.bound(a, b, out, kernel, tma.Config(64, 64, 32, 4, 3, resident=resident))(a, b, out)()
     assert fits(shape, "float32", a, b, out)
 
 
