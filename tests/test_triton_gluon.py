@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -20,7 +21,7 @@ import subprocess, tempfile
 from triton import knobs
 from opwise.backends.triton_jit import matmul_tma, matmul_warpgroup
 from opwise.backends.triton_jit.specimen import compiled
-for config in matmul_tma.PIPELINED:
+for config in matmul_tma.TF32_CONFIGS:
     with tempfile.NamedTemporaryFile(suffix=".cubin") as binary:
         binary.write(compiled(matmul_warpgroup.specimen(config), "sm_90").asm["cubin"])
         binary.flush()
@@ -95,17 +96,46 @@ def test_a_load_into_a_factor_in_flight_is_found():
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
-@pytest.mark.parametrize("columns", [16384, 32768, 65536, 100000, 131072, 524288, 1048576])
+@pytest.mark.parametrize("columns", [16384, 31728, 32768, 65536, 100000, 131072, 262160, 524288, 1048576, 2**22])
 def test_a_staged_plan_covers_the_row_and_fits_its_memory(available, columns, dtype):
-    from opwise.backends.triton_jit.softmax_staged import SHARED, Plan
+    from opwise.backends.triton_jit.softmax_staged import planned
 
-    for kib, warps in ((32, 4), (64, 8), (128, 16)):
-        plan = Plan(columns, dtype, kib, warps)
-        assert plan.part % 16 == 0
-        assert (plan.parts - 1) * plan.part < columns <= plan.parts * plan.part
-        assert plan.part <= plan.chunks * plan.chunk, "a part lies in its chunks"
-        assert plan.chunks * plan.chunk * plan.size < SHARED - 1024
-        assert plan.counter_bytes % 16 == 0
-        assert plan.counter_bytes // 4 <= plan.fixed["RESET"]
-        assert plan.scratch_bytes <= 64 * 1024
-        assert not plan.fixed["EVEN"] or plan.parts * plan.chunks * plan.chunk == columns
+    plan = planned(columns, dtype)
+    if plan is None:
+        assert (dtype, columns <= 262144) == ("float32", True), "of float32 alone, whose shorter rows are as quick in registers"
+        return
+    assert plan.resident == (plan.parts > 1), "parts of a row wait for each other, which takes a launch that runs as a whole"
+    assert plan.part % 16 == 0
+    assert (plan.parts - 1) * plan.part < columns <= plan.parts * plan.part
+    assert plan.part <= plan.chunks * plan.chunk, "a part lies in its chunks"
+    assert plan.chunks * plan.chunk * plan.size <= plan.kib * 1024 < 226 * 1024
+    assert plan.counter_bytes % 16 == 0
+    assert plan.counter_bytes // 4 <= plan.fixed["RESET"]
+    assert plan.scratch_bytes <= 64 * 1024
+    assert not plan.fixed["EVEN"] or plan.parts * plan.chunks * plan.chunk == columns
+
+
+def test_rows_are_staged_by_no_more_programs_than_run_at_once(available):
+    from opwise.backends.triton_jit.softmax_staged import at_once, planned
+
+    h200 = {"max_threads_per_multi_processor": 2048, "multi_processor_count": 132, "shared_memory_per_multiprocessor": 228 * 1024}
+    small = {**h200, "multi_processor_count": 20, "shared_memory_per_multiprocessor": 100 * 1024}
+    loaded = []
+
+    class Compiled(SimpleNamespace):
+        @property
+        def run(self):
+            loaded.append(self)
+
+    def programs(columns, gpu, registers):
+        plan = planned(columns, "bfloat16")
+        compiled = Compiled(n_regs=registers, metadata=SimpleNamespace(shared=plan.kib * 1024))
+        return at_once(plan, compiled, SimpleNamespace(**gpu))
+
+    assert programs(2**20, h200, 56) == 3 * 132, "by shared memory"
+    assert programs(2**20, h200, 168) == 1 * 132, "by registers"
+    assert programs(131072, h200, 32) == 6 * 132
+    assert programs(2**20, small, 56) == 20
+    assert len(loaded) == 4
+    assert programs(65536, small, 80) == 0
+    assert len(loaded) == 4, "128 KiB do not fit, and Triton refuses to load it"

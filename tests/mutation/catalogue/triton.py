@@ -5,6 +5,7 @@ from mutation.faults import Fault
 
 HERE = "backends/triton_jit"
 TENSOR_CORES = "the interpreter multiplies float32 exactly: only tensor cores drop bits"
+GLUON = "the interpreter does not know Gluon"
 STREAMS = "there are streams on a GPU alone"
 ELEMENTWISE = (
     Fault("no mask on the last block's store", "square", "mask", f"{HERE}/square.py",
@@ -47,7 +48,7 @@ SOFTMAX = (
     Fault("columns past the end count as zeros", "softmax", "mask", f"{HERE}/softmax.py",
           'tl.load(x + at, mask=mask, other=float("-inf"))', "tl.load(x + at, mask=mask, other=0.0)"),
     Fault("no maximum is subtracted", "softmax", "range", f"{HERE}/softmax.py",
-          "power = raised_power(value, finite_shift(tl.max(value, axis=0)), RAISED)", "power = raised_power(value, 0.0, RAISED)"),
+          "power = shifted_power(value, finite_shift(tl.max(value, axis=0)))", "power = shifted_power(value, 0.0)"),
     Fault("no log2(e) in the exponent", "softmax", "constant", f"{HERE}/softmax_math.py", "power_of_2((x - shift) * LOG2_E)",
           "power_of_2(x - shift)"),
     Fault("scaled before the difference is taken", "softmax", "range", f"{HERE}/softmax_math.py", "power_of_2((x - shift) * LOG2_E)",
@@ -56,22 +57,24 @@ SOFTMAX = (
           "grid = (max(rows // height, 1), 1, 1)"),
     Fault("rows and columns for the stride of a row", "softmax", "index", f"{HERE}/softmax.py",
           "at = row.to(tl.int64)[:, None] * columns + column[None, :]", "at = row.to(tl.int64)[:, None] * rows + column[None, :]"),
-    Fault("a lane of -inf alone gives nan", "softmax", "range", f"{HERE}/softmax.py", "        shift = finite_shift(larger)\n",
+    Fault("a lane of -inf alone gives nan", "softmax", "range", f"{HERE}/softmax_twice.py", "        shift = finite_shift(larger)\n",
           "        shift = larger\n"),
-    Fault("the second half-step has the first one's mask", "softmax", "mask", f"{HERE}/softmax.py",
+    Fault("the second half-step has the first one's mask", "softmax", "mask", f"{HERE}/softmax_twice.py",
           'two = widen(tl.load(x + at + BLOCK, mask=at + BLOCK < last, other=float("-inf")))',
           'two = widen(tl.load(x + at + BLOCK, mask=at < last, other=float("-inf")))'),
-    Fault("the running sum is not rescaled", "softmax", "range", f"{HERE}/softmax.py", "total = total * shifted_power(maximum, shift) +",
+    Fault("the running sum is not rescaled", "softmax", "range", f"{HERE}/softmax_twice.py",
+          "total = total * shifted_power(maximum, shift) +",
           "total = total +"),
     Fault("lanes' sums are added as they are", "softmax", "range", f"{HERE}/softmax_math.py",
           "tl.sum(total * shifted_power(maximum, finite_shift(largest)), axis=0)", "tl.sum(total, axis=0)"),
-    Fault("the first block is not written", "softmax", "bound", f"{HERE}/softmax.py", "start = first + (blocks - 1 - i) * (2 * BLOCK)",
+    Fault("the first block is not written", "softmax", "bound", f"{HERE}/softmax_twice.py",
+          "start = first + (blocks - 1 - i) * (2 * BLOCK)",
           "start = first + (blocks - i) * (2 * BLOCK)"),
-    Fault("a part runs on past its row", "softmax", "bound", f"{HERE}/softmax.py",
+    Fault("a part runs on past its row", "softmax", "bound", f"{HERE}/softmax_twice.py",
           "write(x + start, out + start, first, tl.minimum(first + part, columns)", "write(x + start, out + start, first, first + part"),
-    Fault("parts are numbered by columns, and read by rows", "softmax", "index", f"{HERE}/softmax.py",
+    Fault("parts are numbered by columns, and read by rows", "softmax", "index", f"{HERE}/softmax_twice.py",
           "slot = row * tl.num_programs(0) + tl.program_id(0)", "slot = tl.program_id(0) * tl.num_programs(1) + row"),
-    Fault("the last part's sum is left out", "softmax", "reduction", f"{HERE}/softmax.py", "known = slot < parts\n",
+    Fault("the last part's sum is left out", "softmax", "reduction", f"{HERE}/softmax_twice.py", "known = slot < parts\n",
           "known = slot < parts - 1\n"),
 )  # fmt: skip
 MATMUL = (

@@ -32,7 +32,6 @@ class Config:
     tile_us: float = 0.0
     k_ns: float = 1.0
     resident: bool = False  # one program a place of a multiprocessor, which goes on to its next tile
-    pipelined: bool = False  # of TF32: by matmul_warpgroup.py
 
     def __str__(self) -> str:
         return f"{self.BM}x{self.BN}x{self.BK}"

@@ -1,8 +1,19 @@
-"""TF32 products on sm_90 in Gluon, Triton's own lower level: the pipeline that Triton does not make of `matmul_tma.tf32_kernel`.
+"""TF32 products on sm_90 in Gluon, Triton's own lower level: a pipeline that Triton does not make of `tl.dot`.
 
-As there, out' = b' a': b goes through registers, since wgmma wants TF32 factors in shared memory along k, and b lies along n. While the
-tensor cores multiply one step, the next step's b is read into other registers. What a wgmma reads from may not be written before it is
-done: `kept` sees to that.
+wgmma wants TF32 factors in shared memory along k, and b is row-major. But it also takes its first factor from registers, in any order:
+so the transposed product is computed, out' = b' a', with b' through registers and a' where it lies. Both are rounded to TF32 by their
+tensor maps. While the tensor cores multiply one step, the next step's b is read into other registers.
+
+A wgmma in flight reads registers that ptxas takes for free as soon as it is issued: whoever writes to them changes the product. What the
+source does, so that nobody does:
+
+    two variables      the step in flight has its b in `left`, the next one's is read into `fresh`
+    `kept(left)`       uses `left` behind the wait for the products and a barrier, so that it has registers of its own until then; it is
+                       volatile, as the wait is, and the compiler may change the order of neither
+    pairs of steps     where a step's `fresh` would become the next turn's `left`, ptxas would copy registers, and it is the copy that
+                       `kept` would keep; with two steps a turn both variables come round to where they were, and nothing is copied
+
+The last is ptxas's to honour, not the language's: tests/test_triton_gluon.py reads the SASS of each tile in TF32_CONFIGS for it.
 
 Nothing here runs in Triton's interpreter, which does not know Gluon.
 """
