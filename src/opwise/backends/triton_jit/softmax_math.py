@@ -25,19 +25,6 @@ def shifted_power(x, shift):  # type: ignore[no-untyped-def]
 
 
 @device_function
-def raised_power(x, shift, RAISED: tl.constexpr):  # type: ignore[no-untyped-def]
-    """2^RAISED e^(x - shift), for results of 16 bits, by ex2.approx.ftz: a quarter of the instructions of the one that keeps subnormals.
-
-    What is flushed, under 2^-126, is less than half of float16's least subnormal, and of bfloat16's once it is raised by 2^8. With RAISED
-    negative it is `shifted_power`.
-    """
-    if RAISED < 0:
-        return shifted_power(x, shift)
-    else:  # noqa: RET505 -- Triton compiles what comes after a return as well
-        return tl.exp2(tl.fma(x - shift, LOG2_E, RAISED * 1.0))
-
-
-@device_function
 def finite_shift(maximum):  # type: ignore[no-untyped-def]
     """A lane or a part that saw nothing but -inf must not compute -inf - -inf; a whole row of them becomes 0 / 0 = nan, as it should."""
     return tl.where(maximum == float("-inf"), 0.0, maximum)

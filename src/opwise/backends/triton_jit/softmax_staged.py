@@ -34,7 +34,11 @@ from opwise.backends.triton_jit.specimen import POINTERS, Specimen
 OPTIONS: dict[str, Any] = {"enable_fp_fusion": False, "num_stages": 1}
 RAISED = {"float32": -1, "float16": 0, "bfloat16": 8}  # by how many powers of two exponentials are raised; -1: see `power`
 MOST_PAIRS = 4096
-SHARED = 227 * 1024  # of a multiprocessor from sm_90 on; a program takes 1 KiB more than it asks for
+LONGEST = 2**22
+# The most columns, from above the row before on: KiB a program, warps, resident; None: other kernels do as well. Measured on an H200.
+HALF = {8192: None, 16384: (32, 4, False), 32768: (64, 8, False), 65536: (128, 8, False), 262144: (32, 4, True), LONGEST: (64, 8, True)}
+SINGLE = {262144: None, 524288: (64, 8, True), LONGEST: (64, 16, True)}
+STAGED: dict[str, dict[int, tuple[int, int, bool] | None]] = {"float32": SINGLE, "float16": HALF, "bfloat16": HALF}
 
 
 @dataclass(frozen=True)
@@ -92,20 +96,28 @@ class Plan:
         return {**constants, "num_warps": self.warps, "launch_cooperative_grid": self.resident and self.parts > 1, **OPTIONS}
 
 
-def build(x: Tensor, out: Tensor, plan: Plan) -> Bind | None:
-    """None where the GPU has not the memory, or not the room for a row's programs, and where rows are too few to fill it."""
+def planned(columns: int, dtype: str) -> Plan | None:
+    taken = next((taken for most, taken in STAGED[dtype].items() if columns <= most), None)
+    return Plan(columns, dtype, taken[0], taken[1], resident=taken[2]) if taken else None
+
+
+def build(x: Tensor, out: Tensor) -> Bind | None:
+    """None where other kernels do as well, where the GPU has not the memory, and where rows are too few to fill it."""
     rows, columns = x.shape
-    items = rows * plan.parts
+    plan = planned(columns, str(x.dtype).removeprefix("torch."))
     aligned = columns % 16 == 0 and x.data_ptr() % 16 == 0 and out.data_ptr() % 16 == 0
-    if INTERPRETING or x.device.type != "cuda" or not aligned or not processors(x.device) <= items < 2**31 - 2**20:
+    if plan is None or INTERPRETING or x.device.type != "cuda" or not aligned:
         return None
-    if torch.cuda.get_device_capability(x.device) < (9, 0) or (plan.parts > 1 and not plan.resident):
+    items = rows * plan.parts
+    if torch.cuda.get_device_capability(x.device) < (9, 0) or not processors(x.device) <= items < 2**31 - 2**20:
         return None
     lend = lender(plan.scratch_bytes, x.device, zeroed=plan.counter_bytes)
     memory = lend().memory.tensor
     samples = (x, out, memory.view(torch.int32), memory[plan.counter_bytes // 4 :], rows, columns, plan.part)
-    programs = min(items, at_once(plan, staged_kernel.warmup(*samples, grid=(items, 1, 1), **plan.fixed)) * processors(x.device))
-    if programs < plan.parts:
+    compiled = staged_kernel.warmup(*samples, grid=(items, 1, 1), **plan.fixed)
+    programs = at_once(plan, compiled, torch.cuda.get_device_properties(x.device))
+    # As many as a row has parts must run at once, or they would wait for ever. Where none takes a second part, registers are as quick.
+    if programs < plan.parts or (plan.resident and items < programs):
         return None
     ready = built(staged_kernel, (programs if plan.resident else items, 1, 1), *samples, **plan.fixed)
     if plan.parts == 1:  # no scratch is used: any address will do
@@ -119,25 +131,29 @@ def build(x: Tensor, out: Tensor, plan: Plan) -> Bind | None:
     return bind
 
 
-def at_once(plan: Plan, compiled: Any) -> int:
-    """Programs that a multiprocessor holds by its registers and its shared memory: the driver refuses a cooperative launch of more."""
+def at_once(plan: Plan, compiled: Any, properties: Any) -> int:
+    """Programs that the GPU holds, of which the driver refuses a cooperative launch of more; 0 where it has not the memory for one."""
+    shared = compiled.metadata.shared + 1024  # which a program takes for itself
+    by_memory = getattr(properties, "shared_memory_per_multiprocessor", 100 * 1024) // shared
+    if by_memory == 0:  # loading it would fail
+        return 0
     _ = compiled.run  # loads it, from when on its registers are known
     a_warp = -(-compiled.n_regs * 32 // 256) * 256
     by_registers = 4 * (16384 // a_warp) // plan.warps  # each of a multiprocessor's four quarters has 16384
-    return int(min(by_registers, SHARED // (compiled.metadata.shared + 1024), 64 // plan.warps))
+    by_threads = properties.max_threads_per_multi_processor // (32 * plan.warps)
+    return int(min(by_registers, by_memory, by_threads) * properties.multi_processor_count)
 
 
 def specimens() -> dict[str, Specimen]:
+    """Each row of the tables once, the longest with parts of unequal length too: compiling one takes a second."""
     found = {}
-    for dtype in ("float32", "float16", "bfloat16"):
-        for label, plan in {
-            "rows": Plan(32768 * 2 // (4 if dtype == "float32" else 2), dtype, 64),
-            "shared rows": Plan(131072, dtype, 64),
-            "shared rows, short last part": Plan(131104, dtype, 64),
-        }.items():
-            types = {"x": POINTERS[dtype], "out": POINTERS[dtype], "counters": "*i32", "pairs": "*fp32"}
-            options = {name: plan.fixed[name] for name in ("num_warps", "launch_cooperative_grid", *OPTIONS)}
-            constants = {name: value for name, value in plan.fixed.items() if name not in options}
-            sizes = dict.fromkeys(("rows", "columns", "part"), "i32")
-            found[f"staged {label}, {dtype}"] = Specimen(staged_kernel, {**types, **sizes}, constants, options, ("rows",))
+    rows = {"float32": (524288, LONGEST, LONGEST - 1040), "float16": tuple(HALF)[1:], "bfloat16": (32768, LONGEST, LONGEST - 1040)}
+    for dtype, columns in ((dtype, columns) for dtype, lengths in rows.items() for columns in lengths):
+        plan = planned(columns, dtype)
+        assert plan is not None
+        types = {"x": POINTERS[dtype], "out": POINTERS[dtype], "counters": "*i32", "pairs": "*fp32"}
+        options = {name: plan.fixed[name] for name in ("num_warps", "launch_cooperative_grid", *OPTIONS)}
+        constants = {name: value for name, value in plan.fixed.items() if name not in options}
+        sizes = dict.fromkeys(("rows", "columns", "part"), "i32")
+        found[f"staged {columns} columns, {dtype}"] = Specimen(staged_kernel, {**types, **sizes}, constants, options, ("rows",))
     return found
