@@ -1,5 +1,5 @@
-"""Triton's product through tensor descriptors, each kernel whatever the plan would take. Where there is no Hopper the interpreter runs them,
-in tiles so small that a product of a few thousand elements has several each way; on a GPU that has descriptors, in a tile that is in use."""
+"""Triton's product through tensor descriptors, each kernel whatever the plan would take. Where there is no Hopper the interpreter runs
+them, in tiles so small that a product of a few thousand elements has several each way; on a GPU that has descriptors, in a tile in use."""
 
 from __future__ import annotations
 

@@ -46,10 +46,8 @@ SUITE_ON_GPU = {
         *("test_a_captured_launch_computes_with_what_is_there_at_replay", "test_calls_on_two_streams_at_once_share_no_scratch"),
     ),
 }
-SUITE_OF = {  # a backend's own stand-in beside its library's, or what its plan chooses on a GPU alone
-    "numba_cuda": {"test_numba_fibres": ("test_right_in_fibres",)},
-    "triton_jit": {"test_triton_descriptors": ("test_right_through_descriptors",)},
-}
+SUITE_OF = {"triton_jit": {"test_triton_descriptors": ("test_right_through_descriptors",)}}  # kernels that the plan may not take
+SUITE_WITHOUT_GPU = {"numba_cuda": {"test_numba_fibres": ("test_right_in_fibres",)}}  # a backend's own stand-in beside its library's
 ALSO_ON_GPU = ("mma",)  # what the unnamed variant is on other GPUs: faults are planted in its kernels too
 # Errors of a fault that is no fault but nonsense: it must be mended, and does not count as noticed.
 NONSENSE = (SyntaxError, NameError, ImportError, AttributeError)
@@ -99,8 +97,9 @@ def run(backend: str, op: str, variant: str, dtypes: list[str]) -> Outcome:
 def _tests(candidate: Candidate, dtypes: list[str]) -> Iterator[tuple[str, Callable[[], None]]]:
     """(name, call) of all that the suite asks of a candidate."""
     yield "smoke workloads", lambda: _smoke(candidate, dtypes)
-    if candidate.backend in SUITE_OF and not candidate.variant and not ON_GPU:
-        yield from _of(SUITE_OF[candidate.backend], candidate, dtypes)
+    for own in (SUITE_OF, {} if ON_GPU else SUITE_WITHOUT_GPU):
+        if not candidate.variant:
+            yield from _of(own.get(candidate.backend, {}), candidate, dtypes)
     yield from _of(SUITE, candidate, dtypes)
     if ON_GPU:
         yield from _of(SUITE_ON_GPU, candidate, dtypes)

@@ -84,13 +84,26 @@ def counted(purpose: str, kernel: Time, call: Time) -> Time:
 
 
 def ranked(standings: Sequence[Standing], purpose: str) -> list[Standing]:
-    """Fastest first, each with its ratio to the fastest; ties (a ratio within 1 %) in order of preference."""
+    """Fastest first, each with its ratio to the fastest; ties (a ratio within 1 %) in order of preference. Where a kernel's time is not a
+    measured one, the cheaper call comes first: should the kernel be shorter than is thought, the call is what the stream waits for."""
     leader = min(standings, key=lambda s: s.us)
     placed = []
     for s in standings:
         ratio = paired_ratio(s, leader, purpose) or s.us / leader.us
         placed.append(replace(s, ratio=ratio, tied=ratio < 1.0 + TIE))
-    return sorted(placed, key=lambda s: (not s.tied, preference(s.backend) if s.tied else (0, ""), s.ratio))
+    guessed = _guessed([s for s in placed if s.tied], purpose)
+
+    def place(s: Standing) -> tuple[object, ...]:
+        if not s.tied:
+            return (1, s.ratio)
+        return (0, s.call_us if guessed else 0.0, preference(s.backend))
+
+    return sorted(placed, key=place)
+
+
+def _guessed(tied: Sequence[Standing], purpose: str) -> bool:
+    """Does a tie rest on kernel times that nobody measured?"""
+    return purpose == "stream" and any(s.basis != "measured" and s.kernel_us > s.call_us for s in tied)
 
 
 def paired_ratio(s: Standing, leader: Standing, purpose: str) -> float | None:
@@ -115,7 +128,8 @@ def sentence(ranking: Sequence[Standing], purpose: str) -> str:
     figure = f"{first.us:.4g} us" if first.basis == "measured" else f"about {first.us:.3g} us ({first.basis})"
     text = f"{first.backend}: {_FIGURE[purpose](first, figure)}"
     if ties:
-        text += f", within 1 % of {_listed([s.backend for s in ties])}, and it asks for less to be installed"
+        better = "its call costs less" if _guessed([first, *ties], purpose) else "it asks for less to be installed"
+        text += f", within 1 % of {_listed([s.backend for s in ties])}, and {better}"
     elif slower:
         text += f", the least; the next is {slower[0].backend}, {slower[0].ratio:.3g} times slower"
     eager = next((s for s in slower if s.backend == BASELINE), None)
