@@ -15,7 +15,7 @@ from rich.table import Table
 from opwise.backends import BACKENDS
 from opwise.ops import OPS
 from opwise.record import Record
-from opwise.report.groups import by_op
+from opwise.report.groups import by_op, in_order
 from opwise.report.tables import STYLES, only_compiled, standing
 
 SHAPES_AN_OP = 3
@@ -31,8 +31,8 @@ class Row:
 
 
 def rows(records: Sequence[Record], dtypes: Iterable[str] = ("float32", "float16")) -> Iterator[Row]:
-    """The costliest shapes of each op, in these dtypes, in the order of the run."""
-    kept = [r for r in records if not r.variant and r.dtype in set(dtypes)]
+    """The costliest shapes of each op, in these dtypes."""
+    kept = in_order(r for r in records if not r.variant and r.dtype in set(dtypes))
     for op in OPS:
         for workload in _costliest([r for r in kept if r.op == op]):
             group = {r.backend: r for r in kept if str(r.workload) == workload}

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from opwise.ops import OPS
 from opwise.record import Interval, Record
 from opwise.report.figures import Axis, Figure, Panel, Point, Series, named, ticks
-from opwise.report.groups import by_op, grouped
+from opwise.report.groups import by_op, grouped, in_order
 from opwise.report.strips import costs, errors, first_calls
 from opwise.report.tables import standing
 
@@ -16,6 +16,7 @@ VARYING = 4.0  # an op whose flops per byte vary more than this between workload
 
 
 def figures(records: Sequence[Record], roofs: Mapping[str, float]) -> list[Figure]:
+    records = in_order(records)
     return [
         winners(records),
         roofline(records, roofs),

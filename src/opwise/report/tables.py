@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 
 from rich.console import Console
 from rich.markup import escape
@@ -11,7 +11,7 @@ from rich.table import Table
 from opwise.measure.stats import tied
 from opwise.ops import OPS
 from opwise.record import Interval, Record
-from opwise.report.groups import by_op
+from opwise.report.groups import by_op, grouped, in_order
 
 STYLES = {"ok": "green", "wrong": "bold red", "failed": "bold red", "timeout": "bold red", "unsupported": "yellow", "unavailable": "dim"}
 
@@ -73,7 +73,7 @@ def _table(op: str, records: Sequence[Record], *, timed: bool, first_calls: bool
         if first_calls:
             table.add_column("first call s", justify="right")
     table.add_column("why", overflow="fold", max_width=60)
-    for workload, group in _by_workload(records).items():
+    for workload, group in grouped(in_order(records), lambda r: str(r.workload)):
         table.add_section()
         table.add_row(f"[bold]{escape(workload)}[/]")
         for r in _ranked(group):
@@ -98,13 +98,6 @@ def _row(r: Record, timed: bool, first_calls: bool) -> list[str]:
 def _verdict(r: Record) -> str:
     text = r.status + (f" ({r.stand_in})" if r.stand_in and r.status == "ok" else "")
     return f"[{STYLES[r.status]}]{escape(text)}[/]"
-
-
-def _by_workload(records: Iterable[Record]) -> Mapping[str, list[Record]]:
-    groups: dict[str, list[Record]] = {}
-    for r in records:
-        groups.setdefault(str(r.workload), []).append(r)
-    return groups
 
 
 def _ranked(group: Sequence[Record]) -> list[Record]:
