@@ -39,6 +39,7 @@ RUNS_TORCH_OPERATORS = frozenset({"torch_eager"})  # whose kernels, workspaces a
 
 # Elements a workload may touch in a stand-in, so that a test stays under a second or so; a real device has no such limit.
 # Triton's interpreter costs about a millisecond a program, Numba's simulator a Python thread a CUDA thread.
+THREADS_A_ROW = 8  # of Numba's portable softmax there: 257 rows of 3 elements take it 13 s
 STAND_IN_BUDGET = {"cpu": 4_000_000, "fibres": 400_000, "interpreter": 40_000, "simulator": 2_500}
 
 # Of Hopper's own tiles several, one that begins within the last one's columns; and more of them than there are multiprocessors.
@@ -134,7 +135,8 @@ def affordable(candidate: Candidate, workload: Workload, *, times: int = 1) -> b
     name = (stand_in(candidate.backend) or "cpu").lower()
     budget = times * next((limit for key, limit in STAND_IN_BUDGET.items() if key in name), min(STAND_IN_BUDGET.values()))
     spec, cost = OPS[workload.op], OPS[workload.op].cost(workload)
-    return max(cost.bytes // workload.torch_dtype.itemsize, cost.flops // 16 if len(spec.inputs) > 1 else 0) <= budget
+    threads = THREADS_A_ROW * workload.shape[0] if "simulator" in name and len(spec.sizes(workload.shape)) == 2 else 0
+    return threads + max(cost.bytes // workload.torch_dtype.itemsize, cost.flops // 16 if len(spec.inputs) > 1 else 0) <= budget
 
 
 def ranks(spec: OpSpec) -> list[int]:

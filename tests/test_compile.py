@@ -80,8 +80,21 @@ def told(arch):
     line = "{0.registers} registers, {0.spilled_bytes} bytes spilled, {0.instructions} instructions"
     print(arch, "SHOWN", json.dumps([(row.kernel, line.format(row), row.implementation) for row in rows]))
     print(arch, "NAMED", json.dumps({op: variants(backend, op) for op in OPS}))
+def without_twins():
+    # Of Triton's kernels that differ in the 16-bit type alone, one: the facts of both are compared for sm_90.
+    from opwise.backends.triton_jit import gelu, matmul, mean, softmax, square
+    def wrapped(every):
+        def some(arch):
+            found = every(arch)
+            return found if arch == "sm_90" else {name: s for name, s in found.items() if name.replace("bfloat16", "float16") == name
+                                                  or name.replace("bfloat16", "float16") not in found}
+        return some
+    for module in (gelu, matmul, mean, softmax, square):
+        module.specimens = wrapped(module.specimens)
 if "numba" in sys.argv[1]:
     shared_front_end()
+if "triton" in sys.argv[1]:
+    without_twins()
 for arch in sys.argv[2:]:
     told(arch)
 """
