@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import math
 import re
@@ -15,6 +14,7 @@ import pytest
 
 pytest.importorskip("asv", reason="asv is not installed: pip install 'opwise[asv]'")
 from asv_runner.statistics import compute_stats
+from script_modules import script
 
 from opwise.ops import OPS
 
@@ -24,15 +24,7 @@ SAME_KERNELS = ("bd29fcfb", "e6d95088")
 
 @pytest.fixture(scope="module")
 def gate() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("gate", ROOT / "scripts" / "gate.py")
-    assert spec
-    assert spec.loader
-    module = importlib.util.module_from_spec(spec)
-    import sys
-
-    sys.modules["gate"] = module  # dataclasses look their module up
-    spec.loader.exec_module(module)
-    return module
+    return script("gate")
 
 
 def measured(gate: ModuleType, median: float, noise: float, seed: int, samples: int = 32) -> Any:

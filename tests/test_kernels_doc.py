@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
-import sys
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 from recorded_runs import cell, stored
+from script_modules import script
 from support import candidates
 
 from opwise.ops import Workload
@@ -22,13 +21,7 @@ QUOTED = re.compile(r"<!-- from (\S+) -->\n```\w+\n(.*?)```", re.DOTALL)
 
 @pytest.fixture(scope="module")
 def doc() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("kernels_doc", ROOT / "scripts" / "kernels_doc.py")
-    assert spec
-    assert spec.loader
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["kernels_doc"] = module  # dataclasses look their module up
-    spec.loader.exec_module(module)
-    return module
+    return script("kernels_doc")
 
 
 def run_of(doc: ModuleType, us: float, **changed: object) -> list[Record]:
