@@ -23,6 +23,7 @@ import sys
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from typing import Any, TypeVar
@@ -152,12 +153,17 @@ def declared(path: Path) -> list[str]:
 
 
 def install(files: Mapping[str, Path]) -> None:
-    """Adds files to BACKENDS, each imported when it is first probed. The `setup` of a worker."""
+    """Adds files to BACKENDS, each imported when it is first probed."""
     from opwise import backends
 
     for name, path in files.items():
         sys.modules[MODULE + name] = FileBackend(MODULE + name, path)
         backends.BACKENDS[name] = MODULE + name  # type: ignore[index]
+
+
+def setup(files: Mapping[str, Path] | None) -> Callable[[], None] | None:
+    """What must run first in a worker that is to know the files; None where there are none."""
+    return partial(install, dict(files)) if files else None
 
 
 class FileBackend(types.ModuleType):

@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Annotated, NoReturn
 
@@ -56,11 +55,6 @@ def named_files(given: list[Path] | None) -> dict[str, Path]:
         return own.named(given or [])
     except own.BadFile as error:
         refuse(f"--with {error}")
-
-
-def setup_for(files: Mapping[str, Path]) -> Callable[[], None] | None:
-    """What must run first in a worker that is to know the files; None where there are none."""
-    return partial(own.install, dict(files)) if files else None
 
 
 def surveyed(device: str, own_files: list[Path] | None = None) -> Survey:

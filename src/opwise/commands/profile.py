@@ -10,8 +10,9 @@ from typing import Annotated, Any
 
 import typer
 
+from opwise import own
 from opwise.backends import BACKENDS
-from opwise.commands.console import Device, With, chosen_device, fail, named_files, refuse, setup_for, stderr, stdout
+from opwise.commands.console import Device, With, chosen_device, fail, named_files, refuse, stderr, stdout
 from opwise.ops import OPS
 from opwise.ops.spec import Workload
 from opwise.profiling import ncu as nsight
@@ -125,7 +126,7 @@ def _profiled(request: Request, files: Mapping[str, Path]) -> Report:
         except MissingExtra as error:
             refuse(f"{error}; or name the file otherwise, for collapsed stacks")
     try:
-        with stderr.status(f"profiling {request.implementation} at {request.workload}"), Worker(request.device, setup_for(files)) as worker:
+        with stderr.status(f"profiling {request.implementation} at {request.workload}"), Worker(request.device, own.setup(files)) as worker:
             report: Report = worker.ask("apply", (profiled, request), Patience())
     except WorkerLost as lost:
         fail(f"{request.implementation} at {request.workload}: {lost.reason}; --blocking finds the kernel of a fault")
@@ -144,7 +145,7 @@ def _counters(implementation: str, wanted: Workload, device: str, files: Mapping
 
 def _blocking(implementation: str, wanted: Workload, device: str, calls: int, as_json: bool, files: Mapping[str, Path]) -> None:
     with stderr.status(f"launching {implementation} at {wanted}, one launch at a time"):
-        outcome = blocked(implementation, str(wanted), device, calls, setup_for(files))
+        outcome = blocked(implementation, str(wanted), device, calls, own.setup(files))
     if as_json:
         data: dict[str, Any] = dataclasses.asdict(outcome)
         typer.echo(json.dumps(data))

@@ -11,7 +11,8 @@ from typing import Annotated
 
 import typer
 
-from opwise.commands.console import Device, With, chosen_device, fail, named_files, refuse, setup_for, stderr, stdout
+from opwise import own
+from opwise.commands.console import Device, With, chosen_device, fail, named_files, refuse, stderr, stdout
 from opwise.commands.profile import op_of
 from opwise.ops.spec import Workload
 from opwise.report.html import MissingExtra
@@ -93,7 +94,7 @@ def _recorded(
     for name, path in zip(names, kept, strict=True):
         with stderr.status(f"recording {calls} calls of {name} at {at}"):
             try:
-                recording.recorded(name, at, device, calls, path, setup_for(own_named))
+                recording.recorded(name, at, device, calls, path, own.setup(own_named))
             except WorkerLost as lost:
                 fail(f"{name} at {at} was not recorded: {lost.reason}")
     return kept

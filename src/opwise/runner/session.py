@@ -9,7 +9,6 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +47,7 @@ class Survey:
     @property
     def setup(self) -> Callable[[], None] | None:
         """What must run first in a worker that is to know the user's own files."""
-        return partial(own.install, self.own) if self.own else None
+        return own.setup(self.own)
 
 
 def survey(
@@ -78,7 +77,7 @@ def looked(worker: Worker) -> Told:
 def _look(device: str, name: str, path: Path, patience_s: float, environment: Mapping[str, str] | None = None) -> Entry:
     """What a user's file is here. One that cannot be imported keeps a cell an op, which says why."""
     try:
-        with Worker(device, partial(own.install, {name: path}), dict(environment or {})) as worker:
+        with Worker(device, own.setup({name: path}), dict(environment or {})) as worker:
             entry: Entry = worker.ask("own", name, Patience(patience_s))
     except WorkerLost as lost:
         entry = Entry(name, reason=f"importing {path.name}: {lost.reason}", own=True, broken="timeout" if lost.timed_out else "failed")

@@ -70,8 +70,7 @@ class Crew:
         self.places, self.helpers = list(places), helpers
         self.compiles = any(place.device != "cpu" for place in places) if compiles is None else compiles
         self._timeouts: Counter[str] = Counter()
-        setup = partial(own.install, dict(files)) if files else None
-        self._make = partial(make_seat, setup=setup, patience=patience, timeouts=self._timeouts)
+        self._make = partial(make_seat, setup=own.setup(files), patience=patience, timeouts=self._timeouts)
         self.looks = not files  # a user's files are looked at by workers of their own, which know nothing else
         self.seats = [self._seat(place) for place in self.places]
         self._stop = threading.Event()
