@@ -153,5 +153,4 @@ def _facts(index: int) -> Mapping[str, Any]:
 
 def in_force(backend: str, op: str, device: torch.device) -> str:
     """The digest of the tuned tables that a backend asks for an op on a device; "" where the shipped ones are all there is."""
-    asked = [look(t.name, device).table for t in TUNABLE.values() if t.op == op and backend in t.serves]
-    return "-".join(table.digest for table in asked if table is not None)
+    return tuned_table.digest_of(look(t.name, device).table for t in tuned_table.tunables([op], backend))

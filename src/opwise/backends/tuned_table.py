@@ -11,7 +11,7 @@ import hashlib
 import json
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -57,6 +57,11 @@ TUNABLE: Mapping[str, Tunable] = {
         Tunable("triton_jit/mean", ("triton_jit",), ("triton",), "opwise.tuning.triton_mean:TritonMean"),
     )
 }
+
+
+def tunables(ops: Collection[str] = (), backend: str | None = None) -> list[Tunable]:
+    """The tables of these ops (all without any) that a backend (any) asks, in the order of TUNABLE."""
+    return [t for t in TUNABLE.values() if (not ops or t.op in ops) and (backend is None or backend in t.serves)]
 
 
 class TornTable(ValueError):
@@ -148,6 +153,11 @@ class Table:
         return replace(self, rows=tuple(sorted([*kept, row], key=lambda r: (r.dtype, r.sizes))))
 
 
+def digest_of(tables: Iterable[Table | None]) -> str:
+    """One digest of the tables in force, as records carry it; "" of none."""
+    return "-".join(table.digest for table in tables if table is not None)
+
+
 def misfit(table: Table, facts: Mapping[str, Any]) -> str:
     """Why a table is not to be used where `facts` (device, capability, driver, versions, as in records) hold; "" where it is."""
     known = TUNABLE.get(table.name)
@@ -184,6 +194,13 @@ def folder() -> Path | None:
 
 def path_of(root: Path, name: str, device: str) -> Path:
     return root / slug({"device": device}) / f"{name.replace('/', '-')}.json"
+
+
+def existing(name: str, device: str) -> Path | None:
+    """The stored table's file, where there is one and stored tables are looked for at all."""
+    root = folder()
+    path = path_of(root, name, device) if root is not None else None
+    return path if path is not None and path.is_file() else None
 
 
 def write(table: Table, root: Path) -> Path:

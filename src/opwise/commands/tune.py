@@ -53,7 +53,7 @@ def tune(
     if sum((quick or dry_run, show, reset)) > 1:
         refuse("--show and --reset are about what is stored, the other options about measuring: give one of them")
     ops, workloads = _sorted(wanted or [])
-    known = planning.wanted([*ops, *(w.op for w in workloads)], backend)
+    known = tuned_table.tunables([*ops, *(w.op for w in workloads)], backend)
     if not known:
         asked = f"{' '.join(wanted or [])}{f' in {backend}' if backend else ''}"
         refuse(f"no table is of {asked}: there are {', '.join(map(_told, TUNABLE.values()))}")
@@ -189,7 +189,7 @@ def _show(known: Sequence[Tunable], device: str | None, as_json: bool) -> None:
         found, where = stored(known, device), f"stored for {device}"
     else:
         here = facts(torch.device(chosen_device(device)))
-        found = [s for s in standing(here) if s.tunable in known]
+        found = standing(here, known)
         where = f"{here['device']}, compute capability {here.get('capability')}, driver {here.get('driver')}"
     if as_json:
         for s in found:
@@ -210,14 +210,12 @@ def _show(known: Sequence[Tunable], device: str | None, as_json: bool) -> None:
 
 
 def _reset(known: Sequence[Tunable], device: str | None) -> None:
-    root, here = tuned_table.folder(), torch.cuda.is_available()
-    if device is None and not here:
+    if device is None and not torch.cuda.is_available():
         refuse(f"--reset without a GPU: say which device's, --device with one of {', '.join(devices()) or 'none, nothing is stored'}")
     name = device if device is not None and not device.startswith("cuda") else str(facts(torch.device(chosen_device(device)))["device"])
     removed = []
-    for t in known if root is not None else ():
-        path = tuned_table.path_of(root or Path(), t.name, name)
-        if path.is_file():
+    for t in known:
+        if path := tuned_table.existing(t.name, name):
             path.unlink()
             removed.append(t.name)
     _line(f"removed of {slug({'device': name})}: {', '.join(removed) or 'nothing, no such table is stored'}")

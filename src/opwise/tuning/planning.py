@@ -61,11 +61,6 @@ def total_s(sheets: Sequence[Sheet]) -> float:
     return START_S + compiling + sum(sheet.measuring_s for sheet in sheets)
 
 
-def wanted(ops: Sequence[str], backend: str | None) -> list[Tunable]:
-    """The tables of these ops (all without any) that a backend (any) asks."""
-    return [t for t in TUNABLE.values() if (not ops or t.op in ops) and (backend is None or backend in t.serves)]
-
-
 def planned(
     turn: Callable[[str, str], None],
     names: Sequence[str],

@@ -24,10 +24,10 @@ class Standing:
     why: str = ""
 
 
-def standing(facts: Facts) -> list[Standing]:
-    """Every table that there is, in the order of TUNABLE."""
+def standing(facts: Facts, known: Sequence[Tunable] | None = None) -> list[Standing]:
+    """Of these tables; without any, of every one that there is."""
     root = tuned_table.folder()
-    return [_standing(known, root, facts) for known in TUNABLE.values()]
+    return [_standing(t, root, facts) for t in (TUNABLE.values() if known is None else known)]
 
 
 def _standing(known: Tunable, root: Path | None, facts: Facts) -> Standing:
@@ -56,8 +56,7 @@ def _read(path: Path, changed: int, facts: _Known) -> tuple[Table | None, str]:
 
 def in_force(backend: str, op: str, facts: Facts) -> str:
     """As opwise.backends.tuned.in_force, from what is known of a device instead of the device."""
-    asked = [s.table for s in standing(facts) if s.tunable.op == op and backend in s.tunable.serves]
-    return "-".join(table.digest for table in asked if table is not None)
+    return tuned_table.digest_of(s.table for s in standing(facts, tuned_table.tunables([op], backend)))
 
 
 def told(facts: Facts) -> list[str]:
@@ -76,10 +75,9 @@ def devices() -> list[str]:
 
 def stored(known: Sequence[Tunable], device: str) -> list[Standing]:
     """The stored tables of a device that need not be here: whether they would count there is not asked."""
-    root, found = tuned_table.folder(), []
-    for t in known if root is not None else ():
-        path = tuned_table.path_of(root or Path(), t.name, device)
-        if path.is_file():
+    found = []
+    for t in known:
+        if path := tuned_table.existing(t.name, device):
             try:
                 found.append(Standing(t, tuned_table.read(path)))
             except TornTable as torn:

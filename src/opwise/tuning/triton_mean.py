@@ -13,8 +13,6 @@ FULL = (256 * 1024, 1024 * 1024, 2048 * 2048, 4096 * 4096, *QUICK, 16384 * 16384
 
 
 class TritonMean(Ways):
-    backends = ("triton_jit",)
-
     def workloads(self, quick: bool) -> tuple[Workload, ...]:
         dtypes, sizes = (("float32", "float16"), QUICK) if quick else (("float32", "float16", "bfloat16"), FULL)
         return tuple(Workload("mean", (n,), dtype) for dtype in dtypes for n in sizes)
