@@ -13,6 +13,7 @@ import signal
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from multiprocessing.context import ForkServerContext
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -61,6 +62,16 @@ class Executor(Protocol):
     ) -> Iterator[Event]: ...  # fmt: skip
 
 
+def _nursery() -> ForkServerContext:
+    """What starts workers: a process that has imported torch, which takes seconds, and nothing else, forks one whenever it is asked to.
+
+    Not this process: a fork of it would inherit threads and, worse, a CUDA context.
+    """
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["torch", worker.__name__])
+    return context
+
+
 class Worker:
     """One worker process. Use as a context manager; a lost worker is replaced by making another."""
 
@@ -68,11 +79,11 @@ class Worker:
         self, device: str, setup: Callable[[], None] | None = None, environment: dict[str, str] | None = None, wait: bool = True
     ) -> None:
         """Without `wait` it is being started, and `started` waits for it: so that it can be killed meanwhile."""
-        context = multiprocessing.get_context("spawn")  # a fork would inherit threads and, worse, a CUDA context
+        context = _nursery()
         self._pipe, theirs = context.Pipe()
         self._log = Path(tempfile.mkstemp(prefix="opwise-worker-", suffix=".log")[1])
         self._process = context.Process(
-            target=worker.main, args=(theirs, device, str(self._log), setup, dict(environment or {})), daemon=True
+            target=worker.main, args=(theirs, device, str(self._log), setup, {**os.environ, **(environment or {})}), daemon=True
         )
         self._process.start()
         theirs.close()

@@ -6,6 +6,7 @@ whose turn it is, so that the supervisor can lay the blame. It dies with its sup
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
 import sys
@@ -20,10 +21,11 @@ Request = tuple[str, Any]
 
 
 def main(pipe: Connection, device_name: str, log_path: str, setup: Callable[[], None] | None, environment: Mapping[str, str]) -> None:
-    os.environ.update(environment)  # here, and not around the start of the process: several are started at once
+    os.environ.clear()  # it is that of the process which this one was forked from, and which began with the first worker
+    os.environ.update(environment)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the supervisor's: it stops the worker between two records
     _redirect_output(log_path)
-    threading.Thread(target=_die_with, args=(os.getppid(),), daemon=True).start()
+    threading.Thread(target=_die_with_supervisor, daemon=True).start()
     if setup is not None:
         setup()
 
@@ -221,7 +223,9 @@ def _redirect_output(path: str) -> None:
     os.close(descriptor)
 
 
-def _die_with(parent: int) -> None:
-    while os.getppid() == parent:
-        time.sleep(1.0)
+def _die_with_supervisor() -> None:
+    """Not with the parent of the operating system, which has others to look after."""
+    supervisor = multiprocessing.parent_process()
+    assert supervisor is not None
+    supervisor.join()
     os._exit(1)
