@@ -33,6 +33,12 @@ def pytest_configure(config: pytest.Config) -> None:
         torch.set_num_threads(1)  # the tensors are small, and xdist's workers share the cores
 
 
+def pytest_collection_finish() -> None:
+    """What the libraries and the collected tests are made of stays to the end: no collection need look at it again, which takes 0.5 s."""
+    gc.collect()
+    gc.freeze()
+
+
 def pytest_report_header() -> str:
     where = torch.cuda.get_device_name() if support.ON_GPU else "CPU"
     states = []
