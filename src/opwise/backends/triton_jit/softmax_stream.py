@@ -1,0 +1,124 @@
+"""softmax of long rows, many of them: a stream of rows through groups of programs, so that memory is never idle. Gluon.
+
+A row is cut into parts, one for each program of a group, and the groups take rows in turns. A program has several of its parts in shared
+memory: while one's sum is told to the other programs of the group, others are on the way in, and others out.
+
+    turn i    the sum of row i's part, which is told, and the result of row i - LATER's; its place is for row i + SLOTS - LATER
+
+What a part's maximum and sum are is told through scratch memory, by pairs that carry the row's number: no counter, no fence. A row's pair
+lies where row i - RING's lay. Nobody waits for it any more: a program tells of row i once all have told of row i - LATER, so once all have
+heard of row i - 2 LATER, and RING = 2 LATER. So a thread finds the pair it waits for, or an older one.
+
+Why nobody waits for ever: the launch is cooperative, all programs run at once. The one that is in the earliest turn, i, waits for what
+was told in turn i - LATER, and all have come beyond that.
+
+The last program to leave sets all words back, since a graph replays launches and must not find row numbers from the launch before.
+Every program that left has heard all it waited for, and counts after that.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+
+from opwise.backends.protocol import Bind, Launch
+from opwise.backends.scratch import launched_with, lender
+from opwise.backends.triton_jit.launch import INTERPRETING, built
+from opwise.backends.triton_jit.softmax_staged import RAISED, at_once
+from opwise.backends.triton_jit.softmax_stream_gluon import stream_kernel
+from opwise.backends.triton_jit.specimen import POINTERS, Specimen
+
+OPTIONS: dict[str, Any] = {"enable_fp_fusion": False, "num_stages": 1}
+LEAST_TURNS = 8  # of a group, for the first and the last are not full
+MOST_SCRATCH = 64 * 1024
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How rows of `columns` elements of `dtype` are cut: at most `kib` KiB a program of `warps`, `slots` parts of a program at a time."""
+
+    columns: int
+    dtype: str
+    kib: int = 16
+    warps: int = 8
+    slots: int = 7
+    later: int = 2
+
+    @property
+    def size(self) -> int:
+        return 4 if self.dtype == "float32" else 2
+
+    @property
+    def room(self) -> int:
+        """Elements that a part may have."""
+        return self.kib * 1024 // self.size
+
+    @property
+    def parts(self) -> int:
+        return -(-self.columns // self.room)
+
+    @property
+    def part(self) -> int:
+        """Columns of a part but the last, in whole 16s, as Triton wants addresses."""
+        return -(-self.columns // self.parts // 16) * 16
+
+    @property
+    def ring(self) -> int:
+        return 2 * self.later
+
+    def scratch_bytes(self, groups: int) -> int:
+        return 16 + groups * self.ring * self.parts * 16
+
+    def groups(self, rows: int, programs: int) -> int:
+        """Of as many groups as may run at once, or a few less: where the last turn is the fullest. 0 if there is no room for one."""
+        most = min(programs // self.parts, (MOST_SCRATCH - 16) // (self.scratch_bytes(1) - 16))
+        few = range(most - most // 16, most + 1)
+        return max(few, key=lambda groups: (rows / (groups * -(-rows // groups)), groups)) if most else 0
+
+    @property
+    def fixed(self) -> dict[str, Any]:
+        constants = {
+            "PARTS": self.parts, "VECTORS": self.kib * 1024 // (self.warps * 512), "SLOTS": self.slots, "LATER": self.later,
+            "RING": self.ring, "EVEN": self.parts * self.room == self.columns, "RAISED": RAISED[self.dtype],
+        }  # fmt: skip
+        return {**constants, "num_warps": self.warps, "launch_cooperative_grid": True, **OPTIONS}
+
+
+def build(x: Tensor, out: Tensor, plan: Plan) -> Bind | None:
+    """None where the GPU has not the memory, where rows are too few to be streamed, and what is not aligned."""
+    rows, columns = x.shape
+    aligned = columns % 16 == 0 and x.data_ptr() % 16 == 0 and out.data_ptr() % 16 == 0
+    if INTERPRETING or x.device.type != "cuda" or not aligned or not plan.parts <= plan.warps * 32 or rows >= 2**30:
+        return None
+    if torch.cuda.get_device_capability(x.device) < (9, 0):
+        return None
+    words = lender(plan.scratch_bytes(1), x.device)().memory.tensor.view(torch.int32)
+    samples = (x, out, words, rows, columns, plan.part)
+    compiled = stream_kernel.warmup(*samples, 2, grid=(plan.parts, 1, 1), **plan.fixed)
+    groups = plan.groups(rows, at_once(cast(Any, plan), compiled, torch.cuda.get_device_properties(x.device)))
+    if groups == 0 or rows < LEAST_TURNS * groups:
+        return None
+    size = plan.scratch_bytes(groups)
+    lend = lender(size, x.device, zeroed=size)
+    ready = built(stream_kernel, (groups * plan.parts, 1, 1), *samples, groups, **plan.fixed)
+
+    def bind(x: Tensor, out: Tensor) -> Launch:
+        scratch = lend()
+        return launched_with(scratch, ready(x, out, scratch.memory.address, rows, columns, plan.part, groups))
+
+    return bind
+
+
+def specimens() -> dict[str, Specimen]:
+    found = {}
+    for dtype, columns in (("float32", 2**20), ("float16", 65536), ("bfloat16", 2**20 - 1040)):
+        plan = Plan(columns, dtype)
+        types = {"x": POINTERS[dtype], "out": POINTERS[dtype], "words": "*i32"}
+        options = {name: plan.fixed[name] for name in ("num_warps", "launch_cooperative_grid", *OPTIONS)}
+        constants = {name: value for name, value in plan.fixed.items() if name not in options}
+        sizes = dict.fromkeys(("rows", "columns", "part", "groups"), "i32")
+        found[f"stream of {columns} columns, {dtype}"] = Specimen(stream_kernel, {**types, **sizes}, constants, options, ("rows", "groups"))
+    return found
