@@ -31,15 +31,18 @@ def weight(maximum, shift):  # type: ignore[no-untyped-def]
 
 
 @gluon.jit
-def both(m, s, n, t, m_, s_, n_, t_):  # type: ignore[no-untyped-def]
-    """Two maxima and sums of a row, and two of another, as those of both parts: one reduction makes both rows'."""
-    largest = gl.maximum(m, m_)
-    other = gl.maximum(n, n_)
-    shift = finite(largest)
-    shift_ = finite(other)
-    sum_ = s * weight(m, shift) + s_ * weight(m_, shift)
-    other_sum = t * weight(n, shift_) + t_ * weight(n_, shift_)
-    return largest, sum_, other, other_sum
+def of_block(maxima, sums, told, told_sums):  # type: ignore[no-untyped-def]
+    """Two rows' maxima and sums of each warp, [warps], as the block's: all through shared memory at once, for one barrier."""
+    told = gl.convert_layout(told, maxima.type.layout)
+    told_sums = gl.convert_layout(told_sums, maxima.type.layout)
+    known = gl.join(gl.join(maxima, told), gl.join(sums, told_sums))
+    every_warp: gl.constexpr = gl.BlockedLayout([1, 2, 2], [32, 1, 1], [gl.num_warps(), 1, 1], [2, 1, 0])
+    each, each_sum = gl.split(gl.convert_layout(known, every_warp))
+    largest = gl.max(each, axis=0)
+    total = gl.sum(each_sum * weight(each, gl.expand_dims(finite(largest), 0)), axis=0)
+    first, second = gl.split(largest)
+    first_sum, second_sum = gl.split(total)
+    return first, first_sum, second, second_sum
 
 
 @gluon.jit
@@ -145,9 +148,7 @@ def stream_kernel(x, out, words, rows, columns, part, groups, PARTS: gl.constexp
         maxima, sums = chunk_pair(room.index(i % SLOTS), at, left, layout, VECTORS, STEP, EVEN)
         done = room.index((j + SLOTS) % SLOTS).load(layout)
         told, told_sums = told_pair(m, mtag, s, stag, from_, thread, j + 1, PARTS)
-        told = gl.convert_layout(told, maxima.type.layout)
-        told_sums = gl.convert_layout(told_sums, maxima.type.layout)
-        maximum, sum_, largest, total = gl.reduce((maxima, sums, told, told_sums), 0, both)
+        maximum, sum_, largest, total = of_block(maxima, sums, told, told_sums)
         if i < mine:
             tell(pairs + i % RING * (PARTS * 4) + p * 4, thread, maximum, sum_, i + 1)
         # The reduction's barriers have seen every thread read row j's chunk: its place is free.
