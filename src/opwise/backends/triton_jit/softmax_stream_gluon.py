@@ -31,12 +31,12 @@ def weight(maximum, shift):  # type: ignore[no-untyped-def]
 
 
 @gluon.jit
-def of_block(maxima, sums, told, told_sums):  # type: ignore[no-untyped-def]
+def of_block(maxima, sums, told, told_sums, WARPS: gl.constexpr):  # type: ignore[no-untyped-def]
     """Two rows' maxima and sums of each warp, [warps], as the block's: all through shared memory at once, for one barrier."""
     told = gl.convert_layout(told, maxima.type.layout)
     told_sums = gl.convert_layout(told_sums, maxima.type.layout)
     known = gl.join(gl.join(maxima, told), gl.join(sums, told_sums))
-    every_warp: gl.constexpr = gl.BlockedLayout([1, 2, 2], [32, 1, 1], [gl.num_warps(), 1, 1], [2, 1, 0])
+    every_warp: gl.constexpr = gl.BlockedLayout([1, 2, 2], [32, 1, 1], [WARPS, 1, 1], [2, 1, 0])
     each, each_sum = gl.split(gl.convert_layout(known, every_warp))
     largest = gl.max(each, axis=0)
     total = gl.sum(each_sum * weight(each, gl.expand_dims(finite(largest), 0)), axis=0)
@@ -148,7 +148,7 @@ def stream_kernel(x, out, words, rows, columns, part, groups, PARTS: gl.constexp
         maxima, sums = chunk_pair(room.index(i % SLOTS), at, left, layout, VECTORS, STEP, EVEN)
         done = room.index((j + SLOTS) % SLOTS).load(layout)
         told, told_sums = told_pair(m, mtag, s, stag, from_, thread, j + 1, PARTS)
-        maximum, sum_, largest, total = of_block(maxima, sums, told, told_sums)
+        maximum, sum_, largest, total = of_block(maxima, sums, told, told_sums, gl.num_warps())
         if i < mine:
             tell(pairs + i % RING * (PARTS * 4) + p * 4, thread, maximum, sum_, i + 1)
         # The reduction's barriers have seen every thread read row j's chunk: its place is free.
