@@ -45,7 +45,8 @@ class Plan:
     kib: int = 16
     warps: int = 8
     slots: int = 7
-    later: int = 2
+    later: int = 2  # turns from a row's sum to its result
+    early: bool = True  # what was told of a row is asked for a turn ahead; of use where it has been told by then
 
     @property
     def size(self) -> int:
@@ -82,7 +83,7 @@ class Plan:
     def fixed(self) -> dict[str, Any]:
         constants = {
             "PARTS": self.parts, "VECTORS": self.kib * 1024 // (self.warps * 512), "SLOTS": self.slots, "LATER": self.later,
-            "RING": self.ring, "EVEN": self.parts * self.room == self.columns, "RAISED": RAISED[self.dtype],
+            "RING": self.ring, "EARLY": self.early, "EVEN": self.parts * self.room == self.columns, "RAISED": RAISED[self.dtype],
         }  # fmt: skip
         return {**constants, "num_warps": self.warps, "launch_cooperative_grid": True, **OPTIONS}
 

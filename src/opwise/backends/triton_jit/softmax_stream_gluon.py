@@ -112,11 +112,13 @@ def tell(to, thread, maximum, sum_, tag):  # type: ignore[no-untyped-def]
 
 @gluon.jit(do_not_specialize=["groups"])  # how many run at once is known once it is compiled
 def stream_kernel(x, out, words, rows, columns, part, groups, PARTS: gl.constexpr, VECTORS: gl.constexpr, SLOTS: gl.constexpr,
-                  LATER: gl.constexpr, RING: gl.constexpr, EVEN: gl.constexpr, RAISED: gl.constexpr):  # type: ignore[no-untyped-def]  # fmt: skip
+                  LATER: gl.constexpr, RING: gl.constexpr, EARLY: gl.constexpr, EVEN: gl.constexpr,
+                  RAISED: gl.constexpr):  # type: ignore[no-untyped-def]  # fmt: skip
     """Chunks of rows, each `part` columns or what is left, in VECTORS x 16 bytes a thread. Reads and writes every element once.
 
     words: int32, the first of which counts the programs that have left; from the fifth on 4 a pair, of groups x RING x PARTS pairs. It
-    takes groups x PARTS programs. SLOTS: chunks in shared memory. LATER: turns between a row's sum and its result. EVEN: no part is short.
+    takes groups x PARTS programs. SLOTS: chunks in shared memory. LATER: turns between a row's sum and its result.
+    EARLY: what was told of a row is asked for a turn ahead. EVEN: no part is short.
     RAISED: see `power`.
     """
     VECTOR: gl.constexpr = BYTES_A_THREAD // (x.dtype.element_ty.primitive_bitwidth // 8)
@@ -139,21 +141,29 @@ def stream_kernel(x, out, words, rows, columns, part, groups, PARTS: gl.constexp
 
     for i in gl.static_range(SLOTS - LATER):
         ask(room, i, x + (start + i * stride), lane, left, (i < mine).to(gl.int32), EVEN)
+    m, mtag, s, stag = look(pairs + (RING - LATER) * (PARTS * 4) + whose)
     for i in range(mine + LATER):
         # Row i's sum, and the result of row j. A tag is the row's number from 1 on, so that before row 0 nobody waits.
         j = i - LATER
         from_ = pairs + (j + RING) % RING * (PARTS * 4) + whose
-        m, mtag, s, stag = look(from_)
+        if not EARLY:
+            m, mtag, s, stag = look(from_)
         async_copy.wait_group(SLOTS - LATER - 1)
+        # Where it stands first, its shuffles are done beside the chunk's sums.
+        if EARLY:
+            told, told_sums = told_pair(m, mtag, s, stag, from_, thread, j + 1, PARTS)
         maxima, sums = chunk_pair(room.index(i % SLOTS), at, left, layout, VECTORS, STEP, EVEN)
+        if not EARLY:
+            told, told_sums = told_pair(m, mtag, s, stag, from_, thread, j + 1, PARTS)
         done = room.index((j + SLOTS) % SLOTS).load(layout)
-        told, told_sums = told_pair(m, mtag, s, stag, from_, thread, j + 1, PARTS)
         maximum, sum_, largest, total = of_block(maxima, sums, told, told_sums, gl.num_warps())
         if i < mine:
             tell(pairs + i % RING * (PARTS * 4) + p * 4, thread, maximum, sum_, i + 1)
         # The reduction's barriers have seen every thread read row j's chunk: its place is free.
         following = i + (SLOTS - LATER)
         ask(room, following % SLOTS, x + (start + following * stride), lane, left, (following < mine).to(gl.int32), EVEN)
+        if EARLY:
+            m, mtag, s, stag = look(pairs + (j + 1 + RING) % RING * (PARTS * 4) + whose)
         if j >= 0:
             shift = finite(largest)
             inverse = 1.0 / total
