@@ -1,4 +1,4 @@
-"""The kernels written in Gluon, which no stand-in runs: what the compiler made of the TF32 pipeline, and the plans of staged softmax."""
+"""The kernels written in Gluon, which no stand-in runs: what the compiler made of the TF32 pipeline, and the plans of softmax's."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def test_rows_are_staged_by_no_more_programs_than_run_at_once(available):
     def programs(columns, gpu, registers):
         plan = planned(columns, "bfloat16")
         compiled = Compiled(n_regs=registers, metadata=SimpleNamespace(shared=plan.kib * 1024))
-        return at_once(plan, compiled, SimpleNamespace(**gpu))
+        return at_once(plan.warps, compiled, SimpleNamespace(**gpu))
 
     assert programs(2**20, h200, 56) == 3 * 132, "by shared memory"
     assert programs(2**20, h200, 168) == 1 * 132, "by registers"
@@ -139,3 +139,40 @@ def test_rows_are_staged_by_no_more_programs_than_run_at_once(available):
     assert len(loaded) == 4
     assert programs(65536, small, 80) == 0
     assert len(loaded) == 4, "128 KiB do not fit, and Triton refuses to load it"
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+def test_a_stream_covers_the_row_and_fits_its_memory(available, dtype):
+    from opwise.backends.triton_jit.softmax_stream import WARPS, planned
+
+    for columns in (131088, 262160, 300000, 524288, 786448, 1048560, 1048576, 1048592, 1500000, 2**21):
+        plan = planned(columns, dtype)
+        if plan is None:
+            assert (dtype, columns <= 262144) == ("float32", True), "float32 alone has shorter rows, which are as quick in registers"
+            continue
+        assert plan.part % 16 == 0
+        assert (plan.parts - 1) * plan.part < columns <= plan.parts * plan.part
+        assert plan.part <= plan.room == plan.fixed["VECTORS"] * WARPS * 32 * 16 // plan.size, "a part lies in its place"
+        assert plan.parts <= 32 * WARPS, "a thread hears of each part"
+        assert 1 <= plan.later < plan.slots, "a row keeps its place until its result, and the next has one"
+        assert 2 * (plan.slots * plan.kib + 2) <= 228, "two programs a multiprocessor, with what they take beside"
+        assert not plan.fixed["EVEN"] or plan.parts * plan.room == columns
+        for rows in (1, 40, 1000):
+            groups = plan.groups(rows, 264)
+            assert groups * plan.parts <= 264, "all run at once"
+            assert plan.scratch_bytes(groups) <= 64 * 1024
+            assert groups == 0 or 16 * 3 * groups * plan.parts >= 15 * 2 * 264, "a third stands idle at most, and one group of 16"
+
+
+def test_a_stream_takes_most_of_the_gpu_and_no_program_more(available):
+    from opwise.backends.triton_jit.softmax_stream import planned
+
+    assert planned(131072, "float16") is None
+    assert planned(262144, "float32") is None
+    assert planned(2**21 + 16, "bfloat16") is None
+    assert planned(2**20, "bfloat16").groups(256, 264) == 4
+    assert planned(2**20, "float32").groups(256, 264) == 1
+    assert planned(262144, "float16").groups(60, 264) == 15, "four full turns, where of 16 groups the last would have 12 of 16 rows"
+    assert planned(262144, "float16").groups(512, 264) == 16
+    assert planned(1_100_000, "float32").groups(256, 264) == 0, "135 parts: half of the programs would stand idle"
+    assert planned(2**20, "bfloat16").groups(256, 60) == 0, "64 parts wait for each other, and 60 run at once"

@@ -1,6 +1,7 @@
 """softmax over rows in Triton, read once where that is possible: by the first of these that can.
 
     up to 1024 columns     several rows a program, as a tile of rows x columns
+    the longest rows       on sm_90 and later, up to 2^21, as a stream through groups of programs (softmax_stream.py)
     many long rows         on sm_90 and later, a row or a part of one a program, in shared memory (softmax_staged.py)
     up to 32768            one row a program, in registers
     longer                 a part of a row a program, in registers, and the programs of a row tell each other of theirs (softmax_parts.py)
@@ -20,7 +21,7 @@ import triton.language as tl
 from torch import Tensor
 
 from opwise.backends.protocol import Bind, Launch, UnsupportedWorkload, Variant
-from opwise.backends.triton_jit import softmax_ladder, softmax_parts, softmax_staged, softmax_twice
+from opwise.backends.triton_jit import softmax_ladder, softmax_parts, softmax_staged, softmax_stream, softmax_twice
 from opwise.backends.triton_jit.launch import built
 from opwise.backends.triton_jit.portable import narrow, widen
 from opwise.backends.triton_jit.softmax_math import finite_shift, shifted_power
@@ -66,8 +67,8 @@ def build(x: Tensor, out: Tensor) -> Bind:
     rows, columns = x.shape
     if columns <= LONGEST_ROW_IN_TILE:
         return _tile(x, out)
-    if staged := softmax_staged.build(x, out):
-        return staged
+    if shared := softmax_stream.build(x, out) or softmax_staged.build(x, out):
+        return shared
     if columns <= LONGEST_ROW_IN_REGISTERS:
         padded = triton.next_power_of_2(columns)
         warps = row_warps(padded, x.element_size())
@@ -125,5 +126,5 @@ def specimens(arch: str) -> dict[str, Specimen]:
             types, options = {**tensors, "columns": "i32"}, {"num_warps": row_warps(columns, size), **OPTIONS}
             for label, odd in (("", ()), (", unaligned", ("x", "out", "columns"))):
                 found[f"{columns} columns, {dtype}{label}"] = Specimen(row_kernel, types, {"COLUMNS": columns}, options, odd)
-    staged = softmax_staged.specimens() if int(arch[3:]) >= 90 else {}
-    return found | softmax_twice.specimens() | softmax_parts.specimens() | softmax_ladder.specimens() | staged
+    gluon = softmax_staged.specimens() | softmax_stream.specimens() if int(arch[3:]) >= 90 else {}
+    return found | softmax_twice.specimens() | softmax_parts.specimens() | softmax_ladder.specimens() | gluon

@@ -36,8 +36,8 @@ RAISED = {"float32": -1, "float16": 0, "bfloat16": 8}  # by how many powers of t
 MOST_PAIRS = 4096
 LONGEST = 2**22
 # The most columns, from above the row before on: KiB a program, warps, resident; None: other kernels do as well. Measured on an H200.
-HALF = {8192: None, 16384: (32, 4, False), 32768: (64, 8, False), 65536: (128, 8, False), 262144: (32, 4, True), LONGEST: (64, 8, True)}
-SINGLE = {262144: None, 524288: (64, 8, True), LONGEST: (64, 16, True)}
+HALF = {8192: None, 16384: (32, 4, False), 32768: (64, 8, False), 65536: (128, 8, False), 131072: (32, 4, True), LONGEST: (64, 8, True)}
+SINGLE = {262144: None, LONGEST: (64, 16, True)}
 STAGED: dict[str, dict[int, tuple[int, int, bool] | None]] = {"float32": SINGLE, "float16": HALF, "bfloat16": HALF}
 
 
@@ -115,7 +115,7 @@ def build(x: Tensor, out: Tensor) -> Bind | None:
     memory = lend().memory.tensor
     samples = (x, out, memory.view(torch.int32), memory[plan.counter_bytes // 4 :], rows, columns, plan.part)
     compiled = staged_kernel.warmup(*samples, grid=(items, 1, 1), **plan.fixed)
-    programs = at_once(plan, compiled, torch.cuda.get_device_properties(x.device))
+    programs = at_once(plan.warps, compiled, torch.cuda.get_device_properties(x.device))
     # As many as a row has parts must run at once, or they would wait for ever. Where none takes a second part, registers are as quick.
     if programs < plan.parts or (plan.resident and items < programs):
         return None
@@ -131,7 +131,7 @@ def build(x: Tensor, out: Tensor) -> Bind | None:
     return bind
 
 
-def at_once(plan: Plan, compiled: Any, properties: Any) -> int:
+def at_once(warps: int, compiled: Any, properties: Any) -> int:
     """Programs that the GPU holds, of which the driver refuses a cooperative launch of more; 0 where it has not the memory for one."""
     shared = compiled.metadata.shared + 1024  # which a program takes for itself
     by_memory = getattr(properties, "shared_memory_per_multiprocessor", 100 * 1024) // shared
@@ -139,15 +139,15 @@ def at_once(plan: Plan, compiled: Any, properties: Any) -> int:
         return 0
     _ = compiled.run  # loads it, from when on its registers are known
     a_warp = -(-compiled.n_regs * 32 // 256) * 256
-    by_registers = 4 * (16384 // a_warp) // plan.warps  # each of a multiprocessor's four quarters has 16384
-    by_threads = properties.max_threads_per_multi_processor // (32 * plan.warps)
+    by_registers = 4 * (16384 // a_warp) // warps  # each of a multiprocessor's four quarters has 16384
+    by_threads = properties.max_threads_per_multi_processor // (32 * warps)
     return int(min(by_registers, by_memory, by_threads) * properties.multi_processor_count)
 
 
 def specimens() -> dict[str, Specimen]:
     """Each row of the tables, in one dtype of 16 bits, and parts of unequal length: compiling one takes a second."""
     found = {}
-    rows = {"float32": (524288, LONGEST - 1040), "float16": (16384, 32768, 65536, 262144), "bfloat16": (LONGEST, LONGEST - 1040)}
+    rows = {"float32": (LONGEST - 1040,), "float16": (16384, 32768, 65536, 131072), "bfloat16": (LONGEST, LONGEST - 1040)}
     for dtype, columns in ((dtype, columns) for dtype, lengths in rows.items() for columns in lengths):
         plan = planned(columns, dtype)
         assert plan is not None

@@ -1,4 +1,4 @@
-"""softmax of long rows, many of them: a stream of rows through groups of programs, so that memory is never idle. Gluon.
+"""softmax of the longest rows: a stream of rows through groups of programs, so that memory is never idle. Gluon.
 
 A row is cut into parts, one for each program of a group, and the groups take rows in turns. A program has several of its parts in shared
 memory: while one's sum is told to the other programs of the group, others are on the way in, and others out.
@@ -19,34 +19,37 @@ Every program that left has heard all it waited for, and counts after that.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from opwise.backends.protocol import Bind, Launch
 from opwise.backends.scratch import launched_with, lender
-from opwise.backends.triton_jit.launch import INTERPRETING, built
+from opwise.backends.triton_jit.launch import INTERPRETING, built, processors
 from opwise.backends.triton_jit.softmax_staged import RAISED, at_once
 from opwise.backends.triton_jit.softmax_stream_gluon import stream_kernel
 from opwise.backends.triton_jit.specimen import POINTERS, Specimen
 
 OPTIONS: dict[str, Any] = {"enable_fp_fusion": False, "num_stages": 1}
-LEAST_TURNS = 8  # of a group, for the first and the last are not full
+WARPS = 8
 MOST_SCRATCH = 64 * 1024
+# The most columns, from above the row before on: KiB a part, parts of a program at a time, turns from a row's sum to its result; None, and
+# beyond the last: other kernels are quicker. Measured on an H200.
+HALF = {131072: None, 2**21: (32, 3, 1)}
+SINGLE = {262144: None, 786432: (32, 3, 1), 2**20: (16, 7, 3), 2**21: (32, 3, 1)}
+STREAMED: dict[str, dict[int, tuple[int, int, int] | None]] = {"float32": SINGLE, "float16": HALF, "bfloat16": HALF}
 
 
 @dataclass(frozen=True)
 class Plan:
-    """How rows of `columns` elements of `dtype` are cut: at most `kib` KiB a program of `warps`, `slots` parts of a program at a time."""
+    """How rows of `columns` elements of `dtype` are cut: at most `kib` KiB a program, which has `slots` parts at a time."""
 
     columns: int
     dtype: str
-    kib: int = 16
-    warps: int = 8
-    slots: int = 7
-    later: int = 2  # turns from a row's sum to its result
-    early: bool = True  # what was told of a row is asked for a turn ahead; of use where it has been told by then
+    kib: int
+    slots: int
+    later: int  # turns from a row's sum to its result
 
     @property
     def size(self) -> int:
@@ -74,33 +77,41 @@ class Plan:
         return 16 + groups * self.ring * self.parts * 16
 
     def groups(self, rows: int, programs: int) -> int:
-        """Of as many groups as may run at once, or a few less: where the last turn is the fullest. 0 if there is no room for one."""
+        """Of as many groups as may run at once, or a few less: where the last turn is the fullest. 0 where a third would stand idle."""
         most = min(programs // self.parts, (MOST_SCRATCH - 16) // (self.scratch_bytes(1) - 16))
+        if 3 * most * self.parts < 2 * programs or most == 0:
+            return 0
         few = range(most - most // 16, most + 1)
-        return max(few, key=lambda groups: (rows / (groups * -(-rows // groups)), groups)) if most else 0
+        return max(few, key=lambda groups: (rows / (groups * -(-rows // groups)), groups))
 
     @property
     def fixed(self) -> dict[str, Any]:
         constants = {
-            "PARTS": self.parts, "VECTORS": self.kib * 1024 // (self.warps * 512), "SLOTS": self.slots, "LATER": self.later,
-            "RING": self.ring, "EARLY": self.early, "EVEN": self.parts * self.room == self.columns, "RAISED": RAISED[self.dtype],
+            "PARTS": self.parts, "VECTORS": self.kib * 1024 // (WARPS * 512), "SLOTS": self.slots, "LATER": self.later,
+            "RING": self.ring, "EVEN": self.parts * self.room == self.columns, "RAISED": RAISED[self.dtype],
         }  # fmt: skip
-        return {**constants, "num_warps": self.warps, "launch_cooperative_grid": True, **OPTIONS}
+        return {**constants, "num_warps": WARPS, "launch_cooperative_grid": True, **OPTIONS}
 
 
-def build(x: Tensor, out: Tensor, plan: Plan) -> Bind | None:
-    """None where the GPU has not the memory, where rows are too few to be streamed, and what is not aligned."""
+def planned(columns: int, dtype: str) -> Plan | None:
+    taken = next((taken for most, taken in STREAMED[dtype].items() if columns <= most), None)
+    return Plan(columns, dtype, *taken) if taken else None
+
+
+def build(x: Tensor, out: Tensor) -> Bind | None:
+    """None where other kernels are quicker, where rows are too few to fill the GPU, where it has not the memory, and off 16 elements."""
     rows, columns = x.shape
+    plan = planned(columns, str(x.dtype).removeprefix("torch."))
     aligned = columns % 16 == 0 and x.data_ptr() % 16 == 0 and out.data_ptr() % 16 == 0
-    if INTERPRETING or x.device.type != "cuda" or not aligned or not plan.parts <= plan.warps * 32 or rows >= 2**30:
+    if plan is None or INTERPRETING or x.device.type != "cuda" or not aligned:
         return None
-    if torch.cuda.get_device_capability(x.device) < (9, 0):
+    if torch.cuda.get_device_capability(x.device) < (9, 0) or not processors(x.device) <= rows * plan.parts < 2**30:
         return None
     words = lender(plan.scratch_bytes(1), x.device)().memory.tensor.view(torch.int32)
     samples = (x, out, words, rows, columns, plan.part)
     compiled = stream_kernel.warmup(*samples, 2, grid=(plan.parts, 1, 1), **plan.fixed)
-    groups = plan.groups(rows, at_once(cast(Any, plan), compiled, torch.cuda.get_device_properties(x.device)))
-    if groups == 0 or rows < LEAST_TURNS * groups:
+    groups = plan.groups(rows, at_once(WARPS, compiled, torch.cuda.get_device_properties(x.device)))
+    if groups == 0:
         return None
     size = plan.scratch_bytes(groups)
     lend = lender(size, x.device, zeroed=size)
@@ -114,9 +125,11 @@ def build(x: Tensor, out: Tensor, plan: Plan) -> Bind | None:
 
 
 def specimens() -> dict[str, Specimen]:
+    """Each form, each dtype, and parts of equal and of unequal length."""
     found = {}
-    for dtype, columns in (("float32", 2**20), ("float16", 65536), ("bfloat16", 2**20 - 1040)):
-        plan = Plan(columns, dtype)
+    for dtype, columns in (("float32", 524288), ("float32", 2**20), ("float16", 262144), ("bfloat16", 2**20 - 1040)):
+        plan = planned(columns, dtype)
+        assert plan is not None
         types = {"x": POINTERS[dtype], "out": POINTERS[dtype], "words": "*i32"}
         options = {name: plan.fixed[name] for name in ("num_warps", "launch_cooperative_grid", *OPTIONS)}
         constants = {name: value for name, value in plan.fixed.items() if name not in options}

@@ -112,15 +112,14 @@ def tell(to, thread, maximum, sum_, tag):  # type: ignore[no-untyped-def]
 
 @gluon.jit(do_not_specialize=["groups"])  # how many run at once is known once it is compiled
 def stream_kernel(x, out, words, rows, columns, part, groups, PARTS: gl.constexpr, VECTORS: gl.constexpr, SLOTS: gl.constexpr,
-                  LATER: gl.constexpr, RING: gl.constexpr, EARLY: gl.constexpr, EVEN: gl.constexpr,
-                  RAISED: gl.constexpr):  # type: ignore[no-untyped-def]  # fmt: skip
+                  LATER: gl.constexpr, RING: gl.constexpr, EVEN: gl.constexpr, RAISED: gl.constexpr):  # type: ignore[no-untyped-def]  # fmt: skip
     """Chunks of rows, each `part` columns or what is left, in VECTORS x 16 bytes a thread. Reads and writes every element once.
 
     words: int32, the first of which counts the programs that have left; from the fifth on 4 a pair, of groups x RING x PARTS pairs. It
-    takes groups x PARTS programs. SLOTS: chunks in shared memory. LATER: turns between a row's sum and its result.
-    EARLY: what was told of a row is asked for a turn ahead. EVEN: no part is short.
+    takes groups x PARTS programs. SLOTS: chunks in shared memory. LATER: turns from a row's sum to its result. EVEN: no part is short.
     RAISED: see `power`.
     """
+    EARLY: gl.constexpr = LATER > 1  # what was told of a row is asked for a turn ahead: by then it is there
     VECTOR: gl.constexpr = BYTES_A_THREAD // (x.dtype.element_ty.primitive_bitwidth // 8)
     THREADS: gl.constexpr = gl.num_warps() * 32
     STEP: gl.constexpr = THREADS * VECTOR
