@@ -47,8 +47,8 @@ MEAN = (
     Fault("every block counts the tail", "mean", "reduction", f"{HERE}/mean.cu", "    if (blockIdx.x == 0) {\n",
           "    if (blockIdx.x < gridDim.x) {\n"),
     Fault("the last block is never recognised", "mean", "state", f"{HERE}/mean.cu", "== gridDim.x - 1;", "== gridDim.x;"),
-    Fault("the counter never wraps", "mean", "state", f"{HERE}/mean.cu", "atomicInc(scratch, gridDim.x - 1)",
-          "atomicInc(scratch, gridDim.x)"),
+    Fault("the counter never wraps", "mean", "state", f"{HERE}/mean.cu", "count_up(scratch, gridDim.x - 1)",
+          "count_up(scratch, gridDim.x)"),
     Fault("an old partial sum is added", "mean", "bound", f"{HERE}/mean.cu", "i < gridDim.x; i +=", "i <= gridDim.x; i +="),
     Fault("divided by the pieces", "mean", "constant", f"{HERE}/mean.cu", "total / static_cast<float>(n)",
           "total / static_cast<float>(pieces)"),
@@ -56,8 +56,10 @@ MEAN = (
           "distance = 16; distance > 1;"),
     Fault("no barrier before the warps' sums are read", "mean", "barrier", f"{HERE}/elements.cuh",
           "    __syncthreads();\n    return over_warp", "    return over_warp", survives=RACE),
-    Fault("no fence between the sum and the count", "mean", "barrier", f"{HERE}/mean.cu",
-          "            __threadfence();  // the sum is visible before the count is\n", "", survives=RACE),
+    Fault("a block counts itself before its sum is written", "mean", "barrier", f"{HERE}/mean.cu",
+          "            partial_sums[blockIdx.x] = total;\n            is_last = count_up(scratch, gridDim.x - 1) == gridDim.x - 1;\n",
+          "            is_last = count_up(scratch, gridDim.x - 1) == gridDim.x - 1;\n            partial_sums[blockIdx.x] = total;\n",
+          survives=RACE),
 )  # fmt: skip
 SOFTMAX = (
     Fault("no maximum is subtracted", "softmax", "range", f"{HERE}/softmax.cu", "return exp2f((x - shift) * LOG2_E);",

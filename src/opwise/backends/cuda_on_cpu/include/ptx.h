@@ -82,6 +82,10 @@ inline void cp_async_commit_group() { copies_commit(); }
 inline void cp_async_wait_group(int pending) { copies_wait(pending, false); }
 inline void cp_async_wait_all() { copies_wait(0, true); }
 
+inline void atom_acq_rel_gpu_global_inc_u32(unsigned &d, std::uint64_t address, std::uint32_t last) {
+    d = atomicInc(reinterpret_cast<unsigned *>(address), last);
+}
+
 // ---- special registers ---------------------------------------------------------------------------------------------------------------
 template <class T> inline void mov_u32(T &d, std::uint32_t a) { d = a; }
 inline std::uint32_t sreg_dynamic_smem_size() { return static_cast<std::uint32_t>(dynamic_shared_size()); }
