@@ -10,6 +10,24 @@ from opwise.backends.cuda_src.sources import FOLDER, target, unit_of, units
 
 H200 = {"alignment": 16, "sm_count": 132, "capability": (9, 0)}
 MATMUL_KINDS = sorted(KERNELS)
+# us on one H200, torch 2.11, bfloat16, L2 flushed, interleaved, medians of 15: (m, k, n) -> kernel -> time.
+MEASURED = {
+    (64, 4096, 4096): {"64x64_s1": 15.10, "64x128_s2": 17.22, "64x128_s1": 20.10},
+    (64, 4096, 16384): {"64x128_s1": 36.26, "64x64_s1": 38.53},
+    (128, 4096, 4096): {"64x64_s1": 15.04, "128x64": 16.67, "64x128_s2": 18.75},
+    (4096, 4096, 128): {"64x128_s2": 16.35, "64x64_s1": 18.53, "128x64": 18.85},  # as many tiles, but A is the larger
+    (256, 4096, 256): {"64x64_s8": 9.86, "64x64_s1": 12.64},
+    (512, 512, 512): {"64x64_s1": 7.07, "128x64": 7.78},
+    (512, 8192, 512): {"128x128_s4": 18.27, "64x64_s1": 19.71, "64x128_s2": 21.63},
+    (1024, 8192, 1024): {"64x128_s1": 30.59, "128x64": 31.81},
+    (1024, 1024, 1024): {"128x64": 9.44, "64x128_s1": 9.92, "128x128": 11.81},
+    (1280, 1280, 1280): {"128x128": 13.09, "128x64": 14.30},
+    (2048, 2048, 2048): {"128x256": 27.90, "128x128": 28.06},
+    (512, 4096, 4096): {"128x128": 27.81, "128x256": 46.59},
+    (3072, 3072, 3072): {"128x192": 81.38, "128x256": 105.44},
+    (4096, 4096, 4096): {"128x256": 195.81, "128x128": 198.82, "128x192": 219.39},
+    (8192, 128, 8192): {"128x192": 45.28, "128x256": 46.11},
+}
 
 
 def kernel_for(m: int, k: int, n: int, dtype: str = "bfloat16", **changes: object) -> str:
@@ -62,17 +80,13 @@ def test_a_launch_fits_the_gpu_and_covers_the_product(kind: str) -> None:
     ("shape", "kernel"),
     [
         ((128, 16384, 128), "64x64_s16"),  # 4 tiles
-        ((256, 4096, 256), "64x64_s8"),
-        ((128, 4096, 4096), "128x64"),
-        ((512, 8192, 512), "128x128_s4"),
-        ((64, 4096, 4096), "64x128_s4"),  # no half of a tile is wasted
-        ((64, 4096, 16384), "64x128_s1"),  # 128 tiles: nothing to share
-        ((1024, 8192, 1024), "128x64"),
         ((1536, 1536, 1536), "128x192"),
+        ((8192, 2048, 32), "128x64"),  # half of a tile of 64 columns would be empty
+        *((shape, min(times, key=times.__getitem__)) for shape, times in MEASURED.items()),
     ],
     ids=str,
 )
-def test_few_tiles_share_their_k(shape: tuple[int, int, int], kernel: str) -> None:
+def test_a_product_gets_the_kernel_that_was_fastest(shape: tuple[int, int, int], kernel: str) -> None:
     assert kernel_for(*shape) == f"matmul_wgmma_bfloat16_{kernel}"
     assert "wgmma" not in kernel_for(*shape, capability=(8, 0))
 
@@ -93,7 +107,7 @@ def test_a_cluster_that_does_not_fit_beside_the_others_is_a_second_wave() -> Non
 @pytest.mark.parametrize("kernel", matmul_plan.SPLIT, ids=lambda kernel: str(kernel.name))
 def test_the_plan_knows_the_shared_tiles_as_the_source_has_them(kernel: matmul_plan.Kernel) -> None:
     source = (FOLDER / "matmul_wgmma.cu").read_text()
-    tile = (kernel.rows, kernel.columns, kernel.stages, kernel.split, kernel.resident)
+    tile = (kernel.rows, kernel.columns, kernel.step_bytes // 2, kernel.stages, kernel.split, kernel.resident)
     assert f"SPLIT_KERNEL(dtype, {', '.join(map(str, tile))})" in source
     assert kernel.threads == 32 * (kernel.rows // 16 + 1), "four warps for 64 rows, and the producer"
     assert kernel.resident * (kernel.shared_bytes(2) + 1024) <= 228 * 1024, "as many blocks fit a multiprocessor as it says"

@@ -1,7 +1,8 @@
 """The kernels of matmul in CUDA C++, which torch_inline and cupy_raw both launch, and `speed`, `fixed` of each, fitted anew.
 
 A plan compares estimates in multiply-adds of one multiprocessor, not in us. So a fit keeps the scale: the fastest of the shipped kernels
-that was measured keeps its speed, and what the plan says in multiply-adds beside (the exchange of a cluster's blocks) keeps its meaning.
+that was measured keeps its speed, and what the plan says in multiply-adds beside (the exchange of a cluster's blocks, rows read again)
+keeps its meaning.
 """
 
 from __future__ import annotations
@@ -49,8 +50,8 @@ class CudaMatmul(Ways):
         return matmul_plan.quickest(found, m, k, n, machine.processors)
 
     def term(self, name: str, workload: Workload, machine: Machine) -> Term | None:
-        """An estimate is A (K + fixed) / speed + B, with B of what blocks exchange: its values at three (speed, fixed) are A K, A and B.
-        so each = A and depth = A K."""
+        """An estimate is A (K + fixed) / speed + B, with B of what blocks exchange and of what is read again: its values at three
+        (speed, fixed) give A K, A and B, so each = A and depth = A K."""
         kernel = self._offered(workload, machine).get(name)
         if kernel is None:
             return None

@@ -20,14 +20,16 @@ from opwise.backends.tuned import SHIPPED, Choices
 TENSOR_CORES_FROM = (8, 0)  # mma.sync m16n8k16, TF32 and cp.async
 WGMMA_ON = (9, 0)  # and on no later GPU
 WGMMA_SIZE_LIMIT = 2**30  # the copy engine's coordinates have 32 bits
-# By a tile's rows, the least of A: with half of 128 or three quarters of 64 empty, the mma kernels, whose tiles are lower, are no slower.
+# By a tile's rows, the least of A: with half of 128 or three quarters of 64 empty, the mma kernels, whose tiles are lower, are no slower. A
+# kernel of `split` 1 takes no C narrower than its tile: there 128x64 was faster than Triton's 64x64.
 WGMMA_ROWS_FROM = {128: 65, 64: 17}
 # Clusters of so many blocks that an H200 (132 multiprocessors in groups of 14 to 18, a cluster within one group) runs at once, a block a
 # multiprocessor, as cudaOccupancyMaxActiveClusters says.
 CLUSTERS_AT_ONCE, CLUSTERS_OF = {1: 132, 2: 66, 4: 30, 8: 15, 16: 7}, 132
-# What adding up the parts of a tile costs, as multiply-adds of the fastest kernel, of which a multiprocessor does 1.9 million a us: so many
-# for an element that comes from another block, and for two barriers of the cluster and its launch.
-EXCHANGE, MEETING = 300, 1_000_000
+# In multiply-adds of the fastest kernel, of which a multiprocessor does 1.9 million a us: what adding up the parts of a tile costs, for an
+# element from another block, and for two barriers of the cluster and its launch; and, where C is wider than a tile and A the larger factor,
+# so that its rows are read again, what each element of A counts in the rows that it has beyond n.
+EXCHANGE, MEETING, AGAIN = 300, 1_000_000, 0.3
 SIZE = {"float32": 4, "tfloat32": 4, "float16": 2, "bfloat16": 2}
 GRID_LIMIT = 2**31 - 1
 TEXTBOOK = "matmul_textbook_float32"
@@ -73,10 +75,11 @@ class Kernel:
         return capability == WGMMA_ON if self.wgmma else self.simt or capability >= TENSOR_CORES_FROM
 
     def estimate(self, m: int, k: int, n: int, sm_count: int) -> float:
+        again = AGAIN * max(m - n, 0) * k if self.wgmma and n > self.columns else 0
         if self.split:
-            return self._estimate_split(m, k, n, sm_count)
+            return self._estimate_split(m, k, n, sm_count) + again
         share = -(-self.tiles(m, n) // sm_count)
-        return share * self.rows * self.columns * (k + self.fixed) / self.speed
+        return share * self.rows * self.columns * (k + self.fixed) / self.speed + again
 
     def _estimate_split(self, m: int, k: int, n: int, sm_count: int) -> float:
         tiles, elements = self.tiles(m, n), self.rows * self.columns
@@ -84,7 +87,8 @@ class Kernel:
         waves: float = -(-tiles // (at_once * self.resident)) * self.resident
         if self.resident > 1:  # two blocks of a multiprocessor share it: beyond one each, all slow down a little, none waits for a wave
             waves = min(waves, max(tiles * self.split / sm_count, 1))
-        depth = -(-k // (64 * self.split)) * 64
+        step = self.step_bytes // 2
+        depth = -(-k // (step * self.split)) * step
         meeting = MEETING + EXCHANGE * elements * (self.split - 1) / self.split if self.split > 1 else 0
         return waves * (elements * (depth + self.fixed) / self.speed + meeting)
 
@@ -110,14 +114,14 @@ WGMMA = (
     Kernel("128x128", 128, 128, 384, 128, 6, 16, 1.75, 64, wgmma=True),
     Kernel("128x64", 128, 64, 384, 128, 8, 16, 1.25, 64, wgmma=True),
 )
-# Few tiles, and a K that several blocks share; 64 rows of A or fewer. Speeds, fixed costs, EXCHANGE and MEETING are those by which the plan
-# took the fastest of these and of the kernels above, or one within 11 % of it, for 20 products measured on an H200 (docs/lab.md).
+# Few tiles: 64 rows of A or fewer, or a K that several blocks share. By these numbers and those above the plan takes the fastest kernel
+# for each product that was measured with them on an H200 (docs/lab.md, tests/test_matmul_plan.py).
 SPLIT = (
-    Kernel("64x64_s2", 64, 64, 160, 128, 6, 16, 0.60, 128, wgmma=True, split=2, resident=2),
+    Kernel("64x64_s1", 64, 64, 160, 256, 6, 16, 1.05, 352, wgmma=True, split=1),
     Kernel("64x64_s8", 64, 64, 160, 128, 6, 16, 0.60, 128, wgmma=True, split=8, resident=2),
     Kernel("64x64_s16", 64, 64, 160, 128, 6, 16, 0.60, 128, wgmma=True, split=16, resident=2),
-    Kernel("64x128_s1", 64, 128, 160, 128, 4, 16, 0.80, 128, wgmma=True, split=1, resident=2),
-    Kernel("64x128_s4", 64, 128, 160, 128, 4, 16, 0.80, 128, wgmma=True, split=4, resident=2),
+    Kernel("64x128_s1", 64, 128, 160, 256, 4, 16, 1.50, 512, wgmma=True, split=1),
+    Kernel("64x128_s2", 64, 128, 160, 256, 4, 16, 1.10, 256, wgmma=True, split=2),
     Kernel("128x128_s4", 128, 128, 288, 128, 6, 16, 1.75, 128, wgmma=True, split=4),
 )
 SIMT_FLOAT32 = (
@@ -194,7 +198,8 @@ def offered(
         kernel
         for kernel in KERNELS[kind]
         if kernel.granule <= granule and kernel.shared_bytes(SIZE[kind]) <= _shared_limit(capability) and kernel.runs_on(capability)
-        and (not kernel.wgmma or (wgmma and m >= WGMMA_ROWS_FROM[kernel.rows] and max(m, k, n) <= WGMMA_SIZE_LIMIT))
+        and (not kernel.wgmma or (wgmma and m >= WGMMA_ROWS_FROM[kernel.rows] and max(m, k, n) <= WGMMA_SIZE_LIMIT
+             and (kernel.split != 1 or n >= kernel.columns)))
     ]  # fmt: skip
     return {**{f"hopper_{tile.name}": tile for tile in tiles}, **{kernel.name: kernel for kernel in kernels}}
 
@@ -213,7 +218,7 @@ def launch(kernel: Kernel, kind: str, m: int, k: int, n: int, sm_count: int) -> 
     block, shared, tiles = (kernel.threads, 1, 1), kernel.shared_bytes(SIZE[kind]), kernel.tiles(m, n)
     if not kernel.wgmma:
         return Plan(_name(kernel, kind), _line(tiles, m, n), block, shared)
-    factors = (Matrix(m, k, kernel.rows, 64), Matrix(k, n, 64, 64))
+    factors = (Matrix(m, k, kernel.rows, 64), Matrix(k, n, kernel.step_bytes // 2, 64))
     if kernel.split:
         return Plan(_name(kernel, kind), _line(tiles * kernel.split, m, n), block, shared, matrices=factors)
     return Plan(_name(kernel, kind), (min(tiles, sm_count), 1, 1), block, shared, matrices=(*factors, Matrix(m, n, 64, 64)))

@@ -7,20 +7,22 @@
 // blocks do not all read from one at a time, and a sum is the same in every run.
 //
 // One tile a cluster, S from 1 (no cluster, sums stay in registers) to 16, 64 rows or a multiple, BN any multiple of 16. A product of 64
-// rows wastes no half of a tile here, and BN is free to be what fills the last wave.
+// rows wastes no half of a tile here, and BN is free to be what fills the last wave. A slot is BK of K deep, 64 or a multiple: with 128 the
+// barriers of narrow tiles, and the waits at them, are half as many.
 #pragma once
 #include "matmul_wgmma.cuh"
 
-template <class Storage_, int BM_, int BN_, int STAGES_, int S_, int BLOCKS_A_SM_> struct SplitTile {
+template <class Storage_, int BM_, int BN_, int BK_, int STAGES_, int S_, int BLOCKS_A_SM_> struct SplitTile {
     using Storage = Storage_;
-    static constexpr int BM = BM_, BN = BN_, BK = 64, STAGES = STAGES_, S = S_, BLOCKS_A_SM = BLOCKS_A_SM_;
+    static constexpr int BM = BM_, BN = BN_, BK = BK_, STAGES = STAGES_, S = S_, BLOCKS_A_SM = BLOCKS_A_SM_;
     static constexpr int CONSUMERS = BM / 64, WARPS = 4 * CONSUMERS, THREADS = 32 * (WARPS + 1);
-    static constexpr int BOX = 64 * 128, BOXES_B = (BN + 63) / 64;
-    static constexpr int BYTES_A = CONSUMERS * BOX, STAGE_BYTES = BYTES_A + BOXES_B * BOX;
+    // Boxes have rows of 128 bytes: BM rows of A by 64 of K, BK rows of K by 64 columns of B.
+    static constexpr int BOX_A = BM * 128, BOXES_A = BK / 64, BOX_B = BK * 128, BOXES_B = (BN + 63) / 64;
+    static constexpr int BYTES_A = BOXES_A * BOX_A, STAGE_BYTES = BYTES_A + BOXES_B * BOX_B;
     static constexpr int EMPTY_ARRIVALS = WARPS;
     // Sums travel by units of 16 rows and 16 columns, 1 KiB: a unit is what a warp holds in 8 registers a thread.
     static constexpr int UNITS_A_ROW = BN / 16, UNITS = WARPS * UNITS_A_ROW;
-    static_assert(BM % 64 == 0 && BN % 16 == 0 && S >= 1 && S <= 16);
+    static_assert(BM % 64 == 0 && BN % 16 == 0 && BK % 64 == 0 && S >= 1 && S <= 16);
     static_assert(S == 1 || UNITS * 1024 <= STAGES * STAGE_BYTES, "the ring holds the sums");
 
     SharedAddress ring;
@@ -64,10 +66,11 @@ __device__ __forceinline__ void produce_part(const Tile &tile, const TensorMap &
         const SharedAddress slot = tile.slot(turn.slot), full = tile.full(turn.slot);
         barrier_wait(tile.empty(turn.slot), turn.phase ^ 1);
         barrier_expect(full, Tile::STAGE_BYTES);
-        box_load(slot, a, row, step * Tile::BK, full);
+#pragma unroll
+        for (int box = 0; box < Tile::BOXES_A; box++) box_load(slot + box * Tile::BOX_A, a, row, step * Tile::BK + 64 * box, full);
 #pragma unroll
         for (int box = 0; box < Tile::BOXES_B; box++)
-            box_load(slot + Tile::BYTES_A + box * Tile::BOX, b, step * Tile::BK, column + 64 * box, full);
+            box_load(slot + Tile::BYTES_A + box * Tile::BOX_B, b, step * Tile::BK, column + 64 * box, full);
         turn.next();
     }
 }
@@ -80,11 +83,12 @@ __device__ __forceinline__ void consume_part(const Tile &tile, int consumer, int
     int last = 0;
     for (int step = 0; step < steps; step++) {
         barrier_wait(tile.full(turn.slot), turn.phase);
-        const SharedAddress a = tile.slot(turn.slot) + consumer * Tile::BOX, b = tile.slot(turn.slot) + Tile::BYTES_A;
+        const unsigned long long a = factor(tile.slot(turn.slot) + consumer * 64 * 128, 1024, 0);
+        const unsigned long long b = factor(tile.slot(turn.slot) + Tile::BYTES_A, 1024, Tile::BOX_B);
         products_begin();
 #pragma unroll
         for (int i = 0; i < Tile::BK / 16; i++)
-            warpgroup_product(sums, factor(a + 32 * i, 1024, 0), factor(b + 16 * 128 * i, 1024, Tile::BOX), 1, typename Tile::Storage{});
+            warpgroup_product(sums, further(a, i / 4 * Tile::BOX_A + i % 4 * 32), further(b, 16 * 128 * i), 1, typename Tile::Storage{});
         products_commit();
         products_wait<1>();
         if (step > 0 && lane == 0) barrier_arrive(tile.empty(last));
@@ -136,7 +140,7 @@ __device__ __forceinline__ void split_matmul(const TensorMap &a, const TensorMap
     if (warpgroup == Tile::CONSUMERS) {  // the producer's one warp; a cluster's barriers wait for it too
         if (elected()) produce_part(tile, a, b, row, column, first, last);
         __syncwarp();
-        if constexpr (Tile::S > 1) cluster_barrier(), cluster_barrier();
+        if constexpr (Tile::S > 1) cluster_barrier(), cluster_leave();
         return;
     }
     float sums[Tile::BN / 2] = {};
@@ -157,6 +161,6 @@ __device__ __forceinline__ void split_matmul(const TensorMap &a, const TensorMap
         }
         cluster_barrier();  // all parts are there
         add_up(tile, c, m, n, row, column, rank);
-        cluster_barrier();  // and nobody ends before the others have read its part
+        cluster_leave();  // and nobody ends before the others have read its part
     }
 }

@@ -4,7 +4,7 @@
 // matmul_wgmma_<dtype>_128x<BN>: A, B and C come as tensor maps with boxes of 128, 64 and 64 rows by 64 columns, swizzled by 128 bytes.
 // The grid is one-dimensional, of any size: a block takes the tiles i, i + gridDim.x, ... of C.
 //
-// matmul_wgmma_<dtype>_<BM>x<BN>_s<S>: A and B as maps with boxes of BM and 64 rows, C as an address. S blocks, a cluster, share the K
+// matmul_wgmma_<dtype>_<BM>x<BN>_s<S>: A and B as maps with boxes of BM and BK rows, C as an address. S blocks, a cluster, share the K
 // of a tile: the grid has S for each tile.
 #include "matmul_split.cuh"
 
@@ -29,22 +29,22 @@
 #define OF_CLUSTERS_4 __cluster_dims__(4, 1, 1)
 #define OF_CLUSTERS_8 __cluster_dims__(8, 1, 1)
 #define OF_CLUSTERS_16 __cluster_dims__(16, 1, 1)
-#define SPLIT_KERNEL(dtype, bm, bn, stages, s, blocks_a_sm)                                                                                \
-    using Tile_##dtype##_##bm##x##bn##_s##s = SplitTile<dtype, bm, bn, stages, s, blocks_a_sm>;                                            \
+#define SPLIT_KERNEL(dtype, bm, bn, bk, stages, s, blocks_a_sm)                                                                            \
+    using Tile_##dtype##_##bm##x##bn##_s##s = SplitTile<dtype, bm, bn, bk, stages, s, blocks_a_sm>;                                        \
     extern "C" __global__ void OF_CLUSTERS_##s __launch_bounds__(Tile_##dtype##_##bm##x##bn##_s##s::THREADS, blocks_a_sm)                  \
         matmul_wgmma_##dtype##_##bm##x##bn##_s##s(const __grid_constant__ TensorMap a, const __grid_constant__ TensorMap b, dtype *c,      \
                                                   long long m, long long k, long long n) {                                                 \
         split_matmul<Tile_##dtype##_##bm##x##bn##_s##s>(a, b, c, m, k, n);                                                                 \
     }
 
-// SplitTile: rows and columns of the tile, stages, blocks that share K, blocks a multiprocessor.
+// SplitTile: rows and columns of the tile, K of a stage, stages, blocks that share K, blocks a multiprocessor.
 #define SPLIT_KERNELS(dtype)                                                                                                               \
-    SPLIT_KERNEL(dtype, 64, 64, 6, 2, 2)                                                                                                   \
-    SPLIT_KERNEL(dtype, 64, 64, 6, 8, 2)                                                                                                   \
-    SPLIT_KERNEL(dtype, 64, 64, 6, 16, 2)                                                                                                  \
-    SPLIT_KERNEL(dtype, 64, 128, 4, 1, 2)                                                                                                  \
-    SPLIT_KERNEL(dtype, 64, 128, 4, 4, 2)                                                                                                  \
-    SPLIT_KERNEL(dtype, 128, 128, 6, 4, 1)
+    SPLIT_KERNEL(dtype, 64, 64, 128, 6, 1, 1)                                                                                              \
+    SPLIT_KERNEL(dtype, 64, 64, 64, 6, 8, 2)                                                                                               \
+    SPLIT_KERNEL(dtype, 64, 64, 64, 6, 16, 2)                                                                                              \
+    SPLIT_KERNEL(dtype, 64, 128, 128, 4, 1, 1)                                                                                             \
+    SPLIT_KERNEL(dtype, 64, 128, 128, 4, 2, 1)                                                                                             \
+    SPLIT_KERNEL(dtype, 128, 128, 64, 6, 4, 1)
 
 KERNELS(float16)
 KERNELS(bfloat16)

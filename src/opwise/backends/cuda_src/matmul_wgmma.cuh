@@ -105,12 +105,12 @@ __device__ __forceinline__ void consume(const Tile &tile, const TensorMap &c, lo
         int last = 0;
         for (int depth = 0; depth < k; depth += Tile::BK) {
             barrier_wait(tile.full(turn.slot), turn.phase);
-            const SharedAddress a = tile.slot(turn.slot) + consumer * Tile::BOX, b = tile.slot(turn.slot) + Tile::BYTES_A;
+            const unsigned long long a = factor(tile.slot(turn.slot) + consumer * Tile::BOX, 1024, 0);
+            const unsigned long long b = factor(tile.slot(turn.slot) + Tile::BYTES_A, 1024, Tile::BOX);
             products_begin();
 #pragma unroll
             for (int i = 0; i < Tile::BK / 16; i++)  // 16 elements of K are 32 bytes of a row of A, 16 rows of B
-                warpgroup_product(sums, factor(a + 32 * i, 1024, 0), factor(b + 16 * 128 * i, 1024, Tile::BOX), depth + i > 0,
-                                  typename Tile::Storage{});
+                warpgroup_product(sums, further(a, 32 * i), further(b, 16 * 128 * i), depth + i > 0, typename Tile::Storage{});
             products_commit();
             products_wait<1>();  // the step before this one has been multiplied: its slot may be filled again
             if (depth > 0) release(last);

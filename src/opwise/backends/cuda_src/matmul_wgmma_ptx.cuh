@@ -72,6 +72,12 @@ __device__ __forceinline__ void cluster_barrier() {
                  "barrier.cluster.wait.acquire.aligned;" ::
                      : "memory");
 }
+// The same as the last thing a block does, where all that it read of others has been used and what it wrote need not be seen: no fence.
+__device__ __forceinline__ void cluster_leave() {
+    asm volatile("barrier.cluster.arrive.relaxed.aligned;\n"
+                 "barrier.cluster.wait.aligned;" ::
+                     : "memory");
+}
 // What block `rank` has where `mine` is in this one: 16 bytes.
 __device__ __forceinline__ void load_from_block(float *to, SharedAddress mine, int rank) {
     asm volatile("{\n"
@@ -129,6 +135,10 @@ __device__ __forceinline__ unsigned long long factor(SharedAddress tile, unsigne
     constexpr unsigned long long SWIZZLED_128 = 1ull << 62;
     return SWIZZLED_128 | static_cast<unsigned long long>(apart / 16) << 32 | static_cast<unsigned long long>(columns_apart / 16) << 16 |
            (tile & 0x3ffff) / 16;
+}
+// The same, `bytes` further on: one addition to its low word, out of which nothing is carried.
+__device__ __forceinline__ unsigned long long further(unsigned long long factor, unsigned bytes) {
+    return factor >> 32 << 32 | (static_cast<unsigned>(factor) + bytes / 16);
 }
 // Registers and shared memory written before may be used by the products that follow.
 __device__ __forceinline__ void products_begin() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
