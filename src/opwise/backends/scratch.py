@@ -117,12 +117,14 @@ def _kept_with(scratch: Scratch, launch: Launch) -> Launch:
     return launch_there
 
 
-def bound_with(launch_of: Callable[..., Launch], run: Callable[..., None], size: int, device: torch.device) -> AtOnce:
+def bound_with(
+    launch_of: Callable[..., Launch], run: Callable[..., None], size: int, device: torch.device, zeroed: int = COUNTER_BYTES
+) -> AtOnce:
     """The bind of `launch_of(tensors, address of scratch)`, or of `launch_of(tensors)` where no scratch is asked for; and `run` with the
     same arguments, which launches at once: on the stream that lends, or into a graph that has memory of its own."""
     if not size:
         return AtOnce(lambda *tensors: launch_of(tensors), lambda *tensors: run(tensors))
-    lend = lender(size, device)
+    lend = lender(size, device, zeroed)
 
     def run_with_scratch(*tensors: Tensor) -> None:
         scratch = lend()
@@ -132,13 +134,17 @@ def bound_with(launch_of: Callable[..., Launch], run: Callable[..., None], size:
 
 
 def called_with(
-    launch_of: Callable[..., Launch], call_of: Callable[[Tensor], Callable[..., Tensor]], size: int, device: torch.device
+    launch_of: Callable[..., Launch],
+    call_of: Callable[[Tensor], Callable[..., Tensor]],
+    size: int,
+    device: torch.device,
+    zeroed: int = COUNTER_BYTES,
 ) -> AtOnce:
     """As `bound_with`, of a backend whose `call_of(output)` gives what allocates the output, too: a function of the inputs, before which
     it takes the address of scratch if there is any."""
     if not size:
         return AtOnce(lambda *tensors: launch_of(tensors), call_of=call_of)
-    lend = lender(size, device)
+    lend = lender(size, device, zeroed)
 
     def call_with_scratch_of(out: Tensor) -> Callable[..., Tensor]:
         call = call_of(out)

@@ -41,11 +41,12 @@ class Extension:
         spec.loader.exec_module(self._module)
         self.prepare, self.Matrices, self.call_of = self._module.prepare, self._module.Matrices, self._module.call_of
 
-    def Launch(self, kernel: int, name: str, grid: Any, block: Any, shared: int, matrices: Any, arguments: Sequence[int], keep: Any) -> Any:  # noqa: N802
+    def Launch(self, kernel: int, name: str, grid: Any, block: Any, shared: int, together: bool, matrices: Any, arguments: Sequence[int],  # noqa: N802
+               keep: Any) -> Any:  # fmt: skip
         taken = kernels().parameters(name)
         if len(arguments) != taken:
             raise RuntimeError(f"CUDA kernel {name} on the CPU: {len(arguments)} arguments, {taken} are taken")
-        return self._module.Launch(kernel, name, grid, block, shared, matrices, arguments, keep)
+        return self._module.Launch(kernel, name, grid, block, shared, together, matrices, arguments, keep)
 
 
 @cache
@@ -62,7 +63,7 @@ class Function:
         self._launch = kernels().launch
         kernels().kernel(name)
 
-    def __call__(self, grid: Any, block: Any, arguments: Sequence[Any], shared: int, stream: object) -> None:
+    def __call__(self, grid: Any, block: Any, arguments: Sequence[Any], shared: int, stream: object, together: bool = False) -> None:
         self._launch(self.name, grid, block, tuple(value.value for value in arguments), shared)
 
     def enqueue(self, handle: int, *rest: int) -> None:

@@ -28,8 +28,9 @@ class Matrix(NamedTuple):
 class Plan:
     """`kernel` is an extern "C" name; `grid` and `block` are in x, y, z; `shared_bytes` is dynamic shared memory a block.
 
-    A kernel with `scratch_bytes` takes the address of as many bytes of its own as its last parameter. The first 16 are 0 at the first
-    launch, and the kernel leaves them 0.
+    A kernel with `scratch_bytes` takes the address of as many bytes of its own as its last parameter. The first `zeroed_bytes` are 0 at
+    the first launch, and the kernel leaves them 0.
+    A `cooperative` launch runs with all its blocks at once or not at all, so that they may wait for each other.
     The kernel's first parameters are, instead of as many addresses, tensor maps of `matrices` (zeros outside).
     """
 
@@ -39,6 +40,8 @@ class Plan:
     shared_bytes: int = 0
     scratch_bytes: int = 0
     matrices: tuple[Matrix, ...] = ()
+    zeroed_bytes: int = 16
+    cooperative: bool = False
 
 
 ITEM_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}

@@ -43,7 +43,7 @@ def built(recipe: Recipe) -> Build:
         plan = recipe.plan(*tensors)
         device, address = tensors[-1].device, Tensor.data_ptr
         index, stream_of, run, argument, enqueue, handle = _on_cpu(plan) if device.type == "cpu" else _on_gpu(plan, device)
-        grid, block, shared, streams = plan.grid, plan.block, plan.shared_bytes, STREAMS
+        grid, block, shared, together, streams = plan.grid, plan.block, plan.shared_bytes, plan.cooperative, STREAMS
         lengths = recipe.sizes(*tensors)
         sizes = tuple(map(argument, lengths))
 
@@ -51,12 +51,12 @@ def built(recipe: Recipe) -> Build:
             arguments = (*map(argument, map(address, tensors)), *sizes, *map(argument, more))
 
             def launch(keep: object = tensors) -> None:
-                run(grid, block, arguments, shared, streams[stream_of(index)])
+                run(grid, block, arguments, shared, streams[stream_of(index)], together)
 
             return launch
 
         def run_with(stream: int, *values: int) -> None:
-            run(grid, block, tuple(map(argument, values)), shared, streams[stream])
+            run(grid, block, tuple(map(argument, values)), shared, streams[stream], together)
 
         count = len(tensors) + len(lengths) + (plan.scratch_bytes > 0)
         run_here = runner(enqueue, (handle, *grid, *block, shared), count, instead=run_with)
@@ -65,7 +65,7 @@ def built(recipe: Recipe) -> Build:
             run_here(stream_of(index), *map(address, tensors), *lengths, *more)
 
         if not plan.matrices:
-            return scratch.bound_with(launch_of, run_at, plan.scratch_bytes, device)
+            return scratch.bound_with(launch_of, run_at, plan.scratch_bytes, device, plan.zeroed_bytes)
         maps_of = _maps(plan, tensors)
 
         def launch_with_maps(tensors: tuple[Tensor, ...], *more: int) -> Launch:
@@ -74,7 +74,7 @@ def built(recipe: Recipe) -> Build:
             arguments = (*maps, *map(argument, places[len(maps) :]), *sizes, *map(argument, more))
 
             def launch(keep: object = (tensors, memory)) -> None:
-                run(grid, block, arguments, shared, streams[stream_of(index)])
+                run(grid, block, arguments, shared, streams[stream_of(index)], together)
 
             return launch
 
@@ -97,7 +97,8 @@ def _maps(plan: Plan, tensors: tuple[Tensor, ...]) -> Callable[[tuple[int, ...]]
     return maps
 
 
-# Device index, its current stream, the kernel, what makes an argument a C value; driver.launchKernel, and the kernel's handle for it.
+# Device index, its current stream, the kernel, what makes an argument a C value; driver.launchKernel or what takes its arguments, and the
+# kernel's handle for it.
 Place = tuple[int, Callable[[int], int], Any, Any, Any, int]
 
 
@@ -108,7 +109,15 @@ def _on_gpu(plan: Plan, device: torch.device) -> Place:
 
     index: int = torch.cuda.current_device() if device.index is None else device.index
     kernel = loaded(plan, index)
-    return index, torch._C._cuda_getCurrentRawStream, kernel, argument, driver.launchKernel, kernel.ptr
+    enqueue = _launch_together if plan.cooperative else driver.launchKernel
+    return index, torch._C._cuda_getCurrentRawStream, kernel, argument, enqueue, kernel.ptr
+
+
+def _launch_together(*given: int) -> None:
+    """driver.launchCooperativeKernel, which does without launchKernel's last argument."""
+    from cupy.cuda import driver
+
+    driver.launchCooperativeKernel(*given[:-1])
 
 
 def _on_cpu(plan: Plan) -> Place:

@@ -81,11 +81,11 @@ CUtensorMap tensor_map(std::int64_t address, const Matrix &matrix) {
 // A kernel with its grid and arguments; `keep` is whatever must live as long.
 class Launch {
   public:
-    Launch(std::uintptr_t kernel, std::string name, Size grid, Size block, std::size_t shared_bytes, const Matrices &matrices,
-           std::vector<std::int64_t> arguments, pybind11::object keep)
+    Launch(std::uintptr_t kernel, std::string name, Size grid, Size block, std::size_t shared_bytes, bool cooperative,
+           const Matrices &matrices, std::vector<std::int64_t> arguments, pybind11::object keep)
         : kernel_(reinterpret_cast<const void *>(kernel)), name_(std::move(name)), grid_(grid[0], grid[1], grid[2]),
-          block_(block[0], block[1], block[2]), shared_bytes_(shared_bytes), matrices_(matrices.all), arguments_(std::move(arguments)),
-          keep_(std::move(keep)) {
+          block_(block[0], block[1], block[2]), shared_bytes_(shared_bytes), cooperative_(cooperative),
+          matrices_(matrices.all), arguments_(std::move(arguments)), keep_(std::move(keep)) {
         if (arguments_.size() > MOST_ARGUMENTS) throw std::invalid_argument(name_ + ": " + std::to_string(MOST_ARGUMENTS) + " arguments at most");
         for (const Matrix &matrix : matrices_) maps_.push_back(tensor_map(arguments_.at(maps_.size()), matrix));
         for (std::size_t i = 0; i < arguments_.size(); i++)
@@ -120,13 +120,16 @@ class Launch {
     static constexpr std::size_t MOST_ARGUMENTS = 16;
 
     void launch(std::uintptr_t stream, void **addresses) const {
-        check(cudaLaunchKernel(kernel_, grid_, block_, addresses, shared_bytes_, reinterpret_cast<cudaStream_t>(stream)), name_);
+        const auto on = reinterpret_cast<cudaStream_t>(stream);
+        check(cooperative_ ? cudaLaunchCooperativeKernel(kernel_, grid_, block_, addresses, shared_bytes_, on)
+                           : cudaLaunchKernel(kernel_, grid_, block_, addresses, shared_bytes_, on), name_);
     }
 
     const void *kernel_;
     std::string name_;
     dim3 grid_, block_;
     std::size_t shared_bytes_;
+    bool cooperative_;
     std::vector<Matrix> matrices_;
     std::vector<std::int64_t> arguments_;
     std::vector<CUtensorMap> maps_;
@@ -213,6 +216,6 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
     py::class_<Matrices>(m, "Matrices", py::module_local()).def(py::init<std::vector<Matrix>>());
     // module_local: a process may hold this library for two architectures. Without the GIL: a launch waits where the queue is full.
     py::class_<Launch>(m, "Launch", py::module_local())
-        .def(py::init<std::uintptr_t, std::string, Size, Size, std::size_t, const Matrices &, std::vector<std::int64_t>, py::object>())
+        .def(py::init<std::uintptr_t, std::string, Size, Size, std::size_t, bool, const Matrices &, std::vector<std::int64_t>, py::object>())
         .def("__call__", &Launch::on, py::arg("stream"), py::call_guard<py::gil_scoped_release>());
 }

@@ -27,7 +27,7 @@ def built(recipe: Recipe) -> Build:
         kernel = ctypes.cast(getattr(library, plan.kernel), ctypes.c_void_p).value
         module.prepare(kernel, plan.kernel, plan.shared_bytes)
         bound = module.Launch
-        configuration = (kernel, plan.kernel, plan.grid, plan.block, plan.shared_bytes, module.Matrices(plan.matrices))
+        configuration = (kernel, plan.kernel, plan.grid, plan.block, plan.shared_bytes, plan.cooperative, module.Matrices(plan.matrices))
 
         def launch_of(tensors: tuple[Tensor, ...], *more: int) -> Launch:
             run = bound(*configuration, (*map(address, tensors), *sizes, *more), tensors)
@@ -44,7 +44,7 @@ def built(recipe: Recipe) -> Build:
             call: Callable[..., Tensor] = module.call_of(unbound, out, stream_of, index, plan.scratch_bytes > 0)
             return call
 
-        return scratch.called_with(launch_of, call_of, plan.scratch_bytes, device)
+        return scratch.called_with(launch_of, call_of, plan.scratch_bytes, device, plan.zeroed_bytes)
 
     return build
 

@@ -41,3 +41,7 @@ inline cudaError_t cudaLaunchKernel(const void *kernel, dim3 grid, dim3 block, v
     opwise_why() = why;
     return failed ? cudaErrorLaunchFailure : cudaSuccess;
 }
+inline cudaError_t cudaLaunchCooperativeKernel(const void *, dim3, dim3, void **, std::size_t, cudaStream_t) {
+    opwise_why() = "it asks for all its blocks at once, and here they run one after another";
+    return cudaErrorLaunchFailure;
+}
