@@ -7,7 +7,7 @@ import re
 import pytest
 
 from opwise.backends.cuda_src import plan, softmax_ladder
-from opwise.backends.cuda_src.sources import FOLDER, RING, unit_of
+from opwise.backends.cuda_src.sources import FOLDER, RING, STREAM, unit_of
 from opwise.backends.protocol import UnsupportedWorkload
 
 COLUMNS = (
@@ -48,6 +48,32 @@ def test_a_plan_fits_the_gpu_and_keeps_a_row_up_to_4_mib(dtype: str, capability:
                 assert found.shared_bytes * (1024 // found.block[0]) <= plan.MOST_DYNAMIC_SHARED, "less than 1024 threads a multiprocessor"
 
 
+@pytest.mark.parametrize("dtype", plan.ITEM_BYTES)
+def test_a_stream_of_rows_runs_at_once_and_holds_what_it_takes(dtype: str) -> None:
+    """A launch of more blocks than run at once is refused; a block that is given more than its places hold overwrites the next place."""
+    taken = 0
+    for sm_count in (132, 114, 7):
+        for rows in ROWS:
+            for columns in COLUMNS:
+                found = plan.softmax_stream(rows, columns, dtype, sm_count)
+                pieces = columns * plan.ITEM_BYTES[dtype] // plan.VECTOR_BYTES
+                if columns * plan.ITEM_BYTES[dtype] % plan.VECTOR_BYTES or found is None:
+                    continue
+                (blocks, groups, _), taken = found.grid, taken + 1
+                assert blocks * groups <= sm_count * plan.SOFTMAX_STREAM_AT_ONCE
+                assert rows >= groups * plan.SOFTMAX_STREAM_TURNS
+                part = -(-pieces // (blocks * plan.SOFTMAX_STREAM_WARPS * 8)) * 8  # as the kernel cuts a row
+                assert part <= 32 * plan.SOFTMAX_STREAM_PIECES
+                assert (blocks - 1) * plan.SOFTMAX_STREAM_WARPS * part < pieces, "no block without a part of the row"
+                assert found.block[0] == 32 * (plan.SOFTMAX_STREAM_WARPS + 2)
+                assert found.shared_bytes == plan.SOFTMAX_STREAM_SLOTS * plan.SOFTMAX_STREAM_WARPS * plan.SOFTMAX_STREAM_PIECES * 512
+                assert found.shared_bytes <= plan.MOST_DYNAMIC_SHARED
+                assert found.zeroed_bytes == found.scratch_bytes <= 64 * 1024
+                assert found.cooperative
+                assert unit_of(found.kernel) == STREAM
+    assert taken > 20
+
+
 def test_rows_off_alignment_take_the_kernels_that_read_single_elements() -> None:
     for columns, aligned in ((65_537, True), (65_536, False)):
         found = plan.softmax(256, columns, "float32", aligned, sm_count=132, capability=(9, 0))
@@ -76,6 +102,9 @@ def test_a_rung_takes_every_row_or_says_what_it_holds(rung: str) -> None:
 def test_the_plan_and_the_sources_agree_about_sizes() -> None:
     for name, sizes in {
         "mean.cu": {"MEAN_THREADS": plan.MEAN_THREADS, "MEAN_PIECES": plan.MEAN_PIECES, "MEAN_BLOCKS": plan.MEAN_BLOCKS_PER_SM},
+        "softmax_stream.cu": {
+            f"STREAM_{name}": getattr(plan, f"SOFTMAX_STREAM_{name}") for name in ("WARPS", "PIECES", "SLOTS", "LAG", "ROWS", "AT_ONCE")
+        },
         "softmax_ring.cu": {"RING_THREADS": plan.SOFTMAX_RING_THREADS, "RING_BLOCKS": plan.SOFTMAX_RING_BLOCKS},
     }.items():
         source = (FOLDER / name).read_text()

@@ -66,6 +66,11 @@ SOFTMAX_CLUSTERS = ((1, 256), (1, 512), (2, 512), (4, 512), (8, 512), (16, 512),
 # As in softmax_ring.cu: blocks a row, threads a block, 16-byte pieces of a row a thread, and places in shared memory.
 SOFTMAX_RING_BLOCKS, SOFTMAX_RING_THREADS, SOFTMAX_RING_PIECES, SOFTMAX_RING_PLACES = 16, 1024, 16, 14
 SOFTMAX_RING_ABOVE = 2048 * 1024  # bytes of a row: one block a multiprocessor, with nothing beside it to read while it exchanges sums
+# As in softmax_stream.cu: warps that compute, beside two that exchange sums; 16-byte pieces of a lane; rows in shared memory; turns that a
+# row waits for its sums; rows whose sums have places; blocks a multiprocessor.
+SOFTMAX_STREAM_WARPS, SOFTMAX_STREAM_PIECES, SOFTMAX_STREAM_SLOTS = 16, 4, 7
+SOFTMAX_STREAM_LAG, SOFTMAX_STREAM_ROWS, SOFTMAX_STREAM_AT_ONCE = 2, 8, 1
+SOFTMAX_STREAM_TURNS = 4  # at least: where a group has fewer rows, too little is under way between its first and its last
 MOST_DYNAMIC_SHARED = 224 * 1024  # of the 227 KiB of an sm_90 block
 
 
@@ -134,6 +139,22 @@ def _softmax_ring(rows: int, row_bytes: int, sm_count: int) -> Plan | None:
         return None
     shared = SOFTMAX_RING_PLACES * threads * VECTOR_BYTES
     return Plan(f"softmax_float32_ring{blocks}_v16", (blocks * at_once, 1, 1), (threads, 1, 1), shared, scratch_bytes=16)
+
+
+def softmax_stream(rows: int, columns: int, dtype: str, sm_count: int) -> Plan | None:
+    """Groups of blocks that take rows in turns, all at once: where a row fits into the shared memory of a slot of each multiprocessor,
+    needs more than one block's, and rows are enough. Rows are whole 16-byte pieces."""
+    pieces, warps, at_once = columns * ITEM_BYTES[dtype] // VECTOR_BYTES, SOFTMAX_STREAM_WARPS, sm_count * SOFTMAX_STREAM_AT_ONCE
+    slot = warps * SOFTMAX_STREAM_PIECES * 32
+    groups = at_once // _blocks(pieces, slot)
+    if pieces <= slot or groups == 0 or rows < groups * SOFTMAX_STREAM_TURNS:
+        return None
+    part = -(-pieces // (at_once // groups * warps * 8)) * 8  # of a warp, in whole cache lines, if all multiprocessors take part
+    blocks = _blocks(pieces, part * warps)
+    scratch = VECTOR_BYTES * (SOFTMAX_STREAM_ROWS * blocks + 1) * groups  # a pair a block and row in flight, and a counter a group
+    shared = SOFTMAX_STREAM_SLOTS * slot * VECTOR_BYTES
+    return Plan(f"softmax_{dtype}_stream_v16", (blocks, groups, 1), (32 * (warps + 2), 1, 1), shared, scratch, zeroed_bytes=scratch,
+                cooperative=True)  # fmt: skip
 
 
 def square_textbook(rows: int, columns: int) -> Plan:

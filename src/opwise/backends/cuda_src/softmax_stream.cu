@@ -1,0 +1,236 @@
+// softmax over long rows, many of them, by all multiprocessors at once: groups of blocks take rows in turns, several rows in flight. sm_90.
+//
+// softmax_<dtype>_stream_v16  a group of blocks a row: reads once, writes once; x, out and rows 16-byte aligned
+//
+// The grid is (blocks of a group, groups), all of it at once: a cooperative launch, one block a multiprocessor. Row r is of group
+// r % groups. A row's part of a block is cut once more, into equal parts of its STREAM_WARPS warps, and each of these warps has
+// STREAM_SLOTS places for its part, which the copy engine fills. A warp alone waits for its copies, reads them and asks for the next, so
+// that nothing in a block waits for all of it but the sums:
+//
+//     turn i   part of row i:  maximum and sum of exponentials, told to the block's teller
+//     turn i   part of row j = i - STREAM_LAG: the row's maximum and sum, exponentials again, stored; the place is asked for row j + SLOTS
+//     teller   a warp of its own: the maxima and sums of a row's part of all warps -> one pair, written to global memory
+//     learner  another: the pairs of all blocks of the group -> the row's maximum and 1 / sum, for all warps
+//
+// A row's sums have STREAM_LAG turns to get around. Meanwhile warps have the exponentials of other rows to work at, some of them ahead of
+// others, and the memory has copies and stores to do.
+//
+// Stored from registers, not by the copy engine: a place is free as soon as it has been read, and shared memory is not written twice.
+#include "softmax_cluster.cuh"
+
+constexpr int STREAM_WARPS = 16;  // that compute
+constexpr int STREAM_PIECES = 4;  // of 16 bytes, a lane's at most of a row
+constexpr int STREAM_SLOTS = 7;   // rows in shared memory
+constexpr int STREAM_LAG = 2;     // turns between a row's two
+constexpr int STREAM_AT_ONCE = 1; // blocks a multiprocessor
+// Rows whose pairs have places, in turns. Who is how far ahead: a warp in turn i has done turn i - 1, so its learner has learnt of row
+// i - 1 - LAG, so every block of the group has told of that row, so all warps of all blocks have done turn i - 2 - LAG, and all learners
+// have learnt of row i - 2 - 2 LAG. A pair of row i overwrites that of row i - ROWS, which nobody looks at any more if ROWS >= 2 LAG + 2.
+// What is in a block's shared memory, two barriers' phases included, is read by the same block, so that LAG + 1 would do there.
+constexpr int STREAM_ROWS = 8;
+static_assert(STREAM_ROWS >= 2 * STREAM_LAG + 2 && STREAM_LAG < STREAM_SLOTS && STREAM_WARPS <= 30, "see above");
+constexpr int STREAM_THREADS = 32 * (STREAM_WARPS + 2);
+constexpr int STREAM_BATCH = 4;  // pairs that a lane asks for at once
+
+// ---- barriers in shared memory, copies to it ----------------------------------------------------------------------------------------
+
+using Bell = unsigned long long;
+__device__ __forceinline__ void bell_init(Bell *bell, unsigned arrivals) {
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(bell)), "r"(arrivals) : "memory");
+}
+__device__ __forceinline__ void bells_visible() {  // to the copy engine too
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+__device__ __forceinline__ void bell_ring(Bell *bell) {
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(bell)) : "memory");
+}
+__device__ __forceinline__ void bell_wait(Bell *bell, unsigned parity) {
+    asm volatile("{ .reg .pred rung; again: mbarrier.try_wait.parity.shared::cta.b64 rung, [%0], %1; @!rung bra again; }"
+                 ::"r"(shared_address(bell)), "r"(parity) : "memory");
+}
+// By one thread. `bell` rings when all has arrived.
+__device__ __forceinline__ void copy_in_bulk(void *to, const void *from, unsigned bytes, Bell *bell) {
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(bell)), "r"(bytes) : "memory");
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
+                 ::"r"(shared_address(to)), "l"(__cvta_generic_to_global(from)), "r"(bytes), "r"(shared_address(bell)) : "memory");
+}
+
+// ---- pairs in global memory ---------------------------------------------------------------------------------------------------------
+
+// A pair travels with its tag in one word of 16 bytes, which is written and read whole: who sees the tag sees the pair, without a fence.
+// Tags count how often a place was written in this launch, from 1 on. Places are 0 at the first launch, and whoever of a group learns of
+// its last row last leaves them 0: no pair is taken for one of a launch before, replayed from a graph or not.
+struct alignas(16) Told {
+    float maximum, sum;
+    unsigned tag, unused;
+};
+__device__ __forceinline__ void tell(Told *to, float maximum, float sum, unsigned tag) {
+    const unsigned long long pair = __float_as_uint(maximum) | static_cast<unsigned long long>(__float_as_uint(sum)) << 32, tagged = tag;
+    asm volatile("{ .reg .b128 word; mov.b128 word, {%1, %2}; st.relaxed.gpu.global.b128 [%0], word; }" ::"l"(to), "l"(pair), "l"(tagged)
+                 : "memory");
+}
+__device__ __forceinline__ Told heard(const Told *from) {
+    unsigned long long pair, tagged;
+    asm volatile("{ .reg .b128 word; ld.relaxed.gpu.global.b128 word, [%2]; mov.b128 {%0, %1}, word; }" : "=l"(pair), "=l"(tagged) : "l"(from)
+                 : "memory");
+    return {__uint_as_float(static_cast<unsigned>(pair)), __uint_as_float(static_cast<unsigned>(pair >> 32)), static_cast<unsigned>(tagged), 0};
+}
+
+// Each lane's maximum and sum relative to it -> the warp's.
+__device__ __forceinline__ float2 pair_over_warp(float maximum, float sum) {
+    const float highest = over_warp<Maximum>(maximum);
+    return make_float2(highest, over_warp<Sum>(sum * rescale(maximum, cluster_shift(highest))));
+}
+
+// What a group's blocks share: STREAM_ROWS sets of a pair a block, and a counter of blocks that are done.
+__device__ __forceinline__ unsigned places_of_group(unsigned blocks) { return STREAM_ROWS * blocks + 1; }
+
+__device__ __forceinline__ void learn(const Told *places, unsigned blocks, unsigned turn, float2 *to) {
+    const unsigned lane = threadIdx.x % 32, tag = turn / STREAM_ROWS + 1;
+    const Told *of_row = places + turn % STREAM_ROWS * blocks;
+    float maximum = Maximum::neutral(), sum = 0.0f;
+    for (unsigned first = lane; first < blocks; first += 32 * STREAM_BATCH) {
+        Told told[STREAM_BATCH];
+        bool all;
+        do {
+            all = true;
+#pragma unroll
+            for (unsigned k = 0; k < STREAM_BATCH; k++) {
+                told[k] = {Maximum::neutral(), 0.0f, tag, 0};
+                if (first + 32 * k < blocks) told[k] = heard(of_row + first + 32 * k);
+            }
+#pragma unroll
+            for (unsigned k = 0; k < STREAM_BATCH; k++) all = all && told[k].tag == tag;
+        } while (!all);
+        float highest = maximum;
+#pragma unroll
+        for (int k = 0; k < STREAM_BATCH; k++) highest = fmaxf(highest, told[k].maximum);
+        const float shift = cluster_shift(highest);
+        sum *= rescale(maximum, shift);
+#pragma unroll
+        for (int k = 0; k < STREAM_BATCH; k++) sum += told[k].sum * rescale(told[k].maximum, shift);
+        maximum = highest;
+    }
+    __syncwarp();
+    const float2 row = pair_over_warp(maximum, sum);
+    if (lane == 0) *to = make_float2(cluster_shift(row.x), 1.0f / row.y);
+}
+
+// The last of a group's blocks to have learnt all it needs leaves everything 0: nobody looks there, and everybody has told.
+__device__ __forceinline__ void leave_places(Told *places, unsigned blocks) {
+    const unsigned lane = threadIdx.x % 32;
+    unsigned *done = &places[STREAM_ROWS * blocks].tag, before = 0;
+    __threadfence();
+    __syncwarp();
+    if (lane == 0) before = atomicAdd(done, 1u);
+    if (__shfl_sync(0xffffffffu, before, 0) != blocks - 1) return;
+    __threadfence();
+    for (unsigned i = lane; i <= STREAM_ROWS * blocks; i += 32) tell(places + i, 0.0f, 0.0f, 0);
+}
+
+// ---- the kernel ---------------------------------------------------------------------------------------------------------------------
+
+// columns: at most gridDim.x * STREAM_WARPS * 32 * STREAM_PIECES pieces. Dynamic shared memory: STREAM_SLOTS of these a block.
+// places: places_of_group(gridDim.x) * gridDim.y of them, 0 before a launch and after it.
+template <class Storage>
+__device__ __forceinline__ void softmax_stream(const Storage *x, Storage *out, unsigned rows, long long columns, Told *places) {
+    using P = Piece<Storage, 16>;
+    using Raw = typename P::Raw;
+    extern __shared__ uint4 dynamic_shared[];
+    __shared__ float2 of_warps[STREAM_ROWS][STREAM_WARPS], of_rows[STREAM_ROWS];  // maximum and sum; maximum and 1 / sum
+    __shared__ Bell full[STREAM_WARPS][STREAM_SLOTS], told[STREAM_ROWS], known[STREAM_ROWS];
+
+    const unsigned blocks = gridDim.x, groups = gridDim.y, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    const unsigned turns = rows > blockIdx.y ? (rows - blockIdx.y - 1) / groups + 1 : 0;
+    places += blockIdx.y * places_of_group(blocks);
+    if (threadIdx.x < STREAM_ROWS) {
+        bell_init(told + threadIdx.x, STREAM_WARPS);
+        bell_init(known + threadIdx.x, 1);
+    }
+    if (warp < STREAM_WARPS && lane < STREAM_SLOTS) bell_init(full[warp] + lane, 1);
+    bells_visible();
+    __syncthreads();
+
+    if (warp == STREAM_WARPS) {  // the teller
+#pragma unroll 1
+        for (unsigned turn = 0; turn < turns; turn++) {
+            const unsigned place = turn % STREAM_ROWS;
+            bell_wait(told + place, turn / STREAM_ROWS % 2);
+            const float2 one = lane < STREAM_WARPS ? of_warps[place][lane] : make_float2(Maximum::neutral(), 0.0f);
+            const float2 all = pair_over_warp(one.x, one.y);
+            if (lane == 0) tell(places + (place * blocks + blockIdx.x), all.x, all.y, turn / STREAM_ROWS + 1);
+        }
+        return;
+    }
+    if (warp > STREAM_WARPS) {  // the learner
+        for (unsigned turn = 0; turn < turns; turn++) {
+            learn(places, blocks, turn, of_rows + turn % STREAM_ROWS);
+            if (lane == 0) bell_ring(known + turn % STREAM_ROWS);
+        }
+        return leave_places(places, blocks);
+    }
+
+    // A row here is short enough for 32 bits; the whole matrix need not be.
+    const unsigned pieces = static_cast<unsigned>(columns / P::COUNT), parts = blocks * STREAM_WARPS;
+    const unsigned part = (pieces + parts * 8 - 1) / (parts * 8) * 8;  // of whole cache lines
+    const unsigned begin = min((blockIdx.x * STREAM_WARPS + warp) * part, pieces), count = min(part, pieces - begin);
+    const unsigned step = groups * pieces;  // from a row of this group to its next: about what fits into all of shared memory
+    Raw *const shared = reinterpret_cast<Raw *>(dynamic_shared) + warp * (STREAM_SLOTS * STREAM_PIECES * 32);
+    const long long first = static_cast<long long>(blockIdx.y) * pieces + begin;
+    const Raw *from = reinterpret_cast<const Raw *>(x) + first;
+    Raw *to = reinterpret_cast<Raw *>(out) + first;
+
+    const auto ask = [&](unsigned slot) {  // for the next row's part
+        if (lane == 0 && count > 0) copy_in_bulk(shared + slot * (STREAM_PIECES * 32), from, count * 16, full[warp] + slot);
+        from += step;
+    };
+    const auto look = [&](unsigned slot, Raw(&raw)[STREAM_PIECES]) {
+#pragma unroll
+        for (unsigned k = 0; k < STREAM_PIECES; k++) {
+            raw[k] = k * 32 + lane < count ? shared[(slot * STREAM_PIECES + k) * 32 + lane] : P::lowest();
+        }
+    };
+#pragma unroll 1
+    for (unsigned slot = 0; slot < STREAM_SLOTS && slot < turns; slot++) ask(slot);
+    unsigned slot = 0, phase = 0, last = 0;  // the places of this turn's two rows
+    for (unsigned turn = 0; turn < turns + STREAM_LAG; turn++) {
+        Raw raw[STREAM_PIECES];
+        if (turn < turns) {
+            if (count > 0) bell_wait(full[warp] + slot, phase);
+            look(slot, raw);
+            Seen<Storage> seen;
+            seen.add(raw);
+            const float2 pair = pair_over_warp(seen.maximum, seen.sum);
+            if (lane == 0) {
+                of_warps[turn % STREAM_ROWS][warp] = pair;
+                bell_ring(told + turn % STREAM_ROWS);
+            }
+            if (++slot == STREAM_SLOTS) slot = 0, phase ^= 1;
+        }
+        if (turn >= STREAM_LAG) {
+            const unsigned row = turn - STREAM_LAG;
+            bell_wait(known + row % STREAM_ROWS, row / STREAM_ROWS % 2);
+            const float2 known_of = of_rows[row % STREAM_ROWS];
+            look(last, raw);
+#pragma unroll
+            for (unsigned k = 0; k < STREAM_PIECES; k++) raw[k] = softmax_of<Storage>(raw[k], known_of.x, known_of.y);
+#pragma unroll
+            for (unsigned k = 0; k < STREAM_PIECES; k++) {
+                if (k * 32 + lane < count) to[k * 32 + lane] = raw[k];
+            }
+            to += step;
+            __syncwarp();  // behind the stores, which had to wait for what was read: all lanes have read
+            if (row + STREAM_SLOTS < turns) ask(last);
+            if (++last == STREAM_SLOTS) last = 0;
+        }
+    }
+}
+
+#define SOFTMAX_STREAM_KERNEL(dtype, Storage, size)                                                                                        \
+    extern "C" __global__ void __launch_bounds__(STREAM_THREADS, STREAM_AT_ONCE)                                                           \
+        softmax_##dtype##_stream_v16(const Storage *__restrict__ x, Storage *__restrict__ out, long long rows, long long columns,          \
+                                     Told *places) {                                                                                       \
+        softmax_stream<Storage>(x, out, static_cast<unsigned>(rows), columns, places);                                                     \
+    }
+FOR_EACH_DTYPE(SOFTMAX_STREAM_KERNEL)
