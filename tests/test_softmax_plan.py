@@ -7,12 +7,12 @@ import re
 import pytest
 
 from opwise.backends.cuda_src import plan, softmax_ladder
-from opwise.backends.cuda_src.sources import FOLDER, RING, STREAM, unit_of
+from opwise.backends.cuda_src.sources import FOLDER, STREAM, unit_of
 from opwise.backends.protocol import UnsupportedWorkload
 
 COLUMNS = (
-    *(1, 8, 31, 1024, 1032, 2048, 4096, 8192, 8200, 16384, 16392, 32768, 32771, 32776),
-    *(65536, 131072, 300_008, 524_288, 524_296, 1_048_576, 1_048_584, 2_097_168),
+    *(1, 8, 31, 1024, 1032, 2048, 4096, 8192, 8200, 16384, 16392, 24576, 24584, 32768, 32771, 32776),
+    *(65536, 131072, 262_144, 262_152, 300_008, 524_288, 524_296, 1_048_576, 1_048_584, 2_097_168, 4_194_304),
 )
 ROWS = (1, 8, 9, 256, 70_000)
 
@@ -28,13 +28,6 @@ def test_a_plan_fits_the_gpu_and_keeps_a_row_up_to_4_mib(dtype: str, capability:
             assert found.grid[0] < 2**31
             assert found.block[0] % 32 == 0
             assert found.block[0] <= 1024
-            if kind.startswith("ring"):
-                assert (dtype, capability) == ("float32", (9, 0))
-                assert columns * 4 <= int(digits) * found.block[0] * plan.SOFTMAX_RING_PIECES * 16
-                assert found.grid[0] % int(digits) == 0
-                assert found.grid[0] < rows * int(digits)
-                assert found.shared_bytes <= plan.MOST_DYNAMIC_SHARED
-                assert unit_of(found.kernel) == RING
             if kind.startswith(("cluster", "queue")):
                 blocks, row_bytes = int(digits), columns * plan.ITEM_BYTES[dtype]
                 assert blocks == 1 or capability >= (9, 0), "clusters are sm_90's"
@@ -51,17 +44,17 @@ def test_a_plan_fits_the_gpu_and_keeps_a_row_up_to_4_mib(dtype: str, capability:
 @pytest.mark.parametrize("dtype", plan.ITEM_BYTES)
 def test_a_stream_of_rows_runs_at_once_and_holds_what_it_takes(dtype: str) -> None:
     """A launch of more blocks than run at once is refused; a block that is given more than its places hold overwrites the next place."""
-    taken = 0
+    taken = set()
     for sm_count in (132, 114, 7):
         for rows in ROWS:
             for columns in COLUMNS:
-                found = plan.softmax_stream(rows, columns, dtype, sm_count)
-                pieces = columns * plan.ITEM_BYTES[dtype] // plan.VECTOR_BYTES
-                if columns * plan.ITEM_BYTES[dtype] % plan.VECTOR_BYTES or found is None:
+                found = plan.softmax(rows, columns, dtype, aligned=True, sm_count=sm_count, capability=(9, 0))
+                if not found.kernel.endswith("_stream_v16"):
                     continue
-                (blocks, groups, _), taken = found.grid, taken + 1
-                assert blocks * groups <= sm_count * plan.SOFTMAX_STREAM_AT_ONCE
-                assert rows >= groups * plan.SOFTMAX_STREAM_TURNS
+                taken.add((sm_count, columns))
+                pieces, (blocks, groups, _) = columns * plan.ITEM_BYTES[dtype] // plan.VECTOR_BYTES, found.grid
+                assert blocks * groups <= sm_count
+                assert groups <= rows
                 part = -(-pieces // (blocks * plan.SOFTMAX_STREAM_WARPS * 8)) * 8  # as the kernel cuts a row
                 assert part <= 32 * plan.SOFTMAX_STREAM_PIECES
                 assert (blocks - 1) * plan.SOFTMAX_STREAM_WARPS * part < pieces, "no block without a part of the row"
@@ -71,7 +64,18 @@ def test_a_stream_of_rows_runs_at_once_and_holds_what_it_takes(dtype: str) -> No
                 assert found.zeroed_bytes == found.scratch_bytes <= 64 * 1024
                 assert found.cooperative
                 assert unit_of(found.kernel) == STREAM
-    assert taken > 20
+    mib = {columns: columns * plan.ITEM_BYTES[dtype] / 2**20 for columns in COLUMNS}
+    whole = {columns for columns in COLUMNS if columns * plan.ITEM_BYTES[dtype] % plan.VECTOR_BYTES == 0}
+    assert {columns for sm_count, columns in taken if sm_count == 132} == {columns for columns in whole if 1 < mib[columns] <= 4.125}
+    assert 7 not in dict(taken), "a row above 1 MiB fits no 7 multiprocessors"
+
+
+@pytest.mark.parametrize("capability", [(8, 0), (9, 0), (10, 0)])
+def test_rows_that_one_block_keeps(capability: tuple[int, int]) -> None:
+    for dtype, columns, kernel in (("float32", 16384, "block32"), ("float32", 16392, "cluster1"), ("float32", 24576, "cluster1"),
+                                   ("float32", 24584, "block32"), ("float16", 32768, "cluster1")):  # fmt: skip
+        found = plan.softmax(256, columns, dtype, aligned=True, sm_count=132, capability=capability)
+        assert found.kernel == f"softmax_{dtype}_{kernel}_v16"
 
 
 def test_rows_off_alignment_take_the_kernels_that_read_single_elements() -> None:
@@ -102,16 +106,10 @@ def test_a_rung_takes_every_row_or_says_what_it_holds(rung: str) -> None:
 def test_the_plan_and_the_sources_agree_about_sizes() -> None:
     for name, sizes in {
         "mean.cu": {"MEAN_THREADS": plan.MEAN_THREADS, "MEAN_PIECES": plan.MEAN_PIECES, "MEAN_BLOCKS": plan.MEAN_BLOCKS_PER_SM},
-        "softmax_stream.cu": {
-            f"STREAM_{name}": getattr(plan, f"SOFTMAX_STREAM_{name}") for name in ("WARPS", "PIECES", "SLOTS", "LAG", "ROWS", "AT_ONCE")
-        },
-        "softmax_ring.cu": {"RING_THREADS": plan.SOFTMAX_RING_THREADS, "RING_BLOCKS": plan.SOFTMAX_RING_BLOCKS},
+        "softmax_stream.cu": {f"STREAM_{name}": getattr(plan, f"SOFTMAX_STREAM_{name}") for name in ("WARPS", "PIECES", "SLOTS", "ROWS")},
     }.items():
         source = (FOLDER / name).read_text()
         assert {key: _constant(source, key) for key in sizes} == sizes
-    held, ahead = _constant(source, "RING_SHARED"), _constant(source, "RING_AHEAD")
-    assert held + _constant(source, "RING_REGISTERS") == plan.SOFTMAX_RING_PIECES
-    assert held + ahead == plan.SOFTMAX_RING_PLACES
 
 
 def _constant(source: str, name: str) -> int:

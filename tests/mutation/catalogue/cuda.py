@@ -88,6 +88,10 @@ SOFTMAX = (
     Fault("what does not fit is left out of the sum", "softmax", "reduction", f"{HERE}/softmax_cluster.cuh",
           "i + k * threads < kept ? shared[i + k * threads - in_registers] : P::lowest();",
           "i + (k + 1) * threads < kept ? shared[i + k * threads - in_registers] : P::lowest();", dtypes=("float16",)),
+    Fault("a block's sum is added as relative to the row's maximum", "softmax", "reduction", f"{HERE}/softmax_stream.cu",
+          "sum += told[k].sum * rescale(told[k].maximum, shift);", "sum += told[k].sum;", dtypes=("float32",), gpu_only=SM90),
+    Fault("sums of an earlier row are taken for this row's", "softmax", "state", f"{HERE}/softmax_stream.cu",
+          "all = all && told[k].tag == tag;", "all = all && told[k].tag != 0;", dtypes=("float32",), gpu_only=SM90),
 )  # fmt: skip
 MATMUL = (
     Fault("a granule past the row's end is copied", "matmul", "mask", f"{HERE}/matmul_tile.cuh",

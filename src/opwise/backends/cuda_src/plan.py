@@ -55,22 +55,19 @@ MEAN_THREADS, MEAN_PIECES, MEAN_BLOCKS_PER_SM = 512, 4, 3  # as in mean.cu
 SOFTMAX_WARP_THREADS, SOFTMAX_LONG_THREADS = 128, 1024  # as in softmax.cu
 # (elements a thread, threads at most) of a block: the first that holds the row is taken. By an element's bytes; 0: not in 16-byte pieces.
 # Two blocks of 512 threads overlap one's loads with the other's stores, one block of 1024 cannot. In 16 bits 8 elements are one piece a
-# thread, too little on the way, and 32 are twice the registers of four pieces: a block keeps longer rows, up to SOFTMAX_KEPT columns, as
-# they are, with others beside it.
+# thread, too little on the way, and 32 are twice the registers of four pieces.
 SOFTMAX_BLOCKS = {4: ((8, 256), (16, 512), (32, 1024)), 2: ((16, 512),), 0: ((8, 256), (16, 512), (32, 512))}
-SOFTMAX_KEPT = 32768
+# By an element's bytes, columns above and up to which one block keeps a row as it is, in registers and shared memory, with another block
+# beside it that loads while this one waits for its sums.
+SOFTMAX_KEPT = {4: (16384, 24576), 2: (8192, 32768)}
 SOFTMAX_CLUSTER_PIECES = 8  # in registers, a thread: as in softmax_cluster.cuh
 # (blocks a row, threads a block): the first whose registers hold half of the row. With the other half in shared memory a multiprocessor
 # has 1024 threads and 256 KiB on the way, in two to four blocks; only a row above 2 MiB leaves it one block.
 SOFTMAX_CLUSTERS = ((1, 256), (1, 512), (2, 512), (4, 512), (8, 512), (16, 512), (16, 1024))
-# As in softmax_ring.cu: blocks a row, threads a block, 16-byte pieces of a row a thread, and places in shared memory.
-SOFTMAX_RING_BLOCKS, SOFTMAX_RING_THREADS, SOFTMAX_RING_PIECES, SOFTMAX_RING_PLACES = 16, 1024, 16, 14
-SOFTMAX_RING_ABOVE = 2048 * 1024  # bytes of a row: one block a multiprocessor, with nothing beside it to read while it exchanges sums
-# As in softmax_stream.cu: warps that compute, beside two that exchange sums; 16-byte pieces of a lane; rows in shared memory; turns that a
-# row waits for its sums; rows whose sums have places; blocks a multiprocessor.
-SOFTMAX_STREAM_WARPS, SOFTMAX_STREAM_PIECES, SOFTMAX_STREAM_SLOTS = 16, 4, 7
-SOFTMAX_STREAM_LAG, SOFTMAX_STREAM_ROWS, SOFTMAX_STREAM_AT_ONCE = 2, 8, 1
-SOFTMAX_STREAM_TURNS = 4  # at least: where a group has fewer rows, too little is under way between its first and its last
+# As in softmax_stream.cu: warps that compute, beside two that exchange sums; 16-byte pieces of a lane; rows in shared memory; rows whose
+# sums have places.
+SOFTMAX_STREAM_WARPS, SOFTMAX_STREAM_PIECES, SOFTMAX_STREAM_SLOTS, SOFTMAX_STREAM_ROWS = 16, 4, 7, 8
+SOFTMAX_STREAM_ABOVE = 1024 * 1024  # bytes of a row: up to here clusters are quicker, since a multiprocessor has blocks of several rows
 MOST_DYNAMIC_SHARED = 224 * 1024  # of the 227 KiB of an sm_90 block
 
 
@@ -101,16 +98,16 @@ def softmax(rows: int, columns: int, dtype: str, aligned: bool, sm_count: int, c
         if columns <= 32 * elements:
             blocks = _blocks(rows, SOFTMAX_WARP_THREADS // 32)
             return Plan(f"softmax_{dtype}_warp{elements}_v{width}", (blocks, 1, 1), (SOFTMAX_WARP_THREADS, 1, 1))
-    for elements, threads in SOFTMAX_BLOCKS[size if vectors else 0]:
+    above, most = SOFTMAX_KEPT[size]
+    kept = vectors and above < columns <= most
+    for elements, threads in () if kept else SOFTMAX_BLOCKS[size if vectors else 0]:
         if columns <= elements * threads:
             warps = _blocks(columns, elements * 32)
             return Plan(f"softmax_{dtype}_block{elements}_v{width}", (rows, 1, 1), (32 * warps, 1, 1))
-    if vectors and capability == (9, 0) and dtype == "float32":
-        ring = _softmax_ring(rows, columns * size, sm_count)
-        if ring is not None:
-            return ring
-    kept = size < 4 and columns <= SOFTMAX_KEPT
-    if vectors and (kept or capability >= (9, 0)):
+    stream = _softmax_stream(rows, columns * size, dtype, sm_count) if vectors and capability == (9, 0) else None
+    if stream is not None:
+        return stream
+    if kept or (vectors and capability >= (9, 0)):
         return _softmax_cluster(rows, columns * size, dtype, sm_count, capability)
     return Plan(f"softmax_{dtype}_long_v{width}", (rows, 1, 1), (SOFTMAX_LONG_THREADS, 1, 1))
 
@@ -131,28 +128,18 @@ def _softmax_cluster(rows: int, row_bytes: int, dtype: str, sm_count: int, capab
     return Plan(f"softmax_{dtype}_cluster{blocks}_v16", (rows * blocks, 1, 1), (threads, 1, 1), shared)
 
 
-def _softmax_ring(rows: int, row_bytes: int, sm_count: int) -> Plan | None:
-    """Clusters that go from row to row, for float32: where a row leaves a multiprocessor one block, and rows are more than clusters."""
-    blocks, threads = SOFTMAX_RING_BLOCKS, SOFTMAX_RING_THREADS
-    most, at_once = blocks * threads * SOFTMAX_RING_PIECES * VECTOR_BYTES, sm_count // blocks
-    if not SOFTMAX_RING_ABOVE < row_bytes <= most or not 0 < at_once < rows:
+def _softmax_stream(rows: int, row_bytes: int, dtype: str, sm_count: int) -> Plan | None:
+    """Groups of blocks that take rows in turns, a block a multiprocessor and all at once: for rows that they hold a place of, up to 4 MiB
+    on 132 multiprocessors. Fewer rows than groups are spread over more blocks each."""
+    pieces, warps = row_bytes // VECTOR_BYTES, SOFTMAX_STREAM_WARPS
+    place = warps * SOFTMAX_STREAM_PIECES * 32  # what a block holds of a row, in pieces
+    groups = min(sm_count // _blocks(pieces, place), rows)
+    if row_bytes <= SOFTMAX_STREAM_ABOVE or groups == 0:
         return None
-    shared = SOFTMAX_RING_PLACES * threads * VECTOR_BYTES
-    return Plan(f"softmax_float32_ring{blocks}_v16", (blocks * at_once, 1, 1), (threads, 1, 1), shared, scratch_bytes=16)
-
-
-def softmax_stream(rows: int, columns: int, dtype: str, sm_count: int) -> Plan | None:
-    """Groups of blocks that take rows in turns, all at once: where a row fits into the shared memory of a slot of each multiprocessor,
-    needs more than one block's, and rows are enough. Rows are whole 16-byte pieces."""
-    pieces, warps, at_once = columns * ITEM_BYTES[dtype] // VECTOR_BYTES, SOFTMAX_STREAM_WARPS, sm_count * SOFTMAX_STREAM_AT_ONCE
-    slot = warps * SOFTMAX_STREAM_PIECES * 32
-    groups = at_once // _blocks(pieces, slot)
-    if pieces <= slot or groups == 0 or rows < groups * SOFTMAX_STREAM_TURNS:
-        return None
-    part = -(-pieces // (at_once // groups * warps * 8)) * 8  # of a warp, in whole cache lines, if all multiprocessors take part
+    part = -(-pieces // (sm_count // groups * warps * 8)) * 8  # of a warp, in whole cache lines, if all multiprocessors take part
     blocks = _blocks(pieces, part * warps)
     scratch = VECTOR_BYTES * (SOFTMAX_STREAM_ROWS * blocks + 1) * groups  # a pair a block and row in flight, and a counter a group
-    shared = SOFTMAX_STREAM_SLOTS * slot * VECTOR_BYTES
+    shared = SOFTMAX_STREAM_SLOTS * place * VECTOR_BYTES
     return Plan(f"softmax_{dtype}_stream_v16", (blocks, groups, 1), (32 * (warps + 2), 1, 1), shared, scratch, zeroed_bytes=scratch,
                 cooperative=True)  # fmt: skip
 

@@ -140,7 +140,7 @@ RECIPES: Mapping[str, Mapping[str, Recipe]] = {
     },
     "mean": {"": Recipe("one launch, the last block adds the partial sums", _mean_plan, _count)},
     "softmax": {
-        "": Recipe("a row in the registers of a warp or a block, or spread over the blocks of a cluster", _softmax_plan, _rows_columns),
+        "": Recipe("a row in a warp's or a block's registers, or over the blocks of a cluster or of the GPU", _softmax_plan, _rows_columns),
         **{rung: _softmax_rung(rung, summary) for rung, summary in softmax_ladder.RUNGS.items()},
     },
     "matmul": {

@@ -4,7 +4,7 @@
 // softmax_<dtype>_block<E>_v<bytes>  a block a row of at most blockDim.x * E columns, likewise
 // softmax_<dtype>_long_v<bytes>      a block a row of any length: reads twice, writes once
 // softmax_<dtype>_cluster<B>_v16     B blocks a row of any length: reads once, writes once (softmax_cluster.cuh); B > 1: sm_90 and later
-// softmax_<dtype>_queue<B>_v16       likewise, and a cluster goes on to another row: for the longest
+// softmax_<dtype>_queue<B>_v16       likewise, and a cluster goes on to another row: for the longest that softmax_stream.cu does not take
 //
 // v16 asks for 16-byte aligned x, out and rows; otherwise v<size of an element>.
 //

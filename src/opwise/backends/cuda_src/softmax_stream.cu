@@ -1,4 +1,4 @@
-// softmax over long rows, many of them, by all multiprocessors at once: groups of blocks take rows in turns, several rows in flight. sm_90.
+// softmax over rows above 1 MiB, by all multiprocessors at once: groups of blocks take rows in turns, several rows in flight. sm_90.
 //
 // softmax_<dtype>_stream_v16  a group of blocks a row: reads once, writes once; x, out and rows 16-byte aligned
 //
@@ -21,8 +21,7 @@
 constexpr int STREAM_WARPS = 16;  // that compute
 constexpr int STREAM_PIECES = 4;  // of 16 bytes, a lane's at most of a row
 constexpr int STREAM_SLOTS = 7;   // rows in shared memory
-constexpr int STREAM_LAG = 2;     // turns between a row's two
-constexpr int STREAM_AT_ONCE = 1; // blocks a multiprocessor
+constexpr int STREAM_LAG = 3;     // turns between a row's two
 // Rows whose pairs have places, in turns. Who is how far ahead: a warp in turn i has done turn i - 1, so its learner has learnt of row
 // i - 1 - LAG, so every block of the group has told of that row, so all warps of all blocks have done turn i - 2 - LAG, and all learners
 // have learnt of row i - 2 - 2 LAG. A pair of row i overwrites that of row i - ROWS, which nobody looks at any more if ROWS >= 2 LAG + 2.
@@ -228,7 +227,7 @@ __device__ __forceinline__ void softmax_stream(const Storage *x, Storage *out, u
 }
 
 #define SOFTMAX_STREAM_KERNEL(dtype, Storage, size)                                                                                        \
-    extern "C" __global__ void __launch_bounds__(STREAM_THREADS, STREAM_AT_ONCE)                                                           \
+    extern "C" __global__ void __launch_bounds__(STREAM_THREADS, 1)                                                                        \
         softmax_##dtype##_stream_v16(const Storage *__restrict__ x, Storage *__restrict__ out, long long rows, long long columns,          \
                                      Told *places) {                                                                                       \
         softmax_stream<Storage>(x, out, static_cast<unsigned>(rows), columns, places);                                                     \
