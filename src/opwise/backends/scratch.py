@@ -121,7 +121,7 @@ def bound_with(
     launch_of: Callable[..., Launch], run: Callable[..., None], size: int, device: torch.device, zeroed: int = COUNTER_BYTES
 ) -> AtOnce:
     """The bind of `launch_of(tensors, address of scratch)`, or of `launch_of(tensors)` where no scratch is asked for; and `run` with the
-    same arguments, which launches at once: on the stream that lends, or into a graph that has memory of its own."""
+    same arguments, which launches at once: on the stream that lends, or into a graph that has memory of its own. zeroed: as of `lender`."""
     if not size:
         return AtOnce(lambda *tensors: launch_of(tensors), lambda *tensors: run(tensors))
     lend = lender(size, device, zeroed)

@@ -19,6 +19,7 @@ import torch
 STATIC_SHARED = 48 * 1024  # more must be asked for, on the function
 PORTABLE_CLUSTER = 8  # blocks; more must be allowed, on the function
 INVALID_CONTEXT = 201
+COOPERATIVE = 2  # CU_LAUNCH_ATTRIBUTE_COOPERATIVE
 
 Enqueue = Callable[[Any], None]
 
@@ -34,6 +35,12 @@ class Config(ctypes.Structure):
         ("attributes", ctypes.c_void_p),
         ("attributes_count", ctypes.c_uint),
     )
+
+
+class Attribute(ctypes.Structure):
+    """CUlaunchAttribute of cuda.h, with a value of one int."""
+
+    _fields_ = (("id", ctypes.c_uint), ("_padding", ctypes.c_uint), ("value", ctypes.c_int), ("_rest", ctypes.c_byte * 60))
 
 
 class Room:
@@ -55,11 +62,13 @@ class Room:
 class Configs(dict[int, Any]):
     """Raw stream -> the configuration of a launch there. torch has 32 streams a device and priority, and never frees one."""
 
-    def __init__(self, grid: tuple[int, int], threads: int, shared: int) -> None:
+    def __init__(self, grid: tuple[int, int], threads: int, shared: int, cooperative: bool = False) -> None:
         self._fixed = (*grid, 1), (threads, 1, 1), shared
+        self._attribute = Attribute(COOPERATIVE, 0, 1)
+        self._attributes = (ctypes.addressof(self._attribute), 1) if cooperative else (None, 0)
 
     def __missing__(self, stream: int) -> Any:
-        found = self[stream] = ctypes.pointer(Config(*self._fixed, stream, None, 0))
+        found = self[stream] = ctypes.pointer(Config(*self._fixed, stream, *self._attributes))
         return found
 
 
@@ -69,11 +78,14 @@ def _library() -> ctypes.CDLL:
     return ctypes.CDLL("libcuda.so.1")
 
 
-def enqueuer(handle: int, grid: tuple[int, int], threads: int, shared: int, index: int) -> Enqueue:
-    """Room.at -> the kernel is enqueued on torch's current stream of device `index`. Raises RuntimeError with the driver's reason."""
+def enqueuer(handle: int, grid: tuple[int, int], threads: int, shared: int, index: int, cooperative: bool = False) -> Enqueue:
+    """Room.at -> the kernel is enqueued on torch's current stream of device `index`. Raises RuntimeError with the driver's reason.
+
+    cooperative: all blocks run at once, whatever else runs, or none; more than can are refused.
+    """
     enqueue, function, stream_of = _library().cuLaunchKernelEx, ctypes.c_void_p(handle), torch._C._cuda_getCurrentRawStream
 
-    configs = Configs(grid, threads, shared)
+    configs = Configs(grid, threads, shared, cooperative)
 
     def launch(parameters: Any) -> None:
         status = enqueue(configs[stream_of(index)], function, parameters, None)

@@ -72,6 +72,7 @@ class Kernel:
     The first `maps` parameters are tensor maps by value: the kernel has their addresses, a launch takes them as ByValue.
     `cluster` blocks share a thread block cluster; their number must divide the grid's.
     `only`: the one architecture it runs on, whose own instructions (sm_90a's) it may then use.
+    `cooperative`: its blocks wait for one another, so a launch runs all of them at once.
     """
 
     function: Callable[..., None]
@@ -82,6 +83,7 @@ class Kernel:
     maps: int = 0
     only: str | None = None
     cluster: int = 1
+    cooperative: bool = False
     _cubins: dict[str, Any] = field(default_factory=dict, repr=False)
     _enqueuers: dict[tuple[tuple[int, int], int, int], Enqueue] = field(default_factory=dict, repr=False)
     _handles: dict[int, int] = field(default_factory=dict, repr=False)
@@ -151,27 +153,36 @@ class Kernel:
 
         return launch
 
-    def fixed(self, grid: tuple[int, int], *sizes: int, device: torch.device, shared: int | None = None, scratch_bytes: int = 0) -> AtOnce:
-        """The bind of a kernel whose parameters are addresses of tensors, then `sizes`, then, where it asks for any, that of scratch."""
+    def fixed(
+        self,
+        grid: tuple[int, int],
+        *sizes: int,
+        device: torch.device,
+        shared: int | None = None,
+        scratch_bytes: int = 0,
+        zeroed: int = scratch.COUNTER_BYTES,
+    ) -> AtOnce:
+        """The bind of a kernel whose parameters are addresses of tensors, then `sizes`, then, where it asks for any, that of scratch, of
+        which the first `zeroed` bytes are 0 before and after."""
 
         def launch_of(tensors: tuple[Tensor, ...], *more: int) -> Launch:
             return self.bind(grid, *tensors, *sizes, *more, device=device, shared=shared)
 
         if SIMULATED:
-            return scratch.bound_with(launch_of, lambda *given: launch_of(*given)(), scratch_bytes, device)
+            return scratch.bound_with(launch_of, lambda *given: launch_of(*given)(), scratch_bytes, device, zeroed)
         index, address = _index(device), Tensor.data_ptr
         run = runner(self._enqueuer(grid, index, shared), len(self.parameters))
 
         def run_with(tensors: tuple[Tensor, ...], *more: int) -> None:
             run(*map(address, tensors), *sizes, *more)
 
-        return scratch.bound_with(launch_of, run_with, scratch_bytes, device)
+        return scratch.bound_with(launch_of, run_with, scratch_bytes, device, zeroed)
 
     def _enqueuer(self, grid: tuple[int, int], index: int, shared: int | None) -> Enqueue:
         """Made once for all launches over a grid: a product's call binds anew each time."""
         key = grid, index, self.dynamic_shared if shared is None else shared
         if key not in self._enqueuers:
-            self._enqueuers[key] = enqueuer(self._on(index), grid, self.threads, key[2], index)
+            self._enqueuers[key] = enqueuer(self._on(index), grid, self.threads, key[2], index, self.cooperative)
         return self._enqueuers[key]
 
     def _on(self, index: int) -> int:

@@ -24,6 +24,8 @@ from opwise.backends.numba_cuda.reduce import warp_max, warp_sum
 from opwise.backends.numba_cuda.softmax_cluster import cluster_kernel
 from opwise.backends.numba_cuda.softmax_forms import Form, clusters_at_once, form_of
 from opwise.backends.numba_cuda.softmax_portable import build_portable, portable_kernel
+from opwise.backends.numba_cuda.softmax_stream import stream_kernel
+from opwise.backends.numba_cuda.softmax_streams import ALL_ZERO, Share, Stream
 from opwise.backends.protocol import Bind, Variant
 from opwise.backends.scratch import COUNTER_BYTES
 
@@ -197,6 +199,14 @@ def build_cluster(x: Tensor, form: Form, processors: int) -> Bind:
     scratch_bytes = COUNTER_BYTES if form.queued else 0
     grid = (clusters * form.blocks, 1)
     return kernel.fixed(grid, rows, columns, *counters, device=x.device, shared=shared, scratch_bytes=scratch_bytes)
+
+
+def build_stream(x: Tensor, stream: Stream, share: Share) -> Bind:
+    """Rows of whole 16-byte pieces, read once, by blocks that all run at once. Nothing takes it yet but measurements."""
+    (rows, columns), scratch_bytes = x.shape, share.scratch_bytes(stream)
+    kernel = stream_kernel(portable.name_of(x), stream, -(-share.blocks // 32))
+    grid = (share.blocks * share.groups, 1)
+    return kernel.fixed(grid, rows, columns, share.blocks, share.part, device=x.device, scratch_bytes=scratch_bytes, zeroed=ALL_ZERO)
 
 
 def kernels() -> Mapping[str, Kernel]:

@@ -38,6 +38,20 @@ store_pair_in_block = instruction(
 take = instruction("atom.relaxed.gpu.global.add.u32 $0, [$1], 1;", u32, i64, effect=True)  # the old value
 reset = instruction("st.relaxed.gpu.global.u32 [$0], 0;", void, i64, effect=True)
 
+# ---- a stream of rows (softmax_stream.py) -----------------------------------------------------------------------------------------------
+
+bulk_load = instruction(  # to, from, bytes (all multiples of 16), barrier: asked for by one thread
+    "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [$0], [$1], $2, [$3];", void, u32, i64, u32, u32, effect=True
+)
+store_floats = instruction("st.shared.v2.f32 [$0], {$1, $2};", void, u32, f32, f32, effect=True)
+load_float = instruction("ld.shared.f32 $0, [$1];", f32, u32, effect=True)
+# A maximum and a sum, each in 64 bits with the tag: either half is written at once, so whoever reads the tag with it has all of it.
+publish = instruction(
+    "{ .reg .b64 a, b; mov.b64 a, {$1, $3}; mov.b64 b, {$2, $3}; st.relaxed.gpu.global.v2.b64 [$0], {a, b}; }",
+    void, i64, f32, f32, u32, effect=True,
+)  # fmt: skip
+clear_pair = instruction("{ .reg .b64 z; mov.b64 z, 0; st.relaxed.gpu.global.v2.b64 [$0], {z, z}; }", void, i64, effect=True)
+
 
 # ---- words: `at` is the first of a piece's four in a local array of uint32 -----------------------------------------------------------
 
@@ -60,6 +74,9 @@ def _load(text: str, address_kind: Any, code: str) -> Any:
 
 load_words = _load("ld.global.nc.v4.b32 {$0, $1, $2, $3}, [$4];", i64, "l")
 load_shared_words = _load("ld.shared.v4.b32 {$0, $1, $2, $3}, [$4];", u32, "r")
+load_pair = _load(  # what `publish` wrote: maximum, tag, sum, tag
+    "{ .reg .b64 a, b; ld.relaxed.gpu.global.v2.b64 {a, b}, [$4]; mov.b64 {$0, $1}, a; mov.b64 {$2, $3}, b; }", i64, "l"
+)
 
 
 @intrinsic  # type: ignore[untyped-decorator,unused-ignore]
