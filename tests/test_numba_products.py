@@ -53,9 +53,9 @@ def test_no_block_of_a_cluster_is_without_a_step_of_k(tile_of) -> None:
         assert 64 * split.get(tile_of(64, k, 64, torch.bfloat16), 1) <= max(k, 64)
 
 
-def test_a_tile_that_was_wrong_on_a_gpu_is_refused() -> None:
+def test_a_tile_that_copies_cannot_bring_is_refused() -> None:
     pytest.importorskip("numba.cuda", reason="numba-cuda is not installed")
     module = importlib.import_module("opwise.backends.numba_cuda.matmul_split")
-    wide = replace(module.TILES[0], name="64x128_s2", columns=128, stages=4)
-    with pytest.raises(ValueError, match="64x128_s2: 128 columns given, 64 are taken"):
-        module.split_kernel("bfloat16", wide)
+    odd = replace(module.TILES[0], name="64x96_s2", columns=96)
+    with pytest.raises(ValueError, match="64x96_s2: 64 rows and 96 columns given, multiples of 64 are taken"):
+        module.split_kernel("bfloat16", odd)

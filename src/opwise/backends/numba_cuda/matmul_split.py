@@ -29,6 +29,7 @@ TILES = (
     Tile("64x64_s16", 64, 64, 160, 128, 6, 16, 0.25, 256, wgmma=True, split=16, resident=2),
 )
 BOX_COLUMNS = 64  # of B, in one copy
+OWN_SHARED = 0x3FFFF  # the bits of a shared address that say where in a block's shared memory it is
 VOID = ir.VoidType()
 # Not .aligned: the producer's lanes come from a branch.
 cluster_barrier = instruction("barrier.cluster.arrive.release; barrier.cluster.wait.acquire;", types.void, effect=True, together=True)
@@ -64,11 +65,12 @@ def fetch(typing: Any, address: Any, rank: Any, parts: Any, at: Any) -> Any:
 def split_kernel(dtype: str, tile: Tile) -> Kernel:
     """Tensor maps of a (m, k), b (k, n), with boxes of tile.rows and 64 rows by 64 columns; the address of c; m, n, k, each up to 2^30.
 
-    A grid of tile.split blocks a tile. k has at least tile.split steps of 64. Raises ValueError for a tile that is not of 64 columns.
+    A grid of tile.split blocks a tile. k has at least tile.split steps of 64. Raises ValueError for a tile that is not of whole boxes, or
+    whose sums its ring cannot hold.
     """
     rows, columns, stages, split = tile.rows, tile.columns, tile.stages, tile.split
-    if columns != BOX_COLUMNS:
-        raise ValueError(f"{tile.name}: {columns} columns given, {BOX_COLUMNS} are taken: wider tiles gave wrong sums on a GPU")
+    if columns % BOX_COLUMNS or rows % 64:
+        raise ValueError(f"{tile.name}: {rows} rows and {columns} columns given, multiples of 64 are taken: TMA copies boxes of 64")
     consumers, boxes = rows // 64, columns // 64
     warps, bytes_a = 4 * consumers, consumers * BOX
     slot_bytes = bytes_a + boxes * BOX
@@ -117,6 +119,8 @@ def split_kernel(dtype: str, tile: Tile) -> Kernel:
             while step < last_step:
                 at = uint32(ring + slot * uint32(slot_bytes))
                 wait(uint32(full + slot * uint32(8)), phase)
+                # A shared address has the block's rank in its upper byte, which in a descriptor would be the distance of B's boxes.
+                at = uint32(at & uint32(OWN_SHARED))
                 multiply(sums, uint32(at + warpgroup * uint32(BOX)), uint32(at + uint32(bytes_a)), add)
                 if add > 0 and lane == 0:
                     ptx.arrive(last)  # the step before this one has been multiplied: its slot may be filled again
