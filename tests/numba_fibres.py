@@ -108,10 +108,10 @@ def in_fibres() -> Iterator[None]:
 
         return run
 
-    def lender(size: int, device: torch.device) -> Callable[[], Any]:
+    def lender(size: int, device: torch.device, zeroed: int = scratch.COUNTER_BYTES) -> Callable[[], Any]:
         def lend() -> Any:
             room = torch.full((size // 4 + 1,), torch.nan)
-            room[:4] = 0.0  # the counter; what lies behind it may hold anything
+            room[: zeroed // 4] = 0.0  # the counter; what lies behind it may hold anything
             lent.append(room)
             return SimpleNamespace(memory=SimpleNamespace(address=room.data_ptr()), keep=room)
 

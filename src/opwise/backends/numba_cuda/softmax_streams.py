@@ -12,6 +12,7 @@ PAIR_BYTES, COUNTER_BYTES = 16, 16  # of scratch
 OTHER_WARPS = 2  # a block's warps that ask for copies and that meet with other blocks
 ALL_ZERO = 64 * 1024  # the most scratch that a launch may have, of which nothing is left behind
 PAIRS_OF_WARPS = 4  # rows whose warps' pairs are kept: more than the lag
+REGISTERS = 65536  # of a multiprocessor
 LEAST_TURNS = 16  # rows of a group: filling and emptying the pipeline cost about two
 
 
@@ -33,6 +34,12 @@ class Stream(NamedTuple):
     def shared_bytes(self) -> int:
         """Slots, four barriers each, a row's result each, pairs of the warps, the way to a multiple of LINE."""
         return self.slots * (self.slot_bytes + 4 * 8 + 8) + PAIRS_OF_WARPS * self.workers // 32 * 8 + LINE
+
+    @property
+    def most_blocks(self) -> int:
+        """Of a group: a lane of the warp that meets has a pair of every 32nd in four registers, beside some 32 others."""
+        registers = min(REGISTERS // (self.threads * self.resident), 255) // 8 * 8
+        return 32 * ((registers - 32) // 4)
 
     @property
     def pairs_kept(self) -> int:
@@ -59,7 +66,7 @@ def shared_by(rows: int, row_bytes: int, stream: Stream, processors: int) -> Sha
     """
     at_once, lines = processors * stream.resident, -(-row_bytes // LINE)
     best, least = None, 0.0
-    for blocks in range(-(-row_bytes // stream.slot_bytes), at_once + 1):
+    for blocks in range(-(-row_bytes // stream.slot_bytes), min(at_once, stream.most_blocks) + 1):
         share = Share(blocks, min(at_once // blocks, rows), -(-lines // blocks) * (LINE // 16))
         turns = -(-rows // share.groups)
         if turns < LEAST_TURNS or share.part * 16 > stream.slot_bytes or share.scratch_bytes(stream) > ALL_ZERO:
