@@ -7,23 +7,28 @@ import importlib
 import pytest
 
 SIZE = {"float32": 4, "float16": 2, "bfloat16": 2}
-# rows, columns, dtype -> blocks a row, threads a block, rows from a counter; None: softmax.py's own kernels.
+# rows, columns, dtype -> blocks a row, threads a block; None: softmax.py's own kernels.
 ON_H200 = {
     (4096, 8192, "float16"): None,
-    (16384, 16384, "float16"): (1, 256, False),
-    (4096, 32768, "bfloat16"): (1, 256, False),
+    (16384, 16384, "float16"): (1, 256),
+    (4096, 32768, "bfloat16"): (1, 256),
     (4096, 32768, "float32"): None,
-    (4096, 65536, "bfloat16"): (1, 512, False),
-    (4096, 65536, "float32"): (2, 512, False),
-    (2048, 131072, "float16"): (2, 512, False),
-    (2048, 131072, "float32"): (4, 512, False),
-    (1024, 262144, "float32"): (8, 512, False),
-    (512, 524288, "bfloat16"): (8, 512, False),
-    (256, 1048576, "bfloat16"): (16, 512, False),
-    (256, 1048576, "float32"): (16, 1024, True),
-    (4, 131072, "float32"): (16, 512, False),
-    (4, 1048576, "float32"): (16, 1024, False),
+    (4096, 65536, "bfloat16"): (1, 512),
+    (4096, 65536, "float32"): (2, 512),
+    (2048, 131072, "float16"): (2, 512),
+    (2048, 131072, "float32"): (4, 512),
+    (1024, 262144, "float32"): (8, 512),
+    (512, 524288, "bfloat16"): (8, 512),
+    (4, 131072, "float32"): (16, 512),
+    (4, 1048576, "float32"): (16, 1024),
     (300, 2**21, "float32"): None,
+}
+# The same -> bytes of a slot, turns between sum and stores, threads that compute; blocks a row, groups, bytes of a part.
+STREAMED = {
+    (256, 1048576, "bfloat16"): ((16384, 2, 256), (128, 2, 16384)),
+    (256, 1048576, "float16"): ((16384, 2, 256), (128, 2, 16384)),
+    (128, 524288, "float32"): ((16384, 3, 512), (128, 2, 16384)),
+    (256, 1048576, "float32"): ((32768, 2, 512), (128, 1, 32768)),
 }
 
 
@@ -33,9 +38,50 @@ def forms():
     return importlib.import_module("opwise.backends.numba_cuda.softmax_forms")
 
 
+@pytest.fixture(scope="module")
+def streams(forms):
+    return importlib.import_module("opwise.backends.numba_cuda.softmax_streams")
+
+
 @pytest.mark.parametrize(("rows", "columns", "dtype"), ON_H200)
-def test_a_row_gets_the_form_that_was_fastest(forms, rows, columns, dtype) -> None:
-    assert forms.form_of(rows, columns * SIZE[dtype], dtype, 132, (9, 0)) == ON_H200[rows, columns, dtype]
+def test_a_row_gets_the_form_that_was_fastest(forms, streams, rows, columns, dtype) -> None:
+    asked = rows, columns * SIZE[dtype], dtype, 132, (9, 0)
+    assert streams.stream_of(*asked) is None
+    assert forms.form_of(*asked) == ON_H200[rows, columns, dtype]
+
+
+@pytest.mark.parametrize(("rows", "columns", "dtype"), STREAMED)
+def test_many_rows_of_more_than_a_mebibyte_are_a_stream(streams, rows, columns, dtype) -> None:
+    stream, share = streams.stream_of(rows, columns * SIZE[dtype], dtype, 132, (9, 0))
+    block, division = STREAMED[rows, columns, dtype]
+    assert (stream.slot_bytes, stream.lag, stream.workers) == block
+    assert (share.blocks, share.groups, share.part * 16) == division
+
+
+@pytest.mark.parametrize("dtype", SIZE)
+def test_a_stream_fits_the_gpu_and_leaves_nothing_out(streams, dtype) -> None:
+    """All blocks run at once, or they would wait for ever; no part is longer than a slot, and no block is without a row's pairs."""
+    taken = 0
+    for processors in (78, 114, 132):
+        for rows in (3, 16, 100, 5000):
+            for columns in range(8, 2_600_000, 20_008):
+                found = streams.stream_of(rows, columns * SIZE[dtype], dtype, processors, (9, 0))
+                assert streams.stream_of(rows, columns * SIZE[dtype], dtype, processors, (10, 0)) is None
+                if found is None:
+                    continue
+                (stream, share), taken = found, taken + 1
+                assert columns * SIZE[dtype] > 1024 * 1024
+                assert share.blocks * share.groups <= processors * stream.resident
+                assert share.part * 16 <= stream.slot_bytes
+                assert share.blocks * share.part * 16 >= columns * SIZE[dtype]
+                assert share.groups <= rows
+                assert share.blocks <= stream.most_blocks
+                assert share.scratch_bytes(stream) <= 64 * 1024
+                assert stream.resident * (stream.shared_bytes + 1024) <= 228 * 1024
+                assert stream.lag < stream.slots
+                assert stream.threads * stream.resident <= 2048
+                assert stream.lag < streams.PAIRS_OF_WARPS
+    assert taken > 100
 
 
 @pytest.mark.parametrize("dtype", SIZE)
@@ -53,7 +99,6 @@ def test_a_launch_fits_the_gpu(forms, dtype, capability) -> None:
             shared = form.shared_bytes(row_bytes)
             assert form.blocks * (form.threads * forms.PIECES * 16 + shared) >= row_bytes
             assert shared <= form.most_shared <= (99 if form.blocks == 1 else 227) * 1024
-            assert not form.queued or rows > forms.clusters_at_once(form, 132)
     several = {2, 4, 8, 16}
     assert taken <= {1} if capability != (9, 0) else taken >= several
     assert (1 in taken) == (dtype != "float32" and capability >= (8, 0)), "one block has no room for float32 rows above 128 KiB"

@@ -1,9 +1,9 @@
 """softmax of each row, in float32: exp2((x - max) log2 e) / sum.
 
 Up to 32768 columns a row is read once and stays in registers: a warp a row up to 1024 columns, a block a row beyond. Longer rows, in 16
-bits from 16384 columns, are softmax_cluster.py's, which reads them once too. What it does not take (GPUs other than sm_90 beyond one block,
-rows above 5.5 MiB, odd lengths, unaligned storage) is read twice, once for the running maximum and sum, once to write. Rows of odd length
-or unaligned storage take one element an access.
+bits from 16384 columns, are softmax_cluster.py's, and many rows above 1 MiB softmax_stream.py's, which read them once too. What neither
+takes (GPUs other than sm_90 beyond one block, rows above 5.5 MiB, odd lengths, unaligned storage) is read twice, once for the running
+maximum and sum, once to write. Rows of odd length or unaligned storage take one element an access.
 """
 
 from __future__ import annotations
@@ -22,12 +22,11 @@ from opwise.backends.numba_cuda import portable, ptx
 from opwise.backends.numba_cuda.launch import SIMULATED, Kernel
 from opwise.backends.numba_cuda.reduce import warp_max, warp_sum
 from opwise.backends.numba_cuda.softmax_cluster import cluster_kernel
-from opwise.backends.numba_cuda.softmax_forms import Form, clusters_at_once, form_of
+from opwise.backends.numba_cuda.softmax_forms import Form, form_of
 from opwise.backends.numba_cuda.softmax_portable import build_portable, portable_kernel
 from opwise.backends.numba_cuda.softmax_stream import stream_kernel
-from opwise.backends.numba_cuda.softmax_streams import ALL_ZERO, Share, Stream
+from opwise.backends.numba_cuda.softmax_streams import ALL_ZERO, STREAMS, Share, Stream, stream_of
 from opwise.backends.protocol import Bind, Variant
-from opwise.backends.scratch import COUNTER_BYTES
 
 IN_REGISTERS = 32  # float32 values of a row that one thread holds
 WARP_ROWS = 4  # rows of a block where each warp has its own
@@ -35,7 +34,8 @@ LONG_THREADS, LONG_UNROLL = 1024, 4
 LOG2_E = np.float32(math.log2(math.e))
 ZERO, ONE, LEAST = np.float32(0.0), np.float32(1.0), np.float32(-math.inf)
 # Of the kernels of long rows one of each kind and of each dtype: the others are this code with other numbers, and a second each to compile.
-SPECIMENS = (("float16", Form(1, 512)), ("bfloat16", Form(2, 512)), ("float32", Form(16, 1024, queued=True)))
+SPECIMENS = (("float16", Form(1, 512)), ("bfloat16", Form(2, 512)), ("float32", Form(16, 1024)))
+STREAM_SPECIMENS = (("float32", STREAMS["float32"][0][1], 4), ("bfloat16", STREAMS["bfloat16"][0][1], 8))
 
 
 @cache
@@ -183,26 +183,26 @@ def build(x: Tensor, out: Tensor) -> Bind:
     dtype, aligned = portable.name_of(x), x.data_ptr() % 16 == 0 and out.data_ptr() % 16 == 0
     if aligned and columns % ptx.ELEMENTS[dtype] == 0:
         processors = torch.cuda.get_device_properties(x.device).multi_processor_count
-        form = form_of(rows, columns * ptx.BYTES[dtype], dtype, processors, torch.cuda.get_device_capability(x.device))
+        asked = rows, columns * ptx.BYTES[dtype], dtype, processors, torch.cuda.get_device_capability(x.device)
+        streamed = stream_of(*asked)
+        if streamed is not None:
+            return build_stream(x, *streamed)
+        form = form_of(*asked)
         if form is not None:
-            return build_cluster(x, form, processors)
+            return build_cluster(x, form)
     kernel, per_block = choose(dtype, columns, aligned)
     return kernel.fixed((-(-rows // per_block), 1), rows, columns, device=x.device)
 
 
-def build_cluster(x: Tensor, form: Form, processors: int) -> Bind:
-    """Rows of whole 16-byte pieces, read once."""
+def build_cluster(x: Tensor, form: Form) -> Bind:
+    """Rows of whole 16-byte pieces, read once, each by a cluster of its own."""
     (rows, columns), dtype = x.shape, portable.name_of(x)
-    kernel, shared = cluster_kernel(dtype, form), form.shared_bytes(columns * ptx.BYTES[dtype])
-    clusters = min(rows, clusters_at_once(form, processors)) if form.queued else rows
-    counters = () if form.queued else (0,)
-    scratch_bytes = COUNTER_BYTES if form.queued else 0
-    grid = (clusters * form.blocks, 1)
-    return kernel.fixed(grid, rows, columns, *counters, device=x.device, shared=shared, scratch_bytes=scratch_bytes)
+    shared = form.shared_bytes(columns * ptx.BYTES[dtype])
+    return cluster_kernel(dtype, form).fixed((rows * form.blocks, 1), rows, columns, device=x.device, shared=shared)
 
 
 def build_stream(x: Tensor, stream: Stream, share: Share) -> Bind:
-    """Rows of whole 16-byte pieces, read once, by blocks that all run at once. Nothing takes it yet but measurements."""
+    """Rows of whole 16-byte pieces, read once, by blocks that all run at once."""
     (rows, columns), scratch_bytes = x.shape, share.scratch_bytes(stream)
     kernel = stream_kernel(portable.name_of(x), stream, -(-share.blocks // 32))
     grid = (share.blocks * share.groups, 1)
@@ -218,6 +218,8 @@ def kernels() -> Mapping[str, Kernel]:
         found[f"{dtype} portable"] = portable_kernel(dtype)
     for dtype, form in SPECIMENS:
         found[f"{dtype} {form.blocks} blocks of {form.threads} a row"] = cluster_kernel(dtype, form)
+    for dtype, stream, reads in STREAM_SPECIMENS:
+        found[f"{dtype} stream, {stream.slots} slots of {stream.slot_bytes}"] = stream_kernel(dtype, stream, reads)
     return found
 
 

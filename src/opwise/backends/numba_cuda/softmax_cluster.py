@@ -3,8 +3,6 @@
 It is cuda_src/softmax_cluster.cuh in Python. A block keeps its part of the row as it was read: PIECES 16-byte pieces a thread in registers,
 what follows in dynamic shared memory, filled by cp.async. The blocks exchange one maximum and one sum each, through distributed shared
 memory. A cluster of one block needs none, nor sm_90. A row that fits in neither is not taken: softmax_forms.py says which do.
-
-Queued, a grid has fewer clusters than there are rows: each takes the next row from a counter and loads it while it stores the last.
 """
 
 from __future__ import annotations
@@ -44,24 +42,21 @@ def rescale(earlier: Any, shift: Any) -> Any:
 
 @cache
 def cluster_kernel(dtype: str, form: Form) -> Kernel:
-    """x, out: addresses of (rows, columns), rows of whole 16-byte pieces; queued, behind them the address of two counters, which are 0.
-
-    A launch has form.shared_bytes of dynamic shared memory.
-    """
-    blocks, threads, queued = form
+    """x, out: addresses of (rows, columns), rows of whole 16-byte pieces. A launch has form.blocks a row, each with form.shared_bytes of
+    dynamic shared memory."""
+    blocks, threads = form
     unpack, pack, least = words.UNPACK_WORDS[dtype], words.PACK_WORDS[dtype], words.LEAST_WORD[dtype]
     keep_greater = words.KEEP_GREATER[dtype]
     each, warps, in_registers = ptx.ELEMENTS[dtype], threads // 32, PIECES * threads
     parts_of_line = LINE // 16
     shared = blocks > 1  # by several blocks
-    room, slots = 4 * PIECES, 4 * blocks
+    room, slots = 4 * PIECES, 2 * blocks
 
-    def softmax(x: Any, out: Any, rows: Any, columns: Any, counters: Any) -> None:
+    def softmax(x: Any, out: Any, rows: Any, columns: Any) -> None:
         raw, staged = cuda.local.array(room, uint32), cuda.local.array(4, uint32)
         greatest, values, fresh = cuda.local.array(4, uint32), cuda.local.array(each, float32), cuda.local.array(4, float32)
         of_warps = cuda.shared.array(64, float32)  # 32 maxima, then 32 sums
-        of_blocks = cuda.shared.array(slots, float32)  # a maximum and a sum each; two sets, in turns: a block may be a row ahead
-        next_row = cuda.shared.array(2, uint32)
+        of_blocks = cuda.shared.array(slots, float32)  # a maximum and a sum each
         kept = cuda.shared.array(0, uint8)
         kept_room = uint32(tensor.shared_address(kept) - uint32(in_registers * 16))  # piece i lies i * 16 bytes from here
         rank = uint32(0)
@@ -75,144 +70,107 @@ def cluster_kernel(dtype: str, form: Form) -> Kernel:
         first = min(int64(rank) * part, pieces)
         count = uint32(min(part, pieces - first))  # of 16 bytes each: a part is short, 32 bits are enough for what is within it
         row = int64(cuda.blockIdx.x) // blocks
-        if queued:
-            words.cluster_wait()
-            if rank == uint32(0) and thread == 0:
-                taken = words.take(counters)
-                for block in range(blocks):
-                    words.store_in_block(tensor.shared_address(next_row) + uint32(4), uint32(block), taken)
-            cuda.syncwarp()  # the barrier is the whole warp's
-            words.cluster_arrive()
-            words.cluster_wait()
-            row = int64(next_row[1])
-        if row < rows:
-            source = x + (row * pieces + first) * 16
-            for k in range(PIECES):
-                for w in range(4):
-                    raw[4 * k + w] = uint32(least)
-                i = uint32(thread + uint32(k * threads))
-                if i < count:
-                    words.load_words(source + int64(i) * 16, raw, 4 * k)
-            i = uint32(thread + uint32(in_registers))
-            while i < count:
-                tensor.copy16(uint32(kept_room + i * uint32(16)), source + int64(i) * 16, uint32(16))
-                i = uint32(i + uint32(threads))
-        if shared and not queued:
+        source = x + (row * pieces + first) * 16
+        for k in range(PIECES):
+            for w in range(4):
+                raw[4 * k + w] = uint32(least)
+            i = uint32(thread + uint32(k * threads))
+            if i < count:
+                words.load_words(source + int64(i) * 16, raw, 4 * k)
+        i = uint32(thread + uint32(in_registers))
+        while i < count:
+            tensor.copy16(uint32(kept_room + i * uint32(16)), source + int64(i) * 16, uint32(16))
+            i = uint32(i + uint32(threads))
+        if shared:
             words.cluster_wait()  # also keeps the compiler from computing, and so from waiting, before all copies have been asked for
 
-        turn = 0
-        while row < rows:
-            target = out + (row * pieces + first) * 16
-            taken = uint32(0)
-            if queued and rank == uint32(0) and thread == 0:
-                taken = words.take(counters)  # not looked at before the exchange
-
-            for w in range(4):
-                greatest[w] = raw[w]
-            for k in range(1, PIECES):
-                keep_greater(greatest, raw, 4 * k)
-            unpack(greatest, 0, values)
-            largest = LEAST
+        target = out + (row * pieces + first) * 16
+        for w in range(4):
+            greatest[w] = raw[w]
+        for k in range(1, PIECES):
+            keep_greater(greatest, raw, 4 * k)
+        unpack(greatest, 0, values)
+        largest = LEAST
+        for j in range(each):
+            largest = ptx.greater(largest, values[j])
+        shift = shift_of(largest)
+        for j in range(4):
+            fresh[j] = ZERO
+        for k in range(PIECES):
+            unpack(raw, 4 * k, values)
             for j in range(each):
-                largest = ptx.greater(largest, values[j])
-            shift = shift_of(largest)
-            for j in range(4):
-                fresh[j] = ZERO
-            for k in range(PIECES):
-                unpack(raw, 4 * k, values)
-                for j in range(each):
-                    fresh[j % 4] += biased_exp(values[j], shift)
-            total = (fresh[0] + fresh[1]) + (fresh[2] + fresh[3])
-            words.copies_done()
-            # The maximum first, so that no exponential waits for another; a thread reads what it asked for.
-            if count > uint32(in_registers):
-                i = uint32(thread + uint32(in_registers))
-                while i < count:
-                    words.load_shared_words(uint32(kept_room + i * uint32(16)), staged, 0)
-                    keep_greater(greatest, staged, 0)
-                    i = uint32(i + uint32(threads))
-                unpack(greatest, 0, values)
-                here = largest
-                for j in range(each):
-                    here = ptx.greater(here, values[j])
-                shift = shift_of(here)
-                total *= rescale(largest, shift)
-                largest = here
-                for j in range(4):
-                    fresh[j] = ZERO
-                i = uint32(thread + uint32(in_registers))
-                while i < count:
-                    words.load_shared_words(uint32(kept_room + i * uint32(16)), staged, 0)
-                    unpack(staged, 0, values)
-                    for j in range(each):
-                        fresh[j % 4] += biased_exp(values[j], shift)
-                    i = uint32(i + uint32(threads))
-                total += (fresh[0] + fresh[1]) + (fresh[2] + fresh[3])
-
-            highest = warp_max(largest)
-            if lane == 0:
-                of_warps[thread >> uint32(5)] = highest
-            cuda.syncthreads()
-            highest = warp_max(of_warps[lane & uint32(warps - 1)])
-            shift = shift_of(highest)
-            total = warp_sum(total * rescale(largest, shift))
-            if lane == 0:
-                of_warps[uint32(32) + (thread >> uint32(5))] = total
-            cuda.syncthreads()
-            total = warp_sum(of_warps[uint32(32) + lane] if lane < warps else ZERO)
-            more = False
-            if shared:
-                mine = uint32(tensor.shared_address(of_blocks) + uint32(turn * 8 * blocks) + rank * uint32(8))
-                if thread < blocks:
-                    words.store_pair_in_block(mine, thread, highest, total)
-                if queued and rank == uint32(0) and thread == 0:
-                    for block in range(blocks):
-                        words.store_in_block(uint32(tensor.shared_address(next_row) + uint32(4 * turn)), uint32(block), taken)
-                cuda.syncwarp()
-                words.cluster_arrive()
-                words.cluster_wait()  # behind the last of these no block writes to another's shared memory: each may end when it likes
-                highest, total = LEAST, ZERO
-                if lane < blocks:
-                    highest, total = of_blocks[turn * 2 * blocks + 2 * lane], of_blocks[turn * 2 * blocks + 2 * lane + 1]
-                shift = shift_of(warp_max(highest))
-                total = warp_sum(total * rescale(highest, shift))
-                if queued:
-                    row = int64(next_row[turn])
-                    more = row < rows
-            scale = ONE / total
-
-            source = x + (row * pieces + first) * 16  # the next row's, where there is one
-            for k in range(PIECES):
-                i = uint32(thread + uint32(k * threads))
-                words.again(raw, 4 * k)
-                if i < count:
-                    unpack(raw, 4 * k, values)
-                    for j in range(each):
-                        values[j] = biased_exp(values[j], shift) * scale
-                    pack(values, staged, 0)
-                    words.store_words(target + int64(i) * 16, staged, 0)
-                    if more:
-                        words.load_words(source + int64(i) * 16, raw, 4 * k)
+                fresh[j % 4] += biased_exp(values[j], shift)
+        total = (fresh[0] + fresh[1]) + (fresh[2] + fresh[3])
+        words.copies_done()
+        # The maximum first, so that no exponential waits for another; a thread reads what it asked for.
+        if count > uint32(in_registers):
             i = uint32(thread + uint32(in_registers))
             while i < count:
-                at = uint32(kept_room + i * uint32(16))
-                words.load_shared_words(at, staged, 0)
+                words.load_shared_words(uint32(kept_room + i * uint32(16)), staged, 0)
+                keep_greater(greatest, staged, 0)
+                i = uint32(i + uint32(threads))
+            unpack(greatest, 0, values)
+            here = largest
+            for j in range(each):
+                here = ptx.greater(here, values[j])
+            shift = shift_of(here)
+            total *= rescale(largest, shift)
+            largest = here
+            for j in range(4):
+                fresh[j] = ZERO
+            i = uint32(thread + uint32(in_registers))
+            while i < count:
+                words.load_shared_words(uint32(kept_room + i * uint32(16)), staged, 0)
                 unpack(staged, 0, values)
+                for j in range(each):
+                    fresh[j % 4] += biased_exp(values[j], shift)
+                i = uint32(i + uint32(threads))
+            total += (fresh[0] + fresh[1]) + (fresh[2] + fresh[3])
+
+        highest = warp_max(largest)
+        if lane == 0:
+            of_warps[thread >> uint32(5)] = highest
+        cuda.syncthreads()
+        highest = warp_max(of_warps[lane & uint32(warps - 1)])
+        shift = shift_of(highest)
+        total = warp_sum(total * rescale(largest, shift))
+        if lane == 0:
+            of_warps[uint32(32) + (thread >> uint32(5))] = total
+        cuda.syncthreads()
+        total = warp_sum(of_warps[uint32(32) + lane] if lane < warps else ZERO)
+        if shared:
+            mine = uint32(tensor.shared_address(of_blocks) + rank * uint32(8))
+            if thread < blocks:
+                words.store_pair_in_block(mine, thread, highest, total)
+            cuda.syncwarp()
+            words.cluster_arrive()
+            words.cluster_wait()  # behind it no block writes to another's shared memory: each may end when it likes
+            highest, total = LEAST, ZERO
+            if lane < blocks:
+                highest, total = of_blocks[2 * lane], of_blocks[2 * lane + 1]
+            shift = shift_of(warp_max(highest))
+            total = warp_sum(total * rescale(highest, shift))
+        scale = ONE / total
+
+        for k in range(PIECES):
+            i = uint32(thread + uint32(k * threads))
+            words.again(raw, 4 * k)
+            if i < count:
+                unpack(raw, 4 * k, values)
                 for j in range(each):
                     values[j] = biased_exp(values[j], shift) * scale
                 pack(values, staged, 0)
                 words.store_words(target + int64(i) * 16, staged, 0)
-                if more:
-                    tensor.copy16(at, source + int64(i) * 16, uint32(16))  # this thread alone reads and writes this place
-                i = uint32(i + uint32(threads))
-            if not queued:
-                row = rows
-            turn = 1 - turn
-        if queued and rank == uint32(0) and thread == 0:  # the last cluster to find no row left makes both counters 0 again
-            clusters = uint32(cuda.gridDim.x // blocks)
-            if ptx.ticket(counters + 4, uint32(clusters - uint32(1))) == uint32(clusters - uint32(1)):
-                words.reset(counters)
+        i = uint32(thread + uint32(in_registers))
+        while i < count:
+            words.load_shared_words(uint32(kept_room + i * uint32(16)), staged, 0)
+            unpack(staged, 0, values)
+            for j in range(each):
+                values[j] = biased_exp(values[j], shift) * scale
+            pack(values, staged, 0)
+            words.store_words(target + int64(i) * 16, staged, 0)
+            i = uint32(i + uint32(threads))
 
     # 1024 threads a multiprocessor, and so 64 registers a thread, whatever the block.
     only = None if blocks == 1 else "sm_90"
-    return Kernel(softmax, (int64,) * 5, threads, min_blocks=1024 // threads, dynamic_shared=form.most_shared, only=only, cluster=blocks)
+    return Kernel(softmax, (int64,) * 4, threads, min_blocks=1024 // threads, dynamic_shared=form.most_shared, only=only, cluster=blocks)

@@ -13,11 +13,10 @@ LINE = 128
 
 
 class Form(NamedTuple):
-    """blocks a row, threads a block, and whether rows come from a counter."""
+    """Blocks a row, threads a block."""
 
     blocks: int
     threads: int
-    queued: bool = False
 
     @property
     def most_shared(self) -> int:
@@ -41,7 +40,8 @@ class Form(NamedTuple):
 
 
 # The first whose registers hold half of the row, as cuda_src/plan.py has it: with the other half in shared memory a multiprocessor has 1024
-# threads and 256 KiB on the way, in two to four blocks; only a row above 2 MiB leaves it one block.
+# threads and 256 KiB on the way, in two to four blocks; only a row above 2 MiB leaves it one block. Those of 16 blocks have few rows, or
+# such as softmax_stream.py's blocks together have no room for: softmax_streams.py is asked first.
 FORMS = (Form(1, 256), Form(1, 512), Form(2, 512), Form(4, 512), Form(8, 512), Form(16, 512), Form(16, 1024))
 # Bytes of the shortest row; softmax.py's kernels unpack shorter ones in registers, float32's up to 128 KiB.
 LEAST_ROW = {"float32": 128 * 1024 + 16, "float16": 32 * 1024, "bfloat16": 32 * 1024}
@@ -57,11 +57,4 @@ def form_of(rows: int, row_bytes: int, dtype: str, processors: int, capability: 
     if not fitting:
         return None
     # Few rows fill the GPU by more blocks a row, as long as no cluster waits for another's end.
-    form = max((form for form in fitting if form.all_at_once(rows, processors)), key=lambda form: form.blocks, default=fitting[0])
-    # A block that has a multiprocessor to itself has nobody to load while it stores: it loads its next row itself.
-    return form._replace(queued=form.threads == 1024 and rows > clusters_at_once(form, processors))
-
-
-def clusters_at_once(form: Form, processors: int) -> int:
-    """By the threads of a multiprocessor; the GPU may run fewer at once, whose rows the others then take."""
-    return max(processors * (1024 // form.threads) // form.blocks, 1)
+    return max((form for form in fitting if form.all_at_once(rows, processors)), key=lambda form: form.blocks, default=fitting[0])

@@ -1,4 +1,5 @@
-"""How softmax_stream.py's kernel divides long rows among blocks that all run at once: what a block holds, and who has which part.
+"""Which long rows softmax_stream.py's kernel takes, and how it divides them among blocks that all run at once: what a block holds, and who
+has which part.
 
 Chosen by times on an H200: docs/lab.md.
 """
@@ -14,6 +15,8 @@ ALL_ZERO = 64 * 1024  # the most scratch that a launch may have, of which nothin
 PAIRS_OF_WARPS = 4  # rows whose warps' pairs are kept: more than the lag
 REGISTERS = 65536  # of a multiprocessor
 LEAST_TURNS = 16  # rows of a group: filling and emptying the pipeline cost about two
+ABOVE = 1024 * 1024  # bytes of a row: up to here one cluster's blocks keep the copy engine's pace or better it
+RUNS_ON = (9, 0)
 
 
 class Stream(NamedTuple):
@@ -56,6 +59,24 @@ class Share(NamedTuple):
 
     def scratch_bytes(self, stream: Stream) -> int:
         return COUNTER_BYTES + PAIR_BYTES * stream.pairs_kept * self.blocks * self.groups
+
+
+# The most bytes of a row, and the block for it. The longer a row, the fewer of its group are on the way: in float32 a turn more between sum
+# and stores, or larger slots. 16 bits have two exponentials for every four bytes: more pieces a thread hide them better than more threads.
+STREAMS = {
+    "float32": ((2 * ABOVE, Stream(16384, 7, 3, 512, 2)), (None, Stream(32768, 7, 2, 512, 1))),
+    "float16": ((None, Stream(16384, 7, 2, 256, 2)),),
+    "bfloat16": ((None, Stream(16384, 7, 2, 256, 2)),),
+}
+
+
+def stream_of(rows: int, row_bytes: int, dtype: str, processors: int, capability: tuple[int, int]) -> tuple[Stream, Share] | None:
+    """What such rows, of whole 16-byte pieces, are shared by; None: not this kernel's."""
+    if row_bytes <= ABOVE or capability != RUNS_ON:
+        return None
+    stream = next(stream for most, stream in STREAMS[dtype] if most is None or row_bytes <= most)
+    share = shared_by(rows, row_bytes, stream, processors)
+    return None if share is None else (stream, share)
 
 
 def shared_by(rows: int, row_bytes: int, stream: Stream, processors: int) -> Share | None:

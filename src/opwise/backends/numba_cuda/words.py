@@ -28,15 +28,10 @@ rank_in_cluster = instruction("mov.u32 $0, %cluster_ctarank;", u32)
 cluster_arrive = instruction("barrier.cluster.arrive.release.aligned;", void, effect=True, together=True)
 cluster_wait = instruction("barrier.cluster.wait.acquire.aligned;", void, effect=True, together=True)
 # Writes to the place that the shared address $0 has in block $1 of the cluster.
-store_in_block = instruction(
-    "{ .reg .b32 there; mapa.shared::cluster.u32 there, $0, $1; st.shared::cluster.u32 [there], $2; }", void, u32, u32, u32, effect=True
-)
 store_pair_in_block = instruction(
     "{ .reg .b32 there; mapa.shared::cluster.u32 there, $0, $1; st.shared::cluster.v2.f32 [there], {$2, $3}; }",
     void, u32, u32, f32, f32, effect=True,
 )  # fmt: skip
-take = instruction("atom.relaxed.gpu.global.add.u32 $0, [$1], 1;", u32, i64, effect=True)  # the old value
-reset = instruction("st.relaxed.gpu.global.u32 [$0], 0;", void, i64, effect=True)
 
 # ---- a stream of rows (softmax_stream.py) -----------------------------------------------------------------------------------------------
 
