@@ -24,7 +24,7 @@ from opwise.backends.numba_cuda.matmul_fma_tma import described as fma_factors
 from opwise.backends.numba_cuda.matmul_fma_tma import fma_tma_kernel
 from opwise.backends.numba_cuda.matmul_map import mapped
 from opwise.backends.numba_cuda.matmul_split import TILES as SPLIT_TILES
-from opwise.backends.numba_cuda.matmul_split import split_kernel
+from opwise.backends.numba_cuda.matmul_split import estimate, split_kernel
 from opwise.backends.numba_cuda.matmul_tensor import LARGE, MEDIUM, SMALL, tensor_kernel
 from opwise.backends.numba_cuda.matmul_wgmma import wgmma_kernel
 from opwise.backends.numba_cuda.matmul_wgmma_tf32 import TILES as TF32_TILES
@@ -36,6 +36,7 @@ from opwise.ops.spec import tf32_allowed
 PORTABLE_TILE = 16
 PORTABLE_ROWS = 16 if SIMULATED else 4  # of a thread: simulated threads are dear
 FMA_TILE = Tile("128x128", FMA_SIDE, FMA_SIDE, 256, 128, 3, 16, 1.0, 32, simt=True)
+SPLIT_SPECIMENS = ("64x64_s16", "64x256_s2")  # those with the most parts and the most sums a thread; the others are this code in between
 ZERO = portable.f32(0.0)
 
 
@@ -101,9 +102,10 @@ def hopper_tile(a: Tensor, b: Tensor, out: Tensor) -> Tile | None:
         return None
     if a.dtype == torch.float32 and not tf32_allowed():
         return FMA_TILE if FMA_TILE.tiles(m, n) >= processors_of(a) else None
-    split = tuple(tile for tile in SPLIT_TILES if tile.split * 64 <= k)
-    tiles = TF32_TILES if a.dtype == torch.float32 else (*matmul_plan.WGMMA, *split)
-    return min(tiles, key=lambda tile: tile.estimate(m, k, n, processors_of(a)))
+    if a.dtype == torch.float32:
+        return min(TF32_TILES, key=lambda tile: tile.estimate(m, k, n, processors_of(a)))
+    tiles = *matmul_plan.WGMMA, *(tile for tile in SPLIT_TILES if tile.split * 64 <= k)
+    return min(tiles, key=lambda tile: estimate(tile, m, k, n, processors_of(a)))
 
 
 def build_wgmma(a: Tensor, b: Tensor, out: Tensor, tile: Tile) -> Bind:
@@ -197,7 +199,8 @@ def kernels() -> Mapping[str, Kernel]:
     for dtype in ("float16", "bfloat16"):
         for t in matmul_plan.WGMMA:
             found[f"{dtype} wgmma {t.name}"] = wgmma_kernel(dtype, t.columns, t.stages, t.shared_bytes(2))
-    found["bfloat16 wgmma 64x64_s16"] = split_kernel("bfloat16", SPLIT_TILES[-1])  # the others are this code with other numbers
+    for t in (tile for tile in SPLIT_TILES if tile.name in SPLIT_SPECIMENS):
+        found[f"bfloat16 wgmma {t.name}"] = split_kernel("bfloat16", t)
     found |= {f"float32 {FMA_TILE.name} by TMA": fma_tma_kernel()}
     found |= {f"tfloat32 wgmma {tile.name}": tf32_kernel(tile) for tile in TF32_TILES}
     return found | {f"{dtype} portable": portable_kernel(dtype) for dtype in portable.DTYPES}

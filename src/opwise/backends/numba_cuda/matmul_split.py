@@ -14,6 +14,7 @@ from llvmlite import ir
 from numba import cuda, float32, int64, types, uint8, uint32
 from numba.cuda.extending import intrinsic
 
+from opwise.backends.cuda_src import matmul_plan
 from opwise.backends.cuda_src.matmul_plan import Kernel as Tile
 from opwise.backends.numba_cuda import matmul_wgmma_ptx as ptx
 from opwise.backends.numba_cuda import tensor, words
@@ -21,13 +22,21 @@ from opwise.backends.numba_cuda.launch import Kernel
 from opwise.backends.numba_cuda.matmul_wgmma import BOX, DEPTH, position_of, prepare, wait
 from opwise.backends.numba_cuda.ptx import FLOAT, assembly, element, instruction
 
-# What matmul.hopper_tile chooses from beside matmul_plan.WGMMA. The more blocks meet, the slower each: by these speeds and fixed costs
-# the estimate takes the fastest for every product measured on an H200, with at least 1.3 to the next (tests/test_numba_products.py).
+# What matmul.hopper_tile chooses from beside matmul_plan.WGMMA. By these speeds and costs `estimate` takes the fastest for every product
+# measured on an H200 (tests/test_numba_products.py).
 TILES = (
-    Tile("64x64_s2", 64, 64, 160, 128, 6, 16, 0.50, 256, wgmma=True, split=2, resident=2),
-    Tile("64x64_s4", 64, 64, 160, 128, 6, 16, 0.40, 256, wgmma=True, split=4, resident=2),
-    Tile("64x64_s16", 64, 64, 160, 128, 6, 16, 0.25, 256, wgmma=True, split=16, resident=2),
+    Tile("64x64_s1", 64, 64, 160, 128, 12, 16, 1.14, 1872, wgmma=True, split=1),
+    Tile("64x64_s2", 64, 64, 160, 128, 6, 16, 0.43, 90, wgmma=True, split=2, resident=2),
+    Tile("64x64_s4", 64, 64, 160, 128, 6, 16, 0.58, 360, wgmma=True, split=4, resident=2),
+    Tile("64x64_s16", 64, 64, 160, 128, 6, 16, 0.30, 8, wgmma=True, split=16, resident=2),
+    Tile("64x128_s2", 64, 128, 160, 128, 8, 16, 0.84, 120, wgmma=True, split=2),
+    Tile("64x256_s2", 64, 256, 160, 128, 5, 16, 1.51, 420, wgmma=True, split=2),
+    Tile("128x128_s4", 128, 128, 288, 128, 6, 16, 1.50, 22, wgmma=True, split=4),
 )
+# Multiply-adds of the fastest kernel that cost as much as an element that is added up from another block, and as an element of A: its rows
+# lie far apart, so that a step of K of many rows is slow to come. Blocks that share K wait for several steps at once, and where C has one
+# column of tiles, all tiles read alike.
+ADDING, READING = 1000, 1.0
 BOX_COLUMNS = 64  # of B, in one copy
 OWN_SHARED = 0x3FFFF  # the bits of a shared address that say where in a block's shared memory it is
 VOID = ir.VoidType()
@@ -59,6 +68,21 @@ def fetch(typing: Any, address: Any, rank: Any, parts: Any, at: Any) -> Any:
         return context.get_dummy_value()
 
     return types.void(types.uint32, types.uint32, parts, types.int64), codegen
+
+
+def estimate(tile: Tile, m: int, k: int, n: int, processors: int) -> float:
+    """The cost of a 16-bit product by one of TILES or of matmul_plan.WGMMA, as multiply-adds of the fastest kernel.
+
+    The busiest multiprocessor's tiles, K of each and what it costs beyond its products, over the speed; and ADDING and READING.
+    """
+    tiles, elements, split = tile.tiles(m, n), tile.rows * tile.columns, max(tile.split, 1)
+    at_once = max(matmul_plan.CLUSTERS_AT_ONCE[split] * processors // matmul_plan.CLUSTERS_OF, 1)
+    waves: float = -(-tiles // (at_once * tile.resident)) * tile.resident
+    if tile.resident > 1:  # two blocks of a multiprocessor share it: beyond one each, all slow down a little, none waits for a wave
+        waves = min(waves, max(tiles * split / processors, 1))
+    depth = -(-k // (DEPTH * split)) * DEPTH if tile.split else k
+    of_a_tile = elements * (depth + tile.fixed) / tile.speed + ADDING * elements * (split - 1) / split
+    return waves * of_a_tile + (READING * m * k / split if n > BOX_COLUMNS else 0)
 
 
 @cache
