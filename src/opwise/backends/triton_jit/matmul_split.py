@@ -1,0 +1,189 @@
+"""16-bit products of few tiles and a long K on sm_90, in Gluon: a tile's K is shared by the S blocks of a thread block cluster.
+
+Each block multiplies its part of K. Then each lays its sums into its own shared memory, and behind a barrier of the cluster every block adds
+up one S-th of the tile, read from all S in a fixed order, and stores it: nothing is written but the product, and it is the same in every run.
+
+Triton has no words for a cluster whose blocks work on different data, so three things are said in PTX: the barrier, where a block's shared
+memory begins (`global_smem`, Triton's own name), and reading another block's. The kernel is compiled for one block; that its blocks are
+clusters is told to the launcher alone (`in_clusters`).
+
+Shared memory is written from its beginning, whatever Triton keeps there: by then all copies have arrived and all products are done, and no
+operation after it uses any. tests/test_triton_gluon.py holds the compiled kernels to that.
+
+Nothing here runs in Triton's interpreter, which does not know Gluon.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma, warpgroup_mma, warpgroup_mma_wait
+from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
+
+from opwise.backends.protocol import Bind, Launch
+from opwise.backends.triton_jit.launch import built
+from opwise.backends.triton_jit.matmul_config import Config
+from opwise.backends.triton_jit.specimen import POINTERS, Specimen
+
+BARRIER = getattr(gl, "thread_barrier", None) or gl.barrier  # its name before and from Triton 3.7 on
+ROW_OF_TILES = 16  # tiles of a column that are neighbours in the order of programs
+
+
+@gluon.jit
+def fetch(a, b, a_room, b_room, arrived, row, column, step, first, last, BK: gl.constexpr, STAGES: gl.constexpr):  # type: ignore[no-untyped-def]
+    """Starts the copies of a step's two tiles, where there is such a step."""
+    stage = (step - first) % STAGES
+    there = step < last
+    full = arrived.index(stage)
+    mbarrier.expect(full, a.block_type.nbytes + b.block_type.nbytes, pred=there)
+    tma.async_copy_global_to_shared(a, [row, step * BK], full, a_room.index(stage), pred=there)
+    tma.async_copy_global_to_shared(b, [step * BK, column], full, b_room.index(stage), pred=there)
+
+
+@gluon.jit
+def meet(x):  # type: ignore[no-untyped-def]
+    """All threads of the cluster, and what they wrote to shared memory. x: any int, given back."""
+    return gl.inline_asm_elementwise(
+        "{ barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned; mov.b32 $0, $1; }",
+        "=r,r,~{memory}", [x], dtype=gl.int32, is_pure=False, pack=1,
+    )  # fmt: skip
+
+
+@gluon.jit
+def shared_base(x):  # type: ignore[no-untyped-def]
+    return gl.inline_asm_elementwise("mov.u32 $0, global_smem;", "=r,r", [x], dtype=gl.int32, is_pure=False, pack=1)
+
+
+@gluon.jit
+def lay_down(total, at):  # type: ignore[no-untyped-def]
+    """Stores four sums that a thread has in a row, 16 bytes, at the shared address of the first."""
+    return gl.inline_asm_elementwise(
+        "{ st.shared.v4.b32 [$8], {$4, $5, $6, $7}; mov.b32 $0, 0; mov.b32 $1, 0; mov.b32 $2, 0; mov.b32 $3, 0; }",
+        "=r,=r,=r,=r,r,r,r,r,r,r,r,r,~{memory}", [total, at], dtype=gl.int32, is_pure=False, pack=4,
+    )  # fmt: skip
+
+
+@gluon.jit
+def pick_up(at, block):  # type: ignore[no-untyped-def]
+    """Four sums at this shared address of a block of the cluster."""
+    return gl.inline_asm_elementwise(
+        "{ .reg .b32 there; mapa.shared::cluster.u32 there, $4, $5; ld.shared::cluster.v4.f32 {$0, $1, $2, $3}, [there]; }",
+        "=f,=f,=f,=f,r,r,~{memory}", [at, block], dtype=(gl.float32, gl.float32, gl.float32, gl.float32), is_pure=False, pack=1,
+    )  # fmt: skip
+
+
+@gluon.jit
+def pair(low, high, kind: gl.constexpr):  # type: ignore[no-untyped-def]
+    """Two neighbours of a row in 32 bits."""
+    return low.to(kind).to(gl.uint16, bitcast=True).to(gl.uint32) | high.to(kind).to(gl.uint16, bitcast=True).to(gl.uint32) << 16
+
+
+@gluon.jit
+def split_kernel(a, b, out, M, N, K, BM: gl.constexpr, BN: gl.constexpr, BK: gl.constexpr, STAGES: gl.constexpr,
+                 S: gl.constexpr):  # type: ignore[no-untyped-def]  # fmt: skip
+    """a, b: descriptors of 16-bit elements with blocks BM x BK and BK x BN. out: M x N of theirs, N even. A tile a cluster of S programs."""
+    WARPS: gl.constexpr = gl.num_warps()
+    program = gl.program_id(0)
+    block = program % S
+    tiles_m = gl.cdiv(M, BM)
+    row = program // S % tiles_m * BM
+    column = program // S // tiles_m * BN
+    steps = gl.cdiv(K, BK)
+    first = steps * block // S
+    last = steps * (block + 1) // S
+
+    sums: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [WARPS, 1], [16, BN, 16])
+    a_room = gl.allocate_shared_memory(a.dtype, [STAGES, BM, BK], a.layout)
+    b_room = gl.allocate_shared_memory(a.dtype, [STAGES, BK, BN], b.layout)
+    arrived = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
+    for i in gl.static_range(STAGES):
+        mbarrier.init(arrived.index(i), count=1)
+    for i in gl.static_range(STAGES - 1):
+        fetch(a, b, a_room, b_room, arrived, row, column, first + i, first, last, BK, STAGES)
+    total = gl.zeros([BM, BN], gl.float32, sums)
+    for step in range(first, last):
+        stage = (step - first) % STAGES
+        mbarrier.wait(arrived.index(stage), (step - first) // STAGES & 1)
+        total = warpgroup_mma(a_room.index(stage), b_room.index(stage), total, use_acc=step > first, is_async=True)
+        total = warpgroup_mma_wait(1, deps=[total])
+        BARRIER()  # all warps' products of the step before are done: its room is free
+        fetch(a, b, a_room, b_room, arrived, row, column, step - 1 + STAGES, first, last, BK, STAGES)
+    total = warpgroup_mma_wait(0, deps=[total])
+    BARRIER()
+
+    # A thread's four sums in a row are those of columns 8 j + 2 t, 8 j + 2 t + 1 in rows 16 w + g and 16 w + g + 8; it is thread
+    # 32 w + 4 g + t, and lays them down as number j * THREADS + 32 w + 4 g + t of the tile's quads.
+    THREADS: gl.constexpr = WARPS * 32
+    HIGH: gl.constexpr = BM // (WARPS * 16)  # rows of 64 for each warpgroup: one
+    gl.static_assert(HIGH == 1)
+    base = shared_base(M)
+    r = gl.arange(0, BM, gl.SliceLayout(1, sums))[:, None]
+    c = gl.arange(0, BN, gl.SliceLayout(0, sums))[None, :]
+    lay_down(total, base + (c // 8 * THREADS + r // 16 * 32 + r % 8 * 4 + c % 8 // 2) * 16)
+    base = meet(base)
+    SHARE: gl.constexpr = BM * BN // 4 // S
+    quads: gl.constexpr = gl.BlockedLayout([1], [32], [WARPS], [0])
+    quad = block * SHARE + gl.arange(0, SHARE, quads)
+    at = base + quad * 16
+    w, x, y, z = pick_up(at, at * 0)
+    for i in gl.static_range(1, S):
+        w_more, x_more, y_more, z_more = pick_up(at, at * 0 + i)
+        w += w_more
+        x += x_more
+        y += y_more
+        z += z_more
+    meet(base)  # nobody leaves while another reads from it
+    thread = quad % THREADS
+    m = row + thread // 32 * 16 + thread % 32 // 4
+    n = column + quad // THREADS * 8 + thread % 4 * 2
+    to = (out + m.to(gl.int64) * N + n).to(gl.pointer_type(gl.uint32))
+    gl.store(to, pair(w, x, a.dtype), mask=(m < M) & (n < N))
+    gl.store(to + N * 4, pair(y, z, a.dtype), mask=(m + 8 < M) & (n < N))
+
+
+def in_clusters(compiled: Any, size: int) -> None:
+    """Has the launcher make clusters of `size` programs, each of which counts as a block of the grid. The same in Triton 3.6 and 3.7."""
+    warps, _, shared = compiled.packed_metadata
+    compiled.packed_metadata = (warps, size, shared)
+
+
+def layouts(config: Config, kind: Any) -> tuple[Any, Any]:
+    """Of a's and b's tiles in shared memory."""
+    return tuple(gl.NVMMASharedLayout.get_default_for(block, kind) for block in ([config.BM, config.BK], [config.BK, config.BN]))
+
+
+def constants(config: Config, parts: int) -> dict[str, Any]:
+    return {"BM": config.BM, "BN": config.BN, "BK": config.BK, "STAGES": config.stages, "S": parts}
+
+
+def build(a: Tensor, b: Tensor, out: Tensor, config: Config, parts: int) -> Bind:
+    m, k, n = *a.shape, b.shape[1]
+    kind = getattr(gl, str(a.dtype).removeprefix("torch."))
+
+    def described(*factors: Tensor) -> tuple[TensorDescriptor, ...]:
+        return tuple(
+            TensorDescriptor(x, list(x.shape), [x.shape[1], 1], block, layout)
+            for x, block, layout in zip(factors, ([config.BM, config.BK], [config.BK, config.BN]), layouts(config, kind), strict=True)
+        )
+
+    grid, samples = (config.tiles(m, n), 1, 1), (*described(a, b), out, m, n, k)
+    fixed: dict[str, Any] = {**constants(config, parts), "num_warps": config.warps}
+    in_clusters(split_kernel.warmup(*samples, grid=grid, **fixed), parts)  # the very kernel that `built` then finds compiled
+    ready = built(split_kernel, grid, *samples, **fixed)
+
+    def bind(a: Tensor, b: Tensor, out: Tensor) -> Launch:
+        return ready(*described(a, b), out, m, n, k)
+
+    return bind
+
+
+def specimen(config: Config, dtype: str, parts: int) -> Specimen:
+    """What `matmul_tma.specimens` lists."""
+    element = POINTERS[dtype].removeprefix("*")
+    blocks = ([config.BM, config.BK], [config.BK, config.BN])
+    kinds = [f"tensordesc<{element}{block},{layout}>" for block, layout in zip(blocks, layouts(config, getattr(gl, dtype)), strict=True)]
+    types = {"a": kinds[0], "b": kinds[1], "out": POINTERS[dtype], "M": "i32", "N": "i32", "K": "i32"}
+    return Specimen(split_kernel, types, constants(config, parts), {"num_warps": config.warps})
