@@ -127,8 +127,8 @@ def second_part(a_room, b_room, more_room, full, empty, out, out_more, out_room,
 @gluon.jit
 def roles_kernel(a, b, b_more, out, out_more, M, N, K, BM: gl.constexpr, BN: gl.constexpr, BK: gl.constexpr, GROUP: gl.constexpr,
                  STAGES: gl.constexpr, WIDE: gl.constexpr):  # type: ignore[no-untyped-def]  # fmt: skip
-    """a, b, out: descriptors of 16-bit elements with blocks 64 x BK, BK x WIDE and 64 x WIDE; b_more, out_more: of the tile's other BN - WIDE
-    columns, or the same again where there are none."""
+    """a, b, out: descriptors of 16-bit elements with blocks 64 x BK, BK x WIDE and 64 x WIDE; b_more, out_more: of the tile's
+    other BN - WIDE columns, or the same again where there are none."""
     a_room = gl.allocate_shared_memory(a.dtype, [STAGES * 2, 64, BK], a.layout)
     b_room = gl.allocate_shared_memory(a.dtype, [STAGES, BK, WIDE], b.layout)
     room = gl.allocate_shared_memory(a.dtype, [2, 64, WIDE], out.layout)

@@ -1,8 +1,8 @@
 """TF32 products on sm_90 in Gluon with warps of different roles: one warp copies, two warpgroups multiply, 64 columns of a tile each.
 
-The product is computed transposed, out' = b' a', with b' through registers, for the reasons of matmul_warpgroup.py; what `kept`, two variables
-and pairs of steps are for is said there. Here a step's products are begun before those of the step before are waited for, so that each
-warpgroup always has some in flight, and the copies of a program's next tile are under way while it stores the last one.
+The product is computed transposed, out' = b' a', with b' through registers, for the reasons of matmul_warpgroup.py; what `kept`, two
+variables and pairs of steps are for is said there. Here a step's products are begun before those of the step before are waited for, so that
+each warpgroup always has some in flight, and the copies of a program's next tile are under way while it stores the last one.
 
 Tiles of 192 rows have their sums in two tensors, of 128 and of 64, since a tensor's sides are powers of two.
 
@@ -37,7 +37,7 @@ def copies(b, a, a_more, b_room, a_room, more_room, full, empty, M, N, K, BM: gl
     turn = 1  # the parity of the phase before the first counts as complete
     for program in range(gl.program_id(0), gl.cdiv(M, BM) * gl.cdiv(N, BN), gl.num_programs(0)):
         row, column = tile_at(program, M, N, BM, BN, GROUP)
-        for step in range(0, gl.cdiv(K, BK) | 1):  # what lies past K arrives as zeros
+        for step in range(gl.cdiv(K, BK) | 1):  # what lies past K arrives as zeros
             arrived = full.index(stage)
             mbarrier.wait(empty.index(stage), turn)
             mbarrier.expect(arrived, both)
@@ -98,7 +98,7 @@ def products(part: gl.constexpr, b_room, a_room, more_room, full, empty, out, M,
         stage += 1
         turn = gl.where(stage == STAGES, turn ^ 1, turn)
         stage = gl.where(stage == STAGES, 0, stage)
-        for step in range(1, gl.cdiv(K, BK) | 1, 2):
+        for _ in range(1, gl.cdiv(K, BK) | 1, 2):
             total, more, other, stage, turn, last = another(part, total, more, left, b_room, a_room, more_room, full, empty, stage, turn,
                                                             last, M, BM, STAGES, WIDE, factor)  # fmt: skip
             total, more, left, stage, turn, last = another(part, total, more, other, b_room, a_room, more_room, full, empty, stage, turn,
@@ -134,15 +134,14 @@ def second_part(b_room, a_room, more_room, full, empty, out, M, N, K, BM: gl.con
 @gluon.jit
 def roles32_kernel(b, a, a_more, out, M, N, K, BM: gl.constexpr, BN: gl.constexpr, BK: gl.constexpr, GROUP: gl.constexpr,
                    STAGES: gl.constexpr, WIDE: gl.constexpr):  # type: ignore[no-untyped-def]  # fmt: skip
-    """b, a: descriptors of float32 with blocks BK x 64 and WIDE x BK, which round to TF32; a_more: of the tile's other BM - WIDE rows, or the
-    same again where there are none. out: float32."""
+    """b, a: descriptors of float32 with blocks BK x 64 and WIDE x BK, which round to TF32; a_more: of the tile's other BM - WIDE rows,
+    or the same again where there are none. out: float32."""
     gl.static_assert(BN == 128)
     b_room = gl.allocate_shared_memory(gl.float32, [STAGES * 2, BK, 64], b.layout)
     a_room = gl.allocate_shared_memory(gl.float32, [STAGES, WIDE, BK], a.layout)
+    more_room = a_room
     if WIDE < BM:
         more_room = gl.allocate_shared_memory(gl.float32, [STAGES, BM - WIDE, BK], a_more.layout)
-    else:
-        more_room = a_room
     full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
     empty = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
     for i in gl.static_range(STAGES):

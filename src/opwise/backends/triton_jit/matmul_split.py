@@ -1,7 +1,8 @@
 """16-bit products of few tiles and a long K on sm_90, in Gluon: a tile's K is shared by the S blocks of a thread block cluster.
 
-Each block multiplies its part of K. Then each lays its sums into its own shared memory, and behind a barrier of the cluster every block adds
-up one S-th of the tile, read from all S in a fixed order, and stores it: nothing is written but the product, and it is the same in every run.
+Each block multiplies its part of K. Then each lays its sums into its own shared memory, and behind a barrier of the cluster every block
+adds up one S-th of the tile, read from all S in a fixed order, and stores it: nothing is written but the product, and it is the same in
+every run.
 
 Triton has no words for a cluster whose blocks work on different data, so three things are said in PTX: the barrier, where a block's shared
 memory begins (`global_smem`, Triton's own name), and reading another block's. The kernel is compiled for one block; that its blocks are
@@ -29,7 +30,6 @@ from opwise.backends.triton_jit.matmul_config import Config
 from opwise.backends.triton_jit.specimen import POINTERS, Specimen
 
 BARRIER = getattr(gl, "thread_barrier", None) or gl.barrier  # its name before and from Triton 3.7 on
-ROW_OF_TILES = 16  # tiles of a column that are neighbours in the order of programs
 
 
 @gluon.jit
@@ -84,7 +84,7 @@ def pair(low, high, kind: gl.constexpr):  # type: ignore[no-untyped-def]
 @gluon.jit
 def split_kernel(a, b, out, M, N, K, BM: gl.constexpr, BN: gl.constexpr, BK: gl.constexpr, STAGES: gl.constexpr,
                  S: gl.constexpr):  # type: ignore[no-untyped-def]  # fmt: skip
-    """a, b: descriptors of 16-bit elements with blocks BM x BK and BK x BN. out: M x N of theirs, N even. A tile a cluster of S programs."""
+    """a, b: descriptors of 16-bit elements with blocks BM x BK and BK x BN. out: M x N of theirs, N even. S programs a tile."""
     WARPS: gl.constexpr = gl.num_warps()
     program = gl.program_id(0)
     block = program % S
@@ -117,8 +117,7 @@ def split_kernel(a, b, out, M, N, K, BM: gl.constexpr, BN: gl.constexpr, BK: gl.
     # A thread's four sums in a row are those of columns 8 j + 2 t, 8 j + 2 t + 1 in rows 16 w + g and 16 w + g + 8; it is thread
     # 32 w + 4 g + t, and lays them down as number j * THREADS + 32 w + 4 g + t of the tile's quads.
     THREADS: gl.constexpr = WARPS * 32
-    HIGH: gl.constexpr = BM // (WARPS * 16)  # rows of 64 for each warpgroup: one
-    gl.static_assert(HIGH == 1)
+    gl.static_assert(BM == WARPS * 16)
     base = shared_base(M)
     r = gl.arange(0, BM, gl.SliceLayout(1, sums))[:, None]
     c = gl.arange(0, BN, gl.SliceLayout(0, sums))[None, :]
