@@ -12,13 +12,13 @@ ROUNDS = "round_f32_to_tf32" in TensorDescriptor.__dataclass_fields__
 TFLOAT32 = 11  # cuda.h's CU_TENSOR_MAP_DATA_TYPE_TFLOAT32; FLOAT32 is 7
 
 
-def round_maps(compiled: Any, count: int) -> None:
-    """Makes the first two of `count` maps round. Raises RuntimeError where this Triton keeps elsewhere what it encodes them with."""
+def round_maps(compiled: Any, count: int, factors: int = 2) -> None:
+    """Makes the first of `count` maps, `factors` of them, round. Raises RuntimeError where this Triton keeps elsewhere what it encodes them with."""
     maps = getattr(compiled.metadata, "tensordesc_meta", None)
     if not maps or len(maps) != count or any("elem_type" not in each for each in maps):
         raise RuntimeError(
             f"Triton {triton.__version__} does not say how it encodes tensor maps, and would cut TF32 factors instead of rounding them: "
             "pip install 'triton>=3.6'"
         )
-    for each in maps[:2]:
+    for each in maps[:factors]:
         each["elem_type"] = TFLOAT32

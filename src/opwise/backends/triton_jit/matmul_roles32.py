@@ -182,7 +182,7 @@ def build(a: Tensor, b: Tensor, out: Tensor, config: Config) -> Bind:
     grid, samples = (min(config.tiles(m, n), processors(a.device)), 1, 1), (*described(a, b, config), out, m, n, k)
     fixed: dict[str, Any] = {**constants(config), "num_warps": 4, **OPTIONS}
     if not ROUNDS:
-        round_maps(roles32_kernel.warmup(*samples, grid=grid, **fixed), 3)  # the very kernel that `built` then finds compiled
+        round_maps(roles32_kernel.warmup(*samples, grid=grid, **fixed), 3, factors=3)  # the very kernel that `built` then finds compiled
     ready = built(roles32_kernel, grid, *samples, **fixed)
 
     def bind(a: Tensor, b: Tensor, out: Tensor) -> Launch:

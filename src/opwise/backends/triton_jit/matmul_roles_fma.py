@@ -24,7 +24,7 @@ from opwise.backends.triton_jit.matmul_config import GROUP, Config
 from opwise.backends.triton_jit.matmul_roles import BARRIER, tile_at
 from opwise.backends.triton_jit.specimen import Specimen
 
-PIECE = 8
+PIECE = 16
 
 
 @gluon.jit
