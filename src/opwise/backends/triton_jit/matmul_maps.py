@@ -13,7 +13,7 @@ TFLOAT32 = 11  # cuda.h's CU_TENSOR_MAP_DATA_TYPE_TFLOAT32; FLOAT32 is 7
 
 
 def round_maps(compiled: Any, count: int, factors: int = 2) -> None:
-    """Makes the first of `count` maps, `factors` of them, round. Raises RuntimeError where this Triton keeps elsewhere what it encodes them with."""
+    """Makes the first `factors` of `count` maps round. Raises RuntimeError where this Triton keeps elsewhere what it encodes them with."""
     maps = getattr(compiled.metadata, "tensordesc_meta", None)
     if not maps or len(maps) != count or any("elem_type" not in each for each in maps):
         raise RuntimeError(
