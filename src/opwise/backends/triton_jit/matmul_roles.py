@@ -1,11 +1,14 @@
-"""16-bit products on sm_90 in Gluon with warps of different roles: one warp copies, two warpgroups multiply, 64 rows of a tile each.
+"""16-bit products on sm_90 in Gluon with warps of different roles: one warpgroup copies, two multiply, 64 rows of a tile each.
 
 What `tl.dot` cannot be given: tiles of 192 columns, whose sums are two tensors of 128 and 64, since a tensor's sides are powers of two;
 and warpgroups that do not wait for each other at each step, so that one's pause is filled by the other's products.
 
-A stage of shared memory goes round: the copying warp waits until both warpgroups have arrived at `empty`, and has the copies arrive at
+A stage of shared memory goes round: the copying warps wait until both warpgroups have arrived at `empty`, and have the copies arrive at
 `full`. A warpgroup arrives where all its warps are done with the step before. Programs are resident: the copies of the next tile
 are under way while the last one's result is converted and stored.
+
+Registers are moved from one warpgroup to another by an instruction that all four warps of a warpgroup are to execute, the very same one.
+One copying warp would do, but the three that Triton adds to it, to fill up its warpgroup, have theirs elsewhere: so there are four.
 
 Nothing here runs in Triton's interpreter, which does not know Gluon.
 """
@@ -26,6 +29,7 @@ from opwise.backends.triton_jit.matmul_config import GROUP, Config
 from opwise.backends.triton_jit.specimen import POINTERS, Specimen
 
 BARRIER = getattr(gl, "thread_barrier", None) or gl.barrier  # its name before and from Triton 3.7 on
+REGISTERS = 232, 40  # a thread, of the warpgroups that multiply and of that which copies: 2 x 232 + 40 = 3 x 168, what a launch has
 
 
 @gluon.jit
@@ -40,7 +44,7 @@ def tile_at(program, M, N, BM: gl.constexpr, BN: gl.constexpr, GROUP: gl.constex
 @gluon.jit
 def copies(a, b, b_more, a_room, b_room, more_room, full, empty, M, N, K, BM: gl.constexpr, BN: gl.constexpr, BK: gl.constexpr,
            GROUP: gl.constexpr, STAGES: gl.constexpr, WIDE: gl.constexpr):  # type: ignore[no-untyped-def]  # fmt: skip
-    """The copying warp's part: for each step of each of the program's tiles, once its stage is free."""
+    """The copying warps' part: for each step of each of the program's tiles, once its stage is free."""
     both: gl.constexpr = (BM * BK + BK * BN) * 2
     stage = 0
     turn = 1  # the parity of the phase before the first counts as complete
@@ -126,7 +130,7 @@ def second_part(a_room, b_room, more_room, full, empty, out, out_more, out_room,
 
 @gluon.jit
 def roles_kernel(a, b, b_more, out, out_more, M, N, K, BM: gl.constexpr, BN: gl.constexpr, BK: gl.constexpr, GROUP: gl.constexpr,
-                 STAGES: gl.constexpr, WIDE: gl.constexpr):  # type: ignore[no-untyped-def]  # fmt: skip
+                 STAGES: gl.constexpr, WIDE: gl.constexpr, MANY: gl.constexpr, FEW: gl.constexpr):  # type: ignore[no-untyped-def]  # fmt: skip
     """a, b, out: descriptors of 16-bit elements with blocks 64 x BK, BK x WIDE and 64 x WIDE; b_more, out_more: of the tile's
     other BN - WIDE columns, or the same again where there are none."""
     a_room = gl.allocate_shared_memory(a.dtype, [STAGES * 2, 64, BK], a.layout)
@@ -149,7 +153,7 @@ def roles_kernel(a, b, b_more, out, out_more, M, N, K, BM: gl.constexpr, BN: gl.
         (second_part, (a_room, b_room, more_room, full, empty, out, out_more, room.index(1), out_more_room.index(1), M, N, K, BM, BN, BK,
                        GROUP, STAGES, WIDE)),
         (copies, (a, b, b_more, a_room, b_room, more_room, full, empty, M, N, K, BM, BN, BK, GROUP, STAGES, WIDE)),
-    ], [4, 1], [240, 24])  # fmt: skip
+    ], [4, 4], [MANY, FEW])  # fmt: skip
 
 
 def wide(config: Config) -> int:
@@ -164,7 +168,7 @@ def blocks(config: Config) -> tuple[list[int], ...]:
     return [64, config.BK], [config.BK, first], [config.BK, more], [64, first], [64, more]
 
 
-def build(a: Tensor, b: Tensor, out: Tensor, config: Config) -> Bind:
+def build(a: Tensor, b: Tensor, out: Tensor, config: Config, registers: tuple[int, int] = REGISTERS) -> Bind:
     m, k, n = *a.shape, b.shape[1]
     kind = getattr(gl, str(a.dtype).removeprefix("torch."))
     shapes = blocks(config)
@@ -177,7 +181,7 @@ def build(a: Tensor, b: Tensor, out: Tensor, config: Config) -> Bind:
         )
 
     programs = min(config.tiles(m, n), processors(a.device))
-    ready = built(roles_kernel, (programs, 1, 1), *described(a, b, out), m, n, k, **constants(config), num_warps=4)
+    ready = built(roles_kernel, (programs, 1, 1), *described(a, b, out), m, n, k, **constants(config, registers), num_warps=4)
 
     def bind(a: Tensor, b: Tensor, out: Tensor) -> Launch:
         return ready(*described(a, b, out), m, n, k)
@@ -185,8 +189,9 @@ def build(a: Tensor, b: Tensor, out: Tensor, config: Config) -> Bind:
     return bind
 
 
-def constants(config: Config) -> dict[str, Any]:
-    return {"BM": config.BM, "BN": config.BN, "BK": config.BK, "GROUP": GROUP, "STAGES": config.stages, "WIDE": wide(config)}
+def constants(config: Config, registers: tuple[int, int] = REGISTERS) -> dict[str, Any]:
+    sizes = {"BM": config.BM, "BN": config.BN, "BK": config.BK, "GROUP": GROUP, "STAGES": config.stages, "WIDE": wide(config)}
+    return {**sizes, "MANY": registers[0], "FEW": registers[1]}
 
 
 def specimen(config: Config, dtype: str) -> Specimen:

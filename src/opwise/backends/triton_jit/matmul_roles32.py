@@ -1,4 +1,4 @@
-"""TF32 products on sm_90 in Gluon with warps of different roles: one warp copies, two warpgroups multiply, 64 columns of a tile each.
+"""TF32 products on sm_90 in Gluon with warps of different roles: one warpgroup copies, two multiply, 64 columns of a tile each.
 
 The product is computed transposed, out' = b' a', with b' through registers, for the reasons of matmul_warpgroup.py; what `kept`, two
 variables and pairs of steps are for is said there. Here a step's products are begun before those of the step before are waited for, so that
@@ -23,7 +23,7 @@ from opwise.backends.protocol import Bind, Launch
 from opwise.backends.triton_jit.launch import built, processors
 from opwise.backends.triton_jit.matmul_config import GROUP, Config
 from opwise.backends.triton_jit.matmul_maps import ROUNDS, round_maps
-from opwise.backends.triton_jit.matmul_roles import BARRIER, tile_at
+from opwise.backends.triton_jit.matmul_roles import BARRIER, REGISTERS, tile_at
 from opwise.backends.triton_jit.matmul_warpgroup import OPTIONS, kept
 from opwise.backends.triton_jit.specimen import Specimen
 
@@ -31,7 +31,7 @@ from opwise.backends.triton_jit.specimen import Specimen
 @gluon.jit
 def copies(b, a, a_more, b_room, a_room, more_room, full, empty, M, N, K, BM: gl.constexpr, BN: gl.constexpr, BK: gl.constexpr,
            GROUP: gl.constexpr, STAGES: gl.constexpr, WIDE: gl.constexpr):  # type: ignore[no-untyped-def]  # fmt: skip
-    """The copying warp's part: for each step of each of the program's tiles, once its stage is free."""
+    """The copying warps' part: for each step of each of the program's tiles, once its stage is free."""
     both: gl.constexpr = (BM * BK + BK * BN) * 4
     stage = 0
     turn = 1  # the parity of the phase before the first counts as complete
@@ -133,7 +133,7 @@ def second_part(b_room, a_room, more_room, full, empty, out, M, N, K, BM: gl.con
 
 @gluon.jit
 def roles32_kernel(b, a, a_more, out, M, N, K, BM: gl.constexpr, BN: gl.constexpr, BK: gl.constexpr, GROUP: gl.constexpr,
-                   STAGES: gl.constexpr, WIDE: gl.constexpr):  # type: ignore[no-untyped-def]  # fmt: skip
+                   STAGES: gl.constexpr, WIDE: gl.constexpr, MANY: gl.constexpr, FEW: gl.constexpr):  # type: ignore[no-untyped-def]  # fmt: skip
     """b, a: descriptors of float32 with blocks BK x 64 and WIDE x BK, which round to TF32; a_more: of the tile's other BM - WIDE rows,
     or the same again where there are none. out: float32."""
     gl.static_assert(BN == 128)
@@ -151,7 +151,7 @@ def roles32_kernel(b, a, a_more, out, M, N, K, BM: gl.constexpr, BN: gl.constexp
         (first_part, (b_room, a_room, more_room, full, empty, out, M, N, K, BM, BN, BK, GROUP, STAGES, WIDE)),
         (second_part, (b_room, a_room, more_room, full, empty, out, M, N, K, BM, BN, BK, GROUP, STAGES, WIDE)),
         (copies, (b, a, a_more, b_room, a_room, more_room, full, empty, M, N, K, BM, BN, BK, GROUP, STAGES, WIDE)),
-    ], [4, 1], [240, 24])  # fmt: skip
+    ], [4, 4], [MANY, FEW])  # fmt: skip
 
 
 def wide(config: Config) -> int:
@@ -174,7 +174,8 @@ def blocks(config: Config) -> tuple[list[int], ...]:
 
 
 def constants(config: Config) -> dict[str, Any]:
-    return {"BM": config.BM, "BN": config.BN, "BK": config.BK, "GROUP": GROUP, "STAGES": config.stages, "WIDE": wide(config)}
+    sizes = {"BM": config.BM, "BN": config.BN, "BK": config.BK, "GROUP": GROUP, "STAGES": config.stages, "WIDE": wide(config)}
+    return {**sizes, "MANY": REGISTERS[0], "FEW": REGISTERS[1]}
 
 
 def build(a: Tensor, b: Tensor, out: Tensor, config: Config) -> Bind:

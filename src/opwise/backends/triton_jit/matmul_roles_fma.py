@@ -1,4 +1,4 @@
-"""float32 products by FMA on sm_90 in Gluon with warps of different roles: one warp copies, two groups of four warps multiply, half of a
+"""float32 products by FMA on sm_90 in Gluon with warps of different roles: four warps copy, two groups of four multiply, half of a
 tile's columns each.
 
 A thread has 8 rows of 16 columns, which takes three quarters of the reads of shared memory that 8 x 8 take. Its rows are 16 apart, so that
@@ -21,7 +21,7 @@ from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 from opwise.backends.protocol import Bind, Launch
 from opwise.backends.triton_jit.launch import built, processors
 from opwise.backends.triton_jit.matmul_config import GROUP, Config
-from opwise.backends.triton_jit.matmul_roles import BARRIER, tile_at
+from opwise.backends.triton_jit.matmul_roles import BARRIER, REGISTERS, tile_at
 from opwise.backends.triton_jit.specimen import Specimen
 
 PIECE = 16
@@ -30,7 +30,7 @@ PIECE = 16
 @gluon.jit
 def copies(a, b, a_room, b_room, full, empty, M, N, K, BM: gl.constexpr, BN: gl.constexpr, BK: gl.constexpr, GROUP: gl.constexpr,
            STAGES: gl.constexpr, PIECE: gl.constexpr):  # type: ignore[no-untyped-def]  # fmt: skip
-    """The copying warp's part: for each step of each of the program's tiles, once its stage is free."""
+    """The copying warps' part: for each step of each of the program's tiles, once its stage is free."""
     PIECES: gl.constexpr = BK // PIECE
     both: gl.constexpr = (BM + BN) * BK * 4
     stage = 0
@@ -94,7 +94,7 @@ def second_part(a_room, b_room, full, empty, out, M, N, K, BM: gl.constexpr, BN:
 
 @gluon.jit
 def roles_fma_kernel(a, b, out, M, N, K, BM: gl.constexpr, BN: gl.constexpr, BK: gl.constexpr, GROUP: gl.constexpr, STAGES: gl.constexpr,
-                     PIECE: gl.constexpr):  # type: ignore[no-untyped-def]  # fmt: skip
+                     PIECE: gl.constexpr, MANY: gl.constexpr, FEW: gl.constexpr):  # type: ignore[no-untyped-def]  # fmt: skip
     """a, b: descriptors of float32 with blocks BM x PIECE and PIECE x BN / 2. out: float32."""
     PIECES: gl.constexpr = BK // PIECE
     a_room = gl.allocate_shared_memory(gl.float32, [STAGES * PIECES, BM, PIECE], a.layout)
@@ -108,7 +108,7 @@ def roles_fma_kernel(a, b, out, M, N, K, BM: gl.constexpr, BN: gl.constexpr, BK:
         (first_part, (a_room, b_room, full, empty, out, M, N, K, BM, BN, BK, GROUP, STAGES, PIECE)),
         (second_part, (a_room, b_room, full, empty, out, M, N, K, BM, BN, BK, GROUP, STAGES, PIECE)),
         (copies, (a, b, a_room, b_room, full, empty, M, N, K, BM, BN, BK, GROUP, STAGES, PIECE)),
-    ], [4, 1], [240, 24])  # fmt: skip
+    ], [4, 4], [MANY, FEW])  # fmt: skip
 
 
 def blocks(config: Config) -> tuple[list[int], list[int]]:
@@ -120,7 +120,8 @@ def layouts(config: Config) -> tuple[Any, Any]:
 
 
 def constants(config: Config) -> dict[str, Any]:
-    return {"BM": config.BM, "BN": config.BN, "BK": config.BK, "GROUP": GROUP, "STAGES": config.stages, "PIECE": PIECE}
+    sizes = {"BM": config.BM, "BN": config.BN, "BK": config.BK, "GROUP": GROUP, "STAGES": config.stages, "PIECE": PIECE}
+    return {**sizes, "MANY": REGISTERS[0], "FEW": REGISTERS[1]}
 
 
 def build(a: Tensor, b: Tensor, out: Tensor, config: Config) -> Bind:
