@@ -45,7 +45,8 @@ def copies(a, b, a_room, b_room, full, empty, M, N, K, BM: gl.constexpr, BN: gl.
                 tma.async_copy_global_to_shared(a, [row, k + i * PIECE], arrived, a_room.index(stage * PIECES + i))
                 for part in gl.static_range(2):
                     room = b_room.index((stage * PIECES + i) * 2 + part)
-                    tma.async_copy_global_to_shared(b, [k + i * PIECE, column + part * (BN // 2)], arrived, room)
+                    # Always so; but ptxas drops `elect` where all four warps copy and nothing else is asked, as in no kernel known to run.
+                    tma.async_copy_global_to_shared(b, [k + i * PIECE, column + part * (BN // 2)], arrived, room, pred=N > 0)
             stage += 1
             turn = gl.where(stage == STAGES, turn ^ 1, turn)
             stage = gl.where(stage == STAGES, 0, stage)
