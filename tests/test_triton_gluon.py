@@ -1,4 +1,4 @@
-"""The kernels written in Gluon, which no stand-in runs: what the compiler made of the TF32 pipeline, and the plans of softmax's."""
+"""The kernels written in Gluon, which no stand-in runs: what the compiler made of products', and the plans of softmax's."""
 
 from __future__ import annotations
 
@@ -19,13 +19,15 @@ SOURCE = Path(__file__).resolve().parents[1] / "src"
 CHILD = """
 import subprocess, tempfile
 from triton import knobs
-from opwise.backends.triton_jit import matmul_tma, matmul_warpgroup
+from opwise.backends.triton_jit import matmul_split, matmul_tma
 from opwise.backends.triton_jit.specimen import compiled
-for config in matmul_tma.TF32_CONFIGS:
+tf32 = [matmul_tma.tf32_specimen(c) for c in matmul_tma.TF32_CONFIGS[1:]]
+split = [matmul_split.specimen(c, "float16") for c in matmul_tma.HALF_CONFIGS[-1:]]
+for specimen in (*tf32, *split):
     with tempfile.NamedTemporaryFile(suffix=".cubin") as binary:
-        binary.write(compiled(matmul_warpgroup.specimen(config), "sm_90").asm["cubin"])
+        binary.write(compiled(specimen, "sm_90").asm["cubin"])
         binary.flush()
-        print(f"KERNEL {config}", flush=True)
+        print(f"KERNEL {specimen.kernel.__name__}", flush=True)
         subprocess.run([knobs.nvidia.cuobjdump.path, "-sass", binary.name], check=True)
 """
 LINE = re.compile(r"/\*([0-9a-f]{4,5})\*/\s+(?:@!?U?P\d+ )?([A-Z0-9_.]+)\s*([^;]*);")
@@ -35,7 +37,8 @@ PRODUCT = re.compile(r"R\d+, R(\d+), gdesc")
 def hazards(sass: str) -> list[str]:
     """Instructions that write to registers which a wgmma in flight reads from, going once round each loop: one line each.
 
-    A wgmma reads its first factor from four registers, and is done where the warpgroup waits for all.
+    A wgmma reads its first factor from four registers. Those up to one that says `gsb0` are a group, and a group is done where the
+    warpgroup waits until no more than the later ones are left.
     """
     lines = [(int(address, 16), name, rest.strip()) for address, name, rest in LINE.findall(sass)]
     products = [at for at, (_, name, _) in enumerate(lines) if name.startswith("HGMMA")]
@@ -44,19 +47,22 @@ def hazards(sass: str) -> list[str]:
         if name == "BRA" and (target := int(rest.split("0x")[-1], 16)) < address and any(address > lines[p][0] >= target for p in products):
             start = next(i for i, (each, _, _) in enumerate(lines) if each >= target)
             order[order.index(at) + 1 : order.index(at) + 1] = range(start, at + 1)
-    reading: set[int] = set()
+    groups: list[set[int]] = [set()]  # the last is still open
     found = []
     for at in order:
         _, name, rest = lines[at]
         if name.startswith("HGMMA"):
-            first = int(PRODUCT.search(rest)[1]) if PRODUCT.search(rest) else None
-            reading |= set(range(first, first + 4)) if first is not None else set()
-        elif name.startswith("WARPGROUP.DEPBAR") and "0x0" in rest:
-            reading.clear()
+            if first := PRODUCT.search(rest):
+                groups[-1] |= set(range(int(first[1]), int(first[1]) + 4))
+            if "gsb0" in rest:
+                groups.append(set())
+        elif name.startswith("WARPGROUP.DEPBAR"):
+            left = int(rest.split("0x")[-1], 16)
+            groups = groups[max(len(groups) - 1 - left, 0) :]
         elif (target := re.match(r"R(\d+)", rest)) and not name.startswith(("ST", "BRA")):
             wide = {"128": 4, "64": 2, "WIDE": 2}
             count = max((wide[part] for part in name.split(".") if part in wide), default=1)
-            if reading & set(range(int(target[1]), int(target[1]) + count)):
+            if set().union(*groups) & set(range(int(target[1]), int(target[1]) + count)):
                 found.append(f"{name} {rest}")
     return found
 
@@ -69,30 +75,57 @@ def available():
         pytest.skip(str(error))
 
 
-def test_no_register_is_written_while_the_tensor_cores_read_it(available):
+@pytest.fixture(scope="module")
+def disassembled(available):
+    """By kernel. Of the tiles by warps of different roles the one of two tensors of sums; each takes seconds to compile."""
     environment = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"} | {"PYTHONPATH": str(SOURCE)}
     done = subprocess.run([sys.executable, "-c", CHILD], capture_output=True, text=True, env=environment, timeout=120, check=False)
     assert done.returncode == 0, done.stderr[-800:]
-    for sass in done.stdout.split("KERNEL ")[1:]:
-        assert sass.count("HGMMA") >= 12, "four for the first step, and eight in the loop"
-        assert hazards(sass) == [], sass.splitlines()[0]
+    return dict(sass.split("\n", 1) for sass in done.stdout.split("KERNEL ")[1:])
 
 
-def test_a_load_into_a_factor_in_flight_is_found():
-    program = """
-        /*0010*/ HGMMA.64x256x8.F32.TF32 R24, R152, gdesc[UR8], R24, gsb0 ;
-        /*0020*/ LDS R153, [R4] ;
-        /*0030*/ WARPGROUP.DEPBAR.LE gsb0, 0x0 ;
-        /*0040*/ LDS R154, [R4] ;
-    """
-    assert hazards(program) == ["LDS R153, [R4]"]
-    loop = """
-        /*0010*/ LDS.128 R152, [R4] ;
-        /*0020*/ WARPGROUP.DEPBAR.LE gsb0, 0x0 ;
-        /*0030*/ HGMMA.64x256x8.F32.TF32 R24, R152, gdesc[UR8], R24, gsb0 ;
-        /*0040*/ @P0 BRA 0x10 ;
-    """
-    assert hazards(loop) == ["LDS.128 R152, [R4]"], "of the loop's second turn"
+@pytest.mark.parametrize("kernel", ["roles_kernel", "warpgroup_kernel"])
+def test_no_register_is_written_while_the_tensor_cores_read_it(disassembled, kernel):
+    assert disassembled[kernel].count("HGMMA") >= 12, "four for the first step, and eight in the loop"
+    assert hazards(disassembled[kernel]) == []
+
+
+def test_shared_memory_is_the_sums_once_the_cluster_has_met(disassembled):
+    """From the last wait for products to the first meeting it is written by the sums alone, then only read, until all have met again."""
+    lines = [(name, rest) for _, name, rest in LINE.findall(disassembled["split_kernel"])]
+    end = max(at for at, (name, rest) in enumerate(lines) if name.startswith("WARPGROUP.DEPBAR") and "0x0" in rest)
+    last = next(at for at, (name, _) in enumerate(lines) if at > end and name == "EXIT")
+    kinds = ("ST", "LD", "SYNCS", "ATOMS", "UTMA", "RED", "UCGABAR_WAIT")
+    names = [name for name, _ in lines[end:last] if name.startswith(kinds) and not name.startswith("LDC")]  # those read constants
+    met = [at for at, name in enumerate(names) if name == "UCGABAR_WAIT"]
+    assert len(met) == 2
+    assert set(names[: met[0]]) == {"STS.128"}
+    assert set(names[met[0] + 1 : met[1]]) == {"LD.E.128"}
+    assert all(name.startswith("STG") for name in names[met[1] + 1 :])
+
+
+def test_a_launcher_is_told_of_clusters_in_its_own_words_or_not_at_all(available, monkeypatch):
+    from triton.backends.nvidia import compiler, driver
+
+    from opwise.backends.triton_jit import matmul_split, matmul_tma
+
+    told = compiler.CUDABackend.pack_metadata(None, SimpleNamespace(num_warps=4, num_ctas=1, shared=9, cluster_dims=(1, 1, 1)))
+    folder = Path(driver.__file__).parent
+    launcher = "".join(path.read_text() for path in (folder / "driver.py", folder / "driver.c"))
+    compiled = SimpleNamespace(packed_metadata=told, metadata=SimpleNamespace(num_warps=4, num_ctas=1, shared=9))
+    if matmul_split.KNOWN:
+        assert all(each in launcher for each in ("gridDimX = gridX * num_ctas", "clusterDim.x = num_ctas"))
+        assert re.search(r"&num_warps,\s*&num_ctas,\s*&shared_memory", launcher)
+        for _ in range(2):  # a kernel is found compiled by every product that it fits
+            matmul_split.in_clusters(compiled, 8)
+            assert compiled.packed_metadata == (4, 8, 9)
+    for other in ((4, 1, 9, 1), (9, 4, 1), {"num_ctas": 1}, (4, 2, 9)):
+        compiled.packed_metadata = other
+        with pytest.raises(RuntimeError, match=r"no cluster can be asked for: pip install 'triton>=3\.6,<3\.8'"):
+            matmul_split.in_clusters(compiled, 8)
+    assert {c.split for c in matmul_tma.half_configs(hopper=False)} == {1}
+    monkeypatch.setattr(matmul_split, "KNOWN", False)
+    assert {c.split for c in matmul_tma.half_configs(hopper=True)} == {1}
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])

@@ -4,6 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from support import LARGE_PRODUCTS
 
 from opwise.backends import triton_jit
 from opwise.backends.protocol import BackendUnavailable
@@ -41,25 +42,26 @@ def test_float32_through_descriptors_is_the_product(tma, resident):
 
 # Times on an H200, in microseconds, by tile: the kernel in use is to be among the quickest, and its model near them. The times of a product
 # are of one run; an H200 that has multiplied for long is slower. The model leaves out DRAM, which is most of a 128 x 4096 x 4096 product.
-RESIDENT = "128x256x64/8/3/resident"
+RESIDENT, T256, T192 = "128x256x64/8/3/resident", "256x128x32/4/4/resident", "192x128x32/4/5/resident"
 MEASURED = {
     ("16-bit", (1024, 1024, 1024)): {"64x128x128/4/4": 6.3, "64x64x128/4/4": 9.1},
     ("16-bit", (2048, 2048, 2048)): {RESIDENT: 28.2, "128x256x64/8/3": 28.2, "128x128x64/4/3/resident": 35.3},
-    ("16-bit", (3072, 3072, 3072)): {"128x128x64/4/3": 104.5, RESIDENT: 106.2, "128x128x64/4/3/resident": 116.4},
+    ("16-bit", (3072, 3072, 3072)): {"128x128x64/8/4": 95.0, "128x128x64/4/3": 102.4, "128x128x64/4/2": 99.7, "256x128x64/8/3": 107.3},
     ("16-bit", (4096, 4096, 4096)): {RESIDENT: 176.7, "128x256x64/8/3": 179.4},
     ("16-bit", (6144, 6144, 6144)): {RESIDENT: 588.8, "128x256x64/8/3": 597.2, "128x128x64/4/3/resident": 845.4},
     ("16-bit", (8192, 8192, 8192)): {RESIDENT: 1440.2, "128x256x64/8/3": 1462.7, "128x128x64/4/3/resident": 2026.1},
-    ("16-bit", (1024, 8192, 1024)): {"64x128x128/4/4": 27.7},
+    ("16-bit", (1024, 8192, 1024)): {"64x128x128/4/4": 29.2, "128x128x64/8/6/split4": 51.1},
     ("16-bit", (128, 4096, 4096)): {"64x64x128/4/6": 12.3, "64x128x128/4/4": 15.8},
     ("16-bit", (4096, 4096, 128)): {"64x64x128/4/6": 13.2, "64x128x128/4/4": 16.0},
     ("16-bit", (512, 4096, 4096)): {"128x128x64/8/4": 26.2, "64x128x128/4/4": 31.8, "64x64x128/4/6": 44.9},
-    ("16-bit", (512, 8192, 512)): {"64x64x128/4/6": 16.2, "64x128x128/4/4": 24.3},
+    ("16-bit", (512, 8192, 512)): {"128x128x64/8/6/split4": 17.6, "64x64x128/4/6": 19.1},
+    ("16-bit", (128, 16384, 128)): {"64x32x128/4/8/split8": 9.8, "64x64x128/4/6": 31.7},
     ("16-bit", (8192, 128, 8192)): {RESIDENT: 49.4, "128x128x64/4/2": 59.9, "128x128x64/4/3/resident": 60.8},
     ("16-bit", (4096, 128, 4096)): {RESIDENT: 17.7, "128x128x64/4/2": 18.8, "128x128x64/4/3/resident": 20.4},
-    ("tf32", (1000, 1028, 1020)): {"128x64x32/4/4": 20.0, "128x128x32/4/3": 25.9, "256x128x32/8/3": 33.0},
-    ("tf32", (2048, 2048, 2048)): {"256x128x32/8/3": 51.6, "128x128x32/4/3": 53.5, "128x64x32/4/4": 69.4},
-    ("tf32", (4096, 4096, 4096)): {"256x128x32/8/3": 365.4, "128x128x32/4/3": 416.0, "128x64x32/4/4": 627.8},
-    ("tf32", (8192, 8192, 8192)): {"256x128x32/8/3": 3113.7, "128x128x32/4/3": 3536.8, "128x64x32/4/4": 5265.0},
+    ("tf32", (1000, 1028, 1020)): {"128x64x32/4/4": 20.0, "128x128x32/4/3": 25.9},
+    ("tf32", (2048, 2048, 2048)): {T256: 49.8, T192: 71.1, "256x128x32/8/3": 52.3},
+    ("tf32", (4096, 4096, 4096)): {T256: 333.5, T192: 382.0, "256x128x32/8/3": 361.8},
+    ("tf32", (8192, 8192, 8192)): {T192: 2689.5, T256: 2909.8, "256x128x32/8/3": 3174.0},
 }
 
 
@@ -85,6 +87,17 @@ def test_the_largest_products_keep_their_tile(tma, monkeypatch):
     monkeypatch.setattr(matmul_config, "processors", lambda device: 132)
     x = torch.empty(1, dtype=torch.bfloat16)
     assert {str(matmul_config.quickest(tma.HALF_CONFIGS, n, n, n, x)) for n in (4096, 6144, 8192)} == {"128x256x64"}
+
+
+def test_blocks_share_a_long_k_of_few_tiles_alone(tma, monkeypatch):
+    from opwise.backends.triton_jit import matmul_config
+
+    monkeypatch.setattr(matmul_config, "processors", lambda device: 132)
+    x = torch.empty(1, dtype=torch.float16)
+    for m, k, n in ((256, 4096, 256), (64, 4096, 4096), (512, 4096, 512), (1024, 8192, 1024), (512, 16384, 4096)):
+        assert matmul_config.quickest(tma.HALF_CONFIGS, m, n, k, x).split == 1, (m, k, n)
+    on_a_gpu = {matmul_config.quickest(tma.HALF_CONFIGS, m, n, k, x).split for m, k, n in LARGE_PRODUCTS}
+    assert on_a_gpu == {1, *(c.split for c in tma.HALF_CONFIGS)}, "each is tested there"
 
 
 def test_a_tile_too_large_for_the_gpu_is_not_taken(tma):

@@ -173,7 +173,7 @@ def specimens(arch: str) -> dict[str, Specimen]:
                 fixed = {**_pointer_constants(config, n, k, precision), "EVEN_N": False, "EVEN_K": False}
                 found[f"{dtype}, {config}, unaligned{label}"] = Specimen(pointer_kernel, types, fixed, config.options, tuple(types))
         if (kind == "16-bit" and arch != "sm_80") or arch == "sm_90":
-            found |= matmul_tma.specimens(dtype)
+            found |= matmul_tma.specimens(dtype, hopper=arch == "sm_90")
     types = dict.fromkeys(("a", "b", "out"), "*fp16")
     found["textbook, float16"] = Specimen(textbook_kernel, {**types, **sizes}, {"BM": 64, "BN": 64, "BK": 32}, TEXTBOOK_CONFIG.options)
     return found | matmul_ladder.specimens()

@@ -32,6 +32,7 @@ class Config:
     tile_us: float = 0.0
     k_ns: float = 1.0
     resident: bool = False  # one program a place of a multiprocessor, which goes on to its next tile
+    split: int = 1  # programs, a cluster, that share a tile's K
 
     def __str__(self) -> str:
         return f"{self.BM}x{self.BN}x{self.BK}"
@@ -39,7 +40,8 @@ class Config:
     @property
     def name(self) -> str:
         """By which a tuned table knows it: all that makes another kernel of it."""
-        return "/".join([f"{self}/{self.warps}/{self.stages}", *(f.name for f in fields(self) if getattr(self, f.name) is True)])
+        flags = [f.name for f in fields(self) if getattr(self, f.name) is True]
+        return "/".join([f"{self}/{self.warps}/{self.stages}", *flags, *([f"split{self.split}"] if self.split > 1 else [])])
 
     @property
     def options(self) -> dict[str, Any]:
@@ -94,7 +96,11 @@ def quickest(configs: tuple[Config, ...], m: int, n: int, k: int, x: Tensor) -> 
 def busy_us(config: Config, m: int, n: int, k: int, multiprocessors: int) -> float:
     """How long the multiprocessor with the most tiles is busy, in microseconds.
 
-    A program that has it to itself is taken to be no faster than beside the others it could have: nobody fills its pauses.
+    A program that has it to itself is taken to be no faster than beside the others it could have: nobody fills its pauses. Clusters have
+    their blocks within one group of multiprocessors, of which some are left over: an eighth, which is more than was seen.
     """
+    if config.split > 1:
+        at_once = max(multiprocessors * 7 // 8 // config.split, 1)
+        return -(-config.tiles(m, n) // at_once) * (config.tile_us + k / config.split * config.k_ns / 1000)
     tiles = max(-(-config.tiles(m, n) // multiprocessors), config.together)
     return tiles * (config.tile_us + k * config.k_ns / 1000)

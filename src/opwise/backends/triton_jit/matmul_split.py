@@ -6,7 +6,7 @@ every run.
 
 Triton has no words for a cluster whose blocks work on different data, so three things are said in PTX: the barrier, where a block's shared
 memory begins (`global_smem`, Triton's own name), and reading another block's. The kernel is compiled for one block; that its blocks are
-clusters is told to the launcher alone (`in_clusters`).
+clusters is told to the launcher alone (`in_clusters`), in words of its own that are known of these versions of Triton: `KNOWN`.
 
 Shared memory is written from its beginning, whatever Triton keeps there: by then all copies have arrived and all products are done, and no
 operation after it uses any. tests/test_triton_gluon.py holds the compiled kernels to that.
@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import triton
 from torch import Tensor
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
@@ -27,9 +28,10 @@ from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 from opwise.backends.protocol import Bind, Launch
 from opwise.backends.triton_jit.launch import built
 from opwise.backends.triton_jit.matmul_config import Config
+from opwise.backends.triton_jit.matmul_warpgroup import BARRIER
 from opwise.backends.triton_jit.specimen import POINTERS, Specimen
 
-BARRIER = getattr(gl, "thread_barrier", None) or gl.barrier  # its name before and from Triton 3.7 on
+KNOWN = triton.__version__.startswith(("3.6.", "3.7."))  # whose launchers were read: any other gets tiles that nobody shares
 
 
 @gluon.jit
@@ -144,9 +146,17 @@ def split_kernel(a, b, out, M, N, K, BM: gl.constexpr, BN: gl.constexpr, BK: gl.
 
 
 def in_clusters(compiled: Any, size: int) -> None:
-    """Has the launcher make clusters of `size` programs, each of which counts as a block of the grid. The same in Triton 3.6 and 3.7."""
-    warps, _, shared = compiled.packed_metadata
-    compiled.packed_metadata = (warps, size, shared)
+    """Has the launcher make clusters of `size` programs, each of which counts as a block of the grid.
+
+    Raises RuntimeError where this Triton tells its launcher something else: blocks without a cluster would add up what is not there.
+    """
+    told, of = compiled.packed_metadata, compiled.metadata
+    if not KNOWN or told not in [(of.num_warps, count, of.shared) for count in (1, size)] or of.num_ctas != 1:
+        raise RuntimeError(
+            f"Triton {triton.__version__} tells its launcher {told}, not warps, blocks a cluster and bytes of shared memory, as 3.6 and "
+            "3.7 do, so that no cluster can be asked for: pip install 'triton>=3.6,<3.8'"
+        )
+    compiled.packed_metadata = (of.num_warps, size, of.shared)
 
 
 def layouts(config: Config, kind: Any) -> tuple[Any, Any]:
@@ -154,11 +164,11 @@ def layouts(config: Config, kind: Any) -> tuple[Any, Any]:
     return tuple(gl.NVMMASharedLayout.get_default_for(block, kind) for block in ([config.BM, config.BK], [config.BK, config.BN]))
 
 
-def constants(config: Config, parts: int) -> dict[str, Any]:
-    return {"BM": config.BM, "BN": config.BN, "BK": config.BK, "STAGES": config.stages, "S": parts}
+def constants(config: Config) -> dict[str, Any]:
+    return {"BM": config.BM, "BN": config.BN, "BK": config.BK, "STAGES": config.stages, "S": config.split}
 
 
-def build(a: Tensor, b: Tensor, out: Tensor, config: Config, parts: int) -> Bind:
+def build(a: Tensor, b: Tensor, out: Tensor, config: Config) -> Bind:
     m, k, n = *a.shape, b.shape[1]
     kind = getattr(gl, str(a.dtype).removeprefix("torch."))
 
@@ -169,8 +179,8 @@ def build(a: Tensor, b: Tensor, out: Tensor, config: Config, parts: int) -> Bind
         )
 
     grid, samples = (config.tiles(m, n), 1, 1), (*described(a, b), out, m, n, k)
-    fixed: dict[str, Any] = {**constants(config, parts), "num_warps": config.warps}
-    in_clusters(split_kernel.warmup(*samples, grid=grid, **fixed), parts)  # the very kernel that `built` then finds compiled
+    fixed: dict[str, Any] = {**constants(config), "num_warps": config.warps}
+    in_clusters(split_kernel.warmup(*samples, grid=grid, **fixed), config.split)  # the very kernel that `built` then finds compiled
     ready = built(split_kernel, grid, *samples, **fixed)
 
     def bind(a: Tensor, b: Tensor, out: Tensor) -> Launch:
@@ -179,10 +189,10 @@ def build(a: Tensor, b: Tensor, out: Tensor, config: Config, parts: int) -> Bind
     return bind
 
 
-def specimen(config: Config, dtype: str, parts: int) -> Specimen:
+def specimen(config: Config, dtype: str) -> Specimen:
     """What `matmul_tma.specimens` lists."""
     element = POINTERS[dtype].removeprefix("*")
     blocks = ([config.BM, config.BK], [config.BK, config.BN])
     kinds = [f"tensordesc<{element}{block},{layout}>" for block, layout in zip(blocks, layouts(config, getattr(gl, dtype)), strict=True)]
     types = {"a": kinds[0], "b": kinds[1], "out": POINTERS[dtype], "M": "i32", "N": "i32", "K": "i32"}
-    return Specimen(split_kernel, types, constants(config, parts), {"num_warps": config.warps})
+    return Specimen(split_kernel, types, constants(config), {"num_warps": config.warps})

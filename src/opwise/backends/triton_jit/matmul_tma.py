@@ -1,6 +1,7 @@
 """matmul on sm_90 and later through tensor descriptors (TMA): one thread asks for a tile, out-of-range elements arrive as zeros, no mask.
 
-The largest 16-bit tiles are resident programs'; those of TF32 are matmul_warpgroup.py's.
+The largest 16-bit tiles are resident programs'; where tiles are few and K is long, matmul_split.py's blocks share it. Those of TF32 are
+matmul_roles.py's, the smallest matmul_warpgroup.py's.
 
 float32 multiplies by FMA. TMA spares it the registers that addresses take, so that a step can be twice as long, where Triton makes use
 of them.
@@ -17,7 +18,7 @@ from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from opwise.backends.protocol import Bind, Launch
-from opwise.backends.triton_jit import matmul_warpgroup
+from opwise.backends.triton_jit import matmul_roles, matmul_split, matmul_warpgroup
 from opwise.backends.triton_jit.launch import INTERPRETING as IN_INTERPRETER
 from opwise.backends.triton_jit.launch import built, processors
 from opwise.backends.triton_jit.matmul_config import GROUP, Config, quickest
@@ -72,11 +73,17 @@ HALF_CONFIGS = (
     Config(128, 256, 64, 8, 3, 1, 1.8, 11.2, resident=True),
     Config(128, 128, 64, 4, 3, 2, 1.4, 6.1),
     Config(128, 128, 64, 4, 2, 3, 0.9, 7.4),  # three share a multiprocessor: one's result is written while others multiply. Short K
-    Config(128, 128, 64, 8, 4, 1, 2.6, 6.0),
+    Config(128, 128, 64, 8, 4, 1, 1.8, 5.95),
     Config(64, 128, 128, 4, 4, 1, 3.2, 3.0),
     Config(64, 64, 128, 4, 6, 1, 3.5, 1.55),
+    Config(128, 128, 64, 8, 6, 1, 4.8, 5.4, split=4),
+    Config(64, 32, 128, 4, 8, 1, 6.0, 1.85, split=8),
 )
-TF32_CONFIGS = (Config(256, 128, 32, 8, 3, 1, 9.0, 21.0), Config(128, 64, 32, 4, 4, 2, 2.2, 7.6))
+TF32_CONFIGS = (
+    Config(256, 128, 32, 4, 4, 1, 8.0, 20.5, resident=True),
+    Config(192, 128, 32, 4, 5, 1, 5.0, 15.2, resident=True),
+    Config(128, 64, 32, 4, 4, 2, 2.2, 7.6),
+)
 # Compiled by Triton 3.7.1 every such kernel spills (1672 bytes a thread), by 3.6.0 none: there float32 goes on through pointers.
 FMA_CONFIGS = () if ROUNDS else (Config(128, 128, 32, 8, 3),)
 FEWEST_ROWS = 17  # fewer make a product bound by reading b, which narrow tiles without TMA read faster
@@ -91,21 +98,29 @@ def fit(a: Tensor, b: Tensor, out: Tensor) -> bool:
     return rows_fit and max(*a.shape, *b.shape) < 2**31 - 256
 
 
+def half_configs(hopper: bool) -> tuple[Config, ...]:
+    """The 16-bit tiles of this GPU and this Triton: wgmma, by which blocks share a tile's K, is sm_90's own."""
+    return HALF_CONFIGS if hopper and matmul_split.KNOWN else tuple(c for c in HALF_CONFIGS if c.split == 1)
+
+
 def build(a: Tensor, b: Tensor, out: Tensor, precision: str) -> Bind | None:
     """precision: of float32 factors, "tf32" or "ieee". None where other kernels do better."""
     m, k, n = *a.shape, b.shape[1]
     if m < FEWEST_ROWS or (a.element_size() == 2 and m * n * k < LEAST_HALF):
         return None
+    hopper = torch.cuda.get_device_capability(a.device)[0] == 9
     if a.element_size() == 2:
-        return bound(a, b, out, quickest(HALF_CONFIGS, m, n, k, a))
+        config = quickest(half_configs(hopper), m, n, k, a)
+        return matmul_split.build(a, b, out, config) if config.split > 1 else bound(a, b, out, config)
     # wgmma is sm_90's own, and float32's tile was measured there: nothing here has been fitted to later GPUs.
-    if torch.cuda.get_device_capability(a.device)[0] != 9:
+    if not hopper:
         return None
     if precision == "tf32":
-        return matmul_warpgroup.build(a, b, out, quickest(TF32_CONFIGS, m, n, k, a))
+        config = quickest(TF32_CONFIGS, m, n, k, a)
+        return matmul_roles.build(a, b, out, config) if config.resident else matmul_warpgroup.build(a, b, out, config)
     # A product that does not fill the GPU with the one tile that was measured goes through pointers.
-    config = next((c for c in FMA_CONFIGS if c.tiles(m, n) >= processors(a.device)), None)
-    return bound(a, b, out, config) if config else None
+    filling = next((c for c in FMA_CONFIGS if c.tiles(m, n) >= processors(a.device)), None)
+    return bound(a, b, out, filling) if filling else None
 
 
 def bound(a: Tensor, b: Tensor, out: Tensor, config: Config) -> Bind:
@@ -131,14 +146,18 @@ def _kernel(config: Config) -> Any:
     return resident_kernel if config.resident else descriptor_kernel
 
 
-def specimens(dtype: str) -> dict[str, Specimen]:
+def tf32_specimen(config: Config) -> Specimen:
+    return matmul_roles.specimen(config) if config.resident else matmul_warpgroup.specimen(config)
+
+
+def specimens(dtype: str, hopper: bool = True) -> dict[str, Specimen]:
     if dtype == "tfloat32":
-        return {f"{dtype}, {c}/{c.warps}/{c.stages}, pipelined": matmul_warpgroup.specimen(c) for c in TF32_CONFIGS}
-    configs = FMA_CONFIGS if dtype == "float32" else HALF_CONFIGS
-    return {
-        f"{dtype}, {c}/{c.warps}/{c.stages}, {'resident' if c.resident else 'descriptors'}": _specimen(_kernel(c), dtype, c)
-        for c in configs
-    }
+        return {f"{dtype}, {c.name}, {'roles' if c.resident else 'pipelined'}": tf32_specimen(c) for c in TF32_CONFIGS}
+    found = {}
+    for c in FMA_CONFIGS if dtype == "float32" else half_configs(hopper):
+        made = matmul_split.specimen(c, dtype) if c.split > 1 else _specimen(_kernel(c), dtype, c)
+        found[f"{dtype}, {c}/{c.warps}/{c.stages}, {'split' if c.split > 1 else 'resident' if c.resident else 'descriptors'}"] = made
+    return found
 
 
 def _specimen(kernel: Any, dtype: str, config: Config) -> Specimen:
