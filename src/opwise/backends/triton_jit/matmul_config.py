@@ -21,6 +21,7 @@ class Config:
 
     together: programs that a multiprocessor holds at once. tile_us: microseconds that a tile takes whatever K is, k_ns: nanoseconds for
     each 1 of K, both of a multiprocessor that has `together` programs, so that each of them takes `together` times as long.
+    Where `split` programs share a tile, K is the part of it that one has.
     """
 
     BM: int

@@ -9,7 +9,7 @@ memory begins (`global_smem`, Triton's own name), and reading another block's. T
 clusters is told to the launcher alone (`in_clusters`), in words of its own that are known of these versions of Triton: `KNOWN`.
 
 Shared memory is written from its beginning, whatever Triton keeps there: by then all copies have arrived and all products are done, and no
-operation after it uses any. tests/test_triton_gluon.py holds the compiled kernels to that.
+operation after it uses any. tests/test_triton_gluon.py holds a compiled kernel to that.
 
 Nothing here runs in Triton's interpreter, which does not know Gluon.
 """
