@@ -82,7 +82,7 @@ def told(arch):
     line = "{0.registers} registers, {0.spilled_bytes} bytes spilled, {0.instructions} instructions"
     print(arch, "SHOWN", json.dumps([(row.kernel, line.format(row), row.implementation) for row in rows]))
     print(arch, "NAMED", json.dumps({op: variants(backend, op) for op in OPS}))
-def without_twins():
+def without_alike():
     # Of kernels that differ in the 16-bit type or in the width of offsets alone, one: all are compiled for sm_90.
     def wrapped(every):
         def some(*given):
@@ -97,7 +97,7 @@ def without_twins():
 if "numba" in sys.argv[1]:
     shared_front_end()
 if "numba" in sys.argv[1] or "triton" in sys.argv[1]:
-    without_twins()
+    without_alike()
 for at_work in sys.argv[2:]:
     told(at_work)
 """

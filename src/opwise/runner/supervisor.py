@@ -63,7 +63,7 @@ class Executor(Protocol):
 
 
 def _nursery() -> ForkServerContext:
-    """What starts workers: a process that has imported torch, which takes seconds, and nothing else, forks one whenever it is asked to.
+    """What starts workers: a process that has imported torch and opwise, which takes seconds, and no GPU library, forks one when asked to.
 
     Not this process: a fork of it would inherit threads and, worse, a CUDA context.
     """

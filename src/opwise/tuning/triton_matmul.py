@@ -89,9 +89,8 @@ class TritonMatmul(Ways):
             return {}
         if machine.capability < (9, 0) or (not half and machine.capability[0] != 9) or k * size % 16 or n * size % 16:
             return {}
-        plain = not half or set(matmul_tma.half_configs(machine.capability[0] == 9)) == set(matmul_tma.HALF_CONFIGS)
-        known = self._all(self.kind(workload.dtype)).items()
-        return {name: c for name, c in known if c.shared_bytes(size) <= machine.shared_bytes and (plain or c.split == 1)}
+        known, takes = self._all(self.kind(workload.dtype)).items(), matmul_tma.half_configs(machine.capability[0] == 9)
+        return {name: c for name, c in known if c.shared_bytes(size) <= machine.shared_bytes and (c.split == 1 or c in takes)}
 
     def _all(self, kind: str) -> Mapping[str, Config]:
         from opwise.backends.triton_jit.matmul_config import TRIALS
