@@ -96,12 +96,14 @@ def test_a_launch_keeps_its_tensors_alive(candidate: Candidate) -> None:
     workload = small_workload(OPS[candidate.op], taken_dtype(candidate))
     known = truth(workload, "normal", 25)
     inputs = tuple(x.clone() for x in known.inputs)
-    out, launch = launch_once(candidate, inputs)
+    with workload.precision():
+        out, launch = launch_once(candidate, inputs)
     storages = [StorageWeakRef(x.untyped_storage()) for x in (*inputs, out)]
     del inputs, out
     gc.collect()
     assert not any(storage.expired() for storage in storages)
-    launch()
+    with workload.precision():
+        launch()
     del launch
     gc.collect()
     assert all(storage.expired() for storage in storages), "nothing may hold a user's tensors once the launch is gone"
@@ -111,14 +113,15 @@ def test_a_launch_keeps_its_tensors_alive(candidate: Candidate) -> None:
 def test_one_build_serves_other_addresses(candidate: Candidate) -> None:
     workload = small_workload(OPS[candidate.op], taken_dtype(candidate))
     bound = []
-    for seed in (26, 27, 28):
-        known = truth(workload, "normal", seed)
-        out, launch = launch_once(candidate, known.inputs)
-        bound.append((known, out, launch))
-    for known, out, launch in reversed(bound):
-        out.fill_(float("nan"))
-        launch()
-        assert judge(out, known.reference, known.bound).ok
+    with workload.precision():
+        for seed in (26, 27, 28):
+            known = truth(workload, "normal", seed)
+            out, launch = launch_once(candidate, known.inputs)
+            bound.append((known, out, launch))
+        for known, out, launch in reversed(bound):
+            out.fill_(float("nan"))
+            launch()
+            assert judge(out, known.reference, known.bound).ok
 
 
 @each_quick
@@ -146,16 +149,18 @@ def test_wrong_outputs_are_refused(candidate: Candidate) -> None:
 @each_quick
 def test_a_strided_output_is_right_or_refused(candidate: Candidate) -> None:
     found = candidate.get()
-    known = truth(small_workload(found.op, taken_dtype(candidate)), "normal", 29)
+    workload = small_workload(found.op, taken_dtype(candidate))
+    known = truth(workload, "normal", 29)
     right = found.op.empty_output(*known.inputs)
     if right.ndim == 0:
         pytest.skip(f"{candidate.op} has one output: it has no strides")
     out = torch.full((*right.shape, 2), 5.0, dtype=right.dtype, device=DEVICE)[..., 0]
     if found.source.takes_strided:
-        found.prepare(*known.inputs, out=out)()
+        with workload.precision():
+            found.prepare(*known.inputs, out=out)()
         assert judge(out, known.reference, known.bound).ok
         return
-    with pytest.raises(ValueError, match="out has strides") as refusal:
+    with workload.precision(), pytest.raises(ValueError, match="out has strides") as refusal:
         found.prepare(*known.inputs, out=out)
     assert all(words in str(refusal.value) for words in (candidate.name, str(out.stride()), "row-major", "out.contiguous()"))
 
