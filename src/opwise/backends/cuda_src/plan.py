@@ -66,7 +66,7 @@ SOFTMAX_CLUSTER_PIECES = 8  # in registers, a thread: as in softmax_cluster.cuh
 SOFTMAX_CLUSTERS = ((1, 256), (1, 512), (2, 512), (4, 512), (8, 512), (16, 512), (16, 1024))
 # As in softmax_stream.cu: warps that compute, beside two that exchange sums; 16-byte pieces of a lane; rows in shared memory; rows whose
 # sums have places.
-SOFTMAX_STREAM_WARPS, SOFTMAX_STREAM_PIECES, SOFTMAX_STREAM_SLOTS, SOFTMAX_STREAM_ROWS = 16, 4, 7, 8
+SOFTMAX_STREAM_WARPS, SOFTMAX_STREAM_PIECES, SOFTMAX_STREAM_SLOTS, SOFTMAX_STREAM_ROWS = 16, 4, 7, 12
 SOFTMAX_STREAM_ABOVE = 1024 * 1024  # bytes of a row: up to here clusters are quicker, since a multiprocessor has blocks of several rows
 MOST_DYNAMIC_SHARED = 224 * 1024  # of the 227 KiB of an sm_90 block
 

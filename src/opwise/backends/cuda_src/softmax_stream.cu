@@ -21,12 +21,12 @@
 constexpr int STREAM_WARPS = 16;  // that compute
 constexpr int STREAM_PIECES = 4;  // of 16 bytes, a lane's at most of a row
 constexpr int STREAM_SLOTS = 7;   // rows in shared memory
-constexpr int STREAM_LAG = 3;     // turns between a row's two
+constexpr int STREAM_LAG = 5;     // turns between a row's two
 // Rows whose pairs have places, in turns. Who is how far ahead: a warp in turn i has done turn i - 1, so its learner has learnt of row
 // i - 1 - LAG, so every block of the group has told of that row, so all warps of all blocks have done turn i - 2 - LAG, and all learners
 // have learnt of row i - 2 - 2 LAG. A pair of row i overwrites that of row i - ROWS, which nobody looks at any more if ROWS >= 2 LAG + 2.
 // What is in a block's shared memory, two barriers' phases included, is read by the same block, so that LAG + 1 would do there.
-constexpr int STREAM_ROWS = 8;
+constexpr int STREAM_ROWS = 12;
 static_assert(STREAM_ROWS >= 2 * STREAM_LAG + 2 && STREAM_LAG < STREAM_SLOTS && STREAM_WARPS <= 30, "see above");
 constexpr int STREAM_THREADS = 32 * (STREAM_WARPS + 2);
 constexpr int STREAM_BATCH = 4;  // pairs that a lane asks for at once
