@@ -64,18 +64,28 @@ def test_a_stream_of_rows_runs_at_once_and_holds_what_it_takes(dtype: str) -> No
                 assert found.zeroed_bytes == found.scratch_bytes <= 64 * 1024
                 assert found.cooperative
                 assert unit_of(found.kernel) == STREAM
+    above = plan.SOFTMAX_STREAM_ABOVE[plan.ITEM_BYTES[dtype]] / 1024
     mib = {columns: columns * plan.ITEM_BYTES[dtype] / 2**20 for columns in COLUMNS}
     whole = {columns for columns in COLUMNS if columns * plan.ITEM_BYTES[dtype] % plan.VECTOR_BYTES == 0}
-    assert {columns for sm_count, columns in taken if sm_count == 132} == {columns for columns in whole if 1 < mib[columns] <= 4.125}
-    assert 7 not in dict(taken), "a row above 1 MiB fits no 7 multiprocessors"
+    assert {columns for sm_count, columns in taken if sm_count == 132} == {columns for columns in whole if above < mib[columns] <= 4.125}
+    assert 7 not in dict(taken), "a row above 512 KiB fits no 7 multiprocessors"
 
 
 @pytest.mark.parametrize("capability", [(8, 0), (9, 0), (10, 0)])
 def test_rows_that_one_block_keeps(capability: tuple[int, int]) -> None:
-    for dtype, columns, kernel in (("float32", 16384, "block32"), ("float32", 16392, "cluster1"), ("float32", 24576, "cluster1"),
-                                   ("float32", 24584, "block32"), ("float16", 32768, "cluster1")):  # fmt: skip
+    half = 320 if capability >= (9, 0) else 512  # with the rest in shared memory, of which there is less before sm_90
+    for dtype, columns, kernel, threads in (("float32", 16384, "block32", 512), ("float32", 16392, "cluster1", half),
+                                            ("float32", 24576, "cluster1", half), ("float32", 28672, "cluster1", 896),
+                                            ("float32", 32768, "cluster1", 1024), ("float16", 24576, "cluster1", 256),
+                                            ("float16", 32768, "cluster1", 320 if half == 320 else 256)):  # fmt: skip
         found = plan.softmax(256, columns, dtype, aligned=True, sm_count=132, capability=capability)
-        assert found.kernel == f"softmax_{dtype}_{kernel}_v16"
+        assert (found.kernel, found.block[0]) == (f"softmax_{dtype}_{kernel}_v16", threads)
+
+
+def test_blocks_that_begin_apart_are_as_the_kernel_knows_them() -> None:
+    source = (FOLDER / "softmax_cluster.cuh").read_text()
+    apart = {(blocks, threads) for _, blocks, threads in plan.SOFTMAX_CLUSTERS if threads < 256}
+    assert apart == {(_constant(source, "APART_BLOCKS"), _constant(source, "APART_THREADS"))}
 
 
 def test_rows_off_alignment_take_the_kernels_that_read_single_elements() -> None:

@@ -56,18 +56,20 @@ SOFTMAX_WARP_THREADS, SOFTMAX_LONG_THREADS = 128, 1024  # as in softmax.cu
 # (elements a thread, threads at most) of a block: the first that holds the row is taken. By an element's bytes; 0: not in 16-byte pieces.
 # Two blocks of 512 threads overlap one's loads with the other's stores, one block of 1024 cannot. In 16 bits 8 elements are one piece a
 # thread, too little on the way, and 32 are twice the registers of four pieces.
-SOFTMAX_BLOCKS = {4: ((8, 256), (16, 512), (32, 1024)), 2: ((16, 512),), 0: ((8, 256), (16, 512), (32, 512))}
-# By an element's bytes, columns above and up to which one block keeps a row as it is, in registers and shared memory, with another block
-# beside it that loads while this one waits for its sums.
-SOFTMAX_KEPT = {4: (16384, 24576), 2: (8192, 32768)}
+SOFTMAX_BLOCKS = {4: ((8, 256), (16, 512), (32, 512)), 2: ((16, 512),), 0: ((8, 256), (16, 512), (32, 512))}
+# By an element's bytes, columns above and up to which one block keeps a row as it is, in registers and shared memory.
+SOFTMAX_KEPT = {4: (16384, 32768), 2: (8192, 32768)}
 SOFTMAX_CLUSTER_PIECES = 8  # in registers, a thread: as in softmax_cluster.cuh
-# (blocks a row, threads a block): the first whose registers hold half of the row. With the other half in shared memory a multiprocessor
-# has 1024 threads and 256 KiB on the way, in two to four blocks; only a row above 2 MiB leaves it one block.
-SOFTMAX_CLUSTERS = ((1, 256), (1, 512), (2, 512), (4, 512), (8, 512), (16, 512), (16, 1024))
+KIB = 1024
+# (KiB of a row at most, blocks a row, threads a block), by an H200's times. What registers do not hold is in shared memory: a
+# multiprocessor has about 1024 threads and up to 256 KiB on the way, in two to five blocks, of which others load while one waits for its
+# sums; only a row above 2 MiB leaves it one block. 192 threads: as in softmax_cluster.cuh, where such blocks begin apart.
+SOFTMAX_CLUSTERS = ((256, 2, 512), (384, 4, 512), (512, 8, 192), (1024, 8, 512), (2048, 16, 512), (4096, 16, 1024))
 # As in softmax_stream.cu: warps that compute, beside two that exchange sums; 16-byte pieces of a lane; rows in shared memory; rows whose
 # sums have places.
 SOFTMAX_STREAM_WARPS, SOFTMAX_STREAM_PIECES, SOFTMAX_STREAM_SLOTS, SOFTMAX_STREAM_ROWS = 16, 4, 7, 12
-SOFTMAX_STREAM_ABOVE = 1024 * 1024  # bytes of a row: up to here clusters are quicker, since a multiprocessor has blocks of several rows
+# By an element's bytes, KiB of a row: up to here clusters are quicker, since a multiprocessor has blocks of several rows.
+SOFTMAX_STREAM_ABOVE = {4: 1024, 2: 512}
 MOST_DYNAMIC_SHARED = 224 * 1024  # of the 227 KiB of an sm_90 block
 
 
@@ -114,12 +116,13 @@ def softmax(rows: int, columns: int, dtype: str, aligned: bool, sm_count: int, c
 
 def _softmax_cluster(rows: int, row_bytes: int, dtype: str, sm_count: int, capability: tuple[int, int]) -> Plan:
     """A row in the registers and the shared memory of one block or, which only sm_90 and later can, of several."""
-    holding = [(blocks, threads) for blocks, threads in SOFTMAX_CLUSTERS if row_bytes <= blocks * threads * SOFTMAX_CLUSTER_PIECES * 32]
-    if rows * 16 <= sm_count and capability >= (9, 0):  # too few rows to fill the GPU otherwise
-        holding = [choice for choice in holding if choice[0] == 16]
-    blocks, threads = (holding or SOFTMAX_CLUSTERS[-1:])[0]
-    if blocks == 1:  # where registers hold all of the row, no thread without a piece
-        threads = min(threads, 32 * _blocks(row_bytes, 32 * SOFTMAX_CLUSTER_PIECES * VECTOR_BYTES))
+    one = row_bytes <= 128 * KIB and not (rows * 16 <= sm_count and capability >= (9, 0))  # else too few rows to fill the GPU
+    if one:
+        blocks, threads = 1, _threads_of_one_block(row_bytes, ITEM_BYTES[dtype], capability)
+        threads = min(threads, 32 * _blocks(row_bytes, 32 * SOFTMAX_CLUSTER_PIECES * VECTOR_BYTES))  # none without a piece
+    else:
+        holding = [choice for choice in SOFTMAX_CLUSTERS if row_bytes <= choice[0] * KIB and (choice[1] == 16 or rows * 16 > sm_count)]
+        _, blocks, threads = (holding or SOFTMAX_CLUSTERS[-1:])[0]
     part = -(-row_bytes // (blocks * 128)) * 128
     shared = min(max(part - threads * SOFTMAX_CLUSTER_PIECES * VECTOR_BYTES, 0), MOST_DYNAMIC_SHARED)
     at_once = sm_count * (1024 // threads) // blocks
@@ -128,13 +131,23 @@ def _softmax_cluster(rows: int, row_bytes: int, dtype: str, sm_count: int, capab
     return Plan(f"softmax_{dtype}_cluster{blocks}_v16", (rows * blocks, 1, 1), (threads, 1, 1), shared)
 
 
+def _threads_of_one_block(row_bytes: int, size: int, capability: tuple[int, int]) -> int:
+    """1024 threads hold 128 KiB in registers, which leaves a multiprocessor one block: in 16 bits its exponentials want others beside it.
+    320 threads, three blocks a multiprocessor, ask for shared memory that GPUs before sm_90 have not."""
+    if size == 4 and row_bytes > 96 * KIB:
+        return 1024
+    if capability < (9, 0):
+        return 256 if row_bytes <= 64 * KIB else 512
+    return 256 if row_bytes <= 48 * KIB else 320 if row_bytes <= 96 * KIB else 512
+
+
 def _softmax_stream(rows: int, row_bytes: int, dtype: str, sm_count: int) -> Plan | None:
     """Groups of blocks that take rows in turns, a block a multiprocessor and all at once: for rows that they hold a place of, up to 4 MiB
     on 132 multiprocessors. Fewer rows than groups are spread over more blocks each."""
     pieces, warps = row_bytes // VECTOR_BYTES, SOFTMAX_STREAM_WARPS
     place = warps * SOFTMAX_STREAM_PIECES * 32  # what a block holds of a row, in pieces
     groups = min(sm_count // _blocks(pieces, place), rows)
-    if row_bytes <= SOFTMAX_STREAM_ABOVE or groups == 0:
+    if row_bytes <= SOFTMAX_STREAM_ABOVE[ITEM_BYTES[dtype]] * KIB or groups == 0:
         return None
     part = -(-pieces // (sm_count // groups * warps * 8)) * 8  # of a warp, in whole cache lines, if all multiprocessors take part
     blocks = _blocks(pieces, part * warps)

@@ -153,7 +153,7 @@ __device__ __forceinline__ void softmax_long(const Storage *x, Storage *out, lon
     SOFTMAX_KERNEL(warp16, softmax_warp, WARP_THREADS, dtype, Storage, 16, bytes)                                                          \
     SOFTMAX_KERNEL(warp32, softmax_warp, WARP_THREADS, dtype, Storage, 32, bytes)                                                          \
     SOFTMAX_KERNEL(long, softmax_long, LONG_THREADS, dtype, Storage, long_pieces, bytes)
-// `threads` is the largest block: without 16-byte pieces a thread has more addresses and conditions to keep in registers.
+// `threads` bounds the registers: 64 leave room for two blocks of 512, and without 16-byte pieces a thread has more to keep there.
 #define SOFTMAX_BLOCKS(dtype, Storage, bytes, threads)                                                                                     \
     SOFTMAX_KERNEL(block8, softmax_block, threads, dtype, Storage, 8, bytes)                                                               \
     SOFTMAX_KERNEL(block16, softmax_block, threads, dtype, Storage, 16, bytes)                                                             \

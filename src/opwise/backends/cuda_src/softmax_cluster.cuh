@@ -5,6 +5,7 @@
 // blocks exchange one maximum and one sum each, through distributed shared memory. A cluster of one block needs none, nor sm_90.
 #pragma once
 #include "elements.cuh"
+#include "softmax_cluster_ptx.cuh"
 
 constexpr int CLUSTER_PIECES = 8;  // in registers: 32 of the 64 that 1024 threads, or twice 512, have each
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1000
@@ -29,37 +30,6 @@ __device__ __forceinline__ float cluster_shift(float maximum) { return maximum =
 // Hides from the compiler that a piece was unpacked before: it would keep the floats, twice the registers, in place of the piece.
 __device__ __forceinline__ void forget(uint4 &raw) { asm volatile("" : "+r"(raw.x), "+r"(raw.y), "+r"(raw.z), "+r"(raw.w)); }
 __device__ __forceinline__ void forget(float4 &raw) { asm volatile("" : "+f"(raw.x), "+f"(raw.y), "+f"(raw.z), "+f"(raw.w)); }
-
-// ---- what sm_90 has for clusters ----------------------------------------------------------------------------------------------------
-
-__device__ __forceinline__ unsigned dynamic_shared_bytes() {
-    unsigned bytes;
-    asm("mov.u32 %0, %%dynamic_smem_size;" : "=r"(bytes));
-    return bytes;
-}
-__device__ __forceinline__ unsigned shared_address(const void *p) { return static_cast<unsigned>(__cvta_generic_to_shared(p)); }
-// Not waited for. The thread that asked may read it behind copies_done().
-__device__ __forceinline__ void copy_to_shared(void *to, const void *from) {
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared_address(to)), "l"(from) : "memory");
-}
-__device__ __forceinline__ void copies_done() { asm volatile("cp.async.wait_all;" ::: "memory"); }
-
-__device__ __forceinline__ unsigned rank_in_cluster() {
-    unsigned rank;
-    asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
-    return rank;
-}
-__device__ __forceinline__ void cluster_arrive() { asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory"); }
-__device__ __forceinline__ void cluster_wait() { asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory"); }
-// Writes to the place that `mine` has in block `rank`.
-__device__ __forceinline__ void store_in_block(unsigned *mine, unsigned rank, unsigned value) {
-    asm volatile("{ .reg .b32 there; mapa.shared::cluster.u32 there, %0, %1; st.shared::cluster.u32 [there], %2; }"
-                 ::"r"(shared_address(mine)), "r"(rank), "r"(value) : "memory");
-}
-__device__ __forceinline__ void store_in_block(float2 *mine, unsigned rank, float first, float second) {
-    asm volatile("{ .reg .b32 there; mapa.shared::cluster.u32 there, %0, %1; st.shared::cluster.v2.f32 [there], {%2, %3}; }"
-                 ::"r"(shared_address(mine)), "r"(rank), "f"(first), "f"(second) : "memory");
-}
 
 // ---- the kernel ---------------------------------------------------------------------------------------------------------------------
 
@@ -108,6 +78,15 @@ __device__ __forceinline__ void leave_queue(unsigned *counters, unsigned cluster
     if (atomicInc(counters + 1, clusters - 1) == clusters - 1) atomicExch(counters, 0u);
 }
 
+// Small blocks, five a multiprocessor, would all load, then all compute, then all store. So the first wave begins in phases: a cluster
+// waits for as long as those before it need to load. `pieces`: a block's part, of which a multiprocessor loads about one a clock.
+constexpr int APART_BLOCKS = 8, APART_THREADS = 192;
+template <int BLOCKS> __device__ __forceinline__ void begin_apart(unsigned cluster, unsigned clusters, unsigned pieces) {
+    constexpr unsigned PHASES = 1024 / APART_THREADS;
+    const unsigned wave = multiprocessors() * PHASES / BLOCKS * 15 / 16;  // at once: not every multiprocessor finds a place in a cluster
+    if (clusters >= 2 * wave && cluster < wave) wait_clocks(cluster * PHASES / wave * (pieces * 15 / 16));
+}
+
 // Any blockDim of whole warps, 1024 at most. Without a queue, row blockIdx.x / BLOCKS is this cluster's.
 template <class Storage, int BLOCKS, bool QUEUED>
 __device__ __forceinline__ void softmax_cluster(const Storage *x, Storage *out, unsigned rows, long long columns, unsigned *counters) {
@@ -117,7 +96,7 @@ __device__ __forceinline__ void softmax_cluster(const Storage *x, Storage *out, 
     __shared__ float maxima[32], sums[32];
     __shared__ float2 of_blocks[2][BLOCKS];  // two sets, in turns: another block may be a row ahead
     __shared__ unsigned next_row[2];
-    if constexpr (BLOCKS > 1) cluster_arrive();  // that a block has begun must be known before its shared memory is written to
+    if constexpr (BLOCKS > 1) cluster_arrive_relaxed();  // that a block has begun must be known before its shared memory is written to
 
     const unsigned rank = BLOCKS > 1 ? rank_in_cluster() : 0;
     const long long pieces = columns / P::COUNT;
@@ -132,6 +111,9 @@ __device__ __forceinline__ void softmax_cluster(const Storage *x, Storage *out, 
     Raw *target = reinterpret_cast<Raw *>(out) + first;
 
     unsigned row = blockIdx.x / BLOCKS;
+    if constexpr (BLOCKS == APART_BLOCKS && !QUEUED) {
+        if (threads == APART_THREADS) begin_apart<BLOCKS>(row, rows, static_cast<unsigned>(part));
+    }
     if constexpr (QUEUED) {
         cluster_wait();
         if (leads) {
@@ -179,12 +161,16 @@ __device__ __forceinline__ void softmax_cluster(const Storage *x, Storage *out, 
         float shift = cluster_shift(highest), total = over_block<Sum>(seen.sum * rescale(seen.maximum, shift), sums);
         unsigned next = rows;
         if constexpr (BLOCKS > 1) {
-            if (thread < BLOCKS) store_in_block(of_blocks[turn] + rank, thread, highest, total);
+            if (thread < BLOCKS) {
+                store_in_block(of_blocks[turn] + rank, thread, highest, total);
+                if constexpr (!QUEUED) fence_cluster();  // by those who have written alone: a release by all is a fence in each warp
+            }
             if (leads) {
                 taken = __shfl_sync(0xffffffffu, taken, 0);
                 if (lane < BLOCKS) store_in_block(next_row + turn, lane, taken);
             }
-            cluster_arrive();
+            if constexpr (QUEUED) cluster_arrive();
+            else __syncwarp(), cluster_arrive_relaxed();
             cluster_wait();  // behind the last of these no block writes to another's shared memory: each may end when it likes
             const float2 one = lane < BLOCKS ? of_blocks[turn][lane] : make_float2(Maximum::neutral(), 0.0f);
             shift = cluster_shift(over_warp<Maximum>(one.x));
