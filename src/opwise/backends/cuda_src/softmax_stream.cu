@@ -1,4 +1,5 @@
-// softmax over rows above 1 MiB, by all multiprocessors at once: groups of blocks take rows in turns, several rows in flight. sm_90.
+// softmax over rows above 1 MiB, in 16 bits above 512 KiB, by all multiprocessors at once: groups of blocks take rows in turns, several
+// rows in flight. sm_90.
 //
 // softmax_<dtype>_stream_v16  a group of blocks a row: reads once, writes once; x, out and rows 16-byte aligned
 //
@@ -136,7 +137,7 @@ template <class Storage>
 __device__ __forceinline__ void softmax_stream(const Storage *x, Storage *out, unsigned rows, long long columns, Told *places) {
     using P = Piece<Storage, 16>;
     using Raw = typename P::Raw;
-    extern __shared__ uint4 dynamic_shared[];
+    extern __shared__ __align__(128) unsigned char places_of_rows[];  // off a cache line's bounds, copies take longer
     __shared__ float2 of_warps[STREAM_ROWS][STREAM_WARPS], of_rows[STREAM_ROWS];  // maximum and sum; maximum and 1 / sum
     __shared__ Bell full[STREAM_WARPS][STREAM_SLOTS], told[STREAM_ROWS], known[STREAM_ROWS];
 
@@ -175,7 +176,7 @@ __device__ __forceinline__ void softmax_stream(const Storage *x, Storage *out, u
     const unsigned part = (pieces + parts * 8 - 1) / (parts * 8) * 8;  // of whole cache lines
     const unsigned begin = min((blockIdx.x * STREAM_WARPS + warp) * part, pieces), count = min(part, pieces - begin);
     const unsigned step = groups * pieces;  // from a row of this group to its next: about what fits into all of shared memory
-    Raw *const shared = reinterpret_cast<Raw *>(dynamic_shared) + warp * (STREAM_SLOTS * STREAM_PIECES * 32);
+    Raw *const shared = reinterpret_cast<Raw *>(places_of_rows) + warp * (STREAM_SLOTS * STREAM_PIECES * 32);
     const long long first = static_cast<long long>(blockIdx.y) * pieces + begin;
     const Raw *from = reinterpret_cast<const Raw *>(x) + first;
     Raw *to = reinterpret_cast<Raw *>(out) + first;
