@@ -209,3 +209,21 @@ def test_a_stream_takes_most_of_the_gpu_and_no_program_more(available):
     assert planned(262144, "float16").groups(512, 264) == 16
     assert planned(1_100_000, "float32").groups(256, 264) == 0, "135 parts: half of the programs would stand idle"
     assert planned(2**20, "bfloat16").groups(256, 60) == 0, "64 parts wait for each other, and 60 run at once"
+
+
+def test_rows_begin_in_phases_where_that_was_measured_to_gain(available, monkeypatch):
+    """Whole rows of 32768 float32, 15 a multiprocessor and more, on Hopper."""
+    from opwise.backends.triton_jit import softmax
+
+    def row_of(rows, columns=32768, element_size=4, device="cuda"):
+        size = {"element_size": lambda: element_size, "shape": (rows, columns)}
+        return SimpleNamespace(device=torch.device(device), **size)
+
+    monkeypatch.setattr(softmax, "INTERPRETING", False)
+    monkeypatch.setattr(softmax, "processors", lambda device: 132)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
+    assert softmax.staggered(row_of(2048))
+    assert not softmax.staggered(row_of(1979))
+    assert not any(softmax.staggered(row_of(2048, *other)) for other in ((32752,), (32768, 2), (32768, 4, "cpu")))
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (8, 0))
+    assert not softmax.staggered(row_of(2048))

@@ -22,27 +22,16 @@ import triton
 from torch import Tensor
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
-from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma, warpgroup_mma, warpgroup_mma_wait
+from triton.experimental.gluon.language.nvidia.hopper import mbarrier, warpgroup_mma, warpgroup_mma_wait
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
 from opwise.backends.protocol import Bind, Launch
 from opwise.backends.triton_jit.launch import built
 from opwise.backends.triton_jit.matmul_config import Config
-from opwise.backends.triton_jit.matmul_warpgroup import BARRIER
+from opwise.backends.triton_jit.matmul_warpgroup import BARRIER, fetch
 from opwise.backends.triton_jit.specimen import POINTERS, Specimen
 
 KNOWN = triton.__version__.startswith(("3.6.", "3.7."))  # whose launchers were read: any other gets tiles that nobody shares
-
-
-@gluon.jit
-def fetch(a, b, a_room, b_room, arrived, row, column, step, first, last, BK: gl.constexpr, STAGES: gl.constexpr):  # type: ignore[no-untyped-def]
-    """Starts the copies of a step's two tiles, where there is such a step."""
-    stage = (step - first) % STAGES
-    there = step < last
-    full = arrived.index(stage)
-    mbarrier.expect(full, a.block_type.nbytes + b.block_type.nbytes, pred=there)
-    tma.async_copy_global_to_shared(a, [row, step * BK], full, a_room.index(stage), pred=there)
-    tma.async_copy_global_to_shared(b, [step * BK, column], full, b_room.index(stage), pred=there)
 
 
 @gluon.jit
@@ -104,7 +93,7 @@ def split_kernel(a, b, out, M, N, K, BM: gl.constexpr, BN: gl.constexpr, BK: gl.
     for i in gl.static_range(STAGES):
         mbarrier.init(arrived.index(i), count=1)
     for i in gl.static_range(STAGES - 1):
-        fetch(a, b, a_room, b_room, arrived, row, column, first + i, first, last, BK, STAGES)
+        fetch(a, b, a_room, b_room, arrived, row, column, first + i, i, first + i < last, BK)
     total = gl.zeros([BM, BN], gl.float32, sums)
     for step in range(first, last):
         stage = (step - first) % STAGES
@@ -112,7 +101,8 @@ def split_kernel(a, b, out, M, N, K, BM: gl.constexpr, BN: gl.constexpr, BK: gl.
         total = warpgroup_mma(a_room.index(stage), b_room.index(stage), total, use_acc=step > first, is_async=True)
         total = warpgroup_mma_wait(1, deps=[total])
         BARRIER()  # all warps' products of the step before are done: its room is free
-        fetch(a, b, a_room, b_room, arrived, row, column, step - 1 + STAGES, first, last, BK, STAGES)
+        following = step - 1 + STAGES
+        fetch(a, b, a_room, b_room, arrived, row, column, following, (following - first) % STAGES, following < last, BK)
     total = warpgroup_mma_wait(0, deps=[total])
     BARRIER()
 

@@ -39,10 +39,8 @@ BARRIER = getattr(gl, "thread_barrier", None) or gl.barrier  # its name before a
 
 
 @gluon.jit
-def fetch(a, b, a_room, b_room, arrived, row, column, step, steps, BK: gl.constexpr, STAGES: gl.constexpr):  # type: ignore[no-untyped-def]
-    """Starts the copies of a step's two tiles, where there is such a step."""
-    stage = step % STAGES
-    there = step < steps
+def fetch(a, b, a_room, b_room, arrived, row, column, step, stage, there, BK: gl.constexpr):  # type: ignore[no-untyped-def]
+    """Starts the copies of a step's two tiles to this stage of shared memory, where there is such a step."""
     full = arrived.index(stage)
     mbarrier.expect(full, a.block_type.nbytes + b.block_type.nbytes, pred=there)
     tma.async_copy_global_to_shared(a, [row, step * BK], full, a_room.index(stage), pred=there)
@@ -74,7 +72,8 @@ def another(total, left, a, b, a_room, b_room, arrived, row, column, step, steps
     BARRIER()  # all warps' products of the step before are done: its room is free
     kept(left, size)
     total = warpgroup_mma(fresh, a_room.index(stage).permute((1, 0)), total, is_async=True)
-    fetch(a, b, a_room, b_room, arrived, row, column, step - 1 + STAGES, steps, BK, STAGES)
+    following = step - 1 + STAGES
+    fetch(a, b, a_room, b_room, arrived, row, column, following, following % STAGES, following < steps, BK)
     return total, fresh
 
 
@@ -98,7 +97,7 @@ def warpgroup_kernel(a, b, out, M, N, K, BM: gl.constexpr, BN: gl.constexpr, BK:
         mbarrier.init(arrived.index(i), count=1)
     steps = gl.cdiv(K, BK) | 1  # one, and pairs: what lies past K arrives as zeros
     for i in gl.static_range(STAGES):
-        fetch(a, b, a_room, b_room, arrived, row, column, i, steps, BK, STAGES)
+        fetch(a, b, a_room, b_room, arrived, row, column, i, i, i < steps, BK)
     mbarrier.wait(arrived.index(0), 0)
     left = b_room.index(0).permute((1, 0)).load(factor)
     # The first step by itself: in the loop the compiler would take the zeroed sums for a hazard, and wait for each wgmma.

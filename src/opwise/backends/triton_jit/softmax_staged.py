@@ -42,32 +42,43 @@ STAGED: dict[str, dict[int, tuple[int, int, bool] | None]] = {"float32": SINGLE,
 
 
 @dataclass(frozen=True)
-class Plan:
-    """How rows of `columns` elements of `dtype` are shared: at most `kib` KiB a program of `warps`, `resident` or a program a part."""
+class Parts:
+    """How a row of `columns` elements of `dtype` is cut: into as few parts as have at most `kib` KiB each, of equal length but the last."""
 
     columns: int
     dtype: str
     kib: int
-    warps: int = 8
-    vectors: int = 2  # of 16 bytes, of a thread's share of a chunk
-    resident: bool = True
 
     @property
     def size(self) -> int:
         return 4 if self.dtype == "float32" else 2
 
     @property
-    def chunk(self) -> int:
-        return self.warps * 32 * self.vectors * 16 // self.size
+    def room(self) -> int:
+        """Elements that a part may have."""
+        return self.kib * 1024 // self.size
 
     @property
     def parts(self) -> int:
-        return -(-self.columns // (self.kib * 1024 // self.size))
+        return -(-self.columns // self.room)
 
     @property
     def part(self) -> int:
         """Columns of a part but the last, in whole 16s, as Triton wants addresses."""
         return -(-self.columns // self.parts // 16) * 16
+
+
+@dataclass(frozen=True)
+class Plan(Parts):
+    """How rows are shared: a part at a time a program of `warps`, which is `resident` or has one part alone."""
+
+    warps: int = 8
+    vectors: int = 2  # of 16 bytes, of a thread's share of a chunk
+    resident: bool = True
+
+    @property
+    def chunk(self) -> int:
+        return self.warps * 32 * self.vectors * 16 // self.size
 
     @property
     def chunks(self) -> int:

@@ -27,7 +27,7 @@ from torch import Tensor
 from opwise.backends.protocol import Bind, Launch
 from opwise.backends.scratch import launched_with, lender
 from opwise.backends.triton_jit.launch import INTERPRETING, built, processors
-from opwise.backends.triton_jit.softmax_staged import RAISED, at_once
+from opwise.backends.triton_jit.softmax_staged import RAISED, Parts, at_once
 from opwise.backends.triton_jit.softmax_stream_gluon import stream_kernel
 from opwise.backends.triton_jit.specimen import POINTERS, Specimen
 
@@ -42,32 +42,11 @@ STREAMED: dict[str, dict[int, tuple[int, int, int] | None]] = {"float32": SINGLE
 
 
 @dataclass(frozen=True)
-class Plan:
-    """How rows of `columns` elements of `dtype` are cut: at most `kib` KiB a program, which has `slots` parts at a time."""
+class Plan(Parts):
+    """How rows are shared: each by a group of programs, one a part, of which a program has `slots` at a time."""
 
-    columns: int
-    dtype: str
-    kib: int
     slots: int
     later: int  # turns from a row's sum to its result
-
-    @property
-    def size(self) -> int:
-        return 4 if self.dtype == "float32" else 2
-
-    @property
-    def room(self) -> int:
-        """Elements that a part may have."""
-        return self.kib * 1024 // self.size
-
-    @property
-    def parts(self) -> int:
-        return -(-self.columns // self.room)
-
-    @property
-    def part(self) -> int:
-        """Columns of a part but the last, in whole 16s, as Triton wants addresses."""
-        return -(-self.columns // self.parts // 16) * 16
 
     @property
     def ring(self) -> int:
