@@ -19,11 +19,12 @@ SOURCE = Path(__file__).resolve().parents[1] / "src"
 CHILD = """
 import subprocess, tempfile
 from triton import knobs
-from opwise.backends.triton_jit import matmul_split, matmul_tma
+from opwise.backends.triton_jit import matmul_ahead, matmul_split, matmul_tma
 from opwise.backends.triton_jit.specimen import compiled
 tf32 = [matmul_tma.tf32_specimen(c) for c in matmul_tma.TF32_CONFIGS[1:]]
-split = [matmul_split.specimen(c, "float16") for c in matmul_tma.HALF_CONFIGS[-1:]]
-for specimen in (*tf32, *split):
+split = [matmul_split.specimen(c, "float16") for c in matmul_tma.HALF_CONFIGS if c.split == 8]
+ahead = [matmul_ahead.specimen(c, "bfloat16") for c in matmul_tma.HALF_CONFIGS if c.ahead]
+for specimen in (*tf32, *split, *ahead):
     with tempfile.NamedTemporaryFile(suffix=".cubin") as binary:
         binary.write(compiled(specimen, "sm_90").asm["cubin"])
         binary.flush()
@@ -90,6 +91,14 @@ def test_no_register_is_written_while_the_tensor_cores_read_it(disassembled, ker
     assert hazards(disassembled[kernel]) == []
 
 
+@pytest.mark.parametrize(("kernel", "groups"), [("ahead_kernel", 1), ("narrow_kernel", 2)])
+def test_a_step_is_begun_before_the_last_one_is_done(disassembled, kernel, groups):
+    """In the loop only the groups of the step before are waited for, behind it all: ptxas may wait for each wgmma instead."""
+    waits = [int(each, 16) for each in re.findall(r"WARPGROUP\.DEPBAR\.LE gsb0, (0x\d+)", disassembled[kernel])]
+    assert disassembled[kernel].count("HGMMA") == 4 * groups, "64 of K in steps of 16"
+    assert waits == [groups, 0]
+
+
 def test_shared_memory_is_the_sums_once_the_cluster_has_met(disassembled):
     """From the last wait for products to the first meeting it is written by the sums alone, then only read, until all have met again."""
     lines = [(name, rest) for _, name, rest in LINE.findall(disassembled["split_kernel"])]
@@ -123,7 +132,7 @@ def test_a_launcher_is_told_of_clusters_in_its_own_words_or_not_at_all(available
         compiled.packed_metadata = other
         with pytest.raises(RuntimeError, match=r"no cluster can be asked for: pip install 'triton>=3\.6,<3\.8'"):
             matmul_split.in_clusters(compiled, 8)
-    assert {c.split for c in matmul_tma.half_configs(hopper=False)} == {1}
+    assert {(c.split, c.ahead) for c in matmul_tma.half_configs(hopper=False)} == {(1, False)}
     monkeypatch.setattr(matmul_split, "KNOWN", False)
     assert {c.split for c in matmul_tma.half_configs(hopper=True)} == {1}
 

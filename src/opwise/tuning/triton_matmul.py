@@ -90,7 +90,13 @@ class TritonMatmul(Ways):
         if machine.capability < (9, 0) or (not half and machine.capability[0] != 9) or k * size % 16 or n * size % 16:
             return {}
         known, takes = self._all(self.kind(workload.dtype)).items(), matmul_tma.half_configs(machine.capability[0] == 9)
-        return {name: c for name, c in known if c.shared_bytes(size) <= machine.shared_bytes and (c.split == 1 or c in takes)}
+        return {
+            name: c
+            for name, c in known
+            if c.shared_bytes(size) <= machine.shared_bytes
+            and c.worth(m, n, machine.processors)
+            and (c in takes or (c.split == 1 and not c.ahead))
+        }
 
     def _all(self, kind: str) -> Mapping[str, Config]:
         from opwise.backends.triton_jit.matmul_config import TRIALS

@@ -34,6 +34,8 @@ class Config:
     k_ns: float = 1.0
     resident: bool = False  # one program a place of a multiprocessor, which goes on to its next tile
     split: int = 1  # programs, a cluster, that share a tile's K
+    ahead: bool = False  # multiplied by matmul_ahead.py
+    rounds: int = 1  # see `worth`
 
     def __str__(self) -> str:
         return f"{self.BM}x{self.BN}x{self.BK}"
@@ -55,6 +57,11 @@ class Config:
 
     def tiles(self, m: int, n: int) -> int:
         return -(-m // self.BM) * -(-n // self.BN)
+
+    def worth(self, m: int, n: int, multiprocessors: int) -> bool:
+        """May a product get it? What runs ahead was measured from `rounds` tiles a multiprocessor on if resident, else in one wave."""
+        tiles = -(-self.tiles(m, n) // multiprocessors)
+        return not self.ahead or (tiles >= self.rounds if self.resident else tiles == 1)
 
 
 def filling(configs: tuple[Config, ...], m: int, n: int, x: Tensor) -> Config:
@@ -88,7 +95,8 @@ def quickest(configs: tuple[Config, ...], m: int, n: int, k: int, x: Tensor) -> 
     choices = look(TABLE, x.device)
     if (name := choices.pick(dtype, kind, (m, k, n), by_name)) is not None:
         return by_name[name]
-    fitting = [choices.fitted(kind, name, c) for name, c in by_name.items() if c in configs or choices.numbers(kind, name)]
+    worth = {name: c for name, c in by_name.items() if c.worth(m, n, processors(x.device))}
+    fitting = [choices.fitted(kind, name, c) for name, c in worth.items() if c in configs or choices.numbers(kind, name)]
     if not fitting:
         raise ValueError(f"no tile fits {shared} bytes of shared memory: {', '.join(map(str, configs))}; take the kernels without TMA")
     return min(fitting, key=lambda c: busy_us(c, m, n, k, processors(x.device)))

@@ -39,10 +39,13 @@ BARRIER = getattr(gl, "thread_barrier", None) or gl.barrier  # its name before a
 
 
 @gluon.jit
-def fetch(a, b, a_room, b_room, arrived, row, column, step, stage, there, BK: gl.constexpr):  # type: ignore[no-untyped-def]
-    """Starts the copies of a step's two tiles to this stage of shared memory, where there is such a step."""
+def fetch(a, b, a_room, b_room, arrived, row, column, step, stage, there, BK: gl.constexpr, MORE: gl.constexpr = 0):  # type: ignore[no-untyped-def]
+    """Starts the copies of a step's two tiles to this stage of shared memory, where there is such a step.
+
+    MORE: bytes that the caller copies to the same barrier.
+    """
     full = arrived.index(stage)
-    mbarrier.expect(full, a.block_type.nbytes + b.block_type.nbytes, pred=there)
+    mbarrier.expect(full, a.block_type.nbytes + b.block_type.nbytes + MORE, pred=there)
     tma.async_copy_global_to_shared(a, [row, step * BK], full, a_room.index(stage), pred=there)
     tma.async_copy_global_to_shared(b, [step * BK, column], full, b_room.index(stage), pred=there)
 
