@@ -22,7 +22,7 @@ WGMMA_ON = (9, 0)  # and on no later GPU
 WGMMA_SIZE_LIMIT = 2**30  # the copy engine's coordinates have 32 bits
 # By a tile's rows, the least of A: with half of 128 or three quarters of 64 empty, the mma kernels, whose tiles are lower, are no slower. A
 # kernel of `split` 1 takes no C narrower than its tile: there 128x64 was faster than Triton's 64x64.
-WGMMA_ROWS_FROM = {128: 65, 64: 17}
+WGMMA_ROWS_FROM = {144: 129, 128: 65, 64: 17}
 # Clusters of so many blocks that an H200 (132 multiprocessors in groups of 14 to 18, a cluster within one group) runs at once, a block a
 # multiprocessor, as cudaOccupancyMaxActiveClusters says.
 CLUSTERS_AT_ONCE, CLUSTERS_OF = {1: 132, 2: 66, 4: 30, 8: 15, 16: 7}, 132
@@ -44,6 +44,7 @@ class Kernel:
     `granule`: bytes that must divide the three addresses and the rows of A, B and C. `step_bytes`: bytes of K a stage holds per row of A.
     `speed`: multiply-adds per time, relative to the fastest kernel. `fixed`: cost of a tile beyond its products, as elements of K.
     `split`: blocks of a cluster that share a tile's K, for the kernels of matmul_split.cuh; `resident`: blocks a multiprocessor of these.
+    `turned`: of matmul_turned.cuh, a block a tile (`split` 1), which is offered where all blocks run at once.
     """
 
     name: str
@@ -59,14 +60,17 @@ class Kernel:
     wgmma: bool = False
     split: int = 0
     resident: int = 1
+    turned: bool = False
 
     def tiles(self, m: int, n: int) -> int:
         return -(-m // self.rows) * -(-n // self.columns)
 
     def shared_bytes(self, size: int) -> int:
         step = self.step_bytes // size
-        if self.split:  # whole boxes of B, two barriers a stage, the way to a multiple of 1024, as in SplitTile
-            return self.stages * (self.rows + -(-self.columns // 64) * 64) * self.step_bytes + 16 * self.stages + 1024
+        if self.split:  # whole boxes of B, others' sums, barriers, the way to a multiple of 1024, as in SplitTile and TurnedTile
+            inbox = (self.split - 1) * self.rows * self.columns * 4 // self.split
+            barriers = 16 * self.stages + (8 * (self.threads // 32 - 1) if self.split > 1 else 0)
+            return self.stages * (self.rows + -(-self.columns // 64) * 64) * self.step_bytes + inbox + barriers + 1024
         ring = self.stages * (self.rows * self.step_bytes + step * self.columns * size)
         # As in WarpgroupTile: four boxes of C on their way out, two barriers a stage, the way to a multiple of 1024.
         return ring + 4 * 64 * 128 + 16 * self.stages + 1024 if self.wgmma else ring
@@ -122,8 +126,9 @@ SPLIT = (
     Kernel("64x64_s16", 64, 64, 160, 128, 6, 16, 0.60, 128, wgmma=True, split=16, resident=2),
     Kernel("64x128_s1", 64, 128, 160, 256, 4, 16, 1.50, 512, wgmma=True, split=1),
     Kernel("64x128_s2", 64, 128, 160, 256, 4, 16, 1.10, 256, wgmma=True, split=2),
-    Kernel("128x128_s4", 128, 128, 288, 128, 6, 16, 1.75, 128, wgmma=True, split=4),
+    Kernel("128x128_s4", 128, 128, 288, 128, 5, 16, 1.75, 128, wgmma=True, split=4),
 )
+TURNED = (Kernel("144x128", 144, 128, 288, 128, 6, 16, 1.80, 64, wgmma=True, split=1, turned=True),)
 SIMT_FLOAT32 = (
     Kernel("simt_128x128_v16", 128, 128, 128, 64, 3, 16, 1.00, 32, simt=True),
     Kernel("simt_64x64_v16", 64, 64, 128, 64, 4, 16, 0.90, 32, simt=True),
@@ -136,8 +141,8 @@ SIMT_HALF = (Kernel("simt_64x64_v2", 64, 64, 128, 32, 3, 2, 0.02, 32, simt=True)
 KERNELS: dict[str, tuple[Kernel, ...]] = {
     "float32": SIMT_FLOAT32,
     "tfloat32": TENSOR,
-    "float16": WGMMA + SPLIT + TENSOR + STAGED + SIMT_HALF,
-    "bfloat16": WGMMA + SPLIT + TENSOR + STAGED + SIMT_HALF,
+    "float16": WGMMA + TURNED + SPLIT + TENSOR + STAGED + SIMT_HALF,
+    "bfloat16": WGMMA + TURNED + SPLIT + TENSOR + STAGED + SIMT_HALF,
 }
 # MATMUL_GROUP of matmul.cu: compiling one data type's kernels alone takes a quarter of the time.
 GROUPS = {"float32": 1, "tfloat32": 2, "float16": 3, "bfloat16": 4}
@@ -199,7 +204,7 @@ def offered(
         for kernel in KERNELS[kind]
         if kernel.granule <= granule and kernel.shared_bytes(SIZE[kind]) <= _shared_limit(capability) and kernel.runs_on(capability)
         and (not kernel.wgmma or (wgmma and m >= WGMMA_ROWS_FROM[kernel.rows] and max(m, k, n) <= WGMMA_SIZE_LIMIT
-             and (kernel.split != 1 or n >= kernel.columns)))
+             and (kernel.split != 1 or n >= kernel.columns) and (not kernel.turned or kernel.tiles(m, n) <= sm_count)))
     ]  # fmt: skip
     return {**{f"hopper_{tile.name}": tile for tile in tiles}, **{kernel.name: kernel for kernel in kernels}}
 
@@ -220,7 +225,8 @@ def launch(kernel: Kernel, kind: str, m: int, k: int, n: int, sm_count: int) -> 
         return Plan(_name(kernel, kind), _line(tiles, m, n), block, shared)
     factors = (Matrix(m, k, kernel.rows, 64), Matrix(k, n, kernel.step_bytes // 2, 64))
     if kernel.split:
-        return Plan(_name(kernel, kind), _line(tiles * kernel.split, m, n), block, shared, matrices=factors)
+        maps = (*factors, Matrix(m, n, kernel.rows, 64)) if kernel.turned else factors
+        return Plan(_name(kernel, kind), _line(tiles * kernel.split, m, n), block, shared, matrices=maps)
     return Plan(_name(kernel, kind), (min(tiles, sm_count), 1, 1), block, shared, matrices=(*factors, Matrix(m, n, 64, 64)))
 
 

@@ -2,13 +2,13 @@
 // cluster, whose sums meet in their shared memory. Nothing is written but C.
 //
 // A block multiplies K / S of its tile as matmul_wgmma.cuh does: a producer, here one warp, fills a ring of slots, and consumer warpgroups
-// of 64 rows each multiply. Then each lays its sums into its own ring, which nobody needs any more; behind a barrier of the cluster
-// every block adds up one S-th of the tile, read from all S, and stores it. Block r adds the parts in the order r, r + 1, ..., so that the
-// blocks do not all read from one at a time, and a sum is the same in every run.
+// of 64 rows each multiply. Every unit of the tile's sums has an owner among the blocks, each as many. A warp keeps those of its sums that
+// its own block owns in registers and pushes the others into their owners' inboxes, each of which lies beside the ring, so that nobody is
+// asked whether it is ready: a block's only barrier with the others says, early, that its mbarriers are there. The warp that holds a unit's
+// own sums adds the parts of ranks r + 1, r + 2, ... to them, so a sum is the same in every run, and stores it.
 //
-// One tile a cluster, S from 1 (no cluster, sums stay in registers) to 16, 64 rows or a multiple, BN any multiple of 16. A product of 64
-// rows wastes no half of a tile here, and BN is free to be what fills the last wave. A slot is BK of K deep, 64 or a multiple: with 128 the
-// barriers of narrow tiles, and the waits at them, are half as many.
+// One tile a cluster, S from 1 (no cluster) to 16, 64 rows or a multiple, BN any multiple of 16. A product of 64 rows wastes no half of a
+// tile here. A slot is BK of K deep, 64 or a multiple: with 128 the barriers of narrow tiles, and the waits at them, are half as many.
 #pragma once
 #include "matmul_wgmma.cuh"
 
@@ -21,19 +21,22 @@ template <class Storage_, int BM_, int BN_, int BK_, int STAGES_, int S_, int BL
     static constexpr int BYTES_A = BOXES_A * BOX_A, STAGE_BYTES = BYTES_A + BOXES_B * BOX_B;
     static constexpr int EMPTY_ARRIVALS = WARPS;
     // Sums travel by units of 16 rows and 16 columns, 1 KiB: a unit is what a warp holds in 8 registers a thread.
-    static constexpr int UNITS_A_ROW = BN / 16, UNITS = WARPS * UNITS_A_ROW;
+    static constexpr int UNITS_A_ROW = BN / 16, OWNED = WARPS * UNITS_A_ROW / S, INBOX = (S - 1) * OWNED * 1024;
     static_assert(BM % 64 == 0 && BN % 16 == 0 && BK % 64 == 0 && S >= 1 && S <= 16);
-    static_assert(S == 1 || UNITS * 1024 <= STAGES * STAGE_BYTES, "the ring holds the sums");
+    static_assert(WARPS * UNITS_A_ROW % S == 0, "blocks own equally many");
 
     SharedAddress ring;
     __device__ __forceinline__ SplitTile() : ring((shared_base() + 1023) & ~1023u) {}
     __device__ __forceinline__ SharedAddress slot(int i) const { return ring + i * STAGE_BYTES; }
-    __device__ __forceinline__ SharedAddress full(int i) const { return slot(STAGES) + 8 * i; }
-    __device__ __forceinline__ SharedAddress empty(int i) const { return full(STAGES + i); }
-    // Half a unit is 16 bytes a lane: columns 0-7 or 8-15 of the accumulator as wgmma leaves it.
-    __device__ __forceinline__ SharedAddress sums(int unit, int half) const {
-        return ring + unit * 1024 + half * 512 + thread_index() % 32 * 16;
+    // For a unit's part from the block `further` ranks on from its owner. Half a unit, columns 0-7 or 8-15, is 16 bytes a lane.
+    __device__ __forceinline__ SharedAddress inbox(int further, int unit) const {
+        return slot(STAGES) + ((further - 1) * OWNED + unit / S) * 1024 + thread_index() % 32 * 16;
     }
+    __device__ __forceinline__ SharedAddress full(int i) const { return slot(STAGES) + INBOX + 8 * i; }
+    __device__ __forceinline__ SharedAddress empty(int i) const { return full(STAGES + i); }
+    // All parts are in the inbox that this block's warp waits for.
+    __device__ __forceinline__ SharedAddress arrived(int warp) const { return full(2 * STAGES + warp); }
+    __device__ __forceinline__ static int owner(int unit) { return unit % S; }
 };
 
 // Stores a warp's unit of C at (row, column), of which what lies outside is left out; n is a multiple of 8. A lane holds of each half
@@ -98,27 +101,34 @@ __device__ __forceinline__ void consume_part(const Tile &tile, int consumer, int
     products_wait<0>();
 }
 
-// The sums of all blocks of the cluster, unit by unit: this block's share of them. By the consumers.
+// This block's sums to the units' owners, the others' to its own units, and these to C. By the consumers, S > 1.
 template <class Tile>
-__device__ __forceinline__ void add_up(const Tile &tile, typename Tile::Storage *c, long long m, long long n, int row, int column,
-                                       int rank) {
-    const int last = Tile::UNITS * (rank + 1) / Tile::S;
-    for (int unit = Tile::UNITS * rank / Tile::S + thread_index() / 32; unit < last; unit += Tile::WARPS) {
-        float parts[Tile::S][8], total[8];
+__device__ __forceinline__ void push_and_store(const Tile &tile, typename Tile::Storage *c, long long m, long long n, int row, int column,
+                                               int rank, float (&sums)[Tile::BN / 2]) {
+    const int warp = warp_index(), first = warp * Tile::UNITS_A_ROW;
 #pragma unroll
-        for (int i = 0; i < Tile::S; i++) {  // all under way before the first is waited for
-            const int from = rank + i < Tile::S ? rank + i : rank + i - Tile::S;
-            load_from_block(parts[i], tile.sums(unit, 0), from);
-            load_from_block(parts[i] + 4, tile.sums(unit, 1), from);
+    for (int i = 0; i < Tile::UNITS_A_ROW; i++) {
+        const int unit = first + i, to = Tile::owner(unit);
+        if (to == rank) continue;
+        const SharedAddress there = of_block(tile.inbox(rank > to ? rank - to : rank - to + Tile::S, unit), to);
+        const SharedAddress barrier = of_block(tile.arrived(warp), to);
+        push_16(there, sums + 8 * i, barrier);
+        push_16(there + 512, sums + 8 * i + 4, barrier);
+    }
+    barrier_wait_cluster(tile.arrived(warp), 0);
+#pragma unroll
+    for (int i = 0; i < Tile::UNITS_A_ROW; i++) {
+        const int unit = first + i;
+        if (Tile::owner(unit) != rank) continue;
+#pragma unroll
+        for (int further = 1; further < Tile::S; further++) {
+            float part[8];
+            load_shared_16(part, tile.inbox(further, unit));
+            load_shared_16(part + 4, tile.inbox(further, unit) + 512);
+#pragma unroll
+            for (int j = 0; j < 8; j++) sums[8 * i + j] = sum(sums[8 * i + j], part[j]);
         }
-#pragma unroll
-        for (int j = 0; j < 8; j++) total[j] = parts[0][j];
-#pragma unroll
-        for (int i = 1; i < Tile::S; i++) {
-#pragma unroll
-            for (int j = 0; j < 8; j++) total[j] = sum(total[j], parts[i][j]);
-        }
-        store_unit(c, m, n, row + unit / Tile::UNITS_A_ROW * 16, column + unit % Tile::UNITS_A_ROW * 16, total);
+        store_unit(c, m, n, row + warp * 16, column + i * 16, sums + 8 * i);
     }
 }
 
@@ -128,39 +138,39 @@ __device__ __forceinline__ void split_matmul(const TensorMap &a, const TensorMap
     const Tile tile;
     if (thread_index() == 0) {
         for (int i = 0; i < Tile::STAGES; i++) barrier_init(tile.full(i), 1), barrier_init(tile.empty(i), Tile::EMPTY_ARRIVALS);
+        for (int i = 0; Tile::S > 1 && i < Tile::WARPS; i++) barrier_init(tile.arrived(i), 1);
         barriers_publish();
     }
     block_barrier();
+    if constexpr (Tile::S > 1) cluster_arrive();
     const int rank = Tile::S > 1 ? static_cast<int>(rank_in_cluster()) : 0;
     const TilePosition at = tile_position<Tile::BM, Tile::BN>(m, n, block_index() / Tile::S);
     const int row = static_cast<int>(at.m * Tile::BM), column = static_cast<int>(at.n * Tile::BN);
     const int steps = static_cast<int>((k + Tile::BK - 1) / Tile::BK);  // 2^24 at most, see matmul_plan.py: no overflow below
     const int first = steps * rank / Tile::S, last = steps * (rank + 1) / Tile::S;
     const int warpgroup = warpgroup_index();
-    if (warpgroup == Tile::CONSUMERS) {  // the producer's one warp; a cluster's barriers wait for it too
+    if (warpgroup == Tile::CONSUMERS) {  // the producer's one warp; a cluster's barrier waits for it too
         if (elected()) produce_part(tile, a, b, row, column, first, last);
         __syncwarp();
-        if constexpr (Tile::S > 1) cluster_barrier(), cluster_leave();
+        if constexpr (Tile::S > 1) cluster_wait();
         return;
+    }
+    if constexpr (Tile::S > 1) {
+        const int warp = warp_index();
+        int owned = 0;
+#pragma unroll
+        for (int i = 0; i < Tile::UNITS_A_ROW; i++) owned += Tile::owner(warp * Tile::UNITS_A_ROW + i) == rank;
+        // Parts may come before this: the phase ends with this one arrival and all bytes, in whichever order.
+        if (thread_index() % 32 == 0) barrier_expect(tile.arrived(warp), (Tile::S - 1) * owned * 1024);
     }
     float sums[Tile::BN / 2] = {};
     consume_part(tile, warpgroup, last - first, sums);
-    const int warp = thread_index() / 32;
     if constexpr (Tile::S == 1) {
+        const int warp = thread_index() / 32;
 #pragma unroll
-        for (int unit = 0; unit < Tile::UNITS_A_ROW; unit++) {
-            store_unit(c, m, n, row + warp * 16, column + unit * 16, sums + 8 * unit);
-        }
+        for (int i = 0; i < Tile::UNITS_A_ROW; i++) store_unit(c, m, n, row + warp * 16, column + i * 16, sums + 8 * i);
     } else {
-        // All copies have landed, since their products are done; but the block's other consumers may be reading the last slots.
-        consumers_barrier<32 * Tile::WARPS>();
-#pragma unroll
-        for (int unit = 0; unit < Tile::UNITS_A_ROW; unit++) {
-            store_shared_16(tile.sums(warp * Tile::UNITS_A_ROW + unit, 0), sums + 8 * unit);
-            store_shared_16(tile.sums(warp * Tile::UNITS_A_ROW + unit, 1), sums + 8 * unit + 4);
-        }
-        cluster_barrier();  // all parts are there
-        add_up(tile, c, m, n, row, column, rank);
-        cluster_leave();  // and nobody ends before the others have read its part
+        cluster_wait();  // all blocks have begun, long since
+        push_and_store(tile, c, m, n, row, column, rank, sums);
     }
 }

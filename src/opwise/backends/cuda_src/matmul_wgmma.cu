@@ -6,7 +6,9 @@
 //
 // matmul_wgmma_<dtype>_<BM>x<BN>_s<S>: A and B as maps with boxes of BM and BK rows, C as an address. S blocks, a cluster, share the K
 // of a tile: the grid has S for each tile.
-#include "matmul_split.cuh"
+//
+// matmul_wgmma_<dtype>_144x128: A, B and C as maps with boxes of 144, 64 and 144 rows. A block a tile.
+#include "matmul_turned.cuh"
 
 #define KERNEL(name, ...)                                                                                                                  \
     using Tile_##name = WarpgroupTile<__VA_ARGS__>;                                                                                        \
@@ -44,9 +46,21 @@
     SPLIT_KERNEL(dtype, 64, 64, 64, 6, 16, 2)                                                                                              \
     SPLIT_KERNEL(dtype, 64, 128, 128, 4, 1, 1)                                                                                             \
     SPLIT_KERNEL(dtype, 64, 128, 128, 4, 2, 1)                                                                                             \
-    SPLIT_KERNEL(dtype, 128, 128, 64, 6, 4, 1)
+    SPLIT_KERNEL(dtype, 128, 128, 64, 5, 4, 1)
+
+// TurnedTile: rows and columns of the tile, stages.
+#define TURNED_KERNEL(dtype, bm, bn, stages)                                                                                               \
+    using Tile_##dtype##_##bm##x##bn = TurnedTile<dtype, bm, bn, stages>;                                                                  \
+    extern "C" __global__ void __launch_bounds__(Tile_##dtype##_##bm##x##bn::THREADS, 1)                                                   \
+        matmul_wgmma_##dtype##_##bm##x##bn(const __grid_constant__ TensorMap a, const __grid_constant__ TensorMap b,                       \
+                                           const __grid_constant__ TensorMap c, long long m, long long k, long long n) {                   \
+        turned_matmul<Tile_##dtype##_##bm##x##bn>(a, b, c, m, k, n);                                                                       \
+    }
+#define TURNED_KERNELS(dtype) TURNED_KERNEL(dtype, 144, 128, 6)
 
 KERNELS(float16)
 KERNELS(bfloat16)
 SPLIT_KERNELS(float16)
 SPLIT_KERNELS(bfloat16)
+TURNED_KERNELS(float16)
+TURNED_KERNELS(bfloat16)

@@ -66,31 +66,37 @@ __device__ __forceinline__ unsigned rank_in_cluster() {
     asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
     return rank;
 }
-// By all threads of all blocks. What was written before can be read behind it, what was read before has been read.
-__device__ __forceinline__ void cluster_barrier() {
-    asm volatile("barrier.cluster.arrive.release.aligned;\n"
-                 "barrier.cluster.wait.acquire.aligned;" ::
-                     : "memory");
+// By all threads of all blocks: this block's barriers have been published. What the wait lets through finds those of the others.
+__device__ __forceinline__ void cluster_arrive() { asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory"); }
+__device__ __forceinline__ void cluster_wait() { asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory"); }
+// Where block `rank` has what is at `mine` in this one.
+__device__ __forceinline__ SharedAddress of_block(SharedAddress mine, int rank) {
+    SharedAddress there;
+    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(mine), "r"(rank));
+    return there;
 }
-// The same as the last thing a block does, where all that it read of others has been used and what it wrote need not be seen: no fence.
-__device__ __forceinline__ void cluster_leave() {
-    asm volatile("barrier.cluster.arrive.relaxed.aligned;\n"
-                 "barrier.cluster.wait.aligned;" ::
-                     : "memory");
-}
-// What block `rank` has where `mine` is in this one: 16 bytes.
-__device__ __forceinline__ void load_from_block(float *to, SharedAddress mine, int rank) {
-    asm volatile("{\n"
-                 ".reg .b32 there;\n"
-                 "mapa.shared::cluster.u32 there, %4, %5;\n"
-                 "ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [there];\n"
-                 "}"
-                 : "=f"(to[0]), "=f"(to[1]), "=f"(to[2]), "=f"(to[3])
-                 : "r"(mine), "r"(rank)
+// 16 bytes to another block's shared memory, whose barrier counts them in: nobody waits here.
+__device__ __forceinline__ void push_16(SharedAddress there, const float *from, SharedAddress barrier) {
+    asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%1, %2, %3, %4}, [%5];" ::"r"(there), "f"(from[0]),
+                 "f"(from[1]), "f"(from[2]), "f"(from[3]), "r"(barrier)
                  : "memory");
 }
-__device__ __forceinline__ void store_shared_16(SharedAddress to, const float *from) {
-    asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(to), "f"(from[0]), "f"(from[1]), "f"(from[2]), "f"(from[3]) : "memory");
+// As barrier_wait; what other blocks pushed is seen behind it.
+__device__ __forceinline__ void barrier_wait_cluster(SharedAddress barrier, unsigned phase) {
+    unsigned done = 0;
+    while (!done) {
+        asm volatile("{\n"
+                     ".reg .pred passed;\n"
+                     "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 passed, [%1], %2;\n"
+                     "selp.u32 %0, 1, 0, passed;\n"
+                     "}"
+                     : "=r"(done)
+                     : "r"(barrier), "r"(phase)
+                     : "memory");
+    }
+}
+__device__ __forceinline__ void load_shared_16(float *to, SharedAddress from) {
+    asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];" : "=f"(to[0]), "=f"(to[1]), "=f"(to[2]), "=f"(to[3]) : "r"(from) : "memory");
 }
 
 // ---- warpgroups ------------------------------------------------------------------------------------------------------------------
@@ -98,6 +104,7 @@ __device__ __forceinline__ void store_shared_16(SharedAddress to, const float *f
 // This thread's warpgroup, as a number that the compiler knows to be the same in all lanes of a warp: addresses made of it stay in uniform
 // registers, where wgmma and TMA want them.
 __device__ __forceinline__ int warpgroup_index() { return __shfl_sync(0xffffffffu, thread_index() / 128, 0); }
+__device__ __forceinline__ int warp_index() { return __shfl_sync(0xffffffffu, thread_index() / 32, 0); }
 // True in one lane of the warp, all of whose lanes must ask. Unlike `lane == 0` the compiler knows that it is one lane, and issues TMA
 // copies without a loop over lanes.
 __device__ __forceinline__ bool elected() {
@@ -112,8 +119,6 @@ __device__ __forceinline__ bool elected() {
 }
 // Among the 128 threads of one warpgroup; `id` 0 is __syncthreads's.
 __device__ __forceinline__ void warpgroup_barrier(int id) { asm volatile("bar.sync %0, 128;" ::"r"(id) : "memory"); }
-// Among the first THREADS of the block, whole warps.
-template <int THREADS> __device__ __forceinline__ void consumers_barrier() { asm volatile("bar.sync 1, %0;" ::"n"(THREADS) : "memory"); }
 
 // Registers move from the warpgroup that only issues copies to those that hold the sums. Obeyed only under __launch_bounds__(threads, 1).
 template <int COUNT> __device__ __forceinline__ void registers_release() {
@@ -124,6 +129,13 @@ template <int COUNT> __device__ __forceinline__ void registers_claim() { asm vol
 // Four 8x8 matrices of 16-bit elements to shared memory: the inverse of load_matrices.
 __device__ __forceinline__ void store_matrices(SharedAddress row, const unsigned (&f)[4]) {
     asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(row), "r"(f[0]), "r"(f[1]), "r"(f[2]), "r"(f[3])
+                 : "memory");
+}
+
+// Each transposed on its way: a lane gives the address of a column of its matrix.
+__device__ __forceinline__ void store_matrices_turned(SharedAddress column, const unsigned (&f)[4]) {
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(column), "r"(f[0]), "r"(f[1]), "r"(f[2]),
+                 "r"(f[3])
                  : "memory");
 }
 
@@ -147,8 +159,9 @@ template <int PENDING> __device__ __forceinline__ void products_wait() {
     asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(PENDING) : "memory");
 }
 
-// a is row-major along k, b along its columns (the 1 at the end). Thread t of warp w holds of c, for j in 0 .. N / 8, in c[4j], c[4j + 1]
-// row 16w + t / 4, columns 8j + 2 (t % 4) and the next, and in c[4j + 2], c[4j + 3] the same 8 rows below. add = 0: c = a b.
+// warpgroup_product: a is row-major along k, b along its columns; turned_product: the other way round, for c' = b' a'. Thread t of warp w
+// holds of c, for j in 0 .. N / 8, in c[4j], c[4j + 1] row 16w + t / 4, columns 8j + 2 (t % 4) and the next, and in c[4j + 2], c[4j + 3] the
+// same 8 rows below. add = 0: c = a b.
 #define SUMS_4(c, i) "+f"(c[i]), "+f"(c[i + 1]), "+f"(c[i + 2]), "+f"(c[i + 3])
 #define SUMS_16(c, i) SUMS_4(c, i), SUMS_4(c, i + 4), SUMS_4(c, i + 8), SUMS_4(c, i + 12)
 #define SUMS_32(c, i) SUMS_16(c, i), SUMS_16(c, i + 16)
@@ -169,20 +182,20 @@ template <int PENDING> __device__ __forceinline__ void products_wait() {
 #define REGISTERS_128 REGISTERS_96 ", "                                                                                                    \
     "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, "                                         \
     "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
-#define PRODUCT(Storage, type, columns, sums, factor_a, factor_b, added)                                                                   \
-    __device__ __forceinline__ void warpgroup_product(float (&c)[sums], unsigned long long a, unsigned long long b, int add, Storage) {    \
+#define PRODUCT(name, along_columns, Storage, type, columns, sums, factor_a, factor_b, added)                                               \
+    __device__ __forceinline__ void name(float (&c)[sums], unsigned long long a, unsigned long long b, int add, Storage) {                 \
         asm volatile("{\n.reg .pred add;\nsetp.ne.b32 add, %" added ", 0;\n"                                                               \
                      "wgmma.mma_async.sync.aligned.m64n" columns "k16.f32." type "." type " {" REGISTERS_##sums "}, %"                     \
-                     factor_a ", %" factor_b ", add, 1, 1, 0, 1;\n}"                                                                       \
+                     factor_a ", %" factor_b ", add, 1, 1, " along_columns ";\n}"                                                          \
                      : SUMS_##sums(c, 0)                                                                                                   \
                      : "l"(a), "l"(b), "r"(add)                                                                                            \
                      : "memory");                                                                                                          \
     }
 #define PRODUCTS(Storage, type)                                                                                                            \
-    PRODUCT(Storage, type, "64", 32, "32", "33", "34")                                                                                     \
-    PRODUCT(Storage, type, "128", 64, "64", "65", "66")                                                                                    \
-    PRODUCT(Storage, type, "144", 72, "72", "73", "74")                                                                                    \
-    PRODUCT(Storage, type, "192", 96, "96", "97", "98")                                                                                    \
-    PRODUCT(Storage, type, "256", 128, "128", "129", "130")
+    PRODUCT(warpgroup_product, "0, 1", Storage, type, "64", 32, "32", "33", "34")                                                          \
+    PRODUCT(warpgroup_product, "0, 1", Storage, type, "128", 64, "64", "65", "66")                                                         \
+    PRODUCT(turned_product, "1, 0", Storage, type, "144", 72, "72", "73", "74")                                                            \
+    PRODUCT(warpgroup_product, "0, 1", Storage, type, "192", 96, "96", "97", "98")                                                         \
+    PRODUCT(warpgroup_product, "0, 1", Storage, type, "256", 128, "128", "129", "130")
 PRODUCTS(float16, "f16")
 PRODUCTS(bfloat16, "bf16")
