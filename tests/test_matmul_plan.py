@@ -22,6 +22,9 @@ MEASURED = {
     (1024, 8192, 1024): {"64x128_s1": 30.59, "128x64": 31.81},
     (1024, 1024, 1024): {"128x64": 9.44, "64x128_s1": 9.92, "128x128": 11.81},
     (1280, 1280, 1280): {"128x128": 13.09, "128x64": 14.30},
+    (1536, 512, 1536): {"144x128": 10.45, "128x192": 11.42},
+    (1536, 1536, 1536): {"144x128": 16.19, "128x192": 18.59},
+    (1536, 4096, 1536): {"144x128": 30.27, "128x192": 36.34},
     (2048, 2048, 2048): {"128x256": 27.90, "128x128": 28.06},
     (512, 4096, 4096): {"128x128": 27.81, "128x256": 46.59},
     (3072, 3072, 3072): {"128x192": 81.38, "128x256": 105.44},
@@ -72,7 +75,7 @@ def test_a_launch_fits_the_gpu_and_covers_the_product(kind: str) -> None:
         assert found.grid[0] == (tiles * kernel.split if kernel.split else min(tiles, 132) if kernel.wgmma else tiles)
         if kernel.wgmma:
             by_maps = [(1000, 512), (512, 776), (1000, 776)]  # where K is shared, C is stored by address
-            assert [matrix[:2] for matrix in found.matrices] == by_maps[: 2 if kernel.split else 3]
+            assert [matrix[:2] for matrix in found.matrices] == by_maps[: 3 if kernel.turned or not kernel.split else 2]
             assert all(matrix.box_columns * SIZE[kind] == 128 for matrix in found.matrices), "rows as wide as the swizzle"
 
 
@@ -80,7 +83,6 @@ def test_a_launch_fits_the_gpu_and_covers_the_product(kind: str) -> None:
     ("shape", "kernel"),
     [
         ((128, 16384, 128), "64x64_s16"),  # 4 tiles
-        ((1536, 1536, 1536), "128x192"),
         ((8192, 2048, 32), "128x64"),  # half of a tile of 64 columns would be empty
         *((shape, min(times, key=times.__getitem__)) for shape, times in MEASURED.items()),
     ],
@@ -111,7 +113,17 @@ def test_the_plan_knows_the_shared_tiles_as_the_source_has_them(kernel: matmul_p
     assert f"SPLIT_KERNEL(dtype, {', '.join(map(str, tile))})" in source
     assert kernel.threads == 32 * (kernel.rows // 16 + 1), "four warps for 64 rows, and the producer"
     assert kernel.resident * (kernel.shared_bytes(2) + 1024) <= 228 * 1024, "as many blocks fit a multiprocessor as it says"
-    assert kernel.rows * kernel.columns * 4 <= kernel.shared_bytes(2), "the ring holds the sums of a tile"
+    owned, more = divmod(kernel.rows // 16 * (kernel.columns // 16), kernel.split)  # units of 1 KiB
+    assert (more, kernel.inbox) == (0, owned * (kernel.split - 1) * 1024), "each block owns as many and takes the others' parts of them"
+
+
+def test_turned_tiles_are_for_what_one_wave_of_them_holds() -> None:
+    (kernel,), source = matmul_plan.TURNED, (FOLDER / "matmul_wgmma.cu").read_text()
+    assert f"TURNED_KERNEL(dtype, {kernel.rows}, {kernel.columns}, {kernel.stages})" in source
+    assert kernel.threads == 32 * (kernel.columns // 16 + 1), "four warps for 64 columns, and the producer"
+    for m, offered in ((128, False), (144 * 11, True), (144 * 11 + 1, False)):
+        found = matmul_plan.offered(m, 512, 1536, "float16", 16, 132, (9, 0))
+        assert (kernel.name in found) == offered, m
 
 
 def test_only_hopper_compiles_for_itself_alone() -> None:

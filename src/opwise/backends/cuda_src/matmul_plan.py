@@ -1,10 +1,9 @@
 """Which matmul kernel of matmul.cu or matmul_wgmma.cu a product runs, over what grid: the one place in Python that knows their tiles.
 
-The choice is arithmetic, not a search: every kernel whose granule divides the addresses and rows is given an estimated time, and the
-least wins. The estimate is the busiest SM's share of tiles, times a tile's multiply-adds over K plus a fixed cost (filling the ring,
-storing C) written as extra K, over the kernel's relative speed when all SMs are full. Where a cluster of blocks shares a tile's K, its
-part of K counts, how many clusters the GPU holds at once, and what it costs to add up the parts. Speeds and fixed costs are estimates
-to be calibrated by measurement; a wrong one costs time, never correctness.
+The choice is arithmetic: every kernel whose granule divides the addresses and rows is given an estimated time, and the least wins. The
+estimate is the busiest SM's share of tiles, times a tile's multiply-adds over K plus a fixed cost (filling the ring, storing C) written
+as extra K, over the kernel's relative speed when all SMs are full. Where a cluster of blocks shares a tile's K, its part of K counts, how
+many clusters the GPU holds at once, and what it costs to add up the parts. A wrong number costs time, never correctness.
 """
 
 from __future__ import annotations
@@ -26,9 +25,8 @@ WGMMA_ROWS_FROM = {144: 129, 128: 65, 64: 17}
 # Clusters of so many blocks that an H200 (132 multiprocessors in groups of 14 to 18, a cluster within one group) runs at once, a block a
 # multiprocessor, as cudaOccupancyMaxActiveClusters says.
 CLUSTERS_AT_ONCE, CLUSTERS_OF = {1: 132, 2: 66, 4: 30, 8: 15, 16: 7}, 132
-# In multiply-adds of the fastest kernel, of which a multiprocessor does 1.9 million a us: what adding up the parts of a tile costs, for an
-# element from another block, and for two barriers of the cluster and its launch; and, where C is wider than a tile and A the larger factor,
-# so that its rows are read again, what each element of A counts in the rows that it has beyond n.
+# In multiply-adds of the fastest kernel, of which a multiprocessor does 1.9 million a us: what an element from another block costs, and
+# meeting at all; and, where C is wider than a tile and A the larger factor, what each element of A's rows beyond n does, read again.
 EXCHANGE, MEETING, AGAIN = 300, 1_000_000, 0.3
 SIZE = {"float32": 4, "tfloat32": 4, "float16": 2, "bfloat16": 2}
 GRID_LIMIT = 2**31 - 1
@@ -39,12 +37,12 @@ SHARED_LIMIT = {(7, 5): 64, (8, 0): 163, (8, 7): 163, (9, 0): 227, (10, 0): 227,
 
 @dataclass(frozen=True)
 class Kernel:
-    """A kernel's tile of C (rows x columns), what it is launched with, and what its choice goes by.
+    """A kernel's tile of C, what it is launched with, and what its choice goes by.
 
     `granule`: bytes that must divide the three addresses and the rows of A, B and C. `step_bytes`: bytes of K a stage holds per row of A.
     `speed`: multiply-adds per time, relative to the fastest kernel. `fixed`: cost of a tile beyond its products, as elements of K.
-    `split`: blocks of a cluster that share a tile's K, for the kernels of matmul_split.cuh; `resident`: blocks a multiprocessor of these.
-    `turned`: of matmul_turned.cuh, a block a tile (`split` 1), which is offered where all blocks run at once.
+    `split`: blocks of a cluster that share a tile's K, as in matmul_split.cuh; of these `resident`: blocks a multiprocessor, `inbox`: bytes
+    for what other blocks push. `turned`: of matmul_turned.cuh, offered where all blocks run at once, one a tile (`split` 1).
     """
 
     name: str
@@ -60,20 +58,17 @@ class Kernel:
     wgmma: bool = False
     split: int = 0
     resident: int = 1
+    inbox: int = 0
     turned: bool = False
 
     def tiles(self, m: int, n: int) -> int:
         return -(-m // self.rows) * -(-n // self.columns)
 
     def shared_bytes(self, size: int) -> int:
-        step = self.step_bytes // size
-        if self.split:  # whole boxes of B, others' sums, barriers, the way to a multiple of 1024, as in SplitTile and TurnedTile
-            inbox = (self.split - 1) * self.rows * self.columns * 4 // self.split
-            barriers = 16 * self.stages + (8 * (self.threads // 32 - 1) if self.split > 1 else 0)
-            return self.stages * (self.rows + -(-self.columns // 64) * 64) * self.step_bytes + inbox + barriers + 1024
-        ring = self.stages * (self.rows * self.step_bytes + step * self.columns * size)
-        # As in WarpgroupTile: four boxes of C on their way out, two barriers a stage, the way to a multiple of 1024.
-        return ring + 4 * 64 * 128 + 16 * self.stages + 1024 if self.wgmma else ring
+        ring = self.stages * (self.rows * self.step_bytes + self.step_bytes // size * self.columns * size)
+        if self.split:  # as in SplitTile and TurnedTile: two barriers a stage and one a warp, the way to a multiple of 1024
+            return ring + self.inbox + 16 * self.stages + self.threads // 4 + 1024
+        return ring + 4 * 64 * 128 + 16 * self.stages + 1024 if self.wgmma else ring  # as in WarpgroupTile: four boxes of C beside
 
     def runs_on(self, capability: tuple[int, int]) -> bool:
         return capability == WGMMA_ON if self.wgmma else self.simt or capability >= TENSOR_CORES_FROM
@@ -111,22 +106,22 @@ STAGED = (  # cp.async copies 4 bytes at least: 16-bit rows of odd length or at 
     Kernel("64x64_v2", 64, 64, 128, 64, 2, 2, 0.25, 32),
 )
 # Four widths, because a wave of tiles is paid for in full: 3072 in tiles of 256 fills 2.2 waves, of 192 it fills 2.9. Narrow tiles read
-# more of L2 for a product, and those of 64 columns wait for it. Measured on an H200: docs/lab.md.
+# more of L2 for a product. Measured on an H200: docs/lab.md.
 WGMMA = (
     Kernel("128x256", 128, 256, 384, 128, 4, 16, 1.80, 64, wgmma=True),
     Kernel("128x192", 128, 192, 384, 128, 4, 16, 1.80, 64, wgmma=True),
     Kernel("128x128", 128, 128, 384, 128, 6, 16, 1.75, 64, wgmma=True),
     Kernel("128x64", 128, 64, 384, 128, 8, 16, 1.25, 64, wgmma=True),
 )
-# Few tiles: 64 rows of A or fewer, or a K that several blocks share. By these numbers and those above the plan takes the fastest kernel
-# for each product that was measured with them on an H200 (docs/lab.md, tests/test_matmul_plan.py).
+# Few tiles: 64 rows of A or fewer, or a K that several blocks share. By these numbers and those above the plan takes the fastest kernel for
+# each product that was measured with them on an H200 (docs/lab.md).
 SPLIT = (
     Kernel("64x64_s1", 64, 64, 160, 256, 6, 16, 1.05, 352, wgmma=True, split=1),
-    Kernel("64x64_s8", 64, 64, 160, 128, 6, 16, 0.60, 128, wgmma=True, split=8, resident=2),
-    Kernel("64x64_s16", 64, 64, 160, 128, 6, 16, 0.60, 128, wgmma=True, split=16, resident=2),
+    Kernel("64x64_s8", 64, 64, 160, 128, 6, 16, 0.60, 128, wgmma=True, split=8, resident=2, inbox=14 * 1024),
+    Kernel("64x64_s16", 64, 64, 160, 128, 6, 16, 0.60, 128, wgmma=True, split=16, resident=2, inbox=15 * 1024),
     Kernel("64x128_s1", 64, 128, 160, 256, 4, 16, 1.50, 512, wgmma=True, split=1),
-    Kernel("64x128_s2", 64, 128, 160, 256, 4, 16, 1.10, 256, wgmma=True, split=2),
-    Kernel("128x128_s4", 128, 128, 288, 128, 5, 16, 1.75, 128, wgmma=True, split=4),
+    Kernel("64x128_s2", 64, 128, 160, 256, 4, 16, 1.10, 256, wgmma=True, split=2, inbox=16 * 1024),
+    Kernel("128x128_s4", 128, 128, 288, 128, 5, 16, 1.75, 128, wgmma=True, split=4, inbox=48 * 1024),
 )
 TURNED = (Kernel("144x128", 144, 128, 288, 128, 6, 16, 1.80, 64, wgmma=True, split=1, turned=True),)
 SIMT_FLOAT32 = (
@@ -224,10 +219,9 @@ def launch(kernel: Kernel, kind: str, m: int, k: int, n: int, sm_count: int) -> 
     if not kernel.wgmma:
         return Plan(_name(kernel, kind), _line(tiles, m, n), block, shared)
     factors = (Matrix(m, k, kernel.rows, 64), Matrix(k, n, kernel.step_bytes // 2, 64))
-    if kernel.split:
-        maps = (*factors, Matrix(m, n, kernel.rows, 64)) if kernel.turned else factors
-        return Plan(_name(kernel, kind), _line(tiles * kernel.split, m, n), block, shared, matrices=maps)
-    return Plan(_name(kernel, kind), (min(tiles, sm_count), 1, 1), block, shared, matrices=(*factors, Matrix(m, n, 64, 64)))
+    result = (Matrix(m, n, kernel.rows if kernel.turned else 64, 64),) if kernel.turned or not kernel.split else ()
+    blocks = tiles * kernel.split if kernel.split else min(tiles, sm_count)
+    return Plan(_name(kernel, kind), _line(blocks, m, n), block, shared, matrices=(*factors, *result))
 
 
 def group(dtype_name: str, tf32: bool, capability: tuple[int, int]) -> str:
