@@ -21,7 +21,7 @@ from opwise.tuning.ways import NONE, Machine, Parameters, Term, Ways
 
 QUICK = ((1024, 1024, 1024), (2048, 2048, 2048), (4096, 4096, 4096), (8192, 128, 8192), (64, 4096, 4096), (16, 4096, 4096))
 FULL = (*QUICK, (512, 512, 512), (1536, 1536, 1536), (3072, 3072, 3072), (8192, 8192, 8192), (1024, 8192, 1024), (4096, 4096, 128),
-        (256, 4096, 4096), (128, 16384, 512), (32, 8192, 1024), (4096, 1024, 16384))  # fmt: skip
+        (256, 4096, 4096), (128, 16384, 512), (128, 16384, 128), (32, 8192, 1024), (4096, 1024, 16384))  # fmt: skip
 FLOAT32 = ((512, 512, 512), (1024, 1024, 1024), (1536, 1536, 1536), (2048, 2048, 2048), (4096, 4096, 4096), (128, 4096, 4096))
 WORTH = 3.0  # times the least estimate: what is dearer by the shipped numbers is not measured
 GRANULE = 16  # bytes that divide what is measured: kernels for less are there for what has less

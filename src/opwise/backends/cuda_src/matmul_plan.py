@@ -113,12 +113,12 @@ WGMMA = (
     Kernel("128x128", 128, 128, 384, 128, 6, 16, 1.75, 64, wgmma=True),
     Kernel("128x64", 128, 64, 384, 128, 8, 16, 1.25, 64, wgmma=True),
 )
-# Few tiles: 64 rows of A or fewer, or a K that several blocks share. By these numbers and those above the plan takes the fastest kernel for
-# each product that was measured with them on an H200 (docs/lab.md).
+# Few tiles: 64 rows of A or fewer, or a K that several blocks share. The plan takes the fastest for what was measured (docs/lab.md).
 SPLIT = (
     Kernel("64x64_s1", 64, 64, 160, 256, 6, 16, 1.05, 352, wgmma=True, split=1),
-    Kernel("64x64_s8", 64, 64, 160, 128, 6, 16, 0.60, 128, wgmma=True, split=8, resident=2, inbox=14 * 1024),
-    Kernel("64x64_s16", 64, 64, 160, 128, 6, 16, 0.60, 128, wgmma=True, split=16, resident=2, inbox=15 * 1024),
+    Kernel("64x64_s2", 64, 64, 160, 256, 6, 16, 0.80, 560, wgmma=True, split=2, inbox=8 * 1024),
+    Kernel("64x64_s8", 64, 64, 160, 128, 6, 16, 0.42, 128, wgmma=True, split=8, resident=2, inbox=14 * 1024),
+    Kernel("64x64_s16", 64, 64, 160, 128, 6, 16, 0.60, 1152, wgmma=True, split=16, resident=2, inbox=15 * 1024),
     Kernel("64x128_s1", 64, 128, 160, 256, 4, 16, 1.50, 512, wgmma=True, split=1),
     Kernel("64x128_s2", 64, 128, 160, 256, 4, 16, 1.10, 256, wgmma=True, split=2, inbox=16 * 1024),
     Kernel("128x128_s4", 128, 128, 288, 128, 5, 16, 1.75, 128, wgmma=True, split=4, inbox=48 * 1024),

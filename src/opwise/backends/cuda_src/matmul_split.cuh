@@ -28,15 +28,16 @@ template <class Storage_, int BM_, int BN_, int BK_, int STAGES_, int S_, int BL
     SharedAddress ring;
     __device__ __forceinline__ SplitTile() : ring((shared_base() + 1023) & ~1023u) {}
     __device__ __forceinline__ SharedAddress slot(int i) const { return ring + i * STAGE_BYTES; }
-    // For a unit's part from the block `further` ranks on from its owner. Half a unit, columns 0-7 or 8-15, is 16 bytes a lane.
-    __device__ __forceinline__ SharedAddress inbox(int further, int unit) const {
-        return slot(STAGES) + ((further - 1) * OWNED + unit / S) * 1024 + thread_index() % 32 * 16;
+    // Whose a warp's i-th unit is. Of S that follow one another each has another owner, and all the same place in its inbox.
+    __device__ __forceinline__ static int owner(unsigned warp, unsigned i) { return (warp * (UNITS_A_ROW % S) + i) % S; }
+    // For the part of a unit from the block `further` ranks on from its owner. Half a unit, columns 0-7 or 8-15, is 16 bytes a lane.
+    __device__ __forceinline__ SharedAddress inbox(int further, unsigned warp, unsigned i) const {
+        return slot(STAGES) + ((further - 1) * OWNED + (warp * UNITS_A_ROW + i) / S) * 1024 + thread_index() % 32 * 16;
     }
     __device__ __forceinline__ SharedAddress full(int i) const { return slot(STAGES) + INBOX + 8 * i; }
     __device__ __forceinline__ SharedAddress empty(int i) const { return full(STAGES + i); }
     // All parts are in the inbox that this block's warp waits for.
     __device__ __forceinline__ SharedAddress arrived(int warp) const { return full(2 * STAGES + warp); }
-    __device__ __forceinline__ static int owner(int unit) { return unit % S; }
 };
 
 // Stores a warp's unit of C at (row, column), of which what lies outside is left out; n is a multiple of 8. A lane holds of each half
@@ -104,31 +105,40 @@ __device__ __forceinline__ void consume_part(const Tile &tile, int consumer, int
 // This block's sums to the units' owners, the others' to its own units, and these to C. By the consumers, S > 1.
 template <class Tile>
 __device__ __forceinline__ void push_and_store(const Tile &tile, typename Tile::Storage *c, long long m, long long n, int row, int column,
-                                               int rank, float (&sums)[Tile::BN / 2]) {
-    const int warp = warp_index(), first = warp * Tile::UNITS_A_ROW;
+                                               int rank, const float (&sums)[Tile::BN / 2]) {
+    const unsigned warp = warp_index();
 #pragma unroll
     for (int i = 0; i < Tile::UNITS_A_ROW; i++) {
-        const int unit = first + i, to = Tile::owner(unit);
+        const int to = Tile::owner(warp, i);
         if (to == rank) continue;
-        const SharedAddress there = of_block(tile.inbox(rank > to ? rank - to : rank - to + Tile::S, unit), to);
+        const SharedAddress there = of_block(tile.inbox(rank > to ? rank - to : rank - to + Tile::S, warp, i), to);
         const SharedAddress barrier = of_block(tile.arrived(warp), to);
         push_16(there, sums + 8 * i, barrier);
         push_16(there + 512, sums + 8 * i + 4, barrier);
     }
     barrier_wait_cluster(tile.arrived(warp), 0);
 #pragma unroll
-    for (int i = 0; i < Tile::UNITS_A_ROW; i++) {
-        const int unit = first + i;
-        if (Tile::owner(unit) != rank) continue;
+    for (int j = 0; j < Tile::UNITS_A_ROW; j += Tile::S) {  // of S units in a row this block owns one at most
+        float own[8];  // chosen into one place first: a copy of what follows for each unit is more code than a launch has time to fetch
+        int mine = -1;
+#pragma unroll
+        for (int i = j; i < j + Tile::S && i < Tile::UNITS_A_ROW; i++) {
+            if (Tile::owner(warp, i) != rank) continue;
+            mine = i;
+#pragma unroll
+            for (int at = 0; at < 8; at++) own[at] = sums[8 * i + at];
+        }
+        if (Tile::UNITS_A_ROW % Tile::S != 0 && mine < 0) continue;
 #pragma unroll
         for (int further = 1; further < Tile::S; further++) {
             float part[8];
-            load_shared_16(part, tile.inbox(further, unit));
-            load_shared_16(part + 4, tile.inbox(further, unit) + 512);
+            const SharedAddress from = tile.inbox(further, warp, Tile::UNITS_A_ROW % Tile::S == 0 ? j : mine);  // one place for all of S
+            load_shared_16(part, from);
+            load_shared_16(part + 4, from + 512);
 #pragma unroll
-            for (int j = 0; j < 8; j++) sums[8 * i + j] = sum(sums[8 * i + j], part[j]);
+            for (int at = 0; at < 8; at++) own[at] = sum(own[at], part[at]);
         }
-        store_unit(c, m, n, row + warp * 16, column + i * 16, sums + 8 * i);
+        store_unit(c, m, n, row + static_cast<int>(warp) * 16, column + mine * 16, own);
     }
 }
 
@@ -159,7 +169,7 @@ __device__ __forceinline__ void split_matmul(const TensorMap &a, const TensorMap
         const int warp = warp_index();
         int owned = 0;
 #pragma unroll
-        for (int i = 0; i < Tile::UNITS_A_ROW; i++) owned += Tile::owner(warp * Tile::UNITS_A_ROW + i) == rank;
+        for (int i = 0; i < Tile::UNITS_A_ROW; i++) owned += Tile::owner(warp, i) == rank;
         // Parts may come before this: the phase ends with this one arrival and all bytes, in whichever order.
         if (thread_index() % 32 == 0) barrier_expect(tile.arrived(warp), (Tile::S - 1) * owned * 1024);
     }

@@ -42,6 +42,7 @@
 // SplitTile: rows and columns of the tile, K of a stage, stages, blocks that share K, blocks a multiprocessor.
 #define SPLIT_KERNELS(dtype)                                                                                                               \
     SPLIT_KERNEL(dtype, 64, 64, 128, 6, 1, 1)                                                                                              \
+    SPLIT_KERNEL(dtype, 64, 64, 128, 6, 2, 1)                                                                                              \
     SPLIT_KERNEL(dtype, 64, 64, 64, 6, 8, 2)                                                                                               \
     SPLIT_KERNEL(dtype, 64, 64, 64, 6, 16, 2)                                                                                              \
     SPLIT_KERNEL(dtype, 64, 128, 128, 4, 1, 1)                                                                                             \
