@@ -1,8 +1,8 @@
 """matmul on Hopper (sm_90a) where a product has few tiles and a long K: the blocks of a cluster share a tile's K, 16-bit factors.
 
-It is cuda_src/matmul_split.cuh in Python. Each of S blocks multiplies K / S of the tile, by a ring of TMA copies and wgmma as
-matmul_wgmma.py does. Then it lays its sums into its own ring, which nobody needs any more, and behind a barrier of the cluster every block
-adds up one S-th of the tile, read from all S, and stores it. Nothing is written but C, and a sum is the same in every run.
+It is cuda_src/matmul_split.cuh in Python, but for how the sums meet. Each of S blocks multiplies K / S of the tile, by a ring of TMA copies
+and wgmma as matmul_wgmma.py does. Then it lays its sums into its own ring, which nobody needs any more, and behind a barrier of the cluster
+every block adds up one S-th of the tile, read from all S, and stores it. Nothing is written but C, and a sum is the same in every run.
 """
 
 from __future__ import annotations
