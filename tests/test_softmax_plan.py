@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from opwise.backends.cuda_src import plan, softmax_ladder
+from opwise.backends.cuda_src import plan, softmax_ladder, softmax_plan
 from opwise.backends.cuda_src.sources import FOLDER, STREAM, unit_of
 from opwise.backends.protocol import UnsupportedWorkload
 
@@ -18,11 +18,11 @@ ROWS = (1, 8, 9, 256, 70_000)
 
 
 @pytest.mark.parametrize("dtype", plan.ITEM_BYTES)
-@pytest.mark.parametrize("capability", [(8, 0), (9, 0), (10, 0)])
+@pytest.mark.parametrize("capability", [(8, 0), (9, 0), (10, 0), (12, 0)])
 def test_a_plan_fits_the_gpu_and_keeps_a_row_up_to_4_mib(dtype: str, capability: tuple[int, int]) -> None:
     for rows in ROWS:
         for columns in COLUMNS:
-            found = plan.softmax(rows, columns, dtype, aligned=True, sm_count=132, capability=capability)
+            found = softmax_plan.softmax(rows, columns, dtype, aligned=True, sm_count=132, capability=capability)
             kind = found.kernel.split("_")[2]
             digits = "".join(filter(str.isdigit, kind))
             assert found.grid[0] < 2**31
@@ -30,15 +30,17 @@ def test_a_plan_fits_the_gpu_and_keeps_a_row_up_to_4_mib(dtype: str, capability:
             assert found.block[0] <= 1024
             if kind.startswith(("cluster", "queue")):
                 blocks, row_bytes = int(digits), columns * plan.ITEM_BYTES[dtype]
-                assert blocks == 1 or capability >= (9, 0), "clusters are sm_90's"
+                assert blocks == 1 or capability in ((9, 0), (10, 0)), "elsewhere there are none, or of 8 blocks at most"
                 assert row_bytes % 16 == 0
                 assert found.grid[0] % blocks == 0
                 assert kind.startswith("queue") == bool(found.scratch_bytes)
                 assert found.grid[0] // blocks == rows or (kind.startswith("queue") and found.grid[0] // blocks < rows)
-                held = blocks * (found.block[0] * plan.SOFTMAX_CLUSTER_PIECES * 16 + found.shared_bytes)
+                held = blocks * (found.block[0] * softmax_plan.CLUSTER_PIECES * 16 + found.shared_bytes)
                 assert held >= row_bytes or row_bytes > 4 << 20
-                assert found.shared_bytes <= plan.MOST_DYNAMIC_SHARED
-                assert found.shared_bytes * (1024 // found.block[0]) <= plan.MOST_DYNAMIC_SHARED, "less than 1024 threads a multiprocessor"
+                assert found.shared_bytes <= softmax_plan.MOST_DYNAMIC_SHARED
+                assert found.shared_bytes * (1024 // found.block[0]) <= softmax_plan.MOST_DYNAMIC_SHARED, (
+                    "less than 1024 threads a multiprocessor"
+                )
 
 
 @pytest.mark.parametrize("dtype", plan.ITEM_BYTES)
@@ -48,23 +50,23 @@ def test_a_stream_of_rows_runs_at_once_and_holds_what_it_takes(dtype: str) -> No
     for sm_count in (132, 114, 7):
         for rows in ROWS:
             for columns in COLUMNS:
-                found = plan.softmax(rows, columns, dtype, aligned=True, sm_count=sm_count, capability=(9, 0))
+                found = softmax_plan.softmax(rows, columns, dtype, aligned=True, sm_count=sm_count, capability=(9, 0))
                 if not found.kernel.endswith("_stream_v16"):
                     continue
                 taken.add((sm_count, columns))
                 pieces, (blocks, groups, _) = columns * plan.ITEM_BYTES[dtype] // plan.VECTOR_BYTES, found.grid
                 assert blocks * groups <= sm_count
                 assert groups <= rows
-                part = -(-pieces // (blocks * plan.SOFTMAX_STREAM_WARPS * 8)) * 8  # as the kernel cuts a row
-                assert part <= 32 * plan.SOFTMAX_STREAM_PIECES
-                assert (blocks - 1) * plan.SOFTMAX_STREAM_WARPS * part < pieces, "no block without a part of the row"
-                assert found.block[0] == 32 * (plan.SOFTMAX_STREAM_WARPS + 2)
-                assert found.shared_bytes == plan.SOFTMAX_STREAM_SLOTS * plan.SOFTMAX_STREAM_WARPS * plan.SOFTMAX_STREAM_PIECES * 512
-                assert found.shared_bytes <= plan.MOST_DYNAMIC_SHARED
+                part = -(-pieces // (blocks * softmax_plan.STREAM_WARPS * 8)) * 8  # as the kernel cuts a row
+                assert part <= 32 * softmax_plan.STREAM_PIECES
+                assert (blocks - 1) * softmax_plan.STREAM_WARPS * part < pieces, "no block without a part of the row"
+                assert found.block[0] == 32 * (softmax_plan.STREAM_WARPS + 2)
+                assert found.shared_bytes == softmax_plan.STREAM_SLOTS * softmax_plan.STREAM_WARPS * softmax_plan.STREAM_PIECES * 512
+                assert found.shared_bytes <= softmax_plan.MOST_DYNAMIC_SHARED
                 assert found.zeroed_bytes == found.scratch_bytes <= 64 * 1024
                 assert found.cooperative
                 assert unit_of(found.kernel) == STREAM
-    above = plan.SOFTMAX_STREAM_ABOVE[plan.ITEM_BYTES[dtype]] / 1024
+    above = softmax_plan.STREAM_ABOVE[plan.ITEM_BYTES[dtype]] / 1024
     mib = {columns: columns * plan.ITEM_BYTES[dtype] / 2**20 for columns in COLUMNS}
     whole = {columns for columns in COLUMNS if columns * plan.ITEM_BYTES[dtype] % plan.VECTOR_BYTES == 0}
     assert {columns for sm_count, columns in taken if sm_count == 132} == {columns for columns in whole if above < mib[columns] <= 4.125}
@@ -78,19 +80,19 @@ def test_rows_that_one_block_keeps(capability: tuple[int, int]) -> None:
                                             ("float32", 24576, "cluster1", half), ("float32", 28672, "cluster1", 896),
                                             ("float32", 32768, "cluster1", 1024), ("float16", 24576, "cluster1", 256),
                                             ("float16", 32768, "cluster1", 320 if half == 320 else 256)):  # fmt: skip
-        found = plan.softmax(256, columns, dtype, aligned=True, sm_count=132, capability=capability)
+        found = softmax_plan.softmax(256, columns, dtype, aligned=True, sm_count=132, capability=capability)
         assert (found.kernel, found.block[0]) == (f"softmax_{dtype}_{kernel}_v16", threads)
 
 
 def test_blocks_that_begin_apart_are_as_the_kernel_knows_them() -> None:
     source = (FOLDER / "softmax_cluster.cuh").read_text()
-    apart = {(blocks, threads) for _, blocks, threads in plan.SOFTMAX_CLUSTERS if threads < 256}
+    apart = {(blocks, threads) for _, blocks, threads in softmax_plan.CLUSTERS if threads < 256}
     assert apart == {(_constant(source, "APART_BLOCKS"), _constant(source, "APART_THREADS"))}
 
 
 def test_rows_off_alignment_take_the_kernels_that_read_single_elements() -> None:
     for columns, aligned in ((65_537, True), (65_536, False)):
-        found = plan.softmax(256, columns, "float32", aligned, sm_count=132, capability=(9, 0))
+        found = softmax_plan.softmax(256, columns, "float32", aligned, sm_count=132, capability=(9, 0))
         assert found.kernel == "softmax_float32_long_v4"
 
 
@@ -116,7 +118,7 @@ def test_a_rung_takes_every_row_or_says_what_it_holds(rung: str) -> None:
 def test_the_plan_and_the_sources_agree_about_sizes() -> None:
     for name, sizes in {
         "mean.cu": {"MEAN_THREADS": plan.MEAN_THREADS, "MEAN_PIECES": plan.MEAN_PIECES, "MEAN_BLOCKS": plan.MEAN_BLOCKS_PER_SM},
-        "softmax_stream.cu": {f"STREAM_{name}": getattr(plan, f"SOFTMAX_STREAM_{name}") for name in ("WARPS", "PIECES", "SLOTS", "ROWS")},
+        "softmax_stream.cu": {f"STREAM_{name}": getattr(softmax_plan, f"STREAM_{name}") for name in ("WARPS", "PIECES", "SLOTS", "ROWS")},
     }.items():
         source = (FOLDER / name).read_text()
         assert {key: _constant(source, key) for key in sizes} == sizes

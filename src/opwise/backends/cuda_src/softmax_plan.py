@@ -1,0 +1,92 @@
+"""Which kernel of softmax.cu or softmax_stream.cu a launch runs, and over what grid: by the length of a row."""
+
+from __future__ import annotations
+
+from opwise.backends.cuda_src.plan import ITEM_BYTES, VECTOR_BYTES, Plan, blocks_for
+
+WARP_THREADS, LONG_THREADS = 128, 1024  # as in softmax.cu
+# (elements a thread, threads at most) of a block: the first that holds the row is taken. By an element's bytes; 0: not in 16-byte pieces.
+# Two blocks of 512 threads overlap one's loads with the other's stores, one block of 1024 cannot. In 16 bits 8 elements are one piece a
+# thread, too little on the way, and 32 are twice the registers of four pieces.
+BLOCKS = {4: ((8, 256), (16, 512), (32, 512)), 2: ((16, 512),), 0: ((8, 256), (16, 512), (32, 512))}
+# By an element's bytes, columns above and up to which one block keeps a row as it is, in registers and shared memory.
+KEPT = {4: (16384, 32768), 2: (8192, 32768)}
+CLUSTER_PIECES = 8  # in registers, a thread: as in softmax_cluster.cuh
+KIB = 1024
+# (KiB of a row at most, blocks a row, threads a block), by an H200's times. What registers do not hold is in shared memory: a
+# multiprocessor has about 1024 threads and up to 256 KiB on the way, in two to five blocks, of which others load while one waits for its
+# sums; only a row above 2 MiB leaves it one block. 192 threads: as in softmax_cluster.cuh, where such blocks begin apart.
+CLUSTERS = ((256, 2, 512), (384, 4, 512), (512, 8, 192), (1024, 8, 512), (2048, 16, 512), (4096, 16, 1024))
+# As in softmax_stream.cu: warps that compute, beside two that exchange sums; 16-byte pieces of a lane; rows in shared memory; rows whose
+# sums have places.
+STREAM_WARPS, STREAM_PIECES, STREAM_SLOTS, STREAM_ROWS = 16, 4, 7, 12
+# By an element's bytes, KiB of a row: up to here clusters are quicker, since a multiprocessor has blocks of several rows.
+STREAM_ABOVE = {4: 1024, 2: 512}
+MOST_DYNAMIC_SHARED = 224 * KIB  # of the 227 KiB of an sm_90 block
+OF_LARGE_CLUSTERS = (9, 10)  # compute capabilities whose clusters may have 16 blocks, and blocks MOST_DYNAMIC_SHARED
+
+
+def softmax(rows: int, columns: int, dtype: str, aligned: bool, sm_count: int, capability: tuple[int, int]) -> Plan:
+    """`aligned`: both addresses are multiples of 16 bytes. Rows that are not fall back to single elements."""
+    size = ITEM_BYTES[dtype]
+    vectors = aligned and columns * size % VECTOR_BYTES == 0
+    width = VECTOR_BYTES if vectors else size
+    for elements in (8, 16, 32):
+        if columns <= 32 * elements:
+            blocks = blocks_for(rows, WARP_THREADS // 32)
+            return Plan(f"softmax_{dtype}_warp{elements}_v{width}", (blocks, 1, 1), (WARP_THREADS, 1, 1))
+    above, most = KEPT[size]
+    kept = vectors and above < columns <= most
+    for elements, threads in () if kept else BLOCKS[size if vectors else 0]:
+        if columns <= elements * threads:
+            warps = blocks_for(columns, elements * 32)
+            return Plan(f"softmax_{dtype}_block{elements}_v{width}", (rows, 1, 1), (32 * warps, 1, 1))
+    stream = _stream(rows, columns * size, dtype, sm_count) if vectors and capability == (9, 0) else None
+    if stream is not None:
+        return stream
+    if kept or (vectors and capability[0] in OF_LARGE_CLUSTERS):
+        return _cluster(rows, columns * size, dtype, sm_count, capability)
+    return Plan(f"softmax_{dtype}_long_v{width}", (rows, 1, 1), (LONG_THREADS, 1, 1))
+
+
+def _cluster(rows: int, row_bytes: int, dtype: str, sm_count: int, capability: tuple[int, int]) -> Plan:
+    """A row in the registers and the shared memory of one block or, which only sm_90 and later can, of several."""
+    one = row_bytes <= 128 * KIB and not (rows * 16 <= sm_count and capability[0] in OF_LARGE_CLUSTERS)  # else too few rows to fill the GPU
+    if one:
+        blocks, threads = 1, _threads_of_one_block(row_bytes, ITEM_BYTES[dtype], capability)
+        threads = min(threads, 32 * blocks_for(row_bytes, 32 * CLUSTER_PIECES * VECTOR_BYTES))  # none without a piece
+    else:
+        holding = [choice for choice in CLUSTERS if row_bytes <= choice[0] * KIB and (choice[1] == 16 or rows * 16 > sm_count)]
+        _, blocks, threads = (holding or CLUSTERS[-1:])[0]
+    part = -(-row_bytes // (blocks * 128)) * 128
+    shared = min(max(part - threads * CLUSTER_PIECES * VECTOR_BYTES, 0), MOST_DYNAMIC_SHARED)
+    at_once = sm_count * (1024 // threads) // blocks
+    if blocks == 16 and rows > at_once:
+        return Plan(f"softmax_{dtype}_queue16_v16", (16 * at_once, 1, 1), (threads, 1, 1), shared, scratch_bytes=16)
+    return Plan(f"softmax_{dtype}_cluster{blocks}_v16", (rows * blocks, 1, 1), (threads, 1, 1), shared)
+
+
+def _threads_of_one_block(row_bytes: int, size: int, capability: tuple[int, int]) -> int:
+    """1024 threads hold 128 KiB in registers, which leaves a multiprocessor one block: in 16 bits its exponentials want others beside it.
+    320 threads, three blocks a multiprocessor, ask for shared memory that other GPUs than OF_LARGE_CLUSTERS have not."""
+    if size == 4 and row_bytes > 96 * KIB:
+        return 1024
+    if capability[0] not in OF_LARGE_CLUSTERS:
+        return 256 if row_bytes <= 64 * KIB else 512
+    return 256 if row_bytes <= 48 * KIB else 320 if row_bytes <= 96 * KIB else 512
+
+
+def _stream(rows: int, row_bytes: int, dtype: str, sm_count: int) -> Plan | None:
+    """Groups of blocks that take rows in turns, a block a multiprocessor and all at once: for rows that they hold a place of, up to 4 MiB
+    on 132 multiprocessors. Fewer rows than groups are spread over more blocks each."""
+    pieces, warps = row_bytes // VECTOR_BYTES, STREAM_WARPS
+    place = warps * STREAM_PIECES * 32  # what a block holds of a row, in pieces
+    groups = min(sm_count // blocks_for(pieces, place), rows)
+    if row_bytes <= STREAM_ABOVE[ITEM_BYTES[dtype]] * KIB or groups == 0:
+        return None
+    part = -(-pieces // (sm_count // groups * warps * 8)) * 8  # of a warp, in whole cache lines, if all multiprocessors take part
+    blocks = blocks_for(pieces, part * warps)
+    scratch = VECTOR_BYTES * (STREAM_ROWS * blocks + 1) * groups  # a pair a block and row in flight, and a counter a group
+    shared = STREAM_SLOTS * place * VECTOR_BYTES
+    return Plan(f"softmax_{dtype}_stream_v16", (blocks, groups, 1), (32 * (warps + 2), 1, 1), shared, scratch, zeroed_bytes=scratch,
+                cooperative=True)  # fmt: skip
