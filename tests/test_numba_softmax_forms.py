@@ -80,7 +80,7 @@ def test_a_stream_fits_the_gpu_and_leaves_nothing_out(streams, dtype) -> None:
                 assert stream.resident * (stream.shared_bytes + 1024) <= 228 * 1024
                 assert stream.lag < stream.slots
                 assert stream.threads * stream.resident <= 2048
-                assert stream.lag < streams.PAIRS_OF_WARPS
+                assert stream.lag < stream.warp_pairs
     assert taken > 100
 
 

@@ -12,8 +12,9 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-from numba import cuda, float32, int64, uint8, uint32
+from numba import cuda, float32, int64, uint8, uint32, uint64
 
+from opwise.backends.numba_cuda import matmul_wgmma_ptx as barriers
 from opwise.backends.numba_cuda import ptx, tensor, words
 from opwise.backends.numba_cuda.launch import Kernel, inlined
 from opwise.backends.numba_cuda.reduce import warp_max, warp_sum
@@ -50,6 +51,7 @@ def cluster_kernel(dtype: str, form: Form) -> Kernel:
     each, warps, in_registers = ptx.ELEMENTS[dtype], threads // 32, PIECES * threads
     parts_of_line = LINE // 16
     shared = blocks > 1  # by several blocks
+    by_mail = blocks == 2
     room, slots = 4 * PIECES, 2 * blocks
 
     def softmax(x: Any, out: Any, rows: Any, columns: Any) -> None:
@@ -57,12 +59,19 @@ def cluster_kernel(dtype: str, form: Form) -> Kernel:
         greatest, values, fresh = cuda.local.array(4, uint32), cuda.local.array(each, float32), cuda.local.array(4, float32)
         of_warps = cuda.shared.array(64, float32)  # 32 maxima, then 32 sums
         of_blocks = cuda.shared.array(slots, float32)  # a maximum and a sum each
+        bell = cuda.shared.array(1, uint64)  # an mbarrier, rung by the arrival of all pairs
         kept = cuda.shared.array(0, uint8)
         kept_room = uint32(tensor.shared_address(kept) - uint32(in_registers * 16))  # piece i lies i * 16 bytes from here
         rank = uint32(0)
         if shared:
-            words.cluster_arrive()  # that a block has begun must be known before its shared memory is written to
             rank = words.rank_in_cluster()
+            if by_mail:
+                if cuda.threadIdx.x == 0:
+                    barriers.barrier_init(tensor.shared_address(bell), uint32(1))
+                    barriers.barriers_publish()
+                    barriers.expect(tensor.shared_address(bell), uint32(8 * blocks))
+                cuda.syncwarp()
+            words.cluster_arrive()  # that a block has begun must be known before its shared memory is written to
         thread = uint32(cuda.threadIdx.x)
         lane = uint32(thread & uint32(31))
         pieces = columns // each
@@ -81,8 +90,6 @@ def cluster_kernel(dtype: str, form: Form) -> Kernel:
         while i < count:
             tensor.copy16(uint32(kept_room + i * uint32(16)), source + int64(i) * 16, uint32(16))
             i = uint32(i + uint32(threads))
-        if shared:
-            words.cluster_wait()  # also keeps the compiler from computing, and so from waiting, before all copies have been asked for
 
         target = out + (row * pieces + first) * 16
         for w in range(4):
@@ -139,12 +146,21 @@ def cluster_kernel(dtype: str, form: Form) -> Kernel:
         cuda.syncthreads()
         total = warp_sum(of_warps[uint32(32) + lane] if lane < warps else ZERO)
         if shared:
+            words.cluster_wait()
             mine = uint32(tensor.shared_address(of_blocks) + rank * uint32(8))
-            if thread < blocks:
-                words.store_pair_in_block(mine, thread, highest, total)
-            cuda.syncwarp()
-            words.cluster_arrive()
-            words.cluster_wait()  # behind it no block writes to another's shared memory: each may end when it likes
+            # Behind either exchange no block writes to another's shared memory: each may end when it likes.
+            if by_mail:
+                if thread < blocks:
+                    words.send_pair_to_block(mine, thread, highest, total, tensor.shared_address(bell))
+                while words.pairs_arrived(tensor.shared_address(bell)) == 0:
+                    pass
+            else:
+                if thread < blocks:
+                    words.store_pair_in_block(mine, thread, highest, total)
+                    words.cluster_fence()
+                cuda.syncwarp()
+                words.cluster_arrive()
+                words.cluster_wait()
             highest, total = LEAST, ZERO
             if lane < blocks:
                 highest, total = of_blocks[2 * lane], of_blocks[2 * lane + 1]

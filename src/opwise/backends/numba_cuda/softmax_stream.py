@@ -32,7 +32,7 @@ from opwise.backends.numba_cuda.launch import Kernel
 from opwise.backends.numba_cuda.matmul_wgmma import wait
 from opwise.backends.numba_cuda.reduce import warp_max, warp_sum
 from opwise.backends.numba_cuda.softmax_cluster import LEAST, ONE, ZERO, biased_exp, rescale, shift_of
-from opwise.backends.numba_cuda.softmax_streams import LINE, PAIR_BYTES, PAIRS_OF_WARPS, Stream
+from opwise.backends.numba_cuda.softmax_streams import LINE, PAIR_BYTES, Stream
 
 
 @cache
@@ -42,7 +42,7 @@ def stream_kernel(dtype: str, stream: Stream, reads: int) -> Kernel:
     slot_bytes, slots, lag, workers, resident = stream
     unpack, pack, least = words.UNPACK_WORDS[dtype], words.PACK_WORDS[dtype], words.LEAST_WORD[dtype]
     keep_greater = words.KEEP_GREATER[dtype]
-    each, warps, kept = ptx.ELEMENTS[dtype], workers // 32, stream.pairs_kept
+    each, warps, kept, last_pair = ptx.ELEMENTS[dtype], workers // 32, stream.pairs_kept, stream.warp_pairs - 1
     held = -(-slot_bytes // 16 // workers)  # pieces of a slot that are a thread's
     room, read_room = 4 * held, 4 * reads
 
@@ -105,7 +105,7 @@ def stream_kernel(dtype: str, stream: Stream, reads: int) -> Kernel:
                     wait(uint32(partial + slot * uint32(8)), phase)
                     highest, total = LEAST, ZERO
                     if lane < warps:
-                        mine = uint32(of_warps + ((turn & uint32(PAIRS_OF_WARPS - 1)) * uint32(warps) + lane) * uint32(8))
+                        mine = uint32(of_warps + ((turn & uint32(last_pair)) * uint32(warps) + lane) * uint32(8))
                         highest, total = words.load_float(mine), words.load_float(uint32(mine + uint32(4)))
                     top = warp_max(highest)
                     total = warp_sum(total * rescale(highest, shift_of(top)))
@@ -191,7 +191,7 @@ def stream_kernel(dtype: str, stream: Stream, reads: int) -> Kernel:
                     highest = warp_max(largest)
                     total = warp_sum(total * rescale(largest, shift_of(highest)))
                     if lane == 0:
-                        mine = uint32(of_warps + ((turn & uint32(PAIRS_OF_WARPS - 1)) * uint32(warps) + warp) * uint32(8))
+                        mine = uint32(of_warps + ((turn & uint32(last_pair)) * uint32(warps) + warp) * uint32(8))
                         words.store_floats(mine, highest, total)
                         barriers.arrive(uint32(partial + slot * uint32(8)))
                     slot = uint32(slot + uint32(1))

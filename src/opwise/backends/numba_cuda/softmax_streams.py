@@ -12,7 +12,6 @@ LINE = 128
 PAIR_BYTES, COUNTER_BYTES = 16, 16  # of scratch
 OTHER_WARPS = 2  # a block's warps that ask for copies and that meet with other blocks
 ALL_ZERO = 64 * 1024  # the most scratch that a launch may have, of which nothing is left behind
-PAIRS_OF_WARPS = 4  # rows whose warps' pairs are kept: more than the lag
 REGISTERS = 65536  # of a multiprocessor
 LEAST_TURNS = 16  # rows of a group: filling and emptying the pipeline cost about two
 ABOVE = 1024 * 1024  # bytes of a row: up to here one cluster's blocks keep the copy engine's pace or better it
@@ -36,7 +35,12 @@ class Stream(NamedTuple):
     @property
     def shared_bytes(self) -> int:
         """Slots, four barriers each, a row's result each, pairs of the warps, the way to a multiple of LINE."""
-        return self.slots * (self.slot_bytes + 4 * 8 + 8) + PAIRS_OF_WARPS * self.workers // 32 * 8 + LINE
+        return self.slots * (self.slot_bytes + 4 * 8 + 8) + self.warp_pairs * self.workers // 32 * 8 + LINE
+
+    @property
+    def warp_pairs(self) -> int:
+        """Rows whose warps' pairs are kept, a power of two: more than the lag, which is how far warps may be ahead of who meets."""
+        return 1 << self.lag.bit_length()
 
     @property
     def most_blocks(self) -> int:

@@ -25,13 +25,24 @@ copies_done = instruction("cp.async.wait_all;", void, effect=True)  # those that
 # ---- clusters -----------------------------------------------------------------------------------------------------------------------
 
 rank_in_cluster = instruction("mov.u32 $0, %cluster_ctarank;", u32)
-cluster_arrive = instruction("barrier.cluster.arrive.release.aligned;", void, effect=True, together=True)
+# Relaxed: what a thread wrote for other blocks it fences itself. A release is a MEMBAR of every warp, and loads that overtake it are waited for.
+cluster_arrive = instruction("barrier.cluster.arrive.relaxed.aligned;", void, effect=True, together=True)
+cluster_fence = instruction("fence.acq_rel.cluster;", void, effect=True)
 cluster_wait = instruction("barrier.cluster.wait.acquire.aligned;", void, effect=True, together=True)
 # Writes to the place that the shared address $0 has in block $1 of the cluster.
 store_pair_in_block = instruction(
     "{ .reg .b32 there; mapa.shared::cluster.u32 there, $0, $1; st.shared::cluster.v2.f32 [there], {$2, $3}; }",
     void, u32, u32, f32, f32, effect=True,
 )  # fmt: skip
+# The same, and the mbarrier at the place that $4 has there counts its 8 bytes.
+send_pair_to_block = instruction(
+    "{ .reg .b32 there, bell; mapa.shared::cluster.u32 there, $0, $1; mapa.shared::cluster.u32 bell, $4, $1; "
+    "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v2.f32 [there], {$2, $3}, [bell]; }",
+    void, u32, u32, f32, f32, u32, effect=True,
+)  # fmt: skip
+pairs_arrived = instruction(  # waits a while for the mbarrier's first phase; 0 where it must be asked again
+    "{ .reg .pred p; mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [$1], 0; selp.u32 $0, 1, 0, p; }", u32, u32, effect=True
+)
 
 # ---- a stream of rows (softmax_stream.py) -----------------------------------------------------------------------------------------------
 
