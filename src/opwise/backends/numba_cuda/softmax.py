@@ -1,7 +1,7 @@
 """softmax of each row, in float32: exp2((x - max) log2 e) / sum.
 
-Up to 32768 columns a row is read once and stays in registers: a warp a row up to 1024 columns, a block a row beyond. Longer rows, in 16
-bits from 16384 columns, are softmax_cluster.py's, and many rows above 1 MiB softmax_stream.py's, which read them once too. What neither
+Up to 24576 columns a row is read once and stays in registers: a warp a row up to 1024 columns, a block a row beyond. Longer rows, in 16
+bits from 16384 columns, are softmax_cluster.py's, and many rows from 1 MiB on softmax_stream.py's, which read them once too. What neither
 takes (GPUs other than sm_90 beyond one block, rows above 5.5 MiB, odd lengths, unaligned storage) is read twice, once for the running
 maximum and sum, once to write. Rows of odd length or unaligned storage take one element an access.
 """
@@ -25,7 +25,7 @@ from opwise.backends.numba_cuda.softmax_cluster import cluster_kernel
 from opwise.backends.numba_cuda.softmax_forms import Form, form_of
 from opwise.backends.numba_cuda.softmax_portable import build_portable, portable_kernel
 from opwise.backends.numba_cuda.softmax_stream import stream_kernel
-from opwise.backends.numba_cuda.softmax_streams import ALL_ZERO, STREAMS, Share, Stream, stream_of
+from opwise.backends.numba_cuda.softmax_streams import ALL_ZERO, STREAM, Share, Stream, stream_of
 from opwise.backends.protocol import Bind, Variant
 
 IN_REGISTERS = 32  # float32 values of a row that one thread holds
@@ -35,7 +35,7 @@ LOG2_E = np.float32(math.log2(math.e))
 ZERO, ONE, LEAST = np.float32(0.0), np.float32(1.0), np.float32(-math.inf)
 # Of the kernels of long rows one of each kind and of each dtype: the others are this code with other numbers, and a second each to compile.
 SPECIMENS = (("float16", Form(1, 512)), ("bfloat16", Form(2, 512)), ("float32", Form(16, 1024)))
-STREAM_SPECIMENS = (("float32", STREAMS["float32"][0][1], 4), ("bfloat16", STREAMS["bfloat16"][0][1], 8))
+STREAM_SPECIMENS = (("float32", STREAM, 8), ("bfloat16", STREAM, 4))
 
 
 @cache
@@ -189,16 +189,17 @@ def build(x: Tensor, out: Tensor) -> Bind:
             return build_stream(x, *streamed)
         form = form_of(*asked)
         if form is not None:
-            return build_cluster(x, form)
+            return build_cluster(x, form, processors)
     kernel, per_block = choose(dtype, columns, aligned)
     return kernel.fixed((-(-rows // per_block), 1), rows, columns, device=x.device)
 
 
-def build_cluster(x: Tensor, form: Form) -> Bind:
+def build_cluster(x: Tensor, form: Form, processors: int) -> Bind:
     """Rows of whole 16-byte pieces, read once, each by a cluster of its own."""
     (rows, columns), dtype = x.shape, portable.name_of(x)
-    shared = form.shared_bytes(columns * ptx.BYTES[dtype])
-    return cluster_kernel(dtype, form).fixed((rows * form.blocks, 1), rows, columns, device=x.device, shared=shared)
+    row_bytes = columns * ptx.BYTES[dtype]
+    sizes = rows, columns, form.wave(rows, processors), form.half_read(row_bytes)
+    return cluster_kernel(dtype, form).fixed((rows * form.blocks, 1), *sizes, device=x.device, shared=form.shared_bytes(row_bytes))
 
 
 def build_stream(x: Tensor, stream: Stream, share: Share) -> Bind:

@@ -2,59 +2,39 @@
 
 It is cuda_src/softmax_cluster.cuh in Python. A block keeps its part of the row as it was read: PIECES 16-byte pieces a thread in registers,
 what follows in dynamic shared memory, filled by cp.async. The blocks exchange one maximum and one sum each, through distributed shared
-memory. A cluster of one block needs none, nor sm_90. A row that fits in neither is not taken: softmax_forms.py says which do.
+memory: two by stores that an mbarrier counts, more by a barrier of the cluster. A cluster of one block needs none, nor sm_90. A row that
+fits in neither is not taken: softmax_forms.py says which do.
 """
 
 from __future__ import annotations
 
-import math
 from functools import cache
 from typing import Any
 
-import numpy as np
 from numba import cuda, float32, int64, uint8, uint32, uint64
 
 from opwise.backends.numba_cuda import matmul_wgmma_ptx as barriers
 from opwise.backends.numba_cuda import ptx, tensor, words
-from opwise.backends.numba_cuda.launch import Kernel, inlined
+from opwise.backends.numba_cuda.launch import Kernel
 from opwise.backends.numba_cuda.reduce import warp_max, warp_sum
 from opwise.backends.numba_cuda.softmax_forms import LINE, PIECES, Form
-
-LOG2_E = np.float32(math.log2(math.e))
-ZERO, ONE, LEAST = np.float32(0.0), np.float32(1.0), np.float32(-math.inf)
-# Cancels in the quotient by the sum. With it the fast exponential, which flushes what is below 2^-126, loses nothing that float32 can hold.
-BIAS = np.float32(30.0)
-
-
-@inlined
-def shift_of(maximum: Any) -> Any:
-    return maximum if maximum > LEAST else ZERO  # of -inf alone: -inf - -inf would be nan before the row's end is known
-
-
-@inlined
-def biased_exp(value: Any, shift: Any) -> Any:
-    return words.exp2_flushed(words.fma(value - shift, LOG2_E, BIAS))
-
-
-@inlined
-def rescale(earlier: Any, shift: Any) -> Any:
-    return words.exp2_flushed((earlier - shift) * LOG2_E)
+from opwise.backends.numba_cuda.softmax_row import LEAST, ONE, ZERO, rescale, shift_of, steps
 
 
 @cache
 def cluster_kernel(dtype: str, form: Form) -> Kernel:
-    """x, out: addresses of (rows, columns), rows of whole 16-byte pieces. A launch has form.blocks a row, each with form.shared_bytes of
-    dynamic shared memory."""
+    """x, out: addresses of (rows, columns), rows of whole 16-byte pieces. Of the first `wave` blocks every other cluster waits for `delay`
+    clock cycles. A launch has form.blocks a row, each with form.shared_bytes of dynamic shared memory."""
     blocks, threads = form
-    unpack, pack, least = words.UNPACK_WORDS[dtype], words.PACK_WORDS[dtype], words.LEAST_WORD[dtype]
-    keep_greater = words.KEEP_GREATER[dtype]
+    keep_greater, least = words.KEEP_GREATER[dtype], words.LEAST_WORD[dtype]
+    sum_of, greatest_of, add_exponentials, write = steps(dtype, PIECES)
     each, warps, in_registers = ptx.ELEMENTS[dtype], threads // 32, PIECES * threads
     parts_of_line = LINE // 16
     shared = blocks > 1  # by several blocks
     by_mail = blocks == 2
     room, slots = 4 * PIECES, 2 * blocks
 
-    def softmax(x: Any, out: Any, rows: Any, columns: Any) -> None:
+    def softmax(x: Any, out: Any, rows: Any, columns: Any, wave: Any, delay: Any) -> None:
         raw, staged = cuda.local.array(room, uint32), cuda.local.array(4, uint32)
         greatest, values, fresh = cuda.local.array(4, uint32), cuda.local.array(each, float32), cuda.local.array(4, float32)
         of_warps = cuda.shared.array(64, float32)  # 32 maxima, then 32 sums
@@ -79,6 +59,11 @@ def cluster_kernel(dtype: str, form: Form) -> Kernel:
         first = min(int64(rank) * part, pieces)
         count = uint32(min(part, pieces - first))  # of 16 bytes each: a part is short, 32 bits are enough for what is within it
         row = int64(cuda.blockIdx.x) // blocks
+        if shared and int64(cuda.blockIdx.x) < wave and (row & 1) == 1:
+            begun = words.clock()  # out of phase one block of a multiprocessor reads while another exchanges, computes and writes
+            while words.clock() - begun < delay:
+                words.nap()
+            cuda.syncwarp()
         source = x + (row * pieces + first) * 16
         for k in range(PIECES):
             for w in range(4):
@@ -92,22 +77,7 @@ def cluster_kernel(dtype: str, form: Form) -> Kernel:
             i = uint32(i + uint32(threads))
 
         target = out + (row * pieces + first) * 16
-        for w in range(4):
-            greatest[w] = raw[w]
-        for k in range(1, PIECES):
-            keep_greater(greatest, raw, 4 * k)
-        unpack(greatest, 0, values)
-        largest = LEAST
-        for j in range(each):
-            largest = ptx.greater(largest, values[j])
-        shift = shift_of(largest)
-        for j in range(4):
-            fresh[j] = ZERO
-        for k in range(PIECES):
-            unpack(raw, 4 * k, values)
-            for j in range(each):
-                fresh[j % 4] += biased_exp(values[j], shift)
-        total = (fresh[0] + fresh[1]) + (fresh[2] + fresh[3])
+        largest, total = sum_of(raw, greatest, values, fresh)
         words.copies_done()
         # The maximum first, so that no exponential waits for another; a thread reads what it asked for.
         if count > uint32(in_registers):
@@ -116,10 +86,7 @@ def cluster_kernel(dtype: str, form: Form) -> Kernel:
                 words.load_shared_words(uint32(kept_room + i * uint32(16)), staged, 0)
                 keep_greater(greatest, staged, 0)
                 i = uint32(i + uint32(threads))
-            unpack(greatest, 0, values)
-            here = largest
-            for j in range(each):
-                here = ptx.greater(here, values[j])
+            here = greatest_of(greatest, values, largest)
             shift = shift_of(here)
             total *= rescale(largest, shift)
             largest = here
@@ -128,9 +95,7 @@ def cluster_kernel(dtype: str, form: Form) -> Kernel:
             i = uint32(thread + uint32(in_registers))
             while i < count:
                 words.load_shared_words(uint32(kept_room + i * uint32(16)), staged, 0)
-                unpack(staged, 0, values)
-                for j in range(each):
-                    fresh[j % 4] += biased_exp(values[j], shift)
+                add_exponentials(staged, 0, values, shift, fresh)
                 i = uint32(i + uint32(threads))
             total += (fresh[0] + fresh[1]) + (fresh[2] + fresh[3])
 
@@ -172,21 +137,13 @@ def cluster_kernel(dtype: str, form: Form) -> Kernel:
             i = uint32(thread + uint32(k * threads))
             words.again(raw, 4 * k)
             if i < count:
-                unpack(raw, 4 * k, values)
-                for j in range(each):
-                    values[j] = biased_exp(values[j], shift) * scale
-                pack(values, staged, 0)
-                words.store_words(target + int64(i) * 16, staged, 0)
+                write(raw, 4 * k, values, shift, scale, staged, target + int64(i) * 16)
         i = uint32(thread + uint32(in_registers))
         while i < count:
             words.load_shared_words(uint32(kept_room + i * uint32(16)), staged, 0)
-            unpack(staged, 0, values)
-            for j in range(each):
-                values[j] = biased_exp(values[j], shift) * scale
-            pack(values, staged, 0)
-            words.store_words(target + int64(i) * 16, staged, 0)
+            write(staged, 0, values, shift, scale, staged, target + int64(i) * 16)
             i = uint32(i + uint32(threads))
 
     # 1024 threads a multiprocessor, and so 64 registers a thread, whatever the block.
     only = None if blocks == 1 else "sm_90"
-    return Kernel(softmax, (int64,) * 4, threads, min_blocks=1024 // threads, dynamic_shared=form.most_shared, only=only, cluster=blocks)
+    return Kernel(softmax, (int64,) * 6, threads, min_blocks=1024 // threads, dynamic_shared=form.most_shared, only=only, cluster=blocks)

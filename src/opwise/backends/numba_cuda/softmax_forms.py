@@ -31,6 +31,16 @@ class Form(NamedTuple):
     def holds(self, row_bytes: int) -> bool:
         return self.shared_bytes(row_bytes) <= self.most_shared
 
+    def half_read(self, row_bytes: int) -> int:
+        """Clock cycles in which a multiprocessor reads half of a block's part: all together read 16.5 bytes a cycle each."""
+        return row_bytes // self.blocks // 33
+
+    def wave(self, rows: int, processors: int) -> int:
+        """Blocks, of whole clusters, that begin together on multiprocessors which they share, with others behind them; 0: none do."""
+        shared_by = 1024 // self.threads
+        at_once = processors * shared_by // self.blocks * self.blocks
+        return at_once if shared_by > 1 and rows * self.blocks > at_once else 0
+
     def half_in_registers(self, row_bytes: int) -> bool:
         return row_bytes <= 2 * self.blocks * self.threads * PIECES * 16
 
@@ -43,8 +53,8 @@ class Form(NamedTuple):
 # threads and 256 KiB on the way, in two to four blocks; only a row above 2 MiB leaves it one block. Those of 16 blocks have few rows, or
 # such as softmax_stream.py's blocks together have no room for: softmax_streams.py is asked first.
 FORMS = (Form(1, 256), Form(1, 512), Form(2, 512), Form(4, 512), Form(8, 512), Form(16, 512), Form(16, 1024))
-# Bytes of the shortest row; softmax.py's kernels unpack shorter ones in registers, float32's up to 128 KiB.
-LEAST_ROW = {"float32": 128 * 1024 + 16, "float16": 32 * 1024, "bfloat16": 32 * 1024}
+# Bytes of the shortest row; softmax.py's kernels unpack shorter ones in registers, in float32 up to 96 KiB.
+LEAST_ROW = {"float32": 96 * 1024 + 16, "float16": 32 * 1024, "bfloat16": 32 * 1024}
 COPIES_FROM = (8, 0)  # cp.async
 
 

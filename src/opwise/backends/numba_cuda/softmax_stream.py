@@ -31,7 +31,7 @@ from opwise.backends.numba_cuda import ptx, tensor, words
 from opwise.backends.numba_cuda.launch import Kernel
 from opwise.backends.numba_cuda.matmul_wgmma import wait
 from opwise.backends.numba_cuda.reduce import warp_max, warp_sum
-from opwise.backends.numba_cuda.softmax_cluster import LEAST, ONE, ZERO, biased_exp, rescale, shift_of
+from opwise.backends.numba_cuda.softmax_row import LEAST, ONE, ZERO, rescale, shift_of, steps
 from opwise.backends.numba_cuda.softmax_streams import LINE, PAIR_BYTES, Stream
 
 
@@ -40,10 +40,9 @@ def stream_kernel(dtype: str, stream: Stream, reads: int) -> Kernel:
     """x, out: addresses of (rows, columns), rows of whole 16-byte pieces, fewer than 2^31; blocks a row, at most 32 `reads`; 16-byte pieces
     a block; scratch, 0 before and after: a ticket (16 bytes) and Share.scratch_bytes of pairs. A grid of whole groups."""
     slot_bytes, slots, lag, workers, resident = stream
-    unpack, pack, least = words.UNPACK_WORDS[dtype], words.PACK_WORDS[dtype], words.LEAST_WORD[dtype]
-    keep_greater = words.KEEP_GREATER[dtype]
     each, warps, kept, last_pair = ptx.ELEMENTS[dtype], workers // 32, stream.pairs_kept, stream.warp_pairs - 1
     held = -(-slot_bytes // 16 // workers)  # pieces of a slot that are a thread's
+    least, (sum_of, _, _, write) = words.LEAST_WORD[dtype], steps(dtype, held)
     room, read_room = 4 * held, 4 * reads
 
     def softmax(x: Any, out: Any, rows: Any, columns: Any, across: Any, part: Any, scratch: Any) -> None:
@@ -172,22 +171,7 @@ def stream_kernel(dtype: str, stream: Stream, reads: int) -> Kernel:
                         i = uint32(thread + uint32(k * workers))
                         if i < count:
                             words.load_shared_words(uint32(at + i * uint32(16)), raw, 4 * k)
-                    for w in range(4):
-                        greatest[w] = raw[w]
-                    for k in range(1, held):
-                        keep_greater(greatest, raw, 4 * k)
-                    unpack(greatest, 0, values)
-                    largest = LEAST
-                    for j in range(each):
-                        largest = ptx.greater(largest, values[j])
-                    shift = shift_of(largest)
-                    for j in range(4):
-                        fresh[j] = ZERO
-                    for k in range(held):
-                        unpack(raw, 4 * k, values)
-                        for j in range(each):
-                            fresh[j % 4] += biased_exp(values[j], shift)
-                    total = (fresh[0] + fresh[1]) + (fresh[2] + fresh[3])
+                    largest, total = sum_of(raw, greatest, values, fresh)
                     highest = warp_max(largest)
                     total = warp_sum(total * rescale(largest, shift_of(highest)))
                     if lane == 0:
@@ -206,17 +190,14 @@ def stream_kernel(dtype: str, stream: Stream, reads: int) -> Kernel:
                         i = uint32(thread + uint32(k * workers))
                         if i < count:
                             words.load_shared_words(uint32(at + i * uint32(16)), raw, 4 * k)
-                    cuda.syncwarp()
-                    if lane == 0:
-                        barriers.arrive(uint32(empty + late * uint32(8)))  # what this warp needs of it is in its registers
                     for k in range(held):
                         i = uint32(thread + uint32(k * workers))
                         if i < count:
-                            unpack(raw, 4 * k, values)
-                            for j in range(each):
-                                values[j] = biased_exp(values[j], shift) * scale
-                            pack(values, staged, 0)
-                            words.store_words(target + int64(i) * 16, staged, 0)
+                            write(raw, 4 * k, values, shift, scale, staged, target + int64(i) * 16)
+                    # Behind the stores, which have to wait for what was read: a load that is only asked for may come behind the next copy.
+                    cuda.syncwarp()
+                    if lane == 0:
+                        barriers.arrive(uint32(empty + late * uint32(8)))
                     target += step
                     late = uint32(late + uint32(1))
                     if late == slots:

@@ -14,7 +14,8 @@ OTHER_WARPS = 2  # a block's warps that ask for copies and that meet with other 
 ALL_ZERO = 64 * 1024  # the most scratch that a launch may have, of which nothing is left behind
 REGISTERS = 65536  # of a multiprocessor
 LEAST_TURNS = 16  # rows of a group: filling and emptying the pipeline cost about two
-ABOVE = 1024 * 1024  # bytes of a row: up to here one cluster's blocks keep the copy engine's pace or better it
+# Bytes of the shortest row: shorter ones a cluster's blocks take as fast or faster.
+LEAST_ROW = {"float32": 1024 * 1024 + 16, "float16": 1024 * 1024, "bfloat16": 1024 * 1024}
 RUNS_ON = (9, 0)
 
 
@@ -65,22 +66,17 @@ class Share(NamedTuple):
         return COUNTER_BYTES + PAIR_BYTES * stream.pairs_kept * self.blocks * self.groups
 
 
-# The most bytes of a row, and the block for it. The longer a row, the fewer of its group are on the way: in float32 a turn more between sum
-# and stores, or larger slots. 16 bits have two exponentials for every four bytes: more pieces a thread hide them better than more threads.
-STREAMS = {
-    "float32": ((2 * ABOVE, Stream(16384, 7, 3, 512, 2)), (None, Stream(32768, 7, 2, 512, 1))),
-    "float16": ((None, Stream(16384, 7, 2, 256, 2)),),
-    "bfloat16": ((None, Stream(16384, 7, 2, 256, 2)),),
-}
+# For every length and dtype. Of seven slots four have rows whose sums are on their way, three have copies. Many pieces a thread hide the
+# exponentials better than more threads do.
+STREAM = Stream(16384, 7, 4, 256, 2)
 
 
 def stream_of(rows: int, row_bytes: int, dtype: str, processors: int, capability: tuple[int, int]) -> tuple[Stream, Share] | None:
     """What such rows, of whole 16-byte pieces, are shared by; None: not this kernel's."""
-    if row_bytes <= ABOVE or capability != RUNS_ON:
+    if row_bytes < LEAST_ROW[dtype] or capability != RUNS_ON:
         return None
-    stream = next(stream for most, stream in STREAMS[dtype] if most is None or row_bytes <= most)
-    share = shared_by(rows, row_bytes, stream, processors)
-    return None if share is None else (stream, share)
+    share = shared_by(rows, row_bytes, STREAM, processors)
+    return None if share is None else (STREAM, share)
 
 
 def shared_by(rows: int, row_bytes: int, stream: Stream, processors: int) -> Share | None:

@@ -25,7 +25,8 @@ copies_done = instruction("cp.async.wait_all;", void, effect=True)  # those that
 # ---- clusters -----------------------------------------------------------------------------------------------------------------------
 
 rank_in_cluster = instruction("mov.u32 $0, %cluster_ctarank;", u32)
-# Relaxed: what a thread wrote for other blocks it fences itself. A release is a MEMBAR of every warp, and loads that overtake it are waited for.
+# Relaxed: a thread that wrote for other blocks fences that itself. A release is a MEMBAR of every warp, which waits for the loads that
+# ptxas puts ahead of it.
 cluster_arrive = instruction("barrier.cluster.arrive.relaxed.aligned;", void, effect=True, together=True)
 cluster_fence = instruction("fence.acq_rel.cluster;", void, effect=True)
 cluster_wait = instruction("barrier.cluster.wait.acquire.aligned;", void, effect=True, together=True)
@@ -40,6 +41,8 @@ send_pair_to_block = instruction(
     "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v2.f32 [there], {$2, $3}, [bell]; }",
     void, u32, u32, f32, f32, u32, effect=True,
 )  # fmt: skip
+clock = instruction("mov.u64 $0, %clock64;", i64, effect=True)
+nap = instruction("nanosleep.u32 64;", void, effect=True)
 pairs_arrived = instruction(  # waits a while for the mbarrier's first phase; 0 where it must be asked again
     "{ .reg .pred p; mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [$1], 0; selp.u32 $0, 1, 0, p; }", u32, u32, effect=True
 )
