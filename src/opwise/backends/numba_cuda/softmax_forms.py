@@ -49,9 +49,9 @@ class Form(NamedTuple):
         return rows * self.blocks * 8 <= processors * (1024 // self.threads) * 7
 
 
-# The first whose registers hold half of the row, as cuda_src/softmax_plan.py has it: with the other half in shared memory a multiprocessor has 1024
-# threads and 256 KiB on the way, in two to four blocks; only a row above 2 MiB leaves it one block. Those of 16 blocks have few rows, or
-# such as softmax_stream.py's blocks together have no room for: softmax_streams.py is asked first.
+# The first whose registers hold half of the row: with the other half in shared memory a multiprocessor has 1024 threads and 256 KiB on the
+# way, in two to four blocks; only a row above 2 MiB leaves it one block. Those of 16 blocks have few rows, or such as softmax_stream.py's
+# blocks together have no room for: softmax_streams.py is asked first.
 FORMS = (Form(1, 256), Form(1, 512), Form(2, 512), Form(4, 512), Form(8, 512), Form(16, 512), Form(16, 1024))
 # Bytes of the shortest row; softmax.py's kernels unpack shorter ones in registers, in float32 up to 96 KiB.
 LEAST_ROW = {"float32": 96 * 1024 + 16, "float16": 32 * 1024, "bfloat16": 32 * 1024}
