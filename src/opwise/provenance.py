@@ -42,7 +42,7 @@ def _git(root: Path, *arguments: str) -> str:
 
 
 PACKAGE = Path(__file__).resolve().parent
-SHARED = ("backends/protocol.py", "backends/scratch.py")  # every call goes through them
+SHARED = ("backends/calling.py", "backends/protocol.py", "backends/scratch.py")  # every call goes through them
 
 
 @cache
