@@ -82,13 +82,13 @@ def test_leaving_out_each_recorded_workload_costs_little(capsys: pytest.CaptureF
     in the end. Where the grid holds nothing of an op, every corner of the hull becomes an extrapolation."""
     core = [r for r in core_run() if r.status == "ok"]
     records = [r for r in grid_runs() if r.status == "ok"] + core
-    newest = sorted(records, key=lambda r: r.time)
     lost, errors = {}, {}
     for workload in dict.fromkeys(r.workload for r in core):
         sizes = OPS[workload.op].sizes(workload.shape)
         rest = [r for r in records if not (r.op == workload.op and OPS[r.op].sizes(r.shape) == sizes)]
-        # By each backend's newest record, which is what a choice of the workload itself would rest on.
-        truth = {r.backend: max(r.kernel_cold_us.median, r.call_us.median) for r in newest if r.workload == workload}
+        figures = store_of(*records).figures(workload.op, workload.dtype, H200)  # what a choice of the workload itself would rest on
+        newest = {backend: timed[sizes] for backend, timed in figures.timed.items() if sizes in timed}
+        truth = {backend: max(r.kernel_cold_us.median, r.call_us.median) for backend, r in newest.items()}
         choice = choose_from(store_of(*rest), workload, H200)
         lost.setdefault(workload.op, {})[workload] = truth[choice.backend] / min(truth.values())
         errors.setdefault(workload.op, []).extend(abs(math.log(s.us / truth[s.backend])) for s in choice.ranking)

@@ -82,6 +82,7 @@ class TritonMatmul(Ways):
     def _fitting(self, workload: Workload, machine: Machine) -> Mapping[str, Config]:
         """As the plan's own conditions, for tensors at whole addresses. Empty where the product goes through pointers."""
         from opwise.backends.triton_jit import matmul_tma
+        from opwise.backends.triton_jit.matmul_config import TRIALS
 
         (m, k, n), size = workload.shape, workload.torch_dtype.itemsize
         half = size == 2
@@ -89,19 +90,9 @@ class TritonMatmul(Ways):
             return {}
         if machine.capability < (9, 0) or (not half and machine.capability[0] != 9) or k * size % 16 or n * size % 16:
             return {}
-        known, takes = self._all(self.kind(workload.dtype)).items(), matmul_tma.half_configs(machine.capability[0] == 9)
-        return {
-            name: c
-            for name, c in known
-            if c.shared_bytes(size) <= machine.shared_bytes
-            and c.worth(m, n, machine.processors)
-            and (c in takes or (c.split == 1 and not c.ahead))
-        }
-
-    def _all(self, kind: str) -> Mapping[str, Config]:
-        from opwise.backends.triton_jit.matmul_config import TRIALS
-
-        return {**self._shipped(kind), **{c.name: c for c in TRIALS[kind]}}
+        configs = matmul_tma.half_configs(machine.capability[0] == 9) if half else matmul_tma.TF32_CONFIGS
+        known = {c.name: c for c in (*configs, *TRIALS[self.kind(workload.dtype)])}
+        return {name: c for name, c in known.items() if c.shared_bytes(size) <= machine.shared_bytes and c.worth(m, n, machine.processors)}
 
     def _shipped(self, kind: str) -> Mapping[str, Config]:
         """Those whose numbers ship."""
