@@ -31,7 +31,7 @@ def calling(bind: Bind, out: Tensor) -> Callable[..., Tensor]:
     if isinstance(bind, AtOnce) and bind.call_of is not None:
         return bind.call_of(out)
     run = (bind.run if isinstance(bind, AtOnce) else None) or _bound_and_run(bind)
-    like, empty_like = _without_memory(out), torch.empty_like  # torch.empty reads shape, dtype and device anew, for a microsecond
+    like, empty_like = without_memory(out), torch.empty_like  # torch.empty reads shape, dtype and device anew, for a microsecond
 
     def call(*inputs: Tensor) -> Tensor:
         out = empty_like(like)
@@ -48,7 +48,8 @@ def _bound_and_run(bind: Bind) -> Callable[..., None]:
     return run
 
 
-def _without_memory(out: Tensor) -> Tensor:
+def without_memory(out: Tensor) -> Tensor:
+    """A tensor that torch.empty_like takes for `out`."""
     like: Any = torch.empty_like(out)
     like.untyped_storage().resize_(0)
     return like  # type: ignore[no-any-return]

@@ -16,7 +16,7 @@ from opwise.backends import scratch
 from opwise.backends.cuda_src.plan import Plan
 from opwise.backends.cuda_src.recipes import Recipe
 from opwise.backends.cuda_src.tensor_maps import mapped
-from opwise.backends.cupy_raw.rooms import runner
+from opwise.backends.cupy_raw.rooms import caller
 from opwise.backends.protocol import Bind, Build, Launch
 
 
@@ -58,14 +58,9 @@ def built(recipe: Recipe) -> Build:
         def run_with(stream: int, *values: int) -> None:
             run(grid, block, tuple(map(argument, values)), shared, streams[stream], together)
 
-        count = len(tensors) + len(lengths) + (plan.scratch_bytes > 0)
-        run_here = runner(enqueue, (handle, *grid, *block, shared), count, instead=run_with)
-
-        def run_at(tensors: tuple[Tensor, ...], *more: int) -> None:
-            run_here(stream_of(index), *map(address, tensors), *lengths, *more)
-
         if not plan.matrices:
-            return scratch.bound_with(launch_of, run_at, plan.scratch_bytes, device, plan.zeroed_bytes)
+            call_of = caller(enqueue, (handle, *grid, *block, shared), lengths, stream_of, index, run_with, plan.scratch_bytes > 0)
+            return scratch.called_with(launch_of, call_of, plan.scratch_bytes, device, plan.zeroed_bytes)
         maps_of = _maps(plan, tensors)
 
         def launch_with_maps(tensors: tuple[Tensor, ...], *more: int) -> Launch:
