@@ -44,7 +44,7 @@ STAND_IN_BUDGET = {"cpu": 4_000_000, "fibres": 400_000, "interpreter": 40_000, "
 
 # Of Hopper's own tiles several, one that begins within the last one's columns; and more of them than there are multiprocessors.
 LARGE_PRODUCTS = ((1032, 520, 1096), (2056, 264, 4104), (520, 8200, 520), (1000, 8200, 1000), (4040, 4104, 120), (120, 16520, 136),
-                  (3000, 520, 3080), (1496, 520, 1480))  # fmt: skip
+                  (3000, 520, 3064), (1496, 520, 1480))  # fmt: skip
 AWKWARD = {
     1: ((0,), (1,), (31,), (32,), (33,), (127,), (255,), (256,), (257,), (1023,), (1025,), (7919,), (16383,), (16385,), (1_000_003,)),
     2: (

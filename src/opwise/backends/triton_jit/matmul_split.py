@@ -28,10 +28,9 @@ from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 from opwise.backends.protocol import Bind, Launch
 from opwise.backends.triton_jit.launch import built
 from opwise.backends.triton_jit.matmul_config import Config
+from opwise.backends.triton_jit.matmul_ring import KNOWN, shared_base
 from opwise.backends.triton_jit.matmul_warpgroup import BARRIER, fetch
 from opwise.backends.triton_jit.specimen import POINTERS, Specimen
-
-KNOWN = triton.__version__.startswith(("3.6.", "3.7."))  # whose launchers were read: any other gets tiles that nobody shares
 
 
 @gluon.jit
@@ -41,11 +40,6 @@ def meet(x):  # type: ignore[no-untyped-def]
         "{ barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned; mov.b32 $0, $1; }",
         "=r,r,~{memory}", [x], dtype=gl.int32, is_pure=False, pack=1,
     )  # fmt: skip
-
-
-@gluon.jit
-def shared_base(x):  # type: ignore[no-untyped-def]
-    return gl.inline_asm_elementwise("mov.u32 $0, global_smem;", "=r,r", [x], dtype=gl.int32, is_pure=False, pack=1)
 
 
 @gluon.jit
