@@ -76,7 +76,8 @@ HALF_CONFIGS = (
     Config(128, 128, 64, 8, 4, 1, 1.8, 5.95),
     Config(64, 128, 128, 4, 4, 1, 3.2, 3.0),
     Config(64, 64, 128, 4, 6, 1, 3.5, 1.55),
-    Config(128, 128, 64, 8, 6, 1, 4.8, 5.4, split=4),  # a tenth less than it took, as 64x64 is given a seventh less than it took there
+    Config(128, 128, 64, 8, 6, 1, 4.8, 5.4, split=4),
+    Config(128, 128, 64, 8, 6, 1, 6.4, 5.7, split=6),
     Config(64, 32, 128, 4, 8, 1, 6.0, 1.85, split=8),
     # Fitted to a run's steady state, from 1024 to 8192 of K; the first in two rounds to 21.
     Config(192, 128, 64, 8, 5, 1, 2.3, 8.95, resident=True, turned=True, rounds=2),
