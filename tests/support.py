@@ -43,8 +43,8 @@ THREADS_A_ROW = 8  # of Numba's portable softmax there: 257 rows of 3 elements t
 STAND_IN_BUDGET = {"cpu": 4_000_000, "fibres": 400_000, "interpreter": 40_000, "simulator": 2_500}
 
 # Of Hopper's own tiles several, one that begins within the last one's columns; and more of them than there are multiprocessors.
-LARGE_PRODUCTS = ((1032, 520, 1096), (2056, 264, 4104), (520, 8200, 520), (1000, 8200, 1000), (4040, 4104, 120), (120, 16520, 136),
-                  (3000, 520, 3080), (1496, 520, 1480))  # fmt: skip
+LARGE_PRODUCTS = ((1032, 520, 1096), (2056, 264, 4104), (520, 8200, 520), (376, 8200, 504), (1000, 8200, 1000), (4040, 4104, 120),
+                  (120, 16520, 136), (3000, 520, 3064), (1496, 520, 1480))  # fmt: skip
 AWKWARD = {
     1: ((0,), (1,), (31,), (32,), (33,), (127,), (255,), (256,), (257,), (1023,), (1025,), (7919,), (16383,), (16385,), (1_000_003,)),
     2: (

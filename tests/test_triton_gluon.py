@@ -19,16 +19,19 @@ SOURCE = Path(__file__).resolve().parents[1] / "src"
 CHILD = """
 import subprocess, tempfile
 from triton import knobs
-from opwise.backends.triton_jit import matmul_ahead, matmul_split, matmul_tma
+from opwise.backends.triton_jit import matmul_split, matmul_tma, matmul_turned
 from opwise.backends.triton_jit.specimen import compiled
 tf32 = [matmul_tma.tf32_specimen(c) for c in matmul_tma.TF32_CONFIGS[1:]]
 split = [matmul_split.specimen(c, "float16") for c in matmul_tma.HALF_CONFIGS if c.split == 8]
-ahead = [matmul_ahead.specimen(c, "bfloat16") for c in matmul_tma.HALF_CONFIGS if c.ahead]
-for specimen in (*tf32, *split, *ahead):
+turned = [matmul_turned.specimen(c, "bfloat16") for c in matmul_tma.HALF_CONFIGS if c.turned]
+for specimen in (*tf32, *split, *turned):
     with tempfile.NamedTemporaryFile(suffix=".cubin") as binary:
-        binary.write(compiled(specimen, "sm_90").asm["cubin"])
+        made = compiled(specimen, "sm_90")
+        binary.write(made.asm["cubin"])
         binary.flush()
-        print(f"KERNEL {specimen.kernel.__name__}", flush=True)
+        kind = "_resident" if specimen.constants.get("RESIDENT") else ""
+        print(f"KERNEL {specimen.kernel.__name__}{kind}")
+        print(f"shared {made.metadata.shared}", flush=True)
         subprocess.run([knobs.nvidia.cuobjdump.path, "-sass", binary.name], check=True)
 """
 LINE = re.compile(r"/\*([0-9a-f]{4,5})\*/\s+(?:@!?U?P\d+ )?([A-Z0-9_.]+)\s*([^;]*);")
@@ -91,12 +94,34 @@ def test_no_register_is_written_while_the_tensor_cores_read_it(disassembled, ker
     assert hazards(disassembled[kernel]) == []
 
 
-@pytest.mark.parametrize(("kernel", "groups"), [("ahead_kernel", 1), ("narrow_kernel", 2)])
-def test_a_step_is_begun_before_the_last_one_is_done(disassembled, kernel, groups):
-    """In the loop only the groups of the step before are waited for, behind it all: ptxas may wait for each wgmma instead."""
-    waits = [int(each, 16) for each in re.findall(r"WARPGROUP\.DEPBAR\.LE gsb0, (0x\d+)", disassembled[kernel])]
-    assert disassembled[kernel].count("HGMMA") == 4 * groups, "64 of K in steps of 16"
-    assert waits == [groups, 0]
+@pytest.mark.parametrize("kernel", ["turned_kernel", "turned_kernel_resident"])
+def test_warpgroups_wait_for_copies_and_not_for_each_other(disassembled, kernel):
+    """In the loop the step before alone is waited for, behind the next step's products: ptxas may wait for each wgmma instead."""
+    lines = [(name, rest) for _, name, rest in LINE.findall(disassembled[kernel])]
+    at = [i for i, (name, _) in enumerate(lines) if name.startswith("HGMMA")]
+    waits = [i for i, (name, _) in enumerate(lines) if name == "WARPGROUP.DEPBAR.LE"]
+    assert len(at) == 4, "64 of K in steps of 16"
+    assert [int(lines[i][1].split("0x")[-1], 16) for i in waits] == [1, 0]
+    assert at[-1] < waits[0]
+    assert not any(name.startswith("BAR") for name, _ in lines[at[0] : waits[1]])
+    arrivals = [rest for name, rest in lines[waits[0] : waits[1]] if name.startswith("SYNCS.ARRIVE") and "A1T0" in name]
+    assert len(arrivals) == 1
+    assert re.search(r"\[R\d+\+UR\d+\]", arrivals[0]), (
+        "at the stage that was used, and not at the first, as where Triton took it for a constant"
+    )
+
+
+@pytest.mark.parametrize(("kernel", "stages", "rows"), [("turned_kernel", 6, 144), ("turned_kernel_resident", 5, 192)])
+def test_barriers_lie_behind_the_ring_and_results_behind_them(disassembled, kernel, stages, rows):
+    sass = disassembled[kernel]
+    ring = stages * (rows + 128) * 128
+    made = [int(each, 16) for each in re.findall(r"SYNCS\.EXCH\.64 \S+ \[U?R\d+\+0x([0-9a-f]+)\]", sass)]
+    assert sorted(made) == [ring + 8 * i for i in range(2 * stages)]
+    results = [int(each or "0", 16) for each in re.findall(r"STSM\S+ \[R\d+(?:\+0x([0-9a-f]+))?\]", sass)]
+    assert len(results) == rows // 16
+    if kernel.endswith("resident"):
+        assert min(results) >= ring + 2048
+    assert int(re.match(r"shared (\d+)", sass)[1]) == max(max(results) + 4096, ring + 2048), "no one else has any"
 
 
 def test_shared_memory_is_the_sums_once_the_cluster_has_met(disassembled):
@@ -109,14 +134,14 @@ def test_shared_memory_is_the_sums_once_the_cluster_has_met(disassembled):
     met = [at for at, name in enumerate(names) if name == "UCGABAR_WAIT"]
     assert len(met) == 2
     assert set(names[: met[0]]) == {"STS.128"}
-    assert set(names[met[0] + 1 : met[1]]) == {"LD.E.128"}
-    assert all(name.startswith("STG") for name in names[met[1] + 1 :])
+    assert {name for name in names[met[0] + 1 : met[1]] if not name.startswith("STG")} == {"LD.E.128"}
+    assert names[met[1] + 1 :] == []
 
 
 def test_a_launcher_is_told_of_clusters_in_its_own_words_or_not_at_all(available, monkeypatch):
     from triton.backends.nvidia import compiler, driver
 
-    from opwise.backends.triton_jit import matmul_split, matmul_tma
+    from opwise.backends.triton_jit import matmul_ring, matmul_split, matmul_tma
 
     told = compiler.CUDABackend.pack_metadata(None, SimpleNamespace(num_warps=4, num_ctas=1, shared=9, cluster_dims=(1, 1, 1)))
     folder = Path(driver.__file__).parent
@@ -132,9 +157,9 @@ def test_a_launcher_is_told_of_clusters_in_its_own_words_or_not_at_all(available
         compiled.packed_metadata = other
         with pytest.raises(RuntimeError, match=r"no cluster can be asked for: pip install 'triton>=3\.6,<3\.8'"):
             matmul_split.in_clusters(compiled, 8)
-    assert {(c.split, c.ahead) for c in matmul_tma.half_configs(hopper=False)} == {(1, False)}
-    monkeypatch.setattr(matmul_split, "KNOWN", False)
-    assert {c.split for c in matmul_tma.half_configs(hopper=True)} == {1}
+    assert {(c.split, c.turned) for c in matmul_tma.half_configs(hopper=False)} == {(1, False)}
+    monkeypatch.setattr(matmul_ring, "KNOWN", False)
+    assert {(c.split, c.turned) for c in matmul_tma.half_configs(hopper=True)} == {(1, False)}
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])

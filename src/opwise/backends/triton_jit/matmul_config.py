@@ -34,7 +34,7 @@ class Config:
     k_ns: float = 1.0
     resident: bool = False  # one program a place of a multiprocessor, which goes on to its next tile
     split: int = 1  # programs, a cluster, that share a tile's K
-    ahead: bool = False  # multiplied by matmul_ahead.py
+    turned: bool = False  # multiplied by matmul_turned.py
     rounds: int = 1  # see `worth`
 
     def __str__(self) -> str:
@@ -59,9 +59,9 @@ class Config:
         return -(-m // self.BM) * -(-n // self.BN)
 
     def worth(self, m: int, n: int, multiprocessors: int) -> bool:
-        """May a product get it? What runs ahead was measured from `rounds` tiles a multiprocessor on if resident, else in one wave."""
+        """May a product get it? What is turned round was measured from `rounds` tiles a multiprocessor on if resident, else in one wave."""
         tiles = -(-self.tiles(m, n) // multiprocessors)
-        return not self.ahead or (tiles >= self.rounds if self.resident else tiles == 1)
+        return not self.turned or (tiles >= self.rounds if self.resident else tiles == 1)
 
 
 def filling(configs: tuple[Config, ...], m: int, n: int, x: Tensor) -> Config:

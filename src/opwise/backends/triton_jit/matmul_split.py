@@ -28,10 +28,9 @@ from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 from opwise.backends.protocol import Bind, Launch
 from opwise.backends.triton_jit.launch import built
 from opwise.backends.triton_jit.matmul_config import Config
+from opwise.backends.triton_jit.matmul_ring import KNOWN, shared_base
 from opwise.backends.triton_jit.matmul_warpgroup import BARRIER, fetch
 from opwise.backends.triton_jit.specimen import POINTERS, Specimen
-
-KNOWN = triton.__version__.startswith(("3.6.", "3.7."))  # whose launchers were read: any other gets tiles that nobody shares
 
 
 @gluon.jit
@@ -41,11 +40,6 @@ def meet(x):  # type: ignore[no-untyped-def]
         "{ barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned; mov.b32 $0, $1; }",
         "=r,r,~{memory}", [x], dtype=gl.int32, is_pure=False, pack=1,
     )  # fmt: skip
-
-
-@gluon.jit
-def shared_base(x):  # type: ignore[no-untyped-def]
-    return gl.inline_asm_elementwise("mov.u32 $0, global_smem;", "=r,r", [x], dtype=gl.int32, is_pure=False, pack=1)
 
 
 @gluon.jit
@@ -115,24 +109,28 @@ def split_kernel(a, b, out, M, N, K, BM: gl.constexpr, BN: gl.constexpr, BK: gl.
     c = gl.arange(0, BN, gl.SliceLayout(0, sums))[None, :]
     lay_down(total, base + (c // 8 * THREADS + r // 16 * 32 + r % 8 * 4 + c % 8 // 2) * 16)
     base = meet(base)
-    SHARE: gl.constexpr = BM * BN // 4 // S
-    quads: gl.constexpr = gl.BlockedLayout([1], [32], [WARPS], [0])
-    quad = block * SHARE + gl.arange(0, SHARE, quads)
-    at = base + quad * 16
-    w, x, y, z = pick_up(at, at * 0)
-    for i in gl.static_range(1, S):
-        w_more, x_more, y_more, z_more = pick_up(at, at * 0 + i)
-        w += w_more
-        x += x_more
-        y += y_more
-        z += z_more
+    # Round by round, a quad a thread: all of a block's share at once is up to 3 % slower. What lies past it or past the tile is not stored.
+    QUADS: gl.constexpr = BM * BN // 4
+    SHARE: gl.constexpr = (QUADS + S - 1) // S
+    for part in gl.static_range((SHARE + THREADS - 1) // THREADS):
+        mine = part * THREADS + gl.arange(0, THREADS, gl.BlockedLayout([1], [32], [WARPS], [0]))
+        quad = block * SHARE + mine
+        at = base + quad * 16
+        w, x, y, z = pick_up(at, at * 0)
+        for i in gl.static_range(1, S):
+            w_more, x_more, y_more, z_more = pick_up(at, at * 0 + i)
+            w += w_more
+            x += x_more
+            y += y_more
+            z += z_more
+        thread = quad % THREADS
+        m = row + thread // 32 * 16 + thread % 32 // 4
+        n = column + quad // THREADS * 8 + thread % 4 * 2
+        to = (out + m.to(gl.int64) * N + n).to(gl.pointer_type(gl.uint32))
+        there = (mine < SHARE) & (quad < QUADS) & (n < N)
+        gl.store(to, pair(w, x, a.dtype), mask=there & (m < M))
+        gl.store(to + N * 4, pair(y, z, a.dtype), mask=there & (m + 8 < M))
     meet(base)  # nobody leaves while another reads from it
-    thread = quad % THREADS
-    m = row + thread // 32 * 16 + thread % 32 // 4
-    n = column + quad // THREADS * 8 + thread % 4 * 2
-    to = (out + m.to(gl.int64) * N + n).to(gl.pointer_type(gl.uint32))
-    gl.store(to, pair(w, x, a.dtype), mask=(m < M) & (n < N))
-    gl.store(to + N * 4, pair(y, z, a.dtype), mask=(m + 8 < M) & (n < N))
 
 
 def in_clusters(compiled: Any, size: int) -> None:

@@ -1,7 +1,7 @@
 """matmul on sm_90 and later through tensor descriptors (TMA): one thread asks for a tile, out-of-range elements arrive as zeros, no mask.
 
 The largest 16-bit tiles are resident programs'; where tiles are few and K is long, matmul_split.py's blocks share it; what 128x256 tiles
-would fill badly is matmul_ahead.py's. Those of TF32 are matmul_roles.py's, the smallest matmul_warpgroup.py's.
+would fill badly is matmul_turned.py's. Those of TF32 are matmul_roles.py's, the smallest matmul_warpgroup.py's.
 
 float32 multiplies by FMA. TMA spares it the registers that addresses take, so that a step can be twice as long, where Triton makes use
 of them.
@@ -18,7 +18,7 @@ from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from opwise.backends.protocol import Bind, Launch
-from opwise.backends.triton_jit import matmul_ahead, matmul_roles, matmul_split, matmul_warpgroup
+from opwise.backends.triton_jit import matmul_ring, matmul_roles, matmul_split, matmul_turned, matmul_warpgroup
 from opwise.backends.triton_jit.launch import INTERPRETING as IN_INTERPRETER
 from opwise.backends.triton_jit.launch import built, processors
 from opwise.backends.triton_jit.matmul_config import GROUP, Config, quickest
@@ -76,11 +76,12 @@ HALF_CONFIGS = (
     Config(128, 128, 64, 8, 4, 1, 1.8, 5.95),
     Config(64, 128, 128, 4, 4, 1, 3.2, 3.0),
     Config(64, 64, 128, 4, 6, 1, 3.5, 1.55),
-    Config(128, 128, 64, 8, 6, 1, 4.8, 5.4, split=4),  # a tenth less than it took, as 64x64 is given a seventh less than it took there
+    Config(128, 128, 64, 8, 6, 1, 4.8, 5.4, split=4),
+    Config(128, 128, 64, 8, 6, 1, 6.4, 5.7, split=6),
     Config(64, 32, 128, 4, 8, 1, 6.0, 1.85, split=8),
-    # A little more than they took in a run's steady state, at 3072 cubed and 1536 cubed: others are level with them at longer K.
-    Config(128, 128, 64, 8, 5, 1, 1.2, 6.1, resident=True, ahead=True, rounds=4),
-    Config(128, 144, 64, 8, 5, 1, 1.2, 11.1, ahead=True),
+    # Fitted to a run's steady state, from 1024 to 8192 of K; the first in two rounds to 21.
+    Config(192, 128, 64, 8, 5, 1, 2.3, 8.95, resident=True, turned=True, rounds=2),
+    Config(144, 128, 64, 8, 6, 1, 4.0, 6.2, turned=True),
 )
 TF32_CONFIGS = (
     Config(256, 128, 32, 4, 4, 1, 8.0, 20.5, resident=True),
@@ -102,9 +103,9 @@ def fit(a: Tensor, b: Tensor, out: Tensor) -> bool:
 
 
 def half_configs(hopper: bool) -> tuple[Config, ...]:
-    """The 16-bit tiles of this GPU and this Triton: wgmma, which is asked for by name where blocks share a tile's K and where copies run
-    ahead, is sm_90's own."""
-    return tuple(c for c in HALF_CONFIGS if (c.split == 1 or (hopper and matmul_split.KNOWN)) and (hopper or not c.ahead))
+    """The 16-bit tiles of this GPU and this Triton: wgmma is sm_90's own, and asked for by name where blocks share a tile's K and where
+    tiles are turned round; PTX there counts on how Triton names and places things."""
+    return tuple(c for c in HALF_CONFIGS if (c.split == 1 and not c.turned) or (hopper and matmul_ring.KNOWN))
 
 
 def build(a: Tensor, b: Tensor, out: Tensor, precision: str) -> Bind | None:
@@ -115,7 +116,7 @@ def build(a: Tensor, b: Tensor, out: Tensor, precision: str) -> Bind | None:
     hopper = torch.cuda.get_device_capability(a.device)[0] == 9
     if a.element_size() == 2:
         config = quickest(half_configs(hopper), m, n, k, a)
-        make = matmul_split.build if config.split > 1 else matmul_ahead.build if config.ahead else bound
+        make = matmul_split.build if config.split > 1 else matmul_turned.build if config.turned else bound
         return make(a, b, out, config)
     # wgmma is sm_90's own, and float32's tile was measured there: nothing here has been fitted to later GPUs.
     if not hopper:
@@ -160,8 +161,8 @@ def specimens(dtype: str, hopper: bool = True) -> dict[str, Specimen]:
         return {f"{dtype}, {c.name}, {'roles' if c.resident else 'pipelined'}": tf32_specimen(c) for c in TF32_CONFIGS}
     found = {}
     for c in FMA_CONFIGS if dtype == "float32" else half_configs(hopper):
-        kind = "split" if c.split > 1 else "ahead" if c.ahead else "resident" if c.resident else "descriptors"
-        made = {"split": matmul_split.specimen, "ahead": matmul_ahead.specimen}.get(kind, _specimen)(c, dtype)
+        kind = "split" if c.split > 1 else "turned" if c.turned else "resident" if c.resident else "descriptors"
+        made = {"split": matmul_split.specimen, "turned": matmul_turned.specimen}.get(kind, _specimen)(c, dtype)
         found[f"{dtype}, {c}/{c.warps}/{c.stages}, {kind}"] = made
     return found
 
