@@ -35,7 +35,7 @@ from opwise.ops.spec import tf32_allowed
 
 PORTABLE_TILE = 16
 PORTABLE_ROWS = 16 if SIMULATED else 4  # of a thread: simulated threads are dear
-FMA_TILE = Tile("128x128", FMA_SIDE, FMA_SIDE, 256, 128, 3, 16, 1.0, 32, simt=True)
+FMA_TILE = Tile("128x128", FMA_SIDE, FMA_SIDE, 128, 128, 3, 16, 1.0, 32, simt=True)
 SPLIT_SPECIMENS = ("64x64_s16", "64x256_s2")  # those with the most parts and the most sums a thread; the others are this code in between
 ZERO = portable.f32(0.0)
 
