@@ -4,40 +4,50 @@ from __future__ import annotations
 
 import pytest
 
-from opwise.backends.cuda_src import matmul_ladder, matmul_plan
+from opwise.backends.cuda_src import matmul_ladder, matmul_model, matmul_plan
 from opwise.backends.cuda_src.matmul_plan import KERNELS, SHARED_LIMIT, SIZE, launch, plan
 from opwise.backends.cuda_src.sources import FOLDER, target, unit_of, units
 
 H200 = {"alignment": 16, "sm_count": 132, "capability": (9, 0)}
 MATMUL_KINDS = sorted(KERNELS)
-# us on one H200, torch 2.11, bfloat16, L2 flushed, interleaved, medians: (m, k, n) -> kernel -> time.
+# us on one H200, torch 2.11, bfloat16, cold, launches in turns, medians: (m, k, n) -> kernel -> time, the fastest of all and what may be
+# taken for it.
 MEASURED = {
-    (64, 4096, 4096): {"64x64_s2": 14.72, "64x64_s1": 15.12, "64x128_s2": 16.38, "64x128_s1": 20.10},
-    (64, 4096, 16384): {"64x128_s1": 36.26, "64x64_s1": 38.53},
-    (128, 4096, 4096): {"64x64_s1": 15.04, "128x64": 16.67, "64x128_s2": 18.24},
-    (4096, 4096, 128): {"64x128_s2": 15.97, "64x64_s1": 18.53, "128x64": 18.85},  # as many tiles, but A is the larger
-    (256, 4096, 256): {"64x64_s8": 9.50, "64x64_s1": 12.64},
-    (128, 8192, 256): {"64x64_s8": 9.86, "64x64_s16": 11.20},
-    (72, 4160, 520): {"64x64_s8": 10.78, "64x64_s16": 14.21},
-    (1024, 4096, 256): {"64x64_s2": 12.10, "128x128_s4": 13.44},
-    (512, 512, 512): {"64x64_s1": 7.07, "128x64": 7.78},
-    (512, 2048, 512): {"64x64_s1": 9.70, "64x64_s2": 9.97, "128x128_s4": 11.04},
-    (512, 8192, 512): {"128x128_s4": 18.24, "64x64_s1": 19.71, "64x64_s2": 19.78, "64x128_s2": 21.63},
-    (512, 16384, 512): {"128x128_s4": 27.36, "64x64_s2": 33.60},
-    (1024, 8192, 1024): {"64x128_s1": 30.59, "128x64": 31.81},
-    (1024, 1024, 1024): {"128x64": 9.44, "64x128_s1": 9.92, "128x128": 11.81},
-    (1280, 1280, 1280): {"128x128": 13.09, "128x64": 14.30},
-    (1440, 1440, 1408): {"128x128": 14.78, "144x128": 15.55},
-    (1600, 1600, 1600): {"128x192": 19.09, "128x128": 23.52, "144x128": 26.29},
-    (1536, 512, 1536): {"144x128": 10.88, "128x192": 11.65, "128x128": 12.48},
-    (1536, 1536, 1536): {"144x128": 16.29, "128x192": 18.51},
-    (1536, 16384, 1536): {"144x128": 100.06, "128x128_s4": 161.25, "128x128": 164.86},
-    (4608, 1536, 512): {"144x128": 16.38, "128x192": 18.64, "128x128": 22.72},
-    (2048, 2048, 2048): {"128x256": 27.90, "128x128": 28.06, "144x128": 34.99},
-    (512, 4096, 4096): {"128x128": 27.81, "128x256": 46.59},
-    (3072, 3072, 3072): {"128x192": 81.38, "128x256": 105.44},
-    (4096, 4096, 4096): {"128x256": 195.81, "128x128": 198.82, "128x192": 219.39},
-    (8192, 128, 8192): {"128x192": 45.28, "128x256": 46.11},
+    (64, 4096, 4096): {"64x64_s2": 11.18, "64x64_s1": 11.83, "64x128_s2": 12.63},
+    (64, 4096, 16384): {"64x128_s1": 33.87, "64x64_s1": 35.95, "64x128_s2": 37.24},
+    (32, 8192, 2048): {"64x64_s4": 13.41, "16x32_v16": 14.59, "128x128_s4": 15.57},
+    (32, 8192, 8192): {"64x128_s2": 34.90, "64x128_s1": 38.41, "64x64_s1": 42.04},
+    (128, 4096, 4096): {"64x64_s1": 12.15, "128x64": 13.96, "64x128_s2": 14.45},
+    (4096, 4096, 128): {"64x128_s2": 12.61, "64x64_s1": 15.71, "128x64": 16.04},
+    (2048, 4096, 256): {"64x128_s2": 10.73, "64x64_s1": 13.61, "64x128_s1": 14.52},
+    (256, 4096, 256): {"64x64_s4": 9.18, "64x64_s8": 9.28, "64x64_s2": 9.79},
+    (256, 8192, 512): {"128x128_s8": 10.17, "64x64_s4": 11.19, "64x64_s2": 11.84},
+    (384, 16384, 384): {"128x128_s8": 16.60, "64x64_s4": 21.30, "64x64_s2": 22.01},
+    (128, 8192, 256): {"64x64_s8": 6.03, "64x64_s16": 7.45, "64x64_s4": 8.07},
+    (128, 16384, 128): {"64x64_s16": 6.84, "64x64_s8": 8.63, "64x64_s4": 13.08},
+    (1024, 4096, 256): {"64x64_s2": 8.38, "128x128_s4": 9.59, "64x64_s1": 9.62},
+    (256, 256, 256): {"64x64_s1": 6.40, "16x32_v16": 6.46, "64x64_s2": 6.56},
+    (512, 512, 512): {"64x64_s1": 7.01, "64x64_s2": 7.35, "128x64": 7.63},
+    (512, 2048, 512): {"64x64_s1": 9.38, "64x64_s2": 9.70, "64x128_s2": 10.40},
+    (512, 8192, 512): {"128x128_s4": 14.08, "64x64_s2": 16.02, "64x64_s1": 16.03},
+    (512, 16384, 512): {"128x128_s4": 23.40, "64x64_s2": 29.86, "64x64_s1": 30.03},
+    (1024, 8192, 1024): {"64x128_s1": 28.33, "128x64": 31.63, "64x128_s2": 36.67},
+    (512, 8192, 2048): {"128x64": 25.97, "64x128_s1": 28.24, "64x64_s1": 39.71},
+    (2048, 2048, 512): {"64x128_s1": 9.77, "128x64": 11.38, "128x128": 12.86},
+    (512, 4096, 4096): {"128x128": 25.29, "128x64": 27.45, "144x128": 27.93},
+    (4096, 4096, 512): {"128x128": 25.96, "144x128": 27.96, "64x128_s1": 32.36},
+    (1024, 1024, 1024): {"128x64": 6.06, "64x128_s1": 6.48, "128x128": 8.24},
+    (1280, 1280, 1280): {"128x128": 9.60, "144x128": 10.41, "128x64": 10.87},
+    (1536, 1536, 1536): {"144x128": 12.37, "128x192": 14.62, "128x256": 18.05},
+    (1600, 1600, 1600): {"128x192": 15.31, "128x256": 18.80, "128x128": 19.52},
+    (3168, 1536, 1536): {"144x128": 24.27, "128x192": 27.00, "128x128": 27.71},
+    (2560, 2560, 2560): {"144x128": 53.64, "128x256": 56.96, "128x128": 57.79},
+    (2048, 2048, 2048): {"128x128": 25.38, "128x256": 25.47, "144x128": 31.81},
+    (3072, 3072, 3072): {"128x192": 78.74, "128x128": 89.99, "128x256": 105.66},
+    (6144, 6144, 6144): {"128x192": 665.11, "128x256": 670.09, "128x128": 688.53},
+    (2048, 32, 2048): {"128x128": 5.32, "128x64": 5.40, "128x256": 5.64},
+    (4096, 128, 4096): {"128x128": 12.72, "128x256": 13.01, "128x192": 13.75},
+    (8192, 256, 512): {"128x128": 7.45, "128x64": 8.06, "128x256": 8.14},
 }
 
 
@@ -87,18 +97,17 @@ def test_a_launch_fits_the_gpu_and_covers_the_product(kind: str) -> None:
             assert all(matrix.box_columns * SIZE[kind] == 128 for matrix in found.matrices), "rows as wide as the swizzle"
 
 
-@pytest.mark.parametrize(
-    ("shape", "kernel"),
-    [
-        ((128, 16384, 128), "64x64_s16"),  # 4 tiles
-        ((8192, 2048, 32), "128x64"),  # half of a tile of 64 columns would be empty
-        *((shape, min(times, key=times.__getitem__)) for shape, times in MEASURED.items()),
-    ],
-    ids=str,
-)
-def test_a_product_gets_the_kernel_that_was_fastest(shape: tuple[int, int, int], kernel: str) -> None:
-    assert kernel_for(*shape) == f"matmul_wgmma_bfloat16_{kernel}"
+@pytest.mark.parametrize("shape", MEASURED, ids=str)
+def test_a_product_gets_the_kernel_that_was_fastest(shape: tuple[int, int, int]) -> None:
+    """Or one that is 4 % slower at most: the model has four numbers a kernel."""
+    times = {f"bfloat16_{name}": us for name, us in MEASURED[shape].items()}
+    assert times[kernel_for(*shape).removeprefix("matmul_").removeprefix("wgmma_")] <= 1.04 * min(times.values())
     assert "wgmma" not in kernel_for(*shape, capability=(8, 0))
+
+
+def test_the_choice_loses_little_over_all_that_was_measured() -> None:
+    lost = [times[kernel_for(*shape).split("bfloat16_")[1]] / min(times.values()) for shape, times in MEASURED.items()]
+    assert sum(lost) / len(lost) < 1.005
 
 
 def test_what_fills_the_gpu_is_not_split() -> None:
@@ -108,10 +117,10 @@ def test_what_fills_the_gpu_is_not_split() -> None:
 
 def test_a_cluster_that_does_not_fit_beside_the_others_is_a_second_wave() -> None:
     kernel = next(k for k in matmul_plan.SPLIT if k.name == "128x128_s4")
-    at_once = matmul_plan.CLUSTERS_AT_ONCE[4]
-    fits, one_more = (kernel.estimate(128, 8192, 128 * tiles, 132) for tiles in (at_once, at_once + 1))
+    at_once = matmul_model.CLUSTERS_AT_ONCE[4]
+    fits, one_more = (kernel.share(128, 8192, 128 * tiles, 132).each for tiles in (at_once, at_once + 1))
     assert one_more == 2 * fits
-    assert kernel.estimate(128, 8192, 128 * at_once, 66) == 2 * fits, "15 clusters on half of the multiprocessors"
+    assert kernel.share(128, 8192, 128 * at_once, 66).each == 2 * fits, "15 clusters on half of the multiprocessors"
 
 
 @pytest.mark.parametrize("kernel", matmul_plan.SPLIT, ids=lambda kernel: str(kernel.name))
@@ -125,13 +134,13 @@ def test_the_plan_knows_the_shared_tiles_as_the_source_has_them(kernel: matmul_p
     assert (more, kernel.inbox) == (0, owned * (kernel.split - 1) * 1024), "each block owns as many and takes the others' parts of them"
 
 
-def test_turned_tiles_are_for_what_one_wave_of_them_holds() -> None:
+def test_the_plan_knows_the_turned_tiles_as_the_source_has_them() -> None:
     (kernel,), source = matmul_plan.TURNED, (FOLDER / "matmul_wgmma.cu").read_text()
     assert f"TURNED_KERNEL(dtype, {kernel.rows}, {kernel.columns}, {kernel.stages})" in source
     assert kernel.threads == 32 * (kernel.columns // 16 + 1), "four warps for 64 columns, and the producer"
-    for m, offered in ((128, False), (144 * 11, True), (144 * 11 + 1, False)):
+    for m in (128, 129):
         found = matmul_plan.offered(m, 512, 1536, "float16", 16, 132, (9, 0))
-        assert (kernel.name in found) == offered, m
+        assert (kernel.name in found) == (m > 128)
 
 
 def test_only_hopper_compiles_for_itself_alone() -> None:

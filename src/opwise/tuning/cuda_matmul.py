@@ -1,14 +1,13 @@
 """The kernels of matmul in CUDA C++, which torch_inline and cupy_raw both launch, and `speed`, `fixed` of each, fitted anew.
 
 A plan compares estimates in multiply-adds of one multiprocessor, not in us. So a fit keeps the scale: the fastest of the shipped kernels
-that was measured keeps its speed, and what the plan says in multiply-adds beside (the exchange of a cluster's blocks, rows read again)
-keeps its meaning.
+that was measured keeps its speed. Of 16 bits on Hopper the scale is an H200's, so that what the model says in multiply-adds beside (what lies outside
+of C, what memory takes) keeps its meaning.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 from opwise.backends.cuda_src import matmul_plan
 from opwise.backends.cuda_src.matmul_hopper32 import Tile
@@ -21,11 +20,11 @@ from opwise.tuning.ways import NONE, Machine, Parameters, Term, Ways
 
 QUICK = ((1024, 1024, 1024), (2048, 2048, 2048), (4096, 4096, 4096), (8192, 128, 8192), (64, 4096, 4096), (16, 4096, 4096))
 FULL = (*QUICK, (512, 512, 512), (1536, 1536, 1536), (3072, 3072, 3072), (8192, 8192, 8192), (1024, 8192, 1024), (4096, 4096, 128),
-        (256, 4096, 4096), (128, 16384, 512), (128, 16384, 128), (32, 8192, 1024), (4096, 1024, 16384))  # fmt: skip
+        (256, 4096, 4096), (128, 16384, 512), (128, 16384, 128), (64, 16384, 64), (32, 8192, 1024), (4096, 1024, 16384))  # fmt: skip
 FLOAT32 = ((512, 512, 512), (1024, 1024, 1024), (1536, 1536, 1536), (2048, 2048, 2048), (4096, 4096, 4096), (128, 4096, 4096))
-WORTH = 3.0  # times the least estimate: what is dearer by the shipped numbers is not measured
+WORTH = 3.5  # times the least estimate: what is dearer by the shipped numbers is not measured
 GRANULE = 16  # bytes that divide what is measured: kernels for less are there for what has less
-UNITS_A_US = 1_900_000  # of an estimate, on a multiprocessor of a GPU that has clusters: as where MEETING and EXCHANGE are explained
+UNITS_A_US = 1_900_000  # of an estimate, on a multiprocessor of a GPU that has clusters: as matmul_model.py has it
 
 
 class CudaMatmul(Ways):
@@ -50,15 +49,13 @@ class CudaMatmul(Ways):
         return matmul_plan.quickest(found, m, k, n, machine.processors)
 
     def term(self, name: str, workload: Workload, machine: Machine) -> Term | None:
-        """An estimate is A (K + fixed) / speed + B, with B of what blocks exchange and of what is read again: its values at three
-        (speed, fixed) give A K, A and B, so each = A and depth = A K."""
+        """What is not of K alone is as the shipped numbers have it."""
         kernel = self._offered(workload, machine).get(name)
         if kernel is None:
             return None
-        (m, k, n), at = workload.shape, ((1.0, 0), (1.0, 1), (2.0, 0))
-        none, one, half = (replace(kernel, speed=speed, fixed=fixed).estimate(m, k, n, machine.processors) for speed, fixed in at)
-        beside = 2 * half - none
-        return Term(one - none, none - beside, beside / UNITS_A_US)
+        m, k, n = workload.shape
+        share = kernel.share(m, k, n, machine.processors)
+        return Term(share.each, share.depth, share.more(kernel.speed) / UNITS_A_US)
 
     def parameters(self, kind: str, fitted: Mapping[str, tuple[float, float]], rows: Sequence[Row], machine: Machine) -> Parameters:
         """a = us x fixed / speed and b = us / speed, with us the time of one unit."""
@@ -66,7 +63,8 @@ class CudaMatmul(Ways):
         anchor = max((name for name in fitted if name in known), key=lambda name: known[name].speed, default=None)
         if anchor is None:
             return {}
-        us = fitted[anchor][1] * known[anchor].speed
+        hopper = kind == "16-bit" and machine.capability == matmul_plan.WGMMA_ON
+        us = 1 / UNITS_A_US if hopper else fitted[anchor][1] * known[anchor].speed
         return {name: {"speed": round(us / b, 5), "fixed": round(a / b, 3)} for name, (a, b) in fitted.items() if name in known}
 
     def _known(self, rows: Sequence[Row], machine: Machine) -> dict[str, Kernel | Tile]:

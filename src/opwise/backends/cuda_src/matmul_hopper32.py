@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from opwise.backends.cuda_src.matmul_model import Share
 from opwise.backends.cuda_src.plan import FLOAT32, TFLOAT32, Matrix, Plan
 
 ON = (9, 0)  # and on no later GPU
@@ -18,7 +19,7 @@ STAGE_BYTES_A_ROW = STAGE_BYTES_A_COLUMN = DEPTH * 4
 
 @dataclass(frozen=True)
 class Tile:
-    """A kernel's tile of C (rows x columns) and what it is launched with; `rows_from`: least rows of A.
+    """A kernel's tile of C (rows x columns) and what it is launched with; `rows_from`, `columns_from`: least of C.
 
     `speed`: multiply-adds per time, relative to the fastest kernel of matmul.cu for that type; `fixed`: cost of a tile beyond its products,
     as elements of K. Measured on an H200: docs/lab.md.
@@ -33,6 +34,7 @@ class Tile:
     speed: float
     fixed: int
     rows_from: int = 1
+    columns_from: int = 1
 
     @property
     def kernel(self) -> str:
@@ -48,16 +50,20 @@ class Tile:
         return -(-m // self.rows) * -(-n // self.columns)
 
     def takes(self, m: int, n: int, sm_count: int) -> bool:
-        """Tiles of multiply-adds that leave multiprocessors idle lose to smaller ones."""
-        return m >= self.rows_from and (self.kind == "tfloat32" or self.tiles(m, n) >= sm_count)
+        """Tiles of multiply-adds that leave multiprocessors idle lose to smaller ones; those of TF32 do that lie mostly outside of C."""
+        return m >= self.rows_from and n >= self.columns_from and (self.kind == "tfloat32" or self.tiles(m, n) >= sm_count)
+
+    def share(self, m: int, k: int, n: int, sm_count: int) -> Share:
+        each = -(-self.tiles(m, n) // sm_count) * self.rows * self.columns
+        return Share(each, each * k)
 
     def estimate(self, m: int, k: int, n: int, sm_count: int) -> float:
-        return -(-self.tiles(m, n) // sm_count) * self.rows * self.columns * (k + self.fixed) / self.speed
+        return self.share(m, k, n, sm_count).at(self.speed, self.fixed)
 
 
 # cuBLAS's speed is 2.5 times that of matmul.cu's TF32, and 1.4 times that of its float32; these multiply-adds' is 1.46 times that.
 TF32 = tuple(
-    Tile(f"{rows}x128", "tfloat32", rows, 128, 384, stages, 2.5 * speed, 64, 65)
+    Tile(f"{rows}x128", "tfloat32", rows, 128, 384, stages, 2.5 * speed, 64, 65, 33)
     for rows, stages, speed in ((256, 4, 1.0), (192, 4, 0.985), (128, 6, 0.845), (64, 8, 0.6))
 )
 FMA = (Tile("128x128_8x16", "float32", 128, 128, 128, 3, 1.46, 32),)

@@ -1,17 +1,18 @@
 """Which matmul kernel of matmul.cu or matmul_wgmma.cu a product runs, over what grid: the one place in Python that knows their tiles.
 
 The choice is arithmetic: every kernel whose granule divides the addresses and rows is given an estimated time, and the least wins. The
-estimate is the busiest SM's share of tiles, times a tile's multiply-adds over K plus a fixed cost (filling the ring, storing C) written
-as extra K, over the kernel's relative speed when all SMs are full. Where a cluster of blocks shares a tile's K, its part of K counts, how
-many clusters the GPU holds at once, and what it costs to add up the parts. A wrong number costs time, never correctness.
+estimate is the busiest SM's share of tiles, times a tile's multiply-adds over K plus a fixed cost (filling the ring, adding up parts,
+storing C) written as extra K, over the kernel's speed; for Hopper's own matmul_model.py knows more. A wrong number costs time, never
+correctness.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from opwise.backends.cuda_src import matmul_hopper32
+from opwise.backends.cuda_src.matmul_model import Share, hopper_share
 from opwise.backends.cuda_src.plan import Matrix, Plan
 from opwise.backends.protocol import UnsupportedWorkload
 from opwise.backends.tuned import SHIPPED, Choices
@@ -19,15 +20,8 @@ from opwise.backends.tuned import SHIPPED, Choices
 TENSOR_CORES_FROM = (8, 0)  # mma.sync m16n8k16, TF32 and cp.async
 WGMMA_ON = (9, 0)  # and on no later GPU
 WGMMA_SIZE_LIMIT = 2**30  # the copy engine's coordinates have 32 bits
-# By a tile's rows, the least of A: with half of 128 or three quarters of 64 empty, the mma kernels, whose tiles are lower, are no slower. A
-# kernel of `split` 1 takes no C narrower than its tile: there 128x64 was faster than Triton's 64x64.
+# By a tile's rows, the least of A: with half of 128 or three quarters of 64 empty, the mma kernels, whose tiles are lower, are no slower.
 WGMMA_ROWS_FROM = {144: 129, 128: 65, 64: 17}
-# Clusters of so many blocks that an H200 (132 multiprocessors in groups of 14 to 18, a cluster within one group) runs at once, a block a
-# multiprocessor, as cudaOccupancyMaxActiveClusters says.
-CLUSTERS_AT_ONCE, CLUSTERS_OF = {1: 132, 2: 66, 4: 30, 8: 15, 16: 7}, 132
-# In multiply-adds of the fastest kernel, of which a multiprocessor does 1.9 million a us: what an element from another block costs, and
-# meeting at all; and, where C is wider than a tile and A the larger factor, what each element of A's rows beyond n does, read again.
-EXCHANGE, MEETING, AGAIN = 300, 1_000_000, 0.3
 SIZE = {"float32": 4, "tfloat32": 4, "float16": 2, "bfloat16": 2}
 GRID_LIMIT = 2**31 - 1
 TEXTBOOK = "matmul_textbook_float32"
@@ -40,9 +34,10 @@ class Kernel:
     """A kernel's tile of C, what it is launched with, and what its choice goes by.
 
     `granule`: bytes that must divide the three addresses and the rows of A, B and C. `step_bytes`: bytes of K a stage holds per row of A.
-    `speed`: multiply-adds per time, relative to the fastest kernel. `fixed`: cost of a tile beyond its products, as elements of K.
+    `speed`: multiply-adds per time, relative to one another; of Hopper's own, of a block that is alone. `fixed`: cost of a tile
+    beyond its products, as elements of K. `crowd`, `lean`: of Hopper's own, as in matmul_model.hopper_share.
     `split`: blocks of a cluster that share a tile's K, as in matmul_split.cuh; of these `resident`: blocks a multiprocessor, `inbox`: bytes
-    for what other blocks push. `turned`: of matmul_turned.cuh, offered where all blocks run at once, one a tile (`split` 1).
+    for what other blocks push. `turned`: of matmul_turned.cuh, one tile a block (`split` 1).
     """
 
     name: str
@@ -60,6 +55,8 @@ class Kernel:
     resident: int = 1
     inbox: int = 0
     turned: bool = False
+    crowd: float = 0.0
+    lean: int = 0
 
     def tiles(self, m: int, n: int) -> int:
         return -(-m // self.rows) * -(-n // self.columns)
@@ -73,23 +70,15 @@ class Kernel:
     def runs_on(self, capability: tuple[int, int]) -> bool:
         return capability == WGMMA_ON if self.wgmma else self.simt or capability >= TENSOR_CORES_FROM
 
-    def estimate(self, m: int, k: int, n: int, sm_count: int) -> float:
-        again = AGAIN * max(m - n, 0) * k if self.wgmma and n > self.columns else 0
-        if self.split:
-            return self._estimate_split(m, k, n, sm_count) + again
-        share = -(-self.tiles(m, n) // sm_count)
-        return share * self.rows * self.columns * (k + self.fixed) / self.speed + again
+    def share(self, m: int, k: int, n: int, sm_count: int) -> Share:
+        if self.wgmma:
+            tile = self.rows, self.columns, self.step_bytes // 2, max(self.split, 1), self.resident
+            return hopper_share(m, k, n, *tile, self.crowd, self.lean, sm_count)
+        each = -(-self.tiles(m, n) // sm_count) * self.rows * self.columns
+        return Share(each, each * k)
 
-    def _estimate_split(self, m: int, k: int, n: int, sm_count: int) -> float:
-        tiles, elements = self.tiles(m, n), self.rows * self.columns
-        at_once = max(CLUSTERS_AT_ONCE[self.split] * sm_count // CLUSTERS_OF, 1)
-        waves: float = -(-tiles // (at_once * self.resident)) * self.resident
-        if self.resident > 1:  # two blocks of a multiprocessor share it: beyond one each, all slow down a little, none waits for a wave
-            waves = min(waves, max(tiles * self.split / sm_count, 1))
-        step = self.step_bytes // 2
-        depth = -(-k // (step * self.split)) * step
-        meeting = MEETING + EXCHANGE * elements * (self.split - 1) / self.split if self.split > 1 else 0
-        return waves * (elements * (depth + self.fixed) / self.speed + meeting)
+    def estimate(self, m: int, k: int, n: int, sm_count: int) -> float:
+        return self.share(m, k, n, sm_count).at(self.speed, self.fixed)
 
 
 #        tile        rows  columns threads step stages granule speed fixed
@@ -97,33 +86,39 @@ TENSOR = (
     Kernel("128x256_v16", 128, 256, 256, 128, 3, 16, 1.00, 128),
     Kernel("128x128_v16", 128, 128, 128, 64, 4, 16, 0.85, 48),
     Kernel("64x64_v16", 64, 64, 128, 128, 4, 16, 0.50, 32),
-    Kernel("16x32_v16", 16, 32, 128, 256, 6, 16, 0.08, 0),
+    Kernel("16x32_v16", 16, 32, 128, 256, 6, 16, 0.23, 0),
     Kernel("128x128_v4", 128, 128, 256, 64, 4, 4, 0.50, 64),
     Kernel("64x64_v4", 64, 64, 128, 128, 4, 4, 0.30, 32),
 )
+# In 16 bits, beside Hopper's own on an H200.
+TENSOR_HALF = tuple(
+    replace(kernel, speed=speed, fixed=fixed)
+    for kernel, (speed, fixed) in zip(TENSOR, ((0.91, 220), (0.68, 208), (0.43, 70), (0.18, 186), (0.4, 160), (0.26, 70)), strict=True)
+)
 STAGED = (  # cp.async copies 4 bytes at least: 16-bit rows of odd length or at an odd address pass through registers
-    Kernel("128x128_v2", 128, 128, 256, 64, 2, 2, 0.35, 64),
-    Kernel("64x64_v2", 64, 64, 128, 64, 2, 2, 0.25, 32),
+    Kernel("128x128_v2", 128, 128, 256, 64, 2, 2, 0.35, 160),
+    Kernel("64x64_v2", 64, 64, 128, 64, 2, 2, 0.21, 70),
 )
-# Four widths, because a wave of tiles is paid for in full: 3072 in tiles of 256 fills 2.2 waves, of 192 it fills 2.9. Narrow tiles read
-# more of L2 for a product. Measured on an H200: docs/lab.md.
+# Several widths, because a wave of tiles is paid for in full: 3072 in tiles of 256 fills 2.2 waves, of 192 it fills 2.9; and K shared where
+# tiles are few. Of 169 products measured the plan takes the fastest kernel, or one within 1 % of it, for 150, within 5 % for 159.
 WGMMA = (
-    Kernel("128x256", 128, 256, 384, 128, 4, 16, 1.80, 64, wgmma=True),
-    Kernel("128x192", 128, 192, 384, 128, 4, 16, 1.80, 64, wgmma=True),
-    Kernel("128x128", 128, 128, 384, 128, 6, 16, 1.75, 64, wgmma=True),
-    Kernel("128x64", 128, 64, 384, 128, 8, 16, 1.25, 64, wgmma=True),
+    Kernel("128x256", 128, 256, 384, 128, 4, 16, 2.28, 307, wgmma=True, crowd=0.29),
+    Kernel("128x192", 128, 192, 384, 128, 4, 16, 1.92, 196, wgmma=True, crowd=0.09),
+    Kernel("128x128", 128, 128, 384, 128, 6, 16, 1.98, 208, wgmma=True, crowd=0.17),
+    Kernel("128x64", 128, 64, 384, 128, 8, 16, 2.94, 459, wgmma=True, crowd=1.05, lean=1),
 )
-# Few tiles: 64 rows of A or fewer, or a K that several blocks share. The plan takes the fastest for what was measured (docs/lab.md).
 SPLIT = (
-    Kernel("64x64_s1", 64, 64, 160, 256, 6, 16, 1.05, 352, wgmma=True, split=1),
-    Kernel("64x64_s2", 64, 64, 160, 256, 6, 16, 0.80, 560, wgmma=True, split=2, inbox=8 * 1024),
-    Kernel("64x64_s8", 64, 64, 160, 128, 6, 16, 0.42, 128, wgmma=True, split=8, resident=2, inbox=14 * 1024),
-    Kernel("64x64_s16", 64, 64, 160, 128, 6, 16, 0.60, 1152, wgmma=True, split=16, resident=2, inbox=15 * 1024),
-    Kernel("64x128_s1", 64, 128, 160, 256, 4, 16, 1.50, 512, wgmma=True, split=1),
-    Kernel("64x128_s2", 64, 128, 160, 256, 4, 16, 1.10, 256, wgmma=True, split=2, inbox=16 * 1024),
-    Kernel("128x128_s4", 128, 128, 288, 128, 5, 16, 1.75, 128, wgmma=True, split=4, inbox=48 * 1024),
+    Kernel("64x64_s1", 64, 64, 160, 256, 6, 16, 1.61, 373, wgmma=True, split=1, crowd=0.47, lean=1),
+    Kernel("64x64_s2", 64, 64, 160, 256, 6, 16, 2.16, 1215, wgmma=True, split=2, inbox=8 * 1024, crowd=1.62, lean=-1),
+    Kernel("64x64_s4", 64, 64, 160, 128, 6, 16, 1.06, 594, wgmma=True, split=4, resident=2, inbox=12 * 1024, crowd=0.64),
+    Kernel("64x64_s8", 64, 64, 160, 128, 6, 16, 1.13, 524, wgmma=True, split=8, resident=2, inbox=14 * 1024, crowd=0.66),
+    Kernel("64x64_s16", 64, 64, 160, 128, 6, 16, 2.82, 3359, wgmma=True, split=16, resident=2, inbox=15 * 1024, crowd=3.59),
+    Kernel("64x128_s1", 64, 128, 160, 256, 4, 16, 1.78, 635, wgmma=True, split=1, crowd=0.26),
+    Kernel("64x128_s2", 64, 128, 160, 256, 4, 16, 1.87, 569, wgmma=True, split=2, inbox=16 * 1024, crowd=0.73, lean=-1),
+    Kernel("128x128_s4", 128, 128, 288, 128, 5, 16, 3.74, 1127, wgmma=True, split=4, inbox=48 * 1024, crowd=1.41),
+    Kernel("128x128_s8", 128, 128, 288, 128, 5, 16, 3.17, 897, wgmma=True, split=8, inbox=56 * 1024, crowd=1.60),
 )
-TURNED = (Kernel("144x128", 144, 128, 288, 128, 6, 16, 1.80, 64, wgmma=True, split=1, turned=True),)
+TURNED = (Kernel("144x128", 144, 128, 288, 128, 6, 16, 2.25, 282, wgmma=True, split=1, turned=True, crowd=0.40),)
 SIMT_FLOAT32 = (
     Kernel("simt_128x128_v16", 128, 128, 128, 64, 3, 16, 1.00, 32, simt=True),
     Kernel("simt_64x64_v16", 64, 64, 128, 64, 4, 16, 0.90, 32, simt=True),
@@ -136,8 +131,8 @@ SIMT_HALF = (Kernel("simt_64x64_v2", 64, 64, 128, 32, 3, 2, 0.02, 32, simt=True)
 KERNELS: dict[str, tuple[Kernel, ...]] = {
     "float32": SIMT_FLOAT32,
     "tfloat32": TENSOR,
-    "float16": WGMMA + TURNED + SPLIT + TENSOR + STAGED + SIMT_HALF,
-    "bfloat16": WGMMA + TURNED + SPLIT + TENSOR + STAGED + SIMT_HALF,
+    "float16": WGMMA + TURNED + SPLIT + TENSOR_HALF + STAGED + SIMT_HALF,
+    "bfloat16": WGMMA + TURNED + SPLIT + TENSOR_HALF + STAGED + SIMT_HALF,
 }
 # MATMUL_GROUP of matmul.cu: compiling one data type's kernels alone takes a quarter of the time.
 GROUPS = {"float32": 1, "tfloat32": 2, "float16": 3, "bfloat16": 4}
@@ -198,8 +193,7 @@ def offered(
         kernel
         for kernel in KERNELS[kind]
         if kernel.granule <= granule and kernel.shared_bytes(SIZE[kind]) <= _shared_limit(capability) and kernel.runs_on(capability)
-        and (not kernel.wgmma or (wgmma and m >= WGMMA_ROWS_FROM[kernel.rows] and max(m, k, n) <= WGMMA_SIZE_LIMIT
-             and (kernel.split != 1 or n >= kernel.columns) and (not kernel.turned or kernel.tiles(m, n) <= sm_count)))
+        and (not kernel.wgmma or (wgmma and m >= WGMMA_ROWS_FROM[kernel.rows] and max(m, k, n) <= WGMMA_SIZE_LIMIT))
     ]  # fmt: skip
     return {**{f"hopper_{tile.name}": tile for tile in tiles}, **{kernel.name: kernel for kernel in kernels}}
 

@@ -43,11 +43,13 @@
 #define SPLIT_KERNELS(dtype)                                                                                                               \
     SPLIT_KERNEL(dtype, 64, 64, 128, 6, 1, 1)                                                                                              \
     SPLIT_KERNEL(dtype, 64, 64, 128, 6, 2, 1)                                                                                              \
+    SPLIT_KERNEL(dtype, 64, 64, 64, 6, 4, 2)                                                                                               \
     SPLIT_KERNEL(dtype, 64, 64, 64, 6, 8, 2)                                                                                               \
     SPLIT_KERNEL(dtype, 64, 64, 64, 6, 16, 2)                                                                                              \
     SPLIT_KERNEL(dtype, 64, 128, 128, 4, 1, 1)                                                                                             \
     SPLIT_KERNEL(dtype, 64, 128, 128, 4, 2, 1)                                                                                             \
-    SPLIT_KERNEL(dtype, 128, 128, 64, 5, 4, 1)
+    SPLIT_KERNEL(dtype, 128, 128, 64, 5, 4, 1)                                                                                             \
+    SPLIT_KERNEL(dtype, 128, 128, 64, 5, 8, 1)
 
 // TurnedTile: rows and columns of the tile, stages.
 #define TURNED_KERNEL(dtype, bm, bn, stages)                                                                                               \

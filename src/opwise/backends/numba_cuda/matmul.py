@@ -24,6 +24,7 @@ from opwise.backends.numba_cuda.matmul_fma_tma import described as fma_factors
 from opwise.backends.numba_cuda.matmul_fma_tma import fma_tma_kernel
 from opwise.backends.numba_cuda.matmul_map import mapped
 from opwise.backends.numba_cuda.matmul_split import TILES as SPLIT_TILES
+from opwise.backends.numba_cuda.matmul_split import WHOLE as WHOLE_TILES
 from opwise.backends.numba_cuda.matmul_split import estimate, split_kernel
 from opwise.backends.numba_cuda.matmul_tensor import LARGE, MEDIUM, SMALL, tensor_kernel
 from opwise.backends.numba_cuda.matmul_wgmma import wgmma_kernel
@@ -104,7 +105,7 @@ def hopper_tile(a: Tensor, b: Tensor, out: Tensor) -> Tile | None:
         return FMA_TILE if FMA_TILE.tiles(m, n) >= processors_of(a) else None
     if a.dtype == torch.float32:
         return min(TF32_TILES, key=lambda tile: tile.estimate(m, k, n, processors_of(a)))
-    tiles = *matmul_plan.WGMMA, *(tile for tile in SPLIT_TILES if tile.split * 64 <= k)
+    tiles = *WHOLE_TILES, *(tile for tile in SPLIT_TILES if tile.split * 64 <= k)
     return min(tiles, key=lambda tile: estimate(tile, m, k, n, processors_of(a)))
 
 

@@ -7,6 +7,7 @@ every block adds up one S-th of the tile, read from all S, and stores it. Nothin
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -14,7 +15,7 @@ from llvmlite import ir
 from numba import cuda, float32, int64, types, uint8, uint32
 from numba.cuda.extending import intrinsic
 
-from opwise.backends.cuda_src import matmul_plan
+from opwise.backends.cuda_src import matmul_model, matmul_plan
 from opwise.backends.cuda_src.matmul_plan import Kernel as Tile
 from opwise.backends.numba_cuda import matmul_wgmma_ptx as ptx
 from opwise.backends.numba_cuda import tensor, words
@@ -22,8 +23,9 @@ from opwise.backends.numba_cuda.launch import Kernel
 from opwise.backends.numba_cuda.matmul_wgmma import BOX, DEPTH, position_of, prepare, wait
 from opwise.backends.numba_cuda.ptx import FLOAT, assembly, element, instruction
 
-# What matmul.hopper_tile chooses from beside matmul_plan.WGMMA. By these speeds and costs `estimate` takes the fastest for every product
-# measured on an H200 (tests/test_numba_products.py).
+# What matmul.hopper_tile chooses from. By these speeds and costs `estimate` takes the fastest for every product measured on an H200
+# (tests/test_numba_products.py).
+WHOLE = tuple(replace(tile, speed=speed, fixed=64) for tile, speed in zip(matmul_plan.WGMMA, (1.80, 1.80, 1.75, 1.25), strict=True))
 TILES = (
     Tile("64x64_s1", 64, 64, 160, 128, 12, 16, 1.14, 1872, wgmma=True, split=1),
     Tile("64x64_s2", 64, 64, 160, 128, 6, 16, 0.43, 90, wgmma=True, split=2, resident=2),
@@ -71,15 +73,12 @@ def fetch(typing: Any, address: Any, rank: Any, parts: Any, at: Any) -> Any:
 
 
 def estimate(tile: Tile, m: int, k: int, n: int, processors: int) -> float:
-    """The cost of a 16-bit product by one of TILES or of matmul_plan.WGMMA, as multiply-adds of the fastest kernel.
+    """The cost of a 16-bit product by one of TILES or WHOLE, as multiply-adds of the fastest kernel.
 
     The busiest multiprocessor's tiles, K of each and what it costs beyond its products, over the speed; and ADDING and READING.
     """
     tiles, elements, split = tile.tiles(m, n), tile.rows * tile.columns, max(tile.split, 1)
-    at_once = max(matmul_plan.CLUSTERS_AT_ONCE[split] * processors // matmul_plan.CLUSTERS_OF, 1)
-    waves: float = -(-tiles // (at_once * tile.resident)) * tile.resident
-    if tile.resident > 1:  # two blocks of a multiprocessor share it: beyond one each, all slow down a little, none waits for a wave
-        waves = min(waves, max(tiles * split / processors, 1))
+    waves = matmul_model.waves(tiles, split, tile.resident, processors)
     depth = -(-k // (DEPTH * split)) * DEPTH if tile.split else k
     of_a_tile = elements * (depth + tile.fixed) / tile.speed + ADDING * elements * (split - 1) / split
     return waves * of_a_tile + (READING * m * k / split if n > BOX_COLUMNS else 0)

@@ -1,0 +1,67 @@
+"""What a kernel of matmul.cu or matmul_wgmma.cu should take for a product, by a few numbers of its own and what all of Hopper's share.
+
+In multiply-adds, of which an H200's multiprocessor does 1.9 million a us at a speed of 1. Hopper's are fitted to 980 times of 18 kernels on
+169 products of that GPU, by what a choice loses: 0.6 % on average (docs/lab.md).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+# Clusters of so many blocks that an H200 (132 multiprocessors in groups of 14 to 18, a cluster within one group) runs at once, a block a
+# multiprocessor, as cudaOccupancyMaxActiveClusters says.
+CLUSTERS_AT_ONCE, CLUSTERS_OF = {1: 132, 2: 66, 4: 30, 8: 15, 16: 7}, 132
+# What each costs for each step of K: a row or column of a tile that lies outside of C, whose zeros the copy engine is slow to make (32 rows
+# of A took longer than 64 in the same tiles); and, by `lean`, a row or column of a tile for each doubling of one factor over the other.
+OUTSIDE, LEANING = 47.6, 1.96
+MEMORY = 0.645  # an element of A and B, read once
+
+
+@dataclass(frozen=True)
+class Share:
+    """What the busiest multiprocessor does. Its loop over K takes `depth` / speed + `beside`, and more where `memory` does not take much less;
+    all of its tiles begin and end in `each` x fixed / speed."""
+
+    each: float
+    depth: float
+    beside: float = 0.0
+    memory: float = 0.0
+
+    def at(self, speed: float, fixed: float) -> float:
+        return math.hypot(self.depth / speed + self.beside, self.memory) + self.each * fixed / speed
+
+    def more(self, speed: float) -> float:
+        """What the loop takes beyond `depth` / speed."""
+        return self.at(speed, 0) - self.depth / speed
+
+
+def waves(tiles: int, split: int, resident: int, sm_count: int) -> float:
+    """Of tiles, each of `split` blocks, on a multiprocessor that runs `resident` blocks at once."""
+    at_once = max(CLUSTERS_AT_ONCE[split] * sm_count // CLUSTERS_OF, 1)
+    found: float = -(-tiles // (at_once * resident)) * resident
+    # Two blocks of a multiprocessor share it: beyond one each, all slow down a little, none waits for a wave.
+    return min(found, max(tiles * split / sm_count, 1)) if resident > 1 else found
+
+
+def hopper_share(m: int, k: int, n: int, rows: int, columns: int, step: int, split: int, resident: int, crowd: float, lean: int,
+                 sm_count: int) -> Share:  # fmt: skip
+    """Of a tile of rows x columns, whose K goes by steps of `step`, shared by `split` blocks.
+
+    crowd: by how much a step is longer where every multiprocessor has a block, in parts of itself. lean: what suffers where one factor is
+    the larger and its tiles are read more than once, 1: A from a quarter of B on, -1: B from A on, 0: nothing.
+    """
+    down, across = -(-m // rows), -(-n // columns)
+    tiles = down * across
+    begun = waves(tiles, split, resident, sm_count)
+    depth = -(-k // (step * split)) * step
+    busy = min(tiles * split / sm_count, resident)
+    outside = rows - m / down + columns - n / across
+    steep = 0.0
+    if lean > 0 and across > 1:
+        steep = max(math.log2(4 * m / n), 0)
+    elif lean < 0 and down > 1:
+        steep = max(math.log2(n / m), 0)
+    beside = begun * depth * (OUTSIDE * outside + LEANING * (rows + columns) * steep)
+    each = begun * rows * columns
+    return Share(each, each * depth * (1 + crowd * busy), beside, MEMORY * (m + n) * k)
