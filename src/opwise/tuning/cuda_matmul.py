@@ -1,8 +1,8 @@
 """The kernels of matmul in CUDA C++, which torch_inline and cupy_raw both launch, and `speed`, `fixed` of each, fitted anew.
 
 A plan compares estimates in multiply-adds of one multiprocessor, not in us. So a fit keeps the scale: the fastest of the shipped kernels
-that was measured keeps its speed. Of 16 bits on Hopper the scale is an H200's, so that what the model says in multiply-adds beside (what lies outside
-of C, what memory takes) keeps its meaning.
+that was measured keeps its speed. Of 16 bits on Hopper the scale is an H200's, so that what the model says in multiply-adds beside (what
+lies outside of C, what memory takes) keeps its meaning.
 """
 
 from __future__ import annotations

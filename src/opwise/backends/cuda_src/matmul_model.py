@@ -20,8 +20,8 @@ MEMORY = 0.645  # an element of A and B, read once
 
 @dataclass(frozen=True)
 class Share:
-    """What the busiest multiprocessor does. Its loop over K takes `depth` / speed + `beside`, and more where `memory` does not take much less;
-    all of its tiles begin and end in `each` x fixed / speed."""
+    """What the busiest multiprocessor does. Its loop over K takes `depth` / speed + `beside`, and more where `memory` does not take much
+    less; all of its tiles begin and end in `each` x fixed / speed."""
 
     each: float
     depth: float
