@@ -1,5 +1,5 @@
-// softmax over rows above 1 MiB, in 16 bits above 512 KiB, by all multiprocessors at once: groups of blocks take rows in turns, several
-// rows in flight. sm_90.
+// softmax over rows above 1 MiB, and few rows above 512 KiB in 16 bits, by all multiprocessors at once: groups of blocks take rows in
+// turns, several rows in flight. sm_90.
 //
 // softmax_<dtype>_stream_v16  a group of blocks a row: reads once, writes once; x, out and rows 16-byte aligned
 //
