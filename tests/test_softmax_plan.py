@@ -85,9 +85,10 @@ def test_rows_that_one_block_keeps(capability: tuple[int, int]) -> None:
 
 
 def test_blocks_that_begin_apart_are_as_the_kernel_knows_them() -> None:
-    source = (FOLDER / "softmax_cluster.cuh").read_text()
-    apart = {(blocks, threads) for _, blocks, threads in softmax_plan.CLUSTERS if threads < 256}
-    assert apart == {(_constant(source, "APART_BLOCKS"), _constant(source, "APART_THREADS"))}
+    """More threads than these leave a multiprocessor few blocks, which gain nothing by it."""
+    apart = _constant((FOLDER / "softmax_cluster.cuh").read_text(), "APART_THREADS")
+    small = {threads for choices in softmax_plan.CLUSTERS.values() for _, _, threads in choices}
+    assert max(small) == apart
 
 
 def test_rows_off_alignment_take_the_kernels_that_read_single_elements() -> None:

@@ -2,10 +2,10 @@
 //
 // A block keeps its part of the row as it was read: the first CLUSTER_PIECES 16-byte pieces a thread in registers, what follows in dynamic
 // shared memory, as much as the launch gave it. Only what fits in neither is read again, soon enough to find some of it in the L2. The
-// blocks exchange one maximum and one sum each, through distributed shared memory. A cluster of one block needs none, nor sm_90.
+// blocks exchange maxima and sums through distributed shared memory. A cluster of one block needs none, nor sm_90.
 #pragma once
-#include "elements.cuh"
 #include "softmax_cluster_ptx.cuh"
+#include "softmax_pieces.cuh"
 
 constexpr int CLUSTER_PIECES = 8;  // in registers: 32 of the 64 that 1024 threads, or twice 512, have each
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1000
@@ -14,60 +14,21 @@ constexpr int STAGED_PIECES = 1;  // a second one does not fit into the register
 constexpr int STAGED_PIECES = 2;  // taken from shared memory at a time
 #endif
 
-// 2^BIAS exp(x - shift). The bias cancels in the quotient by the sum. With it the fast exponential, which flushes what is below 2^-126,
-// loses nothing that float32 can hold. Its rounding is an error of 2^-20 at most, where a row this long is allowed 700 times 2^-24.
-constexpr float BIAS = 30.0f;
-__device__ __forceinline__ float power_of_2(float y) {
-    float power;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(y));
-    return power;
-}
-__device__ __forceinline__ float biased_exp(float x, float shift) { return power_of_2(fmaf(x - shift, 1.4426950409f, BIAS)); }
-// What a sum relative to `from` is to be multiplied by, to be one relative to `shift`.
-__device__ __forceinline__ float rescale(float from, float shift) { return power_of_2((from - shift) * 1.4426950409f); }
-__device__ __forceinline__ float cluster_shift(float maximum) { return maximum == Maximum::neutral() ? 0.0f : maximum; }
-
-// Hides from the compiler that a piece was unpacked before: it would keep the floats, twice the registers, in place of the piece.
-__device__ __forceinline__ void forget(uint4 &raw) { asm volatile("" : "+r"(raw.x), "+r"(raw.y), "+r"(raw.z), "+r"(raw.w)); }
-__device__ __forceinline__ void forget(float4 &raw) { asm volatile("" : "+f"(raw.x), "+f"(raw.y), "+f"(raw.z), "+f"(raw.w)); }
-
 // ---- the kernel ---------------------------------------------------------------------------------------------------------------------
 
-// The maximum of what was seen, and the sum of the biased exponentials relative to it.
-template <class Storage> struct Seen {
-    using P = Piece<Storage, 16>;
-    float maximum = Maximum::neutral(), sum = 0.0f;
-
-    template <int N> __device__ __forceinline__ void add(const typename P::Raw (&raw)[N]) {
-        typename P::Raw greatest = raw[0];
-#pragma unroll
-        for (int k = 1; k < N; k++) greatest = P::greater(greatest, raw[k]);
-        float values[P::COUNT];
-        P::unpack(greatest, values);
-        float highest = maximum;
-#pragma unroll
-        for (int j = 0; j < P::COUNT; j++) highest = fmaxf(highest, values[j]);
-        const float shift = cluster_shift(highest);
-        float fresh[4] = {};
-#pragma unroll
-        for (int k = 0; k < N; k++) {
-            P::unpack(raw[k], values);
-#pragma unroll
-            for (int j = 0; j < P::COUNT; j++) fresh[j % 4] += biased_exp(values[j], shift);
-        }
-        sum = sum * rescale(maximum, shift) + ((fresh[0] + fresh[1]) + (fresh[2] + fresh[3]));
-        maximum = highest;
-    }
-};
-
-template <class Storage>
-__device__ __forceinline__ typename Piece<Storage, 16>::Raw softmax_of(typename Piece<Storage, 16>::Raw raw, float shift, float scale) {
-    using P = Piece<Storage, 16>;
-    float values[P::COUNT];
-    P::unpack(raw, values);
-#pragma unroll
-    for (int j = 0; j < P::COUNT; j++) values[j] = biased_exp(values[j], shift) * scale;
-    return P::pack(values);
+// Each thread's maximum and sum -> the row's shift and sum relative to it, for all threads of the cluster. Each warp tells each block, so
+// that no block waits for all of its own warps before the others hear of the first. `of_warps`: BLOCKS * 32 places.
+template <int BLOCKS>
+__device__ __forceinline__ float2 over_cluster(float maximum, float sum, unsigned rank, float2 *of_warps, Bell *all_told) {
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
+    const float2 mine = pair_over_warp(maximum, sum);
+    if (lane < BLOCKS) send_to_block(of_warps + (rank * warps + warp), all_told, lane, mine.x, mine.y);
+    wait_for_cluster(all_told);
+    float highest = Maximum::neutral(), total = 0.0f;
+    for (int i = lane; i < BLOCKS * warps; i += 32) highest = fmaxf(highest, of_warps[i].x);
+    const float shift = cluster_shift(over_warp<Maximum>(highest));
+    for (int i = lane; i < BLOCKS * warps; i += 32) total += of_warps[i].y * rescale(of_warps[i].x, shift);
+    return make_float2(shift, over_warp<Sum>(total));
 }
 
 // The rows of a grid of fewer clusters than rows: each cluster takes the next row when it needs one, and loads it while it stores the
@@ -78,13 +39,14 @@ __device__ __forceinline__ void leave_queue(unsigned *counters, unsigned cluster
     if (atomicInc(counters + 1, clusters - 1) == clusters - 1) atomicExch(counters, 0u);
 }
 
-// Small blocks, five a multiprocessor, would all load, then all compute, then all store. So the first wave begins in phases: a cluster
-// waits for as long as those before it need to load. `pieces`: a block's part, of which a multiprocessor loads about one a clock.
-constexpr int APART_BLOCKS = 8, APART_THREADS = 192;
+// Small blocks, five to ten a multiprocessor, would all load, then all compute, then all store. So the first wave begins in phases: a
+// cluster waits for as long as those before it need to load. `pieces`: a block's part, of which a multiprocessor loads about one a clock.
+constexpr int APART_THREADS = 192;  // and less
 template <int BLOCKS> __device__ __forceinline__ void begin_apart(unsigned cluster, unsigned clusters, unsigned pieces) {
-    constexpr unsigned PHASES = 1024 / APART_THREADS;
-    const unsigned wave = multiprocessors() * PHASES / BLOCKS * 15 / 16;  // at once: not every multiprocessor finds a place in a cluster
-    if (clusters >= 2 * wave && cluster < wave) wait_clocks(cluster * PHASES / wave * (pieces * 15 / 16));
+    const unsigned phases = 1024 / blockDim.x;
+    unsigned wave = multiprocessors() * phases / BLOCKS;  // at once
+    if (BLOCKS > 2) wave = wave * 15 / 16;                // not every multiprocessor finds a place in a cluster of more
+    if (clusters >= 2 * wave && cluster < wave) wait_clocks(cluster * phases / wave * (pieces * 15 / 16));
 }
 
 // Any blockDim of whole warps, 1024 at most. Without a queue, row blockIdx.x / BLOCKS is this cluster's.
@@ -92,10 +54,17 @@ template <class Storage, int BLOCKS, bool QUEUED>
 __device__ __forceinline__ void softmax_cluster(const Storage *x, Storage *out, unsigned rows, long long columns, unsigned *counters) {
     using P = Piece<Storage, 16>;
     using Raw = typename P::Raw;
-    extern __shared__ uint4 dynamic_shared[];
+    extern __shared__ __align__(128) uint4 dynamic_shared[];  // off a cache line's bounds, copies take longer
+    constexpr bool SENT = BLOCKS > 1 && !QUEUED;
     __shared__ float maxima[32], sums[32];
     __shared__ float2 of_blocks[2][BLOCKS];  // two sets, in turns: another block may be a row ahead
+    __shared__ float2 of_warps[SENT ? BLOCKS * 32 : 1];
+    __shared__ Bell all_told;
     __shared__ unsigned next_row[2];
+    if constexpr (SENT) {
+        if (threadIdx.x == 0) bell_of_cluster(&all_told, BLOCKS * (blockDim.x / 32) * sizeof(float2));
+        __syncwarp();
+    }
     if constexpr (BLOCKS > 1) cluster_arrive_relaxed();  // that a block has begun must be known before its shared memory is written to
 
     const unsigned rank = BLOCKS > 1 ? rank_in_cluster() : 0;
@@ -111,8 +80,8 @@ __device__ __forceinline__ void softmax_cluster(const Storage *x, Storage *out, 
     Raw *target = reinterpret_cast<Raw *>(out) + first;
 
     unsigned row = blockIdx.x / BLOCKS;
-    if constexpr (BLOCKS == APART_BLOCKS && !QUEUED) {
-        if (threads == APART_THREADS) begin_apart<BLOCKS>(row, rows, static_cast<unsigned>(part));
+    if constexpr (BLOCKS > 1 && !QUEUED) {
+        if (threads <= APART_THREADS) begin_apart<BLOCKS>(row, rows, static_cast<unsigned>(part));
     }
     if constexpr (QUEUED) {
         cluster_wait();
@@ -157,25 +126,27 @@ __device__ __forceinline__ void softmax_cluster(const Storage *x, Storage *out, 
             seen.add(staged);
         }
 
-        const float highest = over_block<Maximum>(seen.maximum, maxima);
-        float shift = cluster_shift(highest), total = over_block<Sum>(seen.sum * rescale(seen.maximum, shift), sums);
+        float shift, total;
         unsigned next = rows;
-        if constexpr (BLOCKS > 1) {
-            if (thread < BLOCKS) {
-                store_in_block(of_blocks[turn] + rank, thread, highest, total);
-                if constexpr (!QUEUED) fence_cluster();  // by those who have written alone: a release by all is a fence in each warp
+        if constexpr (SENT) {  // behind this no block writes to another's shared memory: each may end when it likes
+            const float2 of_row = over_cluster<BLOCKS>(seen.maximum, seen.sum, rank, of_warps, &all_told);
+            shift = of_row.x, total = of_row.y;
+        } else {
+            const float highest = over_block<Maximum>(seen.maximum, maxima);
+            shift = cluster_shift(highest), total = over_block<Sum>(seen.sum * rescale(seen.maximum, shift), sums);
+            if constexpr (QUEUED) {
+                if (thread < BLOCKS) store_in_block(of_blocks[turn] + rank, thread, highest, total);
+                if (leads) {
+                    taken = __shfl_sync(0xffffffffu, taken, 0);
+                    if (lane < BLOCKS) store_in_block(next_row + turn, lane, taken);
+                }
+                cluster_arrive();
+                cluster_wait();  // behind the last of these each block may end when it likes, too
+                const float2 one = lane < BLOCKS ? of_blocks[turn][lane] : make_float2(Maximum::neutral(), 0.0f);
+                shift = cluster_shift(over_warp<Maximum>(one.x));
+                total = over_warp<Sum>(one.y * rescale(one.x, shift));
+                next = next_row[turn];
             }
-            if (leads) {
-                taken = __shfl_sync(0xffffffffu, taken, 0);
-                if (lane < BLOCKS) store_in_block(next_row + turn, lane, taken);
-            }
-            if constexpr (QUEUED) cluster_arrive();
-            else __syncwarp(), cluster_arrive_relaxed();
-            cluster_wait();  // behind the last of these no block writes to another's shared memory: each may end when it likes
-            const float2 one = lane < BLOCKS ? of_blocks[turn][lane] : make_float2(Maximum::neutral(), 0.0f);
-            shift = cluster_shift(over_warp<Maximum>(one.x));
-            total = over_warp<Sum>(one.y * rescale(one.x, shift));
-            if constexpr (QUEUED) next = next_row[turn];
         }
         const float scale = 1.0f / total;
 

@@ -13,16 +13,23 @@ BLOCKS = {4: ((8, 256), (16, 512), (32, 512)), 2: ((16, 512),), 0: ((8, 256), (1
 KEPT = {4: (16384, 32768), 2: (8192, 32768)}
 CLUSTER_PIECES = 8  # in registers, a thread: as in softmax_cluster.cuh
 KIB = 1024
-# (KiB of a row at most, blocks a row, threads a block), by an H200's times. What registers do not hold is in shared memory: a
-# multiprocessor has about 1024 threads and up to 256 KiB on the way, in two to five blocks, of which others load while one waits for its
-# sums; only a row above 2 MiB leaves it one block. 192 threads: as in softmax_cluster.cuh, where such blocks begin apart.
-CLUSTERS = ((256, 2, 512), (384, 4, 512), (512, 8, 192), (1024, 8, 512), (2048, 16, 512), (4096, 16, 1024))
+# By an element's bytes, KiB of a row that one block has to itself.
+ONE_BLOCK = {4: 128, 2: 96}
+# By an element's bytes, (KiB of a row at most, blocks a row, threads a block), by an H200's times, from MANY_WAVES of clusters on. What
+# registers do not hold is in shared memory: a multiprocessor has up to 320 KiB on the way, in five to eight blocks, of which others load
+# while one waits for its sums. 192 threads and less: as in softmax_cluster.cuh, where such blocks begin apart.
+SMALL = ((384, 8, 160), (512, 8, 192), (1024, 16, 192))
+CLUSTERS = {4: ((256, 8, 96), *SMALL), 2: ((128, 2, 192), (192, 4, 160), (256, 4, 192), *SMALL)}
+MANY_WAVES = 3
+# Likewise, for fewer rows: blocks that spread evenly, one or two a multiprocessor.
+CLUSTERS_OF_FEW = ((128, 2, 192), (256, 2, 512), (384, 4, 512), (512, 8, 192), (1024, 8, 512), (2048, 16, 512), (4096, 16, 1024))
 # As in softmax_stream.cu: warps that compute, beside two that exchange sums; 16-byte pieces of a lane; rows in shared memory; rows whose
 # sums have places.
 STREAM_WARPS, STREAM_PIECES, STREAM_SLOTS, STREAM_ROWS = 16, 4, 7, 12
 # By an element's bytes, KiB of a row: up to here clusters are quicker, since a multiprocessor has blocks of several rows.
 STREAM_ABOVE = {4: 1024, 2: 512}
 MOST_DYNAMIC_SHARED = 224 * KIB  # of the 227 KiB of an sm_90 block
+MOST_OF_CLUSTERS = 220 * KIB  # beside 4 KiB of what warps tell each other
 OF_LARGE_CLUSTERS = (9, 10)  # compute capabilities whose clusters may have 16 blocks, and blocks MOST_DYNAMIC_SHARED
 
 
@@ -41,27 +48,39 @@ def softmax(rows: int, columns: int, dtype: str, aligned: bool, sm_count: int, c
         if columns <= elements * threads:
             warps = blocks_for(columns, elements * 32)
             return Plan(f"softmax_{dtype}_block{elements}_v{width}", (rows, 1, 1), (32 * warps, 1, 1))
-    stream = _stream(rows, columns * size, dtype, sm_count) if vectors and capability == (9, 0) else None
+    large = capability[0] in OF_LARGE_CLUSTERS
+    small = _small_blocks(rows, columns * size, size, sm_count) if vectors and large else None
+    stream = _stream(rows, columns * size, dtype, sm_count) if vectors and capability == (9, 0) and small is None else None
     if stream is not None:
         return stream
-    if kept or (vectors and capability[0] in OF_LARGE_CLUSTERS):
-        return _cluster(rows, columns * size, dtype, sm_count, capability)
+    if kept or (vectors and large):
+        return _cluster(rows, columns * size, dtype, sm_count, capability, small)
     return Plan(f"softmax_{dtype}_long_v{width}", (rows, 1, 1), (LONG_THREADS, 1, 1))
 
 
-def _cluster(rows: int, row_bytes: int, dtype: str, sm_count: int, capability: tuple[int, int]) -> Plan:
+def _small_blocks(rows: int, row_bytes: int, size: int, sm_count: int) -> tuple[int, int] | None:
+    """(blocks a row, threads a block) where there are rows enough for small blocks."""
+    for most, blocks, threads in CLUSTERS[size] if row_bytes > ONE_BLOCK[size] * KIB else ():
+        if row_bytes <= most * KIB:
+            return (blocks, threads) if rows >= MANY_WAVES * (sm_count * (1024 // threads) // blocks) else None
+    return None
+
+
+def _cluster(rows: int, row_bytes: int, dtype: str, sm_count: int, capability: tuple[int, int], small: tuple[int, int] | None) -> Plan:
     """A row in the registers and the shared memory of one block or, which only sm_90 and later can, of several."""
-    one = row_bytes <= 128 * KIB and not (rows * 16 <= sm_count and capability[0] in OF_LARGE_CLUSTERS)  # else too few rows to fill the GPU
-    if one:
-        blocks, threads = 1, _threads_of_one_block(row_bytes, ITEM_BYTES[dtype], capability)
+    size, spread = ITEM_BYTES[dtype], rows * 16 <= sm_count and capability[0] in OF_LARGE_CLUSTERS  # too few rows to fill the GPU
+    if row_bytes <= ONE_BLOCK[size] * KIB and not spread:
+        blocks, threads = 1, _threads_of_one_block(row_bytes, size, capability)
         threads = min(threads, 32 * blocks_for(row_bytes, 32 * CLUSTER_PIECES * VECTOR_BYTES))  # none without a piece
+    elif small is not None:
+        blocks, threads = small
     else:
-        holding = [choice for choice in CLUSTERS if row_bytes <= choice[0] * KIB and (choice[1] == 16 or rows * 16 > sm_count)]
-        _, blocks, threads = (holding or CLUSTERS[-1:])[0]
+        holding = [choice for choice in CLUSTERS_OF_FEW if row_bytes <= choice[0] * KIB and (choice[1] == 16 or not spread)]
+        _, blocks, threads = (holding or CLUSTERS_OF_FEW[-1:])[0]
     part = -(-row_bytes // (blocks * 128)) * 128
-    shared = min(max(part - threads * CLUSTER_PIECES * VECTOR_BYTES, 0), MOST_DYNAMIC_SHARED)
+    shared = min(max(part - threads * CLUSTER_PIECES * VECTOR_BYTES, 0), MOST_OF_CLUSTERS)
     at_once = sm_count * (1024 // threads) // blocks
-    if blocks == 16 and rows > at_once:
+    if blocks == 16 and rows > at_once and small is None:
         return Plan(f"softmax_{dtype}_queue16_v16", (16 * at_once, 1, 1), (threads, 1, 1), shared, scratch_bytes=16)
     return Plan(f"softmax_{dtype}_cluster{blocks}_v16", (rows * blocks, 1, 1), (threads, 1, 1), shared)
 
@@ -73,7 +92,7 @@ def _threads_of_one_block(row_bytes: int, size: int, capability: tuple[int, int]
         return 1024
     if capability[0] not in OF_LARGE_CLUSTERS:
         return 256 if row_bytes <= 64 * KIB else 512
-    return 256 if row_bytes <= 48 * KIB else 320 if row_bytes <= 96 * KIB else 512
+    return 256 if row_bytes <= 48 * KIB else 320
 
 
 def _stream(rows: int, row_bytes: int, dtype: str, sm_count: int) -> Plan | None:

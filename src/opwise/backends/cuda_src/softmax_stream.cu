@@ -1,5 +1,5 @@
-// softmax over rows above 1 MiB, in 16 bits above 512 KiB, by all multiprocessors at once: groups of blocks take rows in turns, several
-// rows in flight. sm_90.
+// softmax over rows above 1 MiB, and few rows above 512 KiB in 16 bits, by all multiprocessors at once: groups of blocks take rows in
+// turns, several rows in flight. sm_90.
 //
 // softmax_<dtype>_stream_v16  a group of blocks a row: reads once, writes once; x, out and rows 16-byte aligned
 //
@@ -17,12 +17,15 @@
 // others, and the memory has copies and stores to do.
 //
 // Stored from registers, not by the copy engine: a place is free as soon as it has been read, and shared memory is not written twice.
-#include "softmax_cluster.cuh"
+#include "softmax_cluster_ptx.cuh"
+#include "softmax_pieces.cuh"
 
 constexpr int STREAM_WARPS = 16;  // that compute
 constexpr int STREAM_PIECES = 4;  // of 16 bytes, a lane's at most of a row
 constexpr int STREAM_SLOTS = 7;   // rows in shared memory
 constexpr int STREAM_LAG = 5;     // turns between a row's two
+// Rows asked for at once in the beginning, where there are many: the first sums would queue behind more of them. Each turn asks for one more.
+constexpr int STREAM_AHEAD = 2;
 // Rows whose pairs have places, in turns. Who is how far ahead: a warp in turn i has done turn i - 1, so its learner has learnt of row
 // i - 1 - LAG, so every block of the group has told of that row, so all warps of all blocks have done turn i - 2 - LAG, and all learners
 // have learnt of row i - 2 - 2 LAG. A pair of row i overwrites that of row i - ROWS, which nobody looks at any more if ROWS >= 2 LAG + 2.
@@ -34,10 +37,6 @@ constexpr int STREAM_BATCH = 4;  // pairs that a lane asks for at once
 
 // ---- barriers in shared memory, copies to it ----------------------------------------------------------------------------------------
 
-using Bell = unsigned long long;
-__device__ __forceinline__ void bell_init(Bell *bell, unsigned arrivals) {
-    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(bell)), "r"(arrivals) : "memory");
-}
 __device__ __forceinline__ void bells_visible() {  // to the copy engine too
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
@@ -75,12 +74,6 @@ __device__ __forceinline__ Told heard(const Told *from) {
     asm volatile("{ .reg .b128 word; ld.relaxed.gpu.global.b128 word, [%2]; mov.b128 {%0, %1}, word; }" : "=l"(pair), "=l"(tagged) : "l"(from)
                  : "memory");
     return {__uint_as_float(static_cast<unsigned>(pair)), __uint_as_float(static_cast<unsigned>(pair >> 32)), static_cast<unsigned>(tagged), 0};
-}
-
-// Each lane's maximum and sum relative to it -> the warp's.
-__device__ __forceinline__ float2 pair_over_warp(float maximum, float sum) {
-    const float highest = over_warp<Maximum>(maximum);
-    return make_float2(highest, over_warp<Sum>(sum * rescale(maximum, cluster_shift(highest))));
 }
 
 // What a group's blocks share: STREAM_ROWS sets of a pair a block, and a counter of blocks that are done.
@@ -191,13 +184,15 @@ __device__ __forceinline__ void softmax_stream(const Storage *x, Storage *out, u
             raw[k] = k * 32 + lane < count ? shared[(slot * STREAM_PIECES + k) * 32 + lane] : P::lowest();
         }
     };
+    const unsigned ahead = turns < 4 * STREAM_SLOTS ? STREAM_SLOTS : STREAM_AHEAD;
 #pragma unroll 1
-    for (unsigned slot = 0; slot < STREAM_SLOTS && slot < turns; slot++) ask(slot);
+    for (unsigned slot = 0; slot < ahead && slot < turns; slot++) ask(slot);
     unsigned slot = 0, phase = 0, last = 0;  // the places of this turn's two rows
     for (unsigned turn = 0; turn < turns + STREAM_LAG; turn++) {
         Raw raw[STREAM_PIECES];
         if (turn < turns) {
             if (count > 0) bell_wait(full[warp] + slot, phase);
+            if (turn + ahead < STREAM_SLOTS) ask(turn + ahead);
             look(slot, raw);
             Seen<Storage> seen;
             seen.add(raw);
