@@ -27,7 +27,7 @@ def cluster_kernel(dtype: str, form: Form) -> Kernel:
     clock cycles. A launch has form.blocks a row, each with form.shared_bytes of dynamic shared memory."""
     blocks, threads = form
     keep_greater, least = words.KEEP_GREATER[dtype], words.LEAST_WORD[dtype]
-    sum_of, greatest_of, add_exponentials, write = steps(dtype, PIECES)
+    sum_of, greatest_of, add_exponentials, finish = steps(dtype, PIECES)
     each, warps, in_registers = ptx.ELEMENTS[dtype], threads // 32, PIECES * threads
     parts_of_line = LINE // 16
     shared = blocks > 1  # by several blocks
@@ -137,11 +137,13 @@ def cluster_kernel(dtype: str, form: Form) -> Kernel:
             i = uint32(thread + uint32(k * threads))
             words.again(raw, 4 * k)
             if i < count:
-                write(raw, 4 * k, values, shift, scale, staged, target + int64(i) * 16)
+                finish(raw, 4 * k, values, shift, scale)
+                words.store_words(target + int64(i) * 16, raw, 4 * k)
         i = uint32(thread + uint32(in_registers))
         while i < count:
             words.load_shared_words(uint32(kept_room + i * uint32(16)), staged, 0)
-            write(staged, 0, values, shift, scale, staged, target + int64(i) * 16)
+            finish(staged, 0, values, shift, scale)
+            words.store_words(target + int64(i) * 16, staged, 0)
             i = uint32(i + uint32(threads))
 
     # 1024 threads a multiprocessor, and so 64 registers a thread, whatever the block.
