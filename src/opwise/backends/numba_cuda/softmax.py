@@ -1,9 +1,9 @@
 """softmax of each row, in float32: exp2((x - max) log2 e) / sum.
 
 Up to 24576 columns a row is read once and stays in registers: a warp a row up to 1024 columns, a block a row beyond. Longer rows, in 16
-bits from 16384 columns, are softmax_cluster.py's, and many rows from 1 MiB on softmax_stream.py's, which read them once too. What neither
-takes (GPUs other than sm_90 beyond one block, rows above 5.5 MiB, odd lengths, unaligned storage) is read twice, once for the running
-maximum and sum, once to write. Rows of odd length or unaligned storage take one element an access.
+bits from 16384 columns, are softmax_cluster.py's, and above 1 MiB, in 16 bits 512 KiB, softmax_stream.py's, which read them once too. What
+neither takes (GPUs other than sm_90 beyond one block, rows above 5.5 MiB, odd lengths, unaligned storage) is read twice, once for the
+running maximum and sum, once to write. Rows of odd length or unaligned storage take one element an access.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ LONG_THREADS, LONG_UNROLL = 1024, 4
 LOG2_E = np.float32(math.log2(math.e))
 ZERO, ONE, LEAST = np.float32(0.0), np.float32(1.0), np.float32(-math.inf)
 # Of the kernels of long rows one of each kind and of each dtype: the others are this code with other numbers, and a second each to compile.
-SPECIMENS = (("float16", Form(1, 512)), ("bfloat16", Form(2, 512)), ("float32", Form(16, 1024)))
+SPECIMENS = (("float16", Form(1, 512)), ("bfloat16", Form(2, 192)), ("float32", Form(16, 1024)))
 STREAM_SPECIMENS = (("float32", 4), ("bfloat16", 2))
 
 
@@ -198,7 +198,7 @@ def build_cluster(x: Tensor, form: Form, processors: int) -> Bind:
     """Rows of whole 16-byte pieces, read once, each by a cluster of its own."""
     (rows, columns), dtype = x.shape, portable.name_of(x)
     row_bytes = columns * ptx.BYTES[dtype]
-    sizes = rows, columns, form.wave(rows, processors), form.half_read(row_bytes)
+    sizes = rows, columns, *form.apart(rows, row_bytes, processors)
     return cluster_kernel(dtype, form).fixed((rows * form.blocks, 1), *sizes, device=x.device, shared=form.shared_bytes(row_bytes))
 
 

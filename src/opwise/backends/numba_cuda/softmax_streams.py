@@ -12,8 +12,9 @@ LINE = 128
 PAIR_BYTES, COUNTER_BYTES = 16, 16  # of scratch
 OTHER_WARPS = 2  # a block's warps that tell other blocks and learn from them
 ALL_ZERO = 64 * 1024  # the most scratch that a launch may have, of which nothing is left behind
-# Bytes of the shortest row: shorter ones a cluster's blocks take as fast or faster.
-LEAST_ROW = {"float32": 1024 * 1024 + 16, "float16": 1024 * 1024, "bfloat16": 1024 * 1024}
+# Bytes of the shortest row: a cluster's blocks take shorter ones as fast or faster.
+LEAST_ROW = {"float32": 1024 * 1024 + 16, "float16": 512 * 1024 + 16, "bfloat16": 512 * 1024 + 16}
+LEAST_TURNS = 2  # rows of a group: one alone a cluster's blocks meet over sooner
 RUNS_ON = (9, 0)
 
 
@@ -74,10 +75,10 @@ def stream_of(rows: int, row_bytes: int, dtype: str, processors: int, capability
 
 
 def shared_by(rows: int, row_bytes: int, stream: Stream, processors: int) -> Share | None:
-    """As many groups as hold a row each, or one a row where rows are fewer, over all multiprocessors; None: rows too long for a group."""
+    """As many groups as hold a row each, over all multiprocessors; None: rows too long for one group, or too few for all."""
     pieces, line = row_bytes // 16, LINE // 16
-    groups = min(processors // -(-pieces // (stream.warps * stream.pieces * 32)), rows)
-    if groups == 0:
+    groups = processors // -(-pieces // (stream.warps * stream.pieces * 32))
+    if groups == 0 or rows < LEAST_TURNS * groups:
         return None
     part = -(-pieces // (processors // groups * stream.warps * line)) * line
     return Share(-(-pieces // (part * stream.warps)), groups, part)
