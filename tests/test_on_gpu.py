@@ -183,7 +183,7 @@ def test_graphs_replayed_at_once_share_no_scratch(candidate: Candidate, bound_wi
 # Rows of every length that a kernel of its own reads, many and few; more of the longest than run at once; rows that nothing holds.
 LONG_ROWS = ((300, 32_768), (200, 65_536), (1100, 65_536), (150, 131_072), (20, 262_144), (20, 600_000), (40, 1_048_576), (9, 1_500_000),
              (70, 300_008), (200, 12_304), (150, 40_016), (100, 131_104), (64, 600_000), (3, 32_776), (2, 300_008), (1, 1_048_576),
-             (1, 3_000_016), (7, 3_000_016))  # fmt: skip
+             (1, 3_000_016), (7, 3_000_016), (500, 120_008), (250, 200_016), (1000, 32_008))  # fmt: skip
 
 
 @pytest.mark.parametrize("dtype", OPS["softmax"].dtypes)

@@ -1,9 +1,9 @@
 """softmax of each row, in float32: exp2((x - max) log2 e) / sum.
 
 Up to 24576 columns a row is read once and stays in registers: a warp a row up to 1024 columns, a block a row beyond. Longer rows, in 16
-bits from 16384 columns, are softmax_cluster.py's, and many rows from 1 MiB on softmax_stream.py's, which read them once too. What neither
-takes (GPUs other than sm_90 beyond one block, rows above 5.5 MiB, odd lengths, unaligned storage) is read twice, once for the running
-maximum and sum, once to write. Rows of odd length or unaligned storage take one element an access.
+bits from 16384 columns, are softmax_cluster.py's, and above 1 MiB, in 16 bits 512 KiB, softmax_stream.py's, which read them once too. What
+neither takes (GPUs other than sm_90 beyond one block, rows above 5.5 MiB, odd lengths, unaligned storage) is read twice, once for the
+running maximum and sum, once to write. Rows of odd length or unaligned storage take one element an access.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from opwise.backends.numba_cuda.softmax_cluster import cluster_kernel
 from opwise.backends.numba_cuda.softmax_forms import Form, form_of
 from opwise.backends.numba_cuda.softmax_portable import build_portable, portable_kernel
 from opwise.backends.numba_cuda.softmax_stream import stream_kernel
-from opwise.backends.numba_cuda.softmax_streams import ALL_ZERO, STREAM, Share, Stream, stream_of
+from opwise.backends.numba_cuda.softmax_streams import ALL_ZERO, STREAM, Share, stream_of
 from opwise.backends.protocol import Bind, Variant
 
 IN_REGISTERS = 32  # float32 values of a row that one thread holds
@@ -34,8 +34,8 @@ LONG_THREADS, LONG_UNROLL = 1024, 4
 LOG2_E = np.float32(math.log2(math.e))
 ZERO, ONE, LEAST = np.float32(0.0), np.float32(1.0), np.float32(-math.inf)
 # Of the kernels of long rows one of each kind and of each dtype: the others are this code with other numbers, and a second each to compile.
-SPECIMENS = (("float16", Form(1, 512)), ("bfloat16", Form(2, 512)), ("float32", Form(16, 1024)))
-STREAM_SPECIMENS = (("float32", STREAM, 8), ("bfloat16", STREAM, 4))
+SPECIMENS = (("float16", Form(1, 512)), ("bfloat16", Form(2, 192)), ("float32", Form(16, 1024)))
+STREAM_SPECIMENS = (("float32", 4), ("bfloat16", 2))
 
 
 @cache
@@ -184,9 +184,9 @@ def build(x: Tensor, out: Tensor) -> Bind:
     if aligned and columns % ptx.ELEMENTS[dtype] == 0:
         processors = torch.cuda.get_device_properties(x.device).multi_processor_count
         asked = rows, columns * ptx.BYTES[dtype], dtype, processors, torch.cuda.get_device_capability(x.device)
-        streamed = stream_of(*asked)
-        if streamed is not None:
-            return build_stream(x, *streamed)
+        share = stream_of(*asked)
+        if share is not None:
+            return build_stream(x, share)
         form = form_of(*asked)
         if form is not None:
             return build_cluster(x, form, processors)
@@ -198,16 +198,16 @@ def build_cluster(x: Tensor, form: Form, processors: int) -> Bind:
     """Rows of whole 16-byte pieces, read once, each by a cluster of its own."""
     (rows, columns), dtype = x.shape, portable.name_of(x)
     row_bytes = columns * ptx.BYTES[dtype]
-    sizes = rows, columns, form.wave(rows, processors), form.half_read(row_bytes)
+    sizes = rows, columns, *form.apart(rows, row_bytes, processors)
     return cluster_kernel(dtype, form).fixed((rows * form.blocks, 1), *sizes, device=x.device, shared=form.shared_bytes(row_bytes))
 
 
-def build_stream(x: Tensor, stream: Stream, share: Share) -> Bind:
+def build_stream(x: Tensor, share: Share) -> Bind:
     """Rows of whole 16-byte pieces, read once, by blocks that all run at once."""
-    (rows, columns), scratch_bytes = x.shape, share.scratch_bytes(stream)
-    kernel = stream_kernel(portable.name_of(x), stream, -(-share.blocks // 32))
-    grid = (share.blocks * share.groups, 1)
-    return kernel.fixed(grid, rows, columns, share.blocks, share.part, device=x.device, scratch_bytes=scratch_bytes, zeroed=ALL_ZERO)
+    (rows, columns), scratch_bytes = x.shape, share.scratch_bytes(STREAM)
+    kernel = stream_kernel(portable.name_of(x), STREAM, -(-share.blocks // 32))
+    grid = share.blocks, share.groups
+    return kernel.fixed(grid, rows, columns, share.part, device=x.device, scratch_bytes=scratch_bytes, zeroed=ALL_ZERO)
 
 
 def kernels() -> Mapping[str, Kernel]:
@@ -219,8 +219,8 @@ def kernels() -> Mapping[str, Kernel]:
         found[f"{dtype} portable"] = portable_kernel(dtype)
     for dtype, form in SPECIMENS:
         found[f"{dtype} {form.blocks} blocks of {form.threads} a row"] = cluster_kernel(dtype, form)
-    for dtype, stream, reads in STREAM_SPECIMENS:
-        found[f"{dtype} stream, {stream.slots} slots of {stream.slot_bytes}"] = stream_kernel(dtype, stream, reads)
+    for dtype, reads in STREAM_SPECIMENS:
+        found[f"{dtype} stream, up to {32 * reads} blocks a row"] = stream_kernel(dtype, STREAM, reads)
     return found
 
 

@@ -23,18 +23,18 @@ from opwise.backends.numba_cuda.softmax_row import LEAST, ONE, ZERO, rescale, sh
 
 @cache
 def cluster_kernel(dtype: str, form: Form) -> Kernel:
-    """x, out: addresses of (rows, columns), rows of whole 16-byte pieces. Of the first `wave` blocks every other cluster waits for `delay`
-    clock cycles. A launch has form.blocks a row, each with form.shared_bytes of dynamic shared memory."""
+    """x, out: addresses of (rows, columns), rows of whole 16-byte pieces. Of the first `wave` clusters `together` begin at once, and those
+    after them `delay` clock cycles later. A launch has form.blocks a row, each with form.shared_bytes of dynamic shared memory."""
     blocks, threads = form
     keep_greater, least = words.KEEP_GREATER[dtype], words.LEAST_WORD[dtype]
-    sum_of, greatest_of, add_exponentials, write = steps(dtype, PIECES)
+    sum_of, greatest_of, add_exponentials, finish = steps(dtype, PIECES)
     each, warps, in_registers = ptx.ELEMENTS[dtype], threads // 32, PIECES * threads
     parts_of_line = LINE // 16
     shared = blocks > 1  # by several blocks
     by_mail = blocks == 2
-    room, slots = 4 * PIECES, 2 * blocks
+    room, slots, phases = 4 * PIECES, 2 * blocks, form.phases
 
-    def softmax(x: Any, out: Any, rows: Any, columns: Any, wave: Any, delay: Any) -> None:
+    def softmax(x: Any, out: Any, rows: Any, columns: Any, wave: Any, together: Any, delay: Any) -> None:
         raw, staged = cuda.local.array(room, uint32), cuda.local.array(4, uint32)
         greatest, values, fresh = cuda.local.array(4, uint32), cuda.local.array(each, float32), cuda.local.array(4, float32)
         of_warps = cuda.shared.array(64, float32)  # 32 maxima, then 32 sums
@@ -59,9 +59,10 @@ def cluster_kernel(dtype: str, form: Form) -> Kernel:
         first = min(int64(rank) * part, pieces)
         count = uint32(min(part, pieces - first))  # of 16 bytes each: a part is short, 32 bits are enough for what is within it
         row = int64(cuda.blockIdx.x) // blocks
-        if shared and int64(cuda.blockIdx.x) < wave and (row & 1) == 1:
+        if shared and row < wave:
             begun = words.clock()  # out of phase one block of a multiprocessor reads while another exchanges, computes and writes
-            while words.clock() - begun < delay:
+            turn = barriers.remainder(barriers.divide(uint32(row), uint32(together)), uint32(phases))
+            while words.clock() - begun < delay * int64(turn):
                 words.nap()
             cuda.syncwarp()
         source = x + (row * pieces + first) * 16
@@ -103,7 +104,7 @@ def cluster_kernel(dtype: str, form: Form) -> Kernel:
         if lane == 0:
             of_warps[thread >> uint32(5)] = highest
         cuda.syncthreads()
-        highest = warp_max(of_warps[lane & uint32(warps - 1)])
+        highest = warp_max(of_warps[lane if lane < warps else uint32(0)])
         shift = shift_of(highest)
         total = warp_sum(total * rescale(largest, shift))
         if lane == 0:
@@ -137,13 +138,15 @@ def cluster_kernel(dtype: str, form: Form) -> Kernel:
             i = uint32(thread + uint32(k * threads))
             words.again(raw, 4 * k)
             if i < count:
-                write(raw, 4 * k, values, shift, scale, staged, target + int64(i) * 16)
+                finish(raw, 4 * k, values, shift, scale)
+                words.store_words(target + int64(i) * 16, raw, 4 * k)
         i = uint32(thread + uint32(in_registers))
         while i < count:
             words.load_shared_words(uint32(kept_room + i * uint32(16)), staged, 0)
-            write(staged, 0, values, shift, scale, staged, target + int64(i) * 16)
+            finish(staged, 0, values, shift, scale)
+            words.store_words(target + int64(i) * 16, staged, 0)
             i = uint32(i + uint32(threads))
 
     # 1024 threads a multiprocessor, and so 64 registers a thread, whatever the block.
     only = None if blocks == 1 else "sm_90"
-    return Kernel(softmax, (int64,) * 6, threads, min_blocks=1024 // threads, dynamic_shared=form.most_shared, only=only, cluster=blocks)
+    return Kernel(softmax, (int64,) * 7, threads, min_blocks=phases, dynamic_shared=form.most_shared, only=only, cluster=blocks)

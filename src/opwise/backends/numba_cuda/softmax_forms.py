@@ -31,28 +31,39 @@ class Form(NamedTuple):
     def holds(self, row_bytes: int) -> bool:
         return self.shared_bytes(row_bytes) <= self.most_shared
 
-    def half_read(self, row_bytes: int) -> int:
-        """Clock cycles in which a multiprocessor reads half of a block's part: all together read 16.5 bytes a cycle each."""
-        return row_bytes // self.blocks // 33
+    @property
+    def phases(self) -> int:
+        """Blocks of a multiprocessor, 1024 threads of them."""
+        return 1024 // self.threads
 
-    def wave(self, rows: int, processors: int) -> int:
-        """Blocks, of whole clusters, that begin together on multiprocessors which they share, with others behind them; 0: none do."""
-        shared_by = 1024 // self.threads
-        at_once = processors * shared_by // self.blocks * self.blocks
-        return at_once if shared_by > 1 and rows * self.blocks > at_once else 0
+    def apart(self, rows: int, row_bytes: int, processors: int) -> tuple[int, int, int]:
+        """How the clusters begin that share multiprocessors with others from the start: how many these are, how many of them begin
+        together, clock cycles from those to the next. None waits unless there are more behind them."""
+        at_once = processors * self.phases // self.blocks
+        if self.blocks == 1 or self.phases == 1 or rows <= at_once:
+            return 0, 1, 0
+        part = row_bytes // self.blocks  # all together a multiprocessor's blocks read 16.5 bytes a cycle
+        if self.phases == 2:
+            return at_once, 1, part // 33
+        wave = at_once * 15 // 16  # not every multiprocessor finds a place in a cluster
+        return wave, -(-wave // self.phases), part // 17
 
     def half_in_registers(self, row_bytes: int) -> bool:
         return row_bytes <= 2 * self.blocks * self.threads * PIECES * 16
 
     def all_at_once(self, rows: int, processors: int) -> bool:
         """Do the clusters of so many rows run together? They keep within groups of multiprocessors, which leaves one in eight over."""
-        return rows * self.blocks * 8 <= processors * (1024 // self.threads) * 7
+        return rows * self.blocks * 8 <= processors * self.phases * 7
 
 
 # The first whose registers hold half of the row: with the other half in shared memory a multiprocessor has 1024 threads and 256 KiB on the
 # way, in two to four blocks; only a row above 2 MiB leaves it one block. Those of 16 blocks have few rows, or such as softmax_stream.py's
 # blocks together have no room for: softmax_streams.py is asked first.
-FORMS = (Form(1, 256), Form(1, 512), Form(2, 512), Form(4, 512), Form(8, 512), Form(16, 512), Form(16, 1024))
+FORMS = (Form(1, 256), Form(1, 512), Form(2, 512), Form(4, 512), Form(8, 512), Form(16, 192), Form(16, 512), Form(16, 1024))
+# Many rows of more than so many bytes: five small blocks a multiprocessor, that load, meet and store past one another.
+SMALL = {Form(2, 192): 112 * 1024, Form(4, 192): 192 * 1024, Form(8, 192): 256 * 1024, Form(16, 192): 512 * 1024}
+SMALL_PART = 64 * 1024  # bytes of a block's part at most
+SMALL_WAVES = 3  # times as many as run at once, at least: what fewer leave idle at their end costs more than they gain
 # Bytes of the shortest row; softmax.py's kernels unpack shorter ones in registers, in float32 up to 96 KiB.
 LEAST_ROW = {"float32": 96 * 1024 + 16, "float16": 32 * 1024, "bfloat16": 32 * 1024}
 COPIES_FROM = (8, 0)  # cp.async
@@ -62,6 +73,9 @@ def form_of(rows: int, row_bytes: int, dtype: str, processors: int, capability: 
     """What such rows, of whole 16-byte pieces, are shared by; None: not this kernel's."""
     if row_bytes < LEAST_ROW[dtype] or capability < COPIES_FROM:
         return None
+    for form, least in SMALL.items() if capability == (9, 0) else ():
+        if least < row_bytes <= form.blocks * SMALL_PART and rows * form.blocks >= SMALL_WAVES * processors * form.phases:
+            return form
     can = [form for form in FORMS if form.blocks == 1 or capability == (9, 0)]
     fitting = [form for form in can if form.half_in_registers(row_bytes)] or [form for form in can[-1:] if form.holds(row_bytes)]
     if not fitting:

@@ -32,10 +32,10 @@ def rescale(earlier: Any, shift: Any) -> Any:
 
 
 def steps(dtype: str, held: int) -> tuple[Any, Any, Any, Any]:
-    """The device functions `sum_of`, `greatest_of`, `add_exponentials` and `write`.
+    """The device functions `sum_of`, `greatest_of`, `add_exponentials` and `finish`.
 
-    `pieces` are `held` times four words, `at` the first of a piece's. `values` has room for a piece's elements, `greatest` and `staged` for
-    its words. `sums` are four, so that no addition waits for the one before.
+    `pieces` are `held` times four words, `at` the first of a piece's. `values` has room for a piece's elements, `greatest` for its
+    words. `sums` are four, so that no addition waits for the one before.
     """
     unpack, pack, each = words.UNPACK_WORDS[dtype], words.PACK_WORDS[dtype], ptx.ELEMENTS[dtype]
     keep_greater = words.KEEP_GREATER[dtype]
@@ -71,12 +71,11 @@ def steps(dtype: str, held: int) -> tuple[Any, Any, Any, Any]:
         return largest, (sums[0] + sums[1]) + (sums[2] + sums[3])
 
     @inlined
-    def write(pieces: Any, at: Any, values: Any, shift: Any, scale: Any, staged: Any, address: Any) -> None:
-        """A piece's results to global memory."""
+    def finish(pieces: Any, at: Any, values: Any, shift: Any, scale: Any) -> None:
+        """A piece's results take its place."""
         unpack(pieces, at, values)
         for j in range(each):
             values[j] = biased_exp(values[j], shift) * scale
-        pack(values, staged, 0)
-        words.store_words(address, staged, 0)
+        pack(values, pieces, at)
 
-    return sum_of, greatest_of, add_exponentials, write
+    return sum_of, greatest_of, add_exponentials, finish

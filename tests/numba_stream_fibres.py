@@ -1,0 +1,194 @@
+"""Blocks that wait for one another, in fibres: all blocks of a launch at once, their warps in an order drawn by lot, copies that land late.
+
+`instructions` are those of softmax_stream.py's kernel that numba_fibres.py has not: mbarriers, copies in bulk, pairs in global memory. What
+a copy goes to is gone as soon as it is asked for, so that a slot which is asked for too early shows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextvars import copy_context
+from dataclasses import dataclass, field
+from random import Random
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+from fibres import NAN_BYTE, SHARED_BASE, Fault, Machine, Memory
+from greenlet import getcurrent, greenlet
+
+u32, f32 = np.uint32, np.float32
+MOST_ROUNDS = 6_000
+
+
+@dataclass
+class Block:
+    at: Any
+    memory: Any
+    barriers: dict[int, Barrier] = field(default_factory=dict)
+
+
+@dataclass
+class Barrier:
+    count: int
+    left: int
+    copied: int = 0  # bytes that are expected and have not landed
+    phase: int = 0
+
+    def arrive(self) -> None:
+        if not self.left:
+            raise Fault("an arrival too many")
+        self.left -= 1
+        self.turn()
+
+    def turn(self) -> None:
+        if self.left == self.copied == 0:
+            self.phase, self.left = self.phase + 1, self.count
+
+
+class AllAtOnce(Machine):
+    """`late`: how likely a copy lands, and `idle` a warp rests, in a round."""
+
+    def __init__(self, grid: tuple[int, int], threads: int, shared: int, memory: Memory, seed: int) -> None:
+        super().__init__(grid, threads, shared, memory)
+        self._random = Random(seed)
+        self.late, self.idle = self._random.choice((0.05, 0.3, 1.0)), self._random.choice((0.0, 0.3, 0.8))
+        self.copies: list[Callable[[], None]] = []
+
+    @property
+    def blockIdx(self) -> Any:  # noqa: N802
+        return getcurrent().block.at
+
+    @property
+    def dynamic(self) -> Any:
+        return getcurrent().block.memory
+
+    def syncwarp(self) -> None:
+        self.together("syncwarp", None, lambda brought: brought)
+
+    def until(self, come: Callable[[], bool]) -> None:
+        """Gives way, until then."""
+        self._hub.switch(come)
+
+    def run(self, kernel: Callable[..., None], arguments: tuple[Any, ...]) -> None:
+        self._hub = getcurrent()
+        warps = []
+        for block in range(self.gridDim.x * self.gridDim.y):
+            y, x = divmod(block, self.gridDim.x)
+            shared = Block(SimpleNamespace(x=x, y=y), np.full(self.dynamic_bytes, NAN_BYTE, np.uint8))
+            fibres = [self._fibre(lambda: kernel(*arguments), shared, thread) for thread in range(self.blockDim.x)]
+            warps += [(fibres[first : first + 32], fibres) for first in range(0, len(fibres), 32)]
+        with np.errstate(all="ignore"):
+            for _ in range(MOST_ROUNDS):
+                self._random.shuffle(warps)
+                for warp, block_fibres in warps:
+                    if self._random.random() >= self.idle:
+                        self._step([fibre for fibre in warp if not fibre.dead], block_fibres)
+                landed = [copy for copy in self.copies if self._random.random() < self.late]
+                self.copies = [copy for copy in self.copies if copy not in landed]
+                for copy in landed:
+                    copy()
+                warps = [one for one in warps if not all(fibre.dead for fibre in one[0])]
+                if not warps:
+                    return
+        raise Fault(f"{len(warps)} warps wait for ever")
+
+    def _fibre(self, body: Callable[[], None], block: Block, thread: int) -> Any:
+        fibre = greenlet(body, self._hub)
+        fibre.block, fibre.thread, fibre.gr_context = block, thread, copy_context()
+        fibre.asked = lambda: True
+        return fibre
+
+    @staticmethod
+    def _step(lanes: list[Any], block: list[Any]) -> None:
+        """Those go on whose time has come; all together behind a shuffle, or a barrier of the block."""
+        answers = [(lane, None) for lane in lanes if callable(lane.asked) and lane.asked()]
+        if not answers and all(lane.asked == "barrier" for lane in lanes):
+            if all(not other.dead and other.asked == "barrier" for other in block):
+                for other in block:
+                    other.asked = lambda: True
+        elif not answers and all(isinstance(lane.asked, tuple) for lane in lanes) and len({lane.asked[0] for lane in lanes}) == 1:
+            if len(lanes) != 32:
+                raise Fault(f"{lanes[0].asked[0]} by {len(lanes)} lanes")
+            answers = list(zip(lanes, lanes[0].asked[2]([lane.asked[1] for lane in lanes]), strict=True))
+        for lane, answer in answers:
+            asked = lane.switch() if answer is None else lane.switch(answer)
+            lane.asked = None if lane.dead else asked
+
+
+def instructions(machine: Callable[[], AllAtOnce]) -> dict[str, dict[str, Callable[..., Any]]]:
+    """Module of numba_cuda -> name there -> its meaning on the machine of the launch under way."""
+
+    def shared(address: Any, size: int) -> Any:
+        at, memory = int(address) - SHARED_BASE, machine().dynamic
+        if at % min(size, 128) or at < 0 or at + size > memory.size:
+            raise Fault(f"{size} bytes at {at} of {memory.size} of dynamic shared memory")
+        return memory[at : at + size]
+
+    def barrier(address: Any) -> Barrier:
+        return getcurrent().block.barriers[int(address)]
+
+    def barrier_init(address: Any, count: Any) -> None:
+        shared(address, 8)
+        getcurrent().block.barriers[int(address)] = Barrier(int(count), int(count))
+
+    def expect(address: Any, size: Any) -> None:
+        barrier(address).copied += int(size)
+        barrier(address).arrive()
+
+    def wait(address: Any, parity: Any) -> None:
+        one = barrier(address)
+        machine().until(lambda: one.phase % 2 != int(parity))
+
+    def bulk_load(to: Any, source: Any, size: Any, address: Any) -> None:
+        one, count = barrier(address), int(size)
+        place = machine().dynamic[int(to) - SHARED_BASE :][:count]
+        if int(to) % 128 or count % 16 or int(to) + count > min(getcurrent().block.barriers):
+            raise Fault(f"a copy of {count} bytes to {int(to)}")
+        data = np.concatenate([machine().memory.at(int(source) + i, 16) for i in range(0, count, 16)])
+        place[:] = NAN_BYTE
+
+        def land() -> None:
+            place[:] = data
+            one.copied -= count
+            one.turn()
+
+        machine().copies.append(land)
+
+    def store_floats(address: Any, first: Any, second: Any) -> None:
+        shared(address, 8).view(f32)[:] = first, second
+
+    def publish(address: Any, maximum: Any, total: Any, tag: Any) -> None:
+        word = machine().memory.at(address, 16)
+        word.view(f32)[::2], word.view(u32)[1::2] = (maximum, total), tag
+
+    def load_pair(address: Any, words: Any, at: int) -> None:
+        machine().until(lambda: True)
+        words[at : at + 4] = machine().memory.at(address, 16).view(u32)
+
+    def together(what: str, act: Callable[[list[Any]], list[Any]]) -> Callable[..., Any]:
+        return lambda value=None: machine().together(what, value, act)
+
+    return {
+        "softmax_stream": {"wait": wait},
+        "ptx": {"float_of": lambda word: u32(word).view(f32)},
+        "tensor": {"shared_address": lambda array: u32(SHARED_BASE)},
+        "words": {
+            "bulk_load": bulk_load,
+            "store_floats": store_floats,
+            "load_float": lambda address: f32(shared(address, 4).view(f32)[0]),
+            "publish": publish,
+            "clear_pair": lambda address: publish(address, 0, 0, 0),
+            "load_pair": load_pair,
+        },
+        "matmul_wgmma_ptx": {
+            "barrier_init": barrier_init,
+            "barriers_publish": lambda: None,
+            "expect": expect,
+            "arrive": lambda address: barrier(address).arrive(),
+            "elected": together("elect", lambda lanes: [1] + [0] * 31),
+            "same_in_warp": together("lane 0", lambda lanes: lanes[:1] * 32),
+            "divide": lambda a, b: u32(int(a) // int(b)),
+            "remainder": lambda a, b: u32(int(a) % int(b)),
+        },
+    }
