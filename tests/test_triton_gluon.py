@@ -19,12 +19,13 @@ SOURCE = Path(__file__).resolve().parents[1] / "src"
 CHILD = """
 import subprocess, tempfile
 from triton import knobs
-from opwise.backends.triton_jit import matmul_split, matmul_tma, matmul_turned
+from opwise.backends.triton_jit import matmul_split, matmul_tma, matmul_turned, softmax_cluster
 from opwise.backends.triton_jit.specimen import compiled
 tf32 = [matmul_tma.tf32_specimen(c) for c in matmul_tma.TF32_CONFIGS[1:]]
 split = [matmul_split.specimen(c, "float16") for c in matmul_tma.HALF_CONFIGS if c.split == 8]
 turned = [matmul_turned.specimen(c, "bfloat16") for c in matmul_tma.HALF_CONFIGS if c.turned]
-for specimen in (*tf32, *split, *turned):
+rows = [softmax_cluster.specimen(softmax_cluster.Plan(131056, 'bfloat16', softmax_cluster.HALF[256]))]
+for specimen in (*tf32, *split, *turned, *rows):
     with tempfile.NamedTemporaryFile(suffix=".cubin") as binary:
         made = compiled(specimen, "sm_90")
         binary.write(made.asm["cubin"])
@@ -138,6 +139,18 @@ def test_shared_memory_is_the_sums_once_the_cluster_has_met(disassembled):
     assert names[met[1] + 1 :] == []
 
 
+def test_a_row_is_asked_for_as_a_whole_before_anything_is_waited_for(disassembled):
+    """The compiler may put a barrier between two copies, and what is computed of the first loads before the last are asked for."""
+    names = [name for _, name, rest in LINE.findall(disassembled["cluster_kernel"]) if not rest.startswith("RZ, [RZ]")]
+    begun = names.index("UCGABAR_WAIT")
+    asked = [at for at, name in enumerate(names) if name.startswith(("LDG.", "LDGSTS"))]
+    assert [names[at].split(".")[0] for at in asked].count("LDG") == 8
+    assert len(asked) == 16
+    first = next(at for at, name in enumerate(names) if name.startswith(("MUFU", "BAR", "FADD", "VHMNMX")) and at > asked[0])
+    assert max(asked) < begun < first
+    assert not [name for name in names if name.startswith(("MEMBAR", "STL"))], "the exchange takes no fence"
+
+
 def test_a_launcher_is_told_of_clusters_in_its_own_words_or_not_at_all(available, monkeypatch):
     from triton.backends.nvidia import compiler, driver
 
@@ -245,19 +258,60 @@ def test_a_stream_takes_most_of_the_gpu_and_no_program_more(available):
     assert planned(2**20, "bfloat16").groups(256, 60) == 0, "64 parts wait for each other, and 60 run at once"
 
 
-def test_rows_begin_in_phases_where_that_was_measured_to_gain(available, monkeypatch):
-    """Whole rows of 32768 float32, 15 a multiprocessor and more, on Hopper."""
-    from opwise.backends.triton_jit import softmax
+@pytest.mark.parametrize(("dtype", "size"), [("float32", 4), ("bfloat16", 2)])
+def test_a_clusters_programs_cover_the_row_and_fit_their_multiprocessor(available, dtype, size):
+    from opwise.backends.triton_jit.softmax_cluster import ABOVE, Plan, form_of
 
-    def row_of(rows, columns=32768, element_size=4, device="cuda"):
-        size = {"element_size": lambda: element_size, "shape": (rows, columns)}
-        return SimpleNamespace(device=torch.device(device), **size)
+    for row_bytes in (
+        ABOVE[dtype] + 64,
+        99008,
+        131072,
+        131136,
+        196672,
+        262080,
+        262144,
+        327712,
+        524288,
+        721088,
+        1048512,
+        2**20,
+        2**21 - 2112,
+        2**21,
+    ):
+        for rows in (1, 4, 16, 60, 4096):
+            form = form_of(rows, row_bytes, dtype, 132)
+            plan = Plan(row_bytes // size, dtype, form)
+            words, last = row_bytes // 4, row_bytes // 4 - (form.blocks - 1) * plan.part
+            assert 0 < last <= plan.part, "the last program has something to do, and no more than the others"
+            assert plan.part % 32 == 0, "parts begin where cache lines do"
+            assert plan.part <= (form.held + plan.staged) * plan.piece, "a part lies in its pieces"
+            assert plan.full * plan.piece <= last, "what is not masked is there in every program"
+            assert plan.full * plan.piece * form.blocks == words or plan.full < form.held + plan.staged
+            assert form.shared_by * (plan.staged * plan.piece * 4 + 2048) <= 228 * 1024
+            assert form.shared_by * form.warps * 32 * form.registers <= 65536
+            assert form.wave(rows, 132) % form.blocks == 0
 
-    monkeypatch.setattr(softmax, "INTERPRETING", False)
-    monkeypatch.setattr(softmax, "processors", lambda device: 132)
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
-    assert softmax.staggered(row_of(2048))
-    assert not softmax.staggered(row_of(1979))
-    assert not any(softmax.staggered(row_of(2048, *other)) for other in ((32752,), (32768, 2), (32768, 4, "cpu")))
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (8, 0))
-    assert not softmax.staggered(row_of(2048))
+
+def test_few_rows_are_shared_by_more_programs_and_no_cluster_is_asked_of_a_triton_that_was_not_read(available, monkeypatch):
+    from opwise.backends.triton_jit import softmax_cluster
+
+    def blocks(rows, kib, dtype="float16"):
+        form = softmax_cluster.form_of(rows, kib * 1024, dtype, 132)
+        return form and form.blocks
+
+    assert [blocks(rows, 128) for rows in (1, 28, 29, 57, 58, 115, 116, 5000)] == [16, 16, 8, 8, 4, 4, 2, 2]
+    assert [blocks(rows, 512, "float32") for rows in (28, 29, 58)] == [16, 8, 4]
+    assert [blocks(4096, kib) for kib in (64, 65, 2048, 2049)] == [None, 2, 16, None]
+    assert [blocks(4096, kib, "float32") for kib in (96, 97, 128, 129)] == [None, 1, 1, 4]
+    monkeypatch.setattr(softmax_cluster, "KNOWN", False)
+    assert [blocks(rows, kib, "float32") for rows, kib in ((1, 128), (4096, 128), (4096, 256))] == [1, 1, None]
+    assert blocks(4096, 128) is None
+
+
+def test_clusters_begin_in_phases_where_a_second_wave_follows(available):
+    from opwise.backends.triton_jit.softmax_cluster import Form
+
+    assert Form(1, 16, 8, 2).wave(2048, 132) == 264
+    assert Form(1, 16, 8, 2).wave(264, 132) == 0
+    assert Form(8, 8, 8, 4).wave(512, 132) == 488, "of 495, in whole clusters"
+    assert Form(8, 8, 8, 4).wave(122, 132) == 0, "two waves of small ones"

@@ -1,6 +1,7 @@
 """softmax over rows in Triton, read once where that is possible: by the first of these that can.
 
     up to 1024 columns     several rows a program, as a tile of rows x columns
+    long rows              on sm_90, from 64 KiB (float32 96 KiB) to 2 MiB, by the programs of a cluster (softmax_cluster.py)
     the longest rows       on sm_90 and later, up to 2^21, as a stream through groups of programs (softmax_stream.py)
     many long rows         on sm_90 and later, a row or a part of one a program, in shared memory (softmax_staged.py)
     up to 32768            one row a program, in registers
@@ -16,14 +17,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
 from opwise.backends.protocol import Bind, Launch, UnsupportedWorkload, Variant
-from opwise.backends.triton_jit import softmax_ladder, softmax_parts, softmax_staged, softmax_stream, softmax_twice
-from opwise.backends.triton_jit.launch import INTERPRETING, built, processors
+from opwise.backends.triton_jit import softmax_cluster, softmax_ladder, softmax_parts, softmax_staged, softmax_stream, softmax_twice
+from opwise.backends.triton_jit.launch import built
 from opwise.backends.triton_jit.portable import device_function, narrow, widen
 from opwise.backends.triton_jit.softmax_math import finite_shift, shifted_power
 from opwise.backends.triton_jit.specimen import POINTERS, Specimen
@@ -59,29 +59,8 @@ def row_kernel(x, out, columns, COLUMNS: tl.constexpr):  # type: ignore[no-untyp
     one_row(tl.program_id(0), x, out, columns, COLUMNS)
 
 
-@triton.jit
-def staggered_kernel(x, out, columns, COLUMNS: tl.constexpr, FIRST: tl.constexpr, PHASES: tl.constexpr,
-                     CYCLES: tl.constexpr):  # type: ignore[no-untyped-def]  # fmt: skip
-    """`row_kernel`, but that the FIRST programs begin in PHASES steps of CYCLES of the clock.
-
-    Where registers leave a multiprocessor one program, all of them read, compute and write in step, and the memory is idle while they
-    compute. Those that follow begin where one ends, so what sets the first ones apart holds for all.
-    """
-    program = tl.program_id(0)
-    if program < FIRST:
-        program = tl.inline_asm_elementwise(
-            """{ .reg .b64 began, now, wait; .reg .pred more; mov.u64 began, %clock64; cvt.u64.u32 wait, $2;
-            again: mov.u64 now, %clock64; sub.u64 now, now, began; setp.lt.u64 more, now, wait; @!more bra over;
-            nanosleep.u32 100; bra again; over: mov.b32 $0, $1; }""",
-            "=r,r,r", [program, program % PHASES * CYCLES], dtype=tl.int32, is_pure=False, pack=1,
-        )  # fmt: skip
-    one_row(program, x, out, columns, COLUMNS)
-
-
 OPTIONS: dict[str, Any] = {"enable_fp_fusion": False, "num_stages": 1}
 LONGEST_ROW_IN_TILE, LONGEST_ROW_IN_REGISTERS = 1024, 32768
-# A quarter of a microsecond a phase; all phases together are a program's time. Measured on an H200, of 15 and of 31 rows a multiprocessor.
-PHASES, PHASE_CYCLES, LEAST_ROUNDS = 33, 450, 15
 TILE, TALLEST_TILE = 2048, 512  # elements and rows of a tile of short rows
 
 
@@ -94,26 +73,13 @@ def build(x: Tensor, out: Tensor) -> Bind:
     rows, columns = x.shape
     if columns <= LONGEST_ROW_IN_TILE:
         return _tile(x, out)
-    if shared := softmax_stream.build(x, out) or softmax_staged.build(x, out):
+    if shared := softmax_cluster.build(x, out) or softmax_stream.build(x, out) or softmax_staged.build(x, out):
         return shared
     if columns <= LONGEST_ROW_IN_REGISTERS:
         padded = triton.next_power_of_2(columns)
         sizes = {"COLUMNS": padded, "num_warps": row_warps(padded, x.element_size()), **OPTIONS}
-        if staggered(x):
-            return _with_sizes(built(staggered_kernel, (rows, 1, 1), x, out, columns, **sizes, **phases(processors(x.device))), columns)
         return _with_sizes(built(row_kernel, (rows, 1, 1), x, out, columns, **sizes), columns)
     return softmax_parts.build(x, out) or softmax_twice.build(x, out)
-
-
-def staggered(x: Tensor) -> bool:
-    """Where it was measured to gain: the longest float32 rows in registers, many a multiprocessor, on Hopper."""
-    if INTERPRETING or x.device.type != "cuda" or x.element_size() != 4 or x.shape[1] != LONGEST_ROW_IN_REGISTERS:
-        return False
-    return torch.cuda.get_device_capability(x.device)[0] == 9 and x.shape[0] >= LEAST_ROUNDS * processors(x.device)
-
-
-def phases(first: int) -> dict[str, int]:
-    return {"FIRST": first, "PHASES": PHASES, "CYCLES": PHASE_CYCLES}
 
 
 def _tile(x: Tensor, out: Tensor) -> Bind:
@@ -166,8 +132,7 @@ def specimens(arch: str) -> dict[str, Specimen]:
             types, options = {**tensors, "columns": "i32"}, {"num_warps": row_warps(columns, size), **OPTIONS}
             for label, odd in (("", ()), (", unaligned", ("x", "out", "columns"))):
                 found[f"{columns} columns, {dtype}{label}"] = Specimen(row_kernel, types, {"COLUMNS": columns}, options, odd)
-    if int(arch[3:]) == 90:
-        types, options = {"x": "*fp32", "out": "*fp32", "columns": "i32"}, {"num_warps": row_warps(32768, 4), **OPTIONS}
-        found["32768 columns, float32, staggered"] = Specimen(staggered_kernel, types, {"COLUMNS": 32768, **phases(132)}, options)
     gluon = softmax_staged.specimens() | softmax_stream.specimens() if int(arch[3:]) >= 90 else {}
+    if int(arch[3:]) == 90:
+        gluon |= softmax_cluster.specimens()
     return found | softmax_twice.specimens() | softmax_parts.specimens() | softmax_ladder.specimens() | gluon
