@@ -19,13 +19,14 @@ SOURCE = Path(__file__).resolve().parents[1] / "src"
 CHILD = """
 import subprocess, tempfile
 from triton import knobs
-from opwise.backends.triton_jit import matmul_split, matmul_tma, matmul_turned, softmax_cluster
+from opwise.backends.triton_jit import matmul_fma, matmul_split, matmul_tma, matmul_turned, softmax_cluster
 from opwise.backends.triton_jit.specimen import compiled
 tf32 = [matmul_tma.tf32_specimen(c) for c in matmul_tma.TF32_CONFIGS[1:]]
 split = [matmul_split.specimen(c, "float16") for c in matmul_tma.HALF_CONFIGS if c.split == 8]
 turned = [matmul_turned.specimen(c, "bfloat16") for c in matmul_tma.HALF_CONFIGS if c.turned]
+fma = [matmul_fma.specimen(c) for c in matmul_tma.FMA_CONFIGS[:1]]
 rows = [softmax_cluster.specimen(softmax_cluster.Plan(131056, 'bfloat16', softmax_cluster.HALF[256]))]
-for specimen in (*tf32, *split, *turned, *rows):
+for specimen in (*tf32, *split, *turned, *fma, *rows):
     with tempfile.NamedTemporaryFile(suffix=".cubin") as binary:
         made = compiled(specimen, "sm_90")
         binary.write(made.asm["cubin"])
@@ -123,6 +124,29 @@ def test_barriers_lie_behind_the_ring_and_results_behind_them(disassembled, kern
     if kernel.endswith("resident"):
         assert min(results) >= ring + 2048
     assert int(re.match(r"shared (\d+)", sass)[1]) == max(max(results) + 4096, ring + 2048), "no one else has any"
+
+
+def test_multiply_adds_stand_in_the_order_in_which_they_were_written(disassembled):
+    """Most keep an element of a or of b for the next. In the loop over steps, which has one over turns in it, the program meets once."""
+    lines = [(int(address, 16), name, rest) for address, name, rest in LINE.findall(disassembled["fma_kernel"])]
+    products = [rest for _, name, rest in lines if name == "FFMA"]
+    assert len(products) == 8 * 16 * 8, "a turn's, each of which is one instruction"
+    assert sum(".reuse" in rest for rest in products) >= 0.8 * len(products)
+    loads = [name for _, name, _ in lines if name.startswith("LDS")]
+    assert (loads.count("LDS"), loads.count("LDS.128")) == (8 * 9, 4 * 9), "of 8 k, and of the first before the loop"
+    at = next(address for address, name, _ in lines if name == "FFMA")
+    turns = [(int(rest.split("0x")[-1], 16), address) for address, name, rest in lines if name == "BRA" and "0x" in rest]
+    loops = sorted((turn for turn in turns if turn[0] <= at < turn[1]), key=lambda turn: turn[1] - turn[0])
+    met = [address for address, name, _ in lines if name.startswith("BAR")]
+    assert [sum(start <= address <= end for address in met) for start, end in loops[:2]] == [0, 1]
+
+
+def test_barriers_lie_where_they_are_waited_for(disassembled):
+    """Behind three stages of 32 KiB: those of a, then those of b."""
+    begun = [int(each, 16) for each in re.findall(r"SYNCS\.EXCH\.64 URZ, \[UR\d+\+(0x[0-9a-f]+)\]", disassembled["fma_kernel"])]
+    assert len(begun) >= 4, "some addresses are computed before"
+    assert {each - 3 * 32768 for each in begun} <= {0, 8, 16, 32, 40, 48}
+    assert max(begun) == 3 * 32768 + 48
 
 
 def test_shared_memory_is_the_sums_once_the_cluster_has_met(disassembled):

@@ -119,6 +119,8 @@ MATMUL = (
     Fault("both warpgroups multiply a tile's first columns", "matmul", "index", f"{HERE}/matmul_roles.py",
           "tma.async_copy_global_to_shared(b, [step * BK, column + 64],", "tma.async_copy_global_to_shared(b, [step * BK, column],",
           dtypes=("tfloat32",), gpu_only=GLUON),
+    Fault("b is a k ahead of a where a step begins", "matmul", "index", f"{HERE}/matmul_fma.py",
+          "of_b = columns_at(from_b, 0,", "of_b = columns_at(from_b, BN * 4,", dtypes=("float32",), gpu_only=GLUON),
     Fault("a cluster's last block is left out of the sum", "matmul", "reduction", f"{HERE}/matmul_split.py",
           "for i in gl.static_range(1, S):", "for i in gl.static_range(1, S - 1):", dtypes=("float16",), gpu_only=GLUON),
     Fault("tiles of the product lie a step apart", "matmul", "index", f"{HERE}/matmul_tma.py",

@@ -1,10 +1,8 @@
 """matmul on sm_90 and later through tensor descriptors (TMA): one thread asks for a tile, out-of-range elements arrive as zeros, no mask.
 
 The largest 16-bit tiles are resident programs'; where tiles are few and K is long, matmul_split.py's blocks share it; what 128x256 tiles
-would fill badly is matmul_turned.py's. Those of TF32 are matmul_roles.py's, the smallest matmul_warpgroup.py's.
-
-float32 multiplies by FMA. TMA spares it the registers that addresses take, so that a step can be twice as long, where Triton makes use
-of them.
+would fill badly is matmul_turned.py's. Those of TF32 are matmul_roles.py's, the smallest matmul_warpgroup.py's; those of float32 by
+multiply-adds matmul_fma.py's.
 """
 
 from __future__ import annotations
@@ -18,11 +16,10 @@ from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from opwise.backends.protocol import Bind, Launch
-from opwise.backends.triton_jit import matmul_ring, matmul_roles, matmul_split, matmul_turned, matmul_warpgroup
+from opwise.backends.triton_jit import matmul_fma, matmul_ring, matmul_roles, matmul_split, matmul_turned, matmul_warpgroup
 from opwise.backends.triton_jit.launch import INTERPRETING as IN_INTERPRETER
 from opwise.backends.triton_jit.launch import built, processors
 from opwise.backends.triton_jit.matmul_config import GROUP, Config, quickest
-from opwise.backends.triton_jit.matmul_maps import ROUNDS
 from opwise.backends.triton_jit.portable import device_function
 from opwise.backends.triton_jit.specimen import POINTERS, Specimen
 
@@ -45,12 +42,12 @@ def tile_at(program, M, N, BM: tl.constexpr, BN: tl.constexpr, GROUP: tl.constex
 @triton.jit
 def descriptor_kernel(a, b, out, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
                       GROUP: tl.constexpr):  # type: ignore[no-untyped-def]  # fmt: skip
-    """a, b, out: tensor descriptors with blocks BM x BK, BK x BN, BM x BN of 16-bit elements, or of float32, which is not cut to TF32."""
+    """a, b, out: tensor descriptors with blocks BM x BK, BK x BN, BM x BN of 16-bit elements."""
     tile_m, tile_n = tile_of(M, N, BM, BN, GROUP)
     row, column = tile_m * BM, tile_n * BN
     total = tl.zeros((BM, BN), tl.float32)
     for start in range(0, K, BK):
-        total = tl.dot(a.load([row, start]), b.load([start, column]), total, input_precision="ieee")
+        total = tl.dot(a.load([row, start]), b.load([start, column]), total)
     out.store([row, column], total.to(out.dtype))
 
 
@@ -64,7 +61,7 @@ def resident_kernel(a, b, out, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: 
         row, column = tile_m * BM, tile_n * BN
         total = tl.zeros((BM, BN), tl.float32)
         for start in tl.range(0, K, BK):
-            total = tl.dot(a.load([row, start]), b.load([start, column]), total, input_precision="ieee")
+            total = tl.dot(a.load([row, start]), b.load([start, column]), total)
         out.store([row, column], total.to(out.dtype))
 
 
@@ -88,8 +85,7 @@ TF32_CONFIGS = (
     Config(192, 128, 32, 4, 5, 1, 5.0, 15.2, resident=True),
     Config(128, 64, 32, 4, 4, 2, 2.2, 7.6),
 )
-# Compiled by Triton 3.7.1 every such kernel spills (1672 bytes a thread), by 3.6.0 none: there float32 goes on through pointers.
-FMA_CONFIGS = () if ROUNDS else (Config(128, 128, 32, 8, 3),)
+FMA_CONFIGS = (Config(128, 128, 32, 4, 3),)
 FEWEST_ROWS = 17  # fewer make a product bound by reading b, which narrow tiles without TMA read faster
 LEAST_HALF = 2**28  # multiply-adds of a 16-bit product, the least that was measured; smaller ones go on through pointers
 
@@ -126,7 +122,7 @@ def build(a: Tensor, b: Tensor, out: Tensor, precision: str) -> Bind | None:
         return matmul_roles.build(a, b, out, config) if config.resident else matmul_warpgroup.build(a, b, out, config)
     # A product that does not fill the GPU with the one tile that was measured goes through pointers.
     filling = next((c for c in FMA_CONFIGS if c.tiles(m, n) >= processors(a.device)), None)
-    return bound(a, b, out, filling) if filling else None
+    return matmul_fma.build(a, b, out, filling) if filling else None
 
 
 def bound(a: Tensor, b: Tensor, out: Tensor, config: Config) -> Bind:
@@ -159,8 +155,10 @@ def tf32_specimen(config: Config) -> Specimen:
 def specimens(dtype: str, hopper: bool = True) -> dict[str, Specimen]:
     if dtype == "tfloat32":
         return {f"{dtype}, {c.name}, {'roles' if c.resident else 'pipelined'}": tf32_specimen(c) for c in TF32_CONFIGS}
+    if dtype == "float32":
+        return {f"{dtype}, {c}/{c.warps}/{c.stages}, multiply-adds": matmul_fma.specimen(c) for c in FMA_CONFIGS}
     found = {}
-    for c in FMA_CONFIGS if dtype == "float32" else half_configs(hopper):
+    for c in half_configs(hopper):
         kind = "split" if c.split > 1 else "turned" if c.turned else "resident" if c.resident else "descriptors"
         made = {"split": matmul_split.specimen, "turned": matmul_turned.specimen}.get(kind, _specimen)(c, dtype)
         found[f"{dtype}, {c}/{c.warps}/{c.stages}, {kind}"] = made

@@ -20,7 +20,8 @@ from torch import Tensor
 
 from opwise.backends.protocol import Bind, Launch
 from opwise.backends.triton_jit.launch import INTERPRETING, built, processors
-from opwise.backends.triton_jit.matmul_split import KNOWN, in_clusters
+from opwise.backends.triton_jit.matmul_ring import KNOWN
+from opwise.backends.triton_jit.matmul_split import in_clusters
 from opwise.backends.triton_jit.softmax_cluster_gluon import cluster_kernel, steps
 from opwise.backends.triton_jit.specimen import Specimen
 
