@@ -40,6 +40,19 @@ def test_float32_through_descriptors_is_the_product(tma, resident):
     assert fits(shape, "float32", a, b, out)
 
 
+FLOAT32 = {(4096, 4096, 4096): 128, (1536, 1536, 1536): 128, (8192, 128, 8192): 128, (1024, 1024, 1024): 64, (512, 4096, 4096): 64,
+           (1000, 1028, 1020): 64, (1024, 512, 1024): None, (128, 4096, 4096): None}  # fmt: skip
+
+
+@pytest.mark.parametrize("shape", FLOAT32)
+def test_float32_gets_tiles_that_fill_an_h200_or_pointers(tma, monkeypatch, shape):
+    m, k, n = shape
+    monkeypatch.setattr(tma, "processors", lambda device: 132)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
+    monkeypatch.setattr(tma.matmul_fma, "build", lambda a, b, out, config: config.BM)
+    assert tma.build(*(torch.empty(each, device="meta") for each in ((m, k), (k, n), (m, n))), "ieee") == FLOAT32[shape]
+
+
 # Times on an H200, in microseconds, by tile: the kernel in use is to be among the quickest, and its model near them. The times of a product
 # are of one run; an H200 that has multiplied for long is slower. The model leaves out DRAM, which is most of a 128 x 4096 x 4096 product.
 RESIDENT, T256, T192 = "128x256x64/8/3/resident", "256x128x32/4/4/resident", "192x128x32/4/5/resident"

@@ -2,7 +2,8 @@
 
 Programs go through the tiles in groups of GROUP tile rows, so that those running at once share rows of a and columns of b in L2.
 On sm_90, where every row starts on 16 bytes, products of 17 rows and more are fetched through tensor descriptors (matmul_tma.py), those of
-float32 if they fill the GPU, those of 16 bits, on later GPUs too, from 2^28 multiply-adds on. Everything else goes through pointers.
+float32 if they fill the GPU, in tiles of 64 x 64 at the least, those of 16 bits, on later GPUs too, from 2^28 multiply-adds on. Everything
+else goes through pointers.
 """
 
 from __future__ import annotations

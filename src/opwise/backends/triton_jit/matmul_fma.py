@@ -49,13 +49,14 @@ def bases(warps):  # type: ignore[no-untyped-def]
 
 
 @gluon.jit
-def fma_kernel(a, b, out, M, N, K, BM: gl.constexpr, BN: gl.constexpr, BK: gl.constexpr, GROUP: gl.constexpr, STAGES: gl.constexpr,
-               TURN: gl.constexpr):  # type: ignore[no-untyped-def]  # fmt: skip
-    """a, b: descriptors of float32 with blocks BM x BK, 32 k, swizzled by 128 bytes, and BK x BN, as it is. out: float32. TURN: k that a
-    turn of the inner loop has; more of them take fewer instructions beside the multiply-adds, and more of the instruction cache."""
+def fma_kernel(a, b, out, M, N, K, BM: gl.constexpr, BN: gl.constexpr, BK: gl.constexpr, GROUP: gl.constexpr,
+               STAGES: gl.constexpr):  # type: ignore[no-untyped-def]  # fmt: skip
+    """a, b: descriptors of float32 with blocks BM x BK, 32 k, swizzled by 128 bytes, and BK x BN, as it is. out: float32."""
     gl.static_assert(BK == 32)
+    gl.static_assert(BM >= BN)  # b's stages lie behind a's, which Triton does with the smaller ones
     THREADS: gl.constexpr = gl.num_warps() * 32
     COLUMNS: gl.constexpr = BM * BN // (ROWS * THREADS)
+    TURN: gl.constexpr = 1024 // (ROWS * COLUMNS)  # k of the inner loop: 1024 multiply-adds a thread
     ACROSS: gl.constexpr = BN // COLUMNS
     DOWN: gl.constexpr = BM // ROWS
     A_BYTES: gl.constexpr = BM * BK * 4
@@ -159,8 +160,7 @@ def blocks(config: Config) -> tuple[tuple[list[int], Any], ...]:
 
 
 def constants(config: Config) -> dict[str, Any]:
-    turn = 8 if config.BM * config.BN // config.warps == 4096 else 16
-    return {"BM": config.BM, "BN": config.BN, "BK": config.BK, "GROUP": GROUP, "STAGES": config.stages, "TURN": turn}
+    return {"BM": config.BM, "BN": config.BN, "BK": config.BK, "GROUP": GROUP, "STAGES": config.stages}
 
 
 def build(a: Tensor, b: Tensor, out: Tensor, config: Config) -> Bind:

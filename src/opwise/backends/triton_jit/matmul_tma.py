@@ -85,7 +85,8 @@ TF32_CONFIGS = (
     Config(192, 128, 32, 4, 5, 1, 5.0, 15.2, resident=True),
     Config(128, 64, 32, 4, 4, 2, 2.2, 7.6),
 )
-FMA_CONFIGS = (Config(128, 128, 32, 4, 3),)
+FMA_CONFIGS = (Config(128, 128, 32, 4, 3), Config(64, 64, 32, 2, 3))
+FMA_LEAST = (1.0, 1), (1.9, 1000)  # tiles a multiprocessor, and K, from which on each was measured to be quicker than what follows
 FEWEST_ROWS = 17  # fewer make a product bound by reading b, which narrow tiles without TMA read faster
 LEAST_HALF = 2**28  # multiply-adds of a 16-bit product, the least that was measured; smaller ones go on through pointers
 
@@ -120,9 +121,11 @@ def build(a: Tensor, b: Tensor, out: Tensor, precision: str) -> Bind | None:
     if precision == "tf32":
         config = quickest(TF32_CONFIGS, m, n, k, a)
         return matmul_roles.build(a, b, out, config) if config.resident else matmul_warpgroup.build(a, b, out, config)
-    # A product that does not fill the GPU with the one tile that was measured goes through pointers.
-    filling = next((c for c in FMA_CONFIGS if c.tiles(m, n) >= processors(a.device)), None)
-    return matmul_fma.build(a, b, out, filling) if filling else None
+    # A product that does not fill the GPU with either tile goes through pointers.
+    for config, (tiles, least) in zip(FMA_CONFIGS, FMA_LEAST, strict=True):
+        if config.tiles(m, n) >= tiles * processors(a.device) and k >= least:
+            return matmul_fma.build(a, b, out, config)
+    return None
 
 
 def bound(a: Tensor, b: Tensor, out: Tensor, config: Config) -> Bind:
