@@ -91,6 +91,20 @@ def test_blocks_that_begin_apart_are_as_the_kernel_knows_them() -> None:
     assert max(small) == apart
 
 
+@pytest.mark.parametrize("dtype", plan.ITEM_BYTES)
+def test_small_blocks_are_for_many_rows_and_leave_room_for_five_a_multiprocessor(dtype: str) -> None:
+    for most, blocks, threads in softmax_plan.CLUSTERS[plan.ITEM_BYTES[dtype]]:
+        columns, wave = most * 1024 // plan.ITEM_BYTES[dtype], 132 * (1024 // threads) // blocks
+        many, few = (
+            softmax_plan.softmax(rows, columns, dtype, aligned=True, sm_count=132, capability=(9, 0))
+            for rows in (softmax_plan.MANY_WAVES * wave, 4 * wave // blocks)
+        )
+        assert (many.kernel, many.block[0]) == (f"softmax_{dtype}_cluster{blocks}_v16", threads)
+        told = (128 + 32) * 8 + 128  # pairs of warps, and a bell
+        assert 5 * (many.shared_bytes + told + 1024) <= 228 * 1024
+        assert most in (128, 512) or few.block[0] > threads
+
+
 def test_rows_off_alignment_take_the_kernels_that_read_single_elements() -> None:
     for columns, aligned in ((65_537, True), (65_536, False)):
         found = softmax_plan.softmax(256, columns, "float32", aligned, sm_count=132, capability=(9, 0))

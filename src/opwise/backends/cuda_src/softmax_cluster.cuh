@@ -16,18 +16,30 @@ constexpr int STAGED_PIECES = 2;  // taken from shared memory at a time
 
 // ---- the kernel ---------------------------------------------------------------------------------------------------------------------
 
-// Each thread's maximum and sum -> the row's shift and sum relative to it, for all threads of the cluster. Each warp tells each block, so
-// that no block waits for all of its own warps before the others hear of the first. `of_warps`: BLOCKS * 32 places.
+// Pairs that a block is told of a row, its own included. Each warp tells each block, so that no block waits for all of its own warps before
+// the others hear of the first; where these are more than MOST_TOLD, which takes longer than it saves, each block tells one.
+constexpr int MOST_TOLD = 128;
+template <int BLOCKS> __device__ __forceinline__ int tellers() {
+    const int warps = blockDim.x / 32;
+    return BLOCKS * warps <= MOST_TOLD ? warps : 1;
+}
+// Each thread's maximum and sum -> the row's shift and sum relative to it, for all threads of the cluster. `own`: 32 places.
 template <int BLOCKS>
-__device__ __forceinline__ float2 over_cluster(float maximum, float sum, unsigned rank, float2 *of_warps, Bell *all_told) {
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
-    const float2 mine = pair_over_warp(maximum, sum);
-    if (lane < BLOCKS) send_to_block(of_warps + (rank * warps + warp), all_told, lane, mine.x, mine.y);
+__device__ __forceinline__ float2 over_cluster(float maximum, float sum, unsigned rank, float2 *own, float2 *told, Bell *all_told) {
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32, count = tellers<BLOCKS>();
+    float2 mine = pair_over_warp(maximum, sum);
+    if (count < warps) {
+        if (lane == 0) own[warp] = mine;
+        __syncthreads();
+        mine = lane < warps ? own[lane] : make_float2(Maximum::neutral(), 0.0f);
+        mine = pair_over_warp(mine.x, mine.y);
+    }
+    if (lane < BLOCKS && warp < count) send_to_block(told + (rank * count + warp), all_told, lane, mine.x, mine.y);
     wait_for_cluster(all_told);
     float highest = Maximum::neutral(), total = 0.0f;
-    for (int i = lane; i < BLOCKS * warps; i += 32) highest = fmaxf(highest, of_warps[i].x);
+    for (int i = lane; i < BLOCKS * count; i += 32) highest = fmaxf(highest, told[i].x);
     const float shift = cluster_shift(over_warp<Maximum>(highest));
-    for (int i = lane; i < BLOCKS * warps; i += 32) total += of_warps[i].y * rescale(of_warps[i].x, shift);
+    for (int i = lane; i < BLOCKS * count; i += 32) total += told[i].y * rescale(told[i].x, shift);
     return make_float2(shift, over_warp<Sum>(total));
 }
 
@@ -44,8 +56,8 @@ __device__ __forceinline__ void leave_queue(unsigned *counters, unsigned cluster
 constexpr int APART_THREADS = 192;  // and less
 template <int BLOCKS> __device__ __forceinline__ void begin_apart(unsigned cluster, unsigned clusters, unsigned pieces) {
     const unsigned phases = 1024 / blockDim.x;
-    unsigned wave = multiprocessors() * phases / BLOCKS;  // at once
-    if (BLOCKS > 2) wave = wave * 15 / 16;                // not every multiprocessor finds a place in a cluster of more
+    const unsigned share = BLOCKS <= 2 ? 16 : BLOCKS <= 8 ? 15 : 14;  // sixteenths of the multiprocessors find a place in a cluster
+    const unsigned wave = multiprocessors() * phases / BLOCKS * share / 16;  // at once
     if (clusters >= 2 * wave && cluster < wave) wait_clocks(cluster * phases / wave * (pieces * 15 / 16));
 }
 
@@ -58,11 +70,11 @@ __device__ __forceinline__ void softmax_cluster(const Storage *x, Storage *out, 
     constexpr bool SENT = BLOCKS > 1 && !QUEUED;
     __shared__ float maxima[32], sums[32];
     __shared__ float2 of_blocks[2][BLOCKS];  // two sets, in turns: another block may be a row ahead
-    __shared__ float2 of_warps[SENT ? BLOCKS * 32 : 1];
+    __shared__ float2 of_warps[32], told[MOST_TOLD];
     __shared__ Bell all_told;
     __shared__ unsigned next_row[2];
     if constexpr (SENT) {
-        if (threadIdx.x == 0) bell_of_cluster(&all_told, BLOCKS * (blockDim.x / 32) * sizeof(float2));
+        if (threadIdx.x == 0) bell_of_cluster(&all_told, BLOCKS * tellers<BLOCKS>() * sizeof(float2));
         __syncwarp();
     }
     if constexpr (BLOCKS > 1) cluster_arrive_relaxed();  // that a block has begun must be known before its shared memory is written to
@@ -129,7 +141,7 @@ __device__ __forceinline__ void softmax_cluster(const Storage *x, Storage *out, 
         float shift, total;
         unsigned next = rows;
         if constexpr (SENT) {  // behind this no block writes to another's shared memory: each may end when it likes
-            const float2 of_row = over_cluster<BLOCKS>(seen.maximum, seen.sum, rank, of_warps, &all_told);
+            const float2 of_row = over_cluster<BLOCKS>(seen.maximum, seen.sum, rank, of_warps, told, &all_told);
             shift = of_row.x, total = of_row.y;
         } else {
             const float highest = over_block<Maximum>(seen.maximum, maxima);

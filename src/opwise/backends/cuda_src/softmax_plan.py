@@ -29,7 +29,6 @@ STREAM_WARPS, STREAM_PIECES, STREAM_SLOTS, STREAM_ROWS = 16, 4, 7, 12
 # By an element's bytes, KiB of a row: up to here clusters are quicker, since a multiprocessor has blocks of several rows.
 STREAM_ABOVE = {4: 1024, 2: 512}
 MOST_DYNAMIC_SHARED = 224 * KIB  # of the 227 KiB of an sm_90 block
-MOST_OF_CLUSTERS = 220 * KIB  # beside 4 KiB of what warps tell each other
 OF_LARGE_CLUSTERS = (9, 10)  # compute capabilities whose clusters may have 16 blocks, and blocks MOST_DYNAMIC_SHARED
 
 
@@ -78,7 +77,7 @@ def _cluster(rows: int, row_bytes: int, dtype: str, sm_count: int, capability: t
         holding = [choice for choice in CLUSTERS_OF_FEW if row_bytes <= choice[0] * KIB and (choice[1] == 16 or not spread)]
         _, blocks, threads = (holding or CLUSTERS_OF_FEW[-1:])[0]
     part = -(-row_bytes // (blocks * 128)) * 128
-    shared = min(max(part - threads * CLUSTER_PIECES * VECTOR_BYTES, 0), MOST_OF_CLUSTERS)
+    shared = min(max(part - threads * CLUSTER_PIECES * VECTOR_BYTES, 0), MOST_DYNAMIC_SHARED)
     at_once = sm_count * (1024 // threads) // blocks
     if blocks == 16 and rows > at_once and small is None:
         return Plan(f"softmax_{dtype}_queue16_v16", (16 * at_once, 1, 1), (threads, 1, 1), shared, scratch_bytes=16)
