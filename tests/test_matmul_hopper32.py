@@ -33,7 +33,8 @@ def test_tf32_takes_the_tile_that_fills_the_waves() -> None:
 
 def test_multiply_adds_take_what_fills_the_gpu() -> None:
     assert kernel_for(4096, 4096, 4096, False) == "matmul_tma_float32_128x128_8x16"
-    assert "simt" in kernel_for(1024, 1024, 1024, False)  # 64 tiles
+    assert kernel_for(1024, 1024, 1024, False) == "matmul_cluster_float32_tma_128x128_v16_s2"  # 64 tiles
+    assert "simt" in kernel_for(1024, 1024, 1024, False, wgmma=False)
 
 
 @pytest.mark.parametrize(
@@ -85,7 +86,8 @@ def test_the_plan_knows_the_tiles_as_the_source_has_them(tile: Tile) -> None:
         rows, columns, _ = numbers
         assert tile.threads == tile.rows // rows * (tile.columns // columns)
         header = (FOLDER / "matmul_fma_tma.cuh").read_text()
-        assert f"BM = {tile.rows}, BN = {tile.columns}, BK = {DEPTH}, STAGES = {tile.stages}," in header
+        assert f"BM = {tile.rows}, BN = {tile.columns}, BK = {DEPTH}," in header
+        assert f"int STAGES_ = {tile.stages}," in header
 
 
 def test_the_least_estimate_wins_over_both_tables_of_kernels() -> None:
