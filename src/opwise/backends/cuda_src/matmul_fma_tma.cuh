@@ -74,11 +74,11 @@ __device__ __forceinline__ void fma_matmul(const TensorMap &a, const TensorMap &
     const bool fills = Tile::warp_index() == 0 && elected();
     const auto fill = [&](int slot, int step) {
         barrier_expect(tile.full(slot), Tile::STAGE_BYTES);
-        box_load(tile.slot(slot), a, row, (part_of_k.first + step) * Tile::BK, tile.full(slot));
-        box_load(tile.slot(slot) + Tile::BYTES_A, b, (part_of_k.first + step) * Tile::BK, column, tile.full(slot));
+        box_load(tile.slot(slot), a, row, step * Tile::BK, tile.full(slot));
+        box_load(tile.slot(slot) + Tile::BYTES_A, b, step * Tile::BK, column, tile.full(slot));
     };
     if (fills) {
-        for (int step = 0; step < STAGES && step < steps; step++) fill(step, step);
+        for (int step = 0; step < STAGES && step < steps; step++) fill(step, part_of_k.first + step);
     }
 
     float sums[TM][TN] = {}, of_a[TM], of_b[2][TN];
@@ -121,7 +121,7 @@ __device__ __forceinline__ void fma_matmul(const TensorMap &a, const TensorMap &
             }
         }
         block_barrier();  // everybody has left the slot
-        if (fills && step + STAGES < steps) fill(slot, step + STAGES);
+        if (fills && step + STAGES < steps) fill(slot, part_of_k.first + step + STAGES);
     }
 
     if constexpr (S > 1) {
