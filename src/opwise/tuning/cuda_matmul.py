@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from opwise.backends.cuda_src import matmul_plan
+from opwise.backends.cuda_src.matmul_cluster import UNIT
 from opwise.backends.cuda_src.matmul_plan import Kernel, Other
 from opwise.backends.cuda_src.sources import unit_of
 from opwise.backends.tuned import with_numbers
@@ -54,7 +55,7 @@ class CudaMatmul(Ways):
             return None
         m, k, n = workload.shape
         share = kernel.share(m, k, n, machine.processors)
-        return Term(share.each, share.depth, share.more(kernel.speed) / UNITS_A_US)
+        return Term(share.each, share.depth, share.more(kernel.speed) / UNIT[workload.dtype])
 
     def parameters(self, kind: str, fitted: Mapping[str, tuple[float, float]], rows: Sequence[Row], machine: Machine) -> Parameters:
         """a = us x fixed / speed and b = us / speed, with us the time of one unit."""

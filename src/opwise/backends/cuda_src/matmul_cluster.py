@@ -10,13 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from opwise.backends.cuda_src import plan
+from opwise.backends.cuda_src.matmul_model import CLUSTERS_AT_ONCE, CLUSTERS_OF, Share
 from opwise.backends.cuda_src.plan import Matrix, Plan
 
 ON = (9, 0)  # and on no later GPU: nothing here has been measured on one
 SIZE_LIMIT = 2**30  # of kernels whose factors come by tensor maps: the copy engine's coordinates have 32 bits
-# Clusters of so many blocks that an H200 (132 multiprocessors in groups of 14 to 18, a cluster within one group) runs at once, a block a
-# multiprocessor, as cudaOccupancyMaxActiveClusters says.
-AT_ONCE, AT_ONCE_OF = {1: 132, 2: 66, 4: 30, 8: 15, 16: 7}, 132
 MOST_TURNS = 5  # clusters after clusters, or side by side: more, and the tiles were enough without
 LONG = 512  # of K, at least; twice that of tiles by maps, which are large and lose most by being short of it
 # Multiply-adds that one multiprocessor does in a us at speed 1, by the kernel that has it.
@@ -83,12 +81,15 @@ class Tile:
 
     def at_once(self, sm_count: int) -> int:
         """Tiles that the GPU has in the making with a block a multiprocessor."""
-        return max(AT_ONCE[self.split] * sm_count // AT_ONCE_OF, 1)
+        return max(CLUSTERS_AT_ONCE[self.split] * sm_count // CLUSTERS_OF, 1)
+
+    def share(self, m: int, k: int, n: int, sm_count: int) -> Share:
+        blocks = -(-self.tiles(m, n) // self.at_once(sm_count))  # of a multiprocessor, at most
+        each = max(self.alone, blocks) * self.rows * self.columns
+        return Share(each, each * k / self.split, self.beside * UNIT[self.kind] * max(blocks / self.resident, 1))
 
     def estimate(self, m: int, k: int, n: int, sm_count: int) -> float:
-        blocks = -(-self.tiles(m, n) // self.at_once(sm_count))  # of a multiprocessor, at most
-        products = self.rows * self.columns * (k / self.split + self.fixed)
-        return max(self.alone, blocks) * products / self.speed + self.beside * UNIT[self.kind] * max(blocks / self.resident, 1)
+        return self.share(m, k, n, sm_count).at(self.speed, self.fixed)
 
 
 # Fitted to what an H200 measured of 60 products (docs/lab.md), within 5 % of most.
