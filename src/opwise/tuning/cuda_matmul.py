@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from opwise.backends.cuda_src import matmul_plan
-from opwise.backends.cuda_src.matmul_hopper32 import Tile
-from opwise.backends.cuda_src.matmul_plan import Kernel
+from opwise.backends.cuda_src.matmul_cluster import UNIT
+from opwise.backends.cuda_src.matmul_plan import Kernel, Other
 from opwise.backends.cuda_src.sources import unit_of
 from opwise.backends.tuned import with_numbers
 from opwise.backends.tuned_table import Row
@@ -55,7 +55,7 @@ class CudaMatmul(Ways):
             return None
         m, k, n = workload.shape
         share = kernel.share(m, k, n, machine.processors)
-        return Term(share.each, share.depth, share.more(kernel.speed) / UNITS_A_US)
+        return Term(share.each, share.depth, share.more(kernel.speed) / UNIT[workload.dtype])
 
     def parameters(self, kind: str, fitted: Mapping[str, tuple[float, float]], rows: Sequence[Row], machine: Machine) -> Parameters:
         """a = us x fixed / speed and b = us / speed, with us the time of one unit."""
@@ -67,10 +67,10 @@ class CudaMatmul(Ways):
         us = 1 / UNITS_A_US if hopper else fitted[anchor][1] * known[anchor].speed
         return {name: {"speed": round(us / b, 5), "fixed": round(a / b, 3)} for name, (a, b) in fitted.items() if name in known}
 
-    def _known(self, rows: Sequence[Row], machine: Machine) -> dict[str, Kernel | Tile]:
+    def _known(self, rows: Sequence[Row], machine: Machine) -> dict[str, Kernel | Other]:
         return {name: kernel for row in rows for name, kernel in self._offered(Workload.parse(row.workload), machine).items()}
 
-    def _offered(self, workload: Workload, machine: Machine) -> Mapping[str, Kernel | Tile]:
+    def _offered(self, workload: Workload, machine: Machine) -> Mapping[str, Kernel | Other]:
         (m, k, n), kind = workload.shape, workload.dtype
         if kind == "tfloat32" and machine.capability < matmul_plan.TENSOR_CORES_FROM:
             return {}
@@ -79,8 +79,8 @@ class CudaMatmul(Ways):
         return matmul_plan.offered(m, k, n, kind, GRANULE, machine.processors, machine.capability)
 
 
-def _launched(kernel: Kernel | Tile, kind: str, m: int, k: int, n: int, processors: int) -> str:
+def _launched(kernel: Kernel | Other, kind: str, m: int, k: int, n: int, processors: int) -> str:
     """The kernel's name in the source."""
-    if isinstance(kernel, Tile):
-        return kernel.kernel
-    return matmul_plan.launch(kernel, kind, m, k, n, processors).kernel
+    if isinstance(kernel, Kernel):
+        return matmul_plan.launch(kernel, kind, m, k, n, processors).kernel
+    return kernel.kernel

@@ -3,15 +3,7 @@
 // matmul_<dtype>_[simt_]<BM>x<BN>_v<GRANULE>: a block computes a BM x BN tile, and GRANULE bytes divide all three base addresses and the
 // row pitches of A, B and C. matmul_plan.py chooses among them and knows the same tiles. All but the textbook kernel take a one-dimensional
 // grid of ceil(m / BM) * ceil(n / BN) blocks and dynamic shared memory only.
-//
-// MATMUL_GROUP, if defined as one of the numbers below, compiles that data type's kernels alone.
-#define MATMUL_FLOAT32 1
-#define MATMUL_TFLOAT32 2
-#define MATMUL_FLOAT16 3
-#define MATMUL_BFLOAT16 4
-#ifndef MATMUL_GROUP
-#define MATMUL_GROUP 0
-#endif
+#include "matmul_groups.cuh"
 #include "matmul_simt.cuh"
 #include "matmul_tensor.cuh"
 

@@ -4,7 +4,7 @@
 // cp.async can copy it): a thread reads 4 k of a row at once, TM reads per 4 k, which is as many as a transposed A would take. Per 4 k an
 // 8x8 thread does 256 multiply-adds for 16 reads of 16 bytes. The 8 lanes of one row share A's address, 4 rows share B's.
 #pragma once
-#include "matmul_tile.cuh"
+#include "matmul_meet.cuh"
 
 // Threads of a warp: 4 rows x 8 columns. SLICES > 1: that many groups of TX x TY threads take different parts of every step of K.
 template <class Storage_, int TX_, int TY_, int TM_, int TN_, int BK_, int SLICES_, int STAGES_, int GRANULE_> struct SimtTile {
@@ -84,13 +84,15 @@ template <class Tile> __device__ __forceinline__ void add_slices(float (&sums)[T
     }
 }
 
-template <class Tile>
+// S > 1: of the cluster's S blocks, each of which has the same tile and a part of K.
+template <class Tile, int S = 1>
 __device__ __forceinline__ void simt_matmul(const typename Tile::Storage *a, const typename Tile::Storage *b, typename Tile::Storage *c,
                                             long long m, long long k, long long n) {
-    const TilePosition tile = tile_position<Tile::BM, Tile::BN>(m, n);
+    const TilePosition tile = tile_position<Tile::BM, Tile::BN>(m, n, block_index() / S);
     const long long row0 = static_cast<long long>(tile.m) * Tile::BM, column0 = static_cast<long long>(tile.n) * Tile::BN;
     const int rows_left = least(m - row0, Tile::BM), columns_left = least(n - column0, Tile::BN);
-    const int steps = static_cast<int>((k + Tile::BK - 1) / Tile::BK);
+    const Steps part_of_k = steps_of_block<S>(static_cast<int>((k + Tile::BK - 1) / Tile::BK));
+    const int steps = part_of_k.last - part_of_k.first;
     const int thread = thread_index() % (Tile::TX * Tile::TY), slice = thread_index() / (Tile::TX * Tile::TY);
     const int warp = thread / 32, lane = thread % 32;
     const int x = warp % (Tile::TX / 8) * 8 + lane % 8, y = warp / (Tile::TX / 8) * 4 + lane / 8;
@@ -98,8 +100,12 @@ __device__ __forceinline__ void simt_matmul(const typename Tile::Storage *a, con
 
     typename Tile::CopyA copy_a;
     typename Tile::CopyB copy_b;
-    const typename Tile::Storage *next_a = a + row0 * k, *next_b = b + column0;  // of the step to fetch next
     long long k_left = k;
+    const typename Tile::Storage *next_a = a + row0 * k, *next_b = b + column0;  // of the step to fetch next
+    if constexpr (S > 1) {
+        const long long before = static_cast<long long>(part_of_k.first) * Tile::BK;
+        next_a += before, next_b += before * n, k_left -= before;
+    }
     const auto fetch = [&](int slot) {
         const SharedAddress to = ring + slot * Tile::STAGE_BYTES;
         const int depth = least(k_left, Tile::BK);
@@ -127,6 +133,21 @@ __device__ __forceinline__ void simt_matmul(const typename Tile::Storage *a, con
     }
 
     if constexpr (Tile::SLICES > 1) add_slices<Tile>(sums, slice);
+    if constexpr (S > 1) {
+        constexpr int PARTS = (Tile::SLICES - 1) * Tile::BM * Tile::BN * 4;  // of slices, which may still be read
+        const Meeting<S, Tile::BM, Tile::BN, Tile::THREADS> meeting(ring + PARTS);
+        static_assert(PARTS + meeting.BYTES <= Tile::STAGES * Tile::STAGE_BYTES, "the sums fit in the ring");
+        if constexpr (Tile::SLICES == 1) block_barrier();  // every thread has read its last factors
+        if (slice == 0) {
+#pragma unroll
+            for (int r = 0; r < Tile::TM; r++) {
+#pragma unroll
+                for (int s = 0; s < Tile::TN; s++) meeting.lay(y + r * Tile::TY, (x + s / 4 * Tile::TX) * 4 + s % 4, sums[r][s]);
+            }
+        }
+        meeting.store(c + row0 * n + column0, n, rows_left, columns_left);
+        return;
+    }
     if (slice > 0) return;
 #pragma unroll
     for (int r = 0; r < Tile::TM; r++) {

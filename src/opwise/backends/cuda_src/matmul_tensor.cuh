@@ -4,7 +4,7 @@
 // steps in flight. Per step a block reads (BM + BN K_BYTES-rows) from L2 and each warp reads its factors from shared memory once per
 // instruction's k. With 64x64 a warp and 16-bit data, k = 16 takes 4 KB of shared memory (32 clocks) and 65536 multiply-adds.
 #pragma once
-#include "matmul_tile.cuh"
+#include "matmul_meet.cuh"
 
 // The 32 columns of B that one call loads for 4 instructions, and what a lane then holds of C: 8 neighbouring columns of a row.
 template <class Storage> struct Factors {  // 16-bit
@@ -12,6 +12,8 @@ template <class Storage> struct Factors {  // 16-bit
     template <int ROW_BYTES> using LayoutB = ByRow<ROW_BYTES>;
 
     __device__ __forceinline__ static void round(unsigned (&)[4]) {}
+    // Of C's 32: where lane t of 4 holds column 2t + odd of instruction j.
+    __device__ __forceinline__ static int column(int t, int j, int odd) { return 8 * j + 2 * t + odd; }
 
     // Instruction j has columns 8j .. 8j+7. Row-major B is transposed on the way by ldmatrix.
     template <class Layout> __device__ __forceinline__ static void load_b(unsigned (&b)[4][2], SharedAddress slot, int k, int column) {
@@ -49,6 +51,8 @@ template <class Storage> struct Factors {  // 16-bit
 template <> struct Factors<float> {  // float32 rounded to TF32
     static constexpr int K = 8;
     template <int ROW_BYTES> using LayoutB = ByRowPairs<ROW_BYTES>;
+
+    __device__ __forceinline__ static int column(int t, int j, int odd) { return 8 * t + 4 * odd + j; }
 
     __device__ __forceinline__ static void round(unsigned (&f)[4]) {
 #pragma unroll
@@ -139,13 +143,15 @@ template <class Tile> __device__ __forceinline__ void add_partial_sums(float (&c
     }
 }
 
-template <class Tile>
+// S > 1: of the cluster's S blocks, each of which has the same tile and a part of K.
+template <class Tile, int S = 1>
 __device__ __forceinline__ void tensor_matmul(const typename Tile::Storage *a, const typename Tile::Storage *b, typename Tile::Storage *c,
                                               long long m, long long k, long long n) {
-    const TilePosition tile = tile_position<Tile::BM, Tile::BN>(m, n);
+    const TilePosition tile = tile_position<Tile::BM, Tile::BN>(m, n, block_index() / S);
     const long long row0 = static_cast<long long>(tile.m) * Tile::BM, column0 = static_cast<long long>(tile.n) * Tile::BN;
     const int rows_left = least(m - row0, Tile::BM), columns_left = least(n - column0, Tile::BN);
-    const int steps = static_cast<int>((k + Tile::BK - 1) / Tile::BK);
+    const Steps part_of_k = steps_of_block<S>(static_cast<int>((k + Tile::BK - 1) / Tile::BK));
+    const int steps = part_of_k.last - part_of_k.first;
     const int warp = thread_index() / 32 % (Tile::WARPS_M * Tile::WARPS_N), part = thread_index() / 32 / (Tile::WARPS_M * Tile::WARPS_N);
     const int warp_row = warp % Tile::WARPS_M * (16 * Tile::ROWS), warp_column = warp / Tile::WARPS_M * (32 * Tile::GROUPS);
     const int first_k = part * Tile::K_STEPS;
@@ -153,8 +159,12 @@ __device__ __forceinline__ void tensor_matmul(const typename Tile::Storage *a, c
 
     typename Tile::CopyA copy_a;
     typename Tile::CopyB copy_b;
-    const typename Tile::Storage *next_a = a + row0 * k, *next_b = b + column0;  // of the step to fetch next
     long long k_left = k;
+    const typename Tile::Storage *next_a = a + row0 * k, *next_b = b + column0;  // of the step to fetch next
+    if constexpr (S > 1) {
+        const long long before = static_cast<long long>(part_of_k.first) * Tile::BK;
+        next_a += before, next_b += before * n, k_left -= before;
+    }
     const auto fetch = [&](int slot) {
         const SharedAddress to = ring + slot * Tile::STAGE_BYTES;
         const int depth = least(k_left, Tile::BK);
@@ -214,6 +224,23 @@ __device__ __forceinline__ void tensor_matmul(const typename Tile::Storage *a, c
     }
 
     if constexpr (Tile::WARPS_K > 1) add_partial_sums<Tile>(sums, warp, part);
+    if constexpr (S > 1) {
+        constexpr int PARTS = (Tile::WARPS_K - 1) * Tile::BM * Tile::BN * 4;  // of other warps, which may still be read
+        const Meeting<S, Tile::BM, Tile::BN, Tile::THREADS> meeting(ring + PARTS);
+        static_assert(PARTS + meeting.BYTES <= Tile::STAGES * Tile::STAGE_BYTES, "the sums fit in the ring");
+        if constexpr (Tile::WARPS_K == 1) block_barrier();  // every warp has read its last factors
+        if (part == 0) {
+#pragma unroll
+            for (int i = 0; i < Tile::ROWS * Tile::GROUPS * 16; i++) {
+                const int r = i / (Tile::GROUPS * 16), g = i / 16 % Tile::GROUPS, j = i / 4 % 4, upper = i / 2 % 2, odd = i % 2;
+                const int row = warp_row + 16 * r + 8 * upper + thread_index() % 32 / 4;
+                const int column = warp_column + 32 * g + Factors<typename Tile::Storage>::column(thread_index() % 4, j, odd);
+                meeting.lay(row, column, sums[r][g][j][2 * upper + odd]);
+            }
+        }
+        meeting.store(c + row0 * n + column0, n, rows_left, columns_left);
+        return;
+    }
     if (part > 0) return;
     const int lane_row = thread_index() % 32 / 4;
 #pragma unroll

@@ -4,6 +4,7 @@
 // stack of rows of 128 bytes; TMA permutes the 16-byte chunks of a row by an XOR with the row's number modulo 8 (its 128-byte swizzle,
 // which is by address: tiles start on 1024 bytes), and wgmma undoes it.
 #pragma once
+#include "matmul_cluster_ptx.cuh"
 #include "matmul_ptx.cuh"
 
 // The driver's CUtensorMap: address, shape, box and swizzle of a matrix in global memory, encoded on the host. cuda.h is not included.
@@ -59,22 +60,8 @@ template <int PENDING> __device__ __forceinline__ void boxes_wait() {
 // What this thread wrote to shared memory may now be read by the copy engine; others need a barrier behind it.
 __device__ __forceinline__ void publish_to_copies() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
-// ---- clusters: blocks on neighbouring multiprocessors, which can read each other's shared memory while all of them run -----------------
+// ---- clusters, beyond matmul_cluster_ptx.cuh -----------------------------------------------------------------------------------------
 
-__device__ __forceinline__ unsigned rank_in_cluster() {
-    unsigned rank;
-    asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
-    return rank;
-}
-// By all threads of all blocks: this block's barriers have been published. What the wait lets through finds those of the others.
-__device__ __forceinline__ void cluster_arrive() { asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory"); }
-__device__ __forceinline__ void cluster_wait() { asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory"); }
-// Where block `rank` has what is at `mine` in this one.
-__device__ __forceinline__ SharedAddress of_block(SharedAddress mine, int rank) {
-    SharedAddress there;
-    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(mine), "r"(rank));
-    return there;
-}
 // 16 bytes to another block's shared memory, whose barrier counts them in: nobody waits here.
 __device__ __forceinline__ void push_16(SharedAddress there, const float *from, SharedAddress barrier) {
     asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%1, %2, %3, %4}, [%5];" ::"r"(there), "f"(from[0]),
@@ -117,8 +104,10 @@ __device__ __forceinline__ bool elected() {
                  : "=r"(mine));
     return mine;
 }
-// Among the 128 threads of one warpgroup; `id` 0 is __syncthreads's.
-__device__ __forceinline__ void warpgroup_barrier(int id) { asm volatile("bar.sync %0, 128;" ::"r"(id) : "memory"); }
+// Among the THREADS threads of a warpgroup, or several; `id` 0 is __syncthreads's.
+template <int THREADS = 128> __device__ __forceinline__ void warpgroup_barrier(int id) {
+    asm volatile("bar.sync %0, %1;" ::"r"(id), "n"(THREADS) : "memory");
+}
 
 // Registers move from the warpgroup that only issues copies to those that hold the sums. Obeyed only under __launch_bounds__(threads, 1).
 template <int COUNT> __device__ __forceinline__ void registers_release() {

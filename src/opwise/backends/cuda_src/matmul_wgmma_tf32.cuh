@@ -6,6 +6,7 @@
 //
 // A thread reads the next stage's elements of B while the tensor cores multiply this one's.
 #pragma once
+#include "matmul_meet.cuh"
 #include "matmul_wgmma.cuh"
 
 template <int ROWS_, int STAGES_, bool SPREAD_ = true, unsigned GROUP_ = 16> struct Tf32Tile {
@@ -46,11 +47,22 @@ __device__ __forceinline__ unsigned load_word(SharedAddress from) {
     return x;
 }
 
-template <class Tile>
-__device__ __forceinline__ void produce_tf32(const Tile &tile, const TensorMap &a, const TensorMap &b, long long m, int k, long long n) {
+// All tiles that a block takes, or the one that S blocks share.
+template <class Tile, int S, class Work> __device__ __forceinline__ void for_each_of_block(long long m, long long n, Work work) {
+    if constexpr (S == 1) {
+        for_each_tile<Tile, Tile::GROUP>(m, n, work);
+    } else {
+        const TilePosition at = tile_position<Tile::BM, Tile::BN, Tile::GROUP>(m, n, block_index() / S);
+        work(static_cast<int>(at.m * Tile::BM), static_cast<int>(at.n * Tile::BN));
+    }
+}
+
+template <class Tile, int S>
+__device__ __forceinline__ void produce_tf32(const Tile &tile, const TensorMap &a, const TensorMap &b, long long m, int first, int k,
+                                             long long n) {
     Turn<Tile::STAGES> turn;
-    for_each_tile<Tile, Tile::GROUP>(m, n, [&](int row, int column) {
-        for (int depth = 0; depth < k; depth += Tile::BK) {
+    for_each_of_block<Tile, S>(m, n, [&](int row, int column) {
+        for (int depth = first; depth < k; depth += Tile::BK) {
             const SharedAddress slot = tile.slot(turn.slot), full = tile.full(turn.slot);
             barrier_wait(tile.empty(turn.slot), turn.phase ^ 1);
             barrier_expect(full, Tile::STAGE_BYTES);
@@ -63,7 +75,7 @@ __device__ __forceinline__ void produce_tf32(const Tile &tile, const TensorMap &
     });
 }
 
-template <class Tile>
+template <class Tile, int S>
 __device__ __forceinline__ void consume_tf32(const Tile &tile, float *c, long long m, int k, long long n, int consumer) {
     constexpr int WORDS = Tile::BK / 2;  // of B, a thread and stage
     const int lane = thread_index() % 32, warp = thread_index() / 32 % 4, quarter = lane % 4, eighth = lane / 4;
@@ -84,7 +96,7 @@ __device__ __forceinline__ void consume_tf32(const Tile &tile, float *c, long lo
         }
     };
     Turn<Tile::STAGES> turn;
-    for_each_tile<Tile, Tile::GROUP>(m, n, [&](int row, int column) {
+    for_each_of_block<Tile, S>(m, n, [&](int row, int column) {
         float sums[Tile::BM / 2];
         unsigned even[WORDS], odd[WORDS];
         const auto step = [&](const unsigned(&now)[WORDS], unsigned(&then)[WORDS], int depth) {
@@ -102,11 +114,26 @@ __device__ __forceinline__ void consume_tf32(const Tile &tile, float *c, long lo
             products_wait<0>();
             if (lane == 0) barrier_arrive(tile.empty(slot));
         };
-        barrier_wait(tile.full(turn.slot), turn.phase);
-        fetch(even, turn.slot);
+        if (S > 1 && k <= 0) {
+#pragma unroll
+            for (int i = 0; i < Tile::BM / 2; i++) sums[i] = 0.0f;
+        } else {
+            barrier_wait(tile.full(turn.slot), turn.phase);
+            fetch(even, turn.slot);
+        }
         for (int depth = 0; depth < k; depth += 2 * Tile::BK) {
             step(even, odd, depth);
             if (depth + Tile::BK < k) step(odd, even, depth + Tile::BK);
+        }
+        if constexpr (S > 1) {
+            const Meeting<S, Tile::BM, Tile::BN, 128 * Tile::CONSUMERS> meeting(tile.slot(0));
+            static_assert(Tile::SPREAD && meeting.BYTES <= Tile::STAGES * Tile::STAGE_BYTES, "the sums fit in the ring");
+            warpgroup_barrier<128 * Tile::CONSUMERS>(1);  // everybody has read its last factors
+            const int at = 64 * consumer + warp / 2 * 32 + warp % 2 * 8 + eighth / 4 * 16 + eighth % 4;
+#pragma unroll
+            for (int i = 0; i < Tile::BM / 2; i++) meeting.lay(i / 4 * 8 + 2 * quarter + i % 2, at + i / 2 % 2 * 4, sums[i]);
+            meeting.store(c + row * n + column, n, least(m - row, Tile::BM), least(n - column, Tile::BN));
+            return;
         }
         constexpr int APART = Tile::SPREAD ? 16 : 8;  // columns that the thread stores of a row
         const int first = Tile::SPREAD ? warp / 2 * 32 + warp % 2 * 8 + eighth : 16 * warp + eighth;
@@ -130,7 +157,8 @@ __device__ __forceinline__ void consume_tf32(const Tile &tile, float *c, long lo
     });
 }
 
-template <class Tile>
+// S > 1: of the cluster's S blocks, each of which has the same tile and a part of K.
+template <class Tile, int S = 1>
 __device__ __forceinline__ void tf32_matmul(const TensorMap &a, const TensorMap &b, float *c, long long m, long long k, long long n) {
     const Tile tile;
     if (thread_index() == 0) {
@@ -138,12 +166,21 @@ __device__ __forceinline__ void tf32_matmul(const TensorMap &a, const TensorMap 
         barriers_publish();
     }
     block_barrier();
+    int first = 0, last = static_cast<int>(k);
+    if constexpr (S > 1) {
+        const Steps steps = steps_of_block<S>(static_cast<int>((k + Tile::BK - 1) / Tile::BK));
+        first = steps.first * Tile::BK, last = steps.last * Tile::BK;
+    }
     const int warpgroup = warpgroup_index();
     if (warpgroup == Tile::CONSUMERS) {
         registers_release<40>();
-        if (thread_index() / 32 % 4 == 0 && elected()) produce_tf32(tile, a, b, m, static_cast<int>(k), n);
+        if (thread_index() / 32 % 4 == 0 && elected()) produce_tf32<Tile, S>(tile, a, b, m, first, last, n);
+        if constexpr (S > 1) {  // the consumers' meetings wait for these, too
+            __syncwarp();
+            meet_without_sums();
+        }
     } else {
         registers_claim<232>();
-        consume_tf32(tile, c, m, static_cast<int>(k), n, warpgroup);
+        consume_tf32<Tile, S>(tile, c, m, last - first, n, warpgroup);
     }
 }

@@ -24,10 +24,15 @@ UNITS: Mapping[str, str] = {
     **{f"{op}_ladder": f'#include "{op}_ladder.cu"\n' for op in ("softmax", "matmul")},
 }
 
-WGMMA, HOPPER32, STREAM = "matmul_wgmma", "matmul_hopper32", "softmax_stream"
+WGMMA, HOPPER32, CLUSTER, STREAM = "matmul_wgmma", "matmul_hopper32", "matmul_cluster", "softmax_stream"
 HOPPER32_KERNELS = ("matmul_wgmma_tfloat32_", "matmul_tma_float32_")  # how their names begin
 # Units of instructions that one architecture alone has, or of kernels made to its measure.
-UNITS_OF_ONE: Mapping[str, Mapping[str, str]] = {"sm_90": {name: f'#include "{name}.cu"\n' for name in (WGMMA, HOPPER32, STREAM)}}
+UNITS_OF_ONE: Mapping[str, Mapping[str, str]] = {
+    "sm_90": {
+        **{name: f'#include "{name}.cu"\n' for name in (WGMMA, HOPPER32, STREAM)},
+        **{f"{CLUSTER}_{dtype}": f'#define MATMUL_GROUP {number}\n#include "{CLUSTER}.cu"\n' for dtype, number in GROUPS.items()},
+    }
+}
 
 
 def units(arch: str) -> Mapping[str, str]:
@@ -46,6 +51,8 @@ def unit_of(kernel: str) -> str:
         return HOPPER32
     if kernel.startswith(f"{WGMMA}_"):
         return WGMMA
+    if kernel.startswith(f"{CLUSTER}_"):
+        return "_".join(kernel.split("_")[:3])
     if kernel.startswith("softmax_") and "_stream_" in kernel:
         return STREAM
     op, *rest = kernel.split("_")

@@ -1,0 +1,76 @@
+// The matmul kernels of Hopper for few tiles and a long K, where the 16-bit wgmma kernels do not come into question: C (m, n) = A (m, k) B
+// (k, n), row-major, any m, k, n >= 1, accumulated in float32. Compiled for sm_90a and nothing else.
+//
+// matmul_cluster_<dtype>_<way>_<BM>x<BN>_v<GRANULE>_s<S>: the S blocks of a cluster, 1 to 16, have one BM x BN tile and each a part of K;
+// their sums meet in matmul_meet.cuh. GRANULE is as in matmul.cu. The grid is one-dimensional, ceil(m / BM) * ceil(n / BN) * S blocks. The
+// ways: simt and mma, as in matmul.cu; tma and wgmma, as in matmul_hopper32.cu, whose factors are tensor maps. matmul_cluster.py chooses
+// among the kernels and knows the same tiles.
+#include "matmul_fma_tma.cuh"
+#include "matmul_groups.cuh"
+#include "matmul_simt.cuh"
+#include "matmul_tensor.cuh"
+#include "matmul_wgmma_tf32.cuh"
+
+#define OF_CLUSTERS_1
+#define OF_CLUSTERS_2 __cluster_dims__(2, 1, 1)
+#define OF_CLUSTERS_4 __cluster_dims__(4, 1, 1)
+#define OF_CLUSTERS_8 __cluster_dims__(8, 1, 1)
+#define OF_CLUSTERS_16 __cluster_dims__(16, 1, 1)
+#define KERNEL(name, Factor, Storage, function, s, blocks_a_sm, ...)                                                                      \
+    using Tile_##name = __VA_ARGS__;                                                                                                       \
+    extern "C" __global__ void OF_CLUSTERS_##s __launch_bounds__(Tile_##name::THREADS, blocks_a_sm)                                        \
+        name(const Factor a, const Factor b, Storage *c, long long m, long long k, long long n) {                                          \
+        function<Tile_##name, s>(a, b, c, m, k, n);                                                                                        \
+    }
+#define MAPPED __grid_constant__ TensorMap
+
+// Rows and columns of the tile, granule, blocks that share K, blocks a multiprocessor. SimtTile: threads in X and Y, rows and columns a
+// thread, K a step, slices of K, stages. TensorTile: bytes of K a step, warps in M, N and K, stages.
+#define SIMT(bm, bn, granule, s, blocks_a_sm, ...)                                                                                         \
+    KERNEL(matmul_cluster_float32_simt_##bm##x##bn##_v##granule##_s##s, float *, float, simt_matmul, s, blocks_a_sm,                       \
+           SimtTile<float, __VA_ARGS__, granule>)
+#define MMA(dtype, Storage, bm, bn, granule, s, blocks_a_sm, ...)                                                                          \
+    KERNEL(matmul_cluster_##dtype##_mma_##bm##x##bn##_v##granule##_s##s, Storage *, Storage, tensor_matmul, s, blocks_a_sm,                \
+           TensorTile<Storage, bm, bn, __VA_ARGS__, granule>)
+
+#if MATMUL_GROUP == 0 || MATMUL_GROUP == MATMUL_FLOAT32
+SIMT(4, 64, 16, 1, 3, 16, 4, 1, 4, 64, 2, 4)
+SIMT(4, 64, 16, 2, 3, 16, 4, 1, 4, 64, 2, 4)
+SIMT(32, 32, 16, 8, 3, 8, 8, 4, 4, 32, 2, 6)
+SIMT(32, 32, 16, 16, 3, 8, 8, 4, 4, 32, 2, 6)
+SIMT(64, 64, 16, 8, 3, 16, 8, 8, 4, 16, 1, 6)
+SIMT(128, 32, 16, 2, 2, 8, 16, 8, 4, 32, 2, 4)
+SIMT(32, 128, 16, 2, 2, 16, 8, 4, 8, 32, 2, 4)
+SIMT(32, 32, 4, 4, 3, 8, 8, 4, 4, 32, 2, 6)
+SIMT(32, 32, 4, 16, 3, 8, 8, 4, 4, 32, 2, 6)
+SIMT(64, 64, 4, 2, 3, 16, 8, 8, 4, 16, 1, 6)
+SIMT(64, 64, 4, 4, 3, 16, 8, 8, 4, 16, 1, 6)
+// Rows and columns a thread, k a turn of its loop, stages, slices of K.
+KERNEL(matmul_cluster_float32_tma_128x128_v16_s2, MAPPED, float, fma_matmul, 2, 1, FmaTile<8, 16, 8, 5, 2>)
+#endif
+#if MATMUL_GROUP == 0 || MATMUL_GROUP == MATMUL_TFLOAT32
+MMA(tfloat32, float, 32, 32, 16, 16, 3, 128, 2, 1, 2, 6)
+MMA(tfloat32, float, 64, 32, 16, 2, 3, 128, 4, 1, 1, 5)
+MMA(tfloat32, float, 64, 32, 16, 8, 3, 128, 4, 1, 1, 5)
+MMA(tfloat32, float, 32, 32, 4, 4, 3, 128, 2, 1, 2, 6)
+MMA(tfloat32, float, 32, 32, 4, 16, 3, 128, 2, 1, 2, 6)
+MMA(tfloat32, float, 64, 64, 4, 4, 2, 128, 2, 2, 1, 4)
+MMA(tfloat32, float, 128, 64, 4, 2, 2, 128, 2, 2, 1, 3)
+MMA(tfloat32, float, 128, 128, 4, 1, 1, 128, 2, 4, 1, 3)
+MMA(tfloat32, float, 128, 128, 4, 2, 1, 128, 2, 4, 1, 3)
+// Rows of the tile, stages.
+KERNEL(matmul_cluster_tfloat32_wgmma_64x128_v16_s4, MAPPED, float, tf32_matmul, 4, 1, Tf32Tile<64, 8>)
+KERNEL(matmul_cluster_tfloat32_wgmma_64x128_v16_s8, MAPPED, float, tf32_matmul, 8, 1, Tf32Tile<64, 8>)
+KERNEL(matmul_cluster_tfloat32_wgmma_128x128_v16_s4, MAPPED, float, tf32_matmul, 4, 1, Tf32Tile<128, 6>)
+#endif
+#define HALF(dtype)                                                                                                                        \
+    MMA(dtype, dtype, 32, 32, 2, 16, 3, 128, 2, 1, 2, 2)                                                                                   \
+    MMA(dtype, dtype, 64, 64, 2, 2, 2, 128, 2, 2, 1, 2)                                                                                    \
+    MMA(dtype, dtype, 64, 64, 2, 4, 2, 128, 2, 2, 1, 2)                                                                                    \
+    MMA(dtype, dtype, 64, 64, 2, 16, 2, 128, 2, 2, 1, 2)
+#if MATMUL_GROUP == 0 || MATMUL_GROUP == MATMUL_FLOAT16
+HALF(float16)
+#endif
+#if MATMUL_GROUP == 0 || MATMUL_GROUP == MATMUL_BFLOAT16
+HALF(bfloat16)
+#endif

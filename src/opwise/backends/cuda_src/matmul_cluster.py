@@ -1,0 +1,148 @@
+"""Whether a product runs a kernel of matmul_cluster.cu, which one, over what grid: on Hopper, few tiles of what is not 16 bits by wgmma.
+
+Tiles too few for the multiprocessors share their K among the blocks of a cluster. An estimate, in the unit of matmul_plan.Kernel.estimate,
+so that all kernels compare, is the time of the multiprocessor with most blocks: a block alone does not keep it busy, `alone` of them would,
+and more than that take turns; and what a tile costs beside, its sums' meeting above all.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from opwise.backends.cuda_src import plan
+from opwise.backends.cuda_src.matmul_model import CLUSTERS_AT_ONCE, CLUSTERS_OF, Share
+from opwise.backends.cuda_src.plan import Matrix, Plan
+
+ON = (9, 0)  # and on no later GPU: nothing here has been measured on one
+SIZE_LIMIT = 2**30  # of kernels whose factors come by tensor maps: the copy engine's coordinates have 32 bits
+MOST_TURNS = 5  # clusters after clusters, or side by side: more, and the tiles were enough without
+LONG = 512  # of K, at least; twice that of tiles by maps, which are large and lose most by being short of it
+# Multiply-adds that one multiprocessor does in a us at speed 1, by the kernel that has it.
+UNIT = {"float32": 137_000, "tfloat32": 538_000, "float16": 1_900_000, "bfloat16": 1_900_000}
+
+
+@dataclass(frozen=True)
+class Tile:
+    """A kernel's tile of C, what it is launched with, and what its choice goes by.
+
+    `way`: simt, mma, tma or wgmma. `step_bytes`: of K, a stage holds per row of A. `granule` as in matmul_plan.Kernel. `split`: blocks of a
+    cluster that share K. `resident`: blocks that a multiprocessor holds at least; `alone`: that keep it busy. `speed`: multiply-adds of a
+    busy one, relative to the fastest kernel of matmul.cu for that type. `beside`: us of the clusters that run at once, whatever their
+    speed; `fixed`: cost of a tile beyond its products, as elements of K.
+    """
+
+    kind: str
+    way: str
+    rows: int
+    columns: int
+    threads: int
+    step_bytes: int
+    stages: int
+    granule: int
+    split: int
+    resident: int
+    speed: float
+    alone: float
+    beside: float
+    fixed: int = 0
+
+    @property
+    def name(self) -> str:
+        return f"{self.way}_{self.rows}x{self.columns}_v{self.granule}_s{self.split}"
+
+    @property
+    def kernel(self) -> str:
+        return f"matmul_cluster_{self.kind}_{self.name}"
+
+    @property
+    def mapped(self) -> bool:
+        """A and B come as tensor maps."""
+        return self.way in ("tma", "wgmma")
+
+    @property
+    def shared_bytes(self) -> int:
+        """The ring; with maps two barriers a stage, and the way to a multiple of 1024. (Multiply-adds have one barrier a stage.)"""
+        ring = self.stages * self.step_bytes * (self.rows + self.columns)
+        return ring + 16 * self.stages + 1024 if self.mapped else ring
+
+    def tiles(self, m: int, n: int) -> int:
+        return -(-m // self.rows) * -(-n // self.columns)
+
+    def takes(self, m: int, k: int, n: int, granule: int, sm_count: int) -> bool:
+        """Where rows begin on 16 bytes other kernels are quick, too: a cluster is for a long K there, and for more rows than theirs."""
+        if self.granule > granule or self.granule < 16 <= granule or (self.mapped and max(m, k, n) > SIZE_LIMIT):
+            return False
+        if not self.mapped and (self.rows < self.columns < m * self.columns // self.rows or self.columns < min(self.rows, 64, n)):
+            return False  # a low or narrow tile is for a C that is no higher or wider
+        if self.split == 1:
+            return True
+        few = self.tiles(m, n) <= self.at_once(sm_count) * (1 if self.mapped else MOST_TURNS)
+        return few and (self.granule < 16 or (k >= (2 if self.mapped else 1) * LONG and (m > 16 or self.rows < 16)))
+
+    def at_once(self, sm_count: int) -> int:
+        """Tiles that the GPU has in the making with a block a multiprocessor."""
+        return max(CLUSTERS_AT_ONCE[self.split] * sm_count // CLUSTERS_OF, 1)
+
+    def share(self, m: int, k: int, n: int, sm_count: int) -> Share:
+        blocks = -(-self.tiles(m, n) // self.at_once(sm_count))  # of a multiprocessor, at most
+        each = max(self.alone, blocks) * self.rows * self.columns
+        return Share(each, each * k / self.split, self.beside * UNIT[self.kind] * max(blocks / self.resident, 1))
+
+    def estimate(self, m: int, k: int, n: int, sm_count: int) -> float:
+        return self.share(m, k, n, sm_count).at(self.speed, self.fixed)
+
+
+# Fitted to what an H200 measured of 60 products (docs/lab.md), within 5 % of most.
+#   way  rows columns threads step stages granule split resident speed alone beside
+FLOAT32 = (
+    ("simt", 4, 64, 128, 256, 4, 16, 1, 3, 0.27, 1.0, 1.0),
+    ("simt", 4, 64, 128, 256, 4, 16, 2, 3, 0.26, 1.0, 0.0),
+    ("simt", 32, 32, 128, 128, 6, 16, 8, 3, 1.02, 1.0, 3.0),
+    ("simt", 32, 32, 128, 128, 6, 16, 16, 3, 1.15, 1.0, 2.5),
+    ("simt", 64, 64, 128, 64, 6, 16, 8, 3, 1.12, 1.0, 4.0),
+    ("simt", 128, 32, 256, 128, 4, 16, 2, 2, 1.09, 1.0, 3.0),
+    ("simt", 32, 128, 256, 128, 4, 16, 2, 2, 1.05, 1.0, 1.5),
+    ("simt", 32, 32, 128, 128, 6, 4, 4, 3, 0.84, 1.5, 2.5),
+    ("simt", 32, 32, 128, 128, 6, 4, 16, 3, 0.57, 1.0, 2.5),
+    ("simt", 64, 64, 128, 64, 6, 4, 2, 3, 0.97, 1.25, 3.0),
+    ("simt", 64, 64, 128, 64, 6, 4, 4, 3, 0.92, 1.25, 2.5),
+    ("tma", 128, 128, 256, 128, 5, 16, 2, 1, 1.50, 1.0, 8.0),
+)
+TFLOAT32 = (
+    ("mma", 32, 32, 128, 128, 6, 16, 16, 3, 0.70, 1.0, 2.5),
+    ("mma", 64, 32, 128, 128, 5, 16, 2, 3, 0.57, 1.0, 3.5),
+    ("mma", 64, 32, 128, 128, 5, 16, 8, 3, 0.72, 1.0, 3.5),
+    ("mma", 32, 32, 128, 128, 6, 4, 4, 3, 0.26, 1.25, 3.0),
+    ("mma", 32, 32, 128, 128, 6, 4, 16, 3, 0.20, 1.0, 3.5),
+    ("mma", 64, 64, 128, 128, 4, 4, 4, 2, 0.47, 1.25, 5.0),
+    ("mma", 128, 64, 128, 128, 3, 4, 2, 2, 0.46, 1.0, 4.0),
+    ("mma", 128, 128, 256, 128, 3, 4, 1, 1, 0.62, 1.0, 10.0),
+    ("mma", 128, 128, 256, 128, 3, 4, 2, 1, 0.69, 1.0, 6.0),
+    ("wgmma", 64, 128, 384, 128, 8, 16, 4, 1, 1.90, 1.0, 2.0),
+    ("wgmma", 64, 128, 384, 128, 8, 16, 8, 1, 1.76, 1.0, 3.0),
+    ("wgmma", 128, 128, 384, 128, 6, 16, 4, 1, 2.93, 1.0, 3.0),
+)
+HALF = (
+    ("mma", 32, 32, 128, 128, 2, 2, 16, 3, 0.063, 1.5, 3.0),
+    ("mma", 64, 64, 128, 128, 2, 2, 2, 2, 0.204, 1.5, 5.0),
+    ("mma", 64, 64, 128, 128, 2, 2, 4, 2, 0.204, 1.75, 3.5),
+    ("mma", 64, 64, 128, 128, 2, 2, 16, 2, 0.185, 1.5, 4.0),
+)
+ROWS = {"float32": FLOAT32, "tfloat32": TFLOAT32, "float16": HALF, "bfloat16": HALF}
+TILES = {kind: tuple(Tile(kind, *row) for row in rows) for kind, rows in ROWS.items()}
+
+
+def fitting(m: int, k: int, n: int, kind: str, granule: int, sm_count: int) -> tuple[Tile, ...]:
+    """The kernels here for A (m, k) B (k, n) of that kind (a key of matmul_plan.KERNELS) on Hopper. granule: bytes that divide the
+    addresses and rows."""
+    return tuple(tile for tile in TILES.get(kind, ()) if tile.takes(m, k, n, granule, sm_count))
+
+
+def launch(tile: Tile, m: int, k: int, n: int) -> Plan:
+    """The kernel over all of C: a cluster a tile."""
+    factors: tuple[Matrix, ...] = ()
+    if tile.mapped:
+        element, wide = (plan.TFLOAT32, 32) if tile.kind == "tfloat32" else (plan.FLOAT32, tile.columns)
+        factors = Matrix(m, k, tile.rows, 32, element), Matrix(k, n, 32, wide, element)
+    grid = (tile.tiles(m, n) * tile.split, 1, 1)
+    return Plan(tile.kernel, grid, (tile.threads, 1, 1), tile.shared_bytes, matrices=factors)

@@ -1,0 +1,35 @@
+// What the matmul kernels ask of a cluster (sm_90 and later): blocks that run at the same time, each of which reads the shared memory of
+// all of them while they run.
+#pragma once
+#include "matmul_ptx.cuh"
+
+__device__ __forceinline__ unsigned rank_in_cluster() {
+    unsigned rank;
+    asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+    return rank;
+}
+// By all threads of all blocks. Relaxed: it says that this thread is here, and no more; nothing it wrote is seen by the others for it.
+__device__ __forceinline__ void cluster_arrive() { asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory"); }
+__device__ __forceinline__ void cluster_arrive_written() { asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory"); }
+__device__ __forceinline__ void cluster_wait() { asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory"); }
+// Where block `rank` has what is at `mine` in this one.
+__device__ __forceinline__ SharedAddress of_block(SharedAddress mine, int rank) {
+    SharedAddress there;
+    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(mine), "r"(rank));
+    return there;
+}
+// A float from another block's shared memory, or 0 without reading. What is read must be used: nothing may be under way when that block
+// ends.
+__device__ __forceinline__ float load_from_block(SharedAddress there, bool used) {
+    float x;
+    asm volatile("{\n"
+                 ".reg .pred used;\n"
+                 "setp.ne.u32 used, %2, 0;\n"
+                 "mov.f32 %0, 0f00000000;\n"
+                 "@used ld.shared::cluster.f32 %0, [%1];\n"
+                 "}"
+                 : "=f"(x)
+                 : "r"(there), "r"(static_cast<unsigned>(used))
+                 : "memory");
+    return x;
+}

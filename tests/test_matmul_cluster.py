@@ -1,0 +1,127 @@
+"""Which products get the CUDA C++ kernels whose clusters share K, and that Python describes these as the source has them: arithmetic."""
+
+from __future__ import annotations
+
+import math
+import re
+
+import pytest
+
+from opwise.backends.cuda_src.matmul_cluster import SIZE_LIMIT, TILES, UNIT, Tile, launch
+from opwise.backends.cuda_src.matmul_plan import SHARED_LIMIT, SIZE, plan
+from opwise.backends.cuda_src.plan import ELEMENT_BYTES
+from opwise.backends.cuda_src.sources import FOLDER, unit_of, units
+
+ALL = [tile for tiles in TILES.values() for tile in tiles]
+each_tile = pytest.mark.parametrize("tile", ALL, ids=lambda tile: tile.kernel)
+H200 = {"sm_count": 132, "capability": (9, 0)}
+LAUNCH_US = 4.0  # between events, that no estimate tells of
+# us on one H200, torch 2.11, L2 flushed, interleaved, medians: kind, (m, k, n) -> kernel -> time.
+MEASURED = {
+    ("float32", (37, 4501, 73)): {"simt_32x32_v4_s16": 10.1, "simt_32x32_v4_s4": 21.1, "simt_64x64_v4_s4": 50.7, "simt_64x64_v4_s2": 94.5},
+    ("float32", (37, 701, 463)): {"simt_32x32_v4_s4": 8.9, "simt_32x32_v4_s16": 10.9, "simt_64x64_v4_s4": 13.6},
+    ("float32", (1003, 4501, 73)): {"simt_32x32_v4_s4": 49.5, "simt_64x64_v4_s4": 77.6, "simt_64x64_v4_s2": 91.4},
+    ("float32", (37, 4501, 3003)): {"simt_64x64_v4_s4": 77.7, "simt_64x64_v4_s2": 91.2},
+    ("float32", (1003, 4501, 463)): {"simt_64x64_v4_s2": 150.3, "simt_64x64_v4_s4": 191.3},
+    ("float32", (128, 8192, 32)): {"simt_32x32_v16_s16": 8.4},
+    ("float32", (128, 8192, 128)): {"simt_32x32_v16_s16": 16.1, "simt_32x32_v16_s8": 21.5, "simt_64x64_v16_s8": 37.8},
+    ("float32", (128, 8192, 512)): {"simt_32x32_v16_s8": 46.2, "simt_64x64_v16_s8": 60.7},
+    ("float32", (512, 8192, 512)): {"simt_64x64_v16_s8": 148.7, "tma_128x128_v16_s2": 341.5},
+    ("float32", (512, 2048, 512)): {"simt_64x64_v16_s8": 42.1, "tma_128x128_v16_s2": 93.5},
+    ("float32", (2048, 8192, 512)): {"tma_128x128_v16_s2": 343.9},
+    ("float32", (8192, 8192, 32)): {"simt_128x32_v16_s2": 119.0},
+    ("float32", (32, 8192, 8192)): {"simt_32x128_v16_s2": 123.4, "tma_128x128_v16_s2": 342.9},
+    ("float32", (1, 16384, 4096)): {"simt_4x64_v16_s2": 63.5, "simt_4x64_v16_s1": 109.2},
+    ("float32", (1, 4096, 16384)): {"simt_4x64_v16_s1": 64.1, "simt_4x64_v16_s2": 77.5},
+    ("tfloat32", (37, 4501, 73)): {"mma_32x32_v4_s16": 9.7, "mma_32x32_v4_s4": 17.2, "mma_64x64_v4_s4": 34.7, "mma_128x64_v4_s2": 85.0},
+    ("tfloat32", (37, 701, 463)): {"mma_32x32_v4_s4": 8.9, "mma_32x32_v4_s16": 11.9, "mma_64x64_v4_s4": 12.5, "mma_128x64_v4_s2": 21.4},
+    ("tfloat32", (257, 4501, 463)): {"mma_64x64_v4_s4": 45.8, "mma_128x64_v4_s2": 82.2},
+    ("tfloat32", (1003, 4501, 463)): {"mma_128x64_v4_s2": 82.3, "mma_64x64_v4_s4": 121.0},
+    ("tfloat32", (128, 8192, 32)): {"mma_32x32_v16_s16": 6.2},
+    ("tfloat32", (2048, 8192, 32)): {"mma_64x32_v16_s8": 24.9, "mma_64x32_v16_s2": 35.0},
+    ("tfloat32", (8192, 8192, 32)): {"mma_64x32_v16_s2": 67.5},
+    ("tfloat32", (512, 8192, 128)): {"wgmma_64x128_v16_s8": 13.1},
+    ("tfloat32", (512, 8192, 512)): {"wgmma_128x128_v16_s4": 28.6, "wgmma_64x128_v16_s8": 39.6, "wgmma_64x128_v16_s4": 40.8},
+    ("tfloat32", (32, 8192, 2048)): {"wgmma_64x128_v16_s4": 21.0, "wgmma_128x128_v16_s4": 28.2, "wgmma_64x128_v16_s8": 28.3},
+    ("bfloat16", (37, 4501, 73)): {"mma_32x32_v2_s16": 10.6, "mma_64x64_v2_s16": 12.9, "mma_64x64_v2_s4": 27.3, "mma_64x64_v2_s2": 46.0},
+    ("bfloat16", (37, 4501, 463)): {"mma_64x64_v2_s16": 14.3, "mma_32x32_v2_s16": 18.0, "mma_64x64_v2_s4": 28.0},
+    ("bfloat16", (37, 4501, 3003)): {"mma_64x64_v2_s4": 30.9, "mma_64x64_v2_s2": 44.0},
+    ("bfloat16", (1003, 4501, 463)): {"mma_64x64_v2_s2": 55.7, "mma_64x64_v2_s4": 78.6},
+    ("bfloat16", (583, 931, 781)): {"mma_64x64_v2_s2": 19.0, "mma_64x64_v2_s4": 28.0},
+}
+
+
+def kernel_for(m: int, k: int, n: int, kind: str, alignment: int = 16, **changes: object) -> str:
+    dtype = "float32" if kind == "tfloat32" else kind
+    return plan(m, k, n, dtype, kind == "tfloat32", alignment, **{**H200, **changes}).kernel  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("product", "times"), MEASURED.items(), ids=str)
+def test_a_product_gets_the_kernel_that_was_fastest(product: tuple[str, tuple[int, int, int]], times: dict[str, float]) -> None:
+    kind, (m, k, n) = product
+    assert kernel_for(m, k, n, kind) == f"matmul_cluster_{kind}_{min(times, key=times.__getitem__)}"
+    for changes in ({"capability": (8, 0)}, {"capability": (10, 0)}, {"wgmma": False}):
+        assert "cluster" not in kernel_for(m, k, n, kind, **changes)
+    for name, us in times.items():
+        tile = next(tile for tile in TILES[kind] if tile.name == name)
+        told = LAUNCH_US + tile.estimate(m, k, n, 132) / UNIT[kind]
+        assert abs(math.log(told / us)) < 0.31, f"{name}: {told:.1f} us estimated, {us} measured"
+
+
+@pytest.mark.parametrize("kind", TILES)
+def test_what_fills_the_gpu_or_is_short_is_not_shared(kind: str) -> None:
+    for m, k, n in ((4096, 4096, 4096), (2048, 2048, 2048), (512, 256, 512), (16, 4096, 4096), (8192, 32, 8192)):
+        assert not re.search(r"cluster.*_s(?!1$)\d+$", kernel_for(m, k, n, kind)), (m, k, n)
+
+
+def test_a_low_or_narrow_tile_is_for_a_low_or_narrow_product() -> None:
+    def offered(name: str, m: int, n: int) -> bool:
+        return next(tile for tile in TILES["float32"] if tile.name == name).takes(m, 8192, n, 16, 132)
+
+    assert [offered("simt_32x128_v16_s2", m, 4096) for m in (32, 33)] == [True, False]
+    assert [offered("simt_128x32_v16_s2", 4096, n) for n in (32, 36)] == [True, False]
+    assert [offered("simt_4x64_v16_s2", m, 4096) for m in (4, 5)] == [True, False]
+    assert [offered("simt_64x64_v16_s8", m, 512) for m in (17, 16)] == [True, False]
+    assert [offered("tma_128x128_v16_s2", m, 128) for m in (66 * 128, 66 * 128 + 1, SIZE_LIMIT + 1)] == [True, False, False]
+
+
+@each_tile
+def test_a_launch_fits_the_gpu_and_covers_the_product(tile: Tile) -> None:
+    found = launch(tile, 1000, 512, 776)
+    assert found.grid == (-(-1000 // tile.rows) * -(-776 // tile.columns) * tile.split, 1, 1)
+    assert tile.resident * (found.shared_bytes + 1024) <= (SHARED_LIMIT[9, 0] + 1) * 1024, "as many blocks fit as it says"
+    assert unit_of(found.kernel) == f"matmul_cluster_{tile.kind}"
+    assert unit_of(found.kernel) in units("sm_90")
+    assert unit_of(found.kernel) not in units("sm_100")
+    assert [matrix[:2] for matrix in found.matrices] == ([(1000, 512), (512, 776)] if tile.mapped else [])
+    if found.matrices:
+        a = found.matrices[0]
+        assert (a.box_rows, a.box_columns * ELEMENT_BYTES[a.element]) == (tile.rows, 128), "rows as wide as the swizzle"
+
+
+@each_tile
+def test_the_plan_knows_the_tiles_as_the_source_has_them(tile: Tile) -> None:
+    source = (FOLDER / "matmul_cluster.cu").read_text()
+    size = SIZE[tile.kind]
+    if tile.way in ("simt", "mma"):
+        of = "SIMT(" if tile.way == "simt" else r"MMA\(dtype, dtype, " if size == 2 else f"MMA({tile.kind}, float, "
+        label = ", ".join(map(str, (tile.rows, tile.columns, tile.granule, tile.split, tile.resident)))
+        made = re.search(rf"{re.escape(of.replace(chr(92), ''))}{label}, ([\d, ]+)\)", source)
+        assert made, f"{tile.kernel} is in the source"
+        numbers = [int(x) for x in made[1].split(", ")]
+        if tile.way == "simt":
+            x, y, rows, columns, step, slices, stages = numbers
+            assert (x * columns, y * rows, x * y * slices) == (tile.columns, tile.rows, tile.threads)
+            assert (step * size, stages) == (tile.step_bytes, tile.stages)
+        else:
+            step, *warps, stages = numbers
+            assert (step, 32 * math.prod(warps), stages) == (tile.step_bytes, tile.threads, tile.stages)
+        return
+    made = re.search(rf"KERNEL\({tile.kernel}, MAPPED, float, \w+, {tile.split}, {tile.resident}, \w+<([^>]*)>\)", source)
+    assert made, f"{tile.kernel} is in the source"
+    numbers = [int(x) for x in made[1].split(",")]
+    if tile.way == "wgmma":
+        assert (numbers, tile.columns, tile.threads) == ([tile.rows, tile.stages], 128, 384)
+    else:
+        rows, columns, _, stages, slices = numbers
+        assert (tile.rows // rows * (tile.columns // columns) * slices, stages) == (tile.threads, tile.stages)
