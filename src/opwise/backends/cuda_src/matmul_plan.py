@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 from opwise.backends.cuda_src import matmul_cluster, matmul_hopper32
 from opwise.backends.cuda_src.matmul_model import Share, hopper_share
@@ -90,8 +89,8 @@ TENSOR = (
     Kernel("128x128_v16", 128, 128, 128, 64, 4, 16, 0.85, 48),
     Kernel("64x64_v16", 64, 64, 128, 128, 4, 16, 0.50, 32),
     Kernel("16x32_v16", 16, 32, 128, 256, 6, 16, 0.23, 0),
-    Kernel("128x128_v4", 128, 128, 256, 64, 4, 4, 0.50, 64),
-    Kernel("64x64_v4", 64, 64, 128, 128, 4, 4, 0.30, 32),
+    Kernel("128x128_v4", 128, 128, 256, 64, 4, 4, 0.64, 300),
+    Kernel("64x64_v4", 64, 64, 128, 128, 4, 4, 0.38, 230),
 )
 # In 16 bits, beside Hopper's own on an H200.
 TENSOR_HALF = tuple(
@@ -131,12 +130,9 @@ SIMT_FLOAT32 = (
 )
 SIMT_HALF = (Kernel("simt_64x64_v2", 64, 64, 128, 32, 3, 2, 0.02, 32, simt=True),)
 
-# As an H200 measured them of TF32, beside matmul_cluster.py's.
-TF32_OFF_16: dict[str, dict[str, Any]] = {"128x128_v4": {"speed": 0.64, "fixed": 300}, "64x64_v4": {"speed": 0.38, "fixed": 230}}
-
 KERNELS: dict[str, tuple[Kernel, ...]] = {
     "float32": SIMT_FLOAT32,
-    "tfloat32": tuple(replace(kernel, **TF32_OFF_16.get(kernel.name, {})) for kernel in TENSOR),
+    "tfloat32": TENSOR,
     "float16": WGMMA + TURNED + SPLIT + TENSOR_HALF + STAGED + SIMT_HALF,
     "bfloat16": WGMMA + TURNED + SPLIT + TENSOR_HALF + STAGED + SIMT_HALF,
 }
@@ -184,7 +180,9 @@ def plan(
     kernel = found[name]
     if isinstance(kernel, Kernel):
         return launch(kernel, kind, m, k, n, sm_count)
-    return other_launch(kernel, m, k, n, sm_count)
+    if isinstance(kernel, matmul_cluster.Tile):
+        return matmul_cluster.launch(kernel, m, k, n)
+    return matmul_hopper32.launch(kernel, m, k, n, sm_count)
 
 
 def offered(
@@ -213,13 +211,6 @@ def quickest(found: Mapping[str, Kernel | Other], m: int, k: int, n: int, sm_cou
 
 def _shared_limit(capability: tuple[int, int]) -> int:
     return SHARED_LIMIT.get(capability, 99 if capability >= TENSOR_CORES_FROM else 48) * 1024
-
-
-def other_launch(tile: Other, m: int, k: int, n: int, sm_count: int) -> Plan:
-    """A kernel of another file over all of C."""
-    if isinstance(tile, matmul_cluster.Tile):
-        return matmul_cluster.launch(tile, m, k, n)
-    return matmul_hopper32.launch(tile, m, k, n, sm_count)
 
 
 def launch(kernel: Kernel, kind: str, m: int, k: int, n: int, sm_count: int) -> Plan:

@@ -100,12 +100,9 @@ __device__ __forceinline__ void simt_matmul(const typename Tile::Storage *a, con
 
     typename Tile::CopyA copy_a;
     typename Tile::CopyB copy_b;
-    long long k_left = k;
-    const typename Tile::Storage *next_a = a + row0 * k, *next_b = b + column0;  // of the step to fetch next
-    if constexpr (S > 1) {
-        const long long before = static_cast<long long>(part_of_k.first) * Tile::BK;
-        next_a += before, next_b += before * n, k_left -= before;
-    }
+    const long long before = static_cast<long long>(part_of_k.first) * Tile::BK;
+    const typename Tile::Storage *next_a = a + row0 * k + before, *next_b = b + column0 + before * n;  // of the step to fetch next
+    long long k_left = k - before;
     const auto fetch = [&](int slot) {
         const SharedAddress to = ring + slot * Tile::STAGE_BYTES;
         const int depth = least(k_left, Tile::BK);

@@ -12,8 +12,7 @@ template <class Storage> struct Factors {  // 16-bit
     template <int ROW_BYTES> using LayoutB = ByRow<ROW_BYTES>;
 
     __device__ __forceinline__ static void round(unsigned (&)[4]) {}
-    // Of C's 32: where lane t of 4 holds column 2t + odd of instruction j.
-    __device__ __forceinline__ static int column(int t, int j, int odd) { return 8 * j + 2 * t + odd; }
+    __device__ __forceinline__ static int column(int t, int j, int odd) { return 8 * j + 2 * t + odd; }  // of lane t of 4, of instruction j
 
     // Instruction j has columns 8j .. 8j+7. Row-major B is transposed on the way by ldmatrix.
     template <class Layout> __device__ __forceinline__ static void load_b(unsigned (&b)[4][2], SharedAddress slot, int k, int column) {
@@ -53,7 +52,6 @@ template <> struct Factors<float> {  // float32 rounded to TF32
     template <int ROW_BYTES> using LayoutB = ByRowPairs<ROW_BYTES>;
 
     __device__ __forceinline__ static int column(int t, int j, int odd) { return 8 * t + 4 * odd + j; }
-
     __device__ __forceinline__ static void round(unsigned (&f)[4]) {
 #pragma unroll
         for (int i = 0; i < 4; i++) f[i] = round_to_tf32(f[i]);
@@ -159,12 +157,9 @@ __device__ __forceinline__ void tensor_matmul(const typename Tile::Storage *a, c
 
     typename Tile::CopyA copy_a;
     typename Tile::CopyB copy_b;
-    long long k_left = k;
-    const typename Tile::Storage *next_a = a + row0 * k, *next_b = b + column0;  // of the step to fetch next
-    if constexpr (S > 1) {
-        const long long before = static_cast<long long>(part_of_k.first) * Tile::BK;
-        next_a += before, next_b += before * n, k_left -= before;
-    }
+    const long long before = static_cast<long long>(part_of_k.first) * Tile::BK;
+    const typename Tile::Storage *next_a = a + row0 * k + before, *next_b = b + column0 + before * n;  // of the step to fetch next
+    long long k_left = k - before;
     const auto fetch = [&](int slot) {
         const SharedAddress to = ring + slot * Tile::STAGE_BYTES;
         const int depth = least(k_left, Tile::BK);
@@ -215,9 +210,8 @@ __device__ __forceinline__ void tensor_matmul(const typename Tile::Storage *a, c
 #pragma unroll
                 for (int g = 0; g < Tile::GROUPS; g++) {
 #pragma unroll
-                    for (int j = 0; j < 4; j++) {
+                    for (int j = 0; j < 4; j++)
                         tensor_product(sums[r][g][j], fragments[i % 2].a[r], fragments[i % 2].b[g][j], typename Tile::Storage{});
-                    }
                 }
             }
         }
@@ -229,14 +223,12 @@ __device__ __forceinline__ void tensor_matmul(const typename Tile::Storage *a, c
         const Meeting<S, Tile::BM, Tile::BN, Tile::THREADS> meeting(ring + PARTS);
         static_assert(PARTS + meeting.BYTES <= Tile::STAGES * Tile::STAGE_BYTES, "the sums fit in the ring");
         if constexpr (Tile::WARPS_K == 1) block_barrier();  // every warp has read its last factors
-        if (part == 0) {
 #pragma unroll
-            for (int i = 0; i < Tile::ROWS * Tile::GROUPS * 16; i++) {
-                const int r = i / (Tile::GROUPS * 16), g = i / 16 % Tile::GROUPS, j = i / 4 % 4, upper = i / 2 % 2, odd = i % 2;
-                const int row = warp_row + 16 * r + 8 * upper + thread_index() % 32 / 4;
-                const int column = warp_column + 32 * g + Factors<typename Tile::Storage>::column(thread_index() % 4, j, odd);
-                meeting.lay(row, column, sums[r][g][j][2 * upper + odd]);
-            }
+        for (int i = 0; part == 0 && i < Tile::ROWS * Tile::GROUPS * 16; i++) {
+            const int r = i / (Tile::GROUPS * 16), g = i / 16 % Tile::GROUPS, j = i / 4 % 4, upper = i / 2 % 2, odd = i % 2;
+            const int row = warp_row + 16 * r + 8 * upper + thread_index() % 32 / 4;
+            const int column = warp_column + 32 * g + Factors<typename Tile::Storage>::column(thread_index() % 4, j, odd);
+            meeting.lay(row, column, sums[r][g][j][2 * upper + odd]);
         }
         meeting.store(c + row0 * n + column0, n, rows_left, columns_left);
         return;
