@@ -32,6 +32,8 @@ KNOWN: tuple[Blemish, ...] = (
             "32 bytes: of 255 registers the tile's accumulators take 128; for sm_90 and sm_100 ptxas finds room for the rest"),
     Blemish("spill", CUDA_CPP, ("sm_100", "sm_120"), "softmax_b?float16_queue16_v16",
             "4 to 12 bytes, few accesses: 1024 threads leave 64 registers, of which the row's part takes 32"),
+    Blemish("spill", ("torch_inline",), ("sm_120",), "softmax_float32_cluster(2|4|8|16)_v16",
+            "20 to 24 bytes by nvcc, none by NVRTC, of 64 registers; no plan launches clusters of several blocks there"),
     Blemish("spill", ("triton_jit",), ("sm_100",), "matmul: (float32, 128x64x16|b?float16, 16x64x128)",
             "8 bytes, by Triton's ptxas: stored before the loop, loaded behind it, so once a launch"),
     Blemish("spill", ("triton_jit",), ("sm_120",), "matmul: b?float16, (16x64x128|128x128x64/4/3, descriptors)",
