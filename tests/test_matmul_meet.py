@@ -6,38 +6,23 @@ then all store. Every element inside is stored once, as the blocks' parts added 
 
 from __future__ import annotations
 
-import os
 import re
-import shutil
-import subprocess
 from pathlib import Path
 
-import pytest
+from clusters_on_cpu import needs_compiler, said_by
 
 from opwise.backends.cuda_src.matmul_cluster import TILES
 from opwise.backends.cuda_src.sources import FOLDER
 
-COMPILER = os.environ.get("CXX", "c++")
 ALL = [tile for tiles in TILES.values() for tile in tiles]
-AROUND = r"""
-#include <cstdio>
-#include <cstdlib>
-#include <map>
-#include <vector>
-#define __device__
-#define __forceinline__ inline
-using SharedAddress = unsigned;
+BEFORE = r"""
 constexpr unsigned ROOM = 4096;
-int rank_now, thread_now, barriers, stores;
+int barriers, stores;
 std::map<unsigned, float> memory;  // rank << 24 | address -> what was laid
-void demand(bool so, const char *what) { if (!so) std::printf("%s\n", what), std::exit(1); }
 unsigned rank_in_cluster() { return rank_now; }
-int thread_index() { return thread_now; }
 void cluster_arrive_written() { demand(barriers++ % 4 == 0, "says twice that it has written"); }
 void cluster_arrive() { demand(barriers++ % 4 == 2, "leaves before it has waited"); }
 void cluster_wait() { demand(barriers++ % 2 == 1, "waits without having arrived"); }
-SharedAddress of_block(SharedAddress at, int rank) { return at | rank << 24; }
-float sum(float a, float b) { return a + b; }
 void from_float(float x, float &y) { y = x, stores++; }
 void store_shared(SharedAddress at, float x) {
     demand(memory.emplace(rank_now << 24 | at, x).second, "two elements in one place");
@@ -47,7 +32,6 @@ float load_from_block(SharedAddress there, bool used) {
     demand(memory.count(there), "read where nothing was laid");
     return memory[there];
 }
-float part_of(int rank, int row, int column) { return 1.0f / (1 + rank) + row * 3.0f + column * 0.37f; }  // sums depend on their order
 """
 MAIN = r"""
 template <class M> void meets(int rows, int columns) {
@@ -74,7 +58,7 @@ int main() { MEETINGS }
 """
 
 
-@pytest.mark.skipif(shutil.which(COMPILER) is None, reason=f"the C++ compiler {COMPILER!r} was not found: install g++")
+@needs_compiler
 def test_every_element_is_stored_once_by_the_parts_in_order(tmp_path: Path) -> None:
     source = (FOLDER / "matmul_meet.cuh").read_text()
     part = re.search(r"^template <[^\n]*struct Meeting \{.*?^};\n", source, re.MULTILINE | re.DOTALL)
@@ -83,7 +67,4 @@ def test_every_element_is_stored_once_by_the_parts_in_order(tmp_path: Path) -> N
         (t.split, t.rows, t.columns, 256 if t.way == "wgmma" else t.threads) for t in ALL if t.split > 1
     }  # there one warpgroup copies
     calls = " ".join(f"meets<Meeting<{', '.join(map(str, numbers))}>>();" for numbers in sorted(shared))
-    (tmp_path / "meet.cpp").write_text(AROUND + part[0] + MAIN.replace("MEETINGS", calls))
-    subprocess.run([COMPILER, "-std=c++17", "-O1", "-w", "meet.cpp", "-o", "meet"], cwd=tmp_path, check=True)
-    said = subprocess.run([tmp_path / "meet"], capture_output=True, text=True, check=False)
-    assert said.returncode == 0, said.stdout
+    said_by(BEFORE + part[0] + MAIN.replace("MEETINGS", calls), tmp_path)

@@ -7,32 +7,19 @@ stored once, by the sums in the source's order. What the instructions themselves
 
 from __future__ import annotations
 
-import os
 import re
-import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
+from clusters_on_cpu import needs_compiler, said_by
 
 from opwise.backends.cuda_src import matmul_plan
 from opwise.backends.cuda_src.sources import FOLDER
 
-COMPILER = os.environ.get("CXX", "c++")
 TILES = [kernel for kernel in matmul_plan.SPLIT if kernel.split > 1]
-AROUND = r"""
-#include <cstdio>
-#include <cstdlib>
-#include <cstring>
-#include <map>
-#include <utility>
-#include <vector>
-#define __device__
-#define __forceinline__ inline
-using SharedAddress = unsigned;
+BEFORE = r"""
 constexpr int SHARED = 232448, BASE = 16;  // of a block; addresses begin at no multiple of 1024
 struct Waiting {};
-int rank_now, thread_now;
 bool adding;
 unsigned waited_at;
 char memory[16][SHARED];
@@ -41,12 +28,8 @@ std::map<std::pair<int, unsigned>, int> arrived;  // block and barrier -> bytes
 std::vector<float> c;
 std::vector<int> stores;
 int pitch;
-void demand(bool so, const char *what) { if (!so) std::printf("%s\n", what), std::exit(1); }
-int thread_index() { return thread_now; }
 unsigned warp_index() { return thread_now / 32; }
 SharedAddress shared_base() { return BASE; }
-SharedAddress of_block(SharedAddress at, int rank) { return at | rank << 24; }
-float sum(float a, float b) { return a + b; }
 void push_16(SharedAddress there, const float *from, SharedAddress barrier) {
     if (adding) return;
     const int rank = there >> 24, at = there & 0xffffff;
@@ -66,7 +49,6 @@ template <class Visit> void of_unit(int row, int column, Visit visit) {  // visi
 void store_unit(float *, long long, long long, int row, int column, const float *sums) {
     of_unit(row, column, [&](int i, int y, int x) { c[y * pitch + x] = sums[i], stores[y * pitch + x]++; });
 }
-float part_of(int rank, int row, int column) { return 1.0f / (1 + rank) + row * 3.0f + column * 0.37f; }  // sums depend on their order
 """
 MAIN = r"""
 int main() {
@@ -104,7 +86,7 @@ int main() {
 """
 
 
-@pytest.mark.skipif(shutil.which(COMPILER) is None, reason=f"the C++ compiler {COMPILER!r} was not found: install g++")
+@needs_compiler
 @pytest.mark.parametrize("kernel", TILES, ids=lambda kernel: str(kernel.name))
 def test_pushed_sums_meet_where_they_are_added(kernel: matmul_plan.Kernel, tmp_path: Path) -> None:
     source = (FOLDER / "matmul_split.cuh").read_text()
@@ -112,8 +94,6 @@ def test_pushed_sums_meet_where_they_are_added(kernel: matmul_plan.Kernel, tmp_p
              for between in (r"struct SplitTile ", r"\n[^\n]*push_and_store\(")]  # fmt: skip
     text = "".join(part[0] for part in parts if part)
     numbers = (kernel.rows, kernel.columns, kernel.step_bytes // 2, kernel.stages, kernel.split, kernel.resident)
-    (tmp_path / "push.cpp").write_text(AROUND + text + MAIN.replace("TILE", f"SplitTile<float, {', '.join(map(str, numbers))}>"))
-    subprocess.run([COMPILER, "-std=c++17", "-O1", "-w", "push.cpp", "-o", "push"], cwd=tmp_path, check=True)
-    said = subprocess.run([tmp_path / "push"], capture_output=True, text=True, check=False)
-    assert said.returncode == 0, said.stdout
-    assert int(said.stdout) <= 16 + kernel.shared_bytes(2), "what a launch asks for holds the barriers too"
+    main = MAIN.replace("TILE", f"SplitTile<float, {', '.join(map(str, numbers))}>")
+    said = said_by(BEFORE + text + main, tmp_path)
+    assert int(said) <= 16 + kernel.shared_bytes(2), "what a launch asks for holds the barriers too"
