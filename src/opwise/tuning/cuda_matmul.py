@@ -24,7 +24,6 @@ FULL = (*QUICK, (512, 512, 512), (1536, 1536, 1536), (3072, 3072, 3072), (8192, 
 FLOAT32 = ((512, 512, 512), (1024, 1024, 1024), (1536, 1536, 1536), (2048, 2048, 2048), (4096, 4096, 4096), (128, 4096, 4096))
 WORTH = 3.5  # times the least estimate: what is dearer by the shipped numbers is not measured
 GRANULE = 16  # bytes that divide what is measured: kernels for less are there for what has less
-UNITS_A_US = 1_900_000  # of an estimate, on a multiprocessor of a GPU that has clusters: as matmul_model.py has it
 
 
 class CudaMatmul(Ways):
@@ -64,7 +63,7 @@ class CudaMatmul(Ways):
         if anchor is None:
             return {}
         hopper = kind == "16-bit" and machine.capability == matmul_plan.WGMMA_ON
-        us = 1 / UNITS_A_US if hopper else fitted[anchor][1] * known[anchor].speed
+        us = 1 / UNIT["float16"] if hopper else fitted[anchor][1] * known[anchor].speed
         return {name: {"speed": round(us / b, 5), "fixed": round(a / b, 3)} for name, (a, b) in fitted.items() if name in known}
 
     def _known(self, rows: Sequence[Row], machine: Machine) -> dict[str, Kernel | Other]:
