@@ -181,7 +181,7 @@ def instructions(machine: Callable[[], AllAtOnce]) -> dict[str, dict[str, Callab
             "clear_pair": lambda address: publish(address, 0, 0, 0),
             "load_pair": load_pair,
         },
-        "matmul_wgmma_ptx": {
+        "barrier_ptx": {
             "barrier_init": barrier_init,
             "barriers_publish": lambda: None,
             "expect": expect,

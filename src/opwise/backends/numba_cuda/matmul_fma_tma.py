@@ -19,8 +19,9 @@ from numba.cuda.extending import intrinsic
 from opwise.backends.cuda_src.plan import FLOAT32, Matrix
 from opwise.backends.numba_cuda import matmul_wgmma_ptx as ptx
 from opwise.backends.numba_cuda import portable, tensor
+from opwise.backends.numba_cuda.barrier_ptx import wait
 from opwise.backends.numba_cuda.launch import Kernel, inlined
-from opwise.backends.numba_cuda.matmul_wgmma import position_of, prepare, wait
+from opwise.backends.numba_cuda.matmul_wgmma import position_of, prepare
 from opwise.backends.numba_cuda.ptx import I64, assembly, element
 
 TILE, DEPTH, STAGES, THREADS = 128, 32, 3, 128

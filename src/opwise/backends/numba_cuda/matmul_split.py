@@ -19,8 +19,9 @@ from opwise.backends.cuda_src import matmul_model, matmul_plan
 from opwise.backends.cuda_src.matmul_plan import Kernel as Tile
 from opwise.backends.numba_cuda import matmul_wgmma_ptx as ptx
 from opwise.backends.numba_cuda import tensor, words
+from opwise.backends.numba_cuda.barrier_ptx import wait
 from opwise.backends.numba_cuda.launch import Kernel
-from opwise.backends.numba_cuda.matmul_wgmma import BOX, DEPTH, position_of, prepare, wait
+from opwise.backends.numba_cuda.matmul_wgmma import BOX, DEPTH, position_of, prepare
 from opwise.backends.numba_cuda.ptx import FLOAT, assembly, element, instruction
 
 # What matmul.hopper_tile chooses from. By these speeds and costs `estimate` takes the fastest for every product measured on an H200

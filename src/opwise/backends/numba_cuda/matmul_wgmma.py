@@ -19,6 +19,7 @@ from numba import cuda, float32, int64, uint8, uint32
 
 from opwise.backends.numba_cuda import matmul_wgmma_ptx as ptx
 from opwise.backends.numba_cuda import tensor
+from opwise.backends.numba_cuda.barrier_ptx import wait
 from opwise.backends.numba_cuda.launch import Kernel, inlined
 
 ROWS, BOX, DEPTH, CONSUMERS = 128, ptx.BOX, ptx.DEPTH, 2
@@ -39,12 +40,6 @@ def position_of(rows: int, columns: int) -> Any:
         return uint32((first + down) * uint32(rows)), uint32(right * uint32(columns))
 
     return position
-
-
-@inlined
-def wait(barrier: Any, phase: Any) -> None:
-    while ptx.passed(barrier, phase) == 0:
-        pass
 
 
 @inlined

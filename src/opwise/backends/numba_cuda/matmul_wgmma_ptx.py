@@ -1,4 +1,5 @@
-"""Hopper's own instructions (sm_90a) as intrinsics: TMA copies of tiles, mbarriers, products of a whole warpgroup (wgmma).
+"""Hopper's own instructions (sm_90a) as intrinsics: TMA copies of tiles, products of a whole warpgroup (wgmma); and those
+of barrier_ptx.py, so that a product's kernel has them from one place.
 
 A tile in shared memory is a stack of rows of 128 bytes. TMA permutes the 16-byte chunks of a row by an XOR with the row's number modulo 8
 (its 128-byte swizzle, which is by address: tiles start on 1024 bytes), and wgmma undoes it. What all lanes of a warp must execute together
@@ -14,22 +15,20 @@ from llvmlite import ir
 from numba import types
 from numba.cuda.extending import intrinsic
 
+from opwise.backends.numba_cuda.barrier_ptx import arrive as arrive
+from opwise.backends.numba_cuda.barrier_ptx import barrier_init as barrier_init
+from opwise.backends.numba_cuda.barrier_ptx import barriers_publish as barriers_publish
+from opwise.backends.numba_cuda.barrier_ptx import divide as divide
+from opwise.backends.numba_cuda.barrier_ptx import elected as elected
+from opwise.backends.numba_cuda.barrier_ptx import expect as expect
+from opwise.backends.numba_cuda.barrier_ptx import remainder as remainder
+from opwise.backends.numba_cuda.barrier_ptx import same_in_warp as same_in_warp
 from opwise.backends.numba_cuda.ptx import FLOAT, I32, I64, PACK, assembly, element, instruction
 
 u32, i64, void = types.uint32, types.int64, types.void
 BOX = 64 * 128  # bytes of 64 rows of 64 elements of 16 bits
 DEPTH = 64  # elements of k in a stage
 
-
-# ---- mbarriers: `phase` is the parity of the phase waited for; a wait for the phase before the first returns at once ---------------------
-
-barrier_init = instruction("mbarrier.init.shared::cta.b64 [$0], $1;", void, u32, u32, effect=True)
-barriers_publish = instruction("fence.mbarrier_init.release.cluster;", void, effect=True)  # to the copy engine
-passed = instruction(  # waits a while; 0 where it must be asked again
-    "{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [$1], $2; selp.u32 $0, 1, 0, p; }", u32, u32, u32, effect=True
-)
-expect = instruction("mbarrier.arrive.expect_tx.shared::cta.b64 _, [$0], $1;", void, u32, u32, effect=True)  # and so many bytes
-arrive = instruction("mbarrier.arrive.shared::cta.b64 _, [$0];", void, u32, effect=True)
 
 # ---- TMA: a box of a matrix, its first element at (row, column); outside the matrix zeros are read and nothing is written ----------------
 
@@ -45,19 +44,8 @@ boxes_wait_all = instruction("cp.async.bulk.wait_group.read 0;", void, effect=Tr
 boxes_wait_but_one = instruction("cp.async.bulk.wait_group.read 1;", void, effect=True)
 publish_to_copies = instruction("fence.proxy.async.shared::cta;", void, effect=True)  # this thread's writes; others' behind a barrier
 
-# ---- integers of 32 bits, which Numba's own operators widen to 64: a division there has a loop of its own ------------------------------
-
-divide = instruction("div.u32 $0, $1, $2;", u32, u32, u32)
-remainder = instruction("rem.u32 $0, $1, $2;", u32, u32, u32)
-
 # ---- warpgroups ------------------------------------------------------------------------------------------------------------------------
 
-same_in_warp = instruction(  # lane 0's number, of which the compiler then knows that all lanes have it
-    "shfl.sync.idx.b32 $0, $1, 0, 31, 0xffffffff;", u32, u32, effect=True, together=True
-)
-elected = instruction(  # 1 in one lane of the warp
-    "{ .reg .pred p; elect.sync _|p, 0xffffffff; selp.u32 $0, 1, 0, p; }", u32, effect=True, together=True
-)
 warpgroup_barrier = instruction("bar.sync $0, 128;", void, u32, effect=True, together=True)  # 128 threads; 0 is syncthreads's
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from numba import cuda, float32, int64, uint8, uint32, uint64
 
-from opwise.backends.numba_cuda import matmul_wgmma_ptx as barriers
+from opwise.backends.numba_cuda import barrier_ptx as barriers
 from opwise.backends.numba_cuda import ptx, tensor, words
 from opwise.backends.numba_cuda.launch import Kernel
 from opwise.backends.numba_cuda.reduce import warp_max, warp_sum

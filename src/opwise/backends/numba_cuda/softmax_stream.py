@@ -26,10 +26,10 @@ from typing import Any
 
 from numba import cuda, float32, int64, uint8, uint32
 
-from opwise.backends.numba_cuda import matmul_wgmma_ptx as barriers
+from opwise.backends.numba_cuda import barrier_ptx as barriers
 from opwise.backends.numba_cuda import ptx, tensor, words
+from opwise.backends.numba_cuda.barrier_ptx import wait
 from opwise.backends.numba_cuda.launch import Kernel
-from opwise.backends.numba_cuda.matmul_wgmma import wait
 from opwise.backends.numba_cuda.reduce import warp_max, warp_sum
 from opwise.backends.numba_cuda.softmax_row import LEAST, ONE, ZERO, rescale, shift_of, steps
 from opwise.backends.numba_cuda.softmax_streams import LINE, PAIR_BYTES, Stream
