@@ -6,14 +6,13 @@ import json
 import os
 import subprocess
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
-from opwise.scaling import cubins
+from opwise.backends.numba_cuda import cubins
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -22,15 +21,13 @@ REAL = """
 import importlib, json, sys
 from opwise.backends import numba_cuda
 from opwise.ops import OPS
-from opwise.scaling import cubins
 numba_cuda._import_numba()
+cubins = importlib.import_module("opwise.backends.numba_cuda.cubins")
 launch = importlib.import_module("opwise.backends.numba_cuda.launch")
 found = {}
 for op in OPS:
     for name, kernel in importlib.import_module(f"opwise.backends.numba_cuda.{op}").kernels().items():
         found[f"{op} {name}"] = (kernel, cubins.place(kernel, "sm_90"))
-cubins.keep_for(launch.Kernel)
-cubins.keep_for(launch.Kernel)  # twice is once
 kernel, path = found["square float32 vector"]
 first = kernel.assemble("sm_90")
 written = path.is_file()
@@ -64,7 +61,7 @@ def test_every_kernel_has_a_key_of_its_own_and_comes_back_from_disk(tmp_path: Pa
 
 @dataclass
 class FakeKernel:
-    """What `cubins` reads of a kernel, with an assembler that counts."""
+    """What `cubins` reads of a kernel."""
 
     function: Any
     parameters: tuple[Any, ...] = ()
@@ -73,10 +70,6 @@ class FakeKernel:
     maps: int = 0
     only: str | None = None
     cluster: int = 1
-    _cubins: dict[str, Any] = field(default_factory=dict)
-
-    def assemble(self, arch: str) -> tuple[bytes, str]:
-        return self._cubins.setdefault(arch, (b"\x7fELF" + arch.encode(), "entry"))
 
 
 def made(constant: Any, scale: Any = 1) -> Any:
@@ -106,19 +99,43 @@ def test_what_a_closure_holds_is_in_its_key(store: Path) -> None:
 
 
 def test_a_damaged_file_is_compiled_anew(store: Path) -> None:
-    class Kernel(FakeKernel): ...
+    compiled: list[str] = []
 
-    cubins.keep_for(Kernel)
-    first = Kernel(made(1))
-    assert first.assemble("sm_90") == (b"\x7fELFsm_90", "entry")
+    def assemble() -> tuple[bytes, str]:
+        compiled.append("once more")
+        return b"\x7fELF and\nthe rest", "entry"
+
+    def taken() -> tuple[bytes, str]:
+        return cubins.kept_or(assemble, FakeKernel(made(1)), "sm_90")
+
+    assert taken() == taken() == (b"\x7fELF and\nthe rest", "entry")
+    assert len(compiled) == 1
     (path,) = store.iterdir()
-    assert Kernel(made(1)).assemble("sm_90") == first.assemble("sm_90")
     path.write_bytes(b"entry\nrubbish")
-    assert Kernel(made(1)).assemble("sm_90") == first.assemble("sm_90")
-    assert path.read_bytes() == b"entry\n\x7fELFsm_90"
+    assert taken() == taken() == (b"\x7fELF and\nthe rest", "entry")
+    assert len(compiled) == 2
+    assert path.read_bytes() == b"entry\n\x7fELF and\nthe rest"
 
 
-def test_nothing_is_kept_for_a_cpu() -> None:
-    cubins.keep(torch.device("cpu"))
-    launch = sys.modules.get("opwise.backends.numba_cuda.launch")
-    assert launch is None or not hasattr(launch.Kernel.assemble, cubins.KEPT)
+SCALE = 2
+
+
+def test_globals_that_a_kernel_names_are_in_its_key(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def scaled(x: Any) -> Any:
+        return x * SCALE
+
+    def of_a_module(x: Any) -> Any:
+        return x + len(cubins.OPTIONS)
+
+    def key(of: Any) -> Path | None:
+        of.__module__ = "opwise.backends.somebody"  # whose globals are told: other packages are told by their versions
+        return cubins.place(FakeKernel(of), "sm_90")
+
+    before = key(scaled), key(of_a_module)
+    assert before == (key(scaled), key(of_a_module))
+    monkeypatch.setitem(globals(), "SCALE", 3)
+    monkeypatch.setattr(cubins, "OPTIONS", ())
+    after = key(scaled), key(of_a_module)
+    assert None not in (*before, *after)
+    assert before[0] != after[0]
+    assert before[1] != after[1]

@@ -43,7 +43,6 @@ def prepare(device_name: str, unit: Unit, turn: Callable[[str, str], None]) -> f
 
     from opwise.backends import implementation, probe
     from opwise.ops import OPS
-    from opwise.scaling import cubins
 
     device = torch.device(device_name)
     seconds = 0.0
@@ -52,8 +51,6 @@ def prepare(device_name: str, unit: Unit, turn: Callable[[str, str], None]) -> f
         with contextlib.suppress(Exception), workload.precision(), torch.no_grad():
             probe(unit.backend, device)
             built = implementation(unit.implementation, device)
-            if unit.backend == cubins.BACKEND:
-                cubins.keep(device)
             inputs = OPS[workload.op].make_inputs(workload, device, 0)
             out = OPS[workload.op].empty_output(*inputs)
             began = time.perf_counter()

@@ -177,14 +177,12 @@ def _prepare(device_name: str, unit: Any, turn: Callable[[str, str], None]) -> f
 
 
 def _greet(device_name: str) -> str:
-    """Before the jobs of a crew: what other workers compiled is taken from disk. The answer: which GPU this worker sees, "" on a CPU."""
+    """Before the jobs of a crew. The answer: which GPU this worker sees, "" on a CPU."""
     import torch
 
     from opwise.measure.device import short_uuid
-    from opwise.scaling import cubins
 
     device = torch.device(device_name)
-    cubins.keep(device)
     return short_uuid(str(torch.cuda.get_device_properties(device).uuid)) if device.type == "cuda" else ""
 
 

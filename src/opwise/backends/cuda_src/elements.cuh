@@ -3,6 +3,7 @@
 //
 // The code counts on subnormals being kept: compile without -ftz=true (both compilers' default).
 #pragma once
+#include "one_kernel.cuh"
 #include "storage.cuh"
 
 // Expands KERNEL(name of the dtype, its C++ type, its size in bytes) for each dtype.

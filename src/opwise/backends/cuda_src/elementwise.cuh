@@ -36,7 +36,8 @@ __device__ __forceinline__ void map(const Storage *__restrict__ x, Storage *__re
 
 // <op>_<dtype>_v16: a piece of 16 bytes a thread. <op>_<dtype>_v<size>: 8 single elements a thread, for unaligned addresses.
 #define MAP_KERNEL(op, Function, dtype, Storage, bytes, pieces)                                                                            \
+    IF_WANTED(op##_##dtype##_v##bytes,                                                                                                     \
     extern "C" __global__ void __launch_bounds__(MAP_THREADS)                                                                              \
         op##_##dtype##_v##bytes(const Storage *__restrict__ x, Storage *__restrict__ out, long long n) {                                   \
         map<Function, Storage, bytes, pieces>(x, out, n);                                                                                  \
-    }
+    })

@@ -23,10 +23,11 @@ extern "C" __global__ void __launch_bounds__(256)
 
 #define KERNEL(name, Storage, compute, blocks_a_sm, ...)                                                                                  \
     using Tile_##name = __VA_ARGS__;                                                                                                       \
+    IF_WANTED(name,                                                                                                                        \
     extern "C" __global__ void __launch_bounds__(Tile_##name::THREADS, blocks_a_sm)                                                        \
         name(const Storage *a, const Storage *b, Storage *c, long long m, long long k, long long n) {                                      \
         compute<Tile_##name>(a, b, c, m, k, n);                                                                                            \
-    }
+    })
 
 // TensorTile: BM, BN, bytes of K a step, warps in M, N and K, stages, granule. SimtTile: threads in X and Y, rows and columns a thread,
 // K a step, slices of K, stages, granule.

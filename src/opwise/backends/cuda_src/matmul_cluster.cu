@@ -18,10 +18,11 @@
 #define OF_CLUSTERS_16 __cluster_dims__(16, 1, 1)
 #define KERNEL(name, Factor, Storage, function, s, blocks_a_sm, ...)                                                                      \
     using Tile_##name = __VA_ARGS__;                                                                                                       \
+    IF_WANTED(name,                                                                                                                        \
     extern "C" __global__ void OF_CLUSTERS_##s __launch_bounds__(Tile_##name::THREADS, blocks_a_sm)                                        \
         name(const Factor a, const Factor b, Storage *c, long long m, long long k, long long n) {                                          \
         function<Tile_##name, s>(a, b, c, m, k, n);                                                                                        \
-    }
+    })
 #define MAPPED __grid_constant__ TensorMap
 
 // Rows and columns of the tile, granule, blocks that share K, blocks a multiprocessor. SimtTile: threads in X and Y, rows and columns a

@@ -11,10 +11,11 @@
 
 #define KERNEL(name, function, blocks_a_sm, ...)                                                                                           \
     using Tile_##name = __VA_ARGS__;                                                                                                       \
+    IF_WANTED(name,                                                                                                                        \
     extern "C" __global__ void __launch_bounds__(Tile_##name::THREADS, blocks_a_sm)                                                        \
         name(const __grid_constant__ TensorMap a, const __grid_constant__ TensorMap b, float *c, long long m, long long k, long long n) {  \
         function<Tile_##name>(a, b, c, m, k, n);                                                                                           \
-    }
+    })
 
 // Rows of the tile, stages: as many as fit.
 KERNEL(matmul_wgmma_tfloat32_256x128, tf32_matmul, 1, Tf32Tile<256, 4>)

@@ -136,10 +136,11 @@ __device__ __forceinline__ void vectors_matmul(const Storage *a, const Storage *
 }
 
 #define KERNEL(rung, threads, dtype, Storage)                                                                                              \
+    IF_WANTED(matmul_ladder_##rung##_##dtype,                                                                                              \
     extern "C" __global__ void __launch_bounds__(threads, 2)                                                                               \
         matmul_ladder_##rung##_##dtype(const Storage *a, const Storage *b, Storage *c, long long m, long long k, long long n) {            \
         rung##_matmul<Storage>(a, b, c, m, k, n);                                                                                          \
-    }
+    })
 #define KERNELS(dtype, Storage, size)                                                                                                      \
     KERNEL(shared, SHARED_TILE *SHARED_TILE, dtype, Storage)                                                                               \
     KERNEL(registers, THREADS, dtype, Storage)                                                                                             \

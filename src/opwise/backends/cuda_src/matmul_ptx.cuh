@@ -4,6 +4,7 @@
 // Every float32 addition and fused multiply-add is written as PTX without .ftz: a compiler flag (CuPy passes -ftz=true) would otherwise
 // flush subnormal sums to zero. Memory instructions are volatile and clobber memory, so that none crosses a barrier.
 #pragma once
+#include "one_kernel.cuh"
 #include "storage.cuh"
 
 struct alignas(16) Words4 {

@@ -12,11 +12,12 @@
 
 #define KERNEL(name, ...)                                                                                                                  \
     using Tile_##name = WarpgroupTile<__VA_ARGS__>;                                                                                        \
+    IF_WANTED(name,                                                                                                                        \
     extern "C" __global__ void __launch_bounds__(Tile_##name::THREADS, 1)                                                                  \
         name(const __grid_constant__ TensorMap a, const __grid_constant__ TensorMap b, const __grid_constant__ TensorMap c, long long m,   \
              long long k, long long n) {                                                                                                   \
         warpgroup_matmul<Tile_##name>(a, b, c, m, k, n);                                                                                   \
-    }
+    })
 
 // WarpgroupTile: columns of the tile, stages. As many stages as fit.
 #define KERNELS(dtype)                                                                                                                     \
@@ -33,11 +34,12 @@
 #define OF_CLUSTERS_16 __cluster_dims__(16, 1, 1)
 #define SPLIT_KERNEL(dtype, bm, bn, bk, stages, s, blocks_a_sm)                                                                            \
     using Tile_##dtype##_##bm##x##bn##_s##s = SplitTile<dtype, bm, bn, bk, stages, s, blocks_a_sm>;                                        \
+    IF_WANTED(matmul_wgmma_##dtype##_##bm##x##bn##_s##s,                                                                                   \
     extern "C" __global__ void OF_CLUSTERS_##s __launch_bounds__(Tile_##dtype##_##bm##x##bn##_s##s::THREADS, blocks_a_sm)                  \
         matmul_wgmma_##dtype##_##bm##x##bn##_s##s(const __grid_constant__ TensorMap a, const __grid_constant__ TensorMap b, dtype *c,      \
                                                   long long m, long long k, long long n) {                                                 \
         split_matmul<Tile_##dtype##_##bm##x##bn##_s##s>(a, b, c, m, k, n);                                                                 \
-    }
+    })
 
 // SplitTile: rows and columns of the tile, K of a stage, stages, blocks that share K, blocks a multiprocessor.
 #define SPLIT_KERNELS(dtype)                                                                                                               \
@@ -54,11 +56,12 @@
 // TurnedTile: rows and columns of the tile, stages.
 #define TURNED_KERNEL(dtype, bm, bn, stages)                                                                                               \
     using Tile_##dtype##_##bm##x##bn = TurnedTile<dtype, bm, bn, stages>;                                                                  \
+    IF_WANTED(matmul_wgmma_##dtype##_##bm##x##bn,                                                                                          \
     extern "C" __global__ void __launch_bounds__(Tile_##dtype##_##bm##x##bn::THREADS, 1)                                                   \
         matmul_wgmma_##dtype##_##bm##x##bn(const __grid_constant__ TensorMap a, const __grid_constant__ TensorMap b,                       \
                                            const __grid_constant__ TensorMap c, long long m, long long k, long long n) {                   \
         turned_matmul<Tile_##dtype##_##bm##x##bn>(a, b, c, m, k, n);                                                                       \
-    }
+    })
 #define TURNED_KERNELS(dtype) TURNED_KERNEL(dtype, 144, 128, 6)
 
 KERNELS(float16)

@@ -88,8 +88,9 @@ template <class Storage> __device__ __forceinline__ void mean(const Storage *x, 
 }
 
 #define MEAN_KERNEL(dtype, Storage, size)                                                                                                  \
+    IF_WANTED(mean_##dtype,                                                                                                                \
     extern "C" __global__ void __launch_bounds__(MEAN_THREADS, MEAN_BLOCKS)                                                                \
         mean_##dtype(const Storage *__restrict__ x, Storage *__restrict__ out, long long n, unsigned *scratch) {                           \
         mean<Storage>(x, out, n, scratch);                                                                                                 \
-    }
+    })
 FOR_EACH_DTYPE(MEAN_KERNEL)

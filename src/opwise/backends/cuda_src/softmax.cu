@@ -144,10 +144,11 @@ __device__ __forceinline__ void softmax_long(const Storage *x, Storage *out, lon
 }
 
 #define SOFTMAX_KERNEL(name, compute, threads, dtype, Storage, elements, bytes)                                                            \
+    IF_WANTED(softmax_##dtype##_##name##_v##bytes,                                                                                         \
     extern "C" __global__ void __launch_bounds__(threads)                                                                                  \
         softmax_##dtype##_##name##_v##bytes(const Storage *__restrict__ x, Storage *__restrict__ out, long long rows, long long columns) { \
         compute<Storage, bytes, elements>(x, out, rows, columns);                                                                          \
-    }
+    })
 #define SOFTMAX_WARPS_AND_LONG(dtype, Storage, bytes, long_pieces)                                                                         \
     SOFTMAX_KERNEL(warp8, softmax_warp, WARP_THREADS, dtype, Storage, 8, bytes)                                                            \
     SOFTMAX_KERNEL(warp16, softmax_warp, WARP_THREADS, dtype, Storage, 16, bytes)                                                          \

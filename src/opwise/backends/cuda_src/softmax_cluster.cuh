@@ -201,19 +201,22 @@ __device__ __forceinline__ void softmax_cluster(const Storage *x, Storage *out, 
 #define WHERE_THERE_ARE_CLUSTERS(...)
 #endif
 #define SOFTMAX_LONG_ROW_KERNEL(dtype, Storage)                                                                                            \
+    IF_WANTED(softmax_##dtype##_cluster1_v16,                                                                                              \
     extern "C" __global__ void __launch_bounds__(1024)                                                                                     \
         softmax_##dtype##_cluster1_v16(const Storage *__restrict__ x, Storage *__restrict__ out, long long rows, long long columns) {      \
         softmax_cluster<Storage, 1, false>(x, out, static_cast<unsigned>(rows), columns, nullptr);                                         \
-    }
+    })
 #define SOFTMAX_CLUSTER_KERNEL(dtype, Storage, blocks)                                                                                     \
+    IF_WANTED(softmax_##dtype##_cluster##blocks##_v16,                                                                                     \
     extern "C" __global__ void OF_CLUSTERS(blocks) __launch_bounds__(1024)                                                                 \
         softmax_##dtype##_cluster##blocks##_v16(const Storage *__restrict__ x, Storage *__restrict__ out, long long rows,                  \
                                                 long long columns) {                                                                       \
         WHERE_THERE_ARE_CLUSTERS(softmax_cluster<Storage, blocks, false>(x, out, static_cast<unsigned>(rows), columns, nullptr));          \
-    }
+    })
 #define SOFTMAX_QUEUE_KERNEL(dtype, Storage, blocks)                                                                                       \
+    IF_WANTED(softmax_##dtype##_queue##blocks##_v16,                                                                                       \
     extern "C" __global__ void OF_CLUSTERS(blocks) __launch_bounds__(1024)                                                                 \
         softmax_##dtype##_queue##blocks##_v16(const Storage *__restrict__ x, Storage *__restrict__ out, long long rows, long long columns, \
                                               unsigned *counters) {                                                                        \
         WHERE_THERE_ARE_CLUSTERS(softmax_cluster<Storage, blocks, true>(x, out, static_cast<unsigned>(rows), columns, counters));          \
-    }
+    })

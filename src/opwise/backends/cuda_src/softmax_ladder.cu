@@ -86,10 +86,11 @@ template <class Storage> __device__ __forceinline__ void registers(const Storage
 }
 
 #define KERNEL(rung, threads, dtype, Storage)                                                                                              \
+    IF_WANTED(softmax_ladder_##rung##_##dtype,                                                                                             \
     extern "C" __global__ void __launch_bounds__(threads)                                                                                  \
         softmax_ladder_##rung##_##dtype(const Storage *__restrict__ x, Storage *__restrict__ out, long long rows, long long columns) {     \
         rung<Storage>(x, out, rows, columns);                                                                                              \
-    }
+    })
 #define KERNELS(dtype, Storage, size)                                                                                                      \
     KERNEL(textbook, THREADS, dtype, Storage)                                                                                              \
     KERNEL(coalesced, THREADS, dtype, Storage)                                                                                             \

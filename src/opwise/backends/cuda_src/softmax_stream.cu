@@ -223,9 +223,10 @@ __device__ __forceinline__ void softmax_stream(const Storage *x, Storage *out, u
 }
 
 #define SOFTMAX_STREAM_KERNEL(dtype, Storage, size)                                                                                        \
+    IF_WANTED(softmax_##dtype##_stream_v16,                                                                                                \
     extern "C" __global__ void __launch_bounds__(STREAM_THREADS, 1)                                                                        \
         softmax_##dtype##_stream_v16(const Storage *__restrict__ x, Storage *__restrict__ out, long long rows, long long columns,          \
                                      Told *places) {                                                                                       \
         softmax_stream<Storage>(x, out, static_cast<unsigned>(rows), columns, places);                                                     \
-    }
+    })
 FOR_EACH_DTYPE(SOFTMAX_STREAM_KERNEL)

@@ -63,6 +63,11 @@ def unit_of(kernel: str) -> str:
     return unit
 
 
+def alone(kernel: str, text: str) -> str:
+    """A unit's text, of which one kernel is compiled, and the textbook's, which no macro defines: one_kernel.cuh."""
+    return f"#define ONE_KERNEL\n#define WANTED_{kernel} , KEEP\n{text}"
+
+
 def digest(*more: str) -> str:
     """A key for what is compiled from these sources: it changes with any of them, with the units, and with `more`."""
     h = hashlib.sha256(repr((sorted(UNITS.items()), sorted(UNITS_OF_ONE.items()), more)).encode())

@@ -9,7 +9,6 @@ import torch
 from cupy.cuda import driver, function
 
 from opwise.backends.cuda_src.plan import Plan
-from opwise.backends.cuda_src.sources import unit_of
 from opwise.backends.cupy_raw.module import module
 
 PORTABLE_CLUSTER = 8  # blocks; more must be allowed, on the function
@@ -24,7 +23,7 @@ def loaded(plan: Plan, index: int) -> Any:
     """The plan's kernel, loaded on GPU `index` and allowed what it asks for."""
     major, minor = torch.cuda.get_device_capability(index)
     with cupy.cuda.Device(index):
-        kernel = module(unit_of(plan.kernel), f"sm_{major}{minor}").get_function(plan.kernel)
+        kernel = module(plan.kernel, f"sm_{major}{minor}").get_function(plan.kernel)
         if plan.shared_bytes > STATIC_SHARED:
             kernel.max_dynamic_shared_size_bytes = plan.shared_bytes
         run = kernel.kernel

@@ -1,4 +1,6 @@
-"""NVRTC's output as CuPy modules, one a unit and architecture, kept on disk below OPWISE_CACHE_DIR (else ~/.cache/opwise).
+"""NVRTC's output as CuPy modules, one a kernel and architecture, kept on disk below OPWISE_CACHE_DIR (else ~/.cache/opwise).
+
+A kernel is compiled without the others of its unit, when it is first wanted: all of softmax.cu take a hundred times as long as one of them.
 
 RawModule(code=...) would compile too, but appends -ftz=true to whatever options it is given, and NVRTC obeys the last: subnormal
 results would become zero. So NVRTC is called here, through CuPy's own binding, and RawModule loads the cubin.
@@ -8,16 +10,15 @@ from __future__ import annotations
 
 import os
 import re
-import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import cupy
 from cupy.cuda import nvrtc
 
-from opwise.backends.cuda_src.sources import FOLDER, STANDARD, digest, resource_facts, target, units
+from opwise.backends.cuda_src.sources import FOLDER, STANDARD, alone, digest, resource_facts, target, unit_of, units
+from opwise.backends.kept import folder, keep
 
 
 def nvrtc_version() -> str:
@@ -25,15 +26,13 @@ def nvrtc_version() -> str:
 
 
 @cache
-def module(unit: str, arch: str) -> Any:
-    """The RawModule of a unit for "sm_90". Raises RuntimeError with NVRTC's message where it refuses."""
-    key = digest(unit, nvrtc_version(), *options(arch))
-    path = _folder() / f"{unit}_{arch}_{key}.cubin"
+def module(kernel: str, arch: str) -> Any:
+    """The RawModule of a kernel for "sm_90". Raises RuntimeError with NVRTC's message where it refuses."""
+    key = digest(kernel, nvrtc_version(), *options(arch))
+    path = folder() / f"{kernel}_{arch}_{key}.cubin"
     if not path.exists():
-        cubin, _ = compile_unit(unit, arch)
-        with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
-            file.write(cubin)
-        Path(file.name).replace(path)  # all or nothing: other processes may be writing the same
+        cubin, _ = compile_kernel(kernel, arch)
+        keep(path, cubin)
     return cupy.RawModule(path=str(path))
 
 
@@ -44,10 +43,20 @@ def options(arch: str) -> tuple[str, ...]:
     return f"-arch={target(arch)}", f"-std={STANDARD}", "--ptxas-options=-v"
 
 
+def compile_kernel(kernel: str, arch: str) -> tuple[bytes, str]:
+    """As `compile_unit`, of one kernel. Raises KeyError for a name that fits no unit of `arch`."""
+    unit = unit_of(kernel)
+    return _compiled(unit, alone(kernel, units(arch)[unit]), arch)
+
+
 def compile_unit(unit: str, arch: str) -> tuple[bytes, str]:
     """cubin and log. Raises RuntimeError with NVRTC's message, ValueError on a bad arch."""
+    return _compiled(unit, units(arch)[unit], arch)
+
+
+def _compiled(unit: str, text: str, arch: str) -> tuple[bytes, str]:
     flags = (*options(arch), f"-I{FOLDER}")
-    program = nvrtc.createProgram(units(arch)[unit], f"unit_{unit}.cu", (), ())
+    program = nvrtc.createProgram(text, f"unit_{unit}.cu", (), ())
     try:
         nvrtc.compileProgram(program, flags)
         return nvrtc.getCUBIN(program), nvrtc.getProgramLog(program)
@@ -64,20 +73,3 @@ def compile_units(arch: str) -> dict[str, str]:
         for cubin, log in pool.map(lambda unit: compile_unit(unit, arch), units(arch)):
             facts.update(resource_facts(log, cubin))
     return facts
-
-
-def _folder() -> Path:
-    root = os.environ.get("OPWISE_CACHE_DIR")
-    folder = Path(root) if root else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "opwise"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        if os.access(folder, os.W_OK):
-            return folder
-    except OSError:
-        pass
-    return Path(_temporary().name)  # a read-only home: compiled anew in each process
-
-
-@cache
-def _temporary() -> tempfile.TemporaryDirectory[str]:
-    return tempfile.TemporaryDirectory(prefix="opwise-")

@@ -3,8 +3,8 @@
 A kernel here takes 8-byte values only: addresses (as int64, or as `CPointer`s) and int64 sizes. That keeps its parameters at one
 register pair each (a Numba array is seven), lets `data_ptr()` be the argument, and lets the arguments be packed once, at bind.
 The way: `cuda.compile` (Python -> PTX), cuda.core's linker (PTX -> cubin), a driver function handle for each device, and driver.py's
-launch on torch's current stream. `kernel[grid, block, stream](...)` resolves types and streams anew at each launch: 7 to 20 times the
-time of this.
+launch on torch's current stream; what was linked is kept on disk (cubins.py). `kernel[grid, block, stream](...)` resolves types and
+streams anew at each launch: 7 to 20 times the time of this.
 
 In the simulator the same function is handed the tensors' own memory, element by element, without a copy.
 """
@@ -27,6 +27,7 @@ from opwise.backends import scratch
 from opwise.backends.calling import AtOnce
 from opwise.backends.cubin import instructions, told
 from opwise.backends.numba_cuda.by_value import ByValue, in_clusters, with_maps
+from opwise.backends.numba_cuda.cubins import Assembled, kept_or
 from opwise.backends.numba_cuda.driver import Enqueue, Room, enqueuer, link, loaded, runner
 from opwise.backends.protocol import Launch
 
@@ -84,7 +85,7 @@ class Kernel:
     only: str | None = None
     cluster: int = 1
     cooperative: bool = False
-    _cubins: dict[str, Any] = field(default_factory=dict, repr=False)
+    _cubins: dict[str, Assembled] = field(default_factory=dict, repr=False)
     _enqueuers: dict[tuple[tuple[int, int], int, int], Enqueue] = field(default_factory=dict, repr=False)
     _handles: dict[int, int] = field(default_factory=dict, repr=False)
 
@@ -110,16 +111,18 @@ class Kernel:
             raise ValueError(f"{self.function.__qualname__} runs on {self.only} alone, given {arch}: use another kernel")
         return f"{arch}a" if self.only else arch
 
-    def assemble(self, arch: str) -> tuple[bytes, str]:
-        """cubin, and the name of its entry."""
+    def assemble(self, arch: str) -> Assembled:
+        """cubin, and the name of its entry: from disk, where a process left them before."""
         if arch not in self._cubins:
-            ptx = self.ptx(arch)
-            entry = re.search(r"\.entry\s+([\w$]+)", ptx)
-            if entry is None:
-                raise RuntimeError(f"Numba compiled {self.function.__qualname__} to PTX without an entry")
-            self._cubins[arch] = (link(ptx, self.target(arch))[0], entry[1])
-        cubin: tuple[bytes, str] = self._cubins[arch]
-        return cubin
+            self._cubins[arch] = kept_or(lambda: self._assembled(arch), self, arch)
+        return self._cubins[arch]
+
+    def _assembled(self, arch: str) -> Assembled:
+        ptx = self.ptx(arch)
+        entry = re.search(r"\.entry\s+([\w$]+)", ptx)
+        if entry is None:
+            raise RuntimeError(f"Numba compiled {self.function.__qualname__} to PTX without an entry")
+        return link(ptx, self.target(arch))[0], entry[1]
 
     def report(self, arch: str) -> str:
         """ "N registers, M bytes spilled, K instructions", or "compiled" where the linker in use says nothing."""
