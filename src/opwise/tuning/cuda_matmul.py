@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from opwise.backends.cuda_src import matmul_plan
 from opwise.backends.cuda_src.matmul_cluster import UNIT
 from opwise.backends.cuda_src.matmul_plan import Kernel, Other
-from opwise.backends.cuda_src.sources import unit_of
 from opwise.backends.tuned import with_numbers
 from opwise.backends.tuned_table import Row
 from opwise.ops.spec import Workload
@@ -40,7 +39,7 @@ class CudaMatmul(Ways):
         size, kind = (*workload.shape, machine.processors), workload.dtype
         least = min((kernel.estimate(*size) for kernel in found.values()), default=0.0)
         worth = {name: k for name, k in found.items() if k.estimate(*size) <= WORTH * least and getattr(k, "granule", GRANULE) == GRANULE}
-        return {name: unit_of(_launched(kernel, kind, *size)) for name, kernel in worth.items()}
+        return {name: _launched(kernel, kind, *size) for name, kernel in worth.items()}
 
     def choose(self, workload: Workload, machine: Machine, parameters: Parameters = NONE) -> str:
         found = {name: with_numbers(kernel, parameters.get(name, {})) for name, kernel in self._offered(workload, machine).items()}

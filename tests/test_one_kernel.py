@@ -1,0 +1,48 @@
+"""A kernel by itself, as CuPy compiles it, is the one that its unit has: by name for all units, by machine code for two."""
+
+from __future__ import annotations
+
+import importlib
+import re
+
+import pytest
+
+from opwise.backends.cubin import code
+from opwise.backends.cuda_on_cpu import build
+from opwise.backends.cuda_src.sources import FOLDER, alone, unit_of, units
+from opwise.backends.protocol import BackendUnavailable
+
+DEFINED = re.compile(r'extern "C" __global__ [^;{]*?\b((?:square|gelu|mean|softmax|matmul)_\w+)\(')
+WRITTEN_OUT = {"square": {"square_float32_textbook"}, "gelu": {"gelu_float32_textbook"}, "matmul_float32": {"matmul_textbook_float32"}}
+
+
+def defined(unit: str, text: str) -> list[str]:
+    try:
+        return DEFINED.findall(build._preprocessed(unit, text, (FOLDER,)))
+    except BackendUnavailable as missing:
+        pytest.skip(str(missing))
+
+
+@pytest.mark.parametrize("unit", sorted(units("sm_90")))
+def test_the_kernel_that_is_wanted_is_compiled_and_no_other(unit: str) -> None:
+    text, always = units("sm_90")[unit], WRITTEN_OUT.get(unit, set())
+    names = defined(unit, text)
+    assert len(set(names)) == len(names) >= 3
+    assert {unit_of(name) for name in names} == {unit}
+    for name in (names[0], names[len(names) // 2], names[-1]):
+        assert set(defined(unit, alone(name, text))) == {name} | always
+    assert set(defined(unit, alone("nobody", text))) == always
+
+
+@pytest.mark.parametrize("unit", ["gelu", "softmax_stream"])
+def test_its_machine_code_is_the_same(unit: str) -> None:
+    try:
+        module = importlib.import_module("opwise.backends.cupy_raw.module")
+        module.nvrtc_version()
+    except Exception as missing:
+        pytest.skip(f"no NVRTC through CuPy here: {missing}")
+    whole = code(module.compile_unit(unit, "sm_90")[0])
+    name = sorted(whole)[0]
+    found = code(module.compile_kernel(name, "sm_90")[0])
+    assert len(found) <= 2 < len(whole)
+    assert found[name] == whole[name]
