@@ -1,5 +1,5 @@
-// One kernel of a unit. A unit has dozens, of which a first call wants one: NVRTC compiles that one alone, in a hundredth of the time of
-// softmax.cu, where ONE_KERNEL is defined, and WANTED_<the kernel's name> as `, KEEP`. nvcc and the stand-in, which define neither, compile all.
+// One kernel of a unit. A unit has up to 56, of which a first call wants one, and compiling that one alone takes a hundredth of the time.
+// NVRTC does so: it defines ONE_KERNEL, and WANTED_<the kernel's name> as `, KEEP`. nvcc and the stand-in define neither and compile all.
 #pragma once
 
 #ifdef ONE_KERNEL

@@ -1,8 +1,9 @@
 """The units that the CUDA C++ backends compile.
 
-A unit is what is compiled in one go: an op, or of matmul, whose kernels take longest, one dtype; and the ladder of an op that has one. A
-kernel is an extern "C" function whose parameters are all 8 bytes wide, addresses and int64 sizes, so that one launcher fits all; its name
-begins with the op's. The first parameters may be tensor maps instead of addresses: `Plan.matrices`.
+A unit is what nvcc compiles in one go: an op, or of matmul, whose kernels take longest, one dtype; and the ladder of an op that has one.
+NVRTC compiles one kernel of it at a time (`alone`). A kernel is an extern "C" function whose parameters are all 8 bytes wide, addresses and
+int64 sizes, so that one launcher fits all; its name begins with the op's. The first parameters may be tensor maps instead of addresses:
+`Plan.matrices`.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ def unit_of(kernel: str) -> str:
 
 
 def alone(kernel: str, text: str) -> str:
-    """A unit's text, of which one kernel is compiled, and the textbook's, which no macro defines: one_kernel.cuh."""
+    """A unit's text, of which this kernel alone is compiled, and what is defined without IF_WANTED (one_kernel.cuh): the textbooks'."""
     return f"#define ONE_KERNEL\n#define WANTED_{kernel} , KEEP\n{text}"
 
 
