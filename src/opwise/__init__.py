@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from opwise import early as _early  # noqa: F401  # begins the workers of a command, before torch is imported
 from opwise.backends import BACKENDS, implementation
 from opwise.backends.protocol import BackendUnavailable, UnsupportedWorkload
 from opwise.choosing import traced as _traced  # noqa: F401  # registers the operators that torch.compile sees

@@ -7,16 +7,15 @@ those for many GPUs and for many machines.
 from __future__ import annotations
 
 import contextlib
-import multiprocessing
 import os
 import signal
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from multiprocessing.context import ForkServerContext
 from pathlib import Path
 from typing import Any, Protocol
 
+from opwise.early import nursery
 from opwise.record import Record
 from opwise.runner import worker
 from opwise.runner.jobs import Job
@@ -62,16 +61,6 @@ class Executor(Protocol):
     ) -> Iterator[Event]: ...  # fmt: skip
 
 
-def _nursery() -> ForkServerContext:
-    """What starts workers: a process that has imported torch and opwise, which takes seconds, and no GPU library, forks one when asked to.
-
-    Not this process: a fork of it would inherit threads and, worse, a CUDA context.
-    """
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["torch", worker.__name__])
-    return context
-
-
 class Worker:
     """One worker process. Use as a context manager; a lost worker is replaced by making another."""
 
@@ -79,7 +68,7 @@ class Worker:
         self, device: str, setup: Callable[[], None] | None = None, environment: dict[str, str] | None = None, wait: bool = True
     ) -> None:
         """Without `wait` it is being started, and `started` waits for it: so that it can be killed meanwhile."""
-        context = _nursery()
+        context = nursery()
         self._pipe, theirs = context.Pipe()
         self._log = Path(tempfile.mkstemp(prefix="opwise-worker-", suffix=".log")[1])
         self._process = context.Process(

@@ -6,6 +6,8 @@ whose turn it is, so that the supervisor can lay the blame. It dies with its sup
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import multiprocessing
 import os
 import signal
@@ -183,7 +185,19 @@ def _greet(device_name: str) -> str:
     from opwise.measure.device import short_uuid
 
     device = torch.device(device_name)
+    if device.type == "cuda":
+        threading.Thread(target=_make_context, args=(device,), daemon=True).start()
     return short_uuid(str(torch.cuda.get_device_properties(device).uuid)) if device.type == "cuda" else ""
+
+
+def _make_context(device: Any) -> None:
+    """While this process imports the backends: the driver leaves the interpreter alone meanwhile, but for torch's own way to cuInit. What
+    goes wrong here goes wrong again where it is told."""
+    import torch
+
+    with contextlib.suppress(Exception):
+        ctypes.CDLL("libcuda.so.1").cuInit(0)
+        torch.zeros(1, device=device)
 
 
 def _first_call(device_name: str, backend: str, workloads: Any) -> dict[str, float]:

@@ -1,0 +1,50 @@
+"""What is begun before anything else is imported: the process that workers are forked from, where this one is a command that needs them.
+
+That process imports torch and opwise, which takes seconds. So does this one; begun here, both do it at the same time. Nothing but the
+standard library may be imported before it, and nothing happens where opwise is imported by a program of somebody else's.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import sys
+from multiprocessing.context import ForkServerContext
+from pathlib import Path
+
+COMMANDS = ("run", "bars")  # of those that start workers, the ones that are waited for
+# No GPU library: each picks its stand-in, or what it finds in the environment, while it is imported, and workers have their own.
+PRELOADED = ("torch", "opwise.runner.worker", "opwise.runner.cell")
+
+
+def nursery() -> ForkServerContext:
+    """What starts workers: a process that has imported torch and opwise, and no GPU library, forks one when asked to.
+
+    Not this process: a fork of it would inherit threads and, worse, a CUDA context.
+    """
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(list(PRELOADED))
+    return context
+
+
+def _begin() -> None:
+    """Nothing, unless this process is one of COMMANDS."""
+    if commanded(sys.argv, sys.orig_argv) not in COMMANDS:
+        return
+    from multiprocessing import forkserver
+
+    nursery()
+    forkserver.ensure_running()
+
+
+def commanded(argv: list[str], original: list[str]) -> str:
+    """The command that this process is: the word after `opwise`, or after `python -m opwise`; "" where it is no `opwise`.
+
+    While the package of `python -m` is imported, argv[0] is "-m" and the module's name is in the interpreter's own arguments alone.
+    """
+    if len(argv) < 2:
+        return ""
+    named = argv[0] == "-m" and original[-len(argv) :][0] == "opwise"
+    return argv[1] if named or Path(argv[0]).name == "opwise" else ""
+
+
+_begin()
