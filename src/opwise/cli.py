@@ -5,6 +5,8 @@ Exit status: 0 all right, 1 something wrong or failed, 2 bad usage, 130 interrup
 
 from __future__ import annotations
 
+import atexit
+import gc
 from typing import Annotated
 
 import typer
@@ -36,6 +38,9 @@ app.command(epilog=tune.EXAMPLES)(tune.tune)
 
 
 def main() -> None:
+    gc.freeze()  # what was imported is no garbage, now or at the end, when taking it down piece by piece would take most of a second
+    gc.enable()
+    atexit.register(gc.freeze)
     app()
 
 

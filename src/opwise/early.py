@@ -6,14 +6,20 @@ standard library may be imported before it, and nothing happens where opwise is 
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import multiprocessing
+import os
 import sys
+from collections.abc import Iterator
+from multiprocessing import forkserver
 from multiprocessing.context import ForkServerContext
 from pathlib import Path
 
 COMMANDS = ("run", "bars")  # of those that start workers, the ones that are waited for
 # No GPU library: each picks its stand-in, or what it finds in the environment, while it is imported, and workers have their own.
-PRELOADED = ("torch", "opwise.runner.worker", "opwise.runner.cell")
+PRELOADED = ("opwise.runner.worker", "opwise.runner.cell", "opwise.runner.loaded")
+IS_NURSERY = "OPWISE_NURSERY"  # said to that process in its environment
 
 
 def nursery() -> ForkServerContext:
@@ -23,17 +29,24 @@ def nursery() -> ForkServerContext:
     """
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(list(PRELOADED))
+    os.environ[IS_NURSERY] = "1"
+    try:
+        forkserver.ensure_running()
+    finally:
+        del os.environ[IS_NURSERY]
     return context
 
 
-def _begin() -> None:
-    """Nothing, unless this process is one of COMMANDS."""
-    if commanded(sys.argv, sys.orig_argv) not in COMMANDS:
-        return
-    from multiprocessing import forkserver
-
-    nursery()
-    forkserver.ensure_running()
+@contextlib.contextmanager
+def uncollected() -> Iterator[None]:
+    """Around imports: they make objects that stay, and looking for garbage among them takes a fifth of their time."""
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collecting:
+            gc.enable()
 
 
 def commanded(argv: list[str], original: list[str]) -> str:
@@ -45,6 +58,15 @@ def commanded(argv: list[str], original: list[str]) -> str:
         return ""
     named = argv[0] == "-m" and original[-len(argv) :][0] == "opwise"
     return argv[1] if named or Path(argv[0]).name == "opwise" else ""
+
+
+def _begin() -> None:
+    """Nothing, unless this process is one of COMMANDS, or their nursery."""
+    if os.environ.pop(IS_NURSERY, ""):
+        gc.disable()  # until all is loaded (opwise.runner.loaded)
+    elif commanded(sys.argv, sys.orig_argv) in COMMANDS:
+        gc.disable()  # until the command begins (opwise.cli)
+        nursery()
 
 
 _begin()

@@ -105,8 +105,10 @@ def _catalogue(device_name: str) -> tuple[dict[str, Any], dict[str, Any]]:
     import torch
 
     from opwise.backends import BACKENDS
+    from opwise.early import uncollected
 
-    found = {backend: _entry(backend, device_name) for backend in BACKENDS}
+    with uncollected():
+        found = {backend: _entry(backend, device_name) for backend in BACKENDS}
     return record_facts(torch.device(device_name)), found
 
 
@@ -182,6 +184,7 @@ def _greet(device_name: str) -> str:
     """Before the jobs of a crew. The answer: which GPU this worker sees, "" on a CPU."""
     import torch
 
+    from opwise.early import uncollected
     from opwise.measure.device import short_uuid
 
     device = torch.device(device_name)
