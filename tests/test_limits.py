@@ -25,6 +25,7 @@ class GivenRoofs(Roofs):
         return 2.0 + total / GB_PER_S[kind] / 1e3
 
     def _measured_peak(self, unit: str) -> float:
+        self.asked.append((unit, 0))
         return 50e12
 
 
@@ -58,7 +59,17 @@ def test_a_product_is_limited_by_its_flops_and_needs_no_memory_roof() -> None:
     roofs = GivenRoofs()
     n = 8192
     assert roofs.limit_us(8 * n * n, 4 * n * n, 2 * n**3, "fma") == pytest.approx(2 * n**3 / 50e6)
-    assert roofs.asked == [("copy", 1 << 30)]
+    assert roofs.asked == [("fma", 0), ("copy", 1 << 30)]
+
+
+@pytest.mark.parametrize(("flops", "of"), [(4, 1 << 26), (9, 1 << 18), (10, 1 << 26)], ids=["few a byte", "few in all", "many"])
+def test_a_peak_that_cannot_be_the_limit_is_not_measured(flops: int, of: int) -> None:
+    """Elementwise ops would cost every GPU of a run a second for the peak of float32; what they are held against is the same."""
+    roofs = GivenRoofs()
+    roofs._launch = {"events": 3.0, "graph": 3.0}
+    found = roofs.limit_us(of // 2, of // 2, flops * of, "fma")
+    assert (("fma", 0) in roofs.asked) == (flops * of > 1e9 / 3)
+    assert found == pytest.approx(max(roofs.memory_us(of // 2, of // 2), flops * of / 50e12 * 1e6))
 
 
 def test_every_roof_is_measured_once_and_reported_with_its_unit() -> None:
@@ -67,7 +78,7 @@ def test_every_roof_is_measured_once_and_reported_with_its_unit() -> None:
         roofs.memory_us(10**9, 10**9)
         roofs.peak("fma")
     found = roofs.as_dict()
-    assert len(roofs.asked) == 1
+    assert roofs.asked == [("copy", 2 * 10**9), ("fma", 0)]
     assert found["copy_2000000000_bytes_gb_per_s"] == pytest.approx(2e9 / 502.0 / 1e3)
     assert found["peak_fma_tflop_per_s"] == pytest.approx(50.0)
     assert found["empty_launch_events_us"] == 3.0

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import gc
 import multiprocessing
-import os
 import sys
 from collections.abc import Iterator
 from multiprocessing import forkserver
@@ -17,9 +16,9 @@ from multiprocessing.context import ForkServerContext
 from pathlib import Path
 
 COMMANDS = ("run", "bars")  # of those that start workers, the ones that are waited for
+LAST = "opwise.runner.loaded"
 # No GPU library: each picks its stand-in, or what it finds in the environment, while it is imported, and workers have their own.
-PRELOADED = ("opwise.runner.worker", "opwise.runner.cell", "opwise.runner.loaded")
-IS_NURSERY = "OPWISE_NURSERY"  # said to that process in its environment
+PRELOADED = ("opwise.runner.worker", "opwise.runner.cell", LAST)
 
 
 def nursery() -> ForkServerContext:
@@ -29,11 +28,6 @@ def nursery() -> ForkServerContext:
     """
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(list(PRELOADED))
-    os.environ[IS_NURSERY] = "1"
-    try:
-        forkserver.ensure_running()
-    finally:
-        del os.environ[IS_NURSERY]
     return context
 
 
@@ -62,11 +56,12 @@ def commanded(argv: list[str], original: list[str]) -> str:
 
 def _begin() -> None:
     """Nothing, unless this process is one of COMMANDS, or their nursery."""
-    if os.environ.pop(IS_NURSERY, ""):
-        gc.disable()  # until all is loaded (opwise.runner.loaded)
+    if any(LAST in word for word in sys.orig_argv):  # the nursery's code names what it loads
+        gc.disable()  # until LAST
     elif commanded(sys.argv, sys.orig_argv) in COMMANDS:
         gc.disable()  # until the command begins (opwise.cli)
         nursery()
+        forkserver.ensure_running()
 
 
 _begin()
