@@ -6,8 +6,7 @@ whose turn it is, so that the supervisor can lay the blame. It dies with its sup
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
+import importlib
 import multiprocessing
 import os
 import signal
@@ -137,8 +136,6 @@ def _entry(backend: str, device_name: str, own: bool = False) -> Any:
 
 
 def _can_compile(backend: str) -> bool:
-    import importlib
-
     from opwise.backends import BACKENDS
 
     try:
@@ -149,8 +146,6 @@ def _can_compile(backend: str) -> bool:
 
 def _compile(backend: str, arch: str) -> dict[str, str] | str:
     """Kernel name -> a line about it, as the compiler tells; or why there is no compiler here. Raises what the compiler raises."""
-    import importlib
-
     from opwise.backends import BACKENDS
     from opwise.backends.protocol import BackendUnavailable
 
@@ -184,23 +179,13 @@ def _greet(device_name: str) -> str:
     """Before the jobs of a crew. The answer: which GPU this worker sees, "" on a CPU."""
     import torch
 
-    from opwise.early import uncollected
     from opwise.measure.device import short_uuid
+    from opwise.runner.arrival import arrive
 
     device = torch.device(device_name)
     if device.type == "cuda":
-        threading.Thread(target=_make_context, args=(device,), daemon=True).start()
+        arrive(device)
     return short_uuid(str(torch.cuda.get_device_properties(device).uuid)) if device.type == "cuda" else ""
-
-
-def _make_context(device: Any) -> None:
-    """While this process imports the backends: the driver leaves the interpreter alone meanwhile, but for torch's own way to cuInit. What
-    goes wrong here goes wrong again where it is told."""
-    import torch
-
-    with contextlib.suppress(Exception):
-        ctypes.CDLL("libcuda.so.1").cuInit(0)
-        torch.zeros(1, device=device)
 
 
 def _first_call(device_name: str, backend: str, workloads: Any) -> dict[str, float]:

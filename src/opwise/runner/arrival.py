@@ -1,0 +1,35 @@
+"""A worker's arrival on the GPU that it was given: the context is made while the backends' libraries are imported.
+
+Either takes a second or two. The backends' own probes would ask the driver for the GPU first, wait for it, and import then.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import importlib
+import threading
+
+import torch
+
+from opwise.early import uncollected
+
+LIBRARIES = ("numba.cuda", "numba.cuda.extending", "cupy.cuda", "triton.language")  # none asks for a GPU while it is imported
+
+
+def arrive(device: torch.device) -> None:
+    """What goes wrong here goes wrong again in the backend that needs it, which says so."""
+    context = threading.Thread(target=_make_context, args=(device,), daemon=True)
+    context.start()
+    with uncollected():
+        for name in LIBRARIES:
+            with contextlib.suppress(Exception):
+                importlib.import_module(name)
+    context.join()
+
+
+def _make_context(device: torch.device) -> None:
+    """The driver leaves the interpreter to the imports while it is waited for here; torch's own way to cuInit would not."""
+    with contextlib.suppress(Exception):
+        ctypes.CDLL("libcuda.so.1").cuInit(0)
+        torch.zeros(1, device=device)
