@@ -196,7 +196,9 @@ def test_the_longest_come_first_and_one_roof_stays_on_one_gpu() -> None:
     twin = Job(Workload("gelu", (1 << 28,), "float32"), ("torch_eager/gelu",), "cuda:0")
     product = Job(Workload("matmul", (4096, 4096, 4096), "float16"), ("torch_eager/matmul",), "cuda:0")
     assert roof(big) == roof(twin) != roof(small)
-    assert roof(product) == "tensor_float16"
+    thin = Job(Workload("matmul", (16, 4096, 4096), "float16"), ("torch_eager/matmul",), "cuda:0")
+    assert roof(product) == roof(thin) == "tensor_float16", "whose peak is measured for both"
+    assert roof(Job(Workload("matmul", (32, 32, 32), "float16"), ("torch_eager/matmul",), "cuda:0")) == 6144, "and for this one is not"
     assert estimate_s(big) > estimate_s(small)
     order = Dispatcher([small, big, product, twin])
     first = order.take("GPU 0")

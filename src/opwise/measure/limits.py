@@ -25,8 +25,8 @@ GRANULE = 64  # bytes: whole 16-byte accesses of 4 lanes, whatever the workload'
 MOST_BYTES = 4 << 30  # larger workloads are scaled from here: bandwidth stopped growing long before
 NEGLIGIBLE = 0.001  # of the bytes: mean writes one element, which needs no roof of its own
 FLOPS_BOUND = 4.0  # a product that takes this many times what its bytes take at 1 GiB's bandwidth needs no memory roof
-FEW_FLOPS = 4.0  # a byte: every GPU does more than twice as many while it moves one, so that its peak, 1 s to measure, need not be known
-SMALL_PEAK = 1e12  # flop/s: under any GPU's, so that what takes less than an empty launch at this speed needs no peak either
+FEW_FLOPS = 4.0  # a byte: every GPU does more than twice as many in the time that it takes to move one
+SMALL_PEAK = 1e12  # flop/s: under any GPU's
 PEAK_SIZES = (2048, 4096, 8192)
 PEAK_LAUNCHES = 8
 PEAK_IDLE_S = 0.2  # a pause before each: a burst is 10 to 15 % above the sustained state, and a roof is the highest honest figure
@@ -36,6 +36,11 @@ PEAK_DTYPES = {
     "tensor_bfloat16": (torch.bfloat16, "highest"),
     "tensor_tfloat32": (torch.float32, "high"),
 }
+
+
+def peak_counts(flops: int, nbytes: int, launch_us: float) -> bool:
+    """Can arithmetic be the limit of a workload, on any GPU? Where it cannot, the peak of its unit need not be known."""
+    return flops > FEW_FLOPS * nbytes and flops / SMALL_PEAK * 1e6 > launch_us
 
 
 class Roofs:
@@ -81,7 +86,7 @@ class Roofs:
         """max(bytes / bandwidth, flops / peak), never under an empty launch."""
         total = read_bytes + write_bytes
         launch_us = self.launch_us(total)
-        if flops <= FEW_FLOPS * total or flops / SMALL_PEAK * 1e6 <= launch_us:
+        if not peak_counts(flops, total, launch_us):
             return self.memory_us(read_bytes, write_bytes)
         arithmetic_us = flops / self.peak(unit) * 1e6
         if arithmetic_us > launch_us + FLOPS_BOUND * self._moved_us("copy", 1 << 30) * total / (1 << 30):

@@ -11,6 +11,7 @@ import threading
 from collections import Counter, defaultdict, deque
 from collections.abc import Hashable, Sequence
 
+from opwise.measure.limits import peak_counts
 from opwise.ops import OPS
 from opwise.runner.jobs import Job
 
@@ -21,7 +22,7 @@ BASE_S, BRIEF_S, BYTE_S = 0.63, 0.2, 1e-10
 QUICKER_S = {"softmax": 0.13, "square": 0.1, "gelu": 0.08}
 FLOP_S = {"fma": 1.8e-12}  # of plain float32; the others are tensor cores'
 TENSOR_FLOP_S = 4e-13
-INTENSE = 16.0  # flops a byte: the roof asked for is that of arithmetic
+LAUNCH_US = 3.0  # about
 
 
 def estimate_s(job: Job) -> float:
@@ -33,9 +34,9 @@ def estimate_s(job: Job) -> float:
 
 
 def roof(job: Job) -> Hashable:
-    """What names the roof that the workload is held against."""
+    """What names the dearest roof that is measured for the workload: a unit's peak takes a second, copying its bytes a third of that."""
     cost = OPS[job.workload.op].cost(job.workload)
-    return cost.unit if cost.flops > INTENSE * cost.bytes else cost.bytes
+    return cost.unit if peak_counts(cost.flops, cost.bytes, LAUNCH_US) else cost.bytes
 
 
 class Dispatcher:
