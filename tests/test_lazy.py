@@ -1,4 +1,5 @@
-"""Importing opwise imports no GPU library, and using one backend imports no other's. Each case is a process of its own."""
+"""Importing opwise imports no GPU library, and using one backend imports no other's; what a command begins before it imports anything.
+Each case is a process of its own."""
 
 from __future__ import annotations
 
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from opwise.backends import BACKENDS
+from opwise.early import commanded
 from opwise.ops import OPS
 
 LIBRARIES = ("cupy", "numba", "triton")
@@ -34,8 +36,34 @@ def by_torch() -> set[str]:
     return loaded_by("import torch")
 
 
-def test_opwise_imports_no_gpu_library() -> None:
-    assert loaded_by("import opwise, opwise.measure.validate") == by_torch()
+def test_opwise_imports_no_gpu_library_and_begins_no_process() -> None:
+    begun = "; import gc; from multiprocessing import forkserver as f; assert gc.isenabled() and f._forkserver._forkserver_pid is None"
+    assert loaded_by("import opwise, opwise.measure.validate" + begun) == by_torch()
+
+
+@pytest.mark.parametrize(("command", "early"), [("run", "True False"), ("show", "False True")])
+def test_a_command_begins_what_workers_are_forked_from_before_it_imports_torch(tmp_path: Path, command: str, early: str) -> None:
+    """And collects no garbage meanwhile. A torch that tells, in this process and in the one that was begun, stands for the real one."""
+    tells = "import gc; from multiprocessing import forkserver as f; print(f._forkserver._forkserver_pid is not None, gc.isenabled())"
+    (tmp_path / "torch.py").write_text(f"{tells}\nraise SystemExit")
+    environment = {**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{SOURCE}"}
+    words = [sys.executable, "-m", "opwise", command]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60, env=environment, check=False)
+    assert set(done.stdout.split("\n")) == ({early, "False False", ""} if command == "run" else {early, ""}), done.stderr
+
+
+@pytest.mark.parametrize(
+    ("argv", "original", "command"),
+    [
+        (["-m", "run", "--gpus", "all"], ["python3", "-X", "utf8", "-m", "opwise", "run", "--gpus", "all"], "run"),
+        (["/usr/bin/opwise", "bars"], ["python3", "/usr/bin/opwise", "bars"], "bars"),
+        (["/usr/bin/opwise"], ["python3", "/usr/bin/opwise"], ""),
+        (["-m", "run"], ["python3", "-m", "another", "run"], ""),
+        (["train.py", "run"], ["python3", "train.py", "run"], ""),
+    ],
+)
+def test_which_process_is_a_command(argv: list[str], original: list[str], command: str) -> None:
+    assert commanded(argv, original) == command
 
 
 def test_opwise_never_touches_cuda_by_being_imported() -> None:
