@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import atexit
 import gc
+import importlib.util
+import sys
 from typing import Annotated
 
 import typer
@@ -38,6 +40,8 @@ app.command(epilog=tune.EXAMPLES)(tune.tune)
 
 
 def main() -> None:
+    # Workers import the script by which their command was started, but not `python -m`'s module: this one has nothing for them.
+    sys.modules["__main__"].__spec__ = importlib.util.find_spec("opwise.__main__")
     gc.freeze()  # what was imported is no garbage, now or at the end, when taking it down piece by piece would take most of a second
     gc.enable()
     atexit.register(gc.freeze)
