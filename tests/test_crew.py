@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import heapq
 import io
+import itertools
 import random
 import subprocess
 import sys
 import threading
 import time
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +32,7 @@ from opwise.scaling import Stranded, compiling
 from opwise.scaling.compiling import UnitQueue, helpers_for, slow
 from opwise.scaling.crew import Crew, Place, merged
 from opwise.scaling.gpus import Gpu
-from opwise.scaling.order import Dispatcher, estimate_s, roof
+from opwise.scaling.order import Dispatcher, division, estimate_s, roof
 
 ROOT = Path(__file__).resolve().parents[1]
 PLACES = [Place("GPU 0", "cuda:0", gpu="GPU-0"), Place("GPU 1", "cuda:0", gpu="GPU-1", shared="process 12 (python)")]
@@ -129,7 +131,8 @@ def test_the_core_set_keeps_every_gpu_busy_to_the_end(count: int) -> None:
     chance = random.Random(count)
     jobs = [Job(w, tuple(f"{b}/{w.op}" for b in BACKENDS), "cuda:0") for op in OPS.values() for w in op.workloads["core"]]
     seconds = {each.workload: estimate_s(each) * chance.uniform(0.75, 1.25) for each in jobs}
-    order = Dispatcher(jobs)
+    now = 0.0
+    order = Dispatcher(jobs, clock=lambda: now)
     free, ends = [(0.0, f"GPU {i}") for i in range(count)], []
     while free:
         now, place = heapq.heappop(free)
@@ -191,7 +194,25 @@ def test_a_place_that_breaks_in_an_unforeseen_way_does_not_hang_the_run() -> Non
         list(crew_of(Odd("a"), Odd("b"), compiles=False)([job(3), job(5)], "cuda:0"))
 
 
-def test_the_longest_come_first_and_one_roof_stays_on_one_gpu() -> None:
+def test_the_last_jobs_are_divided_so_that_all_finish_together() -> None:
+    """Against every division that there is, of jobs that differ by a half, for places that are busy for up to a job's time more."""
+    chance, behind, one_by_one = random.Random(3), 0.0, 0.0
+    for _ in range(20):
+        free, seconds = [chance.uniform(0, 3) for _ in range(3)], sorted((chance.uniform(2, 3) for _ in range(6)), reverse=True)
+
+        def end(takers: Sequence[int], free: list[float] = free, seconds: list[float] = seconds) -> float:
+            return max(f + sum(s for s, taker in zip(seconds, takers, strict=True) if taker == i) for i, f in enumerate(free))
+
+        best = min(map(end, itertools.product(range(3), repeat=6)))
+        behind += end(division(free, seconds)) - best
+        for each in seconds:
+            free[free.index(min(free))] += each
+        one_by_one += max(free) - best
+    assert behind < 0.25 * one_by_one
+
+
+def test_the_longest_come_first_and_one_roof_stays_on_one_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("opwise.scaling.order.LAST", 0)  # these few would all be among them
     big, small = (Job(Workload(op, (n,), "float32"), (f"torch_eager/{op}",), "cuda:0") for op, n in (("square", 1 << 28), ("square", 8)))
     twin = Job(Workload("gelu", (1 << 28,), "float32"), ("torch_eager/gelu",), "cuda:0")
     product = Job(Workload("matmul", (4096, 4096, 4096), "float16"), ("torch_eager/matmul",), "cuda:0")

@@ -1,15 +1,16 @@
 """Who does which job next: the longest first, so that all finish together; what shares a measured roof stays on one GPU.
 
 Each GPU measures the roofs that its own workloads ask for. Jobs that ask for the same one are a bundle: a GPU takes the bundle with the
-most work, carries it out job by job, and at the end helps others with theirs. A job whose worker was lost comes first again, at most
-twice.
+most work, carries it out job by job, and helps others with theirs where no bundle is left. The last few jobs are divided so that all
+finish together. A job whose worker was lost comes first again, at most twice.
 """
 
 from __future__ import annotations
 
 import threading
+import time
 from collections import Counter, defaultdict, deque
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 
 from opwise.measure.limits import peak_counts
 from opwise.ops import OPS
@@ -23,6 +24,7 @@ QUICKER_S = {"softmax": 0.13, "square": 0.1, "gelu": 0.08}
 FLOP_S = {"fma": 1.8e-12}  # of plain float32; the others are tensor cores'
 TENSOR_FLOP_S = 4e-13
 LAUNCH_US = 3.0  # about
+LAST = 14  # jobs that are divided: played with the core set on 2 to 8 GPUs, more of them cost more roofs than they gain
 
 
 def estimate_s(job: Job) -> float:
@@ -39,10 +41,32 @@ def roof(job: Job) -> Hashable:
     return cost.unit if peak_counts(cost.flops, cost.bytes, LAUNCH_US) else cost.bytes
 
 
+def division(free: Sequence[float], seconds: Sequence[float]) -> list[int]:
+    """For each job, longest first, who takes it, so that the last to finish of those who are `free` at these times is early. Each goes to
+    whoever is free first; then, while it helps, the last to finish gives a job away, or changes one for another's."""
+    load, takers = list(free), []
+    for each in seconds:
+        takers.append(min(range(len(load)), key=load.__getitem__))
+        load[takers[-1]] += each
+    while True:
+        last = max(range(len(load)), key=load.__getitem__)
+        back = [(None, 0.0, other) for other in range(len(load)) if other != last]
+        back += [(k, each, takers[k]) for k, each in enumerate(seconds) if takers[k] != last]  # type: ignore[misc]
+        changes = [(max(load[last] - each + less, load[other] + each - less), i, k, other)
+                   for i, each in enumerate(seconds) if takers[i] == last for k, less, other in back]  # fmt: skip
+        if not changes or (best := min(changes, key=lambda change: change[0]))[0] > load[last] - 0.01:
+            return takers
+        _, given, taken, other = best
+        moved = seconds[given] - (0.0 if taken is None else seconds[taken])
+        load[last], load[other], takers[given] = load[last] - moved, load[other] + moved, other
+        if taken is not None:
+            takers[taken] = last
+
+
 class Dispatcher:
     """Hands out jobs; may be asked from many threads. A job is one workload, and is known by it."""
 
-    def __init__(self, jobs: Sequence[Job]) -> None:
+    def __init__(self, jobs: Sequence[Job], clock: Callable[[], float] = time.monotonic) -> None:
         bundles: dict[Hashable, list[Job]] = defaultdict(list)
         for job in jobs:
             bundles[roof(job)].append(job)
@@ -51,6 +75,8 @@ class Dispatcher:
         self._left = {key: sum(map(self._weight, found)) for key, found in self._bundles.items()}
         self._unopened = deque(sorted(self._bundles, key=lambda key: self._left[key], reverse=True))
         self._mine: dict[str, Hashable] = {}
+        self._clock = clock
+        self._free_at: dict[str, float] = {}  # place -> when it will have done what it was given
         self._again: deque[Job] = deque()
         self._lost: Counter[str] = Counter()
         self._open = {str(job.workload) for job in jobs}  # handed out or waiting
@@ -79,6 +105,7 @@ class Dispatcher:
                 if self._stopped:
                     return None
                 if (job := self._next(place)) is not None:
+                    self._free_at[place] = self._clock() + self._weight(job)
                     return job
                 if not self._open or not wait:
                     return None
@@ -87,6 +114,8 @@ class Dispatcher:
     def _next(self, place: str) -> Job | None:
         if self._again:
             return self._again.popleft()
+        if (left := sum(map(len, self._bundles.values()))) <= LAST:
+            return self._of_the_last(place) if left else None
         key = self._mine.get(place)
         if key is None or not self._bundles[key]:
             if self._unopened:
@@ -98,6 +127,17 @@ class Dispatcher:
             self._mine[place] = key
         job = self._bundles[key].popleft()
         self._left[key] -= self._weight(job)
+        return job
+
+    def _of_the_last(self, place: str) -> Job:
+        """Never none, as long as there is one: who was to take it may be gone."""
+        left = sorted((job for found in self._bundles.values() for job in found), key=self._weight, reverse=True)
+        now = self._clock()
+        places = [place, *(other for other in self._free_at if other != place)]
+        takers = division([now, *(max(now, self._free_at[other]) for other in places[1:])], [self._weight(job) for job in left])
+        job = left[takers.index(0) if 0 in takers else -1]
+        self._bundles[roof(job)].remove(job)
+        self._left[roof(job)] -= self._weight(job)
         return job
 
     def done(self, job: Job) -> bool:
