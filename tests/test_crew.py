@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import heapq
 import io
 import itertools
@@ -17,6 +18,7 @@ from typing import Any
 
 import faulty
 import pytest
+import torch
 from rich.console import Console
 from stand_ins import NAMES, POISON, FakeSeat, job, records_of
 
@@ -24,7 +26,7 @@ from opwise.backends import BACKENDS
 from opwise.commands.progress import Shown
 from opwise.ops import OPS
 from opwise.ops.spec import Workload
-from opwise.runner import Event, Job, WorkerLost, run_jobs
+from opwise.runner import Event, Job, WorkerLost, arrival, run_jobs
 from opwise.runner.prepare import units
 from opwise.runner.seat import Seat
 from opwise.runner.session import Session, Survey
@@ -341,6 +343,20 @@ def test_a_worker_is_pinned_by_uuid_and_must_say_so(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(Played, "answer", "GPU-1ccccccc")
     with pytest.raises(WorkerLost, match="was to have GPU-0aaabbbb and sees GPU-1ccccccc"):
         crew.start()
+
+
+def test_what_is_missing_on_arrival_is_left_to_those_who_need_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Here no GPU, and libraries that are not there or cannot be imported."""
+    tried: list[str] = []
+
+    def imported(name: str) -> None:
+        tried.append(name)
+        raise AttributeError(name)
+
+    monkeypatch.setattr(arrival.importlib, "import_module", imported)
+    arrival.arrive(torch.device("cuda", 63))
+    assert {"numba.cuda", "cupy.cuda", "triton.language", "opwise.backends.triton_jit.softmax"} <= set(tried)
+    assert gc.isenabled()
 
 
 def test_the_terminal_shows_all_workers_and_a_line_for_each() -> None:

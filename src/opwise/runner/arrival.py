@@ -1,6 +1,7 @@
 """A worker's arrival on the GPU that it was given: the context is made while the backends' libraries are imported.
 
-Either takes a second or two. The backends' own probes would ask the driver for the GPU first, wait for it, and import then.
+Either takes a second or two, and where four workers want a context at once that is what is waited for. The backends' own probes would ask
+the driver for the GPU first, wait for it, and import then.
 """
 
 from __future__ import annotations
@@ -12,7 +13,9 @@ import threading
 
 import torch
 
+from opwise.backends import OURS
 from opwise.early import uncollected
+from opwise.ops import OPS
 
 LIBRARIES = ("numba.cuda", "numba.cuda.extending", "cupy.cuda", "triton.language")  # none asks for a GPU while it is imported
 
@@ -22,9 +25,11 @@ def arrive(device: torch.device) -> None:
     context = threading.Thread(target=_make_context, args=(device,), daemon=True)
     context.start()
     with uncollected():
-        for name in LIBRARIES:
+        for name in (*LIBRARIES, *(f"{module}.{op}" for module in OURS.values() for op in OPS)):
             with contextlib.suppress(Exception):
                 importlib.import_module(name)
+    with contextlib.suppress(Exception):
+        importlib.import_module("triton.runtime.cache").triton_key()  # a digest of all that Triton is, which it makes once in a process
     context.join()
 
 
