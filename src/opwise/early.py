@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import multiprocessing
+import signal
 import sys
 from collections.abc import Iterator
 from multiprocessing import forkserver
@@ -58,6 +59,7 @@ def _begin() -> None:
     """Nothing, unless this process is one of COMMANDS, or their nursery."""
     if any(LAST in word for word in sys.orig_argv):  # the nursery's code names what it loads
         gc.disable()  # until LAST
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the command's; an import that it broke off here would spoil every worker
     elif commanded(sys.argv, sys.orig_argv) in COMMANDS:
         gc.disable()  # until the command begins (opwise.cli)
         nursery()
