@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import gc
-import heapq
 import io
-import itertools
-import random
 import subprocess
 import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +18,7 @@ import torch
 from rich.console import Console
 from stand_ins import NAMES, POISON, FakeSeat, job, records_of
 
-from opwise.backends import BACKENDS
 from opwise.commands.progress import Shown
-from opwise.ops import OPS
 from opwise.ops.spec import Workload
 from opwise.runner import Event, Job, WorkerLost, arrival, run_jobs
 from opwise.runner.prepare import units
@@ -34,7 +28,6 @@ from opwise.scaling import Stranded, compiling
 from opwise.scaling.compiling import UnitQueue, helpers_for, slow
 from opwise.scaling.crew import Crew, Place, merged
 from opwise.scaling.gpus import Gpu
-from opwise.scaling.order import Dispatcher, division, estimate_s, roof
 
 ROOT = Path(__file__).resolve().parents[1]
 PLACES = [Place("GPU 0", "cuda:0", gpu="GPU-0"), Place("GPU 1", "cuda:0", gpu="GPU-1", shared="process 12 (python)")]
@@ -126,27 +119,6 @@ def test_all_workers_look_at_once_and_end_at_once() -> None:
     assert not any(seat.worker for seat in seats)
 
 
-@pytest.mark.parametrize("count", [2, 4, 8])
-def test_the_core_set_keeps_every_gpu_busy_to_the_end(count: int) -> None:
-    """Played on a clock of its own, jobs taking up to a quarter more or less than was expected: the last to end waits for no more than
-    a job, and all end within 5 % of what perfect division would take."""
-    chance = random.Random(count)
-    jobs = [Job(w, tuple(f"{b}/{w.op}" for b in BACKENDS), "cuda:0") for op in OPS.values() for w in op.workloads["core"]]
-    seconds = {each.workload: estimate_s(each) * chance.uniform(0.75, 1.25) for each in jobs}
-    now = 0.0
-    order = Dispatcher(jobs, clock=lambda: now)
-    free, ends = [(0.0, f"GPU {i}") for i in range(count)], []
-    while free:
-        now, place = heapq.heappop(free)
-        if (taken := order.take(place, wait=False)) is None:
-            ends.append(now)
-        else:
-            heapq.heappush(free, (now + seconds[taken.workload], place))
-    assert not order.waiting
-    assert max(ends) < 1.05 * sum(seconds.values()) / count
-    assert max(ends) - min(ends) < sorted(seconds.values())[-count], "the longest are not the last"
-
-
 def test_a_backends_first_unit_is_built_alone() -> None:
     found = units([job(3), job(5, ("torch_eager/square", "torch_eager/square:pow"))])
     queue = UnitQueue(found)
@@ -194,51 +166,6 @@ def test_a_place_that_breaks_in_an_unforeseen_way_does_not_hang_the_run() -> Non
 
     with pytest.raises(Stranded, match="MemoryError: no memory"):
         list(crew_of(Odd("a"), Odd("b"), compiles=False)([job(3), job(5)], "cuda:0"))
-
-
-def test_the_last_jobs_are_divided_so_that_all_finish_together() -> None:
-    """Against every division that there is, of jobs that differ by a half, for places that are busy for up to a job's time more."""
-    chance, behind, one_by_one = random.Random(3), 0.0, 0.0
-    for _ in range(20):
-        free, seconds = [chance.uniform(0, 3) for _ in range(3)], sorted((chance.uniform(2, 3) for _ in range(6)), reverse=True)
-
-        def end(takers: Sequence[int], free: list[float] = free, seconds: list[float] = seconds) -> float:
-            return max(f + sum(s for s, taker in zip(seconds, takers, strict=True) if taker == i) for i, f in enumerate(free))
-
-        best = min(map(end, itertools.product(range(3), repeat=6)))
-        behind += end(division(free, seconds)) - best
-        for each in seconds:
-            free[free.index(min(free))] += each
-        one_by_one += max(free) - best
-    assert behind < 0.25 * one_by_one
-
-
-def test_the_longest_come_first_and_one_roof_stays_on_one_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("opwise.scaling.order.LAST", 0)  # these few would all be among them
-    big, small = (Job(Workload(op, (n,), "float32"), (f"torch_eager/{op}",), "cuda:0") for op, n in (("square", 1 << 28), ("square", 8)))
-    twin = Job(Workload("gelu", (1 << 28,), "float32"), ("torch_eager/gelu",), "cuda:0")
-    product = Job(Workload("matmul", (4096, 4096, 4096), "float16"), ("torch_eager/matmul",), "cuda:0")
-    assert roof(big) == roof(twin) != roof(small)
-    thin = Job(Workload("matmul", (16, 4096, 4096), "float16"), ("torch_eager/matmul",), "cuda:0")
-    assert roof(product) == roof(thin) == "tensor_float16", "whose peak is measured for both"
-    assert roof(Job(Workload("matmul", (32, 32, 32), "float16"), ("torch_eager/matmul",), "cuda:0")) == 6144, "and for this one is not"
-    assert estimate_s(big) > estimate_s(small)
-    order = Dispatcher([small, big, product, twin])
-    first = order.take("GPU 0")
-    assert first in (big, twin)
-    assert order.take("GPU 1") == product, "the next bundle"
-    assert order.take("GPU 0") == (twin if first == big else big), "the same roof"
-    assert order.take("GPU 1") == small
-    for done in (big, product, twin):
-        assert order.done(done)
-    assert not order.done(big), "a second time is a duplicate"
-    assert order.take("GPU 0", wait=False) is None
-    assert order.lost(small)
-    assert order.take("GPU 0") == small, "what was lost comes again"
-    assert order.done(small)
-    assert order.finished
-    assert not order.lost(small), "what another has done meanwhile is not run again"
-    assert order.take("GPU 0") is None
 
 
 def test_roofs_of_several_gpus_are_the_best_of_each() -> None:

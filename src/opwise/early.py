@@ -12,9 +12,11 @@ import multiprocessing
 import signal
 import sys
 from collections.abc import Iterator
-from multiprocessing import forkserver
-from multiprocessing.context import ForkServerContext
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from multiprocessing.context import ForkServerContext
 
 COMMANDS = ("run", "bars")  # of those that start workers, the ones that are waited for
 LAST = "opwise.runner.loaded"
@@ -61,6 +63,8 @@ def _begin() -> None:
         gc.disable()  # until LAST
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the command's; an import that it broke off here would spoil every worker
     elif commanded(sys.argv, sys.orig_argv) in COMMANDS:
+        from multiprocessing import forkserver
+
         gc.disable()  # until the command begins (opwise.cli)
         nursery()
         forkserver.ensure_running()
