@@ -77,9 +77,9 @@ def run(
             interrupted = carry_out(session, first_call and on_gpu)
         except CannotResume as error:
             refuse(str(error))
-    print_records(session.records, as_json, title=where(session.records))
-    if session.path is not None and not as_json:
-        stdout.print(f"stored in {session.path}", highlight=False, soft_wrap=True)
+        print_records(session.records, as_json, title=where(session.records))  # within: workers end meanwhile
+        if session.path is not None and not as_json:
+            stdout.print(f"stored in {session.path}", highlight=False, soft_wrap=True)
     _end(session, interrupted, show_shipped=not on_gpu and not as_json)
 
 

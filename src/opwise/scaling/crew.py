@@ -74,6 +74,7 @@ class Crew:
         self.looks = not files  # a user's files are looked at by workers of their own, which know nothing else
         self.seats = [self._seat(place) for place in self.places]
         self._stop = threading.Event()
+        self._ending: threading.Thread | None = None
 
     def _seat(self, place: Place) -> Seat:
         greetings = {} if place.device == "cpu" else {"greet": place.gpu if place.gpu.startswith("GPU") else ""}
@@ -115,7 +116,9 @@ class Crew:
                 yield from self._compiled(jobs)
             yield from self._timed(Dispatcher(jobs), on_limits)
         finally:
-            self.kill()
+            self._stop.set()
+            self._ending = threading.Thread(target=kill_all, args=(self.seats,))  # waited for by `kill`: there is a table to print
+            self._ending.start()
 
     def _compiled(self, jobs: Sequence[Job]) -> Iterator[Event]:
         found = units(jobs)
@@ -186,6 +189,8 @@ class Crew:
     def kill(self) -> None:
         self._stop.set()
         kill_all(self.seats)
+        if self._ending is not None:
+            self._ending.join()
 
     def __enter__(self) -> Crew:
         return self
