@@ -178,24 +178,24 @@ def test_a_row_is_asked_for_as_a_whole_before_anything_is_waited_for(disassemble
 def test_a_launcher_is_told_of_clusters_in_its_own_words_or_not_at_all(available, monkeypatch):
     from triton.backends.nvidia import compiler, driver
 
-    from opwise.backends.triton_jit import matmul_ring, matmul_split, matmul_tma
+    from opwise.backends.triton_jit import clusters, matmul_tma
 
     told = compiler.CUDABackend.pack_metadata(None, SimpleNamespace(num_warps=4, num_ctas=1, shared=9, cluster_dims=(1, 1, 1)))
     folder = Path(driver.__file__).parent
     launcher = "".join(path.read_text() for path in (folder / "driver.py", folder / "driver.c"))
     compiled = SimpleNamespace(packed_metadata=told, metadata=SimpleNamespace(num_warps=4, num_ctas=1, shared=9))
-    if matmul_split.KNOWN:
+    if clusters.KNOWN:
         assert all(each in launcher for each in ("gridDimX = gridX * num_ctas", "clusterDim.x = num_ctas"))
         assert re.search(r"&num_warps,\s*&num_ctas,\s*&shared_memory", launcher)
         for _ in range(2):  # a kernel is found compiled by every product that it fits
-            matmul_split.in_clusters(compiled, 8)
+            clusters.in_clusters(compiled, 8)
             assert compiled.packed_metadata == (4, 8, 9)
     for other in ((4, 1, 9, 1), (9, 4, 1), {"num_ctas": 1}, (4, 2, 9)):
         compiled.packed_metadata = other
         with pytest.raises(RuntimeError, match=r"no cluster can be asked for: pip install 'triton>=3\.6,<3\.8'"):
-            matmul_split.in_clusters(compiled, 8)
+            clusters.in_clusters(compiled, 8)
     assert {(c.split, c.turned) for c in matmul_tma.half_configs(hopper=False)} == {(1, False)}
-    monkeypatch.setattr(matmul_ring, "KNOWN", False)
+    monkeypatch.setattr(clusters, "KNOWN", False)
     assert {(c.split, c.turned) for c in matmul_tma.half_configs(hopper=True)} == {(1, False)}
 
 

@@ -15,11 +15,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import triton
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
-KNOWN = triton.__version__.startswith(("3.6.", "3.7."))  # whose PTX and launchers were read: any other gets what Gluon itself can say
 SLACK = 2  # stages that are not on their way: of the step that is multiplied, and of that which the slower warpgroup may still be at
 OPERANDS = gl.constexpr("=r,r,r,r,r,r,r,r,r,r,r,~{memory}")
 

@@ -6,7 +6,7 @@ every run.
 
 Triton has no words for a cluster whose blocks work on different data, so three things are said in PTX: the barrier, where a block's shared
 memory begins (`global_smem`, Triton's own name), and reading another block's. The kernel is compiled for one block; that its blocks are
-clusters is told to the launcher alone (`in_clusters`), in words of its own that are known of these versions of Triton: `KNOWN`.
+clusters is told to the launcher alone (clusters.py).
 
 Shared memory is written from its beginning, whatever Triton keeps there: by then all copies have arrived and all products are done, and no
 operation after it uses any. tests/test_triton_gluon.py holds a compiled kernel to that.
@@ -18,7 +18,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import triton
 from torch import Tensor
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
@@ -26,9 +25,10 @@ from triton.experimental.gluon.language.nvidia.hopper import mbarrier, warpgroup
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
 from opwise.backends.protocol import Bind, Launch
+from opwise.backends.triton_jit.clusters import in_clusters
 from opwise.backends.triton_jit.launch import built
 from opwise.backends.triton_jit.matmul_config import Config
-from opwise.backends.triton_jit.matmul_ring import KNOWN, shared_base
+from opwise.backends.triton_jit.matmul_ring import shared_base
 from opwise.backends.triton_jit.matmul_warpgroup import BARRIER, fetch
 from opwise.backends.triton_jit.specimen import POINTERS, Specimen
 
@@ -131,20 +131,6 @@ def split_kernel(a, b, out, M, N, K, BM: gl.constexpr, BN: gl.constexpr, BK: gl.
         gl.store(to, pair(w, x, a.dtype), mask=there & (m < M))
         gl.store(to + N * 4, pair(y, z, a.dtype), mask=there & (m + 8 < M))
     meet(base)  # nobody leaves while another reads from it
-
-
-def in_clusters(compiled: Any, size: int) -> None:
-    """Has the launcher make clusters of `size` programs, each of which counts as a block of the grid.
-
-    Raises RuntimeError where this Triton tells its launcher something else: blocks without a cluster would add up what is not there.
-    """
-    told, of = compiled.packed_metadata, compiled.metadata
-    if not KNOWN or told not in [(of.num_warps, count, of.shared) for count in (1, size)] or of.num_ctas != 1:
-        raise RuntimeError(
-            f"Triton {triton.__version__} tells its launcher {told}, not warps, blocks a cluster and bytes of shared memory, as 3.6 and "
-            "3.7 do, so that no cluster can be asked for: pip install 'triton>=3.6,<3.8'"
-        )
-    compiled.packed_metadata = (of.num_warps, size, of.shared)
 
 
 def layouts(config: Config, kind: Any) -> tuple[Any, Any]:

@@ -16,7 +16,7 @@ from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from opwise.backends.protocol import Bind, Launch
-from opwise.backends.triton_jit import matmul_fma, matmul_ring, matmul_roles, matmul_split, matmul_turned, matmul_warpgroup
+from opwise.backends.triton_jit import clusters, matmul_fma, matmul_roles, matmul_split, matmul_turned, matmul_warpgroup
 from opwise.backends.triton_jit.launch import INTERPRETING as IN_INTERPRETER
 from opwise.backends.triton_jit.launch import built, processors
 from opwise.backends.triton_jit.matmul_config import GROUP, Config, quickest
@@ -102,7 +102,7 @@ def fit(a: Tensor, b: Tensor, out: Tensor) -> bool:
 def half_configs(hopper: bool) -> tuple[Config, ...]:
     """The 16-bit tiles of this GPU and this Triton: wgmma is sm_90's own, and asked for by name where blocks share a tile's K and where
     tiles are turned round; PTX there counts on how Triton names and places things."""
-    return tuple(c for c in HALF_CONFIGS if (c.split == 1 and not c.turned) or (hopper and matmul_ring.KNOWN))
+    return tuple(c for c in HALF_CONFIGS if (c.split == 1 and not c.turned) or (hopper and clusters.KNOWN))
 
 
 def build(a: Tensor, b: Tensor, out: Tensor, precision: str) -> Bind | None:

@@ -24,7 +24,7 @@ from torch import Tensor
 from opwise.backends.protocol import Bind, Launch, UnsupportedWorkload, Variant
 from opwise.backends.triton_jit import softmax_cluster, softmax_ladder, softmax_parts, softmax_staged, softmax_stream, softmax_twice
 from opwise.backends.triton_jit.launch import built
-from opwise.backends.triton_jit.portable import device_function, narrow, widen
+from opwise.backends.triton_jit.portable import narrow, widen
 from opwise.backends.triton_jit.softmax_math import finite_shift, shifted_power
 from opwise.backends.triton_jit.specimen import POINTERS, Specimen
 
@@ -42,21 +42,16 @@ def tile_kernel(x, out, rows, columns, ROWS: tl.constexpr, COLUMNS: tl.constexpr
     tl.store(out + at, narrow(power * inverse[:, None], out.dtype.element_ty), mask=mask)
 
 
-@device_function
-def one_row(row, x, out, columns, COLUMNS: tl.constexpr):  # type: ignore[no-untyped-def]
+@triton.jit
+def row_kernel(x, out, columns, COLUMNS: tl.constexpr):  # type: ignore[no-untyped-def]
     """A row, padded to COLUMNS. Reads and writes every element once."""
-    start = row.to(tl.int64) * columns
+    start = tl.program_id(0).to(tl.int64) * columns
     column = tl.arange(0, COLUMNS)
     mask = column < columns
     value = widen(tl.load(x + start + column, mask=mask, other=float("-inf")))
     power = shifted_power(value, finite_shift(tl.max(value, axis=0)))
     inverse = 1.0 / tl.sum(power, axis=0)
     tl.store(out + start + column, narrow(power * inverse, out.dtype.element_ty), mask=mask)
-
-
-@triton.jit
-def row_kernel(x, out, columns, COLUMNS: tl.constexpr):  # type: ignore[no-untyped-def]
-    one_row(tl.program_id(0), x, out, columns, COLUMNS)
 
 
 OPTIONS: dict[str, Any] = {"enable_fp_fusion": False, "num_stages": 1}

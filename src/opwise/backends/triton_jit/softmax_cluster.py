@@ -5,7 +5,7 @@ The programs of a row tell each other of a maximum and a sum through distributed
 as in softmax_staged.py; there is no scratch memory, and nobody waits for a program that has not begun: a cluster begins as a whole.
 
 Triton has no words for a cluster whose programs work on different data, so the kernel is compiled for one program, says in PTX what
-concerns the others, and only the launcher is told of clusters, as in matmul_split.py.
+concerns the others, and only the launcher is told of clusters (clusters.py).
 
 Nothing here runs in Triton's interpreter, which does not know Gluon.
 """
@@ -19,9 +19,8 @@ import torch
 from torch import Tensor
 
 from opwise.backends.protocol import Bind, Launch
+from opwise.backends.triton_jit.clusters import KNOWN, in_clusters
 from opwise.backends.triton_jit.launch import INTERPRETING, built, processors
-from opwise.backends.triton_jit.matmul_ring import KNOWN
-from opwise.backends.triton_jit.matmul_split import in_clusters
 from opwise.backends.triton_jit.softmax_cluster_gluon import cluster_kernel, steps
 from opwise.backends.triton_jit.specimen import Specimen
 
