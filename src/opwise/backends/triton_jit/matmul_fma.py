@@ -34,9 +34,9 @@ from opwise.backends.protocol import Bind, Launch
 from opwise.backends.triton_jit.launch import built
 from opwise.backends.triton_jit.matmul_config import GROUP, Config
 from opwise.backends.triton_jit.matmul_fma_ptx import apart, columns_at, expect, row_product, wait_until, word_at
-from opwise.backends.triton_jit.matmul_ring import shared_base
 from opwise.backends.triton_jit.matmul_roles import tile_at
 from opwise.backends.triton_jit.matmul_warpgroup import BARRIER
+from opwise.backends.triton_jit.ptx import shared_base
 from opwise.backends.triton_jit.specimen import Specimen
 
 ROWS = gl.constexpr(8)  # of a thread

@@ -53,20 +53,6 @@ def beginning(stages: int, warps: int) -> str:
 
 
 @gluon.jit
-def shared_base(x):  # type: ignore[no-untyped-def]
-    return gl.inline_asm_elementwise("mov.u32 $0, global_smem;", "=r,r", [x], dtype=gl.int32, is_pure=True, pack=1)
-
-
-@gluon.jit
-def warp_of(x):  # type: ignore[no-untyped-def]
-    """This thread's warp, in a way that tells ptxas that it is that of all of its threads."""
-    return gl.inline_asm_elementwise(
-        "{ mov.u32 $0, %tid.x; shr.u32 $0, $0, 5; shfl.sync.idx.b32 $0, $0, 0, 31, -1; }",
-        "=r,r", [x], dtype=gl.int32, is_pure=False, pack=1,
-    )  # fmt: skip
-
-
-@gluon.jit
 def first_lane(x):  # type: ignore[no-untyped-def]
     """1 in a warp's first thread, else 0."""
     return gl.inline_asm_elementwise(
@@ -80,15 +66,6 @@ def begin(full, mine, STAGES: gl.constexpr):  # type: ignore[no-untyped-def]
     """Makes the barriers; behind it goes a barrier of the program. mine: not 0 in one thread."""
     BEGINNING: gl.constexpr = beginning(STAGES, gl.num_warps())
     gl.inline_asm_elementwise(BEGINNING, "=r,r,r,~{memory}", [full, mine], dtype=gl.int32, is_pure=False, pack=1)
-
-
-@gluon.jit
-def arrived(at, parity):  # type: ignore[no-untyped-def]
-    """Waits for a phase of the barrier at this shared address."""
-    gl.inline_asm_elementwise(
-        "{ .reg .pred done; again: mbarrier.try_wait.parity.shared::cta.b64 done, [$1], $2; @!done bra.uni again; mov.b32 $0, 0; }",
-        "=r,r,r,~{memory}", [at, parity], dtype=gl.int32, is_pure=False, pack=1,
-    )  # fmt: skip
 
 
 @gluon.jit

@@ -28,8 +28,8 @@ from opwise.backends.protocol import Bind, Launch
 from opwise.backends.triton_jit.clusters import in_clusters
 from opwise.backends.triton_jit.launch import built
 from opwise.backends.triton_jit.matmul_config import Config
-from opwise.backends.triton_jit.matmul_ring import shared_base
 from opwise.backends.triton_jit.matmul_warpgroup import BARRIER, fetch
+from opwise.backends.triton_jit.ptx import shared_base
 from opwise.backends.triton_jit.specimen import POINTERS, Specimen
 
 

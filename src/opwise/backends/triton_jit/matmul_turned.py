@@ -27,7 +27,6 @@ from opwise.backends.triton_jit.launch import built, processors
 from opwise.backends.triton_jit.matmul_config import GROUP, Config
 from opwise.backends.triton_jit.matmul_ring import (
     SLACK,
-    arrived,
     before,
     begin,
     copying,
@@ -35,11 +34,10 @@ from opwise.backends.triton_jit.matmul_ring import (
     first_lane,
     following,
     give_back,
-    shared_base,
-    warp_of,
 )
 from opwise.backends.triton_jit.matmul_roles import tile_at
 from opwise.backends.triton_jit.matmul_warpgroup import BARRIER
+from opwise.backends.triton_jit.ptx import arrived, shared_base, warp_of
 from opwise.backends.triton_jit.specimen import POINTERS, Specimen
 
 
