@@ -33,10 +33,10 @@ from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 from opwise.backends.protocol import Bind, Launch
 from opwise.backends.triton_jit.launch import built
 from opwise.backends.triton_jit.matmul_config import GROUP, Config
-from opwise.backends.triton_jit.matmul_fma_ptx import apart, columns_at, expect, row_product, wait_until, word_at
+from opwise.backends.triton_jit.matmul_fma_ptx import apart, columns_at, expect, row_product, word_at
 from opwise.backends.triton_jit.matmul_roles import tile_at
 from opwise.backends.triton_jit.matmul_warpgroup import BARRIER
-from opwise.backends.triton_jit.ptx import shared_base
+from opwise.backends.triton_jit.ptx import arrived, shared_base
 from opwise.backends.triton_jit.specimen import Specimen
 
 ROWS = gl.constexpr(8)  # of a thread
@@ -90,8 +90,8 @@ def fma_kernel(a, b, out, M, N, K, BM: gl.constexpr, BN: gl.constexpr, BK: gl.co
         expect(base + B_FULL + 8 * i + 0 * t, B_BYTES, (t == 0).to(gl.int32))
         tma.async_copy_global_to_shared(a, [row, i * BK], a_full.index(i), a_room.index(i))
         tma.async_copy_global_to_shared(b, [i * BK, column], b_full.index(i), b_room.index(i))
-    wait_until(base + A_FULL + 0 * t, 0)
-    wait_until(base + B_FULL + 0 * t, 0)
+    arrived(base + A_FULL + 0 * t, 0)
+    arrived(base + B_FULL + 0 * t, 0)
     sums = ()
     of_a = ()
     for r in gl.static_range(ROWS):
@@ -108,8 +108,8 @@ def fma_kernel(a, b, out, M, N, K, BM: gl.constexpr, BN: gl.constexpr, BK: gl.co
         phase = gl.where(stage == STAGES - 1, phase ^ 1, phase)
         stage = gl.where(stage == STAGES - 1, 0, stage + 1)
         parity = gl.where(step + 1 < steps, phase, phase ^ 1)  # behind the last step, the phase that is complete
-        wait_until(base + A_FULL + 8 * stage + 0 * t, parity)
-        wait_until(base + B_FULL + 8 * stage + 0 * t, parity)
+        arrived(base + A_FULL + 8 * stage + 0 * t, parity)
+        arrived(base + B_FULL + 8 * stage + 0 * t, parity)
         for depth in range(TURN, BK + TURN, TURN):
             for k in gl.static_range(TURN):
                 if k + 1 == TURN:  # behind the last step something is read, and not used

@@ -1,4 +1,4 @@
-"""What matmul_fma.py says in PTX: loads from shared memory, a row's multiply-adds, and mbarriers, all at addresses that it computes.
+"""What matmul_fma.py alone says in PTX: loads from shared memory, a row's multiply-adds, what an mbarrier expects, at computed addresses.
 
 Each is a piece of volatile PTX for tensors of one element a thread; tuples of them where a thread has several. Triton knows no starred
 tuples, so they are added.
@@ -68,15 +68,6 @@ def row_product(sums, of_a, of_b, at, BACK: gl.constexpr, OFFSET: gl.constexpr, 
 def apart(x, as_it_is):  # type: ignore[no-untyped-def]
     """x, in a register that need not be its own: as_it_is is 0x3210, which the compiler must not know."""
     return gl.inline_asm_elementwise("prmt.b32 $0, $1, $1, $2;", "=r,r,r", [x, as_it_is], dtype=gl.float32, is_pure=False, pack=1)
-
-
-@gluon.jit
-def wait_until(at, parity):  # type: ignore[no-untyped-def]
-    """For the phase of this parity of the mbarrier at a shared address."""
-    return gl.inline_asm_elementwise(
-        "{ .reg .pred done; again: mbarrier.try_wait.parity.shared.b64 done, [$1], $2; @!done bra.uni again; mov.b32 $0, 0; }",
-        "=r,r,r,~{memory}", [at, parity], dtype=gl.int32, is_pure=False, pack=1,
-    )  # fmt: skip
 
 
 @gluon.jit
