@@ -15,8 +15,18 @@ MATMUL_KINDS = sorted(KERNELS)
 MEASURED = {
     (64, 4096, 4096): {"64x64_s2": 11.18, "64x64_s1": 11.83, "64x128_s2": 12.63},
     (64, 4096, 16384): {"64x128_s1": 33.87, "64x64_s1": 35.95, "64x128_s2": 37.24},
-    (32, 8192, 2048): {"64x64_s4": 13.41, "16x32_v16": 14.59, "128x128_s4": 15.57},
-    (32, 8192, 8192): {"64x128_s2": 34.90, "64x128_s1": 38.41, "64x64_s1": 42.04},
+    (1, 4096, 16384): {"64x128_s1": 32.66, "64x64_v16": 33.70, "64x64_s1": 33.79, "16x32_v16": 38.10},
+    (16, 4096, 16384): {"64x128_s1": 33.09, "64x64_v16": 34.29, "64x64_s1": 34.84, "16x32_v16": 39.41},
+    (1, 16384, 4096): {"64x64_s2": 32.74, "16x32_v16": 33.96, "64x64_s4": 42.75},
+    (16, 16384, 4096): {"64x64_s2": 33.22, "16x32_v16": 34.53, "64x64_s4": 43.27},
+    (1, 1024, 1024): {"16x32_v16": 7.42, "64x64_s8": 7.97},
+    (8, 8192, 512): {"64x64_s8": 6.01, "16x32_v16": 12.74},
+    (16, 1024, 8192): {"64x64_s1": 6.70, "16x32_v16": 6.90},
+    (1, 4096, 4096): {"16x32_v16": 10.52, "64x64_s2": 10.57, "64x64_s4": 14.57},
+    (16, 4096, 4096): {"64x64_s2": 10.88, "16x32_v16": 10.90, "64x64_s4": 14.88},
+    (32, 2048, 8192): {"64x64_s1": 10.71, "64x128_s2": 11.64, "64x64_v16": 13.78, "64x64_s2": 13.86},
+    (32, 8192, 2048): {"64x64_s4": 11.85, "16x32_v16": 14.59, "128x128_s4": 15.57},
+    (32, 8192, 8192): {"64x64_s1": 33.21, "64x128_s2": 33.90, "64x64_s2": 36.81, "64x64_v16": 44.24},
     (128, 4096, 4096): {"64x64_s1": 12.15, "128x64": 13.96, "64x128_s2": 14.45},
     (4096, 4096, 128): {"64x128_s2": 12.61, "64x64_s1": 15.71, "128x64": 16.04},
     (2048, 4096, 256): {"64x128_s2": 10.73, "64x64_s1": 13.61, "64x128_s1": 14.52},
@@ -108,6 +118,22 @@ def test_a_product_gets_the_kernel_that_was_fastest(shape: tuple[int, int, int])
 def test_the_choice_loses_little_over_all_that_was_measured() -> None:
     lost = [times[kernel_for(*shape).split("bfloat16_")[1]] / min(times.values()) for shape, times in MEASURED.items()]
     assert sum(lost) / len(lost) < 1.005
+
+
+@pytest.mark.parametrize("kernel", matmul_plan.SPLIT, ids=lambda kernel: str(kernel.name))
+def test_a_box_has_no_row_more_than_a_where_the_kernel_counts_its_bytes(kernel: matmul_plan.Kernel) -> None:
+    for m in (1, 40, 64, 100, 128, 500):
+        assert launch(kernel, "bfloat16", m, 512, 776, 132).matrices[0].box_rows == min(m, kernel.rows)
+    whole = [launch(other, "bfloat16", 40, 512, 776, 132).matrices[0].box_rows for other in (*matmul_plan.WGMMA, *matmul_plan.TURNED)]
+    assert whole == [128, 128, 128, 128, 144]
+
+
+def test_few_rows_get_tiles_of_64_where_there_is_much_to_read() -> None:
+    def there(kernel: str, m: int, n: int) -> bool:
+        return kernel in matmul_plan.offered(m, 2048, n, "float16", 16, 132, (9, 0))
+
+    assert [there("64x64_s1", m, n) for m, n in ((1, 2048), (16, 2040), (17, 2040))] == [True, False, True]
+    assert [there("128x64", m, 8192) for m in (64, 65)] == [False, True]
 
 
 def test_what_fills_the_gpu_is_not_split() -> None:

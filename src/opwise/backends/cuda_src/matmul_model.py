@@ -16,6 +16,9 @@ CLUSTERS_AT_ONCE, CLUSTERS_OF = {1: 132, 2: 66, 4: 30, 8: 15, 16: 7}, 132
 # of A took longer than 64 in the same tiles); and, by `lean`, a row or column of a tile for each doubling of one factor over the other.
 OUTSIDE, LEANING = 47.6, 1.96
 MEMORY = 0.645  # an element of A and B, read once
+# By the rows of one of Hopper's tiles, the least of A: with half of 128 or three quarters of 64 empty, the mma kernels, whose tiles are
+# lower, are no slower. But where B has as many elements as this, what counts is how it is read.
+ROWS_FROM, LARGE_B = {144: 129, 128: 65, 64: 17}, 2**22
 
 
 @dataclass(frozen=True)
@@ -36,6 +39,11 @@ class Share:
         return self.at(speed, 0) - self.depth / speed
 
 
+def rows_suffice(rows: int, m: int, k: int, n: int) -> bool:
+    """May a product get a tile of so many rows?"""
+    return m >= ROWS_FROM[rows] or (rows == 64 and k * n >= LARGE_B)
+
+
 def waves(tiles: int, split: int, resident: int, sm_count: int) -> float:
     """Of tiles, each of `split` blocks, on a multiprocessor that runs `resident` blocks at once."""
     at_once = max(CLUSTERS_AT_ONCE[split] * sm_count // CLUSTERS_OF, 1)
@@ -45,18 +53,19 @@ def waves(tiles: int, split: int, resident: int, sm_count: int) -> float:
 
 
 def hopper_share(m: int, k: int, n: int, rows: int, columns: int, step: int, split: int, resident: int, crowd: float, lean: int,
-                 sm_count: int) -> Share:  # fmt: skip
+                 cut: bool, sm_count: int) -> Share:  # fmt: skip
     """Of a tile of rows x columns, whose K goes by steps of `step`, shared by `split` blocks.
 
     crowd: by how much a step is longer where every multiprocessor has a block, in parts of itself. lean: what suffers where one factor is
-    the larger and its tiles are read more than once, 1: A from a quarter of B on, -1: B from A on, 0: nothing.
+    the larger and its tiles are read more than once, 1: A from a quarter of B on, -1: B from A on, 0: nothing. cut: are the boxes of an A
+    that is lower than a tile as low as A?
     """
     down, across = -(-m // rows), -(-n // columns)
     tiles = down * across
     begun = waves(tiles, split, resident, sm_count)
     depth = -(-k // (step * split)) * step
     busy = min(tiles * split / sm_count, resident)
-    outside = rows - m / down + columns - n / across
+    outside = (0 if cut and down == 1 else rows - m / down) + columns - n / across
     steep = 0.0
     if lean > 0 and across > 1:
         steep = max(math.log2(4 * m / n), 0)

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from opwise.backends.cuda_src import matmul_cluster, matmul_hopper32
-from opwise.backends.cuda_src.matmul_model import Share, hopper_share
+from opwise.backends.cuda_src.matmul_model import MEMORY, Share, hopper_share, rows_suffice
 from opwise.backends.cuda_src.plan import Matrix, Plan
 from opwise.backends.protocol import UnsupportedWorkload
 from opwise.backends.tuned import SHIPPED, Choices
@@ -20,8 +20,6 @@ from opwise.backends.tuned import SHIPPED, Choices
 TENSOR_CORES_FROM = (8, 0)  # mma.sync m16n8k16, TF32 and cp.async
 WGMMA_ON = (9, 0)  # and on no later GPU
 WGMMA_SIZE_LIMIT = 2**30  # the copy engine's coordinates have 32 bits
-# By a tile's rows, the least of A: with half of 128 or three quarters of 64 empty, the mma kernels, whose tiles are lower, are no slower.
-WGMMA_ROWS_FROM = {144: 129, 128: 65, 64: 17}
 SIZE = {"float32": 4, "tfloat32": 4, "float16": 2, "bfloat16": 2}
 GRID_LIMIT = 2**31 - 1
 TEXTBOOK = "matmul_textbook_float32"
@@ -35,7 +33,7 @@ class Kernel:
 
     `granule`: bytes that must divide the three addresses and the rows of A, B and C. `step_bytes`: bytes of K a stage holds per row of A.
     `speed`: multiply-adds per time, relative to one another; of Hopper's own, of a block that is alone. `fixed`: cost of a tile
-    beyond its products, as elements of K. `crowd`, `lean`: of Hopper's own, as in matmul_model.hopper_share.
+    beyond its products, as elements of K. `memory`: of an element of A or B, read once. `crowd`, `lean`: as in matmul_model.hopper_share.
     `split`: blocks of a cluster that share a tile's K, as in matmul_split.cuh; of these `resident`: blocks a multiprocessor, `inbox`: bytes
     for what other blocks push. `turned`: of matmul_turned.cuh, one tile a block (`split` 1).
     """
@@ -57,6 +55,7 @@ class Kernel:
     turned: bool = False
     crowd: float = 0.0
     lean: int = 0
+    memory: float = 0.0
 
     def tiles(self, m: int, n: int) -> int:
         return -(-m // self.rows) * -(-n // self.columns)
@@ -73,9 +72,9 @@ class Kernel:
     def share(self, m: int, k: int, n: int, sm_count: int) -> Share:
         if self.wgmma:
             tile = self.rows, self.columns, self.step_bytes // 2, max(self.split, 1), self.resident
-            return hopper_share(m, k, n, *tile, self.crowd, self.lean, sm_count)
+            return hopper_share(m, k, n, *tile, self.crowd, self.lean, bool(self.split) and not self.turned, sm_count)
         each = -(-self.tiles(m, n) // sm_count) * self.rows * self.columns
-        return Share(each, each * k)
+        return Share(each, each * k, memory=self.memory * (m + n) * k)
 
     def estimate(self, m: int, k: int, n: int, sm_count: int) -> float:
         return self.share(m, k, n, sm_count).at(self.speed, self.fixed)
@@ -94,7 +93,7 @@ TENSOR = (
 )
 # In 16 bits, beside Hopper's own on an H200.
 TENSOR_HALF = tuple(
-    replace(kernel, speed=speed, fixed=fixed)
+    replace(kernel, speed=speed, fixed=fixed, memory=MEMORY if kernel.granule == 16 else 0.0)
     for kernel, (speed, fixed) in zip(TENSOR, ((0.91, 220), (0.68, 208), (0.43, 70), (0.18, 186), (0.4, 160), (0.26, 70)), strict=True)
 )
 STAGED = (  # cp.async copies 4 bytes at least: 16-bit rows of odd length or at an odd address pass through registers
@@ -197,7 +196,7 @@ def offered(
         kernel
         for kernel in KERNELS[kind]
         if kernel.granule <= granule and kernel.shared_bytes(SIZE[kind]) <= _shared_limit(capability) and kernel.runs_on(capability)
-        and (not kernel.wgmma or (wgmma and m >= WGMMA_ROWS_FROM[kernel.rows] and max(m, k, n) <= WGMMA_SIZE_LIMIT))
+        and (not kernel.wgmma or (wgmma and rows_suffice(kernel.rows, m, k, n) and max(m, k, n) <= WGMMA_SIZE_LIMIT))
     ]  # fmt: skip
     shared = matmul_cluster.fitting(m, k, n, kind, granule, sm_count) if wgmma and capability == matmul_cluster.ON else ()
     found: dict[str, Kernel | Other] = {f"hopper_{tile.name}": tile for tile in tiles}
@@ -218,7 +217,8 @@ def launch(kernel: Kernel, kind: str, m: int, k: int, n: int, sm_count: int) -> 
     block, shared, tiles = (kernel.threads, 1, 1), kernel.shared_bytes(SIZE[kind]), kernel.tiles(m, n)
     if not kernel.wgmma:
         return Plan(_name(kernel, kind), _line(tiles, m, n), block, shared)
-    factors = (Matrix(m, k, kernel.rows, 64), Matrix(k, n, kernel.step_bytes // 2, 64))
+    box_rows = min(m, kernel.rows) if kernel.split and not kernel.turned else kernel.rows  # as matmul_split.cuh counts the bytes
+    factors = (Matrix(m, k, box_rows, 64), Matrix(k, n, kernel.step_bytes // 2, 64))
     result = (Matrix(m, n, kernel.rows if kernel.turned else 64, 64),) if kernel.turned or not kernel.split else ()
     blocks = tiles * kernel.split if kernel.split else min(tiles, sm_count)
     return Plan(_name(kernel, kind), _line(blocks, m, n), block, shared, matrices=(*factors, *result))

@@ -61,15 +61,16 @@ __device__ __forceinline__ void store_unit(Storage *c, long long m, long long n,
     if (row < m && column < n) *reinterpret_cast<Words4 *>(c + row * n + column) = Words4{v[0], v[1], v[2], v[3]};
 }
 
-// Steps first .. last of K, of the tile at (row, column). By one thread.
+// Steps first .. last of K, of the tile at (row, column). By one thread. A's boxes have `missing` bytes a step less than their places: those
+// of rows that A has not, whose zeros take longer than rows do. Sums of what lies there are of rows that are not stored.
 template <class Tile>
 __device__ __forceinline__ void produce_part(const Tile &tile, const TensorMap &a, const TensorMap &b, int row, int column, int first,
-                                             int last) {
+                                             int last, int missing = 0) {
     Turn<Tile::STAGES> turn;
     for (int step = first; step < last; step++) {
         const SharedAddress slot = tile.slot(turn.slot), full = tile.full(turn.slot);
         barrier_wait(tile.empty(turn.slot), turn.phase ^ 1);
-        barrier_expect(full, Tile::STAGE_BYTES);
+        barrier_expect(full, Tile::STAGE_BYTES - missing);
 #pragma unroll
         for (int box = 0; box < Tile::BOXES_A; box++) box_load(slot + box * Tile::BOX_A, a, row, step * Tile::BK + 64 * box, full);
 #pragma unroll
@@ -160,7 +161,8 @@ __device__ __forceinline__ void split_matmul(const TensorMap &a, const TensorMap
     const int first = steps * rank / Tile::S, last = steps * (rank + 1) / Tile::S;
     const int warpgroup = warpgroup_index();
     if (warpgroup == Tile::CONSUMERS) {  // the producer's one warp; a cluster's barrier waits for it too
-        if (elected()) produce_part(tile, a, b, row, column, first, last);
+        const int missing = m < Tile::BM ? Tile::BOXES_A * 128 * (Tile::BM - static_cast<int>(m)) : 0;
+        if (elected()) produce_part(tile, a, b, row, column, first, last, missing);
         __syncwarp();
         if constexpr (Tile::S > 1) cluster_wait();
         return;

@@ -4,8 +4,8 @@
 // matmul_wgmma_<dtype>_128x<BN>: A, B and C come as tensor maps with boxes of 128, 64 and 64 rows by 64 columns, swizzled by 128 bytes.
 // The grid is one-dimensional, of any size: a block takes the tiles i, i + gridDim.x, ... of C.
 //
-// matmul_wgmma_<dtype>_<BM>x<BN>_s<S>: A and B as maps with boxes of BM and BK rows, C as an address. S blocks, a cluster, share the K
-// of a tile: the grid has S for each tile.
+// matmul_wgmma_<dtype>_<BM>x<BN>_s<S>: A and B as maps with boxes of BM rows, or m where A has fewer, and BK rows, C as an address. S blocks,
+// a cluster, share the K of a tile: the grid has S for each tile.
 //
 // matmul_wgmma_<dtype>_144x128: A, B and C as maps with boxes of 144, 64 and 144 rows. A block a tile.
 #include "matmul_turned.cuh"
