@@ -42,9 +42,12 @@ RUNS_TORCH_OPERATORS = frozenset({"torch_eager"})  # whose kernels, workspaces a
 THREADS_A_ROW = 8  # of Numba's portable softmax there: 257 rows of 3 elements take it 13 s
 STAND_IN_BUDGET = {"cpu": 4_000_000, "fibres": 400_000, "interpreter": 40_000, "simulator": 2_500}
 
-# Of Hopper's own tiles several, one that begins within the last one's columns; and more of them than there are multiprocessors.
+# Of Hopper's own tiles several, one that begins within the last one's columns; and more of them than there are multiprocessors. Then few
+# rows and columns.
 LARGE_PRODUCTS = ((1032, 520, 1096), (2056, 264, 4104), (520, 8200, 520), (376, 8200, 504), (1000, 8200, 1000), (4040, 4104, 120),
-                  (120, 16520, 136), (3000, 520, 3064), (1496, 520, 1480))  # fmt: skip
+                  (120, 16520, 136), (3000, 520, 3064), (1496, 520, 1480),
+                  *((9, 2056, 16392), (13, 2056, 8200), (16, 4104, 4104), (31, 2056, 8200), (25, 2056, 16392), (24, 4104, 4104)),
+                  *((32, 2056, 2056), (13, 4104, 520), (2056, 2056, 24), (8200, 2056, 24), (200, 2056, 136), (136, 264, 8200)))  # fmt: skip
 AWKWARD = {
     1: ((0,), (1,), (31,), (32,), (33,), (127,), (255,), (256,), (257,), (1023,), (1025,), (7919,), (16383,), (16385,), (1_000_003,)),
     2: (

@@ -31,7 +31,8 @@ for specimen in (*tf32, *split, *turned, *fma, *rows):
         made = compiled(specimen, "sm_90")
         binary.write(made.asm["cubin"])
         binary.flush()
-        kind = "_resident" if specimen.constants.get("RESIDENT") else ""
+        kinds = {"RESIDENT": "_resident", "FEW_ROWS": "_few"}
+        kind = next((kind for name, kind in kinds.items() if specimen.constants.get(name)), "")
         print(f"KERNEL {specimen.kernel.__name__}{kind}")
         print(f"shared {made.metadata.shared}", flush=True)
         subprocess.run([knobs.nvidia.cuobjdump.path, "-sass", binary.name], check=True)
@@ -149,9 +150,10 @@ def test_barriers_lie_where_they_are_waited_for(disassembled):
     assert max(begun) == 3 * 32768 + 48
 
 
-def test_shared_memory_is_the_sums_once_the_cluster_has_met(disassembled):
+@pytest.mark.parametrize("kernel", ["split_kernel", "split_kernel_few"])
+def test_shared_memory_is_the_sums_once_the_cluster_has_met(disassembled, kernel):
     """From the last wait for products to the first meeting it is written by the sums alone, then only read, until all have met again."""
-    lines = [(name, rest) for _, name, rest in LINE.findall(disassembled["split_kernel"])]
+    lines = [(name, rest) for _, name, rest in LINE.findall(disassembled[kernel])]
     end = max(at for at, (name, rest) in enumerate(lines) if name.startswith("WARPGROUP.DEPBAR") and "0x0" in rest)
     last = next(at for at, (name, _) in enumerate(lines) if at > end and name == "EXIT")
     kinds = ("ST", "LD", "SYNCS", "ATOMS", "UTMA", "RED", "UCGABAR_WAIT")
@@ -194,9 +196,12 @@ def test_a_launcher_is_told_of_clusters_in_its_own_words_or_not_at_all(available
         compiled.packed_metadata = other
         with pytest.raises(RuntimeError, match=r"no cluster can be asked for: pip install 'triton>=3\.6,<3\.8'"):
             clusters.in_clusters(compiled, 8)
-    assert {(c.split, c.turned) for c in matmul_tma.half_configs(hopper=False)} == {(1, False)}
+    plain, few = (4096, 4096, 4096), (16, 4096, 4096)
+    assert {(c.split, c.turned, c.few) for c in matmul_tma.half_configs(False, *plain)} == {(1, False, False)}
+    assert matmul_tma.half_configs(False, *few) == ()
     monkeypatch.setattr(clusters, "KNOWN", False)
-    assert {(c.split, c.turned) for c in matmul_tma.half_configs(hopper=True)} == {(1, False)}
+    assert {(c.split, c.turned, c.few) for c in matmul_tma.half_configs(True, *plain)} == {(1, False, False)}
+    assert matmul_tma.half_configs(True, *few) == ()
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])

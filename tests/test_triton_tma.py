@@ -72,12 +72,24 @@ MEASURED = {
     ("16-bit", (8192, 8192, 8192)): {RESIDENT: 1440.2, "128x256x64/8/3": 1462.7, "128x128x64/4/3/resident": 2026.1},
     ("16-bit", (1024, 8192, 1024)): {"64x128x128/4/4": 29.2, "128x128x64/8/6/split4": 51.1},
     ("16-bit", (128, 4096, 4096)): {"64x64x128/4/6": 12.3, "64x128x128/4/4": 15.8},
-    ("16-bit", (4096, 4096, 128)): {"64x64x128/4/6": 13.2, "64x128x128/4/4": 16.0},
+    ("16-bit", (4096, 4096, 128)): {"64x64x128/4/6": 12.7, "64x128x128/4/4": 16.0},
     ("16-bit", (512, 4096, 4096)): {"128x128x64/8/4": 26.2, "64x128x128/4/4": 31.8, "64x64x128/4/6": 44.9},
     ("16-bit", (512, 8192, 512)): {"128x128x64/8/6/split6": 14.2, "128x128x64/8/6/split4": 14.9, "64x64x128/4/6": 19.1},
     ("16-bit", (512, 16384, 512)): {"128x128x64/8/6/split6": 21.9, "128x128x64/8/6/split4": 26.0},
     ("16-bit", (512, 4096, 512)): {"64x64x128/4/6": 9.6, "128x128x64/8/6/split6": 10.2},
-    ("16-bit", (128, 16384, 128)): {"64x32x128/4/8/split8": 9.8, "64x64x128/4/6": 31.7},
+    ("16-bit", (128, 16384, 128)): {"64x32x128/4/8/split8": 7.7, "64x64x128/4/6": 31.7},
+    ("16-bit", (512, 8192, 32)): {"64x32x128/4/8/split8": 6.3},
+    ("16-bit", (2048, 8192, 32)): {"64x32x128/4/4/split4": 12.2},
+    ("16-bit", (2048, 2048, 32)): {"64x32x128/4/4/split4": 5.9, "64x32x128/4/8": 6.9},
+    ("16-bit", (512, 8192, 128)): {"64x64x128/4/6/split4": 7.8, "64x32x128/4/4/split4": 9.7},
+    ("16-bit", (8192, 8192, 32)): {"64x32x128/4/8": 35.0},
+    ("16-bit", (1, 4096, 16384)): {"16x128x128/8/6/few": 32.5},
+    ("16-bit", (1, 16384, 4096)): {"16x64x128/4/10/few/split2": 33.3},
+    ("16-bit", (16, 4096, 4096)): {"16x64x128/4/10/few/split2": 11.4},
+    ("16-bit", (32, 8192, 8192)): {"32x64x128/4/9/few": 33.6},
+    ("16-bit", (32, 2048, 8192)): {"32x64x128/4/9/few": 11.0},
+    ("16-bit", (32, 8192, 2048)): {"32x64x128/4/4/few/split4": 11.8},
+    ("16-bit", (32, 8192, 512)): {"32x64x128/4/9/few/split8": 6.3},
     ("16-bit", (8192, 128, 8192)): {RESIDENT: 49.4, "128x128x64/4/2": 59.9, "128x128x64/4/3/resident": 60.8},
     ("16-bit", (4096, 128, 4096)): {RESIDENT: 17.7, "128x128x64/4/2": 18.8, "128x128x64/4/3/resident": 20.4},
     ("tf32", (1000, 1028, 1020)): {"128x64x32/4/4": 20.0, "128x128x32/4/3": 25.9},
@@ -92,8 +104,8 @@ def test_a_product_gets_the_tile_that_was_quickest(tma, monkeypatch, kind, shape
     from opwise.backends.triton_jit import matmul_config
 
     monkeypatch.setattr(matmul_config, "processors", lambda device: 132)
-    configs, dtype = (tma.HALF_CONFIGS, torch.float16) if kind == "16-bit" else (tma.TF32_CONFIGS, torch.float32)
     m, k, n = shape
+    configs, dtype = (tma.half_configs(True, m, k, n), torch.float16) if kind == "16-bit" else (tma.TF32_CONFIGS, torch.float32)
     by_name = {c.name: c for c in configs}
     times = MEASURED[kind, shape]
     chosen = matmul_config.quickest(configs, m, n, k, torch.empty(1, dtype=dtype))
@@ -116,10 +128,20 @@ def test_blocks_share_a_long_k_of_few_tiles_alone(tma, monkeypatch):
 
     monkeypatch.setattr(matmul_config, "processors", lambda device: 132)
     x = torch.empty(1, dtype=torch.float16)
-    for m, k, n in ((256, 4096, 256), (64, 4096, 4096), (512, 4096, 512), (1024, 8192, 1024), (512, 16384, 4096)):
-        assert matmul_config.quickest(tma.HALF_CONFIGS, m, n, k, x).split == 1, (m, k, n)
-    on_a_gpu = {matmul_config.quickest(tma.HALF_CONFIGS, m, n, k, x).split for m, k, n in LARGE_PRODUCTS}
-    assert on_a_gpu == {1, *(c.split for c in tma.HALF_CONFIGS)}, "each is tested there"
+    for m, k, n in ((64, 4096, 4096), (512, 4096, 512), (1024, 8192, 1024), (512, 16384, 4096)):
+        assert matmul_config.quickest(tma.half_configs(True, m, k, n), m, n, k, x).split == 1, (m, k, n)
+    offered = {shape: tma.half_configs(True, *shape) for shape in LARGE_PRODUCTS}
+    on_a_gpu = {matmul_config.quickest(configs, m, n, k, x) for (m, k, n), configs in offered.items()}
+    assert on_a_gpu >= {c for c in tma.HALF_CONFIGS if c.split > 1 or c.few or c.BN == 32}, "each is tested there"
+
+
+def test_products_that_no_tile_was_measured_for_go_through_pointers(tma):
+    for shape in ((16, 1024, 16384), (1, 1024, 1024), (128, 1024, 512), (512, 256, 512)):
+        assert tma.half_configs(True, *shape) == ()
+    assert {(c.split > 1, c.few) for c in tma.half_configs(True, 128, 2048, 128)} == {(True, False)}
+    assert {c.BM for c in tma.half_configs(True, 17, 2048, 128)} == {32}
+    assert all(c.few for c in tma.half_configs(True, 1, 2048, 8))
+    assert tma.half_configs(False, 16, 4096, 16384) == ()
 
 
 def test_tiles_are_turned_round_where_128x256_would_fill_the_gpu_badly(tma, monkeypatch):
@@ -128,7 +150,8 @@ def test_tiles_are_turned_round_where_128x256_would_fill_the_gpu_badly(tma, monk
     monkeypatch.setattr(matmul_config, "processors", lambda device: 132)
 
     def taken(*shape):
-        return matmul_config.quickest(tma.half_configs(True), *shape, torch.empty(1, dtype=torch.bfloat16))
+        m, n, k = shape
+        return matmul_config.quickest(tma.half_configs(True, m, k, n), m, n, k, torch.empty(1, dtype=torch.bfloat16))
 
     on_a_gpu = {taken(m, n, k).name for m, k, n in LARGE_PRODUCTS if m * k * n >= tma.LEAST_HALF}
     assert {TURNED, LONE} <= on_a_gpu, "both are tested there"

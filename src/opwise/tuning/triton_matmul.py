@@ -86,12 +86,12 @@ class TritonMatmul(Ways):
 
         (m, k, n), size = workload.shape, workload.torch_dtype.itemsize
         half = size == 2
-        if workload.dtype == "float32" or m < matmul_tma.FEWEST_ROWS or (half and m * n * k < matmul_tma.LEAST_HALF):
+        if workload.dtype == "float32" or (not half and m < matmul_tma.FEWEST_ROWS):
             return {}
         if machine.capability < (9, 0) or (not half and machine.capability[0] != 9) or k * size % 16 or n * size % 16:
             return {}
-        configs = matmul_tma.half_configs(machine.capability[0] == 9) if half else matmul_tma.TF32_CONFIGS
-        known = {c.name: c for c in (*configs, *TRIALS[self.kind(workload.dtype)])}
+        configs = matmul_tma.half_configs(machine.capability[0] == 9, m, k, n) if half else matmul_tma.TF32_CONFIGS
+        known = {c.name: c for c in (*configs, *TRIALS[self.kind(workload.dtype)])} if configs else {}
         return {name: c for name, c in known.items() if c.shared_bytes(size) <= machine.shared_bytes and c.worth(m, n, machine.processors)}
 
     def _shipped(self, kind: str) -> Mapping[str, Config]:

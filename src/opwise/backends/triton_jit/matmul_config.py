@@ -12,6 +12,7 @@ from opwise.backends.triton_jit.launch import processors
 from opwise.backends.tuned import look
 
 TABLE = "triton_jit/matmul"  # of opwise tune
+NARROWEST = 32  # columns of a tile
 GROUP = 8  # tile rows that programs walk down together
 
 
@@ -35,6 +36,7 @@ class Config:
     resident: bool = False  # one program a place of a multiprocessor, which goes on to its next tile
     split: int = 1  # programs, a cluster, that share a tile's K
     turned: bool = False  # multiplied by matmul_turned.py
+    few: bool = False  # rows of C, BM of them at most, are wgmma's columns, in matmul_split.py
     rounds: int = 1  # see `worth`
 
     def __str__(self) -> str:
@@ -59,9 +61,12 @@ class Config:
         return -(-m // self.BM) * -(-n // self.BN)
 
     def worth(self, m: int, n: int, multiprocessors: int) -> bool:
-        """May a product get it? What is turned round was measured from `rounds` tiles a multiprocessor on if resident, else in one wave."""
+        """May a product get it? What is turned round was measured from `rounds` tiles a multiprocessor on if resident, else in one wave.
+        What is half empty takes as long as if it were full."""
+        if self.few:
+            return m <= self.BM
         tiles = -(-self.tiles(m, n) // multiprocessors)
-        return not self.turned or (tiles >= self.rounds if self.resident else tiles == 1)
+        return (n > self.BN // 2 or self.BN <= NARROWEST) and (not self.turned or (tiles >= self.rounds if self.resident else tiles == 1))
 
 
 def filling(configs: tuple[Config, ...], m: int, n: int, x: Tensor) -> Config:
@@ -106,10 +111,10 @@ def busy_us(config: Config, m: int, n: int, k: int, multiprocessors: int) -> flo
     """How long the multiprocessor with the most tiles is busy, in microseconds.
 
     A program that has it to itself is taken to be no faster than beside the others it could have: nobody fills its pauses. Clusters have
-    their blocks within one group of multiprocessors, of which some are left over: an eighth, which is more than was seen.
+    their blocks within one group of multiprocessors, of which some are left over: an eighth, which is more than was seen. No pair is.
     """
     if config.split > 1:
-        at_once = max(multiprocessors * 7 // 8 // config.split, 1)
-        return -(-config.tiles(m, n) // at_once) * (config.tile_us + k / config.split * config.k_ns / 1000)
+        at_once = max((multiprocessors if config.split == 2 else multiprocessors * 7 // 8) // config.split, 1) * config.together
+        return -(-config.tiles(m, n) // at_once) * config.together * (config.tile_us + k / config.split * config.k_ns / 1000)
     tiles = max(-(-config.tiles(m, n) // multiprocessors), config.together)
     return tiles * (config.tile_us + k * config.k_ns / 1000)

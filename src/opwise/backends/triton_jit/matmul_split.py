@@ -1,8 +1,11 @@
-"""16-bit products of few tiles and a long K on sm_90, in Gluon: a tile's K is shared by the S blocks of a thread block cluster.
+"""16-bit products of few tiles and a long K on sm_90, in Gluon: a tile's K is shared by the S blocks of a thread block cluster, S from 1.
 
 Each block multiplies its part of K. Then each lays its sums into its own shared memory, and behind a barrier of the cluster every block
 adds up one S-th of the tile, read from all S in a fixed order, and stores it: nothing is written but the product, and it is the same in
 every run.
+
+few     C' = B' A', so that rows of C, 16 or 32, are wgmma's columns, and columns of C its rows, of which it has 64 at the least. For few
+        rows of A: of a box of 64 rows, most outside of A, the zeros take longer than rows do.
 
 Triton has no words for a cluster whose blocks work on different data, so three things are said in PTX: the barrier, where a block's shared
 memory begins (`global_smem`, Triton's own name), and reading another block's. The kernel is compiled for one block; that its blocks are
@@ -67,9 +70,11 @@ def pair(low, high, kind: gl.constexpr):  # type: ignore[no-untyped-def]
 
 
 @gluon.jit
-def split_kernel(a, b, out, M, N, K, BM: gl.constexpr, BN: gl.constexpr, BK: gl.constexpr, STAGES: gl.constexpr,
-                 S: gl.constexpr):  # type: ignore[no-untyped-def]  # fmt: skip
+def split_kernel(a, b, out, M, N, K, BM: gl.constexpr, BN: gl.constexpr, BK: gl.constexpr, STAGES: gl.constexpr, S: gl.constexpr,
+                 FEW_ROWS: gl.constexpr):  # type: ignore[no-untyped-def]  # fmt: skip
     """a, b: descriptors of 16-bit elements with blocks BM x BK and BK x BN. out: M x N of theirs, N even. S programs a tile."""
+    DOWN: gl.constexpr = BN if FEW_ROWS else BM  # the sums' rows and columns: C's, or C''s
+    ACROSS: gl.constexpr = BM if FEW_ROWS else BN
     WARPS: gl.constexpr = gl.num_warps()
     program = gl.program_id(0)
     block = program % S
@@ -80,7 +85,7 @@ def split_kernel(a, b, out, M, N, K, BM: gl.constexpr, BN: gl.constexpr, BK: gl.
     first = steps * block // S
     last = steps * (block + 1) // S
 
-    sums: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [WARPS, 1], [16, BN, 16])
+    sums: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [WARPS, 1], [16, ACROSS, 16])
     a_room = gl.allocate_shared_memory(a.dtype, [STAGES, BM, BK], a.layout)
     b_room = gl.allocate_shared_memory(a.dtype, [STAGES, BK, BN], b.layout)
     arrived = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
@@ -88,11 +93,13 @@ def split_kernel(a, b, out, M, N, K, BM: gl.constexpr, BN: gl.constexpr, BK: gl.
         mbarrier.init(arrived.index(i), count=1)
     for i in gl.static_range(STAGES - 1):
         fetch(a, b, a_room, b_room, arrived, row, column, first + i, i, first + i < last, BK)
-    total = gl.zeros([BM, BN], gl.float32, sums)
+    total = gl.zeros([DOWN, ACROSS], gl.float32, sums)
     for step in range(first, last):
         stage = (step - first) % STAGES
         mbarrier.wait(arrived.index(stage), (step - first) // STAGES & 1)
-        total = warpgroup_mma(a_room.index(stage), b_room.index(stage), total, use_acc=step > first, is_async=True)
+        left = b_room.index(stage).permute((1, 0)) if FEW_ROWS else a_room.index(stage)
+        right = a_room.index(stage).permute((1, 0)) if FEW_ROWS else b_room.index(stage)
+        total = warpgroup_mma(left, right, total, use_acc=step > first, is_async=True)
         total = warpgroup_mma_wait(1, deps=[total])
         BARRIER()  # all warps' products of the step before are done: its room is free
         following = step - 1 + STAGES
@@ -103,10 +110,10 @@ def split_kernel(a, b, out, M, N, K, BM: gl.constexpr, BN: gl.constexpr, BK: gl.
     # A thread's four sums in a row are those of columns 8 j + 2 t, 8 j + 2 t + 1 in rows 16 w + g and 16 w + g + 8; it is thread
     # 32 w + 4 g + t, and lays them down as number j * THREADS + 32 w + 4 g + t of the tile's quads.
     THREADS: gl.constexpr = WARPS * 32
-    gl.static_assert(BM == WARPS * 16)
-    base = shared_base(M)
-    r = gl.arange(0, BM, gl.SliceLayout(1, sums))[:, None]
-    c = gl.arange(0, BN, gl.SliceLayout(0, sums))[None, :]
+    gl.static_assert(DOWN == WARPS * 16)
+    base = shared_base(program)
+    r = gl.arange(0, DOWN, gl.SliceLayout(1, sums))[:, None]
+    c = gl.arange(0, ACROSS, gl.SliceLayout(0, sums))[None, :]
     lay_down(total, base + (c // 8 * THREADS + r // 16 * 32 + r % 8 * 4 + c % 8 // 2) * 16)
     base = meet(base)
     # Round by round, a quad a thread: all of a block's share at once is up to 3 % slower. What lies past it or past the tile is not stored.
@@ -124,12 +131,22 @@ def split_kernel(a, b, out, M, N, K, BM: gl.constexpr, BN: gl.constexpr, BK: gl.
             y += y_more
             z += z_more
         thread = quad % THREADS
-        m = row + thread // 32 * 16 + thread % 32 // 4
-        n = column + quad // THREADS * 8 + thread % 4 * 2
-        to = (out + m.to(gl.int64) * N + n).to(gl.pointer_type(gl.uint32))
-        there = (mine < SHARE) & (quad < QUADS) & (n < N)
-        gl.store(to, pair(w, x, a.dtype), mask=there & (m < M))
-        gl.store(to + N * 4, pair(y, z, a.dtype), mask=there & (m + 8 < M))
+        if FEW_ROWS:
+            n = column + thread // 32 * 16 + thread % 32 // 4
+            m = row + quad // THREADS * 8 + thread % 4 * 2
+            to = out + m.to(gl.int64) * N + n
+            there = (mine < SHARE) & (quad < QUADS)
+            gl.store(to, w.to(a.dtype), mask=there & (m < M) & (n < N))
+            gl.store(to + N, x.to(a.dtype), mask=there & (m + 1 < M) & (n < N))
+            gl.store(to + 8, y.to(a.dtype), mask=there & (m < M) & (n + 8 < N))
+            gl.store(to + N + 8, z.to(a.dtype), mask=there & (m + 1 < M) & (n + 8 < N))
+        else:
+            m = row + thread // 32 * 16 + thread % 32 // 4
+            n = column + quad // THREADS * 8 + thread % 4 * 2
+            to = (out + m.to(gl.int64) * N + n).to(gl.pointer_type(gl.uint32))
+            there = (mine < SHARE) & (quad < QUADS) & (n < N)
+            gl.store(to, pair(w, x, a.dtype), mask=there & (m < M))
+            gl.store(to + N * 4, pair(y, z, a.dtype), mask=there & (m + 8 < M))
     meet(base)  # nobody leaves while another reads from it
 
 
@@ -139,7 +156,7 @@ def layouts(config: Config, kind: Any) -> tuple[Any, Any]:
 
 
 def constants(config: Config) -> dict[str, Any]:
-    return {"BM": config.BM, "BN": config.BN, "BK": config.BK, "STAGES": config.stages, "S": config.split}
+    return {"BM": config.BM, "BN": config.BN, "BK": config.BK, "STAGES": config.stages, "S": config.split, "FEW_ROWS": config.few}
 
 
 def build(a: Tensor, b: Tensor, out: Tensor, config: Config) -> Bind:

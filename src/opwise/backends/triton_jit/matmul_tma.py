@@ -71,11 +71,24 @@ HALF_CONFIGS = (
     Config(128, 128, 64, 4, 3, 2, 1.4, 6.1),
     Config(128, 128, 64, 4, 2, 3, 0.9, 7.4),  # three share a multiprocessor: one's result is written while others multiply. Short K
     Config(128, 128, 64, 8, 4, 1, 1.8, 5.95),
+    Config(128, 64, 64, 4, 4, 1, 2.2, 4.0),
     Config(64, 128, 128, 4, 4, 1, 3.2, 3.0),
     Config(64, 64, 128, 4, 6, 1, 3.5, 1.55),
     Config(128, 128, 64, 8, 6, 1, 4.8, 5.4, split=4),
     Config(128, 128, 64, 8, 6, 1, 6.4, 5.7, split=6),
-    Config(64, 32, 128, 4, 8, 1, 6.0, 1.85, split=8),
+    Config(64, 32, 128, 4, 8, 1, 5.0, 1.5, split=8),
+    Config(64, 64, 128, 4, 6, 1, 4.8, 1.5, split=4),
+    Config(64, 32, 128, 4, 4, 2, 1.9, 2.05, split=4),
+    Config(64, 32, 128, 4, 8, 1, 4.4, 3.74),
+    # Few rows, from 2048 of K on: what reading b takes.
+    Config(16, 64, 128, 4, 10, 1, 3.5, 3.65, few=True),
+    Config(16, 128, 128, 8, 6, 1, 3.4, 7.15, few=True),
+    Config(16, 64, 128, 4, 10, 1, 3.8, 3.64, split=2, few=True),
+    Config(32, 64, 128, 4, 9, 1, 3.5, 3.67, few=True),
+    Config(32, 128, 128, 8, 5, 1, 3.7, 7.3, few=True),
+    Config(32, 64, 128, 4, 9, 1, 3.9, 3.7, split=2, few=True),
+    Config(32, 64, 128, 4, 4, 2, 1.95, 1.93, split=4, few=True),
+    Config(32, 64, 128, 4, 9, 1, 5.0, 1.29, split=8, few=True),
     # Fitted to a run's steady state, from 1024 to 8192 of K; the first in two rounds to 21.
     Config(192, 128, 64, 8, 5, 1, 2.3, 8.95, resident=True, turned=True, rounds=2),
     Config(144, 128, 64, 8, 6, 1, 4.0, 6.2, turned=True),
@@ -87,8 +100,9 @@ TF32_CONFIGS = (
 )
 FMA_CONFIGS = (Config(128, 128, 32, 4, 3), Config(64, 64, 32, 2, 3))
 FMA_LEAST = (1.0, 1), (1.9, 1000)  # tiles a multiprocessor, and K, from which on each was measured to be quicker than what follows
-FEWEST_ROWS = 17  # fewer make a product bound by reading b, which narrow tiles without TMA read faster
+FEWEST_ROWS = 17  # fewer make a product bound by reading b, which narrow tiles without TMA read faster, or those for few rows
 LEAST_HALF = 2**28  # multiply-adds of a 16-bit product, the least that was measured; smaller ones go on through pointers
+LEAST_DEPTH = 2048  # but where K is as long as this, and is shared or the rows are few
 
 
 def fit(a: Tensor, b: Tensor, out: Tensor) -> bool:
@@ -99,22 +113,33 @@ def fit(a: Tensor, b: Tensor, out: Tensor) -> bool:
     return rows_fit and max(*a.shape, *b.shape) < 2**31 - 256
 
 
-def half_configs(hopper: bool) -> tuple[Config, ...]:
-    """The 16-bit tiles of this GPU and this Triton: wgmma is sm_90's own, and asked for by name where blocks share a tile's K and where
-    tiles are turned round; PTX there counts on how Triton names and places things."""
-    return tuple(c for c in HALF_CONFIGS if (c.split == 1 and not c.turned) or (hopper and clusters.KNOWN))
+def half_configs(hopper: bool, m: int, k: int, n: int) -> tuple[Config, ...]:
+    """The 16-bit tiles of this GPU and this Triton that a product may have: none where pointers are quicker.
+
+    wgmma is sm_90's own, and asked for by name where blocks share a tile's K and where tiles are turned round; PTX there counts on how
+    Triton names and places things.
+    """
+    configs = tuple(c for c in HALF_CONFIGS if (c.split == 1 and not c.turned and not c.few) or (hopper and clusters.KNOWN))
+    few = tuple(c for c in configs if c.few and m <= c.BM and k >= LEAST_DEPTH)
+    if few or m < FEWEST_ROWS:
+        return few
+    if m * n * k < LEAST_HALF:
+        return tuple(c for c in configs if c.split > 1 and not c.few and k >= LEAST_DEPTH)
+    return configs
 
 
 def build(a: Tensor, b: Tensor, out: Tensor, precision: str) -> Bind | None:
     """precision: of float32 factors, "tf32" or "ieee". None where other kernels do better."""
     m, k, n = *a.shape, b.shape[1]
-    if m < FEWEST_ROWS or (a.element_size() == 2 and m * n * k < LEAST_HALF):
-        return None
     hopper = torch.cuda.get_device_capability(a.device)[0] == 9
     if a.element_size() == 2:
-        config = quickest(half_configs(hopper), m, n, k, a)
-        make = matmul_split.build if config.split > 1 else matmul_turned.build if config.turned else bound
+        if not (configs := half_configs(hopper, m, k, n)):
+            return None
+        config = quickest(configs, m, n, k, a)
+        make = matmul_split.build if config.split > 1 or config.few else matmul_turned.build if config.turned else bound
         return make(a, b, out, config)
+    if m < FEWEST_ROWS:
+        return None
     # wgmma is sm_90's own, and float32's tile was measured there: nothing here has been fitted to later GPUs.
     if not hopper:
         return None
@@ -131,6 +156,8 @@ def build(a: Tensor, b: Tensor, out: Tensor, precision: str) -> Bind | None:
 def bound(a: Tensor, b: Tensor, out: Tensor, config: Config) -> Bind:
     m, k, n = *a.shape, b.shape[1]
     blocks = ([config.BM, config.BK], [config.BK, config.BN], [config.BM, config.BN])
+    # Programs that follow one another share what both read at the same time: best rows of a, where a is the larger.
+    group = 1 if m >= 2 * n and config.BM == config.BN == 64 else GROUP
 
     def described(a: Tensor, b: Tensor, out: Tensor) -> tuple[TensorDescriptor, ...]:
         return tuple(TensorDescriptor(x, list(x.shape), [x.shape[1], 1], block) for x, block in zip((a, b, out), blocks, strict=True))
@@ -138,7 +165,7 @@ def bound(a: Tensor, b: Tensor, out: Tensor, config: Config) -> Bind:
     programs = config.tiles(m, n)
     if config.resident:
         programs = min(programs, config.together * processors(a.device))
-    fixed = {"BM": config.BM, "BN": config.BN, "BK": config.BK, "GROUP": GROUP, **config.options}
+    fixed = {"BM": config.BM, "BN": config.BN, "BK": config.BK, "GROUP": group, **config.options}
     ready = built(_kernel(config), (programs, 1, 1), *described(a, b, out), m, n, k, **fixed)
 
     def bind(a: Tensor, b: Tensor, out: Tensor) -> Launch:
@@ -161,10 +188,11 @@ def specimens(dtype: str, hopper: bool = True) -> dict[str, Specimen]:
     if dtype == "float32":
         return {f"{dtype}, {c}/{c.warps}/{c.stages}, multiply-adds": matmul_fma.specimen(c) for c in FMA_CONFIGS}
     found = {}
-    for c in half_configs(hopper):
-        kind = "split" if c.split > 1 else "turned" if c.turned else "resident" if c.resident else "descriptors"
-        made = {"split": matmul_split.specimen, "turned": matmul_turned.specimen}.get(kind, _specimen)(c, dtype)
-        found[f"{dtype}, {c}/{c.warps}/{c.stages}, {kind}"] = made
+    for c in HALF_CONFIGS if hopper else half_configs(False, 4096, 4096, 4096):
+        kind = "few" if c.few else "split" if c.split > 1 else "turned" if c.turned else "resident" if c.resident else "descriptors"
+        shared = {"few": matmul_split.specimen, "split": matmul_split.specimen, "turned": matmul_turned.specimen}
+        made = shared.get(kind, _specimen)(c, dtype)
+        found[f"{dtype}, {c.name}, {kind}"] = made
     return found
 
 
