@@ -19,14 +19,15 @@ SOURCE = Path(__file__).resolve().parents[1] / "src"
 CHILD = """
 import subprocess, tempfile
 from triton import knobs
-from opwise.backends.triton_jit import matmul_fma, matmul_split, matmul_tma, matmul_turned, softmax_cluster
+from opwise.backends.triton_jit import matmul_fma, matmul_split, matmul_tma, matmul_turned, softmax_cluster, softmax_warps
 from opwise.backends.triton_jit.specimen import compiled
 tf32 = [matmul_tma.tf32_specimen(c) for c in matmul_tma.TF32_CONFIGS[1:]]
 split = [matmul_split.specimen(c, "float16") for c in matmul_tma.HALF_CONFIGS if c.split == 8]
 turned = [matmul_turned.specimen(c, "bfloat16") for c in matmul_tma.HALF_CONFIGS if c.turned]
 fma = [matmul_fma.specimen(c) for c in matmul_tma.FMA_CONFIGS[:1]]
 rows = [softmax_cluster.specimen(softmax_cluster.Plan(131056, 'bfloat16', softmax_cluster.HALF[256]))]
-for specimen in (*tf32, *split, *turned, *fma, *rows):
+stream = list(softmax_warps.specimens().values())[:1]
+for specimen in (*tf32, *split, *turned, *fma, *rows, *stream):
     with tempfile.NamedTemporaryFile(suffix=".cubin") as binary:
         made = compiled(specimen, "sm_90")
         binary.write(made.asm["cubin"])
@@ -177,6 +178,21 @@ def test_a_row_is_asked_for_as_a_whole_before_anything_is_waited_for(disassemble
     assert not [name for name in names if name.startswith(("MEMBAR", "STL"))], "the exchange takes no fence"
 
 
+def test_warps_of_a_stream_meet_once_and_give_a_place_back_behind_their_stores(disassembled):
+    """What a lane has read of a place it has computed with and stored before the copy engine may fill the place anew."""
+    sass = disassembled["warps_kernel"]
+    names = [name for _, name, rest in LINE.findall(sass) if not rest.startswith("RZ, [RZ]")]
+    assert [name.split(".")[0] for name in names].count("BAR") == 1, "in the beginning"
+    assert not [name for name in names if name.startswith("STL")]
+    assert names.count("MEMBAR.ALL.GPU") == 1, "of who leaves"
+    stores = [at for at, name in enumerate(names) if name == "STG.E.128"][:4]
+    reads = [at for at, name in enumerate(names) if name == "LDS.128" and at < stores[0]]
+    asked = [at for at, name in enumerate(names) if name.startswith("UBLKCP")]
+    assert len(reads) == 8, "four pieces of the row that has come, four of the one that goes"
+    assert not any(reads[4] < at < stores[-1] for at in asked)
+    assert int(re.match(r"shared (\d+)", sass)[1]) <= 227 * 1024
+
+
 def test_a_launcher_is_told_of_clusters_in_its_own_words_or_not_at_all(available, monkeypatch):
     from triton.backends.nvidia import compiler, driver
 
@@ -287,6 +303,25 @@ def test_a_stream_takes_most_of_the_gpu_and_no_program_more(available):
     assert planned(2**20, "bfloat16").groups(256, 60) == 0, "64 parts wait for each other, and 60 run at once"
 
 
+@pytest.mark.parametrize("row_bytes", [2**20 + 32, 1_500_000, 3 * 2**19, 2**21, 2**21 + 2080, 3 * 2**20, 2**22])
+def test_a_streams_warps_cover_the_row_and_none_is_asked_for_more_than_its_place_holds(available, row_bytes):
+    from opwise.backends.triton_jit.softmax_warps import COMPUTING, LAG, PIECES, ROWS, SLOTS, planned
+
+    assert LAG < SLOTS, "a row keeps its place until its result, and the next has one"
+    assert ROWS >= 2 * LAG + 2
+    for rows in (1, 2, 3, 4096):
+        plan = planned(rows, row_bytes, "bfloat16", 132)
+        assert 1 <= plan.groups <= rows
+        assert 3 * 132 >= 3 * plan.groups * plan.blocks >= 2 * 132, "all run at once, and a third stands idle at most"
+        assert (plan.blocks - 1) * COMPUTING * plan.part < plan.pieces <= plan.blocks * COMPUTING * plan.part
+        assert plan.part % 8 == 0, "parts begin where cache lines do"
+        assert plan.part <= PIECES * 32
+        assert plan.blocks <= 32 * plan.fixed["BATCH"]
+        assert plan.fixed["EVEN"] == (plan.pieces == plan.blocks * COMPUTING * PIECES * 32)
+    assert planned(4096, 2**20, "bfloat16", 132) is None, "clusters are quicker"
+    assert planned(4096, row_bytes, "bfloat16", 30) is None, "no place for a row"
+
+
 @pytest.mark.parametrize(("dtype", "size"), [("float32", 4), ("bfloat16", 2)])
 def test_a_clusters_programs_cover_the_row_and_fit_their_multiprocessor(available, dtype, size):
     from opwise.backends.triton_jit.softmax_cluster import ABOVE, Plan, form_of
@@ -304,8 +339,6 @@ def test_a_clusters_programs_cover_the_row_and_fit_their_multiprocessor(availabl
         721088,
         1048512,
         2**20,
-        2**21 - 2112,
-        2**21,
     ):
         for rows in (1, 4, 16, 60, 4096):
             form = form_of(rows, row_bytes, dtype, 132)
@@ -330,7 +363,7 @@ def test_few_rows_are_shared_by_more_programs_and_no_cluster_is_asked_of_a_trito
 
     assert [blocks(rows, 128) for rows in (1, 28, 29, 57, 58, 115, 116, 5000)] == [16, 16, 8, 8, 4, 4, 2, 2]
     assert [blocks(rows, 512, "float32") for rows in (28, 29, 58)] == [16, 8, 4]
-    assert [blocks(4096, kib) for kib in (64, 65, 2048, 2049)] == [None, 2, 16, None]
+    assert [blocks(4096, kib) for kib in (64, 65, 1024, 1025)] == [None, 2, 16, None]
     assert [blocks(4096, kib, "float32") for kib in (96, 97, 128, 129)] == [None, 1, 1, 4]
     monkeypatch.setattr(softmax_cluster, "KNOWN", False)
     assert [blocks(rows, kib, "float32") for rows, kib in ((1, 128), (4096, 128), (4096, 256))] == [1, 1, None]

@@ -1,7 +1,8 @@
 """softmax over rows in Triton, read once where that is possible: by the first of these that can.
 
     up to 1024 columns     several rows a program, as a tile of rows x columns
-    long rows              on sm_90, from 64 KiB (float32 96 KiB) to 2 MiB, by the programs of a cluster (softmax_cluster.py)
+    long rows              on sm_90, from 64 KiB (float32 96 KiB) to 1 MiB, by the programs of a cluster (softmax_cluster.py)
+    the longest rows       on sm_90, above 1 MiB to 4 MiB, as a stream that warps pass on as they come (softmax_warps.py)
     the longest rows       on sm_90 and later, up to 2^21, as a stream through groups of programs (softmax_stream.py)
     many long rows         on sm_90 and later, a row or a part of one a program, in shared memory (softmax_staged.py)
     up to 32768            one row a program, in registers
@@ -22,7 +23,15 @@ import triton.language as tl
 from torch import Tensor
 
 from opwise.backends.protocol import Bind, Launch, UnsupportedWorkload, Variant
-from opwise.backends.triton_jit import softmax_cluster, softmax_ladder, softmax_parts, softmax_staged, softmax_stream, softmax_twice
+from opwise.backends.triton_jit import (
+    softmax_cluster,
+    softmax_ladder,
+    softmax_parts,
+    softmax_staged,
+    softmax_stream,
+    softmax_twice,
+    softmax_warps,
+)
 from opwise.backends.triton_jit.launch import built
 from opwise.backends.triton_jit.portable import narrow, widen
 from opwise.backends.triton_jit.softmax_math import finite_shift, shifted_power
@@ -68,7 +77,8 @@ def build(x: Tensor, out: Tensor) -> Bind:
     rows, columns = x.shape
     if columns <= LONGEST_ROW_IN_TILE:
         return _tile(x, out)
-    if shared := softmax_cluster.build(x, out) or softmax_stream.build(x, out) or softmax_staged.build(x, out):
+    shared = softmax_warps.build(x, out) or softmax_cluster.build(x, out) or softmax_stream.build(x, out) or softmax_staged.build(x, out)
+    if shared:
         return shared
     if columns <= LONGEST_ROW_IN_REGISTERS:
         padded = triton.next_power_of_2(columns)
@@ -129,5 +139,5 @@ def specimens(arch: str) -> dict[str, Specimen]:
                 found[f"{columns} columns, {dtype}{label}"] = Specimen(row_kernel, types, {"COLUMNS": columns}, options, odd)
     gluon = softmax_staged.specimens() | softmax_stream.specimens() if int(arch[3:]) >= 90 else {}
     if int(arch[3:]) == 90:
-        gluon |= softmax_cluster.specimens()
+        gluon |= softmax_cluster.specimens() | softmax_warps.specimens()
     return found | softmax_twice.specimens() | softmax_parts.specimens() | softmax_ladder.specimens() | gluon
