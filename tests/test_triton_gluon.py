@@ -270,10 +270,11 @@ def test_rows_are_staged_by_no_more_programs_than_run_at_once(available):
 def test_a_stream_covers_the_row_and_fits_its_memory(available, dtype):
     from opwise.backends.triton_jit.softmax_stream import WARPS, planned
 
-    for columns in (131088, 262160, 300000, 524288, 786448, 1048560, 1048576, 1048592, 1500000, 2**21):
+    for columns in (131088, 262160, 300000, 524288, 786448, 1048560, 1048576, 1048592, 1500000, 2**21, 2**22 - 16, 2**22):
         plan = planned(columns, dtype)
         if plan is None:
-            assert (dtype, columns <= 262144) == ("float32", True), "float32 alone has shorter rows, which are as quick in registers"
+            assert dtype == "float32", "which has shorter rows, as quick in registers, and none above 8 MiB"
+            assert columns <= 262144 or columns > 2**21
             continue
         assert plan.part % 16 == 0
         assert (plan.parts - 1) * plan.part < columns <= plan.parts * plan.part
@@ -294,7 +295,8 @@ def test_a_stream_takes_most_of_the_gpu_and_no_program_more(available):
 
     assert planned(131072, "float16") is None
     assert planned(262144, "float32") is None
-    assert planned(2**21 + 16, "bfloat16") is None
+    assert planned(2**21 + 16, "bfloat16") is planned(2**21 + 16, "float32") is None
+    assert planned(2**22, "bfloat16").groups(64, 264) == 1
     assert planned(2**20, "bfloat16").groups(256, 264) == 4
     assert planned(2**20, "float32").groups(256, 264) == 2
     assert planned(262144, "float16").groups(60, 264) == 15, "four full turns, where of 16 groups the last would have 12 of 16 rows"

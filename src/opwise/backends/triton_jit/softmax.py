@@ -3,7 +3,7 @@
     up to 1024 columns     several rows a program, as a tile of rows x columns
     long rows              on sm_90, from 64 KiB (float32 96 KiB) to 1 MiB, by the programs of a cluster (softmax_cluster.py)
     the longest rows       on sm_90, above 1 MiB to 4 MiB, as a stream that warps pass on as they come (softmax_warps.py)
-    the longest rows       on sm_90 and later, up to 2^21, as a stream through groups of programs (softmax_stream.py)
+    the longest rows       on sm_90 and later, up to 8 MiB, as a stream through groups of programs (softmax_stream.py)
     many long rows         on sm_90 and later, a row or a part of one a program, in shared memory (softmax_staged.py)
     up to 32768            one row a program, in registers
     longer                 a part of a row a program, in registers, and the programs of a row tell each other of theirs (softmax_parts.py)

@@ -37,7 +37,7 @@ POWERS = RAISED | {"float32": 30}  # with which the exponential that flushes los
 MOST_SCRATCH = 64 * 1024
 # The most columns, from above the row before on: KiB a part, parts of a program at a time, turns from a row's sum to its result; None, and
 # beyond the last: other kernels are quicker. Measured on an H200.
-HALF = {131072: None, 2**20: (32, 3, 1), 2**21: (32, 3, 2)}
+HALF = {131072: None, 2**20: (32, 3, 1), 2**21: (32, 3, 2), 3 * 2**20: None, 2**22: (32, 3, 2)}
 SINGLE = {262144: None, 786432: (32, 3, 1), 2**21: (32, 3, 2)}
 STREAMED: dict[str, dict[int, tuple[int, int, int] | None]] = {"float32": SINGLE, "float16": HALF, "bfloat16": HALF}
 
