@@ -6,6 +6,7 @@ import hashlib
 import importlib.util
 import os
 import subprocess
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
@@ -55,10 +56,16 @@ def sources(backend: str, op: str) -> tuple[Path, ...]:
         return ()
     origin = Path(module.origin).resolve()
     found = _of_op(origin.parent, op) if origin.name == "__init__.py" else [origin]  # a backend of one file has no folder of its own
-    if any("opwise.backends.cuda_src" in path.read_text(encoding="utf-8") for path in found if path.suffix == ".py"):
-        found += _of_op(PACKAGE / "backends" / "cuda_src", op)
+    found += _of_cuda_src(found, op)
     shared = [PACKAGE / name for name in (*SHARED, f"ops/{op}.py")]  # not all of them, where asv puts an old commit's kernels here
     return tuple(sorted([*found, *(path for path in shared if path.is_file())]))
+
+
+def _of_cuda_src(found: Sequence[Path], op: str) -> list[Path]:
+    """What of cuda_src these files compile or plan by."""
+    if any("opwise.backends.cuda_src" in path.read_text(encoding="utf-8") for path in found if path.suffix == ".py"):
+        return _of_op(PACKAGE / "backends" / "cuda_src", op)
+    return []
 
 
 def _of_op(folder: Path, op: str) -> list[Path]:
@@ -77,8 +84,9 @@ def source(backend: str, op: str, tuned: str = "") -> str:
 
 @cache
 def folder_source(folder: str, op: str) -> str:
-    """A digest of a folder under backends/ without the files of other ops."""
-    return _digest(tuple(sorted(_of_op(PACKAGE / "backends" / folder, op))), "")
+    """A digest of a folder under backends/ and what of `cuda_src` it uses, both without the files of other ops."""
+    found = _of_op(PACKAGE / "backends" / folder, op)
+    return _digest(tuple(sorted({*found, *_of_cuda_src(found, op)})), "")
 
 
 def _digest(found: tuple[Path, ...], more: str) -> str:

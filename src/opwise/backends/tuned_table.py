@@ -55,6 +55,10 @@ TUNABLE: Mapping[str, Tunable] = {
         Tunable("triton_jit/matmul", ("triton_jit",), ("triton",), "opwise.tuning.triton_matmul:TritonMatmul"),
         Tunable("cuda_src/matmul", ("cupy_raw", "torch_inline"), ("nvrtc",), "opwise.tuning.cuda_matmul:CudaMatmul"),
         Tunable("triton_jit/mean", ("triton_jit",), ("triton",), "opwise.tuning.triton_mean:TritonMean"),
+        Tunable("numba_cuda/matmul", ("numba_cuda",), ("numba-cuda",), "opwise.tuning.numba_matmul:NumbaMatmul"),
+        Tunable("cuda_src/softmax", ("cupy_raw", "torch_inline"), ("nvrtc",), "opwise.tuning.softmax:CudaSoftmax"),
+        Tunable("triton_jit/softmax", ("triton_jit",), ("triton",), "opwise.tuning.triton_softmax:TritonSoftmax"),
+        Tunable("numba_cuda/softmax", ("numba_cuda",), ("numba-cuda",), "opwise.tuning.softmax:NumbaSoftmax"),
     )
 }
 

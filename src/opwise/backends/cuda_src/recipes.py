@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from opwise.backends import cuda_on_cpu
-from opwise.backends.cuda_src import matmul_ladder, matmul_plan, plan, softmax_ladder, softmax_plan
+from opwise.backends.cuda_src import matmul_ladder, matmul_plan, plan, softmax_ladder, softmax_offered
 from opwise.backends.cuda_src.plan import Plan
 from opwise.backends.protocol import Build, UnsupportedWorkload, Variant
 from opwise.backends.tuned import look
@@ -89,7 +89,8 @@ def _mean_plan(x: Tensor, out: Tensor) -> Plan:
 
 
 def _softmax_plan(x: Tensor, out: Tensor) -> Plan:
-    return softmax_plan.softmax(x.shape[0], x.shape[1], _dtype(x), _aligned(x, out), _processors(x), _capability(x))
+    choices = look(softmax_offered.TABLE, x.device)
+    return softmax_offered.taken(x.shape[0], x.shape[1], _dtype(x), _aligned(x, out), _processors(x), _capability(x), choices)
 
 
 def _softmax_rung(rung: str, summary: str) -> Recipe:

@@ -28,6 +28,7 @@ CLUSTERS_OF_FEW = ((128, 2, 192), (256, 2, 512), (384, 4, 512), (512, 8, 192), (
 STREAM_WARPS, STREAM_PIECES, STREAM_SLOTS, STREAM_ROWS = 16, 4, 7, 12
 # By an element's bytes, KiB of a row: up to here clusters are quicker, since a multiprocessor has blocks of several rows.
 STREAM_ABOVE = {4: 1024, 2: 512}
+STREAM_ON = (9, 0)
 MOST_DYNAMIC_SHARED = 224 * KIB  # of the 227 KiB of an sm_90 block
 OF_LARGE_CLUSTERS = (9, 10)  # compute capabilities whose clusters may have 16 blocks, and blocks MOST_DYNAMIC_SHARED
 
@@ -49,8 +50,8 @@ def softmax(rows: int, columns: int, dtype: str, aligned: bool, sm_count: int, c
             return Plan(f"softmax_{dtype}_block{elements}_v{width}", (rows, 1, 1), (32 * warps, 1, 1))
     large = capability[0] in OF_LARGE_CLUSTERS
     small = _small_blocks(rows, columns * size, size, sm_count) if vectors and large else None
-    stream = _stream(rows, columns * size, dtype, sm_count) if vectors and capability == (9, 0) and small is None else None
-    if stream is not None:
+    streamed = vectors and capability == STREAM_ON and small is None and columns * size > STREAM_ABOVE[size] * KIB
+    if streamed and (stream := of_stream(rows, columns * size, dtype, sm_count)):
         return stream
     if kept or (vectors and large):
         return _cluster(rows, columns * size, dtype, sm_count, capability, small)
@@ -76,10 +77,15 @@ def _cluster(rows: int, row_bytes: int, dtype: str, sm_count: int, capability: t
     else:
         holding = [choice for choice in CLUSTERS_OF_FEW if row_bytes <= choice[0] * KIB and (choice[1] == 16 or not spread)]
         _, blocks, threads = (holding or CLUSTERS_OF_FEW[-1:])[0]
+    return of_clusters(rows, row_bytes, dtype, blocks, threads, 0 if small else sm_count)
+
+
+def of_clusters(rows: int, row_bytes: int, dtype: str, blocks: int, threads: int, queue_on: int = 0) -> Plan:
+    """A row by so many blocks; where more rows than run at once on `queue_on` multiprocessors (0: never) want 16, by a queue."""
     part = -(-row_bytes // (blocks * 128)) * 128
     shared = min(max(part - threads * CLUSTER_PIECES * VECTOR_BYTES, 0), MOST_DYNAMIC_SHARED)
-    at_once = sm_count * (1024 // threads) // blocks
-    if blocks == 16 and rows > at_once and small is None:
+    at_once = queue_on * (1024 // threads) // blocks
+    if blocks == 16 and rows > at_once > 0:
         return Plan(f"softmax_{dtype}_queue16_v16", (16 * at_once, 1, 1), (threads, 1, 1), shared, scratch_bytes=16)
     return Plan(f"softmax_{dtype}_cluster{blocks}_v16", (rows * blocks, 1, 1), (threads, 1, 1), shared)
 
@@ -94,13 +100,13 @@ def _threads_of_one_block(row_bytes: int, size: int, capability: tuple[int, int]
     return 256 if row_bytes <= 48 * KIB else 320
 
 
-def _stream(rows: int, row_bytes: int, dtype: str, sm_count: int) -> Plan | None:
+def of_stream(rows: int, row_bytes: int, dtype: str, sm_count: int) -> Plan | None:
     """Groups of blocks that take rows in turns, a block a multiprocessor and all at once: for rows that they hold a place of, up to 4 MiB
     on 132 multiprocessors. Fewer rows than groups are spread over more blocks each."""
     pieces, warps = row_bytes // VECTOR_BYTES, STREAM_WARPS
     place = warps * STREAM_PIECES * 32  # what a block holds of a row, in pieces
     groups = min(sm_count // blocks_for(pieces, place), rows)
-    if row_bytes <= STREAM_ABOVE[ITEM_BYTES[dtype]] * KIB or groups == 0:
+    if groups == 0:
         return None
     part = -(-pieces // (sm_count // groups * warps * 8)) * 8  # of a warp, in whole cache lines, if all multiprocessors take part
     blocks = blocks_for(pieces, part * warps)

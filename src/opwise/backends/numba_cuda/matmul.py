@@ -19,24 +19,33 @@ from opwise.backends.cuda_src.matmul_plan import Kernel as Tile
 from opwise.backends.numba_cuda import portable, ptx
 from opwise.backends.numba_cuda.launch import SIMULATED, Kernel
 from opwise.backends.numba_cuda.matmul_fma import fma_kernel
-from opwise.backends.numba_cuda.matmul_fma_tma import TILE as FMA_SIDE
 from opwise.backends.numba_cuda.matmul_fma_tma import described as fma_factors
 from opwise.backends.numba_cuda.matmul_fma_tma import fma_tma_kernel
 from opwise.backends.numba_cuda.matmul_map import mapped
+from opwise.backends.numba_cuda.matmul_offered import (
+    FMA_TILE,
+    TABLE,
+    FmaTile,
+    Way,
+    blocks,
+    offered,
+    own_elsewhere,
+    own_on_hopper,
+)
 from opwise.backends.numba_cuda.matmul_split import TILES as SPLIT_TILES
-from opwise.backends.numba_cuda.matmul_split import WHOLE as WHOLE_TILES
-from opwise.backends.numba_cuda.matmul_split import estimate, split_kernel
+from opwise.backends.numba_cuda.matmul_split import split_kernel
 from opwise.backends.numba_cuda.matmul_tensor import LARGE, MEDIUM, SMALL, tensor_kernel
+from opwise.backends.numba_cuda.matmul_tensor import Tile as TensorTile
 from opwise.backends.numba_cuda.matmul_wgmma import wgmma_kernel
 from opwise.backends.numba_cuda.matmul_wgmma_tf32 import TILES as TF32_TILES
 from opwise.backends.numba_cuda.matmul_wgmma_tf32 import described as factors
 from opwise.backends.numba_cuda.matmul_wgmma_tf32 import tf32_kernel
 from opwise.backends.protocol import Bind, Launch, Variant
+from opwise.backends.tuned import SHIPPED, Choices, look
 from opwise.ops.spec import tf32_allowed
 
 PORTABLE_TILE = 16
 PORTABLE_ROWS = 16 if SIMULATED else 4  # of a thread: simulated threads are dear
-FMA_TILE = Tile("128x128", FMA_SIDE, FMA_SIDE, 128, 128, 3, 16, 1.0, 32, simt=True)
 SPLIT_SPECIMENS = ("64x64_s16", "64x256_s2")  # those with the most parts and the most sums a thread; the others are this code in between
 ZERO = portable.f32(0.0)
 
@@ -83,30 +92,36 @@ def build_portable(a: Tensor, b: Tensor, out: Tensor) -> Bind:
 def build(a: Tensor, b: Tensor, out: Tensor) -> Bind:
     if SIMULATED:
         return build_portable(a, b, out)
-    tile = hopper_tile(a, b, out)
-    if tile is None:
-        return build_mma(a, b, out)
+    choices = look(TABLE, a.device)
+    way = hopper_tile(a, b, out) if choices is SHIPPED else tuned(a, b, out, choices) or hopper_tile(a, b, out)
+    if not isinstance(way, Tile):
+        return build_mma(a, b, out, way)
     if a.dtype != torch.float32:
-        return build_wgmma(a, b, out, tile)
-    return build_tf32(a, b, out, tile) if tf32_allowed() else build_fma(a, b, out)
+        return build_wgmma(a, b, out, way)
+    return build_tf32(a, b, out, way) if tf32_allowed() else build_fma(a, b, out)
 
 
 def hopper_tile(a: Tensor, b: Tensor, out: Tensor) -> Tile | None:
     """The tile that Hopper's own kernel should compute of this product at a time; None where that kernel cannot or should not run."""
     (m, k), n = a.shape, b.shape[1]
-    if torch.cuda.get_device_capability(a.device) != matmul_plan.WGMMA_ON:
-        return None
-    chunk = ptx.ELEMENTS[portable.name_of(a)]
-    if any(x.data_ptr() % 16 for x in (a, b, out)) or k % chunk or n % chunk:
-        return None
-    if max(m, k, n) > matmul_plan.WGMMA_SIZE_LIMIT:
-        return None
-    if a.dtype == torch.float32 and not tf32_allowed():
-        return FMA_TILE if FMA_TILE.tiles(m, n) >= processors_of(a) else None
-    if a.dtype == torch.float32:
-        return min(TF32_TILES, key=lambda tile: tile.estimate(m, k, n, processors_of(a)))
-    tiles = *WHOLE_TILES, *(tile for tile in SPLIT_TILES if tile.split * 64 <= k)
-    return min(tiles, key=lambda tile: estimate(tile, m, k, n, processors_of(a)))
+    return own_on_hopper(m, k, n, kind_of(a), aligned(a, b, out), processors_of(a), torch.cuda.get_device_capability(a.device))
+
+
+def tuned(a: Tensor, b: Tensor, out: Tensor, choices: Choices) -> Way | None:
+    """What the table says of a product; None where the plan decides by itself."""
+    (m, k), n, kind = a.shape, b.shape[1], kind_of(a)
+    known = offered(m, k, n, kind, aligned(a, b, out), torch.cuda.get_device_capability(a.device))
+    name = choices.pick(kind, kind, (m, k, n), known)
+    return None if name is None else known[name]
+
+
+def kind_of(a: Tensor) -> str:
+    dtype = portable.name_of(a)
+    return "tfloat32" if dtype == "float32" and tf32_allowed() else dtype
+
+
+def aligned(*tensors: Tensor) -> bool:
+    return not any(x.data_ptr() % 16 for x in tensors)
 
 
 def build_wgmma(a: Tensor, b: Tensor, out: Tensor, tile: Tile) -> Bind:
@@ -165,25 +180,17 @@ def processors_of(x: Tensor) -> int:
     return count
 
 
-def build_mma(a: Tensor, b: Tensor, out: Tensor) -> Bind:
+def build_mma(a: Tensor, b: Tensor, out: Tensor, tile: TensorTile | FmaTile | None = None) -> Bind:
     if SIMULATED:
         return build_portable(a, b, out)
-    (m, k), n = a.shape, b.shape[1]
-    dtype = portable.name_of(a)
-    at_16_bytes = all(x.data_ptr() % 16 == 0 for x in (a, b, out))
-    chunk = ptx.ELEMENTS[dtype]
-    processors = processors_of(a)
-    if dtype == "float32" and not tf32_allowed():
-        tile = 128 if tiles(m, n, 128, 128) >= processors else 64
-        return _bind(fma_kernel(tile, at_16_bytes and n % chunk == 0), tiles(m, n, tile, tile), m, n, k, a.device)
-    kind = "tfloat32" if dtype == "float32" else dtype
-    shape = next((t for t in (LARGE, MEDIUM) if tiles(m, n, t.rows, t.columns) >= processors), SMALL)
-    kernel = tensor_kernel(kind, shape, at_16_bytes and n % chunk == 0 and k % chunk == 0)
-    return _bind(kernel, tiles(m, n, shape.rows, shape.columns), m, n, k, a.device)
-
-
-def tiles(m: int, n: int, rows: int, columns: int) -> int:
-    return -(-m // rows) * -(-n // columns)
+    (m, k), n, kind = a.shape, b.shape[1], kind_of(a)
+    tile = tile or own_elsewhere(m, n, kind, processors_of(a))
+    chunk, at_16_bytes = ptx.ELEMENTS[portable.name_of(a)], aligned(a, b, out)
+    if isinstance(tile, FmaTile):
+        kernel = fma_kernel(tile.side, at_16_bytes and n % chunk == 0)
+    else:
+        kernel = tensor_kernel(kind, tile, at_16_bytes and n % chunk == 0 and k % chunk == 0)
+    return _bind(kernel, blocks(tile, m, n), m, n, k, a.device)
 
 
 def _bind(kernel: Kernel, blocks: int, m: int, n: int, k: int, device: torch.device) -> Bind:
@@ -202,7 +209,7 @@ def kernels() -> Mapping[str, Kernel]:
             found[f"{dtype} wgmma {t.name}"] = wgmma_kernel(dtype, t.columns, t.stages, t.shared_bytes(2))
     for t in (tile for tile in SPLIT_TILES if tile.name in SPLIT_SPECIMENS):
         found[f"bfloat16 wgmma {t.name}"] = split_kernel("bfloat16", t)
-    found |= {f"float32 {FMA_TILE.name} by TMA": fma_tma_kernel()}
+    found |= {f"float32 {FMA_TILE.rows}x{FMA_TILE.columns} by TMA": fma_tma_kernel()}
     found |= {f"tfloat32 wgmma {tile.name}": tf32_kernel(tile) for tile in TF32_TILES}
     return found | {f"{dtype} portable": portable_kernel(dtype) for dtype in portable.DTYPES}
 

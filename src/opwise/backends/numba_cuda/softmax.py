@@ -22,13 +22,14 @@ from opwise.backends.numba_cuda import portable, ptx
 from opwise.backends.numba_cuda.launch import SIMULATED, Kernel
 from opwise.backends.numba_cuda.reduce import warp_max, warp_sum
 from opwise.backends.numba_cuda.softmax_cluster import cluster_kernel
-from opwise.backends.numba_cuda.softmax_forms import Form, form_of
+from opwise.backends.numba_cuda.softmax_forms import Form
+from opwise.backends.numba_cuda.softmax_offered import TABLE, WARP, own_threads, taken
 from opwise.backends.numba_cuda.softmax_portable import build_portable, portable_kernel
 from opwise.backends.numba_cuda.softmax_stream import stream_kernel
-from opwise.backends.numba_cuda.softmax_streams import ALL_ZERO, STREAM, Share, stream_of
+from opwise.backends.numba_cuda.softmax_streams import ALL_ZERO, STREAM, Share
 from opwise.backends.protocol import Bind, Variant
+from opwise.backends.tuned import look
 
-IN_REGISTERS = 32  # float32 values of a row that one thread holds
 WARP_ROWS = 4  # rows of a block where each warp has its own
 LONG_THREADS, LONG_UNROLL = 1024, 4
 LOG2_E = np.float32(math.log2(math.e))
@@ -161,19 +162,12 @@ def long_kernel(dtype: str, wide: bool) -> Kernel:
     return Kernel(softmax, (int64,) * 4, threads)
 
 
-def choose(dtype: str, columns: int, aligned: bool) -> tuple[Kernel, int]:
-    """The kernel for rows of this length, and the rows of a block."""
-    wide = aligned and columns % ptx.ELEMENTS[dtype] == 0
-    each = ptx.ELEMENTS[dtype] if wide else 1
-    if columns <= 32 * IN_REGISTERS:
-        return register_kernel(dtype, wide, -(-columns // (32 * each)), 32), WARP_ROWS
-    threads = 128
-    # 16 values a thread while blocks are small, then 32: two blocks of 512 threads hide each other's waits, one of 1024 has nobody.
-    while threads < 1024 and columns > threads * (IN_REGISTERS // 2 if threads < 256 or not wide else IN_REGISTERS):
-        threads *= 2
-    if columns > threads * (IN_REGISTERS if wide else IN_REGISTERS * 3 // 4):  # scalar accesses need more registers of their own
+def in_registers(dtype: str, columns: int, wide: bool, threads: int) -> tuple[Kernel, int]:
+    """The kernel for rows of this length, by so many threads (as softmax_offered.Registers), and the rows of a block."""
+    if threads == 0:
         return long_kernel(dtype, wide), 1
-    return register_kernel(dtype, wide, -(-columns // (threads * each)), threads), 1
+    per_thread = -(-columns // (threads * (ptx.ELEMENTS[dtype] if wide else 1)))
+    return register_kernel(dtype, wide, per_thread, threads), WARP_ROWS if threads == WARP else 1
 
 
 def build(x: Tensor, out: Tensor) -> Bind:
@@ -181,16 +175,13 @@ def build(x: Tensor, out: Tensor) -> Bind:
         return build_portable(x, out)
     rows, columns = x.shape
     dtype, aligned = portable.name_of(x), x.data_ptr() % 16 == 0 and out.data_ptr() % 16 == 0
-    if aligned and columns % ptx.ELEMENTS[dtype] == 0:
-        processors = torch.cuda.get_device_properties(x.device).multi_processor_count
-        asked = rows, columns * ptx.BYTES[dtype], dtype, processors, torch.cuda.get_device_capability(x.device)
-        share = stream_of(*asked)
-        if share is not None:
-            return build_stream(x, share)
-        form = form_of(*asked)
-        if form is not None:
-            return build_cluster(x, form, processors)
-    kernel, per_block = choose(dtype, columns, aligned)
+    processors = torch.cuda.get_device_properties(x.device).multi_processor_count
+    way = taken(rows, columns, dtype, aligned, processors, torch.cuda.get_device_capability(x.device), look(TABLE, x.device))
+    if isinstance(way, Share):
+        return build_stream(x, way)
+    if isinstance(way, Form):
+        return build_cluster(x, way, processors)
+    kernel, per_block = in_registers(dtype, columns, aligned and columns % ptx.ELEMENTS[dtype] == 0, way.threads)
     return kernel.fixed((-(-rows // per_block), 1), rows, columns, device=x.device)
 
 
@@ -214,8 +205,9 @@ def kernels() -> Mapping[str, Kernel]:
     found: dict[str, Kernel] = {}
     for dtype in portable.DTYPES:
         for columns in (931, 1024, 4096, *([32768] if dtype == "float32" else []), 131072):
-            found[f"{dtype} {columns} columns"] = choose(dtype, columns, aligned=True)[0]
-        found[f"{dtype} any columns, unaligned"] = choose(dtype, 131071, aligned=False)[0]
+            wide = columns % ptx.ELEMENTS[dtype] == 0
+            found[f"{dtype} {columns} columns"] = in_registers(dtype, columns, wide, own_threads(columns, wide))[0]
+        found[f"{dtype} any columns, unaligned"] = long_kernel(dtype, wide=False)
         found[f"{dtype} portable"] = portable_kernel(dtype)
     for dtype, form in SPECIMENS:
         found[f"{dtype} {form.blocks} blocks of {form.threads} a row"] = cluster_kernel(dtype, form)

@@ -15,7 +15,7 @@ dropped by the maximum and comes back through the sum. The exponential must not 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import triton
@@ -35,7 +35,17 @@ from opwise.backends.triton_jit import (
 from opwise.backends.triton_jit.launch import built
 from opwise.backends.triton_jit.portable import narrow, widen
 from opwise.backends.triton_jit.softmax_math import finite_shift, shifted_power
+from opwise.backends.triton_jit.softmax_offered import (
+    LONGEST_ROW_IN_REGISTERS,
+    LONGEST_ROW_IN_TILE,
+    TABLE,
+    TALLEST_TILE,
+    own_row,
+    own_tile,
+    tuned,
+)
 from opwise.backends.triton_jit.specimen import POINTERS, Specimen
+from opwise.backends.tuned import NoSuchConfiguration, look
 
 
 @triton.jit
@@ -64,35 +74,41 @@ def row_kernel(x, out, columns, COLUMNS: tl.constexpr):  # type: ignore[no-untyp
 
 
 OPTIONS: dict[str, Any] = {"enable_fp_fusion": False, "num_stages": 1}
-LONGEST_ROW_IN_TILE, LONGEST_ROW_IN_REGISTERS = 1024, 32768
-TILE, TALLEST_TILE = 2048, 512  # elements and rows of a tile of short rows
-
-
-def row_warps(padded: int, element_size: int) -> int:
-    """16 to 64 elements a thread: 64 are the most whose float32 powers stay in registers."""
-    return min(max(padded // 1024, 4), 16)
 
 
 def build(x: Tensor, out: Tensor) -> Bind:
+    choices = look(TABLE, x.device)
+    if way := tuned(x, out, choices):
+        if bind := MADE[way.kind](x, out, *way.numbers):
+            return bind
+        if choices.forced:
+            raise NoSuchConfiguration(f"this GPU has not the room for {way.name}, or too few rows are given")
+    return _untuned(x, out)
+
+
+def _untuned(x: Tensor, out: Tensor) -> Bind:
     rows, columns = x.shape
     if columns <= LONGEST_ROW_IN_TILE:
-        return _tile(x, out)
+        return _tile(x, out, *own_tile(rows, columns).numbers)
     shared = softmax_warps.build(x, out) or softmax_cluster.build(x, out) or softmax_stream.build(x, out) or softmax_staged.build(x, out)
     if shared:
         return shared
     if columns <= LONGEST_ROW_IN_REGISTERS:
-        padded = triton.next_power_of_2(columns)
-        sizes = {"COLUMNS": padded, "num_warps": row_warps(padded, x.element_size()), **OPTIONS}
-        return _with_sizes(built(row_kernel, (rows, 1, 1), x, out, columns, **sizes), columns)
+        return _row(x, out, *own_row(columns).numbers)
     return softmax_parts.build(x, out) or softmax_twice.build(x, out)
 
 
-def _tile(x: Tensor, out: Tensor) -> Bind:
+def _row(x: Tensor, out: Tensor, warps: int) -> Bind:
+    rows, columns = x.shape
+    sizes = {"COLUMNS": triton.next_power_of_2(columns), "num_warps": warps, **OPTIONS}
+    return _with_sizes(built(row_kernel, (rows, 1, 1), x, out, columns, **sizes), columns)
+
+
+def _tile(x: Tensor, out: Tensor, elements: int, warps: int) -> Bind:
     rows, columns = x.shape
     padded = triton.next_power_of_2(columns)
-    height = min(TILE // padded, TALLEST_TILE, triton.next_power_of_2(rows))
+    height = elements // padded
     grid = (-(-rows // height), 1, 1)
-    warps = max(1, min(4, height * padded // 512))
     return _with_sizes(
         built(tile_kernel, grid, x, out, rows, columns, ROWS=height, COLUMNS=padded, num_warps=warps, **OPTIONS), rows, columns
     )
@@ -113,6 +129,17 @@ def build_textbook(x: Tensor, out: Tensor) -> Bind:
     return _with_sizes(built(row_kernel, (rows, 1, 1), x, out, columns, COLUMNS=1024, num_warps=4, **OPTIONS), columns)
 
 
+# By softmax_offered.Way's kinds; each takes the tensors and a way's numbers.
+MADE: Mapping[str, Callable[..., Bind | None]] = {
+    "tile": _tile,
+    "row": _row,
+    "cluster": softmax_cluster.build,
+    "stream": softmax_stream.build,
+    "staged": lambda x, out, *form: softmax_staged.build(x, out, (*form, False)),
+    "resident": lambda x, out, *form: softmax_staged.build(x, out, (*form, True)),
+    "parts": softmax_parts.build,
+    "twice": softmax_twice.build,
+}
 VARIANTS = {
     "": Variant(build, "rows in registers or in shared memory, long ones shared by several programs"),
     "textbook": Variant(build_textbook, "one row a program, a masked block of 1024"),
@@ -124,17 +151,15 @@ def specimens(arch: str) -> dict[str, Specimen]:
     found: dict[str, Specimen] = {}
     odd: tuple[str, ...]
     for dtype in ("float32", "float16", "bfloat16"):
-        size = 4 if dtype == "float32" else 2
         tensors = {"x": POINTERS[dtype], "out": POINTERS[dtype]}
         for columns in (1, 8, 128, 1024):
             types = {**tensors, "rows": "i32", "columns": "i32"}
-            constants = {"ROWS": min(TILE // columns, TALLEST_TILE), "COLUMNS": columns}
+            elements, warps = own_tile(TALLEST_TILE, columns).numbers
+            constants = {"ROWS": elements // columns, "COLUMNS": columns}
             for label, odd in (("", ()), (", unaligned", ("x", "out", "rows", "columns"))):
-                found[f"{columns} columns, {dtype}{label}"] = Specimen(
-                    tile_kernel, types, constants, {"num_warps": 1 if columns == 1 else 4, **OPTIONS}, odd
-                )
+                found[f"{columns} columns, {dtype}{label}"] = Specimen(tile_kernel, types, constants, {"num_warps": warps, **OPTIONS}, odd)
         for columns in (2048, 8192, 32768):
-            types, options = {**tensors, "columns": "i32"}, {"num_warps": row_warps(columns, size), **OPTIONS}
+            types, options = {**tensors, "columns": "i32"}, {"num_warps": own_row(columns).numbers[0], **OPTIONS}
             for label, odd in (("", ()), (", unaligned", ("x", "out", "columns"))):
                 found[f"{columns} columns, {dtype}{label}"] = Specimen(row_kernel, types, {"COLUMNS": columns}, options, odd)
     gluon = softmax_staged.specimens() | softmax_stream.specimens() if int(arch[3:]) >= 90 else {}

@@ -120,15 +120,15 @@ class Plan:
         return {"num_warps": self.form.warps, "maxnreg": self.form.registers, "enable_fp_fusion": False, "num_stages": 1}
 
 
-def build(x: Tensor, out: Tensor) -> Bind | None:
-    """None where other kernels are quicker, off 16 elements, and where there is no cluster to be had."""
+def build(x: Tensor, out: Tensor, *given: int) -> Bind | None:
+    """None where other kernels are quicker, off 16 elements, and where there is no cluster to be had. given: the Form, quick or not."""
     rows, columns = x.shape
     aligned = columns % 16 == 0 and x.data_ptr() % 16 == 0 and out.data_ptr() % 16 == 0
     if INTERPRETING or x.device.type != "cuda" or not aligned or torch.cuda.get_device_capability(x.device)[0] != 9:
         return None
     multiprocessors = processors(x.device)
     dtype = str(x.dtype).removeprefix("torch.")
-    form = form_of(rows, columns * x.element_size(), dtype, multiprocessors)
+    form = Form(*given) if given else form_of(rows, columns * x.element_size(), dtype, multiprocessors)
     if form is None or rows * form.blocks >= 2**31:
         return None
     plan = Plan(columns, dtype, form)

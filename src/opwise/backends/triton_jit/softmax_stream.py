@@ -78,10 +78,12 @@ def planned(columns: int, dtype: str) -> Plan | None:
     return Plan(columns, dtype, *taken) if taken else None
 
 
-def build(x: Tensor, out: Tensor) -> Bind | None:
-    """None where other kernels are quicker, where rows are too few to fill the GPU, where it has not the memory, and off 16 elements."""
+def build(x: Tensor, out: Tensor, *given: int) -> Bind | None:
+    """None where other kernels are quicker, where rows are too few to fill the GPU, where it has not the memory, and off 16 elements.
+    given: a row of STREAMED, quick or not."""
     rows, columns = x.shape
-    plan = planned(columns, str(x.dtype).removeprefix("torch."))
+    dtype = str(x.dtype).removeprefix("torch.")
+    plan = Plan(columns, dtype, *given) if given else planned(columns, dtype)
     aligned = columns % 16 == 0 and x.data_ptr() % 16 == 0 and out.data_ptr() % 16 == 0
     if plan is None or INTERPRETING or x.device.type != "cuda" or not aligned:
         return None

@@ -1,0 +1,90 @@
+"""Which of Numba's kernels a product gets, and which others could compute it: what `opwise tune` measures, and a tuned table names.
+
+A name is the tile's: 128x256 or 64x64_s2 by wgmma, tma_128x128 in float32 on Hopper; mma_128x256 and fma_64x64 of the kernels for any GPU.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from opwise.backends.cuda_src import matmul_plan
+from opwise.backends.cuda_src.matmul_plan import Kernel as Tile
+from opwise.backends.numba_cuda import ptx
+from opwise.backends.numba_cuda.matmul_fma_tma import TILE as FMA_SIDE
+from opwise.backends.numba_cuda.matmul_split import TILES as SPLIT_TILES
+from opwise.backends.numba_cuda.matmul_split import WHOLE as WHOLE_TILES
+from opwise.backends.numba_cuda.matmul_split import estimate
+from opwise.backends.numba_cuda.matmul_tensor import LARGE, MEDIUM, SMALL
+from opwise.backends.numba_cuda.matmul_tensor import Tile as TensorTile
+from opwise.backends.numba_cuda.matmul_wgmma_tf32 import TILES as TF32_TILES
+
+TABLE = "numba_cuda/matmul"
+FMA_TILE = Tile("tma_128x128", FMA_SIDE, FMA_SIDE, 128, 128, 3, 16, 1.0, 32, simt=True)
+
+
+class FmaTile(NamedTuple):
+    """Of matmul_fma.py: `side` x `side` of the product."""
+
+    side: int
+
+
+Way = Tile | TensorTile | FmaTile
+
+
+def sides(tile: TensorTile | FmaTile) -> tuple[int, int]:
+    return (tile.side, tile.side) if isinstance(tile, FmaTile) else (tile.rows, tile.columns)
+
+
+def name_of(way: Way) -> str:
+    if isinstance(way, Tile):
+        return way.name
+    rows, columns = sides(way)
+    return f"{'fma' if isinstance(way, FmaTile) else 'mma'}_{rows}x{columns}"
+
+
+TENSOR_TILES: tuple[TensorTile, ...] = LARGE, MEDIUM, SMALL  # as FMA_TILES for any GPU from sm_80 on, the largest first
+FMA_TILES = FmaTile(128), FmaTile(64)
+
+
+def hopper_tiles(m: int, k: int, n: int, kind: str, aligned: bool, capability: tuple[int, int]) -> tuple[Tile, ...]:
+    """Those of Hopper's own kernels that take the product. kind: float32, tfloat32, float16, bfloat16; aligned: do all three matrices
+    start at multiples of 16 bytes?"""
+    each = ptx.ELEMENTS["float32" if kind == "tfloat32" else kind]
+    whole = aligned and k % each == 0 and n % each == 0 and max(m, k, n) <= matmul_plan.WGMMA_SIZE_LIMIT
+    if capability != matmul_plan.WGMMA_ON or not whole:
+        return ()
+    if kind == "float32":
+        return (FMA_TILE,)
+    return TF32_TILES if kind == "tfloat32" else (*WHOLE_TILES, *(tile for tile in SPLIT_TILES if tile.split * 64 <= k))
+
+
+def cost(tile: Tile, kind: str, m: int, k: int, n: int, processors: int) -> float:
+    return tile.estimate(m, k, n, processors) if kind in ("float32", "tfloat32") else estimate(tile, m, k, n, processors)
+
+
+def own_on_hopper(m: int, k: int, n: int, kind: str, aligned: bool, processors: int, capability: tuple[int, int]) -> Tile | None:
+    """The tile that Hopper's own kernel should compute of this product at a time; None where that kernel cannot or should not run."""
+    tiles = hopper_tiles(m, k, n, kind, aligned, capability)
+    if kind == "float32":
+        return next((tile for tile in tiles if tile.tiles(m, n) >= processors), None)
+    return min(tiles, key=lambda tile: cost(tile, kind, m, k, n, processors), default=None)
+
+
+def own_elsewhere(m: int, n: int, kind: str, processors: int) -> TensorTile | FmaTile:
+    """The largest tile of which every multiprocessor has one."""
+    tiles = tiles_elsewhere(kind)
+    return next((tile for tile in tiles if blocks(tile, m, n) >= processors), tiles[-1])
+
+
+def blocks(tile: TensorTile | FmaTile, m: int, n: int) -> int:
+    rows, columns = sides(tile)
+    return -(-m // rows) * -(-n // columns)
+
+
+def tiles_elsewhere(kind: str) -> tuple[TensorTile | FmaTile, ...]:
+    return FMA_TILES if kind == "float32" else TENSOR_TILES
+
+
+def offered(m: int, k: int, n: int, kind: str, aligned: bool, capability: tuple[int, int]) -> dict[str, Way]:
+    """Name -> tile, of all that take the product."""
+    return {name_of(way): way for way in (*hopper_tiles(m, k, n, kind, aligned, capability), *tiles_elsewhere(kind))}

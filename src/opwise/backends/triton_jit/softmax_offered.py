@@ -1,0 +1,109 @@
+"""Which of Triton's kernels could compute rows of a length, and in which forms: what `opwise tune` measures, and a tuned table names.
+
+A name is the kernel's and its numbers: tile2048x4 (elements, warps), row8 (warps), cluster4x16x8x2 (softmax_cluster.Form), stream32x3x1,
+staged64x8 and resident64x8 (as the tables of softmax_stream.py and softmax_staged.py), parts, twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import torch
+import triton
+from torch import Tensor
+
+from opwise.backends.triton_jit import softmax_cluster, softmax_parts, softmax_staged, softmax_stream
+from opwise.backends.triton_jit.clusters import KNOWN
+from opwise.backends.triton_jit.launch import INTERPRETING, processors
+from opwise.backends.tuned import SHIPPED, Choices
+
+TABLE = "triton_jit/softmax"
+LONGEST_ROW_IN_TILE, LONGEST_ROW_IN_REGISTERS = 1024, 32768
+TILE, TALLEST_TILE = 2048, 512  # elements and rows of a tile of short rows
+TILES = ((1024, 2), (1024, 4), (2048, 2), (2048, 4), (4096, 4), (4096, 8))  # elements, warps
+ROW_WARPS = (4, 8, 16, 32)
+MOST_PARTS = 128  # of a row, each of a program that waits for all of them
+PROGRAM_BYTES = 1024  # of shared memory, which each takes for itself
+HOPPER = (9, 0)
+
+
+class Way(NamedTuple):
+    """A kernel, and the numbers that its build takes after the tensors."""
+
+    kind: str
+    numbers: tuple[Any, ...] = ()
+
+    @property
+    def name(self) -> str:
+        return self.kind + "x".join(map(str, self.numbers))
+
+
+def tuned(x: Tensor, out: Tensor, choices: Choices) -> Way | None:
+    """What the table says of x; None where the plan decides by itself. Raises NoSuchConfiguration."""
+    if choices is SHIPPED:
+        return None
+    rows, columns = x.shape
+    dtype, aligned = str(x.dtype).removeprefix("torch."), x.data_ptr() % 16 == 0 and out.data_ptr() % 16 == 0
+    capability = torch.cuda.get_device_capability(x.device) if x.is_cuda and not INTERPRETING else (0, 0)
+    known = offered(rows, columns, dtype, aligned, processors(x.device), capability)
+    name = choices.pick(dtype, dtype, (rows, columns), known)
+    return None if name is None else known[name]
+
+
+def offered(rows: int, columns: int, dtype: str, aligned: bool, multiprocessors: int, capability: tuple[int, int]) -> dict[str, Way]:
+    """Name -> way, of all that hold such rows. capability (0, 0): Triton's interpreter, which knows no Gluon."""
+    found = list(_simple(rows, columns))
+    if aligned and columns % 16 == 0 and capability >= (8, 0) and columns > LONGEST_ROW_IN_TILE:
+        if capability >= HOPPER:
+            found += _in_shared_memory(rows, columns, dtype, multiprocessors, capability)
+        parts = softmax_parts.Plan(columns, softmax_parts.SIZES[size_of(dtype)]).parts
+        if columns > LONGEST_ROW_IN_REGISTERS and parts > 1 and multiprocessors <= rows * parts:
+            found.append(Way("parts"))
+    return {way.name: way for way in found}
+
+
+def size_of(dtype: str) -> int:
+    return 4 if dtype == "float32" else 2
+
+
+def _simple(rows: int, columns: int) -> Iterator[Way]:
+    """In registers; and read twice, where no form of those is."""
+    padded = triton.next_power_of_2(columns)
+    if columns <= LONGEST_ROW_IN_TILE:
+        yield from (Way("tile", form) for form in TILES if form[0] <= padded * min(triton.next_power_of_2(rows), TALLEST_TILE))
+        yield own_tile(rows, columns)
+    elif columns <= LONGEST_ROW_IN_REGISTERS:
+        yield from (Way("row", (warps,)) for warps in ROW_WARPS if 8 <= padded // (32 * warps) <= 64)
+    else:
+        yield Way("twice")
+
+
+def own_tile(rows: int, columns: int) -> Way:
+    """The tile that the plan takes by itself."""
+    padded = triton.next_power_of_2(columns)
+    elements = padded * min(TILE // padded, TALLEST_TILE, triton.next_power_of_2(rows))
+    return Way("tile", (elements, max(1, min(4, elements // 512))))
+
+
+def own_row(columns: int) -> Way:
+    """Likewise, of a row a program: 16 to 64 elements a thread. 64 are the most whose float32 powers stay in registers."""
+    return Way("row", (min(max(triton.next_power_of_2(columns) // 1024, 4), 16),))
+
+
+def _in_shared_memory(rows: int, columns: int, dtype: str, multiprocessors: int, capability: tuple[int, int]) -> Iterator[Way]:
+    """The forms of the kernels' own tables, where they hold the row and give every multiprocessor work."""
+    forms = {*softmax_cluster.SMALL, *softmax_cluster.HALF.values(), *softmax_cluster.SINGLE.values()} if capability[0] == 9 else set()
+    for form in sorted(forms, key=lambda form: (form.blocks, form.warps, form.held)):
+        plan = softmax_cluster.Plan(columns, dtype, form)
+        held, room = plan.piece * form.held, plan.piece * 4 * plan.staged + PROGRAM_BYTES
+        if 2 * plan.part >= held and form.shared_by * room <= 227 * softmax_cluster.KIB and (form.blocks == 1 or KNOWN):
+            yield Way("cluster", (form.blocks, form.warps, form.held, form.shared_by))
+    streamed = dict.fromkeys(form for form in softmax_stream.STREAMED[dtype].values() if form)
+    for parts, numbers in ((softmax_stream.Plan(columns, dtype, *form).parts, form) for form in streamed):
+        if 1 < parts <= MOST_PARTS and multiprocessors <= rows * parts:
+            yield Way("stream", numbers)
+    staged = dict.fromkeys(form for form in softmax_staged.STAGED[dtype].values() if form)
+    for parts, (kib, warps, resident) in ((softmax_staged.Plan(columns, dtype, form[0]).parts, form) for form in staged):
+        if multiprocessors <= rows * parts and (1 < parts <= MOST_PARTS if resident else parts == 1):
+            yield Way("resident" if resident else "staged", (kib, warps))

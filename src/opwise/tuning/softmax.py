@@ -1,0 +1,68 @@
+"""softmax's kernels and their forms in each backend. There is no model: sizes that were not measured get what the nearest ones got."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+
+from opwise.ops.spec import Workload
+from opwise.tuning.ways import NONE, Machine, Parameters, Ways
+
+# (rows, columns): many rows of each length that some kernel begins or ends at; and few of them, which want more blocks a row.
+QUICK = ((65536, 1024), (16384, 8192), (2048, 65536), (256, 524288))
+FULL = (*QUICK, (32768, 4096), (8192, 16384), (4096, 32768), (1024, 131072), (512, 262144), (128, 1048576),
+        (64, 16384), (64, 65536), (64, 262144), (64, 1048576))  # fmt: skip
+
+
+class Softmax(Ways):
+    """Rows as they are timed: whole 16-byte pieces, at multiples of 16 bytes."""
+
+    def workloads(self, quick: bool) -> tuple[Workload, ...]:
+        dtypes, shapes = (("float32", "float16"), QUICK) if quick else (("float32", "float16", "bfloat16"), FULL)
+        return tuple(Workload("softmax", shape, dtype) for dtype in dtypes for shape in shapes)
+
+    def configurations(self, workload: Workload, machine: Machine) -> Mapping[str, str]:
+        rows, columns = workload.shape
+        return self.compiled(rows, columns, workload.dtype, machine)
+
+    def choose(self, workload: Workload, machine: Machine, parameters: Parameters = NONE) -> str:
+        rows, columns = workload.shape
+        return self.own(rows, columns, workload.dtype, machine)
+
+    @abstractmethod
+    def compiled(self, rows: int, columns: int, dtype: str, machine: Machine) -> dict[str, str]:
+        """As Ways.configurations."""
+
+    @abstractmethod
+    def own(self, rows: int, columns: int, dtype: str, machine: Machine) -> str:
+        """As Ways.choose."""
+
+
+class CudaSoftmax(Softmax):
+    def compiled(self, rows: int, columns: int, dtype: str, machine: Machine) -> dict[str, str]:
+        from opwise.backends.cuda_src import softmax_offered
+        from opwise.backends.cuda_src.sources import unit_of
+
+        found = softmax_offered.offered(rows, columns, dtype, True, machine.processors, machine.capability)
+        return {name: unit_of(plan.kernel) for name, plan in found.items()}
+
+    def own(self, rows: int, columns: int, dtype: str, machine: Machine) -> str:
+        from opwise.backends.cuda_src import softmax_offered, softmax_plan
+
+        return softmax_offered.name_of(softmax_plan.softmax(rows, columns, dtype, True, machine.processors, machine.capability))
+
+
+class NumbaSoftmax(Softmax):
+    def compiled(self, rows: int, columns: int, dtype: str, machine: Machine) -> dict[str, str]:
+        from opwise.backends.numba_cuda.softmax_offered import Registers, offered
+
+        found = offered(rows, columns, dtype, True, machine.processors, machine.capability)
+        return {
+            name: f"{name} {dtype} {columns}" if isinstance(way, Registers) and way.threads else f"{name} {dtype}"
+            for name, way in found.items()
+        }
+
+    def own(self, rows: int, columns: int, dtype: str, machine: Machine) -> str:
+        from opwise.backends.numba_cuda import softmax_offered
+
+        return softmax_offered.name_of(softmax_offered.own(rows, columns, dtype, True, machine.processors, machine.capability))
