@@ -42,7 +42,9 @@ def rows_of(of: Any, workloads: list[Workload], machine: Any, us: Callable[[str,
 
 
 def known_ways(name: str) -> Ways:
-    """Of Triton's tables where Triton is installed."""
+    """Of Triton's tables where Triton is installed, of Numba's where Numba is."""
+    if name.startswith("numba"):
+        pytest.importorskip("numba.cuda", reason="numba-cuda is not installed")
     if name.startswith("triton"):
         from opwise.backends import triton_jit
 

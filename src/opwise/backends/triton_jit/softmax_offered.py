@@ -103,7 +103,10 @@ def _in_shared_memory(rows: int, columns: int, dtype: str, multiprocessors: int,
     for parts, numbers in ((softmax_stream.Plan(columns, dtype, *form).parts, form) for form in streamed):
         if 1 < parts <= MOST_PARTS and multiprocessors <= rows * parts:
             yield Way("stream", numbers)
-    staged = dict.fromkeys(form for form in softmax_staged.STAGED[dtype].values() if form)
-    for parts, (kib, warps, resident) in ((softmax_staged.Plan(columns, dtype, form[0]).parts, form) for form in staged):
-        if multiprocessors <= rows * parts and (1 < parts <= MOST_PARTS if resident else parts == 1):
+    alone = set[int]()  # warps of programs that have a row each: one with more room than the row takes is the same
+    for kib, warps, resident in sorted({form for form in softmax_staged.STAGED[dtype].values() if form}):
+        parts = softmax_staged.Plan(columns, dtype, kib).parts
+        least = 2 * multiprocessors if resident else multiprocessors  # where none takes a second part, none need be resident
+        if least <= rows * parts and (1 < parts <= MOST_PARTS if resident else parts == 1 and warps not in alone):
+            alone |= set() if resident else {warps}
             yield Way("resident" if resident else "staged", (kib, warps))

@@ -1,0 +1,161 @@
+"""Tables of softmax, and of Numba's products: a configuration's name is of what is built, and what is said to ship is what plans take."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from tuned_tables import known_ways, row, table
+
+from opwise.backends import tuned, tuned_table
+from opwise.ops.spec import Workload
+from opwise.tuning.ways import H200
+
+BUILT = pytest.mark.parametrize("name", ["cuda_src/softmax", "triton_jit/softmax", "numba_cuda/softmax", "numba_cuda/matmul"])
+
+
+class OnH200:
+    """A tensor that is asked for what plans ask, and is nowhere."""
+
+    is_cuda, device = True, torch.device("cuda", 0)
+
+    def __init__(self, shape: tuple[int, ...], dtype: torch.dtype) -> None:
+        self.shape, self.dtype = shape, dtype
+
+    def data_ptr(self) -> int:
+        return 1 << 20
+
+    def element_size(self) -> int:
+        return self.dtype.itemsize
+
+    def view(self, dtype: torch.dtype) -> OnH200:
+        return self
+
+    def __getitem__(self, index: Any) -> OnH200:
+        return self
+
+
+@pytest.fixture
+def built(name: str, monkeypatch: pytest.MonkeyPatch) -> Callable[[Workload], str]:
+    """workload -> the name of what the backend's build makes of it on an H200."""
+    known_ways(name)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(multi_processor_count=H200.processors))
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: H200.capability)
+    module = importlib.import_module(f"opwise.backends.{name.replace('/', '.')}") if "cuda_src" not in name else None
+    make = {"cuda_src": of_cuda, "triton_jit": of_triton, "numba_cuda": of_numba}[name.partition("/")[0]](module, monkeypatch)
+
+    def of(workload: Workload) -> str:
+        dtype, shapes = workload.torch_dtype, [workload.shape] * 2
+        if workload.op == "matmul":
+            m, k, n = workload.shape
+            shapes = [(m, k), (k, n), (m, n)]
+            torch.set_float32_matmul_precision("high" if workload.dtype == "tfloat32" else "highest")
+        try:
+            return make(*(OnH200(shape, dtype) for shape in shapes))
+        finally:
+            torch.set_float32_matmul_precision("highest")
+
+    return of
+
+
+def of_cuda(module: Any, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
+    from opwise.backends.cuda_src.recipes import RECIPES
+    from opwise.backends.cuda_src.softmax_offered import name_of
+
+    return lambda x, out: name_of(RECIPES["softmax"][""].plan(x, out))
+
+
+def of_numba(module: Any, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
+    """Kernels that are their own names."""
+    offered = importlib.import_module(f"{module.__name__}_offered")
+    monkeypatch.setattr(module, "SIMULATED", False)
+    monkeypatch.setattr(module.portable, "name_of", lambda x: str(x.dtype).removeprefix("torch."))
+
+    def kernel(way: Any) -> Any:
+        return SimpleNamespace(fixed=lambda grid, *sizes, device: offered.name_of(way))
+
+    if module.__name__.endswith("softmax"):
+        monkeypatch.setattr(module, "in_registers", lambda dtype, columns, wide, threads: (kernel(offered.Registers(threads)), 1))
+        for name in ("build_cluster", "build_stream"):
+            monkeypatch.setattr(module, name, lambda x, way, *more: offered.name_of(way))
+    else:
+        for name in ("build_wgmma", "build_tf32"):
+            monkeypatch.setattr(module, name, lambda a, b, out, way: offered.name_of(way))
+        monkeypatch.setattr(module, "build_fma", lambda a, b, out: offered.name_of(module.FMA_TILE))
+        monkeypatch.setattr(module, "fma_kernel", lambda side, whole: kernel(offered.FmaTile(side)))
+        monkeypatch.setattr(module, "tensor_kernel", lambda kind, tile, whole: kernel(tile))
+    made: Callable[..., str] = module.build
+    return made
+
+
+def of_triton(module: Any, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
+    """The kernels' own builds; what they would compile says which it is. A multiprocessor has room for two programs, whatever they are."""
+    taken: list[str] = []
+
+    def named(dtype: torch.dtype, num_warps: int, fixed: Mapping[str, Any]) -> str:
+        if "BLOCKS" in fixed:
+            return f"cluster{fixed['BLOCKS']}x{num_warps}x{fixed['HELD']}x{fixed['PHASES']}"
+        if "LATER" in fixed:
+            return f"stream{fixed['VECTORS'] * num_warps // 2}x{fixed['SLOTS']}x{fixed['LATER']}"
+        if "CHUNKS" in fixed:
+            kib = fixed["CHUNKS"] * fixed["CHUNK"] * dtype.itemsize >> 10  # of a row alone: what it has of a program's
+            return f"resident{kib}x{num_warps}" if fixed["RESIDENT"] else f"staged{max(kib, 8 * num_warps)}x{num_warps}"
+        if "ROWS" in fixed:
+            return f"tile{fixed['ROWS'] * fixed['COLUMNS']}x{num_warps}"
+        return f"row{num_warps}" if "COLUMNS" in fixed else "twice" if "WIDE" in fixed else "parts"
+
+    def noted(kernel: Any, grid: Any, *samples: Any, num_warps: int, **fixed: Any) -> None:
+        taken.append(named(samples[0].dtype, num_warps, fixed))
+
+    def nowhere(size: int, device: Any, zeroed: int = 0) -> Any:
+        return lambda: SimpleNamespace(memory=SimpleNamespace(tensor=OnH200((size // 4,), torch.float32)))
+
+    others = [importlib.import_module(f"{module.__name__}_{kind}") for kind in ("cluster", "stream", "staged", "parts", "twice", "offered")]
+    stubs = {
+        "built": noted, "lender": nowhere, "processors": lambda device: H200.processors, "INTERPRETING": False,
+        "at_once": lambda *_: 2 * H200.processors, "safe": lambda *_: True, "in_clusters": lambda *_: None,
+    }  # fmt: skip
+    monkeypatch.setattr(others[4], "_parts", lambda *_: 1)  # of a row that is read twice; more want device memory
+    for each in (module, *others):
+        for name, stub in stubs.items():
+            monkeypatch.setattr(each, name, stub, raising=False)
+        for name in ("cluster_kernel", "stream_kernel", "staged_kernel", "part_of_row_kernel"):
+            monkeypatch.setattr(each, name, SimpleNamespace(warmup=lambda *_, **__: None), raising=False)
+
+    def made(x: Any, out: Any) -> str:
+        taken.clear()
+        module.build(x, out)
+        return taken.pop()
+
+    return made
+
+
+@BUILT
+def test_a_name_is_of_what_is_built_and_the_shipped_one_of_what_the_plan_takes(name: str, built: Callable[[Workload], str]) -> None:
+    of = known_ways(name)
+    assert set(of.workloads(quick=True)) < set(of.workloads(quick=False))
+    for workload in of.workloads(quick=False):
+        assert built(workload) == of.choose(workload, H200), workload
+        for configuration in of.configurations(workload, H200):
+            with tuned.forced(name, configuration) as said:
+                assert built(workload) == configuration, workload
+                assert said.asked
+
+
+@BUILT
+def test_what_was_measured_is_built_and_other_sizes_keep_theirs(
+    name: str, built: Callable[[Workload], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    of = known_ways(name)
+    measured, other = (w for w in of.workloads(quick=False) if w.shape in ((2048, 65536), (1024, 131072), (64, 4096, 4096), (2048,) * 3)
+                       and w.dtype == "float16")  # fmt: skip
+    shipped, kept = of.choose(measured, H200), of.choose(other, H200)
+    winner = next(name for name in of.configurations(measured, H200) if name != shipped)
+    made = table(name, row(str(measured), shipped, {shipped: 2.0, winner: 1.0}))
+    monkeypatch.setenv(tuned_table.VARIABLE, "a folder of tables")
+    monkeypatch.setattr(tuned, "_stored", lambda name, index, root: tuned.Choices(made))
+    assert (built(measured), built(other)) == (winner, kept)
