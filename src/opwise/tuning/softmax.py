@@ -41,10 +41,9 @@ class Softmax(Ways):
 class CudaSoftmax(Softmax):
     def compiled(self, rows: int, columns: int, dtype: str, machine: Machine) -> dict[str, str]:
         from opwise.backends.cuda_src import softmax_offered
-        from opwise.backends.cuda_src.sources import unit_of
 
         found = softmax_offered.offered(rows, columns, dtype, True, machine.processors, machine.capability)
-        return {name: unit_of(plan.kernel) for name, plan in found.items()}
+        return {name: plan.kernel for name, plan in found.items()}
 
     def own(self, rows: int, columns: int, dtype: str, machine: Machine) -> str:
         from opwise.backends.cuda_src import softmax_offered, softmax_plan

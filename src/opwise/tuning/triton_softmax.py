@@ -8,7 +8,6 @@ from opwise.tuning.ways import Machine
 
 MOST_THREADS = 1536  # of a multiprocessor, at least
 PROGRAM_BYTES = 1024  # of shared memory, which each takes for itself
-PARTS_AT_ONCE = 3  # programs of softmax_parts.py on a multiprocessor, by their registers
 
 
 class TritonSoftmax(Softmax):
@@ -20,7 +19,7 @@ class TritonSoftmax(Softmax):
 
     def own(self, rows: int, columns: int, dtype: str, machine: Machine) -> str:
         """As softmax.py asks its kernels in turn, with what their compiled programs take of a multiprocessor estimated."""
-        from opwise.backends.triton_jit import softmax_cluster, softmax_offered, softmax_parts, softmax_staged, softmax_stream
+        from opwise.backends.triton_jit import softmax_cluster, softmax_offered, softmax_staged, softmax_stream
         from opwise.backends.triton_jit.softmax_offered import LONGEST_ROW_IN_REGISTERS, LONGEST_ROW_IN_TILE, Way
 
         if columns <= LONGEST_ROW_IN_TILE:
@@ -42,8 +41,7 @@ class TritonSoftmax(Softmax):
                 return way.name
         if columns <= LONGEST_ROW_IN_REGISTERS:
             return softmax_offered.own_row(columns).name
-        parts = softmax_parts.Plan(columns, softmax_parts.SIZES[size]).parts
-        return "parts" if "parts" in known and softmax_parts.MOST_AT_ONCE * (parts - 1) < PARTS_AT_ONCE * processors else "twice"
+        return "parts" if "parts" in known else "twice"
 
 
 def at_once(kib: int, warps: int, machine: Machine) -> int:

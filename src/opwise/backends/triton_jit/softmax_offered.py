@@ -25,6 +25,7 @@ TILES = ((1024, 2), (1024, 4), (2048, 2), (2048, 4), (4096, 4), (4096, 8))  # el
 ROW_WARPS = (4, 8, 16, 32)
 MOST_PARTS = 128  # of a row, each of a program that waits for all of them
 PROGRAM_BYTES = 1024  # of shared memory, which each takes for itself
+PARTS_AT_ONCE = 3  # programs of softmax_parts.py on a multiprocessor, by their registers
 HOPPER = (9, 0)
 
 
@@ -58,8 +59,11 @@ def offered(rows: int, columns: int, dtype: str, aligned: bool, multiprocessors:
         if capability >= HOPPER:
             found += _in_shared_memory(rows, columns, dtype, multiprocessors, capability)
         parts = softmax_parts.Plan(columns, softmax_parts.SIZES[size_of(dtype)]).parts
-        if columns > LONGEST_ROW_IN_REGISTERS and parts > 1 and multiprocessors <= rows * parts:
+        safe = softmax_parts.MOST_AT_ONCE * (parts - 1) < PARTS_AT_ONCE * multiprocessors
+        if columns > LONGEST_ROW_IN_REGISTERS and parts > 1 and multiprocessors <= rows * parts and safe:
             found.append(Way("parts"))
+    if columns > LONGEST_ROW_IN_REGISTERS and (capability[0] != 9 or not found):
+        found.append(Way("twice"))
     return {way.name: way for way in found}
 
 
@@ -68,15 +72,13 @@ def size_of(dtype: str) -> int:
 
 
 def _simple(rows: int, columns: int) -> Iterator[Way]:
-    """In registers; and read twice, where no form of those is."""
+    """In registers."""
     padded = triton.next_power_of_2(columns)
     if columns <= LONGEST_ROW_IN_TILE:
         yield from (Way("tile", form) for form in TILES if form[0] <= padded * min(triton.next_power_of_2(rows), TALLEST_TILE))
         yield own_tile(rows, columns)
     elif columns <= LONGEST_ROW_IN_REGISTERS:
         yield from (Way("row", (warps,)) for warps in ROW_WARPS if 8 <= padded // (32 * warps) <= 64)
-    else:
-        yield Way("twice")
 
 
 def own_tile(rows: int, columns: int) -> Way:
