@@ -21,7 +21,7 @@ from opwise.tuning.ways import Machine, ways
 
 START_S = 25.0  # workers that import torch and make a CUDA context, the clock's calibration, the roofs of arithmetic
 # Seconds that one kernel takes to compile on one core: only the line of --dry-run and the bar rest on it.
-COMPILE_S: Mapping[str, float] = {"triton_jit": 1.0, "cuda_src": 0.5, "numba_cuda": 1.5}
+COMPILE_S: Mapping[str, float] = {"triton_jit": 1.0, "cuda_src": 0.5, "numba_cuda": 3.5}
 
 
 @dataclass(frozen=True)
