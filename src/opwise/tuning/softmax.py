@@ -8,9 +8,11 @@ from collections.abc import Mapping
 from opwise.ops.spec import Workload
 from opwise.tuning.ways import NONE, Machine, Parameters, Ways
 
-# (rows, columns): many rows of each length that some kernel begins or ends at; and few of them, which want more blocks a row.
+# (rows, columns): many rows of each length that some kernel begins or ends at, and of two between, which leave a block of a power of two
+# threads in part idle; and few rows, which want more blocks each.
 QUICK = ((65536, 1024), (16384, 8192), (2048, 65536), (256, 524288))
 FULL = (*QUICK, (32768, 4096), (8192, 16384), (4096, 32768), (1024, 131072), (512, 262144), (128, 1048576),
+        (43690, 3072), (10922, 12288),
         (64, 16384), (64, 65536), (64, 262144), (64, 1048576))  # fmt: skip
 
 
