@@ -31,6 +31,8 @@ ON_H200 = {
     (4096, 8192, "float16"): None,
     (16384, 16384, "float16"): (1, 256),
     (4096, 32768, "bfloat16"): (1, 256),
+    (10922, 12288, "float16"): (1, 256),
+    (64, 12288, "float16"): None,
     (5461, 24576, "float32"): None,
     (3276, 25600, "float32"): (1, 512),
     (2048, 32768, "float32"): (2, 192),
@@ -71,6 +73,14 @@ def forms():
 @pytest.fixture(scope="module")
 def streams(forms):
     return importlib.import_module("opwise.backends.numba_cuda.softmax_streams")
+
+
+def test_a_block_of_16_bits_has_no_more_values_than_a_row(forms) -> None:
+    own = importlib.import_module("opwise.backends.numba_cuda.softmax_offered").own_threads
+    threads = {(columns, dtype): own(columns, dtype, wide) for columns, dtype, wide in (
+        (1024, "float16", True), (3072, "float16", True), (3072, "bfloat16", False), (3080, "bfloat16", True), (3072, "float32", True),
+        (16384, "float32", True), (24580, "float32", False))}  # fmt: skip
+    assert [*threads.values()] == [32, 128, 256, 256, 256, 512, 0]
 
 
 @pytest.mark.parametrize(("rows", "columns", "dtype"), ON_H200)

@@ -1,9 +1,9 @@
 """softmax of each row, in float32: exp2((x - max) log2 e) / sum.
 
-Up to 24576 columns a row is read once and stays in registers: a warp a row up to 1024 columns, a block a row beyond. Longer rows, in 16
-bits from 16384 columns, are softmax_cluster.py's, and above 1 MiB, in 16 bits 512 KiB, softmax_stream.py's, which read them once too. What
-neither takes (GPUs other than sm_90 beyond one block, rows above 5.5 MiB, odd lengths, unaligned storage) is read twice, once for the
-running maximum and sum, once to write. Rows of odd length or unaligned storage take one element an access.
+Up to 24576 columns a row is read once and stays in registers: a warp a row up to 1024 columns, a block a row beyond. Longer rows, in
+16 bits from 16384 columns, from 8200 if they are many, are softmax_cluster.py's, and above 1 MiB, in 16 bits 512 KiB, softmax_stream.py's,
+which read them once too. What neither takes (GPUs other than sm_90 beyond one block, rows above 5.5 MiB, odd lengths, unaligned storage) is
+read twice, once for the running maximum and sum, once to write. Rows of odd length or unaligned storage take one element an access.
 """
 
 from __future__ import annotations
@@ -206,7 +206,7 @@ def kernels() -> Mapping[str, Kernel]:
     for dtype in portable.DTYPES:
         for columns in (931, 1024, 4096, *([32768] if dtype == "float32" else []), 131072):
             wide = columns % ptx.ELEMENTS[dtype] == 0
-            found[f"{dtype} {columns} columns"] = in_registers(dtype, columns, wide, own_threads(columns, wide))[0]
+            found[f"{dtype} {columns} columns"] = in_registers(dtype, columns, wide, own_threads(columns, dtype, wide))[0]
         found[f"{dtype} any columns, unaligned"] = long_kernel(dtype, wide=False)
         found[f"{dtype} portable"] = portable_kernel(dtype)
     for dtype, form in SPECIMENS:

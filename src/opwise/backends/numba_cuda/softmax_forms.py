@@ -66,13 +66,19 @@ SMALL_PART = 64 * 1024  # bytes of a block's part at most
 SMALL_WAVES = 3  # times as many as run at once, at least: what fewer leave idle at their end costs more than they gain
 # Bytes of the shortest row; softmax.py's kernels unpack shorter ones in registers, in float32 up to 96 KiB.
 LEAST_ROW = {"float32": 96 * 1024 + 16, "float16": 32 * 1024, "bfloat16": 32 * 1024}
+# In 16 bits rows from here on too, if they are enough for all blocks that run at once: 12288 columns take 131 us by FORMS[0] and 154 by a
+# block of 512 threads that unpacks them.
+LEAST_OF_MANY = 16 * 1024 + 16
 COPIES_FROM = (8, 0)  # cp.async
 
 
 def form_of(rows: int, row_bytes: int, dtype: str, processors: int, capability: tuple[int, int]) -> Form | None:
     """What such rows, of whole 16-byte pieces, are shared by; None: not this kernel's."""
-    if row_bytes < LEAST_ROW[dtype] or capability < COPIES_FROM:
+    if capability < COPIES_FROM:
         return None
+    if row_bytes < LEAST_ROW[dtype]:
+        many = dtype != "float32" and row_bytes >= LEAST_OF_MANY and rows >= processors * FORMS[0].phases
+        return FORMS[0] if many else None
     for form, least in SMALL.items() if capability == (9, 0) else ():
         if least < row_bytes <= form.blocks * SMALL_PART and rows * form.blocks >= SMALL_WAVES * processors * form.phases:
             return form

@@ -43,15 +43,17 @@ def taken(
 def own(rows: int, columns: int, dtype: str, wide: bool, processors: int, capability: tuple[int, int]) -> Way:
     """What the plan takes by itself. wide: rows are of whole 16-byte pieces."""
     asked = rows, columns * ptx.BYTES[dtype], dtype, processors, capability
-    return (wide and (stream_of(*asked) or form_of(*asked))) or Registers(own_threads(columns, wide))
+    return (wide and (stream_of(*asked) or form_of(*asked))) or Registers(own_threads(columns, dtype, wide))
 
 
-def own_threads(columns: int, wide: bool) -> int:
+def own_threads(columns: int, dtype: str, wide: bool) -> int:
     if columns <= WARP * IN_REGISTERS:
         return WARP
+    # 16 values a thread while blocks are small, then 32: two blocks of 512 threads hide each other's waits, one of 1024 has nobody. In 16
+    # bits 24 while they are small: of 3072 columns a block of 256 would have two pieces of 8 a thread, a third more exponentials.
+    small = IN_REGISTERS * 3 // 4 if wide and dtype != "float32" else IN_REGISTERS // 2
     threads = 128
-    # 16 values a thread while blocks are small, then 32: two blocks of 512 threads hide each other's waits, one of 1024 has nobody.
-    while threads < 1024 and columns > threads * (IN_REGISTERS // 2 if threads < 256 or not wide else IN_REGISTERS):
+    while threads < 1024 and columns > threads * (small if threads < 256 or not wide else IN_REGISTERS):
         threads *= 2
     return threads if columns <= threads * most_of_thread(wide) else 0
 
@@ -74,7 +76,7 @@ def offered(rows: int, columns: int, dtype: str, wide: bool, processors: int, ca
     ways: list[Way] = [own(rows, columns, dtype, wide, processors, capability)]
     if columns <= WARP * IN_REGISTERS:
         ways.append(Registers(WARP))
-    ways += [Registers(threads) for threads in (128, 256, 512, 1024) if 4 < columns / threads <= most_of_thread(wide)]
+    ways += [Registers(threads) for threads in (64, 128, 256, 512, 1024) if 4 < columns / threads <= most_of_thread(wide)]
     if capability != RUNS_ON and columns > WARP * IN_REGISTERS:
         ways.append(Registers(0))
     if wide:
