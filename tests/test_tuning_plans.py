@@ -97,6 +97,8 @@ def of_triton(module: Any, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str
     taken: list[str] = []
 
     def named(dtype: torch.dtype, num_warps: int, fixed: Mapping[str, Any]) -> str:
+        if "COMPUTING" in fixed:
+            return "warps"
         if "BLOCKS" in fixed:
             return f"cluster{fixed['BLOCKS']}x{num_warps}x{fixed['HELD']}x{fixed['PHASES']}"
         if "LATER" in fixed:
@@ -114,16 +116,17 @@ def of_triton(module: Any, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str
     def nowhere(size: int, device: Any, zeroed: int = 0) -> Any:
         return lambda: SimpleNamespace(memory=SimpleNamespace(tensor=OnH200((size // 4,), torch.float32)))
 
-    others = [importlib.import_module(f"{module.__name__}_{kind}") for kind in ("cluster", "stream", "staged", "parts", "twice", "offered")]
+    kinds = ("twice", "warps", "cluster", "stream", "staged", "parts", "offered")
+    others = [importlib.import_module(f"{module.__name__}_{kind}") for kind in kinds]
     stubs = {
         "built": noted, "lender": nowhere, "processors": lambda device: H200.processors, "INTERPRETING": False,
         "at_once": lambda *_: 2 * H200.processors, "safe": lambda *_: True, "in_clusters": lambda *_: None,
     }  # fmt: skip
-    monkeypatch.setattr(others[4], "_parts", lambda *_: 1)  # of a row that is read twice; more want device memory
+    monkeypatch.setattr(others[0], "_parts", lambda *_: 1)  # of a row that is read twice; more want device memory
     for each in (module, *others):
         for name, stub in stubs.items():
             monkeypatch.setattr(each, name, stub, raising=False)
-        for name in ("cluster_kernel", "stream_kernel", "staged_kernel", "part_of_row_kernel"):
+        for name in ("warps_kernel", "cluster_kernel", "stream_kernel", "staged_kernel", "part_of_row_kernel"):
             monkeypatch.setattr(each, name, SimpleNamespace(warmup=lambda *_, **__: None), raising=False)
 
     def made(x: Any, out: Any) -> str:

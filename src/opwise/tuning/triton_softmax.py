@@ -19,12 +19,16 @@ class TritonSoftmax(Softmax):
 
     def own(self, rows: int, columns: int, dtype: str, machine: Machine) -> str:
         """As softmax.py asks its kernels in turn, with what their compiled programs take of a multiprocessor estimated."""
-        from opwise.backends.triton_jit import softmax_cluster, softmax_offered, softmax_staged, softmax_stream
+        from opwise.backends.triton_jit import softmax_cluster, softmax_offered, softmax_staged, softmax_stream, softmax_warps
+        from opwise.backends.triton_jit.clusters import KNOWN
         from opwise.backends.triton_jit.softmax_offered import LONGEST_ROW_IN_REGISTERS, LONGEST_ROW_IN_TILE, Way
 
         if columns <= LONGEST_ROW_IN_TILE:
             return softmax_offered.own_tile(rows, columns).name
         size, processors = Workload("softmax", (rows, columns), dtype).torch_dtype.itemsize, machine.processors
+        warps = softmax_warps.planned(rows, columns * size, dtype, processors) if machine.capability == softmax_offered.HOPPER else None
+        if warps is not None and KNOWN:
+            return "warps"
         form = softmax_cluster.form_of(rows, columns * size, dtype, processors) if machine.capability[0] == 9 else None
         if form is not None:
             return Way("cluster", (form.blocks, form.warps, form.held, form.shared_by)).name

@@ -133,6 +133,7 @@ def build_textbook(x: Tensor, out: Tensor) -> Bind:
 MADE: Mapping[str, Callable[..., Bind | None]] = {
     "tile": _tile,
     "row": _row,
+    "warps": lambda x, out: softmax_warps.build(x, out, 0),
     "cluster": softmax_cluster.build,
     "stream": softmax_stream.build,
     "staged": lambda x, out, *form: softmax_staged.build(x, out, (*form, False)),

@@ -1,7 +1,7 @@
 """Which of Triton's kernels could compute rows of a length, and in which forms: what `opwise tune` measures, and a tuned table names.
 
 A name is the kernel's and its numbers: tile2048x4 (elements, warps), row8 (warps), cluster4x16x8x2 (softmax_cluster.Form), stream32x3x1,
-staged64x8 and resident64x8 (as the tables of softmax_stream.py and softmax_staged.py), parts, twice.
+staged64x8 and resident64x8 (as the tables of softmax_stream.py and softmax_staged.py), warps, parts, twice.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import torch
 import triton
 from torch import Tensor
 
-from opwise.backends.triton_jit import softmax_cluster, softmax_parts, softmax_staged, softmax_stream
+from opwise.backends.triton_jit import softmax_cluster, softmax_parts, softmax_staged, softmax_stream, softmax_warps
 from opwise.backends.triton_jit.clusters import KNOWN
 from opwise.backends.triton_jit.launch import INTERPRETING, processors
 from opwise.backends.tuned import SHIPPED, Choices
@@ -25,6 +25,7 @@ TILES = ((1024, 2), (1024, 4), (2048, 2), (2048, 4), (4096, 4), (4096, 8))  # el
 ROW_WARPS = (4, 8, 16, 32)
 MOST_PARTS = 128  # of a row, each of a program that waits for all of them
 PROGRAM_BYTES = 1024  # of shared memory, which each takes for itself
+LEAST_OF_WARPS = 256 * 1024  # bytes of a row: shorter ones are worth no measurement
 PARTS_AT_ONCE = 3  # programs of softmax_parts.py on a multiprocessor, by their registers
 HOPPER = (9, 0)
 
@@ -101,6 +102,8 @@ def _in_shared_memory(rows: int, columns: int, dtype: str, multiprocessors: int,
         held, room = plan.piece * form.held, plan.piece * 4 * plan.staged + PROGRAM_BYTES
         if 2 * plan.part >= held and form.shared_by * room <= 227 * softmax_cluster.KIB and (form.blocks == 1 or KNOWN):
             yield Way("cluster", (form.blocks, form.warps, form.held, form.shared_by))
+    if capability == HOPPER and KNOWN and columns * size_of(dtype) > LEAST_OF_WARPS:
+        yield from (Way("warps") for plan in [softmax_warps.planned(rows, columns * size_of(dtype), dtype, multiprocessors, 0)] if plan)
     streamed = dict.fromkeys(form for form in softmax_stream.STREAMED[dtype].values() if form)
     for parts, numbers in ((softmax_stream.Plan(columns, dtype, *form).parts, form) for form in streamed):
         if 1 < parts <= MOST_PARTS and multiprocessors <= rows * parts:

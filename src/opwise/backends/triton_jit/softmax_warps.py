@@ -69,23 +69,24 @@ class Plan:
         return {**sizes, "LAG": LAG, "ROWS": ROWS, "AHEAD": AHEAD, "EVEN": even, **steps(self.dtype), **OPTIONS}
 
 
-def planned(rows: int, row_bytes: int, dtype: str, multiprocessors: int) -> Plan | None:
-    """None where clusters are quicker, and where a row finds no place. Fewer rows than groups are spread over more programs each."""
+def planned(rows: int, row_bytes: int, dtype: str, multiprocessors: int, above: int = ABOVE) -> Plan | None:
+    """None up to rows of `above` bytes, where clusters are quicker, and where a row finds no place. Fewer rows than groups are spread over
+    more programs each."""
     pieces = row_bytes // PIECE
     groups = min(multiprocessors // -(-pieces // (COMPUTING * PIECES * 32)), rows)
-    if row_bytes <= ABOVE or groups == 0:
+    if row_bytes <= above or groups == 0:
         return None
     part = -(-pieces // (multiprocessors // groups * COMPUTING * LINE)) * LINE  # in whole cache lines, if all multiprocessors take part
     return Plan(dtype, pieces, groups, -(-pieces // (part * COMPUTING)), part)
 
 
-def build(x: Tensor, out: Tensor) -> Bind | None:
-    """None where other kernels are quicker, off 16 elements, and where Triton or the GPU is another."""
+def build(x: Tensor, out: Tensor, above: int = ABOVE) -> Bind | None:
+    """None where other kernels are quicker, off 16 elements, and where Triton or the GPU is another. above: as `planned` takes it."""
     rows, columns = x.shape
     aligned = columns % 16 == 0 and x.data_ptr() % 16 == 0 and out.data_ptr() % 16 == 0
     if not KNOWN or INTERPRETING or x.device.type != "cuda" or not aligned or torch.cuda.get_device_capability(x.device) != (9, 0):
         return None
-    plan = planned(rows, columns * x.element_size(), str(x.dtype).removeprefix("torch."), processors(x.device))
+    plan = planned(rows, columns * x.element_size(), str(x.dtype).removeprefix("torch."), processors(x.device), above)
     if plan is None:
         return None
     lend = lender(plan.scratch_bytes, x.device, zeroed=plan.scratch_bytes)
