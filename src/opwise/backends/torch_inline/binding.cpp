@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <cstring>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -55,27 +56,55 @@ PFN_cuTensorMapEncodeTiled_v12000 tensor_map_encoder() {
     return reinterpret_cast<PFN_cuTensorMapEncodeTiled_v12000>(entry);
 }
 
-// Rows, columns, rows and columns of a box, the type of an element as cuda.h numbers it: plan.py's Matrix.
-using Matrix = std::array<std::uint32_t, 5>;
+// Rows, columns, rows and columns of a box, the type of an element as cuda.h numbers it, classes of rows: plan.py's Matrix.
+using Matrix = std::array<std::uint32_t, 6>;
 struct Matrices {  // converted from Python's once a build, not once a bind
     std::vector<Matrix> all;
 };
 
-CUtensorMap tensor_map(std::int64_t address, const Matrix &matrix) {
+// What a kernel's parameter holds: a map, or as many as there are classes of rows and behind them by how many elements each begins early
+// (matmul_rows.cuh).
+constexpr std::uint32_t MOST_CLASSES = 8;
+struct alignas(64) Maps {
+    unsigned char bytes[MOST_CLASSES * sizeof(CUtensorMap) + 128];
+};
+
+CUtensorMap tensor_map(cuuint64_t address, const Matrix &matrix, cuuint64_t rows, cuuint64_t columns, cuuint64_t pitch) {
     static const auto encode = tensor_map_encoder();
-    const auto [rows, columns, box_rows, box_columns, element] = matrix;
+    const auto [all_rows, all_columns, box_rows, box_columns, element, classes] = matrix;
     const cuuint32_t size = element == CU_TENSOR_MAP_DATA_TYPE_UINT16 ? 2 : 4;
-    const cuuint64_t shape[] = {columns, rows}, pitch[] = {cuuint64_t{size} * columns};
-    const cuuint32_t box[] = {box_columns, box_rows}, every[] = {1, 1};
-    const CUtensorMapSwizzle swizzle = size * box_columns == 128 ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_NONE;
+    const cuuint64_t shape[] = {columns, rows}, pitches[] = {pitch};
+    const cuuint32_t box[] = {box_columns, box_rows}, every[] = {1, 1}, wide = size * box_columns;
+    const CUtensorMapSwizzle swizzle = wide == 128  ? CU_TENSOR_MAP_SWIZZLE_128B
+                                       : wide == 64 ? CU_TENSOR_MAP_SWIZZLE_64B
+                                                    : CU_TENSOR_MAP_SWIZZLE_NONE;
     CUtensorMap map;
-    const CUresult status = encode(&map, static_cast<CUtensorMapDataType>(element), 2, reinterpret_cast<void *>(address), shape, pitch, box,
+    const CUresult status = encode(&map, static_cast<CUtensorMapDataType>(element), 2, reinterpret_cast<void *>(address), shape, pitches, box,
                                    every, CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle, CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
                                    CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
     if (status != CUDA_SUCCESS)
-        throw std::runtime_error("cuTensorMapEncodeTiled refuses a " + std::to_string(rows) + " x " + std::to_string(columns) +
+        throw std::runtime_error("cuTensorMapEncodeTiled refuses a " + std::to_string(all_rows) + " x " + std::to_string(all_columns) +
                                  " matrix: error " + std::to_string(status));
     return map;
+}
+
+void put_maps(Maps &maps, std::int64_t address, const Matrix &matrix) {
+    const auto [rows, columns, box_rows, box_columns, element, classes] = matrix;
+    const cuuint64_t size = element == CU_TENSOR_MAP_DATA_TYPE_UINT16 ? 2 : 4, row_bytes = size * columns, first = address;
+    const auto put = [&](std::uint32_t i, const CUtensorMap &map) { std::memcpy(maps.bytes + i * sizeof map, &map, sizeof map); };
+    if (!classes) return put(0, tensor_map(first, matrix, rows, columns, row_bytes));
+    if (classes > MOST_CLASSES) throw std::invalid_argument(std::to_string(MOST_CLASSES) + " classes of rows at most");
+    for (std::uint32_t c = 0; c < classes; c++) {
+        const cuuint64_t begin = first + c * row_bytes, base = begin & ~cuuint64_t{15};
+        std::int32_t shift = static_cast<std::int32_t>((begin - base) / size);
+        if (c < rows) {
+            put(c, tensor_map(base, matrix, (rows - c + classes - 1) / classes, columns + shift, classes * row_bytes));
+        } else {  // no row is of this class: one element, where none is looked for, and zeros
+            shift = 1;
+            put(c, tensor_map(first & ~cuuint64_t{15}, matrix, 1, 1, classes * row_bytes));
+        }
+        std::memcpy(maps.bytes + classes * sizeof(CUtensorMap) + c * sizeof shift, &shift, sizeof shift);
+    }
 }
 
 // A kernel with its grid and arguments; `keep` is whatever must live as long.
@@ -87,7 +116,10 @@ class Launch {
           block_(block[0], block[1], block[2]), shared_bytes_(shared_bytes), cooperative_(cooperative),
           matrices_(matrices.all), arguments_(std::move(arguments)), keep_(std::move(keep)) {
         if (arguments_.size() > MOST_ARGUMENTS) throw std::invalid_argument(name_ + ": " + std::to_string(MOST_ARGUMENTS) + " arguments at most");
-        for (const Matrix &matrix : matrices_) maps_.push_back(tensor_map(arguments_.at(maps_.size()), matrix));
+        for (const Matrix &matrix : matrices_) {
+            maps_.emplace_back();
+            put_maps(maps_.back(), arguments_.at(maps_.size() - 1), matrix);
+        }
         for (std::size_t i = 0; i < arguments_.size(); i++)
             addresses_.push_back(i < maps_.size() ? static_cast<void *>(&maps_[i]) : &arguments_[i]);
     }
@@ -98,12 +130,14 @@ class Launch {
 
     // The same on other tensors, whose addresses take the place of as many first arguments; `scratch`, if any, of the last one.
     void at(std::uintptr_t stream, std::int64_t scratch, std::int64_t *places, std::size_t tensors) const {
-        CUtensorMap maps[TENSORS];
+        Maps maps[TENSORS];
         void *addresses[MOST_ARGUMENTS];
         std::copy(addresses_.begin(), addresses_.end(), addresses);
         for (std::size_t i = 0; i < tensors; i++) {
             addresses[i] = &places[i];
-            if (i < maps_.size()) addresses[i] = &(maps[i] = tensor_map(places[i], matrices_[i]));
+            if (i >= maps_.size()) continue;
+            put_maps(maps[i], places[i], matrices_[i]);
+            addresses[i] = &maps[i];
         }
         if (scratch) addresses[addresses_.size() - 1] = &scratch;
         const pybind11::gil_scoped_release others_may_run;
@@ -132,7 +166,7 @@ class Launch {
     bool cooperative_;
     std::vector<Matrix> matrices_;
     std::vector<std::int64_t> arguments_;
-    std::vector<CUtensorMap> maps_;
+    std::vector<Maps> maps_;
     std::vector<void *> addresses_;
     pybind11::object keep_;
 };
