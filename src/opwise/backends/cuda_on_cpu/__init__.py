@@ -23,7 +23,10 @@ NOT_RUN = {
         "softmax_*_cluster2 to _cluster16, softmax_*_queue16, softmax_*_stream",
         "thread block clusters and distributed shared memory, blocks that wait for each other: sm_90 and later",
     ),
-    "matmul": ("matmul_wgmma_* and matmul_tma_* and matmul_cluster_*", "wgmma, clusters, tensor maps and the copies of TMA, sm_90 alone"),
+    "matmul": (
+        "matmul_wgmma_* and matmul_tma_* and matmul_cluster_* and matmul_rows_*",
+        "wgmma, clusters, tensor maps and the copies of TMA, sm_90 alone",
+    ),
 }
 
 

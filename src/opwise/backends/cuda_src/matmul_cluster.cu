@@ -3,9 +3,8 @@
 //
 // matmul_cluster_<dtype>_<way>_<BM>x<BN>_v<GRANULE>_s<S>: the S blocks of a cluster, 1 to 16, have one BM x BN tile and each a part of K;
 // their sums meet in matmul_meet.cuh. GRANULE is as in matmul.cu. The grid is one-dimensional, ceil(m / BM) * ceil(n / BN) * S blocks. The
-// ways: simt and mma, as in matmul.cu; tma and wgmma, as in matmul_hopper32.cu, whose factors are tensor maps. matmul_cluster.py chooses
+// ways: simt and mma, as in matmul.cu; wgmma, as in matmul_hopper32.cu, whose factors are tensor maps. matmul_cluster.py chooses
 // among the kernels and knows the same tiles.
-#include "matmul_fma_tma.cuh"
 #include "matmul_groups.cuh"
 #include "matmul_simt.cuh"
 #include "matmul_tensor.cuh"
@@ -39,15 +38,12 @@ SIMT(4, 64, 16, 1, 3, 16, 4, 1, 4, 64, 2, 4)
 SIMT(4, 64, 16, 2, 3, 16, 4, 1, 4, 64, 2, 4)
 SIMT(32, 32, 16, 8, 3, 8, 8, 4, 4, 32, 2, 6)
 SIMT(32, 32, 16, 16, 3, 8, 8, 4, 4, 32, 2, 6)
-SIMT(64, 64, 16, 8, 3, 16, 8, 8, 4, 16, 1, 6)
 SIMT(128, 32, 16, 2, 2, 8, 16, 8, 4, 32, 2, 4)
 SIMT(32, 128, 16, 2, 2, 16, 8, 4, 8, 32, 2, 4)
 SIMT(32, 32, 4, 4, 3, 8, 8, 4, 4, 32, 2, 6)
 SIMT(32, 32, 4, 16, 3, 8, 8, 4, 4, 32, 2, 6)
 SIMT(64, 64, 4, 2, 3, 16, 8, 8, 4, 16, 1, 6)
 SIMT(64, 64, 4, 4, 3, 16, 8, 8, 4, 16, 1, 6)
-// Rows and columns a thread, k a turn of its loop, stages, slices of K.
-KERNEL(matmul_cluster_float32_tma_128x128_v16_s2, MAPPED, float, fma_matmul, 2, 1, FmaTile<8, 16, 8, 5, 2>)
 #endif
 #if MATMUL_GROUP == 0 || MATMUL_GROUP == MATMUL_TFLOAT32
 MMA(tfloat32, float, 32, 32, 16, 16, 3, 128, 2, 1, 2, 6)

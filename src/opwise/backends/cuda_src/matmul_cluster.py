@@ -25,7 +25,7 @@ UNIT = {"float32": 137_000, "tfloat32": 538_000, "float16": 1_900_000, "bfloat16
 class Tile:
     """A kernel's tile of C, what it is launched with, and what its choice goes by.
 
-    `way`: simt, mma, tma or wgmma. `step_bytes`: of K, a stage holds per row of A. `granule` as in matmul_plan.Kernel. `split`: blocks of a
+    `way`: simt, mma or wgmma. `step_bytes`: of K, a stage holds per row of A. `granule` as in matmul_plan.Kernel. `split`: blocks of a
     cluster that share K. `resident`: blocks that a multiprocessor holds at least; `alone`: that keep it busy. `speed`: multiply-adds of a
     busy one, relative to the fastest kernel of matmul.cu for that type. `beside`: us of the clusters that run at once, whatever their
     speed; `fixed`: cost of a tile beyond its products, as elements of K.
@@ -57,11 +57,11 @@ class Tile:
     @property
     def mapped(self) -> bool:
         """A and B come as tensor maps."""
-        return self.way in ("tma", "wgmma")
+        return self.way == "wgmma"
 
     @property
     def shared_bytes(self) -> int:
-        """The ring; with maps two barriers a stage, and the way to a multiple of 1024. (Multiply-adds have one barrier a stage.)"""
+        """The ring; with maps two barriers a stage, and the way to a multiple of 1024."""
         ring = self.stages * self.step_bytes * (self.rows + self.columns)
         return ring + 16 * self.stages + 1024 if self.mapped else ring
 
@@ -99,14 +99,12 @@ FLOAT32 = (
     ("simt", 4, 64, 128, 256, 4, 16, 2, 3, 0.26, 1.0, 0.0),
     ("simt", 32, 32, 128, 128, 6, 16, 8, 3, 1.02, 1.0, 3.0),
     ("simt", 32, 32, 128, 128, 6, 16, 16, 3, 1.15, 1.0, 2.5),
-    ("simt", 64, 64, 128, 64, 6, 16, 8, 3, 1.12, 1.0, 4.0),
     ("simt", 128, 32, 256, 128, 4, 16, 2, 2, 1.09, 1.0, 3.0),
     ("simt", 32, 128, 256, 128, 4, 16, 2, 2, 1.05, 1.0, 1.5),
     ("simt", 32, 32, 128, 128, 6, 4, 4, 3, 0.84, 1.5, 2.5),
     ("simt", 32, 32, 128, 128, 6, 4, 16, 3, 0.57, 1.0, 2.5),
     ("simt", 64, 64, 128, 64, 6, 4, 2, 3, 0.97, 1.25, 3.0),
     ("simt", 64, 64, 128, 64, 6, 4, 4, 3, 0.92, 1.25, 2.5),
-    ("tma", 128, 128, 256, 128, 5, 16, 2, 1, 1.50, 1.0, 8.0),
 )
 TFLOAT32 = (
     ("mma", 32, 32, 128, 128, 6, 16, 16, 3, 0.70, 1.0, 2.5),
@@ -142,7 +140,6 @@ def launch(tile: Tile, m: int, k: int, n: int) -> Plan:
     """The kernel over all of C: a cluster a tile."""
     factors: tuple[Matrix, ...] = ()
     if tile.mapped:
-        element, wide = (plan.TFLOAT32, 32) if tile.kind == "tfloat32" else (plan.FLOAT32, tile.columns)
-        factors = Matrix(m, k, tile.rows, 32, element), Matrix(k, n, 32, wide, element)
+        factors = Matrix(m, k, tile.rows, 32, plan.TFLOAT32), Matrix(k, n, 32, 32, plan.TFLOAT32)
     grid = (tile.tiles(m, n) * tile.split, 1, 1)
     return Plan(tile.kernel, grid, (tile.threads, 1, 1), tile.shared_bytes, matrices=factors)

@@ -12,32 +12,27 @@
 //     and be moved at every k, if they had to lie by fours for the stores: `apart` lets them lie elsewhere;
 //     elements of A are read one by one, whose registers are free, and not four k of a row, whose parity would be that of k.
 #pragma once
-#include "matmul_meet.cuh"
 #include "matmul_wgmma.cuh"
 
-// SLICES > 1: that many groups of threads have the same tile and different k of every stage.
-template <int TM_, int TN_, int TURN_, int STAGES_ = 3, int SLICES_ = 1> struct FmaTile {
+template <int TM_, int TN_, int TURN_, int STAGES_ = 3> struct FmaTile {
     static constexpr int BM = 128, BN = 128, BK = 32, STAGES = STAGES_, TM = TM_, TN = TN_, TX = BN / TN, TY = BM / TM;
-    static constexpr int SLICES = SLICES_, SLICE_K = BK / SLICES, THREADS = TX * TY * SLICES;
-    static constexpr int BYTES_A = BM * BK * 4, STAGE_BYTES = BYTES_A + BK * BN * 4, TURN = TURN_;
+    static constexpr int THREADS = TX * TY, BYTES_A = BM * BK * 4, STAGE_BYTES = BYTES_A + BK * BN * 4, TURN = TURN_;
     static_assert(TM == 8 && TN == 16, "lanes are laid out for these");
-    static_assert(TURN % 8 == 0 && SLICE_K % TURN == 0, "the two sets of factors change places evenly");
+    static_assert(TURN % 8 == 0 && BK % TURN == 0, "the two sets of factors change places evenly");
 
     // Shared memory: the ring, a barrier a stage. From the first multiple of 1024 on.
     SharedAddress ring;
     int x, y;  // of the thread: the first of its columns is 4x, of its rows y
-    int slice;
     __device__ __forceinline__ FmaTile() : ring((shared_base() + 1023) & ~1023u) {
-        const int warp = SLICES == 1 ? warp_index() : warp_index() % (TX * TY / 32), lane = thread_index() % 32;
-        slice = SLICES == 1 ? 0 : warp_index() / (TX * TY / 32);
+        const int warp = warp_index(), lane = thread_index() % 32;
         // A warp has 8 rows, 4 fours of columns: 16 lanes read 8 rows of A and 2 fours of B.
         x = warp % 2 * 4 + (lane & 1) + (lane >> 4) * 2, y = warp / 2 * 8 + (lane >> 1 & 7);
     }
     __device__ __forceinline__ static int warp_index() { return __shfl_sync(0xffffffffu, thread_index() / 32, 0); }
     __device__ __forceinline__ SharedAddress slot(int i) const { return ring + i * STAGE_BYTES; }
     __device__ __forceinline__ SharedAddress full(int i) const { return slot(STAGES) + 8 * i; }
-    __device__ __forceinline__ SharedAddress of_a() const { return (y * BK * 4 + (y & 7) * 16) ^ slice * SLICE_K * 4; }
-    __device__ __forceinline__ SharedAddress of_b() const { return BYTES_A + slice * SLICE_K * BN * 4 + x * 16; }
+    __device__ __forceinline__ SharedAddress of_a() const { return y * BK * 4 + (y & 7) * 16; }
+    __device__ __forceinline__ SharedAddress of_b() const { return BYTES_A + x * 16; }
 };
 
 // `memory` keeps them on their side of barriers; among multiply-adds ptxas moves them as it likes.
@@ -57,8 +52,7 @@ __device__ __forceinline__ unsigned apart(float x, unsigned as_it_is) {
     return bits;
 }
 
-// S > 1: of the cluster's S blocks, each of which has the same tile and a part of K.
-template <class Tile, int S = 1>
+template <class Tile>
 __device__ __forceinline__ void fma_matmul(const TensorMap &a, const TensorMap &b, float *c, long long m, long long k, long long n) {
     constexpr int TM = Tile::TM, TN = Tile::TN, STAGES = Tile::STAGES;
     const Tile tile;
@@ -67,10 +61,9 @@ __device__ __forceinline__ void fma_matmul(const TensorMap &a, const TensorMap &
         barriers_publish();
     }
     block_barrier();
-    const TilePosition at = tile_position<Tile::BM, Tile::BN>(m, n, block_index() / S);
+    const TilePosition at = tile_position<Tile::BM, Tile::BN>(m, n, block_index());
     const int row = static_cast<int>(at.m) * Tile::BM, column = static_cast<int>(at.n) * Tile::BN;
-    const Steps part_of_k = steps_of_block<S>(static_cast<int>((k + Tile::BK - 1) / Tile::BK));
-    const int steps = part_of_k.last - part_of_k.first;
+    const int steps = static_cast<int>((k + Tile::BK - 1) / Tile::BK);
     const bool fills = Tile::warp_index() == 0 && elected();
     const auto fill = [&](int slot, int step) {
         barrier_expect(tile.full(slot), Tile::STAGE_BYTES);
@@ -78,7 +71,7 @@ __device__ __forceinline__ void fma_matmul(const TensorMap &a, const TensorMap &
         box_load(tile.slot(slot) + Tile::BYTES_A, b, step * Tile::BK, column, tile.full(slot));
     };
     if (fills) {
-        for (int step = 0; step < STAGES && step < steps; step++) fill(step, part_of_k.first + step);
+        for (int step = 0; step < STAGES && step < steps; step++) fill(step, step);
     }
 
     float sums[TM][TN] = {}, of_a[TM], of_b[2][TN];
@@ -87,7 +80,7 @@ __device__ __forceinline__ void fma_matmul(const TensorMap &a, const TensorMap &
         for (int q = 0; q < TN / 4; q++) load_floats(to + 4 * q, from + q * Tile::TX * 16);
     };
     Turn<STAGES> turn;
-    if (S == 1 || steps > 0) barrier_wait(tile.full(0), 0);
+    barrier_wait(tile.full(0), 0);
     SharedAddress from_a = tile.slot(0) + tile.of_a(), from_b = tile.slot(0) + tile.of_b();
 #pragma unroll
     for (int r = 0; r < TM; r++) of_a[r] = load_float(from_a + r * Tile::TY * Tile::BK * 4);
@@ -95,12 +88,12 @@ __device__ __forceinline__ void fma_matmul(const TensorMap &a, const TensorMap &
     for (int step = 0; step < steps; step++) {
         const int slot = turn.slot;
 #pragma unroll 1
-        for (int depth = 0; depth < Tile::SLICE_K; depth += Tile::TURN) {
+        for (int depth = 0; depth < Tile::BK; depth += Tile::TURN) {
 #pragma unroll
             for (int i = 0; i < Tile::TURN; i++) {
                 const int next = (i + 1) % Tile::TURN;
                 if (next == 0) {
-                    if (depth + Tile::TURN < Tile::SLICE_K) {
+                    if (depth + Tile::TURN < Tile::BK) {
                         from_a = tile.slot(slot) + (tile.of_a() ^ (depth + Tile::TURN) * 4), from_b += Tile::TURN * Tile::BN * 4;
                     } else {  // behind the last step something is read, and not used
                         turn.next();
@@ -121,30 +114,9 @@ __device__ __forceinline__ void fma_matmul(const TensorMap &a, const TensorMap &
             }
         }
         block_barrier();  // everybody has left the slot
-        if (fills && step + STAGES < steps) fill(slot, part_of_k.first + step + STAGES);
+        if (fills && step + STAGES < steps) fill(slot, step + STAGES);
     }
 
-    if constexpr (S > 1) {
-        const Meeting<S, Tile::BM, Tile::BN, Tile::THREADS> meeting(tile.slot(0));
-        static_assert(meeting.BYTES <= STAGES * Tile::STAGE_BYTES, "the sums fit in the ring");
-        for (int slice = Tile::SLICES - 1; slice >= 0; slice--) {  // each adds its own to what lies there
-            if (slice == tile.slice) {
-#pragma unroll
-                for (int r = 0; r < TM; r++) {
-#pragma unroll
-                    for (int s = 0; s < TN; s++) {
-                        const int row = tile.y + r * Tile::TY, column = (tile.x + s / 4 * Tile::TX) * 4 + s % 4;
-                        const float more = slice < Tile::SLICES - 1 ? load_float(meeting.place(row, column)) : 0.0f;
-                        meeting.lay(row, column, slice < Tile::SLICES - 1 ? sum(sums[r][s], more) : sums[r][s]);
-                    }
-                }
-            }
-            if (slice > 0) block_barrier();
-        }
-        const long long rows_left = m - row, columns_left = n - column;
-        meeting.store(c + row * n + column, n, least(rows_left, Tile::BM), least(columns_left, Tile::BN));
-        return;
-    }
     const unsigned as_it_is = m < 0 ? 0 : 0x3210;
     const long long i = row + tile.y, j = column + 4 * tile.x;
 #pragma unroll

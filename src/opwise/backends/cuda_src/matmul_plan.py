@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from opwise.backends.cuda_src import matmul_cluster, matmul_hopper32
+from opwise.backends.cuda_src import matmul_cluster, matmul_hopper32, matmul_rows32
 from opwise.backends.cuda_src.matmul_model import MEMORY, Share, hopper_share, rows_suffice
 from opwise.backends.cuda_src.plan import Matrix, Plan
 from opwise.backends.protocol import UnsupportedWorkload
@@ -80,7 +80,7 @@ class Kernel:
         return self.share(m, k, n, sm_count).at(self.speed, self.fixed)
 
 
-Other = matmul_hopper32.Tile | matmul_cluster.Tile
+Other = matmul_hopper32.Tile | matmul_cluster.Tile | matmul_rows32.Tile
 
 #        tile        rows  columns threads step stages granule speed fixed
 TENSOR = (
@@ -181,6 +181,8 @@ def plan(
         return launch(kernel, kind, m, k, n, sm_count)
     if isinstance(kernel, matmul_cluster.Tile):
         return matmul_cluster.launch(kernel, m, k, n)
+    if isinstance(kernel, matmul_rows32.Tile):
+        return matmul_rows32.launch(kernel, m, k, n)
     return matmul_hopper32.launch(kernel, m, k, n, sm_count)
 
 
@@ -200,7 +202,9 @@ def offered(
     ]  # fmt: skip
     shared = matmul_cluster.fitting(m, k, n, kind, granule, sm_count) if wgmma and capability == matmul_cluster.ON else ()
     found: dict[str, Kernel | Other] = {f"hopper_{tile.name}": tile for tile in tiles}
-    return {**found, **{kernel.name: kernel for kernel in kernels}, **{f"cluster_{tile.name}": tile for tile in shared}}
+    rows = matmul_rows32.fitting(m, k, n, granule, sm_count) if wgmma and capability == matmul_rows32.ON and kind == "float32" else ()
+    others = {f"cluster_{tile.name}": tile for tile in shared} | {f"rows_{tile.name}": tile for tile in rows}
+    return {**found, **{kernel.name: kernel for kernel in kernels}, **others}
 
 
 def quickest(found: Mapping[str, Kernel | Other], m: int, k: int, n: int, sm_count: int) -> str:

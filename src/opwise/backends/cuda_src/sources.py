@@ -25,12 +25,14 @@ UNITS: Mapping[str, str] = {
     **{f"{op}_ladder": f'#include "{op}_ladder.cu"\n' for op in ("softmax", "matmul")},
 }
 
-WGMMA, HOPPER32, CLUSTER, STREAM = "matmul_wgmma", "matmul_hopper32", "matmul_cluster", "softmax_stream"
+WGMMA, HOPPER32, CLUSTER, ROWS32 = "matmul_wgmma", "matmul_hopper32", "matmul_cluster", "matmul_rows32"
+STREAM = "softmax_stream"
 HOPPER32_KERNELS = ("matmul_wgmma_tfloat32_", "matmul_tma_float32_")  # how their names begin
+ROWS32_KERNELS = "matmul_rows_float32_"
 # Units of instructions that one architecture alone has, or of kernels made to its measure.
 UNITS_OF_ONE: Mapping[str, Mapping[str, str]] = {
     "sm_90": {
-        **{name: f'#include "{name}.cu"\n' for name in (WGMMA, HOPPER32, STREAM)},
+        **{name: f'#include "{name}.cu"\n' for name in (WGMMA, HOPPER32, ROWS32, STREAM)},
         **{f"{CLUSTER}_{dtype}": f'#define MATMUL_GROUP {number}\n#include "{CLUSTER}.cu"\n' for dtype, number in GROUPS.items()},
     }
 }
@@ -50,6 +52,8 @@ def unit_of(kernel: str) -> str:
     """The unit that holds a kernel. Raises KeyError for a name that fits none."""
     if kernel.startswith(HOPPER32_KERNELS):
         return HOPPER32
+    if kernel.startswith(ROWS32_KERNELS):
+        return ROWS32
     if kernel.startswith(f"{WGMMA}_"):
         return WGMMA
     if kernel.startswith(f"{CLUSTER}_"):

@@ -1,0 +1,235 @@
+// C = A B in plain float32 on Hopper, for rows that begin anywhere and for few tiles: the multiply-adds of matmul_fma_tma.cuh, whose warps
+// share K instead of the tile.
+//
+// A warp has a whole tile, TM x TN elements a thread, and every WARPS-th step of 16 k; each has a ring of its own, which it fills and
+// empties alone. So nobody waits for another before the sums meet, and a tile of 64 x 64 keeps a multiprocessor as busy as one of 128 x 128
+// does, at twice the bytes from the L2. K is shared further by the S blocks of a cluster.
+//
+// Of rows that begin anywhere (matmul_rows.cuh) a box has every fourth: the rows of A lie permuted, and with them those of the sums until
+// they meet; so do the rows of B, which are k, and are read by places known to the compiler. A is read word by word, so that rows may begin
+// early; B by fours, so its rows are moved first.
+#pragma once
+#include "matmul_fma_tma.cuh"
+#include "matmul_meet.cuh"
+#include "matmul_rows.cuh"
+
+template <int BM_, int BN_, int WARPS_, int CLASSES_, int TM_, int TN_, int STAGES_> struct RowsTile {
+    static constexpr int BM = BM_, BN = BN_, BK = 16, WARPS = WARPS_, CLASSES = CLASSES_, TM = TM_, TN = TN_, STAGES = STAGES_;
+    static constexpr int TX = BN / TN, TY = BM / TM, THREADS = 32 * WARPS, TURN = 8;  // k a turn of the loop
+    static constexpr bool ANY = CLASSES > 1;  // rows begin anywhere
+    static constexpr int WIDER = ANY ? 16 : 0, LINE_A = BK * 4 + WIDER, LINE_B = BN * 4 + WIDER;  // bytes of a box's row
+    static constexpr int BOX_A = BM / CLASSES * LINE_A, BOX_B = (BK / CLASSES * LINE_B + 127) / 128 * 128;
+    static constexpr int BYTES_A = CLASSES * BOX_A, STAGE_BYTES = BYTES_A + CLASSES * BOX_B, FILLED = BM * LINE_A + BK * LINE_B;
+    static constexpr int RING_BYTES = STAGES * STAGE_BYTES;
+    static constexpr int PITCH = BN + (BN == 80 ? 4 : 8);  // floats from row to row of sums: fours of 4 rows lie in different banks
+    static_assert(TX * TY == 32 && (TX == 4 || TX == 8), "lanes are laid out for these");
+    static_assert(STAGE_BYTES % (ANY ? 128 : 1024) == 0 && BOX_A % 128 == 0, "boxes, and the swizzle, begin here");
+    static_assert(BM * PITCH * 4 <= RING_BYTES, "a warp's sums fit in its ring");
+    static_assert(!ANY || BM / CLASSES % TY == 0, "a thread's row is of the same class in all threads");
+
+    // Shared memory: a ring a warp, a barrier a stage of each. From the first multiple of 1024 on.
+    SharedAddress rings;
+    int warp, x, y;  // of the thread: the first of its columns is 4x, of its rows y; others are 4 TX and TY further
+    __device__ __forceinline__ RowsTile() : rings((shared_base() + 1023) & ~1023u), warp(warp_index()) {
+        const int lane = thread_index() % 32;
+        if constexpr (TX == 8)
+            x = lane % 8, y = lane / 8;
+        else  // 16 lanes read 8 rows of A and 2 fours of B
+            x = (lane & 1) + (lane >> 4) * 2, y = lane >> 1 & 7;
+    }
+    __device__ __forceinline__ SharedAddress ring(int warp) const { return rings + warp * RING_BYTES; }
+    __device__ __forceinline__ SharedAddress slot(int i) const { return ring(warp) + i * STAGE_BYTES; }
+    __device__ __forceinline__ SharedAddress full(int i) const { return ring(WARPS) + 8 * (warp * STAGES + i); }
+
+    // Row r of A, which come by classes, and where row k of B begins.
+    __device__ __forceinline__ static constexpr int place(int r) { return r % CLASSES * (BM / CLASSES) + r / CLASSES; }
+    __device__ __forceinline__ static constexpr int line(int k) { return k % CLASSES * BOX_B + k / CLASSES * LINE_B; }
+    __device__ __forceinline__ static constexpr int class_of(int r) { return r * TY / (BM / CLASSES); }
+    // This thread's first element of A in a stage, at k = 0 or 8, and from there its row r at `k` of these 8. Lines of 64 bytes are
+    // swizzled by as many; of lines of 80 bytes 8 have any k in different banks.
+    __device__ __forceinline__ SharedAddress of_a(int k) const { return ANY ? y * LINE_A + k * 4 : (y * 64 | (y >> 1 & 3) << 4) ^ k * 4; }
+    __device__ __forceinline__ static SharedAddress of_a(SharedAddress first, int r, int k) {
+        return (ANY ? first + k * 4 : first ^ (k * 4 ^ (r * TY >> 1 & 3) << 4)) + r * TY * LINE_A;
+    }
+    // Of B; lines of 128 bytes are swizzled by as many.
+    __device__ __forceinline__ SharedAddress of_b(int k) const { return BYTES_A + line(k) + x * 16; }
+    __device__ __forceinline__ static SharedAddress of_b(SharedAddress first, int q, int k) {
+        const int further = q * TX * 16;
+        return (LINE_B == 128 ? first ^ (further ^ k * 16) : first + further) + line(k);
+    }
+};
+
+// Moves the rows of B in a stage to where fours of columns begin on 16 bytes. By all lanes of the warp that has it.
+template <class Tile, class Factor> __device__ __forceinline__ void align_rows(SharedAddress rows, const Factor &b) {
+    constexpr int TOGETHER = Tile::BN == 64 ? Tile::CLASSES : 1, LINES = Tile::BK / Tile::CLASSES, WORDS = (Tile::BN + 31) / 32;
+    const int lane = thread_index() % 32;
+#pragma unroll
+    for (int first = 0; first < Tile::CLASSES; first += TOGETHER) {
+        float words[TOGETHER][LINES][WORDS];
+#pragma unroll
+        for (int pass = 0; pass < 2; pass++) {
+#pragma unroll
+            for (int c = 0; c < TOGETHER; c++) {
+#pragma unroll
+                for (int i = 0; i < LINES * WORDS; i++) {
+                    const int column = lane + i % WORDS * 32;
+                    const SharedAddress to = rows + (first + c) * Tile::BOX_B + i / WORDS * Tile::LINE_B + column * 4;
+                    float &word = words[c][i / WORDS][i % WORDS];
+                    if (column >= Tile::BN) continue;
+                    if (pass == 0)
+                        word = load_float(to + shift_of(b, first + c) * 4);
+                    else
+                        store_shared(to, word);
+                }
+            }
+            warp_barrier();
+        }
+    }
+}
+
+// A tile's COUNT elements, of each of which total(element) is this block's sum; neighbouring threads store neighbouring elements. Of S
+// blocks each stores its share, the blocks' sums added in the order of their ranks, which meet in `room`, once no sum is wanted any more.
+template <int S, int COUNT, int THREADS, class Total, class Inside, class Store>
+__device__ __forceinline__ void store_shares(SharedAddress room, Total total, Inside inside, Store store) {
+    constexpr int EACH = COUNT / THREADS;
+    static_assert(COUNT % THREADS == 0);
+    if constexpr (S == 1) {
+#pragma unroll 4
+        for (int i = 0; i < EACH; i++) {
+            const int e = thread_index() + i * THREADS;
+            const float found = total(e);
+            if (inside(e)) store(e, found);
+        }
+    } else {
+        float totals[EACH];
+#pragma unroll
+        for (int i = 0; i < EACH; i++) totals[i] = total(thread_index() + i * THREADS);
+        block_barrier();
+#pragma unroll
+        for (int i = 0; i < EACH; i++) store_shared(room + (thread_index() + i * THREADS) * 4, totals[i]);
+        cluster_arrive_written();
+        cluster_wait();
+        SharedAddress from[S];
+#pragma unroll
+        for (int s = 0; s < S; s++) from[s] = of_block(room, s);
+        const int rank = static_cast<int>(rank_in_cluster());
+#pragma unroll
+        for (int i = 0; i < (EACH + S - 1) / S; i++) {
+            const int e = thread_index() + (rank + i * S) * THREADS;
+            const bool takes = e < COUNT && inside(e);
+            float parts[S];
+#pragma unroll
+            for (int s = 0; s < S; s++) parts[s] = load_from_block(from[s] + e * 4, takes);
+            float found = parts[0];
+#pragma unroll
+            for (int s = 1; s < S; s++) found = sum(found, parts[s]);
+            if (takes) store(e, found);
+        }
+        cluster_arrive();  // nobody leaves while another reads what it laid; all that this thread read has been added up
+        cluster_wait();
+    }
+}
+
+// S > 1: of the cluster's S blocks, each of which has the same tile and a part of K.
+template <class Tile, int S, class Factor>
+__device__ __forceinline__ void fma_rows_matmul(const Factor &a, const Factor &b, float *c, long long m, long long k, long long n) {
+    constexpr int TM = Tile::TM, TN = Tile::TN, STAGES = Tile::STAGES, BM = Tile::BM, BN = Tile::BN, BK = Tile::BK, WARPS = Tile::WARPS;
+    const Tile tile;
+    const bool fills = elected();
+    if (fills) {
+        for (int i = 0; i < STAGES; i++) barrier_init(tile.full(i), 1);
+        barriers_publish();
+    }
+    warp_barrier();
+    const TilePosition at = tile_position<BM, BN>(m, n, block_index() / S);
+    const int row = static_cast<int>(at.m) * BM, column = static_cast<int>(at.n) * BN;
+    const Steps part_of_k = steps_of_block<S>(static_cast<int>((k + BK - 1) / BK));
+    const int first = part_of_k.first + tile.warp, steps = (part_of_k.last - first + WARPS - 1) / WARPS;  // of this warp, which may be none
+    const auto fill = [&](int slot, int step) {
+        const int depth = (first + step * WARPS) * BK;
+        barrier_expect(tile.full(slot), Tile::FILLED);
+        boxes_load<Tile::BOX_A>(tile.slot(slot), a, row, depth, tile.full(slot));
+        boxes_load<Tile::BOX_B>(tile.slot(slot) + Tile::BYTES_A, b, depth, column, tile.full(slot));
+    };
+    if (fills) {
+        for (int step = 0; step < STAGES && step < steps; step++) fill(step, step);
+    }
+
+    float sums[TM][TN] = {}, of_a[TM], of_b[2][TN];
+    const auto load_b = [&](float(&to)[TN], SharedAddress from, int k) {
+#pragma unroll
+        for (int q = 0; q < TN / 4; q++) load_floats(to + 4 * q, Tile::of_b(from, q, k));
+    };
+    SharedAddress from_a[Tile::CLASSES], from_b;
+    const auto go = [&](int slot, int depth) {
+#pragma unroll
+        for (int i = 0; i < Tile::CLASSES; i++) from_a[i] = tile.slot(slot) + tile.of_a(depth) + shift_of(a, i) * 4;
+        from_b = tile.slot(slot) + tile.of_b(depth);
+    };
+    const auto landed = [&](int slot, unsigned phase) {
+        barrier_wait(tile.full(slot), phase);
+        if constexpr (Tile::ANY) align_rows<Tile>(tile.slot(slot) + Tile::BYTES_A, b);
+    };
+    const auto load_a = [&](int r, int k) { return load_float(Tile::of_a(from_a[Tile::class_of(r)], r, k)); };
+    Turn<STAGES> turn;
+    if (steps > 0) landed(0, 0);
+    go(0, 0);
+#pragma unroll
+    for (int r = 0; r < TM; r++) of_a[r] = load_a(r, 0);
+    load_b(of_b[0], from_b, 0);
+    for (int step = 0; step < steps; step++) {
+        const int slot = turn.slot;
+#pragma unroll 1
+        for (int depth = 0; depth < BK; depth += Tile::TURN) {
+#pragma unroll
+            for (int i = 0; i < Tile::TURN; i++) {
+                const int next = (i + 1) % Tile::TURN;
+                if (next == 0) {
+                    if (depth + Tile::TURN < BK) {
+                        go(slot, depth + Tile::TURN);
+                    } else {  // behind the last step something is read, and not used
+                        turn.next();
+                        if (step + 1 < steps) landed(turn.slot, turn.phase);
+                        go(turn.slot, 0);
+                    }
+                }
+                load_b(of_b[next % 2], from_b, next);
+#pragma unroll
+                for (int r = 0; r < TM; r++) {
+#pragma unroll
+                    for (int i_s = 0; i_s < TN; i_s++) {
+                        const int s = r % 2 ? TN - 1 - i_s : i_s;
+                        sums[r][s] = fused(of_a[r], of_b[i % 2][s], sums[r][s]);
+                    }
+                    of_a[r] = load_a(r, next);
+                }
+            }
+        }
+        if constexpr (Tile::ANY) publish_to_copies();  // which must not come before what was written here
+        warp_barrier();  // all lanes have left the slot
+        if (fills && step + STAGES < steps) fill(slot, step + STAGES);
+    }
+
+    // A warp lays its sums into its own ring, which nobody reads any more, rows where those of A lay.
+    const unsigned as_it_is = m < 0 ? 0 : 0x3210;
+#pragma unroll
+    for (int r = 0; r < TM; r++) {
+#pragma unroll
+        for (int q = 0; q < TN / 4; q++) {
+            const float *s = &sums[r][4 * q];
+            const Words4 v{apart(s[0], as_it_is), apart(s[1], as_it_is), apart(s[2], as_it_is), apart(s[3], as_it_is)};
+            store_shared_16(tile.slot(0) + ((tile.y + r * Tile::TY) * Tile::PITCH + (tile.x + q * Tile::TX) * 4) * 4, v);
+        }
+    }
+    block_barrier();
+    const auto of_warps = [&](int e) {
+        const SharedAddress from = tile.ring(0) + (Tile::place(e / BN) * Tile::PITCH + e % BN) * 4;
+        float found = load_float(from);
+#pragma unroll
+        for (int warp = 1; warp < WARPS; warp++) found = sum(found, load_float(from + warp * Tile::RING_BYTES));
+        return found;
+    };
+    const auto inside = [&](int e) { return e / BN < m - row && e % BN < n - column; };
+    const auto store = [&](int e, float x) { c[(row + e / BN) * n + column + e % BN] = x; };
+    store_shares<S, BM * BN, Tile::THREADS>(tile.ring(0), of_warps, inside, store);
+}

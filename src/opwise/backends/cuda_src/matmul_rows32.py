@@ -1,0 +1,127 @@
+"""Whether a float32 product runs a kernel of matmul_rows32.cu, which one, over what grid: on Hopper, rows that begin anywhere, few tiles.
+
+An estimate, in the unit of matmul_plan.Kernel.estimate, so that all kernels compare, is the time of the multiprocessor with most tiles: for
+each, K by whole steps of its warps, and what lies between one tile and the next.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from opwise.backends.cuda_src.matmul_cluster import UNIT
+from opwise.backends.cuda_src.matmul_model import CLUSTERS_AT_ONCE, CLUSTERS_OF, Share
+from opwise.backends.cuda_src.plan import FLOAT32, Matrix, Plan
+
+ON = (9, 0)  # and on no later GPU: nothing here has been measured on one
+SIZE_LIMIT = 2**30  # the copy engine's coordinates have 32 bits
+ROWS_FROM = COLUMNS_FROM = 17  # of C: what has fewer is limited by memory, and has kernels for that
+# Of K, and that of a block; or tiles a multiprocessor: at least, since beginnings and ends are most of anything shorter.
+LONG, LONG_OF_BLOCK, MANY = 512, 256, 2
+DEPTH = 16  # elements of K in a step
+CLASSES = 4  # of rows of 4-byte elements that begin anywhere
+WIDER = 4  # elements of a box of such rows
+MEETING_US, OVERLAP_US = 1.9, 3.0  # of a cluster's sums; of what a tile costs beside, what a launch costs anyway
+
+
+@dataclass(frozen=True)
+class Tile:
+    """A kernel's tile of C, what it is launched with, and what its choice goes by.
+
+    `classes`: 0 for rows that begin on 16 bytes, as A and B do. `thread`: rows and columns of a thread. `split`: blocks of a cluster that
+    share K. `resident`: blocks that a multiprocessor holds; `alone`: that keep it busy. `stages`: of a warp. `speed`: multiply-adds of a
+    busy multiprocessor, relative to the fastest kernel of matmul.cu for float32; `fixed`: cost of a tile beside, as elements of K.
+    """
+
+    classes: int
+    rows: int
+    columns: int
+    thread: tuple[int, int]
+    warps: int
+    split: int
+    resident: int
+    stages: int
+    speed: float
+    fixed: int
+    alone: float = 1.0
+
+    @property
+    def name(self) -> str:
+        return f"{'any' if self.classes else 'even'}_{self.rows}x{self.columns}_w{self.warps}_s{self.split}"
+
+    @property
+    def kernel(self) -> str:
+        return f"matmul_rows_float32_{self.name}"
+
+    @property
+    def granule(self) -> int:
+        return 4 if self.classes else 16
+
+    @property
+    def shared_bytes(self) -> int:
+        """A ring a warp, a barrier a stage of each, the way to a multiple of 1024. Boxes of B begin on 128 bytes."""
+        wider = 4 * WIDER if self.classes else 0
+        box_b = DEPTH * (4 * self.columns + wider) // max(self.classes, 1)
+        stage = self.rows * (4 * DEPTH + wider) + -(-box_b // 128) * 128 * max(self.classes, 1)
+        return self.warps * self.stages * (stage + 8) + 1024
+
+    def tiles(self, m: int, n: int) -> int:
+        return -(-m // self.rows) * -(-n // self.columns)
+
+    def takes(self, m: int, k: int, n: int, granule: int, sm_count: int) -> bool:
+        fits = granule >= 16 if self.granule == 16 else 4 <= granule < 16
+        if self.split > 1:
+            worth = k >= max(LONG, LONG_OF_BLOCK * self.split) and self.tiles(m, n) <= self.at_once(sm_count)
+        else:
+            worth = k >= LONG or (self.classes > 0 and self.tiles(m, n) >= MANY * sm_count)
+        return fits and worth and max(m, k, n) <= SIZE_LIMIT and m >= ROWS_FROM and n >= COLUMNS_FROM
+
+    def at_once(self, sm_count: int) -> int:
+        """Tiles that the GPU has in the making with a block a multiprocessor."""
+        return max(CLUSTERS_AT_ONCE[self.split] * sm_count // CLUSTERS_OF, 1)
+
+    def turns(self, m: int, n: int, sm_count: int) -> float:
+        """Tiles of the multiprocessor with most, as if they took turns: blocks that are resident together end together, and what is left
+        goes to multiprocessors in as many again."""
+        tiles, at_once = self.tiles(m, n), self.at_once(sm_count)
+        return self.alone if tiles <= at_once else -(-tiles // (at_once * self.resident)) * self.resident
+
+    def share(self, m: int, k: int, n: int, sm_count: int) -> Share:
+        depth = max(-(-k // (DEPTH * self.split)), self.warps) * DEPTH
+        each = self.turns(m, n, sm_count) * self.rows * self.columns
+        beside = (MEETING_US if self.split > 1 else 0.0) - OVERLAP_US
+        return Share(each, each * depth, beside * UNIT["float32"])
+
+    def estimate(self, m: int, k: int, n: int, sm_count: int) -> float:
+        return self.share(m, k, n, sm_count).at(self.speed, self.fixed)
+
+
+# Fitted to what an H200 measured of 60 products (docs/lab.md), within 6 % of most.
+#   classes rows columns thread warps split resident stages speed fixed alone
+ROWS = (
+    (0, 64, 64, (8, 16), 8, 1, 1, 3, 1.49, 155),
+    (0, 64, 64, (8, 16), 8, 2, 1, 3, 1.49, 155),
+    (0, 64, 64, (8, 16), 8, 6, 1, 3, 1.43, 155),
+    (0, 32, 128, (8, 16), 8, 6, 1, 2, 1.42, 320),
+    (0, 128, 32, (16, 8), 8, 6, 1, 2, 1.37, 320),
+    (CLASSES, 64, 64, (8, 16), 8, 1, 1, 2, 1.29, 180),
+    (CLASSES, 64, 64, (8, 16), 4, 1, 2, 2, 1.33, 125, 1.25),
+    (CLASSES, 64, 64, (8, 16), 2, 1, 4, 2, 1.40, 66, 2.4),
+    (CLASSES, 64, 80, (8, 20), 8, 2, 1, 2, 1.28, 209),
+    (CLASSES, 64, 80, (8, 20), 8, 3, 1, 2, 1.28, 209),
+    (CLASSES, 64, 80, (8, 20), 8, 6, 1, 2, 1.25, 209),
+    (CLASSES, 64, 80, (8, 20), 8, 16, 1, 2, 1.28, 209),
+)
+TILES = tuple(Tile(*row) for row in ROWS)
+
+
+def fitting(m: int, k: int, n: int, granule: int, sm_count: int) -> tuple[Tile, ...]:
+    """The kernels here for float32's A (m, k) B (k, n) on Hopper. granule: bytes that divide the addresses and rows."""
+    return tuple(tile for tile in TILES if tile.takes(m, k, n, granule, sm_count))
+
+
+def launch(tile: Tile, m: int, k: int, n: int) -> Plan:
+    """The kernel over all of C: a block, or a cluster, a tile."""
+    parts, wider = max(tile.classes, 1), WIDER if tile.classes else 0
+    a = Matrix(m, k, tile.rows // parts, DEPTH + wider, FLOAT32, tile.classes)
+    b = Matrix(k, n, DEPTH // parts, tile.columns + wider, FLOAT32, tile.classes)
+    return Plan(tile.kernel, (tile.tiles(m, n) * tile.split, 1, 1), (32 * tile.warps, 1, 1), tile.shared_bytes, matrices=(a, b))

@@ -1,0 +1,296 @@
+"""float32 products whose rows begin anywhere, and whose K is shared by warps and blocks: matmul_fma_rows.cuh, of every thread, on the CPU.
+
+No stand-in has the copy engine or clusters. So the source's own text is compiled here with functions in the place of its instructions: a
+box is copied, swizzled, at the wait of each thread that has come to it, out of matrices that lie among NaN; what the warps lay, and what
+the blocks do, is kept apart, and a thread runs again from its beginning for each of those. What the instructions themselves do, and in
+which order they are done, only a GPU shows.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from clusters_on_cpu import needs_compiler, said_by
+
+from opwise.backends.cuda_src import tensor_maps
+from opwise.backends.cuda_src.matmul_cluster import UNIT
+from opwise.backends.cuda_src.matmul_plan import SHARED_LIMIT, plan
+from opwise.backends.cuda_src.matmul_rows32 import SIZE_LIMIT, TILES, Tile, launch
+from opwise.backends.cuda_src.plan import FLOAT32, UINT16, Matrix
+from opwise.backends.cuda_src.sources import FOLDER, unit_of, units
+
+BEFORE = r"""
+#include <algorithm>
+#include <cmath>
+using std::min;
+struct Words4 { unsigned x, y, z, w; };
+constexpr unsigned SHARED = 232448;
+unsigned block_now;
+bool laying, aligning;  // this thread has begun to lay its sums; all lanes of its warp move the rows of B
+std::vector<std::pair<SharedAddress, float>> moved;
+int pass, met, waited;
+struct Stop {};
+char ring[SHARED], laid[16][SHARED], room[16][SHARED];
+bool written[16][SHARED];
+struct TensorMap { const float *base; int rows, columns, pitch, box_rows, box_columns; };
+template <int CLASSES> struct RowClasses { TensorMap map[CLASSES]; int shift[16]; };
+struct Box { SharedAddress to; const TensorMap *map; int row, column; };
+std::map<unsigned, std::vector<std::vector<Box>>> filled;  // by barrier
+std::map<unsigned, unsigned> told, waits;
+unsigned block_index() { return block_now; }
+int warp_index() { return thread_now / 32; }
+bool elected() { return thread_now % 32 == 0; }
+unsigned rank_in_cluster() { return rank_now; }
+SharedAddress shared_base() { return 16; }
+float fused(float a, float b, float c) { return a * b + c; }
+int least(long long a, int b) { return a < b ? int(a) : b; }
+unsigned apart(float x, unsigned) { unsigned bits; std::memcpy(&bits, &x, 4); return bits; }
+void barrier_init(SharedAddress, int) {}
+void barriers_publish() {}
+void barrier_expect(SharedAddress barrier, unsigned bytes) { filled[barrier].emplace_back(), told[barrier] = bytes; }
+void box_load(SharedAddress to, const TensorMap &map, int row, int column, SharedAddress barrier) {
+    filled[barrier].back().push_back({to, &map, row, column});
+}
+unsigned copied(const Box &box) {
+    const TensorMap &m = *box.map;
+    const int wide = m.box_columns * 4, flips = wide == 128 ? 7 : wide == 64 ? 3 : 0;
+    demand(box.column % 4 == 0, "a column that the copy engine does not take");
+    demand(box.to % (flips ? 128 * (flips + 1) : 128) == 0, "a box where the copy engine puts none, or where its swizzle begins elsewhere");
+    for (int r = 0; r < m.box_rows; r++)
+        for (int c = 0; c < m.box_columns; c++) {
+            const int row = box.row + r, column = box.column + c;
+            const bool inside = row >= 0 && row < m.rows && column >= 0 && column < m.columns;
+            const float x = inside ? m.base[row * m.pitch + column] : 0;
+            unsigned at = box.to + r * wide + c * 4;
+            at ^= (at >> 7 & flips) << 4;
+            demand(at + 4 <= SHARED, "copied out of shared memory"), std::memcpy(ring + at, &x, 4);
+        }
+    return m.box_rows * wide;
+}
+void barrier_wait(SharedAddress barrier, unsigned phase) {
+    const unsigned turn = waits[barrier]++;
+    demand(turn % 2 == phase && turn < filled[barrier].size(), "waits for what nobody fills");
+    unsigned bytes = 0;
+    for (const Box &box : filled[barrier][turn]) bytes += copied(box);
+    demand(bytes == told[barrier], "the barrier gets other bytes than it was told");
+}
+void meet() { if (laying && met++ == pass) throw Stop(); }
+void warp_barrier() {}
+void block_barrier() { meet(); }
+void cluster_arrive_written() {}
+void cluster_arrive() {}
+void cluster_wait() { if (waited++ == 0) meet(); }
+float load_float(SharedAddress at) {
+    float x;
+    demand(!laying || written[rank_now][at], "read where nothing was laid"), std::memcpy(&x, (laying ? laid[rank_now] : ring) + at, 4);
+    return x;
+}
+void load_floats(float *to, SharedAddress at) { for (int i = 0; i < 4; i++) to[i] = load_float(at + 4 * i); }
+void store_shared_16(SharedAddress at, const Words4 &v) {
+    laying = true;
+    if (pass) return;
+    for (int i = 0; i < 16; i++) demand(!written[rank_now][at + i], "two sums in one place"), written[rank_now][at + i] = true;
+    std::memcpy(laid[rank_now] + at, &v, 16);
+}
+void store_shared(SharedAddress at, float x) {
+    if (aligning) moved.emplace_back(at, x);
+    else std::memcpy(room[rank_now] + at, &x, 4);
+}
+void publish_to_copies() {}
+float load_from_block(SharedAddress there, bool used) {
+    float x = 0;
+    if (used) std::memcpy(&x, room[there >> 24] + (there & 0xffffff), 4);
+    return x;
+}
+"""
+ALL_ALIGN = r"""
+template <class Tile, class Factor> void all_align(SharedAddress rows, const Factor &b) {
+    const int mine = thread_now;
+    aligning = true, moved.clear();
+    for (thread_now = mine / 32 * 32; thread_now < mine / 32 * 32 + 32; thread_now++) align_rows<Tile>(rows, b);
+    for (auto &word : moved) std::memcpy(ring + word.first, &word.second, 4);
+    aligning = false, thread_now = mine;
+}
+"""
+MAIN = r"""
+TensorMap map_of(const float *at, int rows, int columns, int pitch, int box_rows, int box_columns) {
+    return {at, rows, columns, pitch, box_rows, box_columns};
+}
+void tell(TensorMap &map, const float *at, int rows, int columns, int box_rows, int box_columns) {
+    map = map_of(at, rows, columns, columns, box_rows, box_columns);
+}
+template <int C> void tell(RowClasses<C> &of, const float *at, int rows, int columns, int box_rows, int box_columns) {
+    for (int c = 0; c < C; c++) {
+        const float *begin = at + c * columns;
+        const int shift = c < rows ? reinterpret_cast<unsigned long long>(begin) % 16 / 4 : 1;
+        of.map[c] = c < rows ? map_of(begin - shift, (rows - c + C - 1) / C, columns + shift, C * columns, box_rows / C, box_columns)
+                             : map_of(at, 1, 1, C * columns, box_rows / C, box_columns);
+        of.shift[c] = shift;
+    }
+}
+struct Room {  // a matrix that begins `off` elements behind a multiple of 16 bytes, among NaN
+    std::vector<float> all;
+    float *at;
+    Room(int count, int off) : all(count + 64, NAN) {
+        at = all.data() + 16;
+        while (reinterpret_cast<unsigned long long>(at) % 16) at++;
+        at += off;
+        for (int i = 0; i < count; i++) at[i] = (std::rand() % 17 - 8) / 4.0f;
+    }
+};
+template <class T, int S, class Factor> void multiplies(int m, int k, int n, int off) {
+    Room a(m * k, off), b(k * n, off);
+    std::vector<float> c(m * n, NAN);
+    Factor of_a, of_b;
+    tell(of_a, a.at, m, k, T::BM, T::LINE_A / 4), tell(of_b, b.at, k, n, T::BK, T::LINE_B / 4);
+    const int tiles = (m + T::BM - 1) / T::BM * ((n + T::BN - 1) / T::BN);
+    for (int tile = 0; tile < tiles; tile++) {
+        std::memset(written, 0, sizeof written);
+        for (pass = 0; pass < (S > 1 ? 4 : 2); pass++)
+            for (rank_now = 0; rank_now < S; rank_now++) {
+                block_now = tile * S + rank_now, filled.clear();
+                for (thread_now = 0; thread_now < T::THREADS; thread_now++) {
+                    waits.clear(), laying = false, met = waited = 0;
+                    try { fma_rows_matmul<T, S>(of_a, of_b, c.data(), m, k, n); } catch (Stop) {}
+                }
+            }
+    }
+    for (int i = 0; i < m; i++)
+        for (int j = 0; j < n; j++) {
+            float want = 0;  // exact: sums of few bits
+            for (int l = 0; l < k; l++) want += a.at[i * k + l] * b.at[l * n + j];
+            demand(c[i * n + j] == want, "another product");
+        }
+    thread_now = T::THREADS - 1;
+    const T tile;
+    std::printf("%u ", tile.full(T::STAGES));
+}
+int main() { PRODUCTS }
+"""
+
+
+# m, k, n, and how many elements A and B begin after a multiple of 16 bytes
+SHAPES, EVEN_SHAPES = ((3, 2, 67, 2), (33, 150, 61, 1)), ((36, 152, 60, 0),)
+LONG = {0: (64, 800, 32, 0), 4: (66, 530, 21, 3)}  # more steps of a warp than it has stages
+
+
+def taken(file: str, begins: str) -> str:
+    part = re.search(rf"^{begins}.*?^}};?\n", (FOLDER / file).read_text(), re.MULTILINE | re.DOTALL)
+    assert part, f"{file} has {begins}"
+    return part[0]
+
+
+LAUNCH_US = 4.0  # between events, that no estimate tells of
+# us on one H200, torch 2.11, cold, launches in turns, medians: (m, k, n) -> kernel -> time.
+MEASURED = {
+    (3001, 4501, 3003): {"any_64x64_w8_s1": 1830, "any_64x64_w4_s1": 1858},
+    (3001, 4501, 463): {"any_64x64_w8_s1": 327.7, "any_64x64_w4_s1": 419.3},
+    (1003, 4501, 3003): {"any_64x64_w4_s1": 625.0, "any_64x64_w8_s1": 647.9},
+    (1003, 4501, 463): {"any_64x64_w8_s1": 111.1, "any_64x64_w4_s1": 124.2},
+    (3001, 4501, 73): {"any_64x80_w8_s2": 74.6, "any_64x64_w8_s1": 110.5},
+    (1003, 4501, 73): {"any_64x80_w8_s6": 30.6, "any_64x80_w8_s3": 52.1},
+    (37, 4501, 3003): {"any_64x80_w8_s3": 52.7},
+    (257, 4501, 463): {"any_64x80_w8_s3": 52.4},
+    (37, 4501, 463): {"any_64x80_w8_s16": 17.3, "any_64x80_w8_s6": 29.5},
+    (1003, 701, 3003): {"any_64x64_w4_s1": 112.6, "any_64x64_w8_s1": 125.5, "any_64x64_w2_s1": 134.0},
+    (3001, 701, 463): {"any_64x64_w8_s1": 64.8},
+    (3001, 701, 73): {"any_64x80_w8_s2": 20.4, "any_64x64_w8_s1": 22.6},
+    (583, 931, 781): {"any_64x64_w8_s1": 28.9, "any_64x64_w4_s1": 31.7},
+    (3001, 95, 3003): {"any_64x64_w2_s1": 72.9},
+    (1003, 95, 3003): {"any_64x64_w2_s1": 28.4},
+    (128, 8192, 2048): {"even_64x64_w8_s2": 89.2},
+    (512, 2048, 512): {"even_64x64_w8_s2": 27.2},
+    (128, 8192, 512): {"even_64x64_w8_s6": 34.2},
+    (32, 8192, 2048): {"even_32x128_w8_s6": 35.8},
+    (2048, 8192, 32): {"even_128x32_w8_s6": 37.7},
+    (1024, 1024, 1024): {"even_64x64_w8_s1": 48.7},
+    (1536, 1536, 1536): {"even_64x64_w8_s1": 171.3},
+    (1024, 4096, 1024): {"even_64x64_w8_s1": 171.4},
+}
+H200 = {"sm_count": 132, "capability": (9, 0)}
+
+
+def kernel_for(m: int, k: int, n: int, alignment: int = 16, **changes: object) -> str:
+    return plan(m, k, n, "float32", False, alignment, **{**H200, **changes}).kernel  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("product", "times"), MEASURED.items(), ids=str)
+def test_a_product_gets_the_kernel_that_was_fastest(product: tuple[int, int, int], times: dict[str, float]) -> None:
+    assert kernel_for(*product) == f"matmul_rows_float32_{min(times, key=times.__getitem__)}"
+    for changes in ({"capability": (8, 0)}, {"capability": (10, 0)}, {"wgmma": False}):
+        assert "rows" not in kernel_for(*product, **changes)
+    for name, us in times.items():
+        tile = next(tile for tile in TILES if tile.name == name)
+        told = LAUNCH_US + tile.estimate(*product, 132) / UNIT["float32"]
+        assert told == pytest.approx(us, rel=0.11), f"{name}: {told:.1f} us estimated, {us} measured"
+
+
+def test_what_fills_the_gpu_with_large_tiles_or_is_low_keeps_its_kernels() -> None:
+    assert kernel_for(2048, 2048, 2048) == kernel_for(8192, 8192, 512) == "matmul_tma_float32_128x128_8x16"
+    for m, k, n in ((16, 4501, 3003), (3001, 4501, 16), (1003, 95, 463), (2048, 256, 512), (SIZE_LIMIT + 1, 600, 33)):
+        assert "rows" not in kernel_for(m, k, n), (m, k, n)
+
+
+@pytest.mark.parametrize("alignment", [4, 8])
+def test_a_slice_at_any_address_takes_maps_of_classes(alignment: int) -> None:
+    assert "rows_float32_any" in kernel_for(1024, 1024, 1024, alignment)
+
+
+@pytest.mark.parametrize("tile", TILES, ids=lambda tile: str(tile.name))
+def test_a_launch_fits_the_gpu_and_is_as_the_source_has_it(tile: Tile) -> None:
+    found = launch(tile, 1000, 513, 777)
+    assert tile.resident * (found.shared_bytes + 1024) <= (SHARED_LIMIT[9, 0] + 1) * 1024, "as many blocks fit as it says"
+    assert found.grid == (-(-1000 // tile.rows) * -(-777 // tile.columns) * tile.split, 1, 1)
+    assert unit_of(found.kernel) in units("sm_90")
+    assert unit_of(found.kernel) not in units("sm_100")
+    assert [(*matrix[:2], matrix.classes) for matrix in found.matrices] == [(1000, 513, tile.classes), (513, 777, tile.classes)]
+    numbers = (tile.rows, tile.columns, tile.warps, tile.split, tile.resident, *tile.thread, tile.stages)
+    made = f"{'ANY' if tile.classes else 'EVEN'}({', '.join(map(str, numbers))})\n"
+    assert made in (FOLDER / "matmul_rows32.cu").read_text()
+
+
+@needs_compiler
+def test_every_tile_multiplies_what_lies_anywhere(tmp_path: Path) -> None:
+    text = "".join(
+        taken(*where)
+        for where in (
+            ("matmul_wgmma.cuh", "template <int STAGES> struct Turn "),
+            ("matmul_meet.cuh", "struct Steps "),
+            ("matmul_meet.cuh", "template <int S> [^\n]*steps_of_block"),
+            ("matmul_tile.cuh", "struct TilePosition "),
+            ("matmul_tile.cuh", r"template <int BM, int BN, unsigned GROUP = 16>\n[^\n]*tile_position"),
+        )
+    )
+    rows = (FOLDER / "matmul_rows.cuh").read_text()
+    text += rows[rows.index("// A box of each class") :]
+    source = (FOLDER / "matmul_fma_rows.cuh").read_text()
+    text += (
+        source[source.index("template <") :].replace("align_rows<Tile>(", "all_align<Tile>(").replace("// S > 1:", ALL_ALIGN + "// S > 1:")
+    )
+    calls, tiles = [], []
+    for tile in TILES:
+        numbers = (tile.rows, tile.columns, tile.warps, tile.classes or 1, *tile.thread, tile.stages)
+        for m, k, n, off in (*(SHAPES if tile.classes else EVEN_SHAPES), *([LONG[tile.classes]] if tile.split == 1 else [])):
+            factor = f"RowClasses<{tile.classes}>" if tile.classes else "TensorMap"
+            calls.append(f"multiplies<RowsTile<{', '.join(map(str, numbers))}>, {tile.split}, {factor}>({m}, {k}, {n}, {off});")
+            tiles.append(tile)
+    said = said_by(BEFORE + text + MAIN.replace("PRODUCTS", "\n".join(calls)), tmp_path)
+    for tile, used in zip(tiles, said.split(), strict=True):
+        assert int(used) == tile.shared_bytes, f"{tile.kernel}: what a launch asks for, to the last barrier"
+
+
+@pytest.mark.parametrize(("element", "classes"), [(FLOAT32, 4), (UINT16, 8)])
+@pytest.mark.parametrize(("rows", "columns"), [(1, 1), (3, 5), (9, 501), (8, 1), (17, 64)])
+def test_maps_of_classes_tell_every_element_and_no_other(element: int, classes: int, rows: int, columns: int) -> None:
+    size = 4 if element == FLOAT32 else 2
+    for address in range(4096, 4112, size):
+        told = []
+        parts = tensor_maps._parts(Matrix(rows, columns, 8, 8, element, classes), address)
+        for c, (of_class, wide, pitch, base, shift) in enumerate(parts):
+            assert base % 16 == pitch % 16 == 0, "as the copy engine wants it"
+            assert pitch >= wide * size, "rows do not overlap"
+            assert base > address - 16, "and begin in the memory that the matrix begins in"
+            told += [(c + r * classes, base + r * pitch + (shift + x) * size) for r in range(of_class) for x in range(wide - shift)]
+        assert sorted(told) == [(r, address + (r * columns + x) * size) for r in range(rows) for x in range(columns)]
