@@ -4,7 +4,7 @@
 // tile's elements, of which it reads the parts of ranks 0, 1, ... , and stores them: neighbouring threads neighbouring elements, so that
 // any alignment of C does.
 #pragma once
-#include "matmul_cluster_ptx.cuh"
+#include "cluster_ptx.cuh"
 #include "matmul_tile.cuh"
 
 // The steps of K that a block takes: of a cluster of S, which share a tile, steps rank / S to steps (rank + 1) / S, which may be none.

@@ -4,7 +4,7 @@
 // stack of rows of 128 bytes; TMA permutes the 16-byte chunks of a row by an XOR with the row's number modulo 8 (its 128-byte swizzle,
 // which is by address: tiles start on 1024 bytes), and wgmma undoes it.
 #pragma once
-#include "matmul_cluster_ptx.cuh"
+#include "cluster_ptx.cuh"
 #include "matmul_ptx.cuh"
 
 // The driver's CUtensorMap: address, shape, box and swizzle of a matrix in global memory, encoded on the host. cuda.h is not included.
@@ -60,7 +60,7 @@ template <int PENDING> __device__ __forceinline__ void boxes_wait() {
 // What this thread wrote to shared memory may now be read by the copy engine; others need a barrier behind it.
 __device__ __forceinline__ void publish_to_copies() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
-// ---- clusters, beyond matmul_cluster_ptx.cuh -----------------------------------------------------------------------------------------
+// ---- clusters, beyond cluster_ptx.cuh ------------------------------------------------------------------------------------------------
 
 // 16 bytes to another block's shared memory, whose barrier counts them in: nobody waits here.
 __device__ __forceinline__ void push_16(SharedAddress there, const float *from, SharedAddress barrier) {

@@ -77,7 +77,7 @@ __device__ __forceinline__ void softmax_cluster(const Storage *x, Storage *out, 
         if (threadIdx.x == 0) bell_of_cluster(&all_told, BLOCKS * tellers<BLOCKS>() * sizeof(float2));
         __syncwarp();
     }
-    if constexpr (BLOCKS > 1) cluster_arrive_relaxed();  // that a block has begun must be known before its shared memory is written to
+    if constexpr (BLOCKS > 1) cluster_arrive();  // that a block has begun must be known before its shared memory is written to
 
     const unsigned rank = BLOCKS > 1 ? rank_in_cluster() : 0;
     const long long pieces = columns / P::COUNT;
@@ -101,7 +101,7 @@ __device__ __forceinline__ void softmax_cluster(const Storage *x, Storage *out, 
             const unsigned taken = __shfl_sync(0xffffffffu, lane == 0 ? take_row(counters) : 0, 0);
             if (lane < BLOCKS) store_in_block(next_row + 1, lane, taken);
         }
-        cluster_arrive();
+        cluster_arrive_written();
         cluster_wait();
         row = next_row[1];
     }
@@ -152,7 +152,7 @@ __device__ __forceinline__ void softmax_cluster(const Storage *x, Storage *out, 
                     taken = __shfl_sync(0xffffffffu, taken, 0);
                     if (lane < BLOCKS) store_in_block(next_row + turn, lane, taken);
                 }
-                cluster_arrive();
+                cluster_arrive_written();
                 cluster_wait();  // behind the last of these each block may end when it likes, too
                 const float2 one = lane < BLOCKS ? of_blocks[turn][lane] : make_float2(Maximum::neutral(), 0.0f);
                 shift = cluster_shift(over_warp<Maximum>(one.x));

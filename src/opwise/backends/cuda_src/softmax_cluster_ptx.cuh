@@ -1,5 +1,6 @@
 // What softmax's clusters ask of sm_90 (and of sm_80: copies to shared memory), an instruction a function.
 #pragma once
+#include "cluster_ptx.cuh"
 
 __device__ __forceinline__ unsigned dynamic_shared_bytes() {
     unsigned bytes;
@@ -13,23 +14,13 @@ __device__ __forceinline__ void copy_to_shared(void *to, const void *from) {
 }
 __device__ __forceinline__ void copies_done() { asm volatile("cp.async.wait_all;" ::: "memory"); }
 
-__device__ __forceinline__ unsigned rank_in_cluster() {
-    unsigned rank;
-    asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
-    return rank;
-}
-__device__ __forceinline__ void cluster_arrive() { asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory"); }
-// For who has nothing to say but that it is here.
-__device__ __forceinline__ void cluster_arrive_relaxed() { asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory"); }
-__device__ __forceinline__ void cluster_wait() { asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory"); }
 // Writes to the place that `mine` has in block `rank`.
 __device__ __forceinline__ void store_in_block(unsigned *mine, unsigned rank, unsigned value) {
-    asm volatile("{ .reg .b32 there; mapa.shared::cluster.u32 there, %0, %1; st.shared::cluster.u32 [there], %2; }"
-                 ::"r"(shared_address(mine)), "r"(rank), "r"(value) : "memory");
+    asm volatile("st.shared::cluster.u32 [%0], %1;" ::"r"(of_block(shared_address(mine), rank)), "r"(value) : "memory");
 }
 __device__ __forceinline__ void store_in_block(float2 *mine, unsigned rank, float first, float second) {
-    asm volatile("{ .reg .b32 there; mapa.shared::cluster.u32 there, %0, %1; st.shared::cluster.v2.f32 [there], {%2, %3}; }"
-                 ::"r"(shared_address(mine)), "r"(rank), "f"(first), "f"(second) : "memory");
+    asm volatile("st.shared::cluster.v2.f32 [%0], {%1, %2};"
+                 ::"r"(of_block(shared_address(mine), rank)), "f"(first), "f"(second) : "memory");
 }
 
 using Bell = unsigned long long;  // an mbarrier
@@ -49,9 +40,8 @@ __device__ __forceinline__ void wait_for_cluster(Bell *bell) {
 }
 // To the place that `mine` has in block `rank`, whose bell counts the bytes. Not waited for, and without a fence.
 __device__ __forceinline__ void send_to_block(float2 *mine, Bell *bell, unsigned rank, float first, float second) {
-    asm volatile("{ .reg .b32 there, bell; mapa.shared::cluster.u32 there, %0, %2; mapa.shared::cluster.u32 bell, %1, %2; "
-                 "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v2.f32 [there], {%3, %4}, [bell]; }"
-                 ::"r"(shared_address(mine)), "r"(shared_address(bell)), "r"(rank), "f"(first), "f"(second) : "memory");
+    asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v2.f32 [%0], {%1, %2}, [%3];"
+                 ::"r"(of_block(shared_address(mine), rank)), "f"(first), "f"(second), "r"(of_block(shared_address(bell), rank)) : "memory");
 }
 
 __device__ __forceinline__ unsigned multiprocessors() {

@@ -1,7 +1,6 @@
-// What the matmul kernels ask of a cluster (sm_90 and later): blocks that run at the same time, each of which reads the shared memory of
-// all of them while they run.
+// What any kernel asks of a cluster (sm_90 and later): blocks that run at the same time, each of which reads and writes the shared memory
+// of all of them while they run. Addresses are of shared memory, 32 bits.
 #pragma once
-#include "matmul_ptx.cuh"
 
 __device__ __forceinline__ unsigned rank_in_cluster() {
     unsigned rank;
@@ -13,14 +12,14 @@ __device__ __forceinline__ void cluster_arrive() { asm volatile("barrier.cluster
 __device__ __forceinline__ void cluster_arrive_written() { asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory"); }
 __device__ __forceinline__ void cluster_wait() { asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory"); }
 // Where block `rank` has what is at `mine` in this one.
-__device__ __forceinline__ SharedAddress of_block(SharedAddress mine, int rank) {
-    SharedAddress there;
+__device__ __forceinline__ unsigned of_block(unsigned mine, int rank) {
+    unsigned there;
     asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(mine), "r"(rank));
     return there;
 }
 // A float from another block's shared memory, or 0 without reading. What is read must be used: nothing may be under way when that block
 // ends.
-__device__ __forceinline__ float load_from_block(SharedAddress there, bool used) {
+__device__ __forceinline__ float load_from_block(unsigned there, bool used) {
     float x;
     asm volatile("{\n"
                  ".reg .pred used;\n"
