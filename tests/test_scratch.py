@@ -69,6 +69,14 @@ def test_kernels_that_leave_different_bytes_zero_share_no_shelf(streams: Streams
     assert lender(2000, GPU)().memory.address == few
 
 
+def test_what_launches_of_one_name_leave_is_lent_to_that_name_alone(streams: Streams) -> None:
+    """Numbers of launches, say: who counts on zeros must not find them, nor who laid them elsewhere."""
+    named = lender(2000, GPU, 1040, "stream 64 2")().memory.address
+    assert lender(2000, GPU, 1040)().memory.address != named
+    assert lender(2000, GPU, 1040, "stream 32 4")().memory.address != named
+    assert lender(2000, GPU, 1040, "stream 64 2")().memory.address == named
+
+
 def test_a_dead_bindings_scratch_is_lent_again_on_its_stream_alone(streams: Streams) -> None:
     first = used_once()
     assert used_once() == first

@@ -64,6 +64,7 @@ def test_a_stream_of_rows_runs_at_once_and_holds_what_it_takes(dtype: str) -> No
                 assert found.shared_bytes == softmax_plan.STREAM_SLOTS * softmax_plan.STREAM_WARPS * softmax_plan.STREAM_PIECES * 512
                 assert found.shared_bytes <= softmax_plan.MOST_DYNAMIC_SHARED
                 assert found.zeroed_bytes == found.scratch_bytes <= 64 * 1024
+                assert found.of_its_own == f"stream {blocks} {groups}", "launches over another grid find no numbers where these left them"
                 assert found.cooperative
                 assert unit_of(found.kernel) == STREAM
     above = softmax_plan.STREAM_ABOVE[plan.ITEM_BYTES[dtype]] / 1024
@@ -86,23 +87,30 @@ def test_rows_that_one_block_keeps(capability: tuple[int, int]) -> None:
 
 def test_blocks_that_begin_apart_are_as_the_kernel_knows_them() -> None:
     """More threads than these leave a multiprocessor few blocks, which gain nothing by it."""
-    apart = _constant((FOLDER / "softmax_cluster.cuh").read_text(), "APART_THREADS")
+    source = (FOLDER / "softmax_cluster.cuh").read_text()
     small = {threads for choices in softmax_plan.CLUSTERS.values() for _, _, threads in choices}
-    assert max(small) == apart
+    assert max(small) == _constant(source, "APART_THREADS")
+    table = re.search(r"phases = blockDim\.x <= (\d+) \? (\d+) : blockDim\.x <= (\d+) \? (\d+) : (\d+);", source)
+    assert table
+    low, most, middle, more, least = map(int, table.groups())
+    for threads in small:
+        assert 1024 // threads == (most if threads <= low else more if threads <= middle else least)
 
 
 @pytest.mark.parametrize("dtype", plan.ITEM_BYTES)
 def test_small_blocks_are_for_many_rows_and_leave_room_for_five_a_multiprocessor(dtype: str) -> None:
-    for most, blocks, threads in softmax_plan.CLUSTERS[plan.ITEM_BYTES[dtype]]:
-        columns, wave = most * 1024 // plan.ITEM_BYTES[dtype], 132 * (1024 // threads) // blocks
+    size = plan.ITEM_BYTES[dtype]
+    for most, blocks, threads in softmax_plan.CLUSTERS[size]:
+        columns, wave = most * 1024 // size, 132 * (1024 // threads) // blocks
+        waves = softmax_plan.MANY_WAVES if most > softmax_plan.ONE_BLOCK[size] else 1
         many, few = (
             softmax_plan.softmax(rows, columns, dtype, aligned=True, sm_count=132, capability=(9, 0))
-            for rows in (softmax_plan.MANY_WAVES * wave, 4 * wave // blocks)
+            for rows in (waves * wave, waves * wave - 1)
         )
         assert (many.kernel, many.block[0]) == (f"softmax_{dtype}_cluster{blocks}_v16", threads)
         told = (128 + 32) * 8 + 128  # pairs of warps, and a bell
         assert 5 * (many.shared_bytes + told + 1024) <= 228 * 1024
-        assert most in (128, 512) or few.block[0] > threads
+        assert (size, most) == (2, 128) or most == 512 or few.block[0] > threads
 
 
 def test_rows_off_alignment_take_the_kernels_that_read_single_elements() -> None:

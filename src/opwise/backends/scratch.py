@@ -68,13 +68,14 @@ class Scratch:
             shelf.append(self.memory)
 
 
-_shelves: defaultdict[tuple[int, int, int, int], list[Memory]] = defaultdict(list)  # device, size, what is 0, raw stream
+_shelves: defaultdict[tuple[int, int, int, str, int], list[Memory]] = defaultdict(list)  # device, size, what is 0, whose, raw stream
 
 
-def lender(size: int, device: torch.device, zeroed: int = COUNTER_BYTES) -> Callable[[], Scratch]:
+def lender(size: int, device: torch.device, zeroed: int = COUNTER_BYTES, of_its_own: str = "") -> Callable[[], Scratch]:
     """What gives each binding its scratch, of `size` bytes or more, on the stream that is current then.
 
-    zeroed: how many bytes at its beginning are 0 before and after every launch. Those who differ in it do not share a shelf.
+    zeroed: how many bytes at its beginning are 0 before and after every launch. of_its_own: a name for launches that find there what the
+    last of that name left, 0 at the first. Those who differ in either do not share a shelf.
     """
     size = max(1 << (size - 1).bit_length(), LEAST_BYTES)
     if device.type != "cuda":  # a stand-in, where everything happens at once
@@ -86,7 +87,7 @@ def lender(size: int, device: torch.device, zeroed: int = COUNTER_BYTES) -> Call
         home = stream_of(index)
         if _capturing():
             return Scratch(_made(size, device, index, home, None))
-        shelf = shelves[index, size, zeroed, home]
+        shelf = shelves[index, size, zeroed, of_its_own, home]
         try:
             return Scratch(shelf.pop())
         except IndexError:
@@ -139,12 +140,13 @@ def called_with(
     size: int,
     device: torch.device,
     zeroed: int = COUNTER_BYTES,
+    of_its_own: str = "",
 ) -> AtOnce:
     """As `bound_with`, of a backend whose `call_of(output)` gives what allocates the output, too: a function of the inputs, before which
     it takes the address of scratch if there is any."""
     if not size:
         return AtOnce(lambda *tensors: launch_of(tensors), call_of=call_of)
-    lend = lender(size, device, zeroed)
+    lend = lender(size, device, zeroed, of_its_own)
 
     def call_with_scratch_of(out: Tensor) -> Callable[..., Tensor]:
         call = call_of(out)

@@ -91,7 +91,7 @@ SOFTMAX = (
     Fault("a block's sum is added as relative to the row's maximum", "softmax", "reduction", f"{HERE}/softmax_stream.cu",
           "sum += told[k].sum * rescale(told[k].maximum, shift);", "sum += told[k].sum;", dtypes=("float32",), gpu_only=SM90),
     Fault("sums of an earlier row are taken for this row's", "softmax", "state", f"{HERE}/softmax_stream.cu",
-          "all = all && told[k].tag == tag;", "all = all && told[k].tag != 0;", dtypes=("float32",), gpu_only=SM90),
+          "told[k].times == times &&", "told[k].times != 0 &&", dtypes=("float32",), gpu_only=SM90),
 )  # fmt: skip
 MATMUL = (
     Fault("a granule past the row's end is copied", "matmul", "mask", f"{HERE}/matmul_tile.cuh",

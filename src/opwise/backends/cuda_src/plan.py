@@ -34,7 +34,7 @@ class Plan:
     """`kernel` is an extern "C" name; `grid` and `block` are in x, y, z; `shared_bytes` is dynamic shared memory a block.
 
     A kernel with `scratch_bytes` takes the address of as many bytes of its own as its last parameter. The first `zeroed_bytes` are 0 at
-    the first launch, and the kernel leaves them 0.
+    the first launch, and the kernel leaves them 0, or as launches `of_its_own` name go on from: these share scratch with no others.
     A `cooperative` launch runs with all its blocks at once or not at all, so that they may wait for each other.
     The kernel's first parameters are, instead of as many addresses, tensor maps of `matrices` (zeros outside).
     """
@@ -46,6 +46,7 @@ class Plan:
     scratch_bytes: int = 0
     matrices: tuple[Matrix, ...] = ()
     zeroed_bytes: int = 16
+    of_its_own: str = ""
     cooperative: bool = False
 
 

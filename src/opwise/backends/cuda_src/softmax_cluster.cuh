@@ -55,10 +55,10 @@ __device__ __forceinline__ void leave_queue(unsigned *counters, unsigned cluster
 // cluster waits for as long as those before it need to load. `pieces`: a block's part, of which a multiprocessor loads about one a clock.
 constexpr int APART_THREADS = 192;  // and less
 template <int BLOCKS> __device__ __forceinline__ void begin_apart(unsigned cluster, unsigned clusters, unsigned pieces) {
-    const unsigned phases = 1024 / blockDim.x;
-    const unsigned share = BLOCKS <= 2 ? 16 : BLOCKS <= 8 ? 15 : 14;  // sixteenths of the multiprocessors find a place in a cluster
-    const unsigned wave = multiprocessors() * phases / BLOCKS * share / 16;  // at once
-    if (clusters >= 2 * wave && cluster < wave) wait_clocks(cluster * phases / wave * (pieces * 15 / 16));
+    const unsigned phases = blockDim.x <= 96 ? 10 : blockDim.x <= 160 ? 6 : 5;  // blocks a multiprocessor; a division would hold up every block
+    constexpr unsigned SHARE = BLOCKS <= 2 ? 16 : BLOCKS <= 8 ? 15 : 14;        // sixteenths of the multiprocessors find a place in a cluster
+    const unsigned wave = multiprocessors() * phases / BLOCKS * SHARE / 16;     // at once
+    if (cluster < wave && clusters >= 2 * wave) wait_clocks(cluster * phases / wave * (pieces * 15 / 16));
 }
 
 // Any blockDim of whole warps, 1024 at most. Without a queue, row blockIdx.x / BLOCKS is this cluster's.
@@ -80,8 +80,8 @@ __device__ __forceinline__ void softmax_cluster(const Storage *x, Storage *out, 
     if constexpr (BLOCKS > 1) cluster_arrive();  // that a block has begun must be known before its shared memory is written to
 
     const unsigned rank = BLOCKS > 1 ? rank_in_cluster() : 0;
-    const long long pieces = columns / P::COUNT;
-    const long long part = (pieces + BLOCKS * 8 - 1) / (BLOCKS * 8) * 8;  // of whole cache lines
+    const long long pieces = static_cast<unsigned long long>(columns) / P::COUNT;  // unsigned: a shift
+    const long long part = static_cast<unsigned long long>(pieces + BLOCKS * 8 - 1) / (BLOCKS * 8) * 8;  // of whole cache lines
     const long long first = min(rank * part, pieces);
     const int count = static_cast<int>(min(part, pieces - first));
     Raw *shared = reinterpret_cast<Raw *>(dynamic_shared);

@@ -13,13 +13,14 @@ BLOCKS = {4: ((8, 256), (16, 512), (32, 512)), 2: ((16, 512),), 0: ((8, 256), (1
 KEPT = {4: (16384, 32768), 2: (8192, 32768)}
 CLUSTER_PIECES = 8  # in registers, a thread: as in softmax_cluster.cuh
 KIB = 1024
-# By an element's bytes, KiB of a row that one block has to itself.
-ONE_BLOCK = {4: 128, 2: 96}
-# By an element's bytes, (KiB of a row at most, blocks a row, threads a block), by an H200's times, from MANY_WAVES of clusters on. What
-# registers do not hold is in shared memory: a multiprocessor has up to 320 KiB on the way, in five to eight blocks, of which others load
-# while one waits for its sums. 192 threads and less: as in softmax_cluster.cuh, where such blocks begin apart.
+# By an element's bytes, KiB of a row that one block has to itself, and above which it has not where rows are many.
+ONE_BLOCK, OF_FEW = {4: 128, 2: 96}, {4: 112, 2: 80}
+# By an element's bytes, (KiB of a row at most, blocks a row, threads a block), by an H200's times, from MANY_WAVES of clusters on, or from
+# one where a row has one block otherwise. What registers do not hold is in shared memory: a multiprocessor has up to 320 KiB on the way,
+# in five to eight blocks, of which others load while one waits for its sums. 192 threads and less: as in softmax_cluster.cuh, where such
+# blocks begin apart.
 SMALL = ((384, 8, 160), (512, 8, 192), (1024, 16, 192))
-CLUSTERS = {4: ((256, 8, 96), *SMALL), 2: ((128, 2, 192), (192, 4, 160), (256, 4, 192), *SMALL)}
+CLUSTERS = {4: ((128, 2, 192), (256, 8, 96), *SMALL), 2: ((96, 2, 160), (128, 2, 192), (192, 4, 160), (256, 4, 192), *SMALL)}
 MANY_WAVES = 3
 # Likewise, for fewer rows: blocks that spread evenly, one or two a multiprocessor.
 CLUSTERS_OF_FEW = ((128, 2, 192), (256, 2, 512), (384, 4, 512), (512, 8, 192), (1024, 8, 512), (2048, 16, 512), (4096, 16, 1024))
@@ -60,20 +61,21 @@ def softmax(rows: int, columns: int, dtype: str, aligned: bool, sm_count: int, c
 
 def _small_blocks(rows: int, row_bytes: int, size: int, sm_count: int) -> tuple[int, int] | None:
     """(blocks a row, threads a block) where there are rows enough for small blocks."""
-    for most, blocks, threads in CLUSTERS[size] if row_bytes > ONE_BLOCK[size] * KIB else ():
+    for most, blocks, threads in CLUSTERS[size] if row_bytes > OF_FEW[size] * KIB else ():
         if row_bytes <= most * KIB:
-            return (blocks, threads) if rows >= MANY_WAVES * (sm_count * (1024 // threads) // blocks) else None
+            waves = MANY_WAVES if row_bytes > ONE_BLOCK[size] * KIB else 1
+            return (blocks, threads) if rows >= waves * (sm_count * (1024 // threads) // blocks) else None
     return None
 
 
 def _cluster(rows: int, row_bytes: int, dtype: str, sm_count: int, capability: tuple[int, int], small: tuple[int, int] | None) -> Plan:
     """A row in the registers and the shared memory of one block or, which only sm_90 and later can, of several."""
     size, spread = ITEM_BYTES[dtype], rows * 16 <= sm_count and capability[0] in OF_LARGE_CLUSTERS  # too few rows to fill the GPU
-    if row_bytes <= ONE_BLOCK[size] * KIB and not spread:
+    if small is not None:
+        blocks, threads = small
+    elif row_bytes <= ONE_BLOCK[size] * KIB and not spread:
         blocks, threads = 1, _threads_of_one_block(row_bytes, size, capability)
         threads = min(threads, 32 * blocks_for(row_bytes, 32 * CLUSTER_PIECES * VECTOR_BYTES))  # none without a piece
-    elif small is not None:
-        blocks, threads = small
     else:
         holding = [choice for choice in CLUSTERS_OF_FEW if row_bytes <= choice[0] * KIB and (choice[1] == 16 or not spread)]
         _, blocks, threads = (holding or CLUSTERS_OF_FEW[-1:])[0]
@@ -110,7 +112,7 @@ def of_stream(rows: int, row_bytes: int, dtype: str, sm_count: int) -> Plan | No
         return None
     part = -(-pieces // (sm_count // groups * warps * 8)) * 8  # of a warp, in whole cache lines, if all multiprocessors take part
     blocks = blocks_for(pieces, part * warps)
-    scratch = VECTOR_BYTES * (STREAM_ROWS * blocks + 1) * groups  # a pair a block and row in flight, and a counter a group
+    scratch = VECTOR_BYTES * (STREAM_ROWS * blocks + 1) * groups  # a pair a block and row in flight, and a launch's number a group
     shared = STREAM_SLOTS * place * VECTOR_BYTES
     return Plan(f"softmax_{dtype}_stream_v16", (blocks, groups, 1), (32 * (warps + 2), 1, 1), shared, scratch, zeroed_bytes=scratch,
-                cooperative=True)  # fmt: skip
+                of_its_own=f"stream {blocks} {groups}", cooperative=True)  # fmt: skip

@@ -58,14 +58,15 @@ __device__ __forceinline__ void copy_in_bulk(void *to, const void *from, unsigne
 // ---- pairs in global memory ---------------------------------------------------------------------------------------------------------
 
 // A pair travels with its tag in one word of 16 bytes, which is written and read whole: who sees the tag sees the pair, without a fence.
-// Tags count how often a place was written in this launch, from 1 on. Places are 0 at the first launch, and whoever of a group learns of
-// its last row last leaves them 0: no pair is taken for one of a launch before, replayed from a graph or not.
+// A tag is the launch's number, and how often a place was written in this launch, both from 1 on. Places are 0 at the first launch, and
+// nothing is cleared at the end of one, for which the last row's sums would wait: the next launch has another number.
 struct alignas(16) Told {
     float maximum, sum;
-    unsigned tag, unused;
+    unsigned times, launch;
 };
-__device__ __forceinline__ void tell(Told *to, float maximum, float sum, unsigned tag) {
-    const unsigned long long pair = __float_as_uint(maximum) | static_cast<unsigned long long>(__float_as_uint(sum)) << 32, tagged = tag;
+__device__ __forceinline__ void tell(Told *to, float maximum, float sum, unsigned times, unsigned launch) {
+    const unsigned long long pair = __float_as_uint(maximum) | static_cast<unsigned long long>(__float_as_uint(sum)) << 32;
+    const unsigned long long tagged = times | static_cast<unsigned long long>(launch) << 32;
     asm volatile("{ .reg .b128 word; mov.b128 word, {%1, %2}; st.relaxed.gpu.global.b128 [%0], word; }" ::"l"(to), "l"(pair), "l"(tagged)
                  : "memory");
 }
@@ -73,14 +74,16 @@ __device__ __forceinline__ Told heard(const Told *from) {
     unsigned long long pair, tagged;
     asm volatile("{ .reg .b128 word; ld.relaxed.gpu.global.b128 word, [%2]; mov.b128 {%0, %1}, word; }" : "=l"(pair), "=l"(tagged) : "l"(from)
                  : "memory");
-    return {__uint_as_float(static_cast<unsigned>(pair)), __uint_as_float(static_cast<unsigned>(pair >> 32)), static_cast<unsigned>(tagged), 0};
+    return {__uint_as_float(static_cast<unsigned>(pair)), __uint_as_float(static_cast<unsigned>(pair >> 32)), static_cast<unsigned>(tagged),
+            static_cast<unsigned>(tagged >> 32)};
 }
 
-// What a group's blocks share: STREAM_ROWS sets of a pair a block, and a counter of blocks that are done.
+// What a group's blocks share: STREAM_ROWS sets of a pair a block, and a word for the number of the last launch. Every learner adds 1 to
+// what it finds there, before its block tells anything. So block 0 may leave the new number there as soon as all blocks have told.
 __device__ __forceinline__ unsigned places_of_group(unsigned blocks) { return STREAM_ROWS * blocks + 1; }
 
-__device__ __forceinline__ void learn(const Told *places, unsigned blocks, unsigned turn, float2 *to) {
-    const unsigned lane = threadIdx.x % 32, tag = turn / STREAM_ROWS + 1;
+__device__ __forceinline__ void learn(const Told *places, unsigned blocks, unsigned turn, unsigned launch, float2 *to) {
+    const unsigned lane = threadIdx.x % 32, times = turn / STREAM_ROWS + 1;
     const Told *of_row = places + turn % STREAM_ROWS * blocks;
     float maximum = Maximum::neutral(), sum = 0.0f;
     for (unsigned first = lane; first < blocks; first += 32 * STREAM_BATCH) {
@@ -90,11 +93,11 @@ __device__ __forceinline__ void learn(const Told *places, unsigned blocks, unsig
             all = true;
 #pragma unroll
             for (unsigned k = 0; k < STREAM_BATCH; k++) {
-                told[k] = {Maximum::neutral(), 0.0f, tag, 0};
+                told[k] = {Maximum::neutral(), 0.0f, times, launch};
                 if (first + 32 * k < blocks) told[k] = heard(of_row + first + 32 * k);
             }
 #pragma unroll
-            for (unsigned k = 0; k < STREAM_BATCH; k++) all = all && told[k].tag == tag;
+            for (unsigned k = 0; k < STREAM_BATCH; k++) all = all && told[k].times == times && told[k].launch == launch;
         } while (!all);
         float highest = maximum;
 #pragma unroll
@@ -110,60 +113,24 @@ __device__ __forceinline__ void learn(const Told *places, unsigned blocks, unsig
     if (lane == 0) *to = make_float2(cluster_shift(row.x), 1.0f / row.y);
 }
 
-// The last of a group's blocks to have learnt all it needs leaves everything 0: nobody looks there, and everybody has told.
-__device__ __forceinline__ void leave_places(Told *places, unsigned blocks) {
-    const unsigned lane = threadIdx.x % 32;
-    unsigned *done = &places[STREAM_ROWS * blocks].tag, before = 0;
-    __threadfence();
-    __syncwarp();
-    if (lane == 0) before = atomicAdd(done, 1u);
-    if (__shfl_sync(0xffffffffu, before, 0) != blocks - 1) return;
-    __threadfence();
-    for (unsigned i = lane; i <= STREAM_ROWS * blocks; i += 32) tell(places + i, 0.0f, 0.0f, 0);
-}
+__device__ __forceinline__ void teller_and_learner_meet() { asm volatile("bar.sync 1, 64;" ::: "memory"); }
 
 // ---- the kernel ---------------------------------------------------------------------------------------------------------------------
 
 // columns: at most gridDim.x * STREAM_WARPS * 32 * STREAM_PIECES pieces. Dynamic shared memory: STREAM_SLOTS of these a block.
-// places: places_of_group(gridDim.x) * gridDim.y of them, 0 before a launch and after it.
+// places: places_of_group(gridDim.x) * gridDim.y of them, 0 before the first launch and otherwise as one over the same grid left them.
 template <class Storage>
 __device__ __forceinline__ void softmax_stream(const Storage *x, Storage *out, unsigned rows, long long columns, Told *places) {
     using P = Piece<Storage, 16>;
     using Raw = typename P::Raw;
     extern __shared__ __align__(128) unsigned char places_of_rows[];  // off a cache line's bounds, copies take longer
     __shared__ float2 of_warps[STREAM_ROWS][STREAM_WARPS], of_rows[STREAM_ROWS];  // maximum and sum; maximum and 1 / sum
+    __shared__ unsigned number;  // of this launch
     __shared__ Bell full[STREAM_WARPS][STREAM_SLOTS], told[STREAM_ROWS], known[STREAM_ROWS];
 
     const unsigned blocks = gridDim.x, groups = gridDim.y, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     const unsigned turns = rows > blockIdx.y ? (rows - blockIdx.y - 1) / groups + 1 : 0;
     places += blockIdx.y * places_of_group(blocks);
-    if (threadIdx.x < STREAM_ROWS) {
-        bell_init(told + threadIdx.x, STREAM_WARPS);
-        bell_init(known + threadIdx.x, 1);
-    }
-    if (warp < STREAM_WARPS && lane < STREAM_SLOTS) bell_init(full[warp] + lane, 1);
-    bells_visible();
-    __syncthreads();
-
-    if (warp == STREAM_WARPS) {  // the teller
-#pragma unroll 1
-        for (unsigned turn = 0; turn < turns; turn++) {
-            const unsigned place = turn % STREAM_ROWS;
-            bell_wait(told + place, turn / STREAM_ROWS % 2);
-            const float2 one = lane < STREAM_WARPS ? of_warps[place][lane] : make_float2(Maximum::neutral(), 0.0f);
-            const float2 all = pair_over_warp(one.x, one.y);
-            if (lane == 0) tell(places + (place * blocks + blockIdx.x), all.x, all.y, turn / STREAM_ROWS + 1);
-        }
-        return;
-    }
-    if (warp > STREAM_WARPS) {  // the learner
-        for (unsigned turn = 0; turn < turns; turn++) {
-            learn(places, blocks, turn, of_rows + turn % STREAM_ROWS);
-            if (lane == 0) bell_ring(known + turn % STREAM_ROWS);
-        }
-        return leave_places(places, blocks);
-    }
-
     // A row here is short enough for 32 bits; the whole matrix need not be.
     const unsigned pieces = static_cast<unsigned>(columns / P::COUNT), parts = blocks * STREAM_WARPS;
     const unsigned part = (pieces + parts * 8 - 1) / (parts * 8) * 8;  // of whole cache lines
@@ -185,8 +152,43 @@ __device__ __forceinline__ void softmax_stream(const Storage *x, Storage *out, u
         }
     };
     const unsigned ahead = turns < 4 * STREAM_SLOTS ? STREAM_SLOTS : STREAM_AHEAD;
+    if (warp < STREAM_WARPS) {  // its copies are its own: it asks before the block meets
+        if (lane < STREAM_SLOTS) bell_init(full[warp] + lane, 1);
+        bells_visible();
+        __syncwarp();
 #pragma unroll 1
-    for (unsigned slot = 0; slot < ahead && slot < turns; slot++) ask(slot);
+        for (unsigned slot = 0; slot < ahead && slot < turns; slot++) ask(slot);
+    } else if (const unsigned place = threadIdx.x - STREAM_WARPS * 32; place < STREAM_ROWS) {
+        bell_init(told + place, STREAM_WARPS);
+        bell_init(known + place, 1);
+    }
+    __syncthreads();
+
+    if (warp == STREAM_WARPS) {  // the teller
+        teller_and_learner_meet();
+        const unsigned launch = number;
+#pragma unroll 1
+        for (unsigned turn = 0; turn < turns; turn++) {
+            const unsigned place = turn % STREAM_ROWS;
+            bell_wait(told + place, turn / STREAM_ROWS % 2);
+            const float2 one = lane < STREAM_WARPS ? of_warps[place][lane] : make_float2(Maximum::neutral(), 0.0f);
+            const float2 all = pair_over_warp(one.x, one.y);
+            if (lane == 0) tell(places + (place * blocks + blockIdx.x), all.x, all.y, turn / STREAM_ROWS + 1, launch);
+        }
+        return;
+    }
+    if (warp > STREAM_WARPS) {  // the learner
+        const unsigned launch = heard(places + STREAM_ROWS * blocks).launch + 1;
+        if (lane == 0) number = launch;
+        teller_and_learner_meet();
+        for (unsigned turn = 0; turn < turns; turn++) {
+            learn(places, blocks, turn, launch, of_rows + turn % STREAM_ROWS);
+            if (lane == 0) bell_ring(known + turn % STREAM_ROWS);
+        }
+        if (lane == 0 && blockIdx.x == 0) tell(places + STREAM_ROWS * blocks, 0.0f, 0.0f, 0, launch);
+        return;
+    }
+
     unsigned slot = 0, phase = 0, last = 0;  // the places of this turn's two rows
     for (unsigned turn = 0; turn < turns + STREAM_LAG; turn++) {
         Raw raw[STREAM_PIECES];

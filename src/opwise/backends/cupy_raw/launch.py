@@ -60,7 +60,7 @@ def built(recipe: Recipe) -> Build:
 
         if not plan.matrices:
             call_of = caller(enqueue, (handle, *grid, *block, shared), lengths, stream_of, index, run_with, plan.scratch_bytes > 0)
-            return scratch.called_with(launch_of, call_of, plan.scratch_bytes, device, plan.zeroed_bytes)
+            return scratch.called_with(launch_of, call_of, plan.scratch_bytes, device, plan.zeroed_bytes, plan.of_its_own)
         maps_of = _maps(plan, tensors)
 
         def launch_with_maps(tensors: tuple[Tensor, ...], *more: int) -> Launch:

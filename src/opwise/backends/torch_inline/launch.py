@@ -44,7 +44,7 @@ def built(recipe: Recipe) -> Build:
             call: Callable[..., Tensor] = module.call_of(unbound, out, stream_of, index, plan.scratch_bytes > 0)
             return call
 
-        return scratch.called_with(launch_of, call_of, plan.scratch_bytes, device, plan.zeroed_bytes)
+        return scratch.called_with(launch_of, call_of, plan.scratch_bytes, device, plan.zeroed_bytes, plan.of_its_own)
 
     return build
 
