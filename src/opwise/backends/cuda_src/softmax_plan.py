@@ -14,7 +14,7 @@ KEPT = {4: (16384, 32768), 2: (8192, 32768)}
 CLUSTER_PIECES = 8  # in registers, a thread: as in softmax_cluster.cuh
 KIB = 1024
 # By an element's bytes, KiB of a row that one block has to itself, and above which it has not where rows are many.
-ONE_BLOCK, OF_FEW = {4: 128, 2: 96}, {4: 112, 2: 80}
+ONE_BLOCK, OF_FEW = {4: 128, 2: 96}, {4: 96, 2: 72}
 # By an element's bytes, (KiB of a row at most, blocks a row, threads a block), by an H200's times, from MANY_WAVES of clusters on, or from
 # one where a row has one block otherwise. What registers do not hold is in shared memory: a multiprocessor has up to 320 KiB on the way,
 # in five to eight blocks, of which others load while one waits for its sums. 192 threads and less: as in softmax_cluster.cuh, where such
