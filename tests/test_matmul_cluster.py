@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from opwise.backends.cuda_src.matmul_cluster import SIZE_LIMIT, TILES, UNIT, Tile, launch
+from opwise.backends.cuda_src.matmul_cluster import SIZE_LIMIT, TILES, UNIT, Tile, fitting, launch
 from opwise.backends.cuda_src.matmul_plan import SHARED_LIMIT, SIZE, plan
 from opwise.backends.cuda_src.plan import ELEMENT_BYTES
 from opwise.backends.cuda_src.sources import FOLDER, unit_of, units
@@ -26,21 +26,18 @@ MEASURED = {
     ("float32", (32, 8192, 8192)): {"simt_32x128_v16_s2": 123.4},
     ("float32", (1, 16384, 4096)): {"simt_4x64_v16_s2": 63.5, "simt_4x64_v16_s1": 109.2},
     ("float32", (1, 4096, 16384)): {"simt_4x64_v16_s1": 64.1, "simt_4x64_v16_s2": 77.5},
-    ("tfloat32", (37, 4501, 73)): {"mma_32x32_v4_s16": 9.7, "mma_32x32_v4_s4": 17.2, "mma_64x64_v4_s4": 34.7, "mma_128x64_v4_s2": 85.0},
-    ("tfloat32", (37, 701, 463)): {"mma_32x32_v4_s4": 8.9, "mma_32x32_v4_s16": 11.9, "mma_64x64_v4_s4": 12.5, "mma_128x64_v4_s2": 21.4},
-    ("tfloat32", (257, 4501, 463)): {"mma_64x64_v4_s4": 45.8, "mma_128x64_v4_s2": 82.2},
-    ("tfloat32", (1003, 4501, 463)): {"mma_128x64_v4_s2": 82.3, "mma_64x64_v4_s4": 121.0},
+    ("tfloat32", (37, 4501, 73)): {"mma_32x32_v4_s16": 9.7, "mma_32x32_v4_s4": 17.2, "mma_128x64_v4_s2": 85.0},
+    ("tfloat32", (37, 701, 463)): {"mma_32x32_v4_s4": 8.9, "mma_32x32_v4_s16": 11.9, "mma_128x64_v4_s2": 21.4},
+    ("tfloat32", (1003, 4501, 463)): {"mma_128x64_v4_s2": 82.3},
     ("tfloat32", (128, 8192, 32)): {"mma_32x32_v16_s16": 6.2},
     ("tfloat32", (2048, 8192, 32)): {"mma_64x32_v16_s8": 24.9, "mma_64x32_v16_s2": 35.0},
     ("tfloat32", (8192, 8192, 32)): {"mma_64x32_v16_s2": 67.5},
     ("tfloat32", (512, 8192, 128)): {"wgmma_64x128_v16_s8": 13.1},
     ("tfloat32", (512, 8192, 512)): {"wgmma_128x128_v16_s4": 28.6, "wgmma_64x128_v16_s8": 39.6, "wgmma_64x128_v16_s4": 40.8},
     ("tfloat32", (32, 8192, 2048)): {"wgmma_64x128_v16_s4": 21.0, "wgmma_128x128_v16_s4": 28.2, "wgmma_64x128_v16_s8": 28.3},
-    ("bfloat16", (37, 4501, 73)): {"mma_32x32_v2_s16": 10.6, "mma_64x64_v2_s16": 12.9, "mma_64x64_v2_s4": 27.3, "mma_64x64_v2_s2": 46.0},
+    ("bfloat16", (37, 4501, 73)): {"mma_32x32_v2_s16": 10.6, "mma_64x64_v2_s16": 12.9, "mma_64x64_v2_s4": 27.3},
     ("bfloat16", (37, 4501, 463)): {"mma_64x64_v2_s16": 14.3, "mma_32x32_v2_s16": 18.0, "mma_64x64_v2_s4": 28.0},
-    ("bfloat16", (37, 4501, 3003)): {"mma_64x64_v2_s4": 30.9, "mma_64x64_v2_s2": 44.0},
-    ("bfloat16", (1003, 4501, 463)): {"mma_64x64_v2_s2": 55.7, "mma_64x64_v2_s4": 78.6},
-    ("bfloat16", (583, 931, 781)): {"mma_64x64_v2_s2": 19.0, "mma_64x64_v2_s4": 28.0},
+    ("bfloat16", (37, 4501, 3003)): {"mma_64x64_v2_s4": 30.9},
 }
 
 
@@ -52,7 +49,10 @@ def kernel_for(m: int, k: int, n: int, kind: str, alignment: int = 16, **changes
 @pytest.mark.parametrize(("product", "times"), MEASURED.items(), ids=str)
 def test_a_product_gets_the_kernel_that_was_fastest(product: tuple[str, tuple[int, int, int]], times: dict[str, float]) -> None:
     kind, (m, k, n) = product
-    assert kernel_for(m, k, n, kind) == f"matmul_cluster_{kind}_{min(times, key=times.__getitem__)}"
+    taken, fastest = kernel_for(m, k, n, kind), min(times, key=times.__getitem__)
+    granule = next(granule for granule in (16, 8, 4, 2) if k * SIZE[kind] % granule == n * SIZE[kind] % granule == 0)
+    assert min(fitting(m, k, n, kind, granule, 132), key=lambda tile: tile.estimate(m, k, n, 132)).name == fastest
+    assert taken == f"matmul_cluster_{kind}_{fastest}" or (granule < 16 and taken.startswith(f"matmul_odd_{kind}_"))
     for changes in ({"capability": (8, 0)}, {"capability": (10, 0)}, {"wgmma": False}):
         assert "cluster" not in kernel_for(m, k, n, kind, **changes)
     for name, us in times.items():

@@ -24,7 +24,7 @@ NOT_RUN = {
         "thread block clusters and distributed shared memory, blocks that wait for each other: sm_90 and later",
     ),
     "matmul": (
-        "matmul_wgmma_* and matmul_tma_* and matmul_cluster_* and matmul_rows_*",
+        "matmul_wgmma_* and matmul_tma_* and matmul_cluster_* and matmul_rows_* and matmul_odd_*",
         "wgmma, clusters, tensor maps and the copies of TMA, sm_90 alone",
     ),
 }

@@ -51,10 +51,7 @@ MMA(tfloat32, float, 64, 32, 16, 2, 3, 128, 4, 1, 1, 5)
 MMA(tfloat32, float, 64, 32, 16, 8, 3, 128, 4, 1, 1, 5)
 MMA(tfloat32, float, 32, 32, 4, 4, 3, 128, 2, 1, 2, 6)
 MMA(tfloat32, float, 32, 32, 4, 16, 3, 128, 2, 1, 2, 6)
-MMA(tfloat32, float, 64, 64, 4, 4, 2, 128, 2, 2, 1, 4)
 MMA(tfloat32, float, 128, 64, 4, 2, 2, 128, 2, 2, 1, 3)
-MMA(tfloat32, float, 128, 128, 4, 1, 1, 128, 2, 4, 1, 3)
-MMA(tfloat32, float, 128, 128, 4, 2, 1, 128, 2, 4, 1, 3)
 // Rows of the tile, stages.
 KERNEL(matmul_cluster_tfloat32_wgmma_64x128_v16_s4, MAPPED, float, tf32_matmul, 4, 1, Tf32Tile<64, 8>)
 KERNEL(matmul_cluster_tfloat32_wgmma_64x128_v16_s8, MAPPED, float, tf32_matmul, 8, 1, Tf32Tile<64, 8>)
@@ -62,7 +59,6 @@ KERNEL(matmul_cluster_tfloat32_wgmma_128x128_v16_s4, MAPPED, float, tf32_matmul,
 #endif
 #define HALF(dtype)                                                                                                                        \
     MMA(dtype, dtype, 32, 32, 2, 16, 3, 128, 2, 1, 2, 2)                                                                                   \
-    MMA(dtype, dtype, 64, 64, 2, 2, 2, 128, 2, 2, 1, 2)                                                                                    \
     MMA(dtype, dtype, 64, 64, 2, 4, 2, 128, 2, 2, 1, 2)                                                                                    \
     MMA(dtype, dtype, 64, 64, 2, 16, 2, 128, 2, 2, 1, 2)
 #if MATMUL_GROUP == 0 || MATMUL_GROUP == MATMUL_FLOAT16

@@ -2,8 +2,7 @@
 
 The choice is arithmetic: every kernel whose granule divides the addresses and rows is given an estimated time, and the least wins. The
 estimate is the busiest SM's share of tiles, times a tile's multiply-adds over K plus a fixed cost (filling the ring, adding up parts,
-storing C) written as extra K, over the kernel's speed; for Hopper's own matmul_model.py knows more. A wrong number costs time, never
-correctness.
+storing C) written as extra K, over the kernel's speed; for Hopper's own matmul_model.py knows more. A wrong number costs time alone.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from opwise.backends.cuda_src import matmul_cluster, matmul_hopper32, matmul_rows32
+from opwise.backends.cuda_src import matmul_cluster, matmul_hopper32, matmul_odd, matmul_rows32
 from opwise.backends.cuda_src.matmul_model import MEMORY, Share, hopper_share, rows_suffice
 from opwise.backends.cuda_src.plan import Matrix, Plan
 from opwise.backends.protocol import UnsupportedWorkload
@@ -80,7 +79,7 @@ class Kernel:
         return self.share(m, k, n, sm_count).at(self.speed, self.fixed)
 
 
-Other = matmul_hopper32.Tile | matmul_cluster.Tile | matmul_rows32.Tile
+Other = matmul_hopper32.Tile | matmul_cluster.Tile | matmul_rows32.Tile | matmul_odd.Tile
 
 #        tile        rows  columns threads step stages granule speed fixed
 TENSOR = (
@@ -91,8 +90,7 @@ TENSOR = (
     Kernel("128x128_v4", 128, 128, 256, 64, 4, 4, 0.64, 300),
     Kernel("64x64_v4", 64, 64, 128, 128, 4, 4, 0.38, 230),
 )
-# In 16 bits, beside Hopper's own on an H200.
-TENSOR_HALF = tuple(
+TENSOR_HALF = tuple(  # in 16 bits, beside Hopper's own on an H200
     replace(kernel, speed=speed, fixed=fixed, memory=MEMORY if kernel.granule == 16 else 0.0)
     for kernel, (speed, fixed) in zip(TENSOR, ((0.91, 220), (0.68, 208), (0.43, 70), (0.18, 186), (0.4, 160), (0.26, 70)), strict=True)
 )
@@ -135,8 +133,7 @@ KERNELS: dict[str, tuple[Kernel, ...]] = {
     "float16": WGMMA + TURNED + SPLIT + TENSOR_HALF + STAGED + SIMT_HALF,
     "bfloat16": WGMMA + TURNED + SPLIT + TENSOR_HALF + STAGED + SIMT_HALF,
 }
-# MATMUL_GROUP of matmul.cu: compiling one data type's kernels alone takes a quarter of the time.
-GROUPS = {"float32": 1, "tfloat32": 2, "float16": 3, "bfloat16": 4}
+GROUPS = {"float32": 1, "tfloat32": 2, "float16": 3, "bfloat16": 4}  # MATMUL_GROUP of matmul.cu: a type that is compiled alone
 
 
 def plan(
@@ -167,33 +164,31 @@ def plan(
             raise UnsupportedWorkload(f"matmul:textbook: {dtype_name} given, float32 alone is taken: use the unnamed variant")
         return Plan(TEXTBOOK, _line(-(-m // 16) * -(-n // 16), m, n), (16, 16, 1), 0)
     kind = group(dtype_name, tf32, capability)
-    size = SIZE[kind]
-    granule = min(alignment & -alignment, 16, _power_of_two_in(k * size), _power_of_two_in(n * size))
+    granule = min(alignment & -alignment, 16, _power_of_two_in(k * SIZE[kind]), _power_of_two_in(n * SIZE[kind]))
     found = offered(m, k, n, kind, granule, sm_count, capability, wgmma)
     if not found:
         raise UnsupportedWorkload(f"matmul: no {kind} kernel for compute capability {capability} and data aligned to {granule} bytes "
                                   f"in {_shared_limit(capability)} bytes of shared memory: use torch_eager")  # fmt: skip
-    shared = "16-bit" if size == 2 else kind  # one model for both types of 16 bits
+    shared = "16-bit" if SIZE[kind] == 2 else kind  # one model for both types of 16 bits
     found = {name: choices.fitted(shared, name, kernel) for name, kernel in found.items()}
-    name = choices.pick(kind, shared, (m, k, n), found) or quickest(found, m, k, n, sm_count)
-    kernel = found[name]
+    kernel = found[choices.pick(kind, shared, (m, k, n), found) or quickest(found, m, k, n, sm_count)]
     if isinstance(kernel, Kernel):
         return launch(kernel, kind, m, k, n, sm_count)
     if isinstance(kernel, matmul_cluster.Tile):
         return matmul_cluster.launch(kernel, m, k, n)
     if isinstance(kernel, matmul_rows32.Tile):
         return matmul_rows32.launch(kernel, m, k, n)
+    if isinstance(kernel, matmul_odd.Tile):
+        return matmul_odd.launch(kernel, m, k, n, sm_count)
     return matmul_hopper32.launch(kernel, m, k, n, sm_count)
 
 
 def offered(
     m: int, k: int, n: int, kind: str, granule: int, sm_count: int, capability: tuple[int, int], wgmma: bool = True
 ) -> dict[str, Kernel | Other]:
-    """Name -> kernel, of all that take the product; of equal estimates the first is the one to use. granule: bytes that divide the
-    addresses and rows."""
-    tiles: tuple[matmul_hopper32.Tile, ...] = ()
-    if wgmma and capability == matmul_hopper32.ON and granule == matmul_hopper32.GRANULE:
-        tiles = matmul_hopper32.fitting(m, k, n, kind, sm_count)
+    """Name -> kernel, of all that take the product; of equals the first is to be used. granule: bytes that divide addresses and rows."""
+    mapped = wgmma and capability == matmul_hopper32.ON and granule == matmul_hopper32.GRANULE
+    tiles = matmul_hopper32.fitting(m, k, n, kind, sm_count) if mapped else ()
     kernels = [
         kernel
         for kernel in KERNELS[kind]
@@ -201,10 +196,11 @@ def offered(
         and (not kernel.wgmma or (wgmma and rows_suffice(kernel.rows, m, k, n) and max(m, k, n) <= WGMMA_SIZE_LIMIT))
     ]  # fmt: skip
     shared = matmul_cluster.fitting(m, k, n, kind, granule, sm_count) if wgmma and capability == matmul_cluster.ON else ()
-    found: dict[str, Kernel | Other] = {f"hopper_{tile.name}": tile for tile in tiles}
     rows = matmul_rows32.fitting(m, k, n, granule, sm_count) if wgmma and capability == matmul_rows32.ON and kind == "float32" else ()
+    odd = matmul_odd.fitting(m, k, n, kind, granule) if wgmma and capability == matmul_odd.ON else ()
+    usual = {f"hopper_{tile.name}": tile for tile in tiles} | {kernel.name: kernel for kernel in kernels}
     others = {f"cluster_{tile.name}": tile for tile in shared} | {f"rows_{tile.name}": tile for tile in rows}
-    return {**found, **{kernel.name: kernel for kernel in kernels}, **others}
+    return {**usual, **others, **{f"odd_{tile.name}": tile for tile in odd}}
 
 
 def quickest(found: Mapping[str, Kernel | Other], m: int, k: int, n: int, sm_count: int) -> str:

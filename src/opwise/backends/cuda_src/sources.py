@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from opwise.backends.cubin import instructions, told
+from opwise.backends.cuda_src.matmul_odd import TILES as ODD_TILES
 from opwise.backends.cuda_src.matmul_plan import GROUPS
 
 FOLDER = Path(__file__).parent
@@ -26,7 +27,7 @@ UNITS: Mapping[str, str] = {
 }
 
 WGMMA, HOPPER32, CLUSTER, ROWS32 = "matmul_wgmma", "matmul_hopper32", "matmul_cluster", "matmul_rows32"
-STREAM = "softmax_stream"
+ODD, STREAM = "matmul_odd", "softmax_stream"
 HOPPER32_KERNELS = ("matmul_wgmma_tfloat32_", "matmul_tma_float32_")  # how their names begin
 ROWS32_KERNELS = "matmul_rows_float32_"
 # Units of instructions that one architecture alone has, or of kernels made to its measure.
@@ -34,6 +35,7 @@ UNITS_OF_ONE: Mapping[str, Mapping[str, str]] = {
     "sm_90": {
         **{name: f'#include "{name}.cu"\n' for name in (WGMMA, HOPPER32, ROWS32, STREAM)},
         **{f"{CLUSTER}_{dtype}": f'#define MATMUL_GROUP {number}\n#include "{CLUSTER}.cu"\n' for dtype, number in GROUPS.items()},
+        **{f"{ODD}_{dtype}": f'#define MATMUL_GROUP {GROUPS[dtype]}\n#include "{ODD}.cu"\n' for dtype in ODD_TILES},
     }
 }
 
@@ -56,7 +58,7 @@ def unit_of(kernel: str) -> str:
         return ROWS32
     if kernel.startswith(f"{WGMMA}_"):
         return WGMMA
-    if kernel.startswith(f"{CLUSTER}_"):
+    if kernel.startswith((f"{CLUSTER}_", f"{ODD}_")):
         return "_".join(kernel.split("_")[:3])
     if kernel.startswith("softmax_") and "_stream_" in kernel:
         return STREAM

@@ -1,0 +1,140 @@
+"""Whether a product runs a kernel of matmul_odd.cu, which one, over what grid: on Hopper, 16 bits and TF32 whose rows begin anywhere.
+
+Estimates are in the unit of matmul_plan.Kernel.estimate, so that they compare with those of the kernels that copy such rows element by
+element.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from opwise.backends.cuda_src import plan
+from opwise.backends.cuda_src.matmul_cluster import UNIT
+from opwise.backends.cuda_src.matmul_model import CLUSTERS_AT_ONCE, CLUSTERS_OF, Share
+from opwise.backends.cuda_src.plan import Matrix, Plan
+
+ON = (9, 0)  # and on no later GPU: wgmma
+SIZE_LIMIT = 2**30  # the copy engine's coordinates have 32 bits
+THREADS = 384
+GRANULE = 16  # bytes that divide all addresses and rows: then other kernels are there
+ROW = 128  # bytes of a box's row
+WIDE = 128  # columns of B that a stage holds
+APART = {4: 10, 2: 9}  # rows of 128 bytes from class to class of B
+
+
+@dataclass(frozen=True)
+class Tile:
+    """A kernel's tile of C and what its choice goes by.
+
+    `rows` follow one another in A where `straight`, else they are of one class. `split`: blocks of a cluster that share K; with 1, a block
+    takes tile after tile. `step`, `crowd`, `tile`, `beside`: us of a step of K, of what a full GPU adds to it, of a
+    tile beyond its steps, of a launch beyond its tiles; `speed` and
+    `fixed`: by how much the steps are quicker than that, and the rest dearer.
+    """
+
+    kind: str
+    rows: int
+    split: int
+    stages: int
+    straight: bool
+    step: float
+    crowd: float
+    tile: float
+    beside: float
+    speed: float = 1.0
+    fixed: float = 1.0
+
+    @property
+    def name(self) -> str:
+        return f"{self.rows}_s{self.split}{'_straight' if self.straight else ''}"
+
+    @property
+    def kernel(self) -> str:
+        return f"matmul_odd_{self.kind}_{self.name}"
+
+    @property
+    def size(self) -> int:
+        """Bytes of an element."""
+        return 4 if self.kind == "tfloat32" else 2
+
+    @property
+    def classes(self) -> int:
+        """Of rows: as many as 16 bytes have elements."""
+        return 16 // self.size
+
+    @property
+    def columns(self) -> int:
+        """Of a stage's, those that every class has."""
+        return WIDE - self.classes
+
+    @property
+    def shared_bytes(self) -> int:
+        """The ring, two or three barriers a stage, the way to a multiple of 1024."""
+        stage = self.rows * ROW + WIDE * self.size * self.classes * APART[self.size]
+        if self.straight:
+            stage += self.classes * (-(-self.rows // self.classes * (ROW + 16) // ROW) * ROW)
+        return self.stages * (-(-stage // 1024) * 1024) + (24 if self.straight else 16) * self.stages + 1024
+
+    def tiles(self, m: int, n: int) -> int:
+        every = 1 if self.straight else self.classes
+        return -(-m // (self.rows * every)) * every * -(-n // self.columns)
+
+    def share(self, m: int, k: int, n: int, sm_count: int) -> Share:
+        at_once = max(CLUSTERS_AT_ONCE[self.split] * sm_count // CLUSTERS_OF, 1)
+        turns, steps, unit = -(-self.tiles(m, n) // at_once), -(-k // (ROW // self.size * self.split)), UNIT[self.kind]
+        step = self.step + self.crowd * min(self.tiles(m, n) * self.split / sm_count, 1)
+        return Share(turns * self.tile * unit, turns * steps * step * unit, self.beside * unit)
+
+    def estimate(self, m: int, k: int, n: int, sm_count: int) -> float:
+        return self.share(m, k, n, sm_count).at(self.speed, self.fixed)
+
+
+# Fitted to what an H200 measured of 65 products (docs/lab.md), within 10 % on average.
+#   rows split stages straight step crowd tile beside
+TFLOAT32 = (
+    (256, 1, 4, False, 0.180, 0.670, 4.18, 2.04),
+    (128, 1, 6, False, 0.152, 0.386, 2.26, 2.13),
+    (128, 4, 6, False, 0.152, 0.387, 3.10, 2.13),
+    (128, 8, 6, False, 0.134, 0.340, 2.72, 1.88),
+    (64, 1, 8, False, 0.128, 0.219, 1.15, 2.04),
+    (64, 2, 8, False, 0.142, 0.243, 2.16, 2.26),
+    (64, 8, 8, False, 0.114, 0.194, 1.73, 1.80),
+    (16, 1, 9, False, 0.160, 0.149, 0.55, 2.83),
+    (16, 4, 9, False, 0.110, 0.102, 1.13, 1.94),
+    (64, 1, 5, True, 0.153, 0.326, 0.55, 3.40),
+    (64, 8, 5, True, 0.156, 0.333, 1.32, 3.47),
+    (40, 1, 6, True, 0.131, 0.195, 0.47, 2.90),
+    (40, 4, 6, True, 0.144, 0.215, 1.22, 3.21),
+)
+HALF = (
+    (256, 1, 4, False, 0.373, 0.467, 3.07, 2.19),
+    (128, 1, 6, False, 0.319, 0.241, 1.72, 2.27),
+    (128, 4, 6, False, 0.328, 0.248, 3.60, 2.33),
+    (128, 8, 6, False, 0.275, 0.208, 3.01, 1.95),
+    (64, 1, 8, False, 0.285, 0.120, 0.99, 2.25),
+    (64, 2, 8, False, 0.271, 0.114, 2.62, 2.14),
+    (64, 8, 8, False, 0.232, 0.098, 2.25, 1.84),
+    (16, 1, 9, False, 0.299, 0.034, 0.52, 2.59),
+    (16, 4, 9, False, 0.218, 0.025, 1.86, 1.89),
+    (64, 1, 5, True, 0.475, 0.000, 0.54, 2.63),
+    (64, 8, 5, True, 0.451, 0.000, 1.90, 2.52),
+    (40, 1, 6, True, 0.397, 0.000, 0.38, 2.80),
+    (40, 4, 6, True, 0.339, 0.000, 1.66, 2.42),
+)
+TILES = {kind: tuple(Tile(kind, *row) for row in rows) for kind, rows in (("tfloat32", TFLOAT32), ("float16", HALF), ("bfloat16", HALF))}
+
+
+def fitting(m: int, k: int, n: int, kind: str, granule: int) -> tuple[Tile, ...]:
+    """The kernels here for A (m, k) B (k, n) of that kind (a key of matmul_plan.KERNELS) on Hopper. granule: bytes that divide the
+    addresses and rows."""
+    return TILES.get(kind, ()) if granule < GRANULE and max(m, k, n) <= SIZE_LIMIT else ()
+
+
+def launch(tile: Tile, m: int, k: int, n: int, sm_count: int) -> Plan:
+    """The kernel over all of C."""
+    element, wide = plan.TFLOAT32 if tile.kind == "tfloat32" else plan.UINT16, ROW // tile.size
+    a = (tile.rows // tile.classes, wide + 16 // tile.size) if tile.straight else (tile.rows, wide)  # a chunk more, to be cut from
+    factors = Matrix(m, k, *a, element, tile.classes), Matrix(k, n, 8, wide, element, tile.classes)
+    tiles = tile.tiles(m, n)
+    grid = (tiles * tile.split if tile.split > 1 else min(tiles, sm_count), 1, 1)
+    return Plan(tile.kernel, grid, (THREADS, 1, 1), tile.shared_bytes, matrices=factors)
