@@ -14,12 +14,13 @@
 #define OF_CLUSTERS_4 __cluster_dims__(4, 1, 1)
 #define OF_CLUSTERS_8 __cluster_dims__(8, 1, 1)
 #define KERNEL(name, Storage, s, ...)                                                                                                      \
-    using Tile_##name = __VA_ARGS__;                                                                                                       \
-    extern "C" __global__ void OF_CLUSTERS_##s __launch_bounds__(Tile_##name::THREADS, 1)                                                  \
-        name(const __grid_constant__ RowClasses<16 / sizeof(Storage)> a, const __grid_constant__ RowClasses<16 / sizeof(Storage)> b,       \
-             Storage *c, long long m, long long k, long long n) {                                                                          \
-        odd_matmul<Tile_##name, s>(a, b, c, m, k, n);                                                                                      \
-    }
+    IF_WANTED(name,                                                                                                                        \
+              using Tile_##name = __VA_ARGS__;                                                                                             \
+              extern "C" __global__ void OF_CLUSTERS_##s __launch_bounds__(Tile_##name::THREADS, 1)                                        \
+                  name(const __grid_constant__ RowClasses<16 / sizeof(Storage)> a,                                                         \
+                       const __grid_constant__ RowClasses<16 / sizeof(Storage)> b, Storage *c, long long m, long long k, long long n) {    \
+                  odd_matmul<Tile_##name, s>(a, b, c, m, k, n);                                                                            \
+              })
 // Rows of the tile, blocks that share K, stages: as many as fit.
 #define BY_CLASS(dtype, Storage, bm, s, stages)                                                                                            \
     KERNEL(matmul_odd_##dtype##_##bm##_s##s, Storage, s, OddTile<Storage, bm, stages, false>)
