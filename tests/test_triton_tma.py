@@ -158,6 +158,15 @@ def test_tiles_are_turned_round_where_128x256_would_fill_the_gpu_badly(tma, monk
     assert not any(taken(*shape).turned for shape in ((512, 4096, 4096), (2048, 2048, 2048), (2560, 2560, 2560), (4096, 4096, 4096)))
 
 
+def test_float32_products_of_few_columns_get_a_tile_too(tma, monkeypatch):
+    from opwise.backends.triton_jit import matmul_config
+
+    monkeypatch.setattr(matmul_config, "processors", lambda device: 132)
+    taken = {n: matmul_config.quickest(tma.TF32_CONFIGS, 2056, n, 2056, torch.empty(1)).name for n in (1, 24, 32, 33, 4096)}
+    assert all(taken[n].startswith("128x64x32") for n in (1, 24, 32, 33))
+    assert not taken[4096].startswith("128x64x32")
+
+
 def test_a_tile_too_large_for_the_gpu_is_not_taken(tma):
     from opwise.backends.triton_jit import matmul_config
 

@@ -100,7 +100,8 @@ def quickest(configs: tuple[Config, ...], m: int, n: int, k: int, x: Tensor) -> 
     choices = look(TABLE, x.device)
     if (name := choices.pick(dtype, kind, (m, k, n), by_name)) is not None:
         return by_name[name]
-    worth = {name: c for name, c in by_name.items() if c.worth(m, n, processors(x.device))}
+    # Where all are half empty, as TF32's are of up to 32 columns, none is worse off for it.
+    worth = {name: c for name, c in by_name.items() if c.worth(m, n, processors(x.device))} or by_name
     fitting = [choices.fitted(kind, name, c) for name, c in worth.items() if c in configs or choices.numbers(kind, name)]
     if not fitting:
         raise ValueError(f"no tile fits {shared} bytes of shared memory: {', '.join(map(str, configs))}; take the kernels without TMA")
