@@ -87,7 +87,8 @@ def estimate(tile: Tile, m: int, k: int, n: int, processors: int) -> float:
 
 @cache
 def split_kernel(dtype: str, tile: Tile) -> Kernel:
-    """Tensor maps of a (m, k), b (k, n), with boxes of tile.rows and 64 rows by 64 columns; the address of c; m, n, k, each up to 2^30.
+    """Tensor maps of a (m, k), b (k, n), with boxes of tile.rows, or m where a has fewer, and 64 rows by 64 columns; the address of c;
+    m, n, k, each up to 2^30.
 
     A grid of tile.split blocks a tile. k has at least tile.split steps of 64. Raises ValueError for a tile that is not of whole boxes, or
     whose sums its ring cannot hold.
@@ -125,11 +126,14 @@ def split_kernel(dtype: str, tile: Tile) -> Kernel:
         warpgroup = ptx.same_in_warp(uint32(thread >> uint32(7)))
         if warpgroup == consumers:
             if ptx.elected() != 0:
+                bytes_ = uint32(slot_bytes)
+                if m < rows:
+                    bytes_ = uint32(slot_bytes - (rows - m) * 128)
                 while step < last_step:
                     at, landed = uint32(ring + slot * uint32(slot_bytes)), uint32(full + slot * uint32(8))
                     depth = uint32(step * uint32(DEPTH))
                     wait(uint32(empty + slot * uint32(8)), uint32(phase ^ uint32(1)))
-                    ptx.expect(landed, uint32(slot_bytes))
+                    ptx.expect(landed, bytes_)
                     ptx.box_load(at, a, depth, row, landed)
                     for box in range(boxes):
                         ptx.box_load(uint32(at + uint32(bytes_a + box * BOX)), b, uint32(column + uint32(64 * box)), depth, landed)
