@@ -21,7 +21,7 @@ from stand_ins import NAMES, POISON, FakeSeat, job, records_of
 from opwise.commands.progress import Shown
 from opwise.ops.spec import Workload
 from opwise.runner import Event, Job, WorkerLost, arrival, run_jobs
-from opwise.runner.prepare import units
+from opwise.runner.prepare import Unit, prepare, units
 from opwise.runner.seat import Seat
 from opwise.runner.session import Session, Survey
 from opwise.scaling import Stranded, compiling
@@ -133,6 +133,13 @@ def test_a_backends_first_unit_is_built_alone() -> None:
     assert last.implementation == "torch_eager/square:pow"
     assert first.workloads == (Workload("square", (3,), "float32"), Workload("square", (5,), "float32"))
     assert helpers_for(gpus=10**6, units=10) == 0, "never more processes than cores"
+
+
+def test_a_first_launch_has_a_steps_patience_and_not_a_compilers() -> None:
+    turns: list[tuple[str, str]] = []
+    unit = Unit("torch_eager/square", (Workload("square", (3,), "float32"), Workload("square", (5,), "float32")))
+    assert prepare("cpu", unit, lambda *turn: turns.append(turn)) > 0
+    assert turns == [("torch_eager/square", "build"), ("torch_eager/square", "launch")] * 2
 
 
 def test_a_gpu_that_fell_off_the_bus_is_left_to_the_others() -> None:
