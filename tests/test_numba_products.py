@@ -78,3 +78,15 @@ def test_a_tile_that_copies_cannot_bring_is_refused() -> None:
     odd = replace(module.TILES[0], name="64x96_s2", columns=96)
     with pytest.raises(ValueError, match="64x96_s2: 64 rows and 96 columns given, multiples of 64 are taken"):
         module.split_kernel("bfloat16", odd)
+
+
+@pytest.mark.parametrize("m", [1, 16, 63, 64, 65, 127, 4096])
+def test_a_kernel_waits_for_as_many_bytes_as_the_plans_boxes_bring(m: int) -> None:
+    pytest.importorskip("numba.cuda", reason="numba-cuda is not installed")
+    module = importlib.import_module("opwise.backends.numba_cuda.matmul_split")
+    for tile in module.TILES:
+        of_a, of_b = module.matmul_plan.launch(tile, "bfloat16", m, 4096, 4096, 132).matrices
+        assert (of_a.box_columns, of_b.box_columns) == (64, 64)
+        boxes = of_a.box_rows + of_b.box_rows * (tile.columns // 64)
+        whole = 64 * 2 * (tile.rows + tile.columns)
+        assert int(getattr(module.landing, "py_func", module.landing)(m, tile.rows, whole)) == 64 * 2 * boxes

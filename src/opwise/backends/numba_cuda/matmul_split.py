@@ -20,7 +20,7 @@ from opwise.backends.cuda_src.matmul_plan import Kernel as Tile
 from opwise.backends.numba_cuda import matmul_wgmma_ptx as ptx
 from opwise.backends.numba_cuda import tensor, words
 from opwise.backends.numba_cuda.barrier_ptx import wait
-from opwise.backends.numba_cuda.launch import Kernel
+from opwise.backends.numba_cuda.launch import Kernel, inlined
 from opwise.backends.numba_cuda.matmul_wgmma import BOX, DEPTH, position_of, prepare
 from opwise.backends.numba_cuda.ptx import FLOAT, assembly, element, instruction
 
@@ -85,6 +85,15 @@ def estimate(tile: Tile, m: int, k: int, n: int, processors: int) -> float:
     return waves * of_a_tile + (READING * m * k / split if n > BOX_COLUMNS else 0)
 
 
+@inlined
+def landing(m: Any, rows: Any, slot_bytes: Any) -> Any:
+    """Bytes that the boxes of a step bring: cuda_src's plan cuts A's boxes to A's m rows where a tile has more. The sums of the others'
+    places, where anything may lie, are not stored."""
+    if m < rows:
+        return uint32(slot_bytes - (rows - m) * 128)
+    return uint32(slot_bytes)
+
+
 @cache
 def split_kernel(dtype: str, tile: Tile) -> Kernel:
     """Tensor maps of a (m, k), b (k, n), with boxes of tile.rows, or m where a has fewer, and 64 rows by 64 columns; the address of c;
@@ -126,9 +135,7 @@ def split_kernel(dtype: str, tile: Tile) -> Kernel:
         warpgroup = ptx.same_in_warp(uint32(thread >> uint32(7)))
         if warpgroup == consumers:
             if ptx.elected() != 0:
-                bytes_ = uint32(slot_bytes)
-                if m < rows:
-                    bytes_ = uint32(slot_bytes - (rows - m) * 128)
+                bytes_ = landing(m, rows, slot_bytes)
                 while step < last_step:
                     at, landed = uint32(ring + slot * uint32(slot_bytes)), uint32(full + slot * uint32(8))
                     depth = uint32(step * uint32(DEPTH))
