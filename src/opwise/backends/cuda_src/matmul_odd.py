@@ -27,9 +27,8 @@ class Tile:
     """A kernel's tile of C and what its choice goes by.
 
     `rows` follow one another in A where `straight`, else they are of one class. `split`: blocks of a cluster that share K; with 1, a block
-    takes tile after tile. `step`, `crowd`, `tile`, `beside`: us of a step of K, of what a full GPU adds to it, of a
-    tile beyond its steps, of a launch beyond its tiles; `speed` and
-    `fixed`: by how much the steps are quicker than that, and the rest dearer.
+    takes tile after tile. `step`, `crowd`, `tile`, `beside`: us of a step of K, of what a full GPU adds to it, of a tile beyond its steps,
+    of a launch beyond its tiles; `speed` and `fixed`: by how much the steps are quicker than that, and the rest dearer.
     """
 
     kind: str
