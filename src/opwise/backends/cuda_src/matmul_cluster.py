@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from opwise.backends.cuda_src import plan
-from opwise.backends.cuda_src.matmul_model import CLUSTERS_AT_ONCE, CLUSTERS_OF, Share
+from opwise.backends.cuda_src.matmul_model import CLUSTERS_AT_ONCE, CLUSTERS_OF, Share, Tiled
 from opwise.backends.cuda_src.plan import Matrix, Plan
 
 ON = (9, 0)  # and on no later GPU: nothing here has been measured on one
@@ -22,7 +22,7 @@ UNIT = {"float32": 137_000, "tfloat32": 538_000, "float16": 1_900_000, "bfloat16
 
 
 @dataclass(frozen=True)
-class Tile:
+class Tile(Tiled):
     """A kernel's tile of C, what it is launched with, and what its choice goes by.
 
     `way`: simt, mma or wgmma. `step_bytes`: of K, a stage holds per row of A. `granule` as in matmul_plan.Kernel. `split`: blocks of a
@@ -65,9 +65,6 @@ class Tile:
         ring = self.stages * self.step_bytes * (self.rows + self.columns)
         return ring + 16 * self.stages + 1024 if self.mapped else ring
 
-    def tiles(self, m: int, n: int) -> int:
-        return -(-m // self.rows) * -(-n // self.columns)
-
     def takes(self, m: int, k: int, n: int, granule: int, sm_count: int) -> bool:
         """Where rows begin on 16 bytes other kernels are quick, too: a cluster is for a long K there, and for more rows than theirs."""
         if self.granule > granule or self.granule < 16 <= granule or (self.mapped and max(m, k, n) > SIZE_LIMIT):
@@ -87,9 +84,6 @@ class Tile:
         blocks = -(-self.tiles(m, n) // self.at_once(sm_count))  # of a multiprocessor, at most
         each = max(self.alone, blocks) * self.rows * self.columns
         return Share(each, each * k / self.split, self.beside * UNIT[self.kind] * max(blocks / self.resident, 1))
-
-    def estimate(self, m: int, k: int, n: int, sm_count: int) -> float:
-        return self.share(m, k, n, sm_count).at(self.speed, self.fixed)
 
 
 # Fitted to what an H200 measured of 60 products (docs/lab.md), within 5 % of most.

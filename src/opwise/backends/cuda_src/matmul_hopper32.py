@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from opwise.backends.cuda_src.matmul_model import Share
+from opwise.backends.cuda_src.matmul_model import Share, Tiled
 from opwise.backends.cuda_src.plan import FLOAT32, TFLOAT32, Matrix, Plan
 
 ON = (9, 0)  # and on no later GPU
@@ -18,7 +18,7 @@ STAGE_BYTES_A_ROW = STAGE_BYTES_A_COLUMN = DEPTH * 4
 
 
 @dataclass(frozen=True)
-class Tile:
+class Tile(Tiled):
     """A kernel's tile of C (rows x columns) and what it is launched with; `rows_from`, `columns_from`: least of C.
 
     `speed`: multiply-adds per time, relative to the fastest kernel of matmul.cu for that type; `fixed`: cost of a tile beyond its products,
@@ -46,9 +46,6 @@ class Tile:
         ring = self.stages * (self.rows * STAGE_BYTES_A_ROW + self.columns * STAGE_BYTES_A_COLUMN)
         return ring + 16 * self.stages + 1024
 
-    def tiles(self, m: int, n: int) -> int:
-        return -(-m // self.rows) * -(-n // self.columns)
-
     def takes(self, m: int, n: int, sm_count: int) -> bool:
         """Tiles of multiply-adds that leave multiprocessors idle lose to smaller ones; those of TF32 do that lie mostly outside of C."""
         return m >= self.rows_from and n >= self.columns_from and (self.kind == "tfloat32" or self.tiles(m, n) >= sm_count)
@@ -56,9 +53,6 @@ class Tile:
     def share(self, m: int, k: int, n: int, sm_count: int) -> Share:
         each = -(-self.tiles(m, n) // sm_count) * self.rows * self.columns
         return Share(each, each * k)
-
-    def estimate(self, m: int, k: int, n: int, sm_count: int) -> float:
-        return self.share(m, k, n, sm_count).at(self.speed, self.fixed)
 
 
 # cuBLAS's speed is 2.5 times that of matmul.cu's TF32, and 1.4 times that of its float32; these multiply-adds' is 1.52 times that.

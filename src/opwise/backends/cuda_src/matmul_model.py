@@ -39,6 +39,29 @@ class Share:
         return self.at(speed, 0) - self.depth / speed
 
 
+class Estimated:
+    """A kernel whose choice goes by its estimated time: `speed` relative to one another, `fixed` of a tile beside, as elements of K."""
+
+    speed: float
+    fixed: float
+
+    def share(self, m: int, k: int, n: int, sm_count: int) -> Share:
+        raise NotImplementedError
+
+    def estimate(self, m: int, k: int, n: int, sm_count: int) -> float:
+        return self.share(m, k, n, sm_count).at(self.speed, self.fixed)
+
+
+class Tiled(Estimated):
+    """One whose tiles of C have rows x columns, and are side by side."""
+
+    rows: int
+    columns: int
+
+    def tiles(self, m: int, n: int) -> int:
+        return -(-m // self.rows) * -(-n // self.columns)
+
+
 def rows_suffice(rows: int, m: int, k: int, n: int) -> bool:
     """May a product get a tile of so many rows?"""
     return m >= ROWS_FROM[rows] or (rows == 64 and k * n >= LARGE_B)

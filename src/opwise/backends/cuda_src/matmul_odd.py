@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from opwise.backends.cuda_src import plan
 from opwise.backends.cuda_src.matmul_cluster import UNIT
-from opwise.backends.cuda_src.matmul_model import CLUSTERS_AT_ONCE, CLUSTERS_OF, Share
+from opwise.backends.cuda_src.matmul_model import CLUSTERS_AT_ONCE, CLUSTERS_OF, Estimated, Share
 from opwise.backends.cuda_src.plan import Matrix, Plan
 
 ON = (9, 0)  # and on no later GPU: wgmma
@@ -23,7 +23,7 @@ APART = {4: 10, 2: 9}  # rows of 128 bytes from class to class of B
 
 
 @dataclass(frozen=True)
-class Tile:
+class Tile(Estimated):
     """A kernel's tile of C and what its choice goes by.
 
     `rows` follow one another in A where `straight`, else they are of one class. `split`: blocks of a cluster that share K; with 1, a block
@@ -83,9 +83,6 @@ class Tile:
         turns, steps, unit = -(-self.tiles(m, n) // at_once), -(-k // (ROW // self.size * self.split)), UNIT[self.kind]
         step = self.step + self.crowd * min(self.tiles(m, n) * self.split / sm_count, 1)
         return Share(turns * self.tile * unit, turns * steps * step * unit, self.beside * unit)
-
-    def estimate(self, m: int, k: int, n: int, sm_count: int) -> float:
-        return self.share(m, k, n, sm_count).at(self.speed, self.fixed)
 
 
 # Fitted to what an H200 measured of 65 products (docs/lab.md), within 10 % on average.

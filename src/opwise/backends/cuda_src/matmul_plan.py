@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from opwise.backends.cuda_src import matmul_cluster, matmul_hopper32, matmul_odd, matmul_rows32
-from opwise.backends.cuda_src.matmul_model import MEMORY, Share, hopper_share, rows_suffice
+from opwise.backends.cuda_src.matmul_model import MEMORY, Share, Tiled, hopper_share, rows_suffice
 from opwise.backends.cuda_src.plan import Matrix, Plan
 from opwise.backends.protocol import UnsupportedWorkload
 from opwise.backends.tuned import SHIPPED, Choices
@@ -27,7 +27,7 @@ SHARED_LIMIT = {(7, 5): 64, (8, 0): 163, (8, 7): 163, (9, 0): 227, (10, 0): 227,
 
 
 @dataclass(frozen=True)
-class Kernel:
+class Kernel(Tiled):
     """A kernel's tile of C, what it is launched with, and what its choice goes by.
 
     `granule`: bytes that must divide the three addresses and the rows of A, B and C. `step_bytes`: bytes of K a stage holds per row of A.
@@ -56,9 +56,6 @@ class Kernel:
     lean: int = 0
     memory: float = 0.0
 
-    def tiles(self, m: int, n: int) -> int:
-        return -(-m // self.rows) * -(-n // self.columns)
-
     def shared_bytes(self, size: int) -> int:
         ring = self.stages * (self.rows * self.step_bytes + self.step_bytes // size * self.columns * size)
         if self.split:  # as in SplitTile and TurnedTile: two barriers a stage and one a warp, the way to a multiple of 1024
@@ -74,9 +71,6 @@ class Kernel:
             return hopper_share(m, k, n, *tile, self.crowd, self.lean, bool(self.split) and not self.turned, sm_count)
         each = -(-self.tiles(m, n) // sm_count) * self.rows * self.columns
         return Share(each, each * k, memory=self.memory * (m + n) * k)
-
-    def estimate(self, m: int, k: int, n: int, sm_count: int) -> float:
-        return self.share(m, k, n, sm_count).at(self.speed, self.fixed)
 
 
 Other = matmul_hopper32.Tile | matmul_cluster.Tile | matmul_rows32.Tile | matmul_odd.Tile

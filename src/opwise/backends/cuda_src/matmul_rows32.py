@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from opwise.backends.cuda_src.matmul_cluster import UNIT
-from opwise.backends.cuda_src.matmul_model import CLUSTERS_AT_ONCE, CLUSTERS_OF, Share
+from opwise.backends.cuda_src.matmul_model import CLUSTERS_AT_ONCE, CLUSTERS_OF, Share, Tiled
 from opwise.backends.cuda_src.plan import FLOAT32, Matrix, Plan
 
 ON = (9, 0)  # and on no later GPU: nothing here has been measured on one
@@ -24,7 +24,7 @@ MEETING_US, OVERLAP_US = 1.9, 3.0  # of a cluster's sums; of what a tile costs b
 
 
 @dataclass(frozen=True)
-class Tile:
+class Tile(Tiled):
     """A kernel's tile of C, what it is launched with, and what its choice goes by.
 
     `classes`: 0 for rows that begin on 16 bytes, as A and B do. `thread`: rows and columns of a thread. `split`: blocks of a cluster that
@@ -64,9 +64,6 @@ class Tile:
         stage = self.rows * (4 * DEPTH + wider) + -(-box_b // 128) * 128 * max(self.classes, 1)
         return self.warps * self.stages * (stage + 8) + 1024
 
-    def tiles(self, m: int, n: int) -> int:
-        return -(-m // self.rows) * -(-n // self.columns)
-
     def takes(self, m: int, k: int, n: int, granule: int, sm_count: int) -> bool:
         fits = granule >= 16 if self.granule == 16 else 4 <= granule < 16
         if self.split > 1:
@@ -90,9 +87,6 @@ class Tile:
         each = self.turns(m, n, sm_count) * self.rows * self.columns
         beside = (MEETING_US if self.split > 1 else 0.0) - OVERLAP_US
         return Share(each, each * depth, beside * UNIT["float32"])
-
-    def estimate(self, m: int, k: int, n: int, sm_count: int) -> float:
-        return self.share(m, k, n, sm_count).at(self.speed, self.fixed)
 
 
 # Fitted to what an H200 measured of 60 products (docs/lab.md), within 6 % of most.
