@@ -38,7 +38,7 @@ struct TensorMap { const float *base; int rows, columns, pitch, box_rows, box_co
 template <int CLASSES> struct RowClasses { TensorMap map[CLASSES]; int shift[16]; };
 struct Box { SharedAddress to; const TensorMap *map; int row, column; };
 std::map<unsigned, std::vector<std::vector<Box>>> filled;  // by barrier
-std::map<unsigned, unsigned> told, waits;
+std::map<unsigned, unsigned> told, waits, copied_in;
 unsigned block_index() { return block_now; }
 int warp_index() { return thread_now / 32; }
 bool elected() { return thread_now % 32 == 0; }
@@ -99,6 +99,12 @@ void store_shared(SharedAddress at, float x) {
     else std::memcpy(room[rank_now] + at, &x, 4);
 }
 void publish_to_copies() {}
+template <int BYTES> void copy_async(SharedAddress to, const void *from, bool valid) {
+    demand(to % BYTES == 0 && to + BYTES <= SHARED, "copied to where it cannot lie");
+    if (valid) std::memcpy(ring + to, from, BYTES);
+    else std::memset(ring + to, 0, BYTES);
+}
+void barrier_arrive_copied(SharedAddress barrier) { demand(!told.count(barrier) || ++copied_in[barrier] > 0, "counts itself in"); }
 float load_from_block(SharedAddress there, bool used) {
     float x = 0;
     if (used) std::memcpy(&x, room[there >> 24] + (there & 0xffffff), 4);
@@ -112,6 +118,11 @@ template <class Tile, class Factor> void all_align(SharedAddress rows, const Fac
     for (thread_now = mine / 32 * 32; thread_now < mine / 32 * 32 + 32; thread_now++) align_rows<Tile>(rows, b);
     for (auto &word : moved) std::memcpy(ring + word.first, &word.second, 4);
     aligning = false, thread_now = mine;
+}
+template <class Tile, class... Rest> void all_copy(Rest... rest) {  // all lanes, of which this thread is one
+    const int mine = thread_now;
+    for (thread_now = mine / 32 * 32; thread_now < mine / 32 * 32 + 32; thread_now++) copy_rows<Tile>(rest...);
+    thread_now = mine;
 }
 """
 MAIN = r"""
@@ -143,8 +154,12 @@ struct Room {  // a matrix that begins `off` elements behind a multiple of 16 by
 template <class T, int S, class Factor> void multiplies(int m, int k, int n, int off) {
     Room a(m * k, off), b(k * n, off);
     std::vector<float> c(m * n, NAN);
-    Factor of_a, of_b;
-    tell(of_a, a.at, m, k, T::BM, T::LINE_A / 4), tell(of_b, b.at, k, n, T::BK, T::LINE_B / 4);
+    Factor of_a, maps_of_b;
+    tell(of_a, a.at, m, k, T::BM, T::LINE_A / 4), tell(maps_of_b, b.at, k, n, T::BK, T::LINE_B / 4);
+    const auto &of_b = [&]() -> const auto & {
+        if constexpr (T::WORDS) return b.at;
+        else return maps_of_b;
+    }();
     const int tiles = (m + T::BM - 1) / T::BM * ((n + T::BN - 1) / T::BN);
     for (int tile = 0; tile < tiles; tile++) {
         std::memset(written, 0, sizeof written);
@@ -245,9 +260,10 @@ def test_a_launch_fits_the_gpu_and_is_as_the_source_has_it(tile: Tile) -> None:
     assert found.grid == (-(-1000 // tile.rows) * -(-777 // tile.columns) * tile.split, 1, 1)
     assert unit_of(found.kernel) in units("sm_90")
     assert unit_of(found.kernel) not in units("sm_100")
-    assert [(*matrix[:2], matrix.classes) for matrix in found.matrices] == [(1000, 513, tile.classes), (513, 777, tile.classes)]
+    mapped = [(1000, 513, tile.classes), (513, 777, tile.classes)][: 1 if tile.words else 2]
+    assert [(*matrix[:2], matrix.classes) for matrix in found.matrices] == mapped
     numbers = (tile.rows, tile.columns, tile.warps, tile.split, tile.resident, *tile.thread, tile.stages)
-    made = f"{'ANY' if tile.classes else 'EVEN'}({', '.join(map(str, numbers))})\n"
+    made = f"{'WORDS' if tile.words else 'ANY' if tile.classes else 'EVEN'}({', '.join(map(str, numbers))})\n"
     assert made in (FOLDER / "matmul_rows32.cu").read_text()
 
 
@@ -267,11 +283,14 @@ def test_every_tile_multiplies_what_lies_anywhere(tmp_path: Path) -> None:
     text += rows[rows.index("// A box of each class") :]
     source = (FOLDER / "matmul_fma_rows.cuh").read_text()
     text += (
-        source[source.index("template <") :].replace("align_rows<Tile>(", "all_align<Tile>(").replace("// S > 1:", ALL_ALIGN + "// S > 1:")
+        source[source.index("template <") :]
+        .replace("align_rows<Tile>(", "all_align<Tile>(")
+        .replace("copy_rows<Tile>(", "all_copy<Tile>(")
+        .replace("// S > 1:", ALL_ALIGN + "// S > 1:")
     )
     calls, tiles = [], []
     for tile in TILES:
-        numbers = (tile.rows, tile.columns, tile.warps, tile.classes or 1, *tile.thread, tile.stages)
+        numbers = (tile.rows, tile.columns, tile.warps, tile.classes or 1, *tile.thread, tile.stages, int(tile.words))
         for m, k, n, off in (*(SHAPES if tile.classes else EVEN_SHAPES), *([LONG[tile.classes]] if tile.split == 1 else [])):
             factor = f"RowClasses<{tile.classes}>" if tile.classes else "TensorMap"
             calls.append(f"multiplies<RowsTile<{', '.join(map(str, numbers))}>, {tile.split}, {factor}>({m}, {k}, {n}, {off});")

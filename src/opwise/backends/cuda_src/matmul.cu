@@ -3,6 +3,7 @@
 // matmul_<dtype>_[simt_]<BM>x<BN>_v<GRANULE>: a block computes a BM x BN tile, and GRANULE bytes divide all three base addresses and the
 // row pitches of A, B and C. matmul_plan.py chooses among them and knows the same tiles. All but the textbook kernel take a one-dimensional
 // grid of ceil(m / BM) * ceil(n / BN) blocks and dynamic shared memory only.
+#include "matmul_fma_words.cuh"
 #include "matmul_groups.cuh"
 #include "matmul_simt.cuh"
 #include "matmul_tensor.cuh"
@@ -51,6 +52,12 @@ KERNEL(matmul_float32_simt_64x64_v16, float, simt_matmul, 3, SimtTile<float, 16,
 KERNEL(matmul_float32_simt_16x32_v16, float, simt_matmul, 2, SimtTile<float, 8, 4, 4, 4, 64, 4, 6, 16>)
 KERNEL(matmul_float32_simt_128x128_v4, float, simt_matmul, 1, SimtTile<float, 16, 16, 8, 8, 16, 1, 3, 4>)
 KERNEL(matmul_float32_simt_64x64_v4, float, simt_matmul, 3, SimtTile<float, 16, 8, 8, 4, 16, 1, 4, 4>)
+// WordsTile: warps in M and N, rows and columns a thread, stages, blocks that stay.
+KERNEL(matmul_float32_words_64x128_v4, float, words_matmul, 3, WordsTile<2, 2, 8, 8, 3, false>)
+KERNEL(matmul_float32_words_64x64_v4, float, words_matmul, 6, WordsTile<2, 1, 8, 8, 2, false>)
+KERNEL(matmul_float32_words_64x128_w2_v4, float, words_matmul, 4, WordsTile<2, 1, 8, 16, 2, false>)
+KERNEL(matmul_float32_words_64x128_stays_v4, float, words_matmul, 3, WordsTile<2, 2, 8, 8, 2, true>)
+KERNEL(matmul_float32_words_64x128_w2_stays_v4, float, words_matmul, 4, WordsTile<2, 1, 8, 16, 2, true>)
 #endif
 #if MATMUL_GROUP == 0 || MATMUL_GROUP == MATMUL_TFLOAT32
 TENSOR_KERNELS(tfloat32, float)

@@ -13,15 +13,15 @@
 #include "matmul_meet.cuh"
 #include "matmul_rows.cuh"
 
-template <int BM_, int BN_, int WARPS_, int CLASSES_, int TM_, int TN_, int STAGES_> struct RowsTile {
+template <int BM_, int BN_, int WARPS_, int CLASSES_, int TM_, int TN_, int STAGES_, bool WORDS_ = false> struct RowsTile {
     static constexpr int BM = BM_, BN = BN_, BK = 16, WARPS = WARPS_, CLASSES = CLASSES_, TM = TM_, TN = TN_, STAGES = STAGES_;
     static constexpr int TX = BN / TN, TY = BM / TM, THREADS = 32 * WARPS, TURN = 8;  // k a turn of the loop
-    static constexpr bool ANY = CLASSES > 1;  // rows begin anywhere
-    static constexpr int WIDER = ANY ? 16 : 0, LINE_A = BK * 4 + WIDER, LINE_B = BN * 4 + WIDER;  // bytes of a box's row
+    static constexpr bool ANY = CLASSES > 1, WORDS = WORDS_;  // rows begin anywhere; those of B are copied by words
+    static constexpr int WIDER = ANY ? 16 : 0, LINE_A = BK * 4 + WIDER, LINE_B = BN * 4 + (WORDS ? 0 : WIDER);  // bytes of a box's row
     static constexpr int BOX_A = BM / CLASSES * LINE_A, BOX_B = (BK / CLASSES * LINE_B + 127) / 128 * 128;
-    static constexpr int BYTES_A = CLASSES * BOX_A, STAGE_BYTES = BYTES_A + CLASSES * BOX_B, FILLED = BM * LINE_A + BK * LINE_B;
+    static constexpr int BYTES_A = CLASSES * BOX_A, STAGE_BYTES = BYTES_A + CLASSES * BOX_B, FILLED = BM * LINE_A + (WORDS ? 0 : BK * LINE_B);
     static constexpr int RING_BYTES = STAGES * STAGE_BYTES;
-    static constexpr int PITCH = BN + (BN == 80 ? 4 : 8);  // floats from row to row of sums: fours of 4 rows lie in different banks
+    static constexpr int PITCH = BN + (BN == 80 ? (WORDS ? 0 : 4) : 8);  // floats from row to row of sums: fours of 4 rows lie in different banks
     static_assert(TX * TY == 32 && (TX == 4 || TX == 8), "lanes are laid out for these");
     static_assert(STAGE_BYTES % (ANY ? 128 : 1024) == 0 && BOX_A % 128 == 0, "boxes, and the swizzle, begin here");
     static_assert(BM * PITCH * 4 <= RING_BYTES, "a warp's sums fit in its ring");
@@ -43,7 +43,9 @@ template <int BM_, int BN_, int WARPS_, int CLASSES_, int TM_, int TN_, int STAG
 
     // Row r of A, which come by classes, and where row k of B begins.
     __device__ __forceinline__ static constexpr int place(int r) { return r % CLASSES * (BM / CLASSES) + r / CLASSES; }
-    __device__ __forceinline__ static constexpr int line(int k) { return k % CLASSES * BOX_B + k / CLASSES * LINE_B; }
+    __device__ __forceinline__ static constexpr int line(int k) {
+        return WORDS ? k * LINE_B : k % CLASSES * BOX_B + k / CLASSES * LINE_B;
+    }
     __device__ __forceinline__ static constexpr int class_of(int r) { return r * TY / (BM / CLASSES); }
     // This thread's first element of A in a stage, at k = 0 or 8, and from there its row r at `k` of these 8. Lines of 64 bytes are
     // swizzled by as many; of lines of 80 bytes 8 have any k in different banks.
@@ -85,6 +87,35 @@ template <class Tile, class Factor> __device__ __forceinline__ void align_rows(S
             warp_barrier();
         }
     }
+}
+
+// Rows depth, depth + 1, ... of B from `from` on into a stage, word by word, by all lanes of the warp that has it; beyond `rows_left` they are
+// 0, and beyond `columns_left` columns the last is repeated. The barrier counts every lane.
+template <class Tile>
+__device__ __forceinline__ void copy_rows(SharedAddress to, const float *from, long long n, int rows_left, int columns_left, SharedAddress barrier) {
+    constexpr int REST = Tile::BN % 32;  // of a row, copied for two rows at a time
+    static_assert(REST == 0 || REST == 16);
+    const int lane = thread_index() % 32, last = columns_left - 1;
+    const float *rest = from + lane / 16 * n + min(Tile::BN - REST + lane % 16, last);
+    const float *columns[Tile::BN / 32];
+#pragma unroll
+    for (int i = 0; i < Tile::BN / 32; i++) columns[i] = from + min(i * 32 + lane, last);
+#pragma unroll
+    for (int r = 0; r < Tile::BK; r++) {
+#pragma unroll
+        for (int i = 0; i < Tile::BN / 32; i++) {
+            copy_async<4>(to + Tile::line(r) + (i * 32 + lane) * 4, columns[i], r < rows_left);
+            columns[i] += n;
+        }
+        if constexpr (REST > 0) {
+            if (r % 2 == 0) {
+                const int row = r + lane / 16;
+                copy_async<4>(to + Tile::line(r) + lane / 16 * Tile::LINE_B + (Tile::BN - REST + lane % 16) * 4, rest, row < rows_left);
+                rest += 2 * n;
+            }
+        }
+    }
+    barrier_arrive_copied(barrier);
 }
 
 // A tile's COUNT elements, of each of which total(element) is this block's sum; neighbouring threads store neighbouring elements. Of S
@@ -131,13 +162,13 @@ __device__ __forceinline__ void store_shares(SharedAddress room, Total total, In
 }
 
 // S > 1: of the cluster's S blocks, each of which has the same tile and a part of K.
-template <class Tile, int S, class Factor>
-__device__ __forceinline__ void fma_rows_matmul(const Factor &a, const Factor &b, float *c, long long m, long long k, long long n) {
+template <class Tile, int S, class FactorA, class FactorB>
+__device__ __forceinline__ void fma_rows_matmul(const FactorA &a, const FactorB &b, float *c, long long m, long long k, long long n) {
     constexpr int TM = Tile::TM, TN = Tile::TN, STAGES = Tile::STAGES, BM = Tile::BM, BN = Tile::BN, BK = Tile::BK, WARPS = Tile::WARPS;
     const Tile tile;
     const bool fills = elected();
     if (fills) {
-        for (int i = 0; i < STAGES; i++) barrier_init(tile.full(i), 1);
+        for (int i = 0; i < STAGES; i++) barrier_init(tile.full(i), Tile::WORDS ? 33 : 1);
         barriers_publish();
     }
     warp_barrier();
@@ -147,13 +178,15 @@ __device__ __forceinline__ void fma_rows_matmul(const Factor &a, const Factor &b
     const int first = part_of_k.first + tile.warp, steps = (part_of_k.last - first + WARPS - 1) / WARPS;  // of this warp, which may be none
     const auto fill = [&](int slot, int step) {
         const int depth = (first + step * WARPS) * BK;
-        barrier_expect(tile.full(slot), Tile::FILLED);
-        boxes_load<Tile::BOX_A>(tile.slot(slot), a, row, depth, tile.full(slot));
-        boxes_load<Tile::BOX_B>(tile.slot(slot) + Tile::BYTES_A, b, depth, column, tile.full(slot));
+        if (fills) {
+            barrier_expect(tile.full(slot), Tile::FILLED);
+            boxes_load<Tile::BOX_A>(tile.slot(slot), a, row, depth, tile.full(slot));
+            if constexpr (!Tile::WORDS) boxes_load<Tile::BOX_B>(tile.slot(slot) + Tile::BYTES_A, b, depth, column, tile.full(slot));
+        }
+        if constexpr (Tile::WORDS)
+            copy_rows<Tile>(tile.slot(slot) + Tile::BYTES_A, b + depth * n + column, n, least(k - depth, BK), least(n - column, BN), tile.full(slot));
     };
-    if (fills) {
-        for (int step = 0; step < STAGES && step < steps; step++) fill(step, step);
-    }
+    for (int step = 0; step < STAGES && step < steps; step++) fill(step, step);
 
     float sums[TM][TN] = {}, of_a[TM], of_b[2][TN];
     const auto load_b = [&](float(&to)[TN], SharedAddress from, int k) {
@@ -168,7 +201,7 @@ __device__ __forceinline__ void fma_rows_matmul(const Factor &a, const Factor &b
     };
     const auto landed = [&](int slot, unsigned phase) {
         barrier_wait(tile.full(slot), phase);
-        if constexpr (Tile::ANY) align_rows<Tile>(tile.slot(slot) + Tile::BYTES_A, b);
+        if constexpr (Tile::ANY && !Tile::WORDS) align_rows<Tile>(tile.slot(slot) + Tile::BYTES_A, b);
     };
     const auto load_a = [&](int r, int k) { return load_float(Tile::of_a(from_a[Tile::class_of(r)], r, k)); };
     Turn<STAGES> turn;
@@ -205,9 +238,9 @@ __device__ __forceinline__ void fma_rows_matmul(const Factor &a, const Factor &b
                 }
             }
         }
-        if constexpr (Tile::ANY) publish_to_copies();  // which must not come before what was written here
+        if constexpr (Tile::ANY && !Tile::WORDS) publish_to_copies();  // which must not come before what was written here
         warp_barrier();  // all lanes have left the slot
-        if (fills && step + STAGES < steps) fill(slot, step + STAGES);
+        if (step + STAGES < steps) fill(slot, step + STAGES);
     }
 
     // A warp lays its sums into its own ring, which nobody reads any more, rows where those of A lay.

@@ -45,12 +45,6 @@ __device__ __forceinline__ float load_float(SharedAddress from) {
     asm volatile("ld.shared.f32 %0, [%1];" : "=f"(value) : "r"(from) : "memory");
     return value;
 }
-// x, in a register that need not be x's own: as_it_is is 0x3210, which the compiler must not know.
-__device__ __forceinline__ unsigned apart(float x, unsigned as_it_is) {
-    unsigned bits;
-    asm volatile("prmt.b32 %0, %1, %1, %2;" : "=r"(bits) : "f"(x), "r"(as_it_is));
-    return bits;
-}
 
 template <class Tile>
 __device__ __forceinline__ void fma_matmul(const TensorMap &a, const TensorMap &b, float *c, long long m, long long k, long long n) {

@@ -21,6 +21,7 @@ WGMMA_ON = (9, 0)  # and on no later GPU
 WGMMA_SIZE_LIMIT = 2**30  # the copy engine's coordinates have 32 bits
 SIZE = {"float32": 4, "tfloat32": 4, "float16": 2, "bfloat16": 2}
 GRID_LIMIT = 2**31 - 1
+WORDS_LIMIT = 2**23  # of K, in matmul_fma_words.cuh: a row of A in a tile is found by 32 bits
 TEXTBOOK = "matmul_textbook_float32"
 # Most shared memory a block may ask for, from the CUDA programming guide's table of compute capabilities. Others: 99 KB.
 SHARED_LIMIT = {(7, 5): 64, (8, 0): 163, (8, 7): 163, (9, 0): 227, (10, 0): 227, (10, 3): 227, (11, 0): 227}
@@ -34,7 +35,8 @@ class Kernel(Tiled):
     `speed`: multiply-adds per time, relative to one another; of Hopper's own, of a block that is alone. `fixed`: cost of a tile
     beyond its products, as elements of K. `memory`: of an element of A or B, read once. `crowd`, `lean`: as in matmul_model.hopper_share.
     `split`: blocks of a cluster that share a tile's K, as in matmul_split.cuh; of these `resident`: blocks a multiprocessor, `inbox`: bytes
-    for what other blocks push. `turned`: of matmul_turned.cuh, one tile a block (`split` 1).
+    for what other blocks push (or for what else lies beside the ring). `turned`: of matmul_turned.cuh, one tile a block (`split` 1).
+    `stays`: blocks a multiprocessor that take tile after tile, in kernels that do.
     """
 
     name: str
@@ -52,6 +54,7 @@ class Kernel(Tiled):
     resident: int = 1
     inbox: int = 0
     turned: bool = False
+    stays: int = 0
     crowd: float = 0.0
     lean: int = 0
     memory: float = 0.0
@@ -60,7 +63,9 @@ class Kernel(Tiled):
         ring = self.stages * (self.rows * self.step_bytes + self.step_bytes // size * self.columns * size)
         if self.split:  # as in SplitTile and TurnedTile: two barriers a stage and one a warp, the way to a multiple of 1024
             return ring + self.inbox + 16 * self.stages + self.threads // 4 + 1024
-        return ring + 4 * 64 * 128 + 16 * self.stages + 1024 if self.wgmma else ring  # as in WarpgroupTile: four boxes of C beside
+        if self.wgmma:  # as in WarpgroupTile: four boxes of C beside
+            return ring + 4 * 64 * 128 + 16 * self.stages + 1024
+        return ring + self.inbox
 
     def runs_on(self, capability: tuple[int, int]) -> bool:
         return capability == WGMMA_ON if self.wgmma else self.simt or capability >= TENSOR_CORES_FROM
@@ -118,6 +123,11 @@ SIMT_FLOAT32 = (
     Kernel("simt_16x32_v16", 16, 32, 128, 256, 6, 16, 0.67, 192, simt=True),
     Kernel("simt_128x128_v4", 128, 128, 256, 64, 3, 4, 0.85, 32, simt=True),
     Kernel("simt_64x64_v4", 64, 64, 128, 64, 4, 4, 0.60, 32, simt=True),
+    Kernel("words_64x128_v4", 64, 128, 128, 128, 3, 4, 0.3, 32, simt=True, inbox=3 * 64 * 4),
+    Kernel("words_64x64_v4", 64, 64, 64, 128, 2, 4, 0.3, 32, simt=True, inbox=2 * 64 * 4),
+    Kernel("words_64x128_w2_v4", 64, 128, 64, 128, 2, 4, 0.3, 32, simt=True, inbox=2 * 64 * 4),
+    Kernel("words_64x128_stays_v4", 64, 128, 128, 128, 2, 4, 0.3, 32, simt=True, inbox=2 * 64 * 4 + 4 * 2048, stays=3),
+    Kernel("words_64x128_w2_stays_v4", 64, 128, 64, 128, 2, 4, 0.3, 32, simt=True, inbox=2 * 64 * 4 + 2 * 2048, stays=4),
 )
 SIMT_HALF = (Kernel("simt_64x64_v2", 64, 64, 128, 32, 3, 2, 0.02, 32, simt=True),)
 
@@ -187,6 +197,7 @@ def offered(
         kernel
         for kernel in KERNELS[kind]
         if kernel.granule <= granule and kernel.shared_bytes(SIZE[kind]) <= _shared_limit(capability) and kernel.runs_on(capability)
+        and (k <= WORDS_LIMIT or not kernel.name.startswith("words_"))
         and (not kernel.wgmma or (wgmma and rows_suffice(kernel.rows, m, k, n) and max(m, k, n) <= WGMMA_SIZE_LIMIT))
     ]  # fmt: skip
     shared = matmul_cluster.fitting(m, k, n, kind, granule, sm_count) if wgmma and capability == matmul_cluster.ON else ()
@@ -210,7 +221,7 @@ def launch(kernel: Kernel, kind: str, m: int, k: int, n: int, sm_count: int) -> 
     """The kernel over all of C."""
     block, shared, tiles = (kernel.threads, 1, 1), kernel.shared_bytes(SIZE[kind]), kernel.tiles(m, n)
     if not kernel.wgmma:
-        return Plan(_name(kernel, kind), _line(tiles, m, n), block, shared)
+        return Plan(_name(kernel, kind), _line(min(tiles, kernel.stays * sm_count) if kernel.stays else tiles, m, n), block, shared)
     box_rows = min(m, kernel.rows) if kernel.split and not kernel.turned else kernel.rows  # as matmul_split.cuh counts the bytes
     factors = (Matrix(m, k, box_rows, 64), Matrix(k, n, kernel.step_bytes // 2, 64))
     result = (Matrix(m, n, kernel.rows if kernel.turned else 64, 64),) if kernel.turned or not kernel.split else ()

@@ -19,6 +19,7 @@ __device__ __forceinline__ SharedAddress shared_base() { return static_cast<unsi
 __device__ __forceinline__ int thread_index() { return threadIdx.x; }
 __device__ __forceinline__ unsigned block_index() { return blockIdx.x; }
 __device__ __forceinline__ void block_barrier() { __syncthreads(); }
+__device__ __forceinline__ void warp_barrier() { __syncwarp(); }
 
 // ---- conversions -------------------------------------------------------------------------------------------------------------------
 
@@ -50,6 +51,12 @@ __device__ __forceinline__ float sum(float a, float b) {
     float c;
     asm("add.rn.f32 %0, %1, %2;" : "=f"(c) : "f"(a), "f"(b));
     return c;
+}
+// x, in a register that need not be x's own: as_it_is is 0x3210, which the compiler must not know.
+__device__ __forceinline__ unsigned apart(float x, unsigned as_it_is) {
+    unsigned bits;
+    asm volatile("prmt.b32 %0, %1, %1, %2;" : "=r"(bits) : "r"(as_bits(x)), "r"(as_it_is));
+    return bits;
 }
 
 // ---- global memory to shared memory ------------------------------------------------------------------------------------------------
@@ -113,6 +120,9 @@ __device__ __forceinline__ Words4 load_shared_16(SharedAddress address) {
     Words4 v;
     asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "r"(address) : "memory");
     return v;
+}
+__device__ __forceinline__ void store_shared_16(SharedAddress to, const Words4 &v) {
+    asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w) : "memory");
 }
 __device__ __forceinline__ void load_shared_8(SharedAddress address, unsigned &x, unsigned &y) {
     asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];" : "=r"(x), "=r"(y) : "r"(address) : "memory");

@@ -29,7 +29,8 @@ class Tile(Tiled):
 
     `classes`: 0 for rows that begin on 16 bytes, as A and B do. `thread`: rows and columns of a thread. `split`: blocks of a cluster that
     share K. `resident`: blocks that a multiprocessor holds; `alone`: that keep it busy. `stages`: of a warp. `speed`: multiply-adds of a
-    busy multiprocessor, relative to the fastest kernel of matmul.cu for float32; `fixed`: cost of a tile beside, as elements of K.
+    busy multiprocessor, relative to the fastest kernel of matmul.cu for float32; `fixed`: cost of a tile beside, as elements of K. `words`:
+    B, whose rows begin anywhere, is copied word by word.
     """
 
     classes: int
@@ -43,10 +44,11 @@ class Tile(Tiled):
     speed: float
     fixed: int
     alone: float = 1.0
+    words: bool = False
 
     @property
     def name(self) -> str:
-        return f"{'any' if self.classes else 'even'}_{self.rows}x{self.columns}_w{self.warps}_s{self.split}"
+        return f"{'words' if self.words else 'any' if self.classes else 'even'}_{self.rows}x{self.columns}_w{self.warps}_s{self.split}"
 
     @property
     def kernel(self) -> str:
@@ -60,7 +62,7 @@ class Tile(Tiled):
     def shared_bytes(self) -> int:
         """A ring a warp, a barrier a stage of each, the way to a multiple of 1024. Boxes of B begin on 128 bytes."""
         wider = 4 * WIDER if self.classes else 0
-        box_b = DEPTH * (4 * self.columns + wider) // max(self.classes, 1)
+        box_b = DEPTH * (4 * self.columns + (0 if self.words else wider)) // max(self.classes, 1)
         stage = self.rows * (4 * DEPTH + wider) + -(-box_b // 128) * 128 * max(self.classes, 1)
         return self.warps * self.stages * (stage + 8) + 1024
 
@@ -104,6 +106,13 @@ ROWS = (
     (CLASSES, 64, 80, (8, 20), 8, 3, 1, 2, 1.28, 209),
     (CLASSES, 64, 80, (8, 20), 8, 6, 1, 2, 1.25, 209),
     (CLASSES, 64, 80, (8, 20), 8, 16, 1, 2, 1.28, 209),
+    (CLASSES, 64, 64, (8, 16), 8, 1, 1, 3, 0.5, 180, 1.0, True),
+    (CLASSES, 64, 64, (8, 16), 4, 1, 2, 3, 0.5, 125, 1.25, True),
+    (CLASSES, 64, 64, (8, 16), 2, 1, 4, 3, 0.5, 66, 2.4, True),
+    (CLASSES, 64, 80, (8, 20), 8, 2, 1, 2, 0.5, 209, 1.0, True),
+    (CLASSES, 64, 80, (8, 20), 8, 3, 1, 2, 0.5, 209, 1.0, True),
+    (CLASSES, 64, 80, (8, 20), 8, 6, 1, 2, 0.5, 209, 1.0, True),
+    (CLASSES, 64, 80, (8, 20), 8, 16, 1, 2, 0.5, 209, 1.0, True),
 )
 TILES = tuple(Tile(*row) for row in ROWS)
 
@@ -118,4 +127,5 @@ def launch(tile: Tile, m: int, k: int, n: int) -> Plan:
     parts, wider = max(tile.classes, 1), WIDER if tile.classes else 0
     a = Matrix(m, k, tile.rows // parts, DEPTH + wider, FLOAT32, tile.classes)
     b = Matrix(k, n, DEPTH // parts, tile.columns + wider, FLOAT32, tile.classes)
-    return Plan(tile.kernel, (tile.tiles(m, n) * tile.split, 1, 1), (32 * tile.warps, 1, 1), tile.shared_bytes, matrices=(a, b))
+    grid, block = (tile.tiles(m, n) * tile.split, 1, 1), (32 * tile.warps, 1, 1)
+    return Plan(tile.kernel, grid, block, tile.shared_bytes, matrices=(a,) if tile.words else (a, b))

@@ -39,6 +39,10 @@ __device__ __forceinline__ void barrier_expect(SharedAddress barrier, unsigned b
 __device__ __forceinline__ void barrier_arrive(SharedAddress barrier) {
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
+// This thread arrives once all of its cp.async have landed; the barrier's count has it in.
+__device__ __forceinline__ void barrier_arrive_copied(SharedAddress barrier) {
+    asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");
+}
 
 // ---- TMA: a box of a matrix, its first element at (row, column); outside the matrix zeros are read and nothing is written --------------
 
@@ -85,9 +89,6 @@ __device__ __forceinline__ void barrier_wait_cluster(SharedAddress barrier, unsi
 __device__ __forceinline__ void load_shared_16(float *to, SharedAddress from) {
     asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];" : "=f"(to[0]), "=f"(to[1]), "=f"(to[2]), "=f"(to[3]) : "r"(from) : "memory");
 }
-__device__ __forceinline__ void store_shared_16(SharedAddress to, const Words4 &v) {
-    asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w) : "memory");
-}
 
 // ---- warpgroups ------------------------------------------------------------------------------------------------------------------
 
@@ -95,7 +96,6 @@ __device__ __forceinline__ void store_shared_16(SharedAddress to, const Words4 &
 // registers, where wgmma and TMA want them.
 __device__ __forceinline__ int warpgroup_index() { return __shfl_sync(0xffffffffu, thread_index() / 128, 0); }
 __device__ __forceinline__ int warp_index() { return __shfl_sync(0xffffffffu, thread_index() / 32, 0); }
-__device__ __forceinline__ void warp_barrier() { __syncwarp(); }
 // True in one lane of the warp, all of whose lanes must ask. Unlike `lane == 0` the compiler knows that it is one lane, and issues TMA
 // copies without a loop over lanes.
 __device__ __forceinline__ bool elected() {

@@ -65,6 +65,10 @@ inline void ld_shared_v4_u32(unsigned &a, unsigned &b, unsigned &c, unsigned &d,
     aligned<unsigned>(address, 4);
     a = load<unsigned>(address), b = load<unsigned>(address, 1), c = load<unsigned>(address, 2), d = load<unsigned>(address, 3);
 }
+inline void ld_shared_v4_f32(float &a, float &b, float &c, float &d, std::uint32_t address) {
+    aligned<float>(address, 4);
+    a = load<float>(address), b = load<float>(address, 1), c = load<float>(address, 2), d = load<float>(address, 3);
+}
 template <class T> inline void store(std::uint64_t address, T x) {
     aligned<T>(address, 1), std::memcpy(from_shared_address(address, sizeof(T), true), &x, sizeof x);
 }
@@ -72,6 +76,15 @@ inline void st_shared_u16(std::uint32_t address, std::uint16_t x) { store(addres
 inline void st_shared_u32(std::uint32_t address, std::uint32_t x) { store(address, x); }
 inline void st_shared_f32(std::uint32_t address, float x) { store(address, x); }
 
+inline void st_shared_v4_b32(std::uint32_t address, std::uint32_t a, std::uint32_t b, std::uint32_t c, std::uint32_t d) {
+    aligned<std::uint32_t>(address, 4);
+    store(address, a), store(address + 4, b), store(address + 8, c), store(address + 12, d);
+}
+inline void prmt_b32(unsigned &d, unsigned a, unsigned b, unsigned picks) {
+    const std::uint64_t both = static_cast<std::uint64_t>(b) << 32 | a;
+    d = 0;
+    for (int i = 0; i < 4; i++) d |= static_cast<unsigned>(both >> 8 * (picks >> 4 * i & 7) & 0xff) << 8 * i;
+}
 inline void cp_async_cg_shared_global(std::uint32_t to, std::uint64_t from, int bytes, int given = -1) {
     copy_later(to, reinterpret_cast<const void *>(from), bytes, given < 0 ? bytes : given);
 }
