@@ -22,7 +22,7 @@ from opwise.runner.seat import marked
 from opwise.runner.session import LOOK_S, Survey
 from opwise.runner.supervisor import START_S, Event, WorkerLost
 from opwise.scaling import Stranded, post
-from opwise.scaling.compiling import UnitQueue
+from opwise.scaling.compiling import Built, UnitQueue, waits
 from opwise.scaling.crew import STRIKES, merged
 from opwise.scaling.flights import POLL_S, ROSTER_S, Flights, Landed, SchedulerGone
 from opwise.scaling.joining import BadCluster, check_same, check_workers, connected
@@ -92,7 +92,7 @@ class Cluster:
         welcomed = time.monotonic()
         while not dispatcher.finished:
             try:
-                self._send(dispatcher)
+                yield from self._sent(dispatcher)
                 landed = self.flights.landed()
                 if landed is not None:
                     yield from self._taken(landed, dispatcher, facts or {})
@@ -113,8 +113,8 @@ class Cluster:
         if on_limits is not None and (limits := merged(self._limits)):
             on_limits(limits)
 
-    def _send(self, dispatcher: Dispatcher) -> None:
-        for address in [a for a in self.posts if a not in self.flights.up]:
+    def _sent(self, dispatcher: Dispatcher) -> Iterator[Event]:
+        for address, told in [(a, t) for a, t in self.posts.items() if a not in self.flights.up]:
             if (job := dispatcher.take(address, wait=False)) is None:
                 return
             try:
@@ -122,6 +122,7 @@ class Cluster:
             except SchedulerGone:
                 dispatcher.lost(job)
                 raise
+            yield Event(job, turn=("", str(job.workload)), place=_place(address, told))
 
     def _taken(self, landed: Landed, dispatcher: Dispatcher, facts: Mapping[str, Any]) -> Iterator[Event]:
         """What a landing came to: a new post, or a job that is done, goes again or is given up."""
@@ -129,8 +130,7 @@ class Cluster:
             self._joined(landed)
             return
         answer = landed.answer if isinstance(landed.answer, Answer) else Answer(left=landed.tag, reason=landed.reason)
-        told = self.posts.get(landed.address)
-        place = told.place if told and told.gpu else landed.address
+        place = _place(landed.address, self.posts.get(landed.address))
         if answer.records:
             yield Event(landed.tag, records=answer.records, place=place)
         if answer.left is None:
@@ -190,20 +190,25 @@ class Cluster:
         """On every machine, since each may have caches of its own: all units, spread over its workers."""
         began, done = time.perf_counter(), 0
         queues = {told.host: UnitQueue(found) for told in self.posts.values()}
+        begun: dict[str, float] = {}  # address -> when its unit was sent
         try:
             while True:
                 for address, told in self.posts.items():
                     if address not in self.flights.up and (unit := queues[told.host].take(wait=False)) is not None:
                         self.flights.send(address, post.prepare, [unit], tag=unit)
+                        begun[address] = time.perf_counter()
                 if not self.flights.up:
                     break
-                if (landed := self.flights.landed()) is None:
-                    continue
-                queues[self.posts[landed.address].host].done(landed.tag)
-                if landed.reason:
-                    self.posts.pop(landed.address)
-                done += 1
-                yield Event(jobs[0], turn=("", f"compiling: {done} of {len(found) * len(queues)}"))
+                if (landed := self.flights.landed()) is not None:
+                    queue = queues[self.posts[landed.address].host]
+                    queue.done(landed.tag)
+                    done += 1 + sum(len(queue.drop(name)) for name in landed.answer or ())
+                    if landed.reason:
+                        self.posts.pop(landed.address)
+                now = time.perf_counter()
+                late = waits({tag: begun[address] for address, (_, tag) in self.flights.up.items()}, now)
+                if landed is not None or late:
+                    yield Event(jobs[0], turn=("", str(Built(done, len(found) * len(queues), now - began, late))))
         except SchedulerGone as gone:
             raise Stranded(f"the scheduler {self.address} went away ({gone}) before anything was timed") from gone
         seconds = round(time.perf_counter() - began, 3)
@@ -221,6 +226,10 @@ class Cluster:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _place(address: str, told: Told | None) -> str:
+    return told.place if told and told.gpu else address
 
 
 def _arrive(make: Callable[[], Any], found: Sequence[Unit]) -> Any:
