@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import json
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -29,7 +30,7 @@ from opwise.record import read, read_extra
 from opwise.runner import Event, Job, WorkerLost
 from opwise.runner.prepare import units
 from opwise.runner.session import Session
-from opwise.scaling import Stranded, flights, joining
+from opwise.scaling import Stranded, flights, hail, joining
 from opwise.scaling.cluster import BadCluster, Cluster
 from opwise.scaling.crew import slimmed
 from opwise.scaling.joining import check_same
@@ -98,6 +99,26 @@ def test_jobs_are_spread_and_compiled_for_first(local: SpecCluster, tmp_path: Pa
     assert [line.startswith("prepare") for line in lines] == [True] * len(NAMES) + [False] * len(jobs)
     assert sum(e.phase is not None for e in events) == 1
     assert limits == [{"copy_8_bytes_gb_per_s": 1.0}]
+
+
+def test_workers_begin_before_they_are_looked_at(local: SpecCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are of this process, whose nursery begins then: with what was sent, not with what is looked for by its name."""
+    begun: list[tuple[str, ...]] = []
+    context = multiprocessing.get_context("forkserver")
+    monkeypatch.setattr(type(context), "set_forkserver_preload", lambda self, names: begun.append(tuple(names)))
+    hail.hail(local.scheduler_address, ["json"])
+    assert begun == [("json",)] * 2
+    hail.hail(str(ROOT / "none.json"), ["json"])
+    assert len(begun) == 2
+    script = """
+import importlib, pickle, sys, threading
+importlib.import_module = print
+pickle.load(sys.stdin.buffer)()
+[thread.join() for thread in threading.enumerate() if thread.daemon]
+print('opwise' in sys.modules)"""
+    sent = cloudpickle.dumps(hail._beginner(("json",)))
+    done = subprocess.run([sys.executable, "-c", script], input=sent, capture_output=True, check=True)
+    assert done.stdout.decode().split() == ["opwise.scaling.post", "False"]
 
 
 def test_a_post_builds_nothing_more_of_what_hung() -> None:

@@ -7,6 +7,7 @@ again, at most twice, and then their cells say what became of them.
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -58,6 +59,7 @@ class Cluster:
         self._strikes: dict[str, int] = {}
         self._refused: set[str] = set()
         self._limits: list[Mapping[str, float]] = []
+        self._ending: threading.Thread | None = None
 
     def look(self) -> Survey:
         """What the workers have, which must be the same. Raises BadCluster."""
@@ -110,6 +112,8 @@ class Cluster:
             while self.flights.up:
                 if (landed := self.flights.landed()) is not None and not landed.reason:
                     self._limits.append(landed.answer)
+        self._ending = threading.Thread(target=self._give_back)  # waited for by `close`: there is a table to print
+        self._ending.start()
         if on_limits is not None and (limits := merged(self._limits)):
             on_limits(limits)
 
@@ -216,10 +220,16 @@ class Cluster:
 
     def close(self) -> None:
         """Gives the GPUs back, as far as anybody is there to hear it."""
-        with suppress(Exception):
-            self.client.run(post.close, workers=[a for a, s in self.flights.roster().items()], on_error="ignore")
+        if self._ending is None:
+            self._give_back()
+        else:
+            self._ending.join()
         with suppress(Exception):
             self.client.close(timeout=2)  # type: ignore[no-untyped-call]
+
+    def _give_back(self) -> None:
+        with suppress(Exception):
+            self.client.run(post.close, workers=list(self.flights.roster()), on_error="ignore")
 
     def __enter__(self) -> Cluster:
         return self
