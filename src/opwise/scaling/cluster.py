@@ -26,13 +26,13 @@ from opwise.scaling import Stranded, post
 from opwise.scaling.compiling import Built, UnitQueue, waits
 from opwise.scaling.crew import STRIKES, merged
 from opwise.scaling.flights import POLL_S, ROSTER_S, Flights, Landed, SchedulerGone
+from opwise.scaling.hail import RESOURCE
 from opwise.scaling.joining import BadCluster, check_same, check_workers, connected
 from opwise.scaling.order import Dispatcher
 from opwise.scaling.post import Answer, Post, Told
 
 __all__ = ["BadCluster", "Cluster"]
 
-RESOURCE = "GPU"
 ANSWER_S = 10.0  # of a scheduler
 RETURN_S = 60.0  # that the last worker, or the scheduler, may be away
 
