@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 import torch
 from simulated_queue import SimulatedQueue
 
-from opwise.measure.limits import Roofs
+from opwise.measure import limits
+from opwise.measure.gpu import Launch
+from opwise.measure.limits import LOADED_WORDS, Roofs
 from opwise.measure.timing import Clock
 
 GB_PER_S = {"copy": 4000.0, "read": 5000.0, "write": 2500.0}
@@ -102,3 +106,39 @@ def test_roofs_of_this_gpu_are_sane() -> None:
     assert max(copy, read, write) < 1.6 * min(copy, read, write)
     assert roofs.peak("tensor_float16") > 1.5 * roofs.peak("fma")
     assert roofs.limit_us(4096, 4096, 1024, "fma") >= roofs.launch_us()
+
+
+def test_whatever_roofs_ask_of_triton_was_built_on_arrival(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each kernel in each shape, on a grid of one block, of a multiple of 16 and of neither."""
+    ran: list[tuple[str, int]] = []
+
+    class Ours:
+        @staticmethod
+        def empty(device: torch.device) -> Launch:
+            return lambda: ran.append(("empty", 0))
+
+        @staticmethod
+        def fma(device: torch.device) -> tuple[Launch, float]:
+            return lambda: ran.append(("fma", 0)), 1.0
+
+        @staticmethod
+        def copies(x: torch.Tensor, y: torch.Tensor) -> Iterator[tuple[str, Launch]]:
+            yield "triton", lambda: ran.append(("copy", x.numel()))
+
+        @staticmethod
+        def reads(x: torch.Tensor) -> Iterator[tuple[str, Launch]]:
+            yield "triton", lambda: ran.append(("read", x.numel()))
+
+        @staticmethod
+        def writes(y: torch.Tensor) -> Iterator[tuple[str, Launch]]:
+            yield "triton", lambda: ran.append(("write", y.numel()))
+
+    monkeypatch.setattr(limits, "_our_kernels", lambda: Ours)
+    limits.load_kernels(torch.device("cpu"))
+    assert set(ran) == {("empty", 0), ("fma", 0), *((kind, words) for kind in ("copy", "read", "write") for words in LOADED_WORDS)}
+    assert all(words * 4 % limits.GRANULE == 0 for words in LOADED_WORDS), "as every number of words that a roof is taken at"
+    for block in (512, 1024, 2048, 4096):
+        grids = [-(-words // block) for words in LOADED_WORDS]
+        assert [(grid == 1, grid % 16 == 0) for grid in grids] == [(True, False), (False, True), (False, False)]
+    monkeypatch.setattr(limits, "_our_kernels", lambda: None)
+    limits.load_kernels(torch.device("cpu"))
