@@ -174,6 +174,19 @@ def test_what_hangs_while_kernels_are_built_is_named_and_waited_for_once(monkeyp
     assert Counter(r.status for e in events for r in e.records) == {"ok": 6}
 
 
+def test_while_one_is_late_no_other_of_its_implementation_is_begun(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = units([Job(Workload("square", (3,), dtype), NAMES[:1], "cuda:0") for dtype in ("float16", "float32")])
+    (led,) = units([job(3, ("torch_eager/square:pow",))])
+    queue = UnitQueue([led, *found])
+    assert queue.take(wait=False) == led
+    queue.done(led)
+    monkeypatch.setattr(compiling, "NAMED_AFTER_S", 0.0)
+    assert queue.take(wait=False) == found[0]
+    assert queue.take(wait=False) is None, "it may hang as the first does"
+    queue.done(found[0])
+    assert queue.take(wait=False) == found[1], "which did not"
+
+
 def test_the_longest_of_those_that_are_late_is_named() -> None:
     first, second = units([job(3)])
     assert waits({first: 0.0, second: 5.0}, now=19.0) == ""

@@ -194,13 +194,11 @@ class Cluster:
         """On every machine, since each may have caches of its own: all units, spread over its workers."""
         began, done = time.perf_counter(), 0
         queues = {told.host: UnitQueue(found) for told in self.posts.values()}
-        begun: dict[str, float] = {}  # address -> when its unit was sent
         try:
             while True:
                 for address, told in self.posts.items():
                     if address not in self.flights.up and (unit := queues[told.host].take(wait=False)) is not None:
                         self.flights.send(address, post.prepare, [unit], tag=unit)
-                        begun[address] = time.perf_counter()
                 if not self.flights.up:
                     break
                 if (landed := self.flights.landed()) is not None:
@@ -210,9 +208,9 @@ class Cluster:
                     if landed.reason:
                         self.posts.pop(landed.address)
                 now = time.perf_counter()
-                late = waits({tag: begun[address] for address, (_, tag) in self.flights.up.items()}, now)
-                if landed is not None or late:
-                    yield Event(jobs[0], turn=("", str(Built(done, len(found) * len(queues), now - began, late))))
+                named = waits({unit: since for queue in queues.values() for unit, since in queue.under_way.items()}, now)
+                if landed is not None or named:
+                    yield Event(jobs[0], turn=("", str(Built(done, len(found) * len(queues), now - began, named))))
         except SchedulerGone as gone:
             raise Stranded(f"the scheduler {self.address} went away ({gone}) before anything was timed") from gone
         seconds = round(time.perf_counter() - began, 3)

@@ -38,16 +38,21 @@ class Built(NamedTuple):
         return f"compiling: {self.done} of {self.total}{self.waits}"
 
 
+def late(begun: Mapping[Unit, float], now: float) -> list[Unit]:
+    """What was `begun` long ago, the first first."""
+    return sorted((unit for unit in begun if now - begun[unit] >= NAMED_AFTER_S), key=begun.__getitem__)
+
+
 def waits(begun: Mapping[Unit, float], now: float) -> str:
-    """Names what was `begun` long ago, the longest first; "" where nothing was."""
-    late = sorted((unit for unit in begun if now - begun[unit] >= NAMED_AFTER_S), key=begun.__getitem__)
-    if not late:
+    """Names what was `begun` long ago; "" where nothing was."""
+    if not (found := late(begun, now)):
         return ""
-    return f", {now - begun[late[0]]:.0f} s for {late[0]}{f' and {len(late) - 1} more' if len(late) > 1 else ''}"
+    return f", {now - begun[found[0]]:.0f} s for {found[0]}{f' and {len(found) - 1} more' if len(found) > 1 else ''}"
 
 
 class UnitQueue:
-    """Hands out units, the first of each backend before all others of it."""
+    """Hands out units, the first of each backend before all others of it. While one takes long, it may hang, and no other of its
+    implementation is begun."""
 
     def __init__(self, found: Sequence[Unit]) -> None:
         self._waiting: dict[str, deque[Unit]] = {}
@@ -55,20 +60,37 @@ class UnitQueue:
             self._waiting.setdefault(unit.backend, deque()).append(unit)
         self._begun: set[str] = set()
         self._led: set[str] = set()
+        self._under_way: dict[Unit, float] = {}  # since when
         self._changed = threading.Condition()
 
     def take(self, wait: bool = True) -> Unit | None:
         """None where no unit is left to hand out; without `wait` also where what is left waits for its backend's first."""
         with self._changed:
             while any(self._waiting.values()):
-                for backend, units in self._waiting.items():
-                    if units and (backend in self._led or backend not in self._begun):
-                        self._begun.add(backend)
-                        return units.popleft()
+                if (unit := self._next()) is not None:
+                    self._waiting[unit.backend].remove(unit)
+                    self._begun.add(unit.backend)
+                    self._under_way[unit] = time.perf_counter()
+                    return unit
                 if not wait:
                     return None
                 self._changed.wait()
             return None
+
+    def _next(self) -> Unit | None:
+        suspected = {unit.implementation for unit in late(self._under_way, time.perf_counter())}
+        for backend, units in self._waiting.items():
+            if backend in self._led or backend not in self._begun:
+                for unit in units:
+                    if unit.implementation not in suspected:
+                        return unit
+        return None
+
+    @property
+    def under_way(self) -> dict[Unit, float]:
+        """What is being built -> since when, by time.perf_counter."""
+        with self._changed:
+            return dict(self._under_way)
 
     @property
     def left(self) -> int:
@@ -94,6 +116,7 @@ class UnitQueue:
         """However it ended: a backend that cannot be built must not keep its other units back."""
         with self._changed:
             self._led.add(unit.backend)
+            self._under_way.pop(unit, None)
             self._changed.notify_all()
 
 
@@ -118,7 +141,6 @@ def compile_all(
     queue, said = UnitQueue(found), SimpleQueue[Unit | None]()
     count = helpers_for(len(seats), len(found)) if helpers is None else helpers
     at_work: list[tuple[threading.Thread, Seat]] = []
-    begun: dict[Unit, float] = {}
     stop = threading.Event()
 
     def work(seat: Seat) -> None:
@@ -130,7 +152,6 @@ def compile_all(
                     return
                 if (unit := queue.take()) is None:
                     return
-                begun[unit] = time.perf_counter()
                 try:
                     worker.ask("prepare", unit, seat.patience)
                 except WorkerLost as lost:
@@ -138,7 +159,6 @@ def compile_all(
                     for dropped in queue.drop(unit.implementation) if lost.timed_out else ():
                         said.put(dropped)
                 finally:
-                    del begun[unit]
                     queue.done(unit)
                     said.put(unit)
         finally:
@@ -160,9 +180,9 @@ def compile_all(
             except Empty:  # time to look again
                 unit = None
             now = time.perf_counter()
-            late = waits(dict(begun), now)
-            if unit is not None or late:
-                yield Built(done, len(found), now - began, late)
+            named = waits(queue.under_way, now)
+            if unit is not None or named:
+                yield Built(done, len(found), now - began, named)
             if count and slow(done, queue.left, time.perf_counter() - began):
                 left += call([helper(seat) for seat in seats for _ in range(count)])
                 count = 0
