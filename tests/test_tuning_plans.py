@@ -149,6 +149,15 @@ def test_a_name_is_of_what_is_built_and_the_shipped_one_of_what_the_plan_takes(n
                 assert said.asked
 
 
+@pytest.mark.parametrize("rows", [1, 16, 300])
+@pytest.mark.parametrize("columns", [24960, 49152, 65552, 2**20, 1_100_032, 3_000_000])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_what_triton_ships_for_few_rows_is_offered_too(rows: int, columns: int, dtype: str) -> None:
+    of = known_ways("triton_jit/softmax")
+    workload = Workload("softmax", (rows, columns), dtype)
+    assert of.choose(workload, H200) in of.configurations(workload, H200)
+
+
 @BUILT
 def test_what_was_measured_is_built_and_other_sizes_keep_theirs(
     name: str, built: Callable[[Workload], str], monkeypatch: pytest.MonkeyPatch

@@ -121,15 +121,15 @@ class Plan:
 
 
 def build(x: Tensor, out: Tensor, *given: int) -> Bind | None:
-    """None where other kernels are quicker, off 16 elements, and where there is no cluster to be had. given: the Form, quick or not."""
+    """None off 16 elements, and where there is no cluster to be had. given: the Form, quick or not."""
     rows, columns = x.shape
     aligned = columns % 16 == 0 and x.data_ptr() % 16 == 0 and out.data_ptr() % 16 == 0
     if INTERPRETING or x.device.type != "cuda" or not aligned or torch.cuda.get_device_capability(x.device)[0] != 9:
         return None
     multiprocessors = processors(x.device)
     dtype = str(x.dtype).removeprefix("torch.")
-    form = Form(*given) if given else form_of(rows, columns * x.element_size(), dtype, multiprocessors)
-    if form is None or rows * form.blocks >= 2**31:
+    form = Form(*given)
+    if rows * form.blocks >= 2**31:
         return None
     plan = Plan(columns, dtype, form)
     wave, delay = form.wave(rows, multiprocessors), plan.delay

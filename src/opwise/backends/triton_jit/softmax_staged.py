@@ -112,14 +112,13 @@ def planned(columns: int, dtype: str) -> Plan | None:
     return Plan(columns, dtype, taken[0], taken[1], resident=taken[2]) if taken else None
 
 
-def build(x: Tensor, out: Tensor, given: tuple[int, int, bool] | None = None) -> Bind | None:
-    """None where other kernels do as well, where the GPU has not the memory, and where rows are too few to fill it. given: a row of STAGED,
-    quick or not."""
+def build(x: Tensor, out: Tensor, kib: int, warps: int, resident: bool) -> Bind | None:
+    """None where the GPU has not the memory, where rows are too few to fill it, and off 16 elements. By a row of STAGED, quick or not."""
     rows, columns = x.shape
     dtype = str(x.dtype).removeprefix("torch.")
-    plan = Plan(columns, dtype, given[0], given[1], resident=given[2]) if given else planned(columns, dtype)
+    plan = Plan(columns, dtype, kib, warps, resident=resident)
     aligned = columns % 16 == 0 and x.data_ptr() % 16 == 0 and out.data_ptr() % 16 == 0
-    if plan is None or INTERPRETING or x.device.type != "cuda" or not aligned:
+    if INTERPRETING or x.device.type != "cuda" or not aligned:
         return None
     items = rows * plan.parts
     if torch.cuda.get_device_capability(x.device) < (9, 0) or not processors(x.device) <= items < 2**31 - 2**20:

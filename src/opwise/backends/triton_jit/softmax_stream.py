@@ -79,13 +79,13 @@ def planned(columns: int, dtype: str) -> Plan | None:
 
 
 def build(x: Tensor, out: Tensor, *given: int) -> Bind | None:
-    """None where other kernels are quicker, where rows are too few to fill the GPU, where it has not the memory, and off 16 elements.
-    given: a row of STREAMED, quick or not."""
+    """None where rows are too few to fill the GPU, where it has not the memory, and off 16 elements. given: a row of STREAMED, quick or
+    not."""
     rows, columns = x.shape
     dtype = str(x.dtype).removeprefix("torch.")
-    plan = Plan(columns, dtype, *given) if given else planned(columns, dtype)
+    plan = Plan(columns, dtype, *given)
     aligned = columns % 16 == 0 and x.data_ptr() % 16 == 0 and out.data_ptr() % 16 == 0
-    if plan is None or INTERPRETING or x.device.type != "cuda" or not aligned:
+    if INTERPRETING or x.device.type != "cuda" or not aligned:
         return None
     if torch.cuda.get_device_capability(x.device) < (9, 0) or not processors(x.device) <= rows * plan.parts < 2**30:
         return None

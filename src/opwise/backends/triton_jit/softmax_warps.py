@@ -80,13 +80,13 @@ def planned(rows: int, row_bytes: int, dtype: str, multiprocessors: int, above: 
     return Plan(dtype, pieces, groups, -(-pieces // (part * COMPUTING)), part)
 
 
-def build(x: Tensor, out: Tensor, above: int = ABOVE) -> Bind | None:
-    """None where other kernels are quicker, off 16 elements, and where Triton or the GPU is another. above: as `planned` takes it."""
+def build(x: Tensor, out: Tensor) -> Bind | None:
+    """None off 16 elements, where a row finds no place, and where Triton or the GPU is another. However short the rows are."""
     rows, columns = x.shape
     aligned = columns % 16 == 0 and x.data_ptr() % 16 == 0 and out.data_ptr() % 16 == 0
     if not KNOWN or INTERPRETING or x.device.type != "cuda" or not aligned or torch.cuda.get_device_capability(x.device) != (9, 0):
         return None
-    plan = planned(rows, columns * x.element_size(), str(x.dtype).removeprefix("torch."), processors(x.device), above)
+    plan = planned(rows, columns * x.element_size(), str(x.dtype).removeprefix("torch."), processors(x.device), 0)
     if plan is None:
         return None
     lend = lender(plan.scratch_bytes, x.device, zeroed=plan.scratch_bytes)
