@@ -159,10 +159,10 @@ def test_a_streams_warps_cover_the_row_and_none_is_asked_for_more_than_its_place
 
 @pytest.mark.parametrize(("dtype", "size"), [("float32", 4), ("bfloat16", 2)])
 def test_a_clusters_programs_cover_the_row_and_fit_their_multiprocessor(available, dtype, size):
-    from opwise.backends.triton_jit.softmax_cluster import ABOVE, Plan, form_of
+    from opwise.backends.triton_jit.softmax_cluster import FORMS, Plan, form_of
 
     for row_bytes in (
-        ABOVE[dtype] + 64,
+        1024 * next(most for most, form in FORMS[dtype].items() if form is None) + 64,
         99008,
         131072,
         131136,

@@ -143,12 +143,12 @@ def specimens(arch: str) -> dict[str, Specimen]:
         tensors = {"x": POINTERS[dtype], "out": POINTERS[dtype]}
         for columns in (1, 8, 128, 1024):
             types = {**tensors, "rows": "i32", "columns": "i32"}
-            elements, warps = own_tile(TALLEST_TILE, columns).numbers
+            elements, warps = own_tile(TALLEST_TILE, columns, dtype).numbers
             constants = {"ROWS": elements // columns, "COLUMNS": columns}
             for label, odd in (("", ()), (", unaligned", ("x", "out", "rows", "columns"))):
                 found[f"{columns} columns, {dtype}{label}"] = Specimen(tile_kernel, types, constants, {"num_warps": warps, **OPTIONS}, odd)
         for columns in (2048, 8192, 32768):
-            types, options = {**tensors, "columns": "i32"}, {"num_warps": own_row(columns).numbers[0], **OPTIONS}
+            types, options = {**tensors, "columns": "i32"}, {"num_warps": own_row(columns, dtype).numbers[0], **OPTIONS}
             for label, odd in (("", ()), (", unaligned", ("x", "out", "columns"))):
                 found[f"{columns} columns, {dtype}{label}"] = Specimen(row_kernel, types, {"COLUMNS": columns}, options, odd)
     gluon = softmax_staged.specimens() | softmax_stream.specimens() if int(arch[3:]) >= 90 else {}

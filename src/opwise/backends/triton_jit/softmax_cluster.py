@@ -51,17 +51,16 @@ class Form:
 
 # Small programs, of 64 KiB each, four of which hide each other's exchange. The most come first: few rows fill the GPU by more of them.
 SMALL = tuple(Form(blocks, 8, 8, 4) for blocks in (16, 8, 4, 2))
-# KiB of a row at most, and what is quickest on an H200. float32, with half of the exponentials, is quicker by a few larger programs.
-HALF = {form.blocks * 64: form for form in reversed(SMALL)}
-SINGLE = {128: Form(1, 16, 8, 2), 256: Form(4, 4, 12, 5), 512: Form(4, 16, 8, 2), 1024: SMALL[0]}
-ABOVE = {"float32": 96 * KIB, "float16": 64 * KIB, "bfloat16": 64 * KIB}  # bytes of a row, up to which other kernels are as quick
+# KiB of a row at most, from above the entry before on, and what is quickest on an H200; None, and beyond the last: others are as quick.
+# float32, with half of the exponentials, is quicker by a few larger programs.
+HALF: dict[int, Form | None] = {64: None, **{form.blocks * 64: form for form in reversed(SMALL)}}
+SINGLE: dict[int, Form | None] = {96: None, 128: Form(1, 16, 8, 2), 256: Form(4, 4, 12, 5), 512: Form(4, 16, 8, 2), 1024: SMALL[0]}
+FORMS = {"float32": SINGLE, "float16": HALF, "bfloat16": HALF}
 
 
 def form_of(rows: int, row_bytes: int, dtype: str, multiprocessors: int) -> Form | None:
     """None where other kernels are as quick."""
-    if row_bytes <= ABOVE[dtype]:
-        return None
-    usual = next((form for most, form in (SINGLE if dtype == "float32" else HALF).items() if row_bytes <= most * KIB), None)
+    usual = next((form for most, form in FORMS[dtype].items() if row_bytes <= most * KIB), None)
     if usual is None or not KNOWN:  # a Triton whose launcher was not read gets no clusters
         return usual if usual and usual.blocks == 1 else None
     # Clusters keep within groups of multiprocessors, which leaves one in eight over.
