@@ -112,3 +112,10 @@ def test_a_missing_library_is_a_reason_and_a_remedy() -> None:
         ]
     )
     assert loaded_by(code) <= by_torch()
+
+
+def test_gluon_is_imported_with_the_first_kernel_that_is_written_in_it() -> None:
+    """Half of what Triton's ops would import, and short rows and small products want none of it."""
+    pytest.importorskip("triton")
+    ops = "; ".join(f"import opwise.backends.triton_jit.{op}" for op in OPS)
+    assert loaded_by(f"{ops}; import sys; assert 'triton.experimental.gluon' not in sys.modules") - by_torch() == {"triton"} - by_torch()

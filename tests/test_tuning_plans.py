@@ -126,8 +126,11 @@ def of_triton(module: Any, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str
     for each in (module, *others):
         for name, stub in stubs.items():
             monkeypatch.setattr(each, name, stub, raising=False)
-        for name in ("warps_kernel", "cluster_kernel", "stream_kernel", "staged_kernel", "part_of_row_kernel"):
-            monkeypatch.setattr(each, name, SimpleNamespace(warmup=lambda *_, **__: None), raising=False)
+
+    kernels = {"cluster_gluon": "cluster", "warps_gluon": "warps", "stream_gluon": "stream", "gluon": "staged", "parts": "part_of_row"}
+    for file, kernel in kernels.items():
+        stub = SimpleNamespace(warmup=lambda *_, **__: None)
+        monkeypatch.setattr(importlib.import_module(f"{module.__name__}_{file}"), f"{kernel}_kernel", stub)
 
     def made(x: Any, out: Any) -> str:
         taken.clear()

@@ -21,7 +21,6 @@ from torch import Tensor
 from opwise.backends.protocol import Bind, Launch
 from opwise.backends.triton_jit.clusters import KNOWN, in_clusters
 from opwise.backends.triton_jit.launch import INTERPRETING, built, processors
-from opwise.backends.triton_jit.softmax_cluster_gluon import cluster_kernel, steps
 from opwise.backends.triton_jit.specimen import Specimen
 
 LINE = 32  # words of a cache line
@@ -108,6 +107,8 @@ class Plan:
 
     @property
     def fixed(self) -> dict[str, Any]:
+        from opwise.backends.triton_jit.softmax_cluster_gluon import steps
+
         constants = {
             "BLOCKS": self.form.blocks, "HELD": self.form.held, "STAGED": self.staged, "FULL": self.full,
             "PHASES": self.form.shared_by, "RATIO": self.ratio,
@@ -125,6 +126,8 @@ def build(x: Tensor, out: Tensor, *given: int) -> Bind | None:
     aligned = columns % 16 == 0 and x.data_ptr() % 16 == 0 and out.data_ptr() % 16 == 0
     if INTERPRETING or x.device.type != "cuda" or not aligned or torch.cuda.get_device_capability(x.device)[0] != 9:
         return None
+    from opwise.backends.triton_jit.softmax_cluster_gluon import cluster_kernel
+
     multiprocessors = processors(x.device)
     dtype = str(x.dtype).removeprefix("torch.")
     form = Form(*given)
@@ -144,6 +147,8 @@ def build(x: Tensor, out: Tensor, *given: int) -> Bind | None:
 
 
 def specimen(plan: Plan) -> Specimen:
+    from opwise.backends.triton_jit.softmax_cluster_gluon import cluster_kernel
+
     types = {"x": "*i32", "out": "*i32", **dict.fromkeys(("columns", "part", "wave", "delay"), "i32")}
     constants = {name: value for name, value in plan.fixed.items() if name not in plan.options}
     return Specimen(cluster_kernel, types, constants, plan.options, ("wave", "delay"))
