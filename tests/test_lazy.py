@@ -135,3 +135,10 @@ def test_a_clusters_workers_are_told_to_begin_theirs_and_this_process_begins_non
 )
 def test_which_scheduler_a_command_names(argv: list[str], address: str) -> None:
     assert scheduler(argv) == address
+
+
+def test_gluon_is_imported_with_the_first_kernel_that_is_written_in_it() -> None:
+    """Half of what Triton's ops would import, and short rows and small products want none of it."""
+    pytest.importorskip("triton")
+    ops = "; ".join(f"import opwise.backends.triton_jit.{op}" for op in OPS)
+    assert loaded_by(f"{ops}; import sys; assert 'triton.experimental.gluon' not in sys.modules") - by_torch() == {"triton"} - by_torch()
