@@ -6,7 +6,7 @@ import pytest
 
 from opwise.backends.cuda_src import tensor_maps
 from opwise.backends.cuda_src.matmul_cluster import UNIT
-from opwise.backends.cuda_src.matmul_plan import SHARED_LIMIT, plan
+from opwise.backends.cuda_src.matmul_plan import SHARED_LIMIT, offered, plan, quickest
 from opwise.backends.cuda_src.matmul_rows32 import SIZE_LIMIT, TILES, Tile, launch
 from opwise.backends.cuda_src.plan import FLOAT32, UINT16, Matrix
 from opwise.backends.cuda_src.sources import FOLDER, unit_of, units
@@ -14,21 +14,21 @@ from opwise.backends.cuda_src.sources import FOLDER, unit_of, units
 LAUNCH_US = 4.0  # between events, that no estimate tells of
 # us on one H200, torch 2.11, cold, launches in turns, medians: (m, k, n) -> kernel -> time.
 MEASURED = {
-    (3001, 4501, 3003): {"any_64x64_w8_s1": 1830, "any_64x64_w4_s1": 1858},
+    (3001, 4501, 3003): {"words_64x64_w8_s1": 1765, "words_64x64_w4_s1": 1820, "any_64x64_w8_s1": 1825, "any_64x64_w4_s1": 1857},
     (3001, 4501, 463): {"any_64x64_w8_s1": 327.7, "any_64x64_w4_s1": 419.3},
-    (1003, 4501, 3003): {"any_64x64_w4_s1": 625.0, "any_64x64_w8_s1": 647.9},
+    (1003, 4501, 3003): {"words_64x64_w4_s1": 616.1, "any_64x64_w4_s1": 624.4, "words_64x64_w8_s1": 632.9, "any_64x64_w8_s1": 647.9},
+    (257, 4501, 3003): {"words_64x64_w4_s1": 209.1, "any_64x64_w4_s1": 211.1, "words_64x64_w8_s1": 217.2, "any_64x64_w8_s1": 218.6},
     (1003, 4501, 463): {"any_64x64_w8_s1": 111.1, "any_64x64_w4_s1": 124.2},
-    (3001, 4501, 73): {"any_64x80_w8_s2": 74.6, "any_64x64_w8_s1": 110.5},
-    (1003, 4501, 73): {"any_64x80_w8_s6": 30.6, "any_64x80_w8_s3": 52.1},
+    (3001, 4501, 73): {"words_64x80_w8_s2": 72.7, "any_64x80_w8_s2": 76.7, "any_64x64_w8_s1": 110.5},
+    (257, 4501, 73): {"words_64x80_w8_s16": 16.8, "any_64x80_w8_s16": 17.9},
+    (1003, 4501, 73): {"words_64x80_w8_s6": 29.4, "any_64x80_w8_s6": 30.8, "any_64x80_w8_s3": 52.1},
     (37, 4501, 3003): {"any_64x80_w8_s3": 52.7},
     (257, 4501, 463): {"any_64x80_w8_s3": 52.4},
     (37, 4501, 463): {"any_64x80_w8_s16": 17.3, "any_64x80_w8_s6": 29.5},
-    (1003, 701, 3003): {"any_64x64_w4_s1": 112.6, "any_64x64_w8_s1": 125.5, "any_64x64_w2_s1": 134.0},
+    (1003, 701, 3003): {"any_64x64_w4_s1": 112.3, "words_64x64_w4_s1": 113.7, "any_64x64_w8_s1": 126.5, "any_64x64_w2_s1": 134.0},
     (3001, 701, 463): {"any_64x64_w8_s1": 64.8},
-    (3001, 701, 73): {"any_64x80_w8_s2": 20.4, "any_64x64_w8_s1": 22.6},
+    (3001, 701, 73): {"words_64x80_w8_s2": 19.7, "any_64x80_w8_s2": 20.8, "any_64x64_w8_s1": 22.6},
     (583, 931, 781): {"any_64x64_w8_s1": 28.9, "any_64x64_w4_s1": 31.7},
-    (3001, 95, 3003): {"any_64x64_w2_s1": 72.9},
-    (1003, 95, 3003): {"any_64x64_w2_s1": 28.4},
     (128, 8192, 2048): {"even_64x64_w8_s2": 89.2},
     (512, 2048, 512): {"even_64x64_w8_s2": 27.2},
     (128, 8192, 512): {"even_64x64_w8_s6": 34.2},
@@ -37,6 +37,19 @@ MEASURED = {
     (1024, 1024, 1024): {"even_64x64_w8_s1": 48.7},
     (1536, 1536, 1536): {"even_64x64_w8_s1": 171.3},
     (1024, 4096, 1024): {"even_64x64_w8_s1": 171.4},
+}
+# The same of a short K: those of matmul_fma_words.cuh, and what was quickest without them.
+SHORT = {
+    (3001, 95, 3003): {"words_64x128_v4": 56.6, "words_64x64_v4": 56.9, "rows_any_64x64_w2_s1": 73.4},
+    (1003, 95, 3003): {"words_64x64_v4": 20.8, "words_64x128_v4": 22.1, "rows_any_64x64_w2_s1": 28.6},
+    (257, 95, 3003): {"simt_64x64_v4": 13.9, "words_64x64_v4": 14.3, "words_64x128_v4": 15.2, "cluster_simt_64x64_v4_s2": 18.3},
+    (3001, 95, 463): {"words_64x128_v4": 18.6, "rows_any_64x64_w2_s1": 19.1, "words_64x64_v4": 20.1},
+    (1003, 95, 463): {"cluster_simt_64x64_v4_s2": 11.2, "words_64x128_v4": 14.4, "words_64x64_v4": 14.8},
+    (2001, 64, 2001): {"words_64x64_v4": 23.4, "words_64x128_v4": 24.2, "rows_any_64x64_w2_s1": 28.6},
+    (1003, 33, 1003): {"words_64x128_v4": 11.2, "words_64x64_v4": 12.0, "cluster_simt_64x64_v4_s2": 15.7},
+    (5001, 31, 5003): {"words_64x128_v4": 66.8, "words_64x64_v4": 70.5, "rows_any_64x64_w2_s1": 114.3},
+    (2047, 127, 2049): {"rows_any_64x64_w2_s1": 41.0, "words_64x128_v4": 47.2, "words_64x64_v4": 48.3},
+    (2047, 255, 1023): {"words_64x128_v4": 32.3, "rows_any_64x64_w2_s1": 34.0, "words_64x64_v4": 34.9},
 }
 H200 = {"sm_count": 132, "capability": (9, 0)}
 
@@ -54,6 +67,17 @@ def test_a_product_gets_the_kernel_that_was_fastest(product: tuple[int, int, int
         tile = next(tile for tile in TILES if tile.name == name)
         told = LAUNCH_US + tile.estimate(*product, 132) / UNIT["float32"]
         assert told == pytest.approx(us, rel=0.11), f"{name}: {told:.1f} us estimated, {us} measured"
+
+
+@pytest.mark.parametrize(("product", "times"), SHORT.items(), ids=str)
+def test_a_short_k_gets_a_kernel_that_is_6_per_cent_slower_than_the_fastest_at_most(
+    product: tuple[int, int, int], times: dict[str, float]
+) -> None:
+    found = offered(*product, "float32", 4, **H200)
+    assert times[quickest(found, *product, 132)] <= 1.06 * min(times.values())
+    for changes in ({"granule": 16}, {"capability": (8, 0)}, {"k": 257}):
+        m, k, n, granule, capability = {**dict(zip("mkn", product, strict=True)), "granule": 4, "capability": (9, 0), **changes}.values()
+        assert not any(name.startswith("words_") for name in offered(m, k, n, "float32", granule, 132, capability)), changes
 
 
 def test_what_fills_the_gpu_with_large_tiles_or_is_low_keeps_its_kernels() -> None:
@@ -74,9 +98,10 @@ def test_a_launch_fits_the_gpu_and_is_as_the_source_has_it(tile: Tile) -> None:
     assert found.grid == (-(-1000 // tile.rows) * -(-777 // tile.columns) * tile.split, 1, 1)
     assert unit_of(found.kernel) in units("sm_90")
     assert unit_of(found.kernel) not in units("sm_100")
-    assert [(*matrix[:2], matrix.classes) for matrix in found.matrices] == [(1000, 513, tile.classes), (513, 777, tile.classes)]
+    mapped = [(1000, 513, tile.classes), (513, 777, tile.classes)][: 1 if tile.words else 2]
+    assert [(*matrix[:2], matrix.classes) for matrix in found.matrices] == mapped
     numbers = (tile.rows, tile.columns, tile.warps, tile.split, tile.resident, *tile.thread, tile.stages)
-    made = f"{'ANY' if tile.classes else 'EVEN'}({', '.join(map(str, numbers))})\n"
+    made = f"{'WORDS' if tile.words else 'ANY' if tile.classes else 'EVEN'}({', '.join(map(str, numbers))})\n"
     assert made in (FOLDER / "matmul_rows32.cu").read_text()
 
 

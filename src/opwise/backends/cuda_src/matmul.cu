@@ -52,12 +52,9 @@ KERNEL(matmul_float32_simt_64x64_v16, float, simt_matmul, 3, SimtTile<float, 16,
 KERNEL(matmul_float32_simt_16x32_v16, float, simt_matmul, 2, SimtTile<float, 8, 4, 4, 4, 64, 4, 6, 16>)
 KERNEL(matmul_float32_simt_128x128_v4, float, simt_matmul, 1, SimtTile<float, 16, 16, 8, 8, 16, 1, 3, 4>)
 KERNEL(matmul_float32_simt_64x64_v4, float, simt_matmul, 3, SimtTile<float, 16, 8, 8, 4, 16, 1, 4, 4>)
-// WordsTile: warps in M and N, rows and columns a thread, stages, blocks that stay.
-KERNEL(matmul_float32_words_64x128_v4, float, words_matmul, 3, WordsTile<2, 2, 8, 8, 3, false>)
-KERNEL(matmul_float32_words_64x64_v4, float, words_matmul, 6, WordsTile<2, 1, 8, 8, 2, false>)
-KERNEL(matmul_float32_words_64x128_w2_v4, float, words_matmul, 4, WordsTile<2, 1, 8, 16, 2, false>)
-KERNEL(matmul_float32_words_64x128_stays_v4, float, words_matmul, 3, WordsTile<2, 2, 8, 8, 2, true>)
-KERNEL(matmul_float32_words_64x128_w2_stays_v4, float, words_matmul, 4, WordsTile<2, 1, 8, 16, 2, true>)
+// WordsTile: warps in M and N, rows and columns a thread, stages.
+KERNEL(matmul_float32_words_64x128_v4, float, words_matmul, 3, WordsTile<2, 2, 8, 8, 3>)
+KERNEL(matmul_float32_words_64x64_v4, float, words_matmul, 6, WordsTile<2, 1, 8, 8, 2>)
 #endif
 #if MATMUL_GROUP == 0 || MATMUL_GROUP == MATMUL_TFLOAT32
 TENSOR_KERNELS(tfloat32, float)

@@ -19,9 +19,10 @@ template <int BM_, int BN_, int WARPS_, int CLASSES_, int TM_, int TN_, int STAG
     static constexpr bool ANY = CLASSES > 1, WORDS = WORDS_;  // rows begin anywhere; those of B are copied by words
     static constexpr int WIDER = ANY ? 16 : 0, LINE_A = BK * 4 + WIDER, LINE_B = BN * 4 + (WORDS ? 0 : WIDER);  // bytes of a box's row
     static constexpr int BOX_A = BM / CLASSES * LINE_A, BOX_B = (BK / CLASSES * LINE_B + 127) / 128 * 128;
-    static constexpr int BYTES_A = CLASSES * BOX_A, STAGE_BYTES = BYTES_A + CLASSES * BOX_B, FILLED = BM * LINE_A + (WORDS ? 0 : BK * LINE_B);
-    static constexpr int RING_BYTES = STAGES * STAGE_BYTES;
-    static constexpr int PITCH = BN + (BN == 80 ? (WORDS ? 0 : 4) : 8);  // floats from row to row of sums: fours of 4 rows lie in different banks
+    static constexpr int BYTES_A = CLASSES * BOX_A, STAGE_BYTES = BYTES_A + CLASSES * BOX_B, RING_BYTES = STAGES * STAGE_BYTES;
+    static constexpr int FILLED = BM * LINE_A + (WORDS ? 0 : BK * LINE_B);  // of a stage, by boxes
+    // Floats from row to row of sums: fours of 4 rows lie in different banks, but for 80 by words, whose ring has no room for that.
+    static constexpr int PITCH = BN + (BN == 80 ? (WORDS ? 0 : 4) : 8);
     static_assert(TX * TY == 32 && (TX == 4 || TX == 8), "lanes are laid out for these");
     static_assert(STAGE_BYTES % (ANY ? 128 : 1024) == 0 && BOX_A % 128 == 0, "boxes, and the swizzle, begin here");
     static_assert(BM * PITCH * 4 <= RING_BYTES, "a warp's sums fit in its ring");
@@ -89,10 +90,11 @@ template <class Tile, class Factor> __device__ __forceinline__ void align_rows(S
     }
 }
 
-// Rows depth, depth + 1, ... of B from `from` on into a stage, word by word, by all lanes of the warp that has it; beyond `rows_left` they are
-// 0, and beyond `columns_left` columns the last is repeated. The barrier counts every lane.
+// The rows of B from `from` on into a stage, word by word, by all lanes of the warp that has it; beyond `rows_left` they are 0, and
+// beyond `columns_left` columns the last is repeated. The barrier counts every lane.
 template <class Tile>
-__device__ __forceinline__ void copy_rows(SharedAddress to, const float *from, long long n, int rows_left, int columns_left, SharedAddress barrier) {
+__device__ __forceinline__ void copy_rows(SharedAddress to, const float *from, long long n, int rows_left, int columns_left,
+                                          SharedAddress barrier) {
     constexpr int REST = Tile::BN % 32;  // of a row, copied for two rows at a time
     static_assert(REST == 0 || REST == 16);
     const int lane = thread_index() % 32, last = columns_left - 1;
@@ -183,8 +185,10 @@ __device__ __forceinline__ void fma_rows_matmul(const FactorA &a, const FactorB 
             boxes_load<Tile::BOX_A>(tile.slot(slot), a, row, depth, tile.full(slot));
             if constexpr (!Tile::WORDS) boxes_load<Tile::BOX_B>(tile.slot(slot) + Tile::BYTES_A, b, depth, column, tile.full(slot));
         }
-        if constexpr (Tile::WORDS)
-            copy_rows<Tile>(tile.slot(slot) + Tile::BYTES_A, b + depth * n + column, n, least(k - depth, BK), least(n - column, BN), tile.full(slot));
+        if constexpr (Tile::WORDS) {
+            const SharedAddress to = tile.slot(slot) + Tile::BYTES_A;
+            copy_rows<Tile>(to, b + depth * n + column, n, least(k - depth, BK), least(n - column, BN), tile.full(slot));
+        }
     };
     for (int step = 0; step < STAGES && step < steps; step++) fill(step, step);
 
@@ -249,9 +253,8 @@ __device__ __forceinline__ void fma_rows_matmul(const FactorA &a, const FactorB 
     for (int r = 0; r < TM; r++) {
 #pragma unroll
         for (int q = 0; q < TN / 4; q++) {
-            const float *s = &sums[r][4 * q];
-            const Words4 v{apart(s[0], as_it_is), apart(s[1], as_it_is), apart(s[2], as_it_is), apart(s[3], as_it_is)};
-            store_shared_16(tile.slot(0) + ((tile.y + r * Tile::TY) * Tile::PITCH + (tile.x + q * Tile::TX) * 4) * 4, v);
+            const SharedAddress to = tile.slot(0) + ((tile.y + r * Tile::TY) * Tile::PITCH + (tile.x + q * Tile::TX) * 4) * 4;
+            store_shared_16(to, apart(&sums[r][4 * q], as_it_is));
         }
     }
     block_barrier();

@@ -118,8 +118,7 @@ __device__ __forceinline__ void fma_matmul(const TensorMap &a, const TensorMap &
         if (i + r * Tile::TY >= m) break;
 #pragma unroll
         for (int q = 0; q < TN / 4; q++) {
-            const float *s = &sums[r][4 * q];
-            const Words4 v{apart(s[0], as_it_is), apart(s[1], as_it_is), apart(s[2], as_it_is), apart(s[3], as_it_is)};
+            const Words4 v = apart(&sums[r][4 * q], as_it_is);
             store_row<true>(c + (i + r * Tile::TY) * n + j + q * Tile::TX * 4, v, static_cast<int>(n - j) - q * Tile::TX * 4);
         }
     }

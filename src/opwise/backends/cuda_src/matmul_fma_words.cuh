@@ -1,56 +1,38 @@
 // C = A B with plain float32 fused multiply-adds where rows begin anywhere: copied word by word, with few instructions beside.
 //
-// A warp multiplies 4 TM rows by 8 TN columns; a thread's rows are 4 apart, its columns in fours 32 apart. A lies by rows of 32 k, swizzled,
-// and is read by four k; B lies as it is. A turn of the loop is 8 k, in which a quarter of a step is copied, too, into the slot that the
-// step before has left. Blocks that STAY take tile after tile: the next one's first steps are copied while this one's last are multiplied.
-//
-// Registers' ports are as in matmul_fma_tma.cuh: an element of A has a register of its k's parity, one of B of its column's, and sums want
-// the other parity than their column's. So at an even k a row of multiply-adds begins and ends at an even column, at an odd k at an odd one.
+// A block has one tile. A warp multiplies 4 TM rows by 8 TN columns; a thread's rows are 4 apart, its columns in fours 32 apart. A lies by
+// rows of 32 k in lines of 33 words, so that the four rows that a warp reads at a time are in different banks; B lies as it is. A turn of
+// the loop is 8 k, in which a quarter of a step is copied, too, into the slot that the step before has left.
 #pragma once
 #include "matmul_tile.cuh"
 
-template <int WARPS_M_, int WARPS_N_, int TM_, int TN_, int STAGES_, bool STAYS_> struct WordsTile {
+template <int WARPS_M_, int WARPS_N_, int TM_, int TN_, int STAGES_> struct WordsTile {
     static constexpr int WARPS_M = WARPS_M_, WARPS_N = WARPS_N_, WARPS = WARPS_M * WARPS_N, TM = TM_, TN = TN_, STAGES = STAGES_;
-    static constexpr bool STAYS = STAYS_;
     static constexpr int WM = 4 * TM, WN = 8 * TN, BM = WARPS_M * WM, BN = WARPS_N * WN, BK = 32, TURN = 8, TURNS = BK / TURN;
-    static constexpr int THREADS = 32 * WARPS, LINE_A = BK * 4 + 4, LINE_B = BN * 4, BYTES_A = BM * LINE_A, STAGE_BYTES = BYTES_A + BK * LINE_B;
+    static constexpr int THREADS = 32 * WARPS, LINE_A = BK * 4 + 4, LINE_B = BN * 4;
+    static constexpr int BYTES_A = BM * LINE_A, STAGE_BYTES = BYTES_A + BK * LINE_B;
     // Of copies: a warp has a row of A at a time; the block ROWS_B rows of B, or one of ACROSS parts of a row.
     static constexpr int ROWS_B = THREADS > BN ? THREADS / BN : 1, ACROSS = BN > THREADS ? BN / THREADS : 1;
     static constexpr int COPIES_A = BM / WARPS / TURNS, COPIES_B = TURN / ROWS_B;  // of a turn
-    static constexpr int AT_ONCE = STAYS ? 16 / TN : TM;                           // rows of a thread that leave together
-    static constexpr int ROOM = AT_ONCE * 4 * WN * 4;                              // bytes of a warp: behind the ring, or in it
-    static_assert(TM % AT_ONCE == 0 && STAGES > 1 && BM % (WARPS * TURNS) == 0 && TURN % ROWS_B == 0);
-    static_assert(STAYS || WARPS * ROOM <= STAGES * STAGE_BYTES, "the sums fit in the ring");
-    static_assert((WARPS & (WARPS - 1)) == 0, "the rows that a warp copies are swizzled by bits of their own beside its");
-    // The order of a row's multiply-adds at an even k; at an odd one its columns change places by twos.
-    __device__ __forceinline__ static constexpr int column(int i, int k) {
-        return i;
-    }
+    static constexpr int ROOM = WM * WN * 4;                                       // bytes of a warp's sums, in the ring
+    static_assert(STAGES > 1 && BM % (WARPS * TURNS) == 0 && TURN % ROWS_B == 0);
+    static_assert(WARPS * ROOM <= STAGES * STAGE_BYTES, "the sums fit in the ring");
 };
 
-__device__ __forceinline__ void load_four(float *to, SharedAddress from) {
-    asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];" : "=f"(to[0]), "=f"(to[1]), "=f"(to[2]), "=f"(to[3]) : "r"(from) : "memory");
-}
-
-// What a block copies: a tile's steps, and those of its next tile if it has one. Rows and columns that lie outside of C repeat its last
-// ones, k outside are 0. A thread's places are 32 bits beside the tile's.
+// What a block copies: its tile's steps. Rows and columns that lie outside of C repeat its last ones, k outside are 0. A thread's places
+// are 32 bits beside the tile's.
 template <class Tile> struct WordCopies {
     const float *a, *b;
     const long long m, k, n;
     const SharedAddress ring;
-    unsigned tile, tiles;
     int step = 0, steps, slot = 0;
     const char *from_a, *from_b;
     unsigned line_a, line_b, places_a[Tile::COPIES_A * Tile::TURNS], places_b[Tile::ACROSS];
 
     __device__ __forceinline__ WordCopies(const float *a, const float *b, long long m, long long k, long long n, SharedAddress ring)
-        : a(a), b(b), m(m), k(k), n(n), ring(ring), tile(block_index()), steps(static_cast<int>((k + Tile::BK - 1) / Tile::BK)),
+        : a(a), b(b), m(m), k(k), n(n), ring(ring), steps(static_cast<int>((k + Tile::BK - 1) / Tile::BK)),
           line_a(static_cast<unsigned>(k) * 4), line_b(static_cast<unsigned>(n) * 4) {
-        tiles = static_cast<unsigned>((m + Tile::BM - 1) / Tile::BM) * static_cast<unsigned>((n + Tile::BN - 1) / Tile::BN);
-        look();
-    }
-    __device__ __forceinline__ void look() {
-        const TilePosition at = tile_position<Tile::BM, Tile::BN>(m, n, tile);
+        const TilePosition at = tile_position<Tile::BM, Tile::BN>(m, n, block_index());
         const long long row = static_cast<long long>(at.m) * Tile::BM, column = static_cast<long long>(at.n) * Tile::BN;
         from_a = reinterpret_cast<const char *>(a + row * k), from_b = reinterpret_cast<const char *>(b + column);
         const int thread = thread_index(), last_row = least(m - row, Tile::BM) - 1, last_column = least(n - column, Tile::BN) - 1;
@@ -61,7 +43,7 @@ template <class Tile> struct WordCopies {
         for (int i = 0; i < Tile::ACROSS; i++)
             places_b[i] = thread / Tile::BN * line_b + min(thread % Tile::BN + i * Tile::THREADS, last_column) * 4;
     }
-    __device__ __forceinline__ bool more() const { return Tile::STAYS ? tile < tiles : step < steps; }
+    __device__ __forceinline__ bool more() const { return step < steps; }
     // A part of the step that is next.
     __device__ __forceinline__ void part(int turn) const {
         const int thread = thread_index(), warp = thread / 32, lane = thread % 32;
@@ -93,10 +75,6 @@ template <class Tile> struct WordCopies {
         copies_commit();
         slot = slot + 1 == Tile::STAGES ? 0 : slot + 1;
         step++;
-        if (Tile::STAYS && step == steps) {
-            step = 0, tile += gridDim.x;
-            if (tile < tiles) look();
-        }
     }
 };
 
@@ -121,7 +99,7 @@ __device__ __forceinline__ void words_matmul(const float *a, const float *b, flo
     const auto load_a = [&](int r, int k) { of_a[r] = load_shared_float(slot_a + k * 4 + r * 4 * Tile::LINE_A); };
     const auto load_b = [&](float(&to)[TN], int at) {
 #pragma unroll
-        for (int q = 0; q < TN / 4; q++) load_four(to + 4 * q, slot_b + at * Tile::LINE_B + q * 128);
+        for (int q = 0; q < TN / 4; q++) load_shared_16(to + 4 * q, slot_b + at * Tile::LINE_B + q * 128);
     };
     copies_wait<STAGES - 2>();
     block_barrier();
@@ -130,68 +108,59 @@ __device__ __forceinline__ void words_matmul(const float *a, const float *b, flo
     load_b(of_b[0], 0);
     const unsigned as_it_is = m < 0 ? 0 : 0x3210;
     int slot = 0;
-    for (unsigned at = block_index(); at < copies.tiles; at += gridDim.x) {
-        float sums[TM][TN] = {};
-        for (int step = 0; step < steps; step++) {
-            const bool copied = copies.more();
+    float sums[TM][TN] = {};
+    for (int step = 0; step < steps; step++) {
+        const bool copied = copies.more();
 #pragma unroll 1
-            for (int turn = 0; turn < Tile::TURNS; turn++) {
-                if (copied) copies.part(turn);
+        for (int turn = 0; turn < Tile::TURNS; turn++) {
+            if (copied) copies.part(turn);
 #pragma unroll
-                for (int i = 0; i < Tile::TURN; i++) {
-                    const int next = (turn * Tile::TURN + i + 1) % Tile::BK;
-                    if (i + 1 == Tile::TURN && turn + 1 == Tile::TURNS) {
-                        copies.next();
-                        copies_wait<STAGES - 2>();
-                        block_barrier();  // the next step has landed for every thread, and this one's slot is read no more
-                        // Behind the last step of all something is read again, and not used.
-                        if (step + 1 < steps || (Tile::STAYS && at + gridDim.x < copies.tiles)) slot = slot + 1 == STAGES ? 0 : slot + 1;
-                        slot_a = mine_a + slot * Tile::STAGE_BYTES, slot_b = mine_b + slot * Tile::STAGE_BYTES;
+            for (int i = 0; i < Tile::TURN; i++) {
+                const int next = (turn * Tile::TURN + i + 1) % Tile::BK;
+                if (i + 1 == Tile::TURN && turn + 1 == Tile::TURNS) {
+                    copies.next();
+                    copies_wait<STAGES - 2>();
+                    block_barrier();  // the next step has landed for every thread, and this one's slot is read no more
+                    // Behind the last step something is read again, and not used.
+                    if (step + 1 < steps) slot = slot + 1 == STAGES ? 0 : slot + 1;
+                    slot_a = mine_a + slot * Tile::STAGE_BYTES, slot_b = mine_b + slot * Tile::STAGE_BYTES;
+                }
+                load_b(of_b[(i + 1) % 2], next);
+#pragma unroll
+                for (int r = 0; r < TM; r++) {
+#pragma unroll
+                    for (int j = 0; j < TN; j++) {
+                        const int s = r % 2 ? TN - 1 - j : j;
+                        sums[r][s] = fused(of_a[r], of_b[i % 2][s], sums[r][s]);
                     }
-                    load_b(of_b[(i + 1) % 2], next);
-#pragma unroll
-                    for (int r = 0; r < TM; r++) {
-#pragma unroll
-                        for (int j = 0; j < TN; j++) {
-                            const int s = Tile::column(r % 2 ? TN - 1 - j : j, i);
-                            sums[r][s] = fused(of_a[r], of_b[i % 2][s], sums[r][s]);
-                        }
-                        load_a(r, next);
-                    }
+                    load_a(r, next);
                 }
             }
         }
+    }
 
-        // Sums leave row by row through the warp's room: neighbouring threads store neighbouring elements.
-        const TilePosition tile = tile_position<Tile::BM, Tile::BN>(m, n, at);
-        const long long row = static_cast<long long>(tile.m) * Tile::BM + warp_row, column = static_cast<long long>(tile.n) * Tile::BN + warp_column;
-        const int rows_left = least(m - row, WM), columns_left = least(n - column, WN);
-        const SharedAddress room = ring + (Tile::STAYS ? STAGES * Tile::STAGE_BYTES : 0) + warp * Tile::ROOM;
-        float *to = c + row * n + column + lane;
-        if constexpr (!Tile::STAYS) block_barrier();  // which all have left
+    // Sums leave row by row through the warp's room: neighbouring threads store neighbouring elements.
+    const TilePosition tile = tile_position<Tile::BM, Tile::BN>(m, n, block_index());
+    const long long row = static_cast<long long>(tile.m) * Tile::BM + warp_row;
+    const long long column = static_cast<long long>(tile.n) * Tile::BN + warp_column;
+    const int rows_left = least(m - row, WM), columns_left = least(n - column, WN);
+    const SharedAddress room = ring + warp * Tile::ROOM;
+    float *to = c + row * n + column + lane;
+    block_barrier();  // which all have left
 #pragma unroll
-        for (int part = 0; part < TM; part += Tile::AT_ONCE) {
+    for (int r = 0; r < TM; r++) {
 #pragma unroll
-            for (int r = 0; r < Tile::AT_ONCE; r++) {
-#pragma unroll
-                for (int q = 0; q < TN / 4; q++) {
-                    const float *s = &sums[part + r][4 * q];
-                    const Words4 v{apart(s[0], as_it_is), apart(s[1], as_it_is), apart(s[2], as_it_is), apart(s[3], as_it_is)};
-                    store_shared_16(room + ((y + 4 * r) * WN + x * 4 + q * 32) * 4, v);
-                }
-            }
-            warp_barrier();
+        for (int q = 0; q < TN / 4; q++)
+            store_shared_16(room + ((y + 4 * r) * WN + x * 4 + q * 32) * 4, apart(&sums[r][4 * q], as_it_is));
+    }
+    warp_barrier();
 #pragma unroll 8
-            for (int r = 0; r < 4 * Tile::AT_ONCE; r++) {
+    for (int r = 0; r < WM; r++) {
 #pragma unroll
-                for (int q = 0; q < WN / 32; q++) {
-                    const float found = load_shared_float(room + (r * WN + q * 32 + lane) * 4);
-                    if (4 * part + r < rows_left && lane + q * 32 < columns_left) to[q * 32] = found;
-                }
-                to += n;
-            }
-            if (part + Tile::AT_ONCE < TM || Tile::STAYS) warp_barrier();
+        for (int q = 0; q < WN / 32; q++) {
+            const float found = load_shared_float(room + (r * WN + q * 32 + lane) * 4);
+            if (r < rows_left && lane + q * 32 < columns_left) to[q * 32] = found;
         }
-        if constexpr (!Tile::STAYS) return;
+        to += n;
     }
 }

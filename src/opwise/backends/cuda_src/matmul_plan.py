@@ -21,7 +21,7 @@ WGMMA_ON = (9, 0)  # and on no later GPU
 WGMMA_SIZE_LIMIT = 2**30  # the copy engine's coordinates have 32 bits
 SIZE = {"float32": 4, "tfloat32": 4, "float16": 2, "bfloat16": 2}
 GRID_LIMIT = 2**31 - 1
-WORDS_LIMIT = 2**23  # of K, in matmul_fma_words.cuh: a row of A in a tile is found by 32 bits
+SHORT_ON = (9, 0)  # kernels for a short K: nowhere else have they been measured
 TEXTBOOK = "matmul_textbook_float32"
 # Most shared memory a block may ask for, from the CUDA programming guide's table of compute capabilities. Others: 99 KB.
 SHARED_LIMIT = {(7, 5): 64, (8, 0): 163, (8, 7): 163, (9, 0): 227, (10, 0): 227, (10, 3): 227, (11, 0): 227}
@@ -36,7 +36,8 @@ class Kernel(Tiled):
     beyond its products, as elements of K. `memory`: of an element of A or B, read once. `crowd`, `lean`: as in matmul_model.hopper_share.
     `split`: blocks of a cluster that share a tile's K, as in matmul_split.cuh; of these `resident`: blocks a multiprocessor, `inbox`: bytes
     for what other blocks push (or for what else lies beside the ring). `turned`: of matmul_turned.cuh, one tile a block (`split` 1).
-    `stays`: blocks a multiprocessor that take tile after tile, in kernels that do.
+    `short`: the longest K of kernels for a short one and rows that do not begin on 16 bytes; of these `alone`: tiles that keep a
+    multiprocessor busy; `edge`: tiles that it takes as long for as for all columns of the last ones that lie outside of C.
     """
 
     name: str
@@ -54,7 +55,9 @@ class Kernel(Tiled):
     resident: int = 1
     inbox: int = 0
     turned: bool = False
-    stays: int = 0
+    short: int = 0
+    alone: float = 0.0
+    edge: float = 0.0
     crowd: float = 0.0
     lean: int = 0
     memory: float = 0.0
@@ -74,7 +77,8 @@ class Kernel(Tiled):
         if self.wgmma:
             tile = self.rows, self.columns, self.step_bytes // 2, max(self.split, 1), self.resident
             return hopper_share(m, k, n, *tile, self.crowd, self.lean, bool(self.split) and not self.turned, sm_count)
-        each = -(-self.tiles(m, n) // sm_count) * self.rows * self.columns
+        turns = max(-(-self.tiles(m, n) // sm_count), self.alone) + self.edge * (-n % self.columns) / self.columns
+        each = turns * self.rows * self.columns
         return Share(each, each * k, memory=self.memory * (m + n) * k)
 
 
@@ -123,11 +127,8 @@ SIMT_FLOAT32 = (
     Kernel("simt_16x32_v16", 16, 32, 128, 256, 6, 16, 0.67, 192, simt=True),
     Kernel("simt_128x128_v4", 128, 128, 256, 64, 3, 4, 0.85, 32, simt=True),
     Kernel("simt_64x64_v4", 64, 64, 128, 64, 4, 4, 0.60, 32, simt=True),
-    Kernel("words_64x128_v4", 64, 128, 128, 128, 3, 4, 0.3, 32, simt=True, inbox=3 * 64 * 4),
-    Kernel("words_64x64_v4", 64, 64, 64, 128, 2, 4, 0.3, 32, simt=True, inbox=2 * 64 * 4),
-    Kernel("words_64x128_w2_v4", 64, 128, 64, 128, 2, 4, 0.3, 32, simt=True, inbox=2 * 64 * 4),
-    Kernel("words_64x128_stays_v4", 64, 128, 128, 128, 2, 4, 0.3, 32, simt=True, inbox=2 * 64 * 4 + 4 * 2048, stays=3),
-    Kernel("words_64x128_w2_stays_v4", 64, 128, 64, 128, 2, 4, 0.3, 32, simt=True, inbox=2 * 64 * 4 + 2 * 2048, stays=4),
+    Kernel("words_64x128_v4", 64, 128, 128, 128, 3, 4, 1.33, 23, simt=True, inbox=3 * 64 * 4, short=256, alone=1.5, edge=1.7),
+    Kernel("words_64x64_v4", 64, 64, 64, 128, 2, 4, 1.09, 17, simt=True, inbox=2 * 64 * 4, short=256, alone=2.9, edge=2.8),
 )
 SIMT_HALF = (Kernel("simt_64x64_v2", 64, 64, 128, 32, 3, 2, 0.02, 32, simt=True),)
 
@@ -197,7 +198,7 @@ def offered(
         kernel
         for kernel in KERNELS[kind]
         if kernel.granule <= granule and kernel.shared_bytes(SIZE[kind]) <= _shared_limit(capability) and kernel.runs_on(capability)
-        and (k <= WORDS_LIMIT or not kernel.name.startswith("words_"))
+        and (not kernel.short or (k <= kernel.short and granule < 16 and capability == SHORT_ON))
         and (not kernel.wgmma or (wgmma and rows_suffice(kernel.rows, m, k, n) and max(m, k, n) <= WGMMA_SIZE_LIMIT))
     ]  # fmt: skip
     shared = matmul_cluster.fitting(m, k, n, kind, granule, sm_count) if wgmma and capability == matmul_cluster.ON else ()
@@ -221,7 +222,7 @@ def launch(kernel: Kernel, kind: str, m: int, k: int, n: int, sm_count: int) -> 
     """The kernel over all of C."""
     block, shared, tiles = (kernel.threads, 1, 1), kernel.shared_bytes(SIZE[kind]), kernel.tiles(m, n)
     if not kernel.wgmma:
-        return Plan(_name(kernel, kind), _line(min(tiles, kernel.stays * sm_count) if kernel.stays else tiles, m, n), block, shared)
+        return Plan(_name(kernel, kind), _line(tiles, m, n), block, shared)
     box_rows = min(m, kernel.rows) if kernel.split and not kernel.turned else kernel.rows  # as matmul_split.cuh counts the bytes
     factors = (Matrix(m, k, box_rows, 64), Matrix(k, n, kernel.step_bytes // 2, 64))
     result = (Matrix(m, n, kernel.rows if kernel.turned else 64, 64),) if kernel.turned or not kernel.split else ()

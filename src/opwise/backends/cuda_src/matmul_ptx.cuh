@@ -58,6 +58,9 @@ __device__ __forceinline__ unsigned apart(float x, unsigned as_it_is) {
     asm volatile("prmt.b32 %0, %1, %1, %2;" : "=r"(bits) : "r"(as_bits(x)), "r"(as_it_is));
     return bits;
 }
+__device__ __forceinline__ Words4 apart(const float *x, unsigned as_it_is) {
+    return {apart(x[0], as_it_is), apart(x[1], as_it_is), apart(x[2], as_it_is), apart(x[3], as_it_is)};
+}
 
 // ---- global memory to shared memory ------------------------------------------------------------------------------------------------
 
@@ -123,6 +126,9 @@ __device__ __forceinline__ Words4 load_shared_16(SharedAddress address) {
 }
 __device__ __forceinline__ void store_shared_16(SharedAddress to, const Words4 &v) {
     asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w) : "memory");
+}
+__device__ __forceinline__ void load_shared_16(float *to, SharedAddress from) {
+    asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];" : "=f"(to[0]), "=f"(to[1]), "=f"(to[2]), "=f"(to[3]) : "r"(from) : "memory");
 }
 __device__ __forceinline__ void load_shared_8(SharedAddress address, unsigned &x, unsigned &y) {
     asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];" : "=r"(x), "=r"(y) : "r"(address) : "memory");

@@ -3,9 +3,9 @@
 //
 // matmul_rows_float32_<rows>_<BM>x<BN>_w<WARPS>_s<S>: a block of WARPS warps has one tile, of which every warp takes steps of K, and the S
 // blocks of a cluster, if there are several, have the same tile. A and B come as tensor maps, C as an address. <rows>: `even` ones begin on
-// 16 bytes, as A and B do, and a factor is one map; `any` begin anywhere, and a factor is four (matmul_rows.cuh). Boxes are as RowsTile
-// has them. The grid is one-dimensional, ceil(m / BM) * ceil(n / BN) * S blocks. matmul_rows32.py chooses among the kernels and knows the
-// same tiles.
+// 16 bytes, as A and B do, and a factor is one map; `any` begin anywhere, and a factor is four (matmul_rows.cuh); `words` do, too, but B is
+// an address. Boxes are as RowsTile has them. The grid is one-dimensional, ceil(m / BM) * ceil(n / BN) * S blocks. matmul_rows32.py
+// chooses among the kernels and knows the same tiles.
 #include "matmul_fma_rows.cuh"
 
 #define OF_CLUSTERS_1
@@ -13,28 +13,28 @@
 #define OF_CLUSTERS_3 __cluster_dims__(3, 1, 1)
 #define OF_CLUSTERS_6 __cluster_dims__(6, 1, 1)
 #define OF_CLUSTERS_16 __cluster_dims__(16, 1, 1)
-#define KERNEL(name, Factor, FactorB, s, blocks_a_sm, ...)                                                                                       \
+#define KERNEL(name, OfA, OfB, s, blocks_a_sm, ...)                                                                                        \
     using Tile_##name = __VA_ARGS__;                                                                                                       \
     IF_WANTED(name,                                                                                                                        \
     extern "C" __global__ void OF_CLUSTERS_##s __launch_bounds__(Tile_##name::THREADS, blocks_a_sm)                                        \
-        name(const __grid_constant__ Factor a, const FactorB b, float *c, long long m, long long k, long long n) {        \
+        name(const __grid_constant__ OfA a, OfB b, float *c, long long m, long long k, long long n) {                                      \
         fma_rows_matmul<Tile_##name, s>(a, b, c, m, k, n);                                                                                 \
     })
 // Rows and columns of the tile, warps, blocks that share K, blocks a multiprocessor; rows and columns a thread, stages.
 #define ANY(bm, bn, warps, s, blocks_a_sm, ...)                                                                                            \
-    KERNEL(matmul_rows_float32_any_##bm##x##bn##_w##warps##_s##s, RowClasses<4>, __grid_constant__ RowClasses<4>, s, blocks_a_sm, RowsTile<bm, bn, warps, 4, __VA_ARGS__>)
+    KERNEL(matmul_rows_float32_any_##bm##x##bn##_w##warps##_s##s, RowClasses<4>, const __grid_constant__ RowClasses<4>, s, blocks_a_sm,    \
+           RowsTile<bm, bn, warps, 4, __VA_ARGS__>)
 #define EVEN(bm, bn, warps, s, blocks_a_sm, ...)                                                                                           \
-    KERNEL(matmul_rows_float32_even_##bm##x##bn##_w##warps##_s##s, TensorMap, __grid_constant__ TensorMap, s, blocks_a_sm, RowsTile<bm, bn, warps, 1, __VA_ARGS__>)
-// B by words.
+    KERNEL(matmul_rows_float32_even_##bm##x##bn##_w##warps##_s##s, TensorMap, const __grid_constant__ TensorMap, s, blocks_a_sm,           \
+           RowsTile<bm, bn, warps, 1, __VA_ARGS__>)
+// The rows of B come word by word, from an address.
 #define WORDS(bm, bn, warps, s, blocks_a_sm, ...)                                                                                          \
-    KERNEL(matmul_rows_float32_words_##bm##x##bn##_w##warps##_s##s, RowClasses<4>, float *, s, blocks_a_sm,                                \
+    KERNEL(matmul_rows_float32_words_##bm##x##bn##_w##warps##_s##s, RowClasses<4>, const float *, s, blocks_a_sm,                          \
            RowsTile<bm, bn, warps, 4, __VA_ARGS__, true>)
 
 WORDS(64, 64, 8, 1, 1, 8, 16, 3)
 WORDS(64, 64, 4, 1, 2, 8, 16, 3)
-WORDS(64, 64, 2, 1, 4, 8, 16, 3)
 WORDS(64, 80, 8, 2, 1, 8, 20, 2)
-WORDS(64, 80, 8, 3, 1, 8, 20, 2)
 WORDS(64, 80, 8, 6, 1, 8, 20, 2)
 WORDS(64, 80, 8, 16, 1, 8, 20, 2)
 ANY(64, 64, 8, 1, 1, 8, 16, 2)

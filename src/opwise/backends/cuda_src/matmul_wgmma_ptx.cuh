@@ -86,9 +86,6 @@ __device__ __forceinline__ void barrier_wait_cluster(SharedAddress barrier, unsi
                      : "memory");
     }
 }
-__device__ __forceinline__ void load_shared_16(float *to, SharedAddress from) {
-    asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];" : "=f"(to[0]), "=f"(to[1]), "=f"(to[2]), "=f"(to[3]) : "r"(from) : "memory");
-}
 
 // ---- warpgroups ------------------------------------------------------------------------------------------------------------------
 
