@@ -21,7 +21,9 @@ WGMMA_ON = (9, 0)  # and on no later GPU
 WGMMA_SIZE_LIMIT = 2**30  # the copy engine's coordinates have 32 bits
 SIZE = {"float32": 4, "tfloat32": 4, "float16": 2, "bfloat16": 2}
 GRID_LIMIT = 2**31 - 1
-SHORT_ON = (9, 0)  # kernels for a short K: nowhere else have they been measured
+# Where kernels for a short K were measured, and are offered: on this GPU, K from and to, m and n at least, C's elements a multiprocessor at
+# least.
+SHORT_ON, SHORT_FROM, SHORT_TO, SHORT_SIDE, SHORT_SHARE = (9, 0), 31, 256, 256, 64 * 64
 TEXTBOOK = "matmul_textbook_float32"
 # Most shared memory a block may ask for, from the CUDA programming guide's table of compute capabilities. Others: 99 KB.
 SHARED_LIMIT = {(7, 5): 64, (8, 0): 163, (8, 7): 163, (9, 0): 227, (10, 0): 227, (10, 3): 227, (11, 0): 227}
@@ -36,7 +38,7 @@ class Kernel(Tiled):
     beyond its products, as elements of K. `memory`: of an element of A or B, read once. `crowd`, `lean`: as in matmul_model.hopper_share.
     `split`: blocks of a cluster that share a tile's K, as in matmul_split.cuh; of these `resident`: blocks a multiprocessor, `inbox`: bytes
     for what other blocks push (or for what else lies beside the ring). `turned`: of matmul_turned.cuh, one tile a block (`split` 1).
-    `short`: the longest K of kernels for a short one and rows that do not begin on 16 bytes; of these `alone`: tiles that keep a
+    `short`: for a short K and rows that do not begin on 16 bytes; of these `alone`: tiles that keep a
     multiprocessor busy; `edge`: tiles that it takes as long for as for all columns of the last ones that lie outside of C.
     """
 
@@ -55,7 +57,7 @@ class Kernel(Tiled):
     resident: int = 1
     inbox: int = 0
     turned: bool = False
-    short: int = 0
+    short: bool = False
     alone: float = 0.0
     edge: float = 0.0
     crowd: float = 0.0
@@ -127,8 +129,8 @@ SIMT_FLOAT32 = (
     Kernel("simt_16x32_v16", 16, 32, 128, 256, 6, 16, 0.67, 192, simt=True),
     Kernel("simt_128x128_v4", 128, 128, 256, 64, 3, 4, 0.85, 32, simt=True),
     Kernel("simt_64x64_v4", 64, 64, 128, 64, 4, 4, 0.60, 32, simt=True),
-    Kernel("words_64x128_v4", 64, 128, 128, 128, 3, 4, 1.33, 23, simt=True, inbox=3 * 64 * 4, short=256, alone=1.5, edge=1.7),
-    Kernel("words_64x64_v4", 64, 64, 64, 128, 2, 4, 1.09, 17, simt=True, inbox=2 * 64 * 4, short=256, alone=2.9, edge=2.8),
+    Kernel("words_64x128_v4", 64, 128, 128, 128, 3, 4, 1.33, 23, simt=True, inbox=3 * 64 * 4, short=True, alone=1.5, edge=1.7),
+    Kernel("words_64x64_v4", 64, 64, 64, 128, 2, 4, 1.09, 17, simt=True, inbox=2 * 64 * 4, short=True, alone=2.9, edge=2.8),
 )
 SIMT_HALF = (Kernel("simt_64x64_v2", 64, 64, 128, 32, 3, 2, 0.02, 32, simt=True),)
 
@@ -194,11 +196,13 @@ def offered(
     """Name -> kernel, of all that take the product; of equals the first is to be used. granule: bytes that divide addresses and rows."""
     mapped = wgmma and capability == matmul_hopper32.ON and granule == matmul_hopper32.GRANULE
     tiles = matmul_hopper32.fitting(m, k, n, kind, sm_count) if mapped else ()
+    short = granule < 16 and capability == SHORT_ON and SHORT_FROM <= k <= SHORT_TO
+    short = short and min(m, n) >= SHORT_SIDE and m * n >= SHORT_SHARE * sm_count
     kernels = [
         kernel
         for kernel in KERNELS[kind]
         if kernel.granule <= granule and kernel.shared_bytes(SIZE[kind]) <= _shared_limit(capability) and kernel.runs_on(capability)
-        and (not kernel.short or (k <= kernel.short and granule < 16 and capability == SHORT_ON))
+        and (not kernel.short or short)
         and (not kernel.wgmma or (wgmma and rows_suffice(kernel.rows, m, k, n) and max(m, k, n) <= WGMMA_SIZE_LIMIT))
     ]  # fmt: skip
     shared = matmul_cluster.fitting(m, k, n, kind, granule, sm_count) if wgmma and capability == matmul_cluster.ON else ()

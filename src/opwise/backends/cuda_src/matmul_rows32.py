@@ -19,7 +19,8 @@ ROWS_FROM = COLUMNS_FROM = 17  # of C: what has fewer is limited by memory, and 
 LONG, LONG_OF_BLOCK, MANY = 512, 256, 2
 DEPTH = 16  # elements of K in a step
 CLASSES = 4  # of rows of 4-byte elements that begin anywhere
-WORDS_EMPTY = 8  # columns of the last tile that lie outside of C, at most, where B comes by words: 15 and more were slow
+# Where B comes by words it was quicker with few columns of the last tile outside of C (8 at most), in C that one tile spans or wide ones.
+WORDS_EMPTY, WORDS_WIDE = 8, 3000
 WIDER = 4  # elements of a box of such rows
 MEETING_US, OVERLAP_US = 1.9, 3.0  # of a cluster's sums; of what a tile costs beside, what a launch costs anyway
 
@@ -74,7 +75,8 @@ class Tile(Tiled):
         else:
             worth = k >= LONG or (self.classes > 0 and self.tiles(m, n) >= MANY * sm_count)
         if self.words:
-            worth = worth and k >= LONG and -n % self.columns <= WORDS_EMPTY
+            there = n <= self.columns if self.split > 1 else n >= WORDS_WIDE
+            worth = worth and k >= LONG and -n % self.columns <= WORDS_EMPTY and there
         return fits and worth and max(m, k, n) <= SIZE_LIMIT and m >= ROWS_FROM and n >= COLUMNS_FROM
 
     def at_once(self, sm_count: int) -> int:
