@@ -17,9 +17,9 @@ from numba.cuda.extending import intrinsic
 
 from opwise.backends.cuda_src import matmul_model, matmul_plan
 from opwise.backends.cuda_src.matmul_plan import Kernel as Tile
+from opwise.backends.numba_cuda import barrier_ptx as barriers
 from opwise.backends.numba_cuda import matmul_wgmma_ptx as ptx
 from opwise.backends.numba_cuda import tensor, words
-from opwise.backends.numba_cuda.barrier_ptx import wait
 from opwise.backends.numba_cuda.launch import Kernel, inlined
 from opwise.backends.numba_cuda.matmul_wgmma import BOX, DEPTH, position_of, prepare
 from opwise.backends.numba_cuda.ptx import FLOAT, assembly, element, instruction
@@ -127,20 +127,20 @@ def split_kernel(dtype: str, tile: Tile) -> Kernel:
         prepare(full, stages, warps)  # one arrival a warp frees a slot
         rank = words.rank_in_cluster()
         tiles_m, tiles_n = uint32((m + (rows - 1)) // rows), uint32((n + (columns - 1)) // columns)
-        row, column = position(ptx.divide(uint32(cuda.blockIdx.x), uint32(split)), tiles_m, tiles_n)
+        row, column = position(barriers.divide(uint32(cuda.blockIdx.x), uint32(split)), tiles_m, tiles_n)
         steps = uint32((k + (DEPTH - 1)) // DEPTH)
-        step = ptx.divide(uint32(steps * rank), uint32(split))
-        last_step = ptx.divide(uint32(steps * (rank + uint32(1))), uint32(split))
+        step = barriers.divide(uint32(steps * rank), uint32(split))
+        last_step = barriers.divide(uint32(steps * (rank + uint32(1))), uint32(split))
         slot, phase = uint32(0), uint32(0)
-        warpgroup = ptx.same_in_warp(uint32(thread >> uint32(7)))
+        warpgroup = barriers.same_in_warp(uint32(thread >> uint32(7)))
         if warpgroup == consumers:
-            if ptx.elected() != 0:
+            if barriers.elected() != 0:
                 bytes_ = landing(m, rows, slot_bytes)
                 while step < last_step:
                     at, landed = uint32(ring + slot * uint32(slot_bytes)), uint32(full + slot * uint32(8))
                     depth = uint32(step * uint32(DEPTH))
-                    wait(uint32(empty + slot * uint32(8)), uint32(phase ^ uint32(1)))
-                    ptx.expect(landed, bytes_)
+                    barriers.wait(uint32(empty + slot * uint32(8)), uint32(phase ^ uint32(1)))
+                    barriers.expect(landed, bytes_)
                     ptx.box_load(at, a, depth, row, landed)
                     for box in range(boxes):
                         ptx.box_load(uint32(at + uint32(bytes_a + box * BOX)), b, uint32(column + uint32(64 * box)), depth, landed)
@@ -153,12 +153,12 @@ def split_kernel(dtype: str, tile: Tile) -> Kernel:
             add, last = uint32(0), uint32(0)
             while step < last_step:
                 at = uint32(ring + slot * uint32(slot_bytes))
-                wait(uint32(full + slot * uint32(8)), phase)
+                barriers.wait(uint32(full + slot * uint32(8)), phase)
                 # A shared address has the block's rank in its upper byte, which in a descriptor would be the distance of B's boxes.
                 at = uint32(at & uint32(OWN_SHARED))
                 multiply(sums, uint32(at + warpgroup * uint32(BOX)), uint32(at + uint32(bytes_a)), add)
                 if add > 0 and lane == 0:
-                    ptx.arrive(last)  # the step before this one has been multiplied: its slot may be filled again
+                    barriers.arrive(last)  # the step before this one has been multiplied: its slot may be filled again
                 last = uint32(empty + slot * uint32(8))
                 add = uint32(1)
                 step = uint32(step + uint32(1))
@@ -174,8 +174,8 @@ def split_kernel(dtype: str, tile: Tile) -> Kernel:
                 lay(uint32(place + uint32(512)), sums, 8 * unit + 4)
         cluster_barrier()  # all parts are there
         if warpgroup < consumers:
-            unit_now = uint32(ptx.divide(uint32(uint32(units) * rank), uint32(split)) + warp)
-            unit_end = ptx.divide(uint32(uint32(units) * (rank + uint32(1))), uint32(split))
+            unit_now = uint32(barriers.divide(uint32(uint32(units) * rank), uint32(split)) + warp)
+            unit_end = barriers.divide(uint32(uint32(units) * (rank + uint32(1))), uint32(split))
             while unit_now < unit_end:
                 place = uint32(ring + unit_now * uint32(1024) + lane * uint32(16))
                 for i in range(split):  # all under way before the first is waited for
@@ -188,8 +188,8 @@ def split_kernel(dtype: str, tile: Tile) -> Kernel:
                     for j in range(8):
                         parts[j] += parts[8 * i + j]
                 # Of each half of a unit a lane has columns 2t, 2t + 1 of rows g and g + 8, t = lane % 4, g = lane / 4.
-                to_row = int64(row) + int64(ptx.divide(unit_now, uint32(across))) * 16 + int64(lane >> uint32(2))
-                to_column = int64(column) + int64(ptx.remainder(unit_now, uint32(across))) * 16 + int64(lane & uint32(3)) * 2
+                to_row = int64(row) + int64(barriers.divide(unit_now, uint32(across))) * 16 + int64(lane >> uint32(2))
+                to_column = int64(column) + int64(barriers.remainder(unit_now, uint32(across))) * 16 + int64(lane & uint32(3)) * 2
                 target = c + (to_row * n + to_column) * 2
                 for half in range(2):
                     if to_column + 8 * half < n:

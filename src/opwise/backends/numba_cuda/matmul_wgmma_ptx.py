@@ -1,5 +1,4 @@
-"""Hopper's own instructions (sm_90a) as intrinsics: TMA copies of tiles, products of a whole warpgroup (wgmma); and those
-of barrier_ptx.py, so that a product's kernel has them from one place.
+"""Hopper's own instructions (sm_90a) as intrinsics: TMA copies of tiles, products of a whole warpgroup (wgmma).
 
 A tile in shared memory is a stack of rows of 128 bytes. TMA permutes the 16-byte chunks of a row by an XOR with the row's number modulo 8
 (its 128-byte swizzle, which is by address: tiles start on 1024 bytes), and wgmma undoes it. What all lanes of a warp must execute together
@@ -15,14 +14,6 @@ from llvmlite import ir
 from numba import types
 from numba.cuda.extending import intrinsic
 
-from opwise.backends.numba_cuda.barrier_ptx import arrive as arrive
-from opwise.backends.numba_cuda.barrier_ptx import barrier_init as barrier_init
-from opwise.backends.numba_cuda.barrier_ptx import barriers_publish as barriers_publish
-from opwise.backends.numba_cuda.barrier_ptx import divide as divide
-from opwise.backends.numba_cuda.barrier_ptx import elected as elected
-from opwise.backends.numba_cuda.barrier_ptx import expect as expect
-from opwise.backends.numba_cuda.barrier_ptx import remainder as remainder
-from opwise.backends.numba_cuda.barrier_ptx import same_in_warp as same_in_warp
 from opwise.backends.numba_cuda.ptx import FLOAT, I32, I64, PACK, assembly, element, instruction
 
 u32, i64, void = types.uint32, types.int64, types.void
