@@ -1,6 +1,7 @@
 """Which of Numba's kernels a product gets, and which others could compute it: what `opwise tune` measures, and a tuned table names.
 
-A name is the tile's: 128x256 or 64x64_s2 by wgmma, tma_128x128 in float32 on Hopper; mma_128x256 and fma_64x64 of the kernels for any GPU.
+A name is the tile's: 128x256, 144x128 or 64x64_s2 by wgmma, tma_128x128 in float32 on Hopper; mma_128x256 and fma_64x64 of the kernels for
+any GPU.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from opwise.backends.cuda_src.matmul_plan import Kernel as Tile
 from opwise.backends.numba_cuda import ptx
 from opwise.backends.numba_cuda.matmul_fma_tma import TILE as FMA_SIDE
 from opwise.backends.numba_cuda.matmul_split import TILES as SPLIT_TILES
+from opwise.backends.numba_cuda.matmul_split import TURNED as TURNED_TILES
 from opwise.backends.numba_cuda.matmul_split import WHOLE as WHOLE_TILES
 from opwise.backends.numba_cuda.matmul_split import estimate
 from opwise.backends.numba_cuda.matmul_tensor import LARGE, MEDIUM, SMALL
@@ -55,7 +57,7 @@ def hopper_tiles(m: int, k: int, n: int, kind: str, aligned: bool, capability: t
         return ()
     if kind == "float32":
         return (FMA_TILE,)
-    return TF32_TILES if kind == "tfloat32" else (*WHOLE_TILES, *(tile for tile in SPLIT_TILES if tile.split * 64 <= k))
+    return TF32_TILES if kind == "tfloat32" else (*WHOLE_TILES, *TURNED_TILES, *(tile for tile in SPLIT_TILES if tile.split * 64 <= k))
 
 
 def cost(tile: Tile, kind: str, m: int, k: int, n: int, processors: int) -> float:

@@ -27,6 +27,7 @@ from opwise.backends.numba_cuda.ptx import FLOAT, assembly, element, instruction
 # What matmul.hopper_tile chooses from. By these speeds and costs `estimate` takes the fastest for every product measured on an H200
 # (tests/test_numba_products.py).
 WHOLE = tuple(replace(tile, speed=speed, fixed=64) for tile, speed in zip(matmul_plan.WGMMA, (1.80, 1.80, 1.75, 1.25), strict=True))
+TURNED = tuple(replace(tile, speed=1.75, fixed=64) for tile in matmul_plan.TURNED)
 TILES = (
     Tile("64x64_s1", 64, 64, 160, 128, 12, 16, 1.14, 1872, wgmma=True, split=1),
     Tile("64x64_s2", 64, 64, 160, 128, 6, 16, 0.43, 90, wgmma=True, split=2, resident=2),
@@ -74,7 +75,7 @@ def fetch(typing: Any, address: Any, rank: Any, parts: Any, at: Any) -> Any:
 
 
 def estimate(tile: Tile, m: int, k: int, n: int, processors: int) -> float:
-    """The cost of a 16-bit product by one of TILES or WHOLE, as multiply-adds of the fastest kernel.
+    """The cost of a 16-bit product by one of TILES, TURNED or WHOLE, as multiply-adds of the fastest kernel.
 
     The busiest multiprocessor's tiles, K of each and what it costs beyond its products, over the speed; and ADDING and READING.
     """
