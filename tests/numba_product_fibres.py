@@ -1,22 +1,26 @@
-"""Hopper's products in fibres: what wgmma and boxes of tensor maps mean, beside numba_stream_fibres.py's barriers.
+"""Hopper's products in fibres: what wgmma, boxes of tensor maps and what clusters push mean, beside numba_stream_fibres.py's barriers.
 
-Stricter than a GPU where it can be: a product reads shared memory as late as it may, when it is waited for; what a box goes to is gone as
-soon as it is asked for, and comes late; a box's bytes are those that its map says.
+Stricter than a GPU where it can be: a product reads shared memory as late as it may, when it is waited for; what a box or a push goes to is
+gone as soon as it is asked for, and comes late; a box's bytes are those that its map says; a push to a block that has ended is a fault.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from fibres import NAN_BYTE, SHARED_BASE, Fault, Memory
 from greenlet import getcurrent
+from numba_fibres_words import word_instructions
 from numba_stream_fibres import AllAtOnce, Barrier
+from numba_wgmma_fibres import swizzled, wgmma_instructions
 
 u32, f32 = np.uint32, np.float32
+RANK = 24  # the bit from which on a shared address says whose it is
 BARS = 128  # threads at a named barrier
+LANES = np.arange(32)
 
 
 @dataclass
@@ -28,32 +32,45 @@ class Map:
     columns: int = 64
 
 
-class Boxes(AllAtOnce):
-    def __init__(self, grid: int, threads: int, shared: int, memory: Memory, seed: int) -> None:
+@dataclass
+class Cluster:
+    arrived: int = 0
+    blocks: list[Any] = field(default_factory=list)
+
+
+class Clusters(AllAtOnce):
+    def __init__(self, grid: int, threads: int, shared: int, memory: Memory, seed: int, cluster: int) -> None:
         super().__init__((grid, 1), threads, shared, memory, seed)
-        self.stores: dict[Any, int] = {}  # of a thread, that have not left shared memory
-        self.bars: dict[Any, int] = {}  # arrivals at a named barrier of a block
+        self.size, self.clusters = cluster, [Cluster() for _ in range(grid // cluster)]
+        self.stores: dict[Any, int] = {}
+        self.bars: dict[Any, int] = {}
+
+    def _fibre(self, body: Callable[[], None], block: Any, thread: int) -> Any:
+        fibre = super()._fibre(body, block, thread)
+        if thread == 0:
+            block.cluster, block.fibres = self.clusters[block.at.x // self.size], []
+            block.cluster.blocks.append(block)
+        block.fibres.append(fibre)
+        return fibre
 
 
-def swizzled(offsets: Any) -> Any:
-    """Where the byte lies that unswizzled would lie there: chunks of 16 bytes change places by the row of 128 bytes, modulo 8."""
-    return offsets ^ (offsets >> 7 & 7) << 4
-
-
-def instructions(machine: Callable[[], Boxes], narrow: Callable[..., Any], widen: Callable[..., Any]) -> dict[str, dict[str, Any]]:
+def instructions(machine: Callable[[], Clusters], narrow: Callable[..., Any], widen: Callable[..., Any]) -> dict[str, dict[str, Any]]:
     """Module of numba_cuda -> name there -> its meaning on the machine of the launch under way."""
 
+    def block_of(address: Any) -> Any:
+        return getcurrent().block.cluster.blocks[int(address) >> RANK]
+
     def place(address: Any) -> int:
-        return int(address) - SHARED_BASE
+        return (int(address) & (1 << RANK) - 1) - SHARED_BASE
 
     def shared(address: Any, size: int) -> Any:
-        at, memory = place(address), getcurrent().block.memory
+        at, memory = place(address), block_of(address).memory
         if at % size or at < 0 or at + size > memory.size:
             raise Fault(f"{size} bytes at {at} of {memory.size} of dynamic shared memory")
         return memory[at : at + size]
 
     def barrier(address: Any) -> Barrier:
-        return getcurrent().block.barriers[place(address)]
+        return block_of(address).barriers[place(address)]
 
     def barrier_init(address: Any, count: Any) -> None:
         shared(address, 8)
@@ -66,6 +83,10 @@ def instructions(machine: Callable[[], Boxes], narrow: Callable[..., Any], widen
     def wait(address: Any, parity: Any) -> None:
         one = barrier(address)
         machine().until(lambda: one.phase % 2 != int(parity))
+
+    def arrived(address: Any) -> int:
+        wait(address, 0)
+        return 1
 
     def land_later(one: Barrier, count: int, act: Callable[[], None]) -> None:
         def land() -> None:
@@ -82,7 +103,7 @@ def instructions(machine: Callable[[], Boxes], narrow: Callable[..., Any], widen
         return swizzled(at + np.arange(rows * 128)).reshape(rows, 128)
 
     def box_load(to: Any, matrix: Map, column: Any, row: Any, address: Any) -> None:
-        memory, column, row = getcurrent().block.memory, int(column), int(row)
+        memory, column, row = block_of(to).memory, int(column), int(row)
         indices = lines(memory, place(to), matrix.rows)
         memory[indices] = NAN_BYTE
         box = np.zeros((matrix.rows, matrix.columns), np.uint16)
@@ -119,74 +140,43 @@ def instructions(machine: Callable[[], Boxes], narrow: Callable[..., Any], widen
         turn = -(-machine().bars[key] // BARS) * BARS
         machine().until(lambda: machine().bars[key] >= turn)
 
-    # ---- products ------------------------------------------------------------------------------------------------------------------
+    # ---- clusters ------------------------------------------------------------------------------------------------------------------
 
-    def elements(block: Any, start: int, apart: int, along: str, across: int) -> Any:
-        """Of a factor at `start`, `across` rows or columns by 16 of k, as a matrix across x 16. along: does it lie by k ("0") or across?"""
-        i, k = np.arange(across)[:, None], np.arange(16)[None, :]
-        if along == "0":
-            offsets = start + i // 8 * 1024 + i % 8 * 128 + 2 * k
-        else:
-            offsets = start + i // 64 * apart + k // 8 * 1024 + k % 8 * 128 + i % 64 * 2
-        offsets = swizzled(offsets) - SHARED_BASE
-        return block.memory[offsets].astype(np.uint16) | block.memory[offsets + 1].astype(np.uint16) << 8
+    def push(there: Any, sums: Any, at: int, bell: Any) -> None:
+        block, values = block_of(there), np.array(sums[at : at + 4], f32).view(np.uint8)
+        if block is getcurrent().block or block is not block_of(bell):
+            raise Fault("pushed to itself, or counted elsewhere")
+        to = shared(there, 16)
 
-    def products(dtype: str, columns: int, left: Sequence[int], right: Sequence[int], apart: int, along: str) -> Callable[..., None]:
-        of_a, of_b = along.split(", ")
+        def act() -> None:
+            if all(fibre.dead for fibre in block.fibres):
+                raise Fault("pushed to a block that has ended")
+            to[:] = values
 
-        def floats(bits: Any) -> Any:
-            return widen(np.ascontiguousarray(bits).view(np.uint8), dtype).reshape(bits.shape).astype(np.float64)
+        land_later(barrier(bell), 16, act)
 
-        def late(brought: list[Any]) -> None:
-            block, warp = brought[0][4].block, brought[0][4].thread // 32 % 4
-            a, b, add = (int(brought[0][i]) for i in (1, 2, 3))
-            if a >> 18 or b >> 18:
-                raise Fault("a descriptor with bits of another field")
-            total = np.zeros((16, columns))
-            for from_a, from_b in zip(left, right, strict=True):
-                A = floats(elements(block, a + from_a, 0, of_a, 64))[16 * warp : 16 * warp + 16]
-                total += A @ floats(elements(block, b + from_b, apart, of_b, columns)).T
-            for lane, (sums, *_) in enumerate(brought):
-                for i in range(columns // 2):
-                    row, column = lane // 4 + i // 2 % 2 * 8, i // 4 * 8 + lane % 4 * 2 + i % 2
-                    sums[i] = f32(total[row, column] + (sums[i] if add else 0))
+    def cluster_arrive() -> None:
+        getcurrent().block.cluster.arrived += 1
 
-        def begin(brought: list[Any]) -> list[Any]:
-            done(brought)
-            brought[0][4].pending = lambda: late(brought)
-            return [0] * 32
+    def cluster_wait() -> None:
+        cluster, threads = getcurrent().block.cluster, machine().size * machine().blockDim.x
+        machine().until(lambda: cluster.arrived >= threads)
 
-        def multiply(sums: Any, a: Any, b: Any, add: Any) -> None:
-            machine().together("wgmma", (sums, a, b, add, getcurrent()), begin)
+    def rank() -> Any:
+        return u32(getcurrent().block.at.x % machine().size)
 
-        return multiply
-
-    def done(brought: list[Any]) -> list[Any]:
-        first = brought[0][4]
-        if getattr(first, "pending", None) is not None:
-            first.pending()
-        first.pending = None
-        return [0] * 32
-
-    def finish(columns: int) -> Callable[[Any], None]:
-        return lambda sums: machine().together("wgmma.wait", (sums, 0, 0, 0, getcurrent()), done) and None
-
-    def store_matrices(dtype: str, turned: bool = False) -> Callable[[Any, Any, int], None]:
-        def act(brought: list[Any]) -> list[Any]:
-            # Lane l holds of matrix i row l / 4, columns 2 (l % 4) and the next.
-            words = np.stack([narrow(sums, dtype).view(np.uint16).reshape(4, 2) for _, sums in brought])  # lane, matrix, element
-            for lane, (to, _) in enumerate(brought):
-                matrix = np.ascontiguousarray(words[:, lane // 8]).reshape(8, 8)
-                to.view(np.uint16)[:] = (matrix.T if turned else matrix)[lane % 8]
-            return [0] * 32
-
-        return lambda address, sums, at: machine().together("stmatrix", (shared(address, 16), sums[at : at + 8].copy()), act) and None
+    def exchange(value: Any, mask: Any) -> Any:
+        return machine().together(f"shuffle {int(mask)}", value, lambda values: [values[lane ^ int(mask)] for lane in range(32)])
 
     def together(what: str, act: Callable[[list[Any]], list[Any]]) -> Callable[..., Any]:
         return lambda value=None: machine().together(what, value, act)
 
+    def load_floats(address: Any, buffer: Any, at: int) -> None:
+        buffer[at : at + 4] = shared(address, 16).view(f32)
+
+    words = word_instructions(machine, narrow, widen)
     return {
-        "tensor": {"shared_address": lambda array: u32(SHARED_BASE)},
+        "tensor": {"shared_address": lambda array: u32(SHARED_BASE | int(rank()) << RANK), "load_floats": load_floats},
         "barrier_ptx": {
             "barrier_init": barrier_init,
             "barriers_publish": lambda: None,
@@ -199,14 +189,21 @@ def instructions(machine: Callable[[], Boxes], narrow: Callable[..., Any], widen
             "remainder": lambda a, b: u32(int(a) % int(b)),
         },
         "matmul_wgmma_ptx": {
-            "_products": products,
-            "finish": finish,
-            "store_matrices": store_matrices,
+            **wgmma_instructions(machine, shared, narrow, widen),
             "box_load": box_load,
             "box_store": box_store,
             "boxes_wait_all": boxes_wait(0),
             "boxes_wait_but_one": boxes_wait(1),
             "publish_to_copies": lambda: None,
             "warpgroup_barrier": bar,
+        },
+        "matmul_split": {"push": push, "exchange": exchange, "of_block": lambda a, r: u32(int(a) & (1 << RANK) - 1 | int(r) << RANK)},
+        "words": {
+            "PACK_WORDS": words["PACK_WORDS"],
+            "store_words": words["store_words"],
+            "rank_in_cluster": rank,
+            "cluster_arrive": cluster_arrive,
+            "cluster_wait": cluster_wait,
+            "pairs_arrived": arrived,
         },
     }

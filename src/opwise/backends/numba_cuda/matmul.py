@@ -32,8 +32,6 @@ from opwise.backends.numba_cuda.matmul_offered import (
     own_elsewhere,
     own_on_hopper,
 )
-from opwise.backends.numba_cuda.matmul_split import TILES as SPLIT_TILES
-from opwise.backends.numba_cuda.matmul_split import TURNED as TURNED_TILES
 from opwise.backends.numba_cuda.matmul_split import split_kernel
 from opwise.backends.numba_cuda.matmul_tensor import LARGE, MEDIUM, SMALL, tensor_kernel
 from opwise.backends.numba_cuda.matmul_tensor import Tile as TensorTile
@@ -48,7 +46,7 @@ from opwise.ops.spec import tf32_allowed
 
 PORTABLE_TILE = 16
 PORTABLE_ROWS = 16 if SIMULATED else 4  # of a thread: simulated threads are dear
-SPLIT_SPECIMENS = ("64x64_s16", "64x256_s2")  # those with the most parts and the most sums a thread; the others are this code in between
+SPLIT_SPECIMENS = ("64x64_s16", "64x128_s1", "128x128_s4")  # those with the most parts, none, and the most sums; others lie in between
 ZERO = portable.f32(0.0)
 
 
@@ -210,8 +208,8 @@ def kernels() -> Mapping[str, Kernel]:
     for dtype in ("float16", "bfloat16"):
         for t in matmul_plan.WGMMA:
             found[f"{dtype} wgmma {t.name}"] = wgmma_kernel(dtype, t.columns, t.stages, t.shared_bytes(2))
-        found |= {f"{dtype} wgmma {t.name}": turned_kernel(dtype, t) for t in TURNED_TILES}
-    for t in (tile for tile in SPLIT_TILES if tile.name in SPLIT_SPECIMENS):
+        found |= {f"{dtype} wgmma {t.name}": turned_kernel(dtype, t) for t in matmul_plan.TURNED}
+    for t in (tile for tile in matmul_plan.SPLIT if tile.name in SPLIT_SPECIMENS):
         found[f"bfloat16 wgmma {t.name}"] = split_kernel("bfloat16", t)
     found |= {f"float32 {FMA_TILE.rows}x{FMA_TILE.columns} by TMA": fma_tma_kernel()}
     found |= {f"tfloat32 wgmma {tile.name}": tf32_kernel(tile) for tile in TF32_TILES}

@@ -12,15 +12,12 @@ from opwise.backends.cuda_src import matmul_plan
 from opwise.backends.cuda_src.matmul_plan import Kernel as Tile
 from opwise.backends.numba_cuda import ptx
 from opwise.backends.numba_cuda.matmul_fma_tma import TILE as FMA_SIDE
-from opwise.backends.numba_cuda.matmul_split import TILES as SPLIT_TILES
-from opwise.backends.numba_cuda.matmul_split import TURNED as TURNED_TILES
-from opwise.backends.numba_cuda.matmul_split import WHOLE as WHOLE_TILES
-from opwise.backends.numba_cuda.matmul_split import estimate
 from opwise.backends.numba_cuda.matmul_tensor import LARGE, MEDIUM, SMALL
 from opwise.backends.numba_cuda.matmul_tensor import Tile as TensorTile
 from opwise.backends.numba_cuda.matmul_wgmma_tf32 import TILES as TF32_TILES
 
 TABLE = "numba_cuda/matmul"
+HALF_TILES = (*matmul_plan.WGMMA, *matmul_plan.TURNED, *matmul_plan.SPLIT)  # CUDA C++'s kernels in Python, and so its model of them
 FMA_TILE = Tile("tma_128x128", FMA_SIDE, FMA_SIDE, 128, 128, 3, 16, 1.0, 32, simt=True)
 
 
@@ -57,11 +54,7 @@ def hopper_tiles(m: int, k: int, n: int, kind: str, aligned: bool, capability: t
         return ()
     if kind == "float32":
         return (FMA_TILE,)
-    return TF32_TILES if kind == "tfloat32" else (*WHOLE_TILES, *TURNED_TILES, *(tile for tile in SPLIT_TILES if tile.split * 64 <= k))
-
-
-def cost(tile: Tile, kind: str, m: int, k: int, n: int, processors: int) -> float:
-    return tile.estimate(m, k, n, processors) if kind in ("float32", "tfloat32") else estimate(tile, m, k, n, processors)
+    return TF32_TILES if kind == "tfloat32" else HALF_TILES
 
 
 def own_on_hopper(m: int, k: int, n: int, kind: str, aligned: bool, processors: int, capability: tuple[int, int]) -> Tile | None:
@@ -69,7 +62,7 @@ def own_on_hopper(m: int, k: int, n: int, kind: str, aligned: bool, processors: 
     tiles = hopper_tiles(m, k, n, kind, aligned, capability)
     if kind == "float32":
         return next((tile for tile in tiles if tile.tiles(m, n) >= processors), None)
-    return min(tiles, key=lambda tile: cost(tile, kind, m, k, n, processors), default=None)
+    return min(tiles, key=lambda tile: tile.estimate(m, k, n, processors), default=None)
 
 
 def own_elsewhere(m: int, n: int, kind: str, processors: int) -> TensorTile | FmaTile:

@@ -45,15 +45,17 @@ def _high(apart: int) -> int:
     return apart // 16 | 1 << 30
 
 
-def step(dtype: str, columns: int) -> Any:
-    """The intrinsic (sums, a, b, add): sums (64 x columns, float32) += a (64 x 64) b (64 x columns); without `add` it is =.
+def step(dtype: str, columns: int, depth: int = DEPTH, rows: int = 64) -> Any:
+    """The intrinsic (sums, a, b, add): sums (64 x columns, float32) += a (64 x depth) b (depth x columns); without `add` it is =.
 
-    a, b: shared addresses of tiles. All 128 threads of a warpgroup; thread t of warp w holds of the product, for j in 0 .. columns / 8, in
-    sums[4j], sums[4j + 1] row 16w + t / 4, columns 8j + 2 (t % 4) and the next, in sums[4j + 2], sums[4j + 3] the same 8 rows below.
+    a, b: shared addresses of tiles, boxes of 64 of k and `rows` rows, and of 64 columns and `depth` of k. All 128 threads of a warpgroup;
+    thread t of warp w holds of the product, for j in 0 .. columns / 8, in sums[4j], sums[4j + 1] row 16w + t / 4, columns 8j + 2 (t % 4)
+    and the next, in sums[4j + 2], sums[4j + 3] the same 8 rows below.
     At its end the step before it has been multiplied, this one perhaps not: `finish` waits for it, and sums must not be read before.
     """
     # 16 elements of k are 32 bytes of a row of a, 16 rows of b.
-    return _products(dtype, columns, [32 * i for i in range(DEPTH // 16)], [2048 * i for i in range(DEPTH // 16)], BOX, "0, 1")
+    left = [i // 4 * rows * 128 + i % 4 * 32 for i in range(depth // 16)]
+    return _products(dtype, columns, left, [2048 * i for i in range(depth // 16)], depth * 128, "0, 1")
 
 
 def turned_step(dtype: str, rows: int) -> Any:
