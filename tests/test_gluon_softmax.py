@@ -162,7 +162,7 @@ def test_a_clusters_programs_cover_the_row_and_fit_their_multiprocessor(availabl
     from opwise.backends.triton_jit.softmax_cluster import FORMS, Plan, form_of
 
     for row_bytes in (
-        1024 * next(most for most, form in FORMS[dtype].items() if form is None) + 64,
+        1024 * max(most for most, form in FORMS[dtype].items() if form is None) + 64,
         99008,
         131072,
         131136,
@@ -199,7 +199,8 @@ def test_few_rows_are_shared_by_more_programs_and_no_cluster_is_asked_of_a_trito
     assert [blocks(rows, 128) for rows in (1, 28, 29, 57, 58, 115, 116, 5000)] == [16, 16, 8, 8, 4, 4, 2, 2]
     assert [blocks(rows, 512, "float32") for rows in (28, 29, 58)] == [16, 8, 4]
     assert [blocks(4096, kib) for kib in (64, 65, 1024, 1025)] == [None, 2, 16, None]
-    assert [blocks(4096, kib, "float32") for kib in (96, 97, 128, 129)] == [None, 1, 1, 4]
+    assert [blocks(4096, kib, "float32") for kib in (24, 25, 32, 33, 96, 97, 128, 129)] == [None, 2, 2, None, None, 1, 1, 4]
+    assert [blocks(rows, 32, "float32") for rows in (64, 494, 495)] == [None, None, 2]
     monkeypatch.setattr(softmax_cluster, "KNOWN", False)
     assert [blocks(rows, kib, "float32") for rows, kib in ((1, 128), (4096, 128), (4096, 256))] == [1, 1, None]
     assert blocks(4096, 128) is None

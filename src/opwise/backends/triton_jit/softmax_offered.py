@@ -23,8 +23,8 @@ LONGEST_ROW_IN_TILE, LONGEST_ROW_IN_REGISTERS = 1024, 32768
 TALLEST_TILE = 512  # rows
 # By an element's bytes, columns at most, from above the entry before on, and what is quickest on an H200: elements of a tile, 512 a warp;
 # warps of a row, whose threads have up to 64 elements, the most whose float32 powers stay in registers.
-TILED = {4: {LONGEST_ROW_IN_TILE: 2048}, 2: {LONGEST_ROW_IN_TILE: 2048}}
-ROW_OF = {4: {4096: 4, 8192: 8, LONGEST_ROW_IN_REGISTERS: 16}, 2: {4096: 4, 8192: 8, LONGEST_ROW_IN_REGISTERS: 16}}
+TILED = {4: {512: 2048, LONGEST_ROW_IN_TILE: 1024}, 2: {LONGEST_ROW_IN_TILE: 2048}}
+ROW_OF = {4: {4096: 4, 8192: 8, LONGEST_ROW_IN_REGISTERS: 16}, 2: {4096: 4, LONGEST_ROW_IN_REGISTERS: 16}}
 TILES = ((1024, 2), (1024, 4), (2048, 2), (2048, 4), (4096, 4), (4096, 8))  # elements, warps
 ROW_WARPS = (4, 8, 16, 32)
 MOST_PARTS = 128  # of a row, each of a program that waits for all of them
