@@ -23,6 +23,22 @@ template <int BLOCKS> __device__ __forceinline__ int tellers() {
     const int warps = blockDim.x / 32;
     return BLOCKS * warps <= MOST_TOLD ? warps : 1;
 }
+// The maxima and sums that a block was told of, `count` of MOST at most -> the row's shift and sum relative to it, for all lanes of a warp.
+// All are read at once: a loop over as many as there are would wait for one after the other.
+template <int MOST> __device__ __forceinline__ float2 told_of_cluster(const float2 *told, int count) {
+    float2 pairs[(MOST + 31) / 32];
+    float highest = Maximum::neutral(), total = 0.0f;
+#pragma unroll
+    for (int k = 0; k < (MOST + 31) / 32; k++) {
+        const int i = k * 32 + threadIdx.x % 32;
+        pairs[k] = i < count ? told[i] : make_float2(Maximum::neutral(), 0.0f);
+        highest = fmaxf(highest, pairs[k].x);
+    }
+    const float shift = cluster_shift(over_warp<Maximum>(highest));
+#pragma unroll
+    for (int k = 0; k < (MOST + 31) / 32; k++) total += pairs[k].y * rescale(pairs[k].x, shift);
+    return make_float2(shift, over_warp<Sum>(total));
+}
 // Each thread's maximum and sum -> the row's shift and sum relative to it, for all threads of the cluster. `own`: 32 places.
 template <int BLOCKS>
 __device__ __forceinline__ float2 over_cluster(float maximum, float sum, unsigned rank, float2 *own, float2 *told, Bell *all_told) {
@@ -36,11 +52,7 @@ __device__ __forceinline__ float2 over_cluster(float maximum, float sum, unsigne
     }
     if (lane < BLOCKS && warp < count) send_to_block(told + (rank * count + warp), all_told, lane, mine.x, mine.y);
     wait_for_cluster(all_told);
-    float highest = Maximum::neutral(), total = 0.0f;
-    for (int i = lane; i < BLOCKS * count; i += 32) highest = fmaxf(highest, told[i].x);
-    const float shift = cluster_shift(over_warp<Maximum>(highest));
-    for (int i = lane; i < BLOCKS * count; i += 32) total += told[i].y * rescale(told[i].x, shift);
-    return make_float2(shift, over_warp<Sum>(total));
+    return told_of_cluster<MOST_TOLD>(told, BLOCKS * count);
 }
 
 // The rows of a grid of fewer clusters than rows: each cluster takes the next row when it needs one, and loads it while it stores the
@@ -124,6 +136,7 @@ __device__ __forceinline__ void softmax_cluster(const Storage *x, Storage *out, 
 
         Seen<Storage> seen;
         seen.add(raw);
+#pragma unroll 1  // four times, as compilers would for sm_100 and later, spills
         for (int i = kept + thread; i < count; i += STAGED_PIECES * threads) {
 #pragma unroll
             for (int k = 0; k < STAGED_PIECES; k++) staged[k] = i + k * threads < count ? from[i + k * threads] : P::lowest();
@@ -162,6 +175,7 @@ __device__ __forceinline__ void softmax_cluster(const Storage *x, Storage *out, 
         }
         const float scale = 1.0f / total;
 
+#pragma unroll 1
         for (int i = kept + thread; i < count; i += STAGED_PIECES * threads) {
 #pragma unroll
             for (int k = 0; k < STAGED_PIECES; k++) {
