@@ -1,5 +1,6 @@
 """softmax over rows in Triton, read once where that is possible: by the first of these that can (softmax_offered.in_turn).
 
+    on sm_90               what was measured to be quicker for some numbers of rows (softmax_offered.RANGES)
     up to 1024 columns     several rows a program, as a tile of rows x columns
     long rows              on sm_90, from 64 KiB (float32 96 KiB) to 1 MiB, by the programs of a cluster (softmax_cluster.py)
     the longest rows       on sm_90, above 1 MiB to 4 MiB, as a stream that warps pass on as they come (softmax_warps.py)

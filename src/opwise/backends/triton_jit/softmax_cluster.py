@@ -158,7 +158,7 @@ def specimen(plan: Plan) -> Specimen:
 
 def specimens() -> dict[str, Specimen]:
     """Each form, in float32 or in one dtype of 16 bits, and parts of equal and of unequal length."""
-    rows = {"float32": (32752, 36864, 49152, 131072, 262128), "float16": (65536,), "bfloat16": (131056, 262144, 524272)}
+    rows = {"float32": (32752, 36864, 49152, 131072, 262128), "float16": (65536,), "bfloat16": (98288, 262144, 524272)}
     found = {}
     for dtype, columns in ((dtype, columns) for dtype, lengths in rows.items() for columns in lengths):
         form = form_of(4096, columns * (4 if dtype == "float32" else 2), dtype, 132)
