@@ -85,16 +85,17 @@ def test_rows_that_one_block_keeps(capability: tuple[int, int]) -> None:
         assert (found.kernel, found.block[0]) == (f"softmax_{dtype}_{kernel}_v16", threads)
 
 
-def test_blocks_that_begin_apart_are_as_the_kernel_knows_them() -> None:
-    """More threads than these leave a multiprocessor few blocks, which gain nothing by it."""
-    source = (FOLDER / "softmax_cluster.cuh").read_text()
-    small = {threads for choices in softmax_plan.CLUSTERS.values() for _, _, threads in choices}
-    assert max(small) == _constant(source, "APART_THREADS")
-    table = re.search(r"phases = blockDim\.x <= (\d+) \? (\d+) : blockDim\.x <= (\d+) \? (\d+) : (\d+);", source)
-    assert table
-    low, most, middle, more, least = map(int, table.groups())
-    for threads in small:
-        assert 1024 // threads == (most if threads <= low else more if threads <= middle else least)
+def test_each_form_of_small_blocks_has_a_kernel_and_room_for_all_of_a_row() -> None:
+    """A kernel that knows its threads reads nothing twice: what registers and shared memory do not hold would be written beyond these."""
+    there = set(re.findall(r"SOFTMAX_SMALL_KERNEL\(dtype, Storage, (\d+), (\d+)\)", (FOLDER / "softmax.cu").read_text()))
+    every = {choice for choices in (*softmax_plan.CLUSTERS.values(), softmax_plan.CLUSTERS_OF_FEW) for choice in choices}
+    small = {choice for choice in every if choice[2] <= softmax_plan.SMALL_THREADS}
+    assert {(int(blocks), int(threads)) for blocks, threads in there} == {choice[1:] for choice in small}
+    assert _constant((FOLDER / "softmax_small.cuh").read_text(), "SMALL_PIECES") == softmax_plan.CLUSTER_PIECES
+    for most, blocks, threads in small:
+        found = softmax_plan.of_clusters(1, most * 1024, "float32", blocks, threads)
+        assert found.kernel == f"softmax_float32_cluster{blocks}_{threads}_v16"
+        assert blocks * (threads * softmax_plan.CLUSTER_PIECES * 16 + found.shared_bytes) >= most * 1024
 
 
 @pytest.mark.parametrize("dtype", plan.ITEM_BYTES)
@@ -107,7 +108,7 @@ def test_small_blocks_are_for_many_rows_and_leave_room_for_five_a_multiprocessor
             softmax_plan.softmax(rows, columns, dtype, aligned=True, sm_count=132, capability=(9, 0))
             for rows in (waves * wave, waves * wave - 1)
         )
-        assert (many.kernel, many.block[0]) == (f"softmax_{dtype}_cluster{blocks}_v16", threads)
+        assert (many.kernel, many.block[0]) == (f"softmax_{dtype}_cluster{blocks}_{threads}_v16", threads)
         told = (128 + 32) * 8 + 128  # pairs of warps, and a bell
         assert 5 * (many.shared_bytes + told + 1024) <= 228 * 1024
         assert (size, most) == (2, 128) or most == 512 or few.block[0] > threads

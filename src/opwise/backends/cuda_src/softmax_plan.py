@@ -17,11 +17,11 @@ KIB = 1024
 ONE_BLOCK, OF_FEW = {4: 128, 2: 96}, {4: 96, 2: 72}
 # By an element's bytes, (KiB of a row at most, blocks a row, threads a block), by an H200's times, from MANY_WAVES of clusters on, or from
 # one where a row has one block otherwise. What registers do not hold is in shared memory: a multiprocessor has up to 320 KiB on the way,
-# in five to eight blocks, of which others load while one waits for its sums. 192 threads and less: as in softmax_cluster.cuh, where such
-# blocks begin apart.
+# in five to eight blocks, of which others load while one waits for its sums.
 SMALL = ((384, 8, 160), (512, 8, 192), (1024, 16, 192))
 CLUSTERS = {4: ((128, 2, 192), (256, 8, 96), *SMALL), 2: ((96, 2, 160), (128, 2, 192), (192, 4, 160), (256, 4, 192), *SMALL)}
 MANY_WAVES = 3
+SMALL_THREADS = 192  # and less: kernels of softmax_small.cuh, of one number of threads each
 # Likewise, for fewer rows: blocks that spread evenly, one or two a multiprocessor.
 CLUSTERS_OF_FEW = ((128, 2, 192), (256, 2, 512), (384, 4, 512), (512, 8, 192), (1024, 8, 512), (2048, 16, 512), (4096, 16, 1024))
 # As in softmax_stream.cu: warps that compute, beside two that exchange sums; 16-byte pieces of a lane; rows in shared memory; rows whose
@@ -83,13 +83,15 @@ def _cluster(rows: int, row_bytes: int, dtype: str, sm_count: int, capability: t
 
 
 def of_clusters(rows: int, row_bytes: int, dtype: str, blocks: int, threads: int, queue_on: int = 0) -> Plan:
-    """A row by so many blocks; where more rows than run at once on `queue_on` multiprocessors (0: never) want 16, by a queue."""
+    """A row by so many blocks, small ones only if they hold all of it; where more rows than run at once on `queue_on` multiprocessors
+    (0: never) want 16, by a queue."""
     part = -(-row_bytes // (blocks * 128)) * 128
     shared = min(max(part - threads * CLUSTER_PIECES * VECTOR_BYTES, 0), MOST_DYNAMIC_SHARED)
     at_once = queue_on * (1024 // threads) // blocks
     if blocks == 16 and rows > at_once > 0:
         return Plan(f"softmax_{dtype}_queue16_v16", (16 * at_once, 1, 1), (threads, 1, 1), shared, scratch_bytes=16)
-    return Plan(f"softmax_{dtype}_cluster{blocks}_v16", (rows * blocks, 1, 1), (threads, 1, 1), shared)
+    threads_known = f"_{threads}" if blocks > 1 and threads <= SMALL_THREADS else ""
+    return Plan(f"softmax_{dtype}_cluster{blocks}{threads_known}_v16", (rows * blocks, 1, 1), (threads, 1, 1), shared)
 
 
 def _threads_of_one_block(row_bytes: int, size: int, capability: tuple[int, int]) -> int:
