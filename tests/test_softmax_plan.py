@@ -114,6 +114,23 @@ def test_small_blocks_are_for_many_rows_and_leave_room_for_five_a_multiprocessor
         assert (size, most) == (2, 128) or most == 512 or few.block[0] > threads
 
 
+def test_short_rows_that_two_blocks_share_are_many() -> None:
+    for columns, many in ((7168, "block16"), (7172, "cluster2"), (8192, "cluster2"), (8196, "block32")):
+        for rows, kernel in ((329, "block32" if columns > 8192 else "block16"), (330, many)):
+            found = softmax_plan.softmax(rows, columns, "float32", aligned=True, sm_count=132, capability=(9, 0))
+            assert found.kernel.split("_")[2] == kernel, (rows, columns)
+    for capability in ((8, 0), (12, 0)):
+        found = softmax_plan.softmax(330, 8192, "float32", aligned=True, sm_count=132, capability=capability)
+        assert found.kernel == "softmax_float32_block16_v16", "no clusters"
+
+
+@pytest.mark.parametrize(("columns", "kinds"), [(512, ("warp16", "warp16")), (768, ("warp32", "warp32")), (1024, ("block8", "block16"))])
+def test_where_a_block_takes_rows_over_from_a_warp(columns: int, kinds: tuple[str, str]) -> None:
+    for dtype, kind in zip(("float32", "bfloat16"), kinds, strict=True):
+        found = softmax_plan.softmax(4096, columns, dtype, aligned=True, sm_count=132, capability=(9, 0))
+        assert found.kernel.split("_")[2] == kind
+
+
 def test_rows_off_alignment_take_the_kernels_that_read_single_elements() -> None:
     for columns, aligned in ((65_537, True), (65_536, False)):
         found = softmax_plan.softmax(256, columns, "float32", aligned, sm_count=132, capability=(9, 0))

@@ -5,6 +5,9 @@ from __future__ import annotations
 from opwise.backends.cuda_src.plan import ITEM_BYTES, VECTOR_BYTES, Plan, blocks_for
 
 WARP_THREADS, LONG_THREADS = 128, 1024  # as in softmax.cu
+# Columns up to which a warp has a row. By an element's bytes; 0: not in 16-byte pieces. Beyond, a block's warps have fewer pieces each, but
+# more of them find room.
+WARP_MOST = {4: 768, 2: 768, 0: 1024}
 # (elements a thread, threads at most) of a block: the first that holds the row is taken. By an element's bytes; 0: not in 16-byte pieces.
 # Two blocks of 512 threads overlap one's loads with the other's stores, one block of 1024 cannot. In 16 bits 8 elements are one piece a
 # thread, too little on the way, and 32 are twice the registers of four pieces.
@@ -13,6 +16,8 @@ BLOCKS = {4: ((8, 256), (16, 512), (32, 512)), 2: ((16, 512),), 0: ((8, 256), (1
 KEPT = {4: (16384, 32768), 2: (8192, 32768)}
 CLUSTER_PIECES = 8  # in registers, a thread: as in softmax_cluster.cuh
 KIB = 1024
+# Likewise, KiB of a row above and up to which two small blocks share it, where rows are many, though one holds it in registers.
+SHARED_EARLY = {4: (28, 32), 2: (0, 0)}
 # By an element's bytes, KiB of a row that one block has to itself, and above which it has not where rows are many.
 ONE_BLOCK, OF_FEW = {4: 128, 2: 96}, {4: 96, 2: 72}
 # By an element's bytes, (KiB of a row at most, blocks a row, threads a block), by an H200's times, from MANY_WAVES of clusters on, or from
@@ -40,17 +45,17 @@ def softmax(rows: int, columns: int, dtype: str, aligned: bool, sm_count: int, c
     vectors = aligned and columns * size % VECTOR_BYTES == 0
     width = VECTOR_BYTES if vectors else size
     for elements in (8, 16, 32):
-        if columns <= 32 * elements:
+        if columns <= min(32 * elements, WARP_MOST[size if vectors else 0]):
             blocks = blocks_for(rows, WARP_THREADS // 32)
             return Plan(f"softmax_{dtype}_warp{elements}_v{width}", (blocks, 1, 1), (WARP_THREADS, 1, 1))
     above, most = KEPT[size]
     kept = vectors and above < columns <= most
-    for elements, threads in () if kept else BLOCKS[size if vectors else 0]:
+    large = capability[0] in OF_LARGE_CLUSTERS
+    small = _small_blocks(rows, columns * size, size, sm_count) if vectors and large else None
+    for elements, threads in () if kept or small else BLOCKS[size if vectors else 0]:
         if columns <= elements * threads:
             warps = blocks_for(columns, elements * 32)
             return Plan(f"softmax_{dtype}_block{elements}_v{width}", (rows, 1, 1), (32 * warps, 1, 1))
-    large = capability[0] in OF_LARGE_CLUSTERS
-    small = _small_blocks(rows, columns * size, size, sm_count) if vectors and large else None
     streamed = vectors and capability == STREAM_ON and small is None and columns * size > STREAM_ABOVE[size] * KIB
     if streamed and (stream := of_stream(rows, columns * size, dtype, sm_count)):
         return stream
@@ -61,7 +66,9 @@ def softmax(rows: int, columns: int, dtype: str, aligned: bool, sm_count: int, c
 
 def _small_blocks(rows: int, row_bytes: int, size: int, sm_count: int) -> tuple[int, int] | None:
     """(blocks a row, threads a block) where there are rows enough for small blocks."""
-    for most, blocks, threads in CLUSTERS[size] if row_bytes > OF_FEW[size] * KIB else ():
+    above, most = SHARED_EARLY[size]
+    shared = row_bytes > OF_FEW[size] * KIB or above * KIB < row_bytes <= most * KIB
+    for most, blocks, threads in CLUSTERS[size] if shared else ():
         if row_bytes <= most * KIB:
             waves = MANY_WAVES if row_bytes > ONE_BLOCK[size] * KIB else 1
             return (blocks, threads) if rows >= waves * (sm_count * (1024 // threads) // blocks) else None
