@@ -21,11 +21,12 @@ from stand_ins import NAMES, POISON, FakeSeat, job, records_of
 from opwise.commands.progress import Shown
 from opwise.ops.spec import Workload
 from opwise.runner import Event, Job, WorkerLost, arrival, run_jobs
-from opwise.runner.prepare import Unit, prepare, units
+from opwise.runner.cell import Bench, execute
+from opwise.runner.prepare import Unit, launching, prepare, units
 from opwise.runner.seat import Seat
 from opwise.runner.session import Session, Survey
 from opwise.scaling import Stranded, compiling
-from opwise.scaling.compiling import UnitQueue, helpers_for, slow
+from opwise.scaling.compiling import UnitQueue, helpers_for, slow, waits
 from opwise.scaling.crew import Crew, Place, merged
 from opwise.scaling.gpus import Gpu
 
@@ -140,6 +141,57 @@ def test_a_first_launch_has_a_steps_patience_and_not_a_compilers() -> None:
     unit = Unit("torch_eager/square", (Workload("square", (3,), "float32"), Workload("square", (5,), "float32")))
     assert prepare("cpu", unit, lambda *turn: turns.append(turn)) > 0
     assert turns == [("torch_eager/square", "build"), ("torch_eager/square", "launch")] * 2
+
+
+def test_a_users_own_kernel_may_compile_at_its_first_launch_and_the_suites_are_compiled_before() -> None:
+    assert launching("triton_jit/square") == "launch"
+    assert launching("mine/square") == "build", "with a compiler's patience"
+    turns: list[tuple[str, str]] = []
+    execute(job(3, ("torch_eager/square",), timed=False), Bench(torch.device("cpu"), {}), lambda *turn: turns.append(turn))
+    assert [phase for name, phase in turns if name][:3] == ["build", "launch", "check"], "in its cell too"
+
+
+def test_what_hangs_while_kernels_are_built_is_named_and_waited_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of three dtypes of an implementation the first hangs: its worker is lost, the others are left to their cells, the run goes on."""
+    monkeypatch.setattr(compiling, "LOOK_AFTER_S", 0.01)
+    monkeypatch.setattr(compiling, "NAMED_AFTER_S", 0.05)
+    hung: list[str] = []
+
+    class Hanging(FakeSeat):
+        def ask(self, kind: str, payload: Any = None, patience: Any = None) -> Any:
+            if kind == "prepare" and payload.implementation == "triton_jit/square":
+                hung.append(str(payload))
+                time.sleep(0.2)
+                raise WorkerLost("no sign of life", (payload.implementation, "launch"), timed_out=True)
+            return super().ask(kind, payload, patience)
+
+    jobs = [Job(Workload("square", (n,), dtype), NAMES, "cuda:0") for n, dtype in ((3, "float16"), (5, "bfloat16"), (7, "float32"))]
+    events = list(crew_of(Hanging("a"), Hanging("b"), helpers=0)(jobs, "cuda:0", facts={}))
+    said = [e.turn[1] for e in events if e.turn and e.turn[1].startswith("compiling")]
+    assert hung == ["triton_jit/square float16"]
+    assert any("s for triton_jit/square float16" in line for line in said)
+    assert said[-1] == "compiling: 6 of 6"
+    assert Counter(r.status for e in events for r in e.records) == {"ok": 6}
+
+
+def test_while_one_is_late_no_other_of_its_implementation_is_begun(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = units([Job(Workload("square", (3,), dtype), NAMES[:1], "cuda:0") for dtype in ("float16", "float32")])
+    (led,) = units([job(3, ("torch_eager/square:pow",))])
+    queue = UnitQueue([led, *found])
+    assert queue.take(wait=False) == led
+    queue.done(led)
+    monkeypatch.setattr(compiling, "NAMED_AFTER_S", 0.0)
+    assert queue.take(wait=False) == found[0]
+    assert queue.take(wait=False) is None, "it may hang as the first does"
+    queue.done(found[0])
+    assert queue.take(wait=False) == found[1], "which did not"
+
+
+def test_the_longest_of_those_that_are_late_is_named() -> None:
+    first, second = units([job(3)])
+    assert waits({first: 0.0, second: 5.0}, now=19.0) == ""
+    assert waits({first: 0.0, second: 5.0}, now=24.0) == ", 24 s for torch_eager/square float32"
+    assert waits({second: 5.0, first: 0.0}, now=25.0) == ", 25 s for torch_eager/square float32 and 1 more"
 
 
 def test_a_gpu_that_fell_off_the_bus_is_left_to_the_others() -> None:

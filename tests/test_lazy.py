@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from opwise.backends import BACKENDS
-from opwise.early import commanded
+from opwise.early import commanded, scheduler
 from opwise.ops import OPS
 
 LIBRARIES = ("cupy", "numba", "triton")
@@ -112,3 +112,33 @@ def test_a_missing_library_is_a_reason_and_a_remedy() -> None:
         ]
     )
     assert loaded_by(code) <= by_torch()
+
+
+def test_a_clusters_workers_are_told_to_begin_theirs_and_this_process_begins_none(tmp_path: Path) -> None:
+    """Before torch is imported here; a scheduler that is not there is for the command to tell."""
+    tells = "import sys; from multiprocessing import forkserver as f; print(f._forkserver._forkserver_pid, 'distributed' in sys.modules)"
+    (tmp_path / "torch.py").write_text(f"{tells}\nraise SystemExit")
+    environment = {**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{SOURCE}"}
+    words = [sys.executable, "-m", "opwise", "run", "--scheduler", str(tmp_path / "none.json")]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60, env=environment, check=False)
+    assert (done.stdout, done.stderr) == ("None True\n", "")
+
+
+@pytest.mark.parametrize(
+    ("argv", "address"),
+    [
+        (["opwise", "run", "--scheduler", "tcp://head:8786"], "tcp://head:8786"),
+        (["opwise", "run", "--scheduler=x.json", "--brief"], "x.json"),
+        (["opwise", "run", "--scheduler"], ""),
+        (["opwise", "run", "--gpus", "all"], ""),
+    ],
+)
+def test_which_scheduler_a_command_names(argv: list[str], address: str) -> None:
+    assert scheduler(argv) == address
+
+
+def test_gluon_is_imported_with_the_first_kernel_that_is_written_in_it() -> None:
+    """Half of what Triton's ops would import, and short rows and small products want none of it."""
+    pytest.importorskip("triton")
+    ops = "; ".join(f"import opwise.backends.triton_jit.{op}" for op in OPS)
+    assert loaded_by(f"{ops}; import sys; assert 'triton.experimental.gluon' not in sys.modules") - by_torch() == {"triton"} - by_torch()

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 import torch
 from simulated_queue import SimulatedQueue
 
-from opwise.measure.limits import Roofs
+from opwise.measure import limits
+from opwise.measure.gpu import Launch
+from opwise.measure.limits import LOADED_WORDS, Roofs
 from opwise.measure.timing import Clock
 
 GB_PER_S = {"copy": 4000.0, "read": 5000.0, "write": 2500.0}
 
 
 class GivenRoofs(Roofs):
-    """4000 GB/s copying, 5000 reading, 2500 writing, each after 2 us; 3 us an empty launch, 50 TFLOP/s. `asked` is what was measured."""
+    """4000 GB/s copying, 5000 reading, 2500 writing, each after 2 us; 3 us an empty launch in a graph, 4 between events; 50 TFLOP/s.
+    `asked` is what was measured."""
 
     def __init__(self) -> None:
         super().__init__(Clock(torch.device("cpu"), None, SimulatedQueue()))  # type: ignore[arg-type]
         self.asked: list[tuple[str, int]] = []
-        self._launch = {"events": 3.0, "graph": 1.0}
+        self._launch = {"events": 4.0, "graph": 3.0}
 
     def _measured_move(self, kind: str, total: int) -> float:
         self.asked.append((kind, total))
@@ -52,7 +57,7 @@ def test_no_limit_is_under_an_empty_launch_of_the_same_method() -> None:
     roofs = GivenRoofs()
     assert roofs.limit_us(8, 8, 4, "fma") == 3.0
     assert roofs.memory_us(0, 0) == 3.0
-    assert roofs.launch_us(64 << 20) == 1.0
+    assert roofs.launch_us(1 << 30) == 4.0
 
 
 def test_a_product_is_limited_by_its_flops_and_needs_no_memory_roof() -> None:
@@ -81,7 +86,7 @@ def test_every_roof_is_measured_once_and_reported_with_its_unit() -> None:
     assert roofs.asked == [("copy", 2 * 10**9), ("fma", 0)]
     assert found["copy_2000000000_bytes_gb_per_s"] == pytest.approx(2e9 / 502.0 / 1e3)
     assert found["peak_fma_tflop_per_s"] == pytest.approx(50.0)
-    assert found["empty_launch_events_us"] == 3.0
+    assert found["empty_launch_events_us"] == 4.0
 
 
 def test_beyond_4_gib_bandwidth_is_taken_from_there() -> None:
@@ -102,3 +107,39 @@ def test_roofs_of_this_gpu_are_sane() -> None:
     assert max(copy, read, write) < 1.6 * min(copy, read, write)
     assert roofs.peak("tensor_float16") > 1.5 * roofs.peak("fma")
     assert roofs.limit_us(4096, 4096, 1024, "fma") >= roofs.launch_us()
+
+
+def test_whatever_roofs_ask_of_triton_was_built_on_arrival(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each kernel in each shape, on a grid of one block, of a multiple of 16 and of neither."""
+    ran: list[tuple[str, int]] = []
+
+    class Ours:
+        @staticmethod
+        def empty(device: torch.device) -> Launch:
+            return lambda: ran.append(("empty", 0))
+
+        @staticmethod
+        def fma(device: torch.device) -> tuple[Launch, float]:
+            return lambda: ran.append(("fma", 0)), 1.0
+
+        @staticmethod
+        def copies(x: torch.Tensor, y: torch.Tensor) -> Iterator[tuple[str, Launch]]:
+            yield "triton", lambda: ran.append(("copy", x.numel()))
+
+        @staticmethod
+        def reads(x: torch.Tensor) -> Iterator[tuple[str, Launch]]:
+            yield "triton", lambda: ran.append(("read", x.numel()))
+
+        @staticmethod
+        def writes(y: torch.Tensor) -> Iterator[tuple[str, Launch]]:
+            yield "triton", lambda: ran.append(("write", y.numel()))
+
+    monkeypatch.setattr(limits, "_our_kernels", lambda: Ours)
+    limits.load_kernels(torch.device("cpu"))
+    assert set(ran) == {("empty", 0), ("fma", 0), *((kind, words) for kind in ("copy", "read", "write") for words in LOADED_WORDS)}
+    assert all(words * 4 % limits.GRANULE == 0 for words in LOADED_WORDS), "as every number of words that a roof is taken at"
+    for block in (512, 1024, 2048, 4096):
+        grids = [-(-words // block) for words in LOADED_WORDS]
+        assert [(grid == 1, grid % 16 == 0) for grid in grids] == [(True, False), (False, True), (False, False)]
+    monkeypatch.setattr(limits, "_our_kernels", lambda: None)
+    limits.load_kernels(torch.device("cpu"))

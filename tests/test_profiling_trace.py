@@ -14,6 +14,7 @@ from simulated_queue import SimulatedQueue
 from synthetic_trace import LAUNCHERS, Synthetic, of_backend
 
 from opwise.backends import OURS
+from opwise.measure.timing import MOST_SETS
 from opwise.ops import OPS
 from opwise.ops.spec import Workload
 from opwise.profiling import allocations, capture, repeated, rows, stacks
@@ -189,7 +190,7 @@ def test_every_backend_is_captured_in_labelled_ranges(captured: tuple[str, dict[
         assert any(row.name.startswith("aten::") and row.self_us > 0 for row in rows.operators(trace))
 
 
-@pytest.mark.parametrize("sets", [1, 3])
+@pytest.mark.parametrize("sets", [1, 3, MOST_SETS])
 def test_cold_launches_are_flushed_or_go_round_and_warm_ups_are_apart(sets: int) -> None:
     """The order of launches and flushes as the profiler labels them, on a queue of simulated time."""
     queue = SimulatedQueue()
@@ -205,6 +206,9 @@ def test_cold_launches_are_flushed_or_go_round_and_warm_ups_are_apart(sets: int)
     assert 0 < found.count(WARM_UP) <= repeated.MOST_WARM_UPS + 6 + 3 * sets + 6
     if sets == 1:
         assert all(found[i - 1] == FLUSH for i, label in enumerate(found) if label == COLD)
+    elif sets == MOST_SETS:
+        last = len(order) - order[::-1].index("flush")
+        assert order[last : last + 6] == list("012345"), "each set once behind a flush"
     else:
         assert FLUSH not in found
         first = found.index(COLD)

@@ -15,6 +15,17 @@ from opwise.measure.rounds import MIN_ROUNDS, mirrored_orders
 from opwise.measure.timing import Clock, Timing, paired_ratio, tied
 
 
+class Remembering(Kernel):
+    """Its operands stay in the L2, whoever else runs, until they are flushed."""
+
+    seen = False
+
+    def duration(self) -> float:
+        us = self.warm_us if self.seen and self.warm_us is not None else self.cold_us
+        self.seen = True
+        return us
+
+
 def clock_of(queue: SimulatedQueue, monitor: object = None) -> Clock:
     return Clock(torch.device("cpu"), monitor, queue)  # type: ignore[arg-type]
 
@@ -29,7 +40,7 @@ def test_what_is_no_gpu_is_not_timed() -> None:
 
 @pytest.mark.parametrize(
     ("nbytes", "sets"),
-    [(0, 1), (8192, 1), (4 * MB, 1), (5 * MB, 60), (100 * MB, 3), (299 * MB, 2), (300 * MB, 1), (4096 * MB, 1)],
+    [(0, 128), (8192, 128), (2 * MB, 128), (4 * MB, 75), (5 * MB, 60), (100 * MB, 3), (299 * MB, 2), (300 * MB, 1), (4096 * MB, 1)],
 )
 def test_rotation_displaces_the_l2_or_leaves_it_to_the_flush(nbytes: int, sets: int) -> None:
     assert clock_of(SimulatedQueue()).rotation(nbytes) == sets
@@ -66,6 +77,27 @@ def test_graph_takes_a_millisecond_of_whole_turns() -> None:
     assert timing.median_us == pytest.approx(5.0)  # each of the sixty comes back after fifty-nine others
     assert len(unrolled[0]) % 60 == 0
     assert len(unrolled[0]) * 5.0 >= 1000.0
+
+
+def test_small_buffers_are_used_once_behind_a_flush() -> None:
+    """Kernels whose sets fit into the L2 together: each is fast from its second launch on, unless something is flushed between."""
+    queue, unrolled, flushes = SimulatedQueue(), [], []
+    capture, flush = queue.capture, queue.flush
+    queue.capture = lambda launches: unrolled.append(list(launches)) or capture(launches)  # type: ignore[method-assign,func-returns-value]
+    kernels = [Remembering(queue, 3.0, 30.0, warm_us=1.0) for _ in range(clock_of(queue).rotation(8192))]
+
+    def forgetful() -> None:
+        flushes.append(queue.gpu)
+        for kernel in kernels:
+            kernel.seen = False
+        flush()
+
+    queue.flush = forgetful  # type: ignore[method-assign]
+    timing = clock_of(queue).cold({"a": kernels})["a"]
+    assert timing.median_us == pytest.approx(3.0, rel=0.01)
+    assert (timing.method, timing.converged, timing.note) == ("graph", True, "")
+    assert [len(launches) for launches in unrolled] == [len(kernels)], "one turn: in a second one the operands would be in the L2"
+    assert len(flushes) > timing.samples
 
 
 def test_slow_kernels_get_ten_samples_beside_fast_ones() -> None:

@@ -49,7 +49,7 @@ def test_float32_gets_tiles_that_fill_an_h200_or_pointers(tma, monkeypatch, shap
     m, k, n = shape
     monkeypatch.setattr(tma, "processors", lambda device: 132)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
-    monkeypatch.setattr(tma.matmul_fma, "build", lambda a, b, out, config: config.BM)
+    monkeypatch.setattr(tma, "build_in_gluon", lambda name, a, b, out, config: config.BM)
     assert tma.build(*(torch.empty(each, device="meta") for each in ((m, k), (k, n), (m, n))), "ieee") == FLOAT32[shape]
 
 

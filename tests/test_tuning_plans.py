@@ -126,8 +126,11 @@ def of_triton(module: Any, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str
     for each in (module, *others):
         for name, stub in stubs.items():
             monkeypatch.setattr(each, name, stub, raising=False)
-        for name in ("warps_kernel", "cluster_kernel", "stream_kernel", "staged_kernel", "part_of_row_kernel"):
-            monkeypatch.setattr(each, name, SimpleNamespace(warmup=lambda *_, **__: None), raising=False)
+
+    kernels = {"cluster_gluon": "cluster", "warps_gluon": "warps", "stream_gluon": "stream", "gluon": "staged", "parts": "part_of_row"}
+    for file, kernel in kernels.items():
+        stub = SimpleNamespace(warmup=lambda *_, **__: None)
+        monkeypatch.setattr(importlib.import_module(f"{module.__name__}_{file}"), f"{kernel}_kernel", stub)
 
     def made(x: Any, out: Any) -> str:
         taken.clear()
@@ -147,6 +150,15 @@ def test_a_name_is_of_what_is_built_and_the_shipped_one_of_what_the_plan_takes(n
             with tuned.forced(name, configuration) as said:
                 assert built(workload) == configuration, workload
                 assert said.asked
+
+
+@pytest.mark.parametrize("rows", [1, 16, 300])
+@pytest.mark.parametrize("columns", [24960, 49152, 65552, 2**20, 1_100_032, 3_000_000])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_what_triton_ships_for_few_rows_is_offered_too(rows: int, columns: int, dtype: str) -> None:
+    of = known_ways("triton_jit/softmax")
+    workload = Workload("softmax", (rows, columns), dtype)
+    assert of.choose(workload, H200) in of.configurations(workload, H200)
 
 
 @BUILT

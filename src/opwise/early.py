@@ -1,7 +1,8 @@
 """What is begun before anything else is imported: the process that workers are forked from, where this one is a command that needs them.
 
-That process imports torch and opwise, which takes seconds. So does this one; begun here, both do it at the same time. Nothing but the
-standard library may be imported before it, and nothing happens where opwise is imported by a program of somebody else's.
+That process imports torch and opwise, which takes seconds. So does this one; begun here, both do it at the same time. A command whose
+workers are a Dask cluster's tells those to begin theirs instead. Nothing but the standard library may be imported before it, and nothing
+happens where opwise is imported by a program of somebody else's.
 """
 
 from __future__ import annotations
@@ -57,17 +58,32 @@ def commanded(argv: list[str], original: list[str]) -> str:
     return argv[1] if named or Path(argv[0]).name == "opwise" else ""
 
 
+def scheduler(argv: list[str]) -> str:
+    """The value of --scheduler; "" where it is not given."""
+    for at, word in enumerate(argv):
+        if word == "--scheduler" and at + 1 < len(argv):
+            return argv[at + 1]
+        if word.startswith("--scheduler="):
+            return word.partition("=")[2]
+    return ""
+
+
 def _begin() -> None:
     """Nothing, unless this process is one of COMMANDS, or their nursery."""
     if any(LAST in word for word in sys.orig_argv):  # the nursery's code names what it loads
         gc.disable()  # until LAST
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the command's; an import that it broke off here would spoil every worker
     elif commanded(sys.argv, sys.orig_argv) in COMMANDS:
-        from multiprocessing import forkserver
-
         gc.disable()  # until the command begins (opwise.cli)
-        nursery()
-        forkserver.ensure_running()
+        if address := scheduler(sys.argv):
+            from opwise.scaling.hail import hail
+
+            hail(address, PRELOADED)
+        else:
+            from multiprocessing import forkserver
+
+            nursery()
+            forkserver.ensure_running()
 
 
 _begin()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -23,6 +24,8 @@ ROOF_BUDGET_S = 0.04
 ROOF_WARM_UP_S = 0.03
 GRANULE = 64  # bytes: whole 16-byte accesses of 4 lanes, whatever the workload's size
 MOST_BYTES = 4 << 30  # larger workloads are scaled from here: bandwidth stopped growing long before
+# Grids of one block, of a multiple of 16 and of neither, in each of the shapes: Triton compiles in which of them a number is.
+LOADED_WORDS = (512, 16 * 4096, 17 * 4096)
 NEGLIGIBLE = 0.001  # of the bytes: mean writes one element, which needs no roof of its own
 FLOPS_BOUND = 4.0  # a product that takes this many times what its bytes take at 1 GiB's bandwidth needs no memory roof
 FEW_FLOPS = 4.0  # a byte: every GPU does more than twice as many in the time that it takes to move one
@@ -150,6 +153,18 @@ class Roofs:
             launch, flops = self._ours.fma(self.device)
             best = max(best, flops / self.clock.burst_us(launch, PEAK_LAUNCHES, PEAK_IDLE_S))
         return best * 1e6
+
+
+def load_kernels(device: torch.device) -> None:
+    """Compiles and loads the kernels that roofs are measured with, so that none is left to be built while another GPU is timed."""
+    if (ours := _our_kernels()) is None:
+        return
+    ours.empty(device)()
+    ours.fma(device)[0]()
+    for words in LOADED_WORDS:
+        x, y = (torch.zeros(words, device=device) for _ in range(2))
+        for _, launch in itertools.chain(ours.copies(x, y), ours.reads(x), ours.writes(y)):
+            launch()
 
 
 def _our_kernels() -> Any:

@@ -36,7 +36,7 @@ GRAPH_US = 1250.0  # rules: N launches take at least 1 ms; a quarter more, since
 MOST_NODES = 2000
 PROBED = 16
 ROTATED_L2 = 5  # rules: N x bytes >= 5 x L2
-MOST_SETS = 64
+MOST_SETS = 128  # an event pair's microsecond or two, which each process finds at its own length, are a hundredth of one in each launch
 CPU_LAUNCHES = 20  # a block of the CPU costs: far under the 1024 entries of the launch queue, also for ten kernels a launch
 CPU_FEWEST = 3
 CPU_SETTLED = 0.02  # of the median: an interpreter's calls scatter by more than kernels do
@@ -67,6 +67,12 @@ def paired_ratio(a: Timing, b: Timing) -> tuple[float, float, float]:
     return paired(a.rounds_us, b.rounds_us)
 
 
+def once(sets: int) -> bool:
+    """Is each of so many buffer sets to be used once behind a flush? They may fit into the L2 together, so that a second turn would find
+    them there."""
+    return sets >= MOST_SETS
+
+
 def _silent(name: str) -> None:
     """Nobody asked whose turn it is."""
 
@@ -83,22 +89,25 @@ class Clock:
         self.refusals: dict[str, str] = {}
 
     def rotation(self, nbytes: int) -> int:
-        """How many independent buffer sets a cold measurement of `nbytes` (in and out) wants: 1 for flushes between events, more for
-        launches unrolled over that many sets in a graph.
+        """How many independent buffer sets a cold measurement of `nbytes` (in and out) wants: 1 for a flush and a launch between events,
+        more for launches unrolled over that many sets in a graph.
 
-        One set of 5 L2 leaves nothing of itself for the next launch; so do R smaller ones in turns. Where 64 cannot, or one
-        suffices, the L2 is flushed.
+        One set of 5 L2 leaves nothing of itself for the next launch; so do R smaller ones in turns. Where MOST_SETS cannot, there are
+        as many, and each is used `once` behind a flush.
         """
         most = ROTATED_L2 * self.queue.l2_bytes
-        if not most / MOST_SETS <= nbytes < most:
+        if nbytes >= most:
             return 1
+        if nbytes * MOST_SETS <= most:
+            return MOST_SETS
         sets = max(2, math.ceil(most / nbytes))
         assert sets * nbytes >= most, f"{sets} sets of {nbytes} bytes cannot displace an L2 of {self.queue.l2_bytes}"
         return sets
 
     def cold(self, candidates: Mapping[str, Sequence[Launch]], turn: Turn = _silent, budget_s: float = MOST_COLD_S,
              warm_up_s: float = WARM_UP_S) -> dict[str, Timing]:  # fmt: skip
-        """Kernel time with nothing of the operands in the L2. Each candidate: `rotation` launches on buffers of their own.
+        """Kernel time with nothing of the operands in the L2. Each candidate: `rotation` launches on buffers of their own, which go
+        round in a graph, or with MOST_SETS of them or more go through it `once` a flush.
 
         `turn(name)` is called before each block of a candidate, and the block waited for, so that an asynchronous fault comes up
         in the right turn. `budget_s` caps a candidate's share of the time. Raises ValueError where the numbers of launches differ.
@@ -165,7 +174,9 @@ class Clock:
         return courses
 
     def _unrolled(self, name: str, launches: Sequence[Launch], rounds: Rounds) -> Course:
-        """Whole turns through the buffer sets, until they take a millisecond."""
+        """Whole turns through the buffer sets, until they take a millisecond; one turn behind a flush where they are used `once`."""
+        if once(len(launches)):
+            return Course(name, self.queue.capture(launches), flushed=True, launches=len(launches))
         each_us = rounds.probe_us(launches[:1])
         if each_us < GRAPH_US / PROBED:  # the events' own microsecond or two would count: probe many at once
             each_us = rounds.probe_us(list(itertools.islice(itertools.cycle(launches), PROBED)))

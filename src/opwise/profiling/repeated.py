@@ -1,8 +1,8 @@
 """Launches from a cold and from a warm L2 under the profiler, brought about as the clock of `opwise run` brings them about.
 
-The clock decides by the workload's bytes: a flush before each launch, or launches that go round over several sets of buffers. Here the same
-flush stands before each launch, or the same number of sets is gone round, behind the same spin. What differs is who takes the time: CUPTI
-stamps the beginning and the end of each kernel, where the clock's events and graphs count the gap to the next launch too.
+The clock decides by the workload's bytes: a flush before each launch, launches that go round over several sets of buffers, or over so many
+that each is used once behind a flush. Here the same flush and the same sets stand behind the same spin. What differs is who takes the time:
+CUPTI stamps the beginning and the end of each kernel, where the clock's events and graphs count the gap to the next launch too.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from torch import Tensor
 from opwise.backends.protocol import Launch
 from opwise.measure.gpu import Queue
 from opwise.measure.rounds import BACKLOG, BATCH, LEAST_BACKLOG_US, MOST_BACKLOG_US
-from opwise.measure.timing import WARM_UP_S
+from opwise.measure.timing import WARM_UP_S, once
 from opwise.profiling.capture import COLD, FLUSH, WARM, WARM_UP, Stages, label
 
 COUNT = 60  # of each: CUPTI's median of 60 is within 0.5 % on a GPU left alone, and a trace stays under a few MB
@@ -36,10 +36,11 @@ def sets_of(stages: Stages, sets: int) -> list[Launch]:
 def repeat(queue: Queue, launches: Sequence[Launch], count: int = COUNT) -> None:
     """`count` launches or more with the L2 cold, then as many with it warm, each in its labelled range.
 
-    One launch: the L2 is flushed before each. Several: whole turns over them.
+    One launch: the L2 is flushed before each. Several: whole turns over them. So many that each is used `once`: as many of them behind one.
     """
     batch = min(BATCH, count)
-    launched = batch if len(launches) == 1 else len(launches) * (1 + math.ceil(batch / len(launches)))
+    alone = len(launches) == 1 or once(len(launches))
+    launched = batch if alone else len(launches) * (1 + math.ceil(batch / len(launches)))
     with queue.ready():
         began, done, enqueued_us = time.monotonic(), 0, 0.0
         while (done < MOST_WARM_UPS and time.monotonic() - began < WARM_UP_S) or not done:
@@ -52,17 +53,17 @@ def repeat(queue: Queue, launches: Sequence[Launch], count: int = COUNT) -> None
 
 
 def _cold(queue: Queue, launches: Sequence[Launch], count: int, name: str, enqueued_us: float) -> float:
-    if len(launches) == 1:
+    def flush() -> None:
+        with label(FLUSH):
+            queue.flush()
 
-        def flushed() -> None:
-            with label(FLUSH):
-                queue.flush()
-            _labelled(name, launches[0])
-
-        return _batch(queue, [flushed] * count, enqueued_us)
-    turns = math.ceil(count / len(launches))
-    before = [lambda launch=launch: _labelled(WARM_UP, launch) for launch in launches]
     counted = [lambda launch=launch: _labelled(name, launch) for launch in launches]
+    if len(launches) == 1:
+        return _batch(queue, [flush, *counted] * count, enqueued_us)
+    if once(len(launches)):
+        return _batch(queue, [flush, *counted[:count]], enqueued_us)
+    before = [lambda launch=launch: _labelled(WARM_UP, launch) for launch in launches]
+    turns = math.ceil(count / len(launches))
     return _batch(queue, before + counted * turns, enqueued_us)  # the first turn makes the L2 what the others find
 
 

@@ -1,4 +1,5 @@
-"""A worker's arrival on the GPU that it was given: the context is made while the backends' libraries are imported.
+"""A worker's arrival on the GPU that it was given: the context is made while the backends' libraries are imported, and the kernels that
+roofs are measured with are built and loaded, as those of the jobs are in the compile phase.
 
 Either takes a second or two, and where four workers want a context at once that is what is waited for. The backends' own probes would ask
 the driver for the GPU first, wait for it, and import then.
@@ -31,6 +32,8 @@ def arrive(device: torch.device) -> None:
     with contextlib.suppress(Exception):
         importlib.import_module("triton.runtime.cache").triton_key()  # a digest of all that Triton is, which it makes once in a process
     context.join()
+    with contextlib.suppress(Exception):
+        importlib.import_module("opwise.measure.limits").load_kernels(device)
 
 
 def _make_context(device: torch.device) -> None:

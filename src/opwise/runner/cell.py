@@ -28,6 +28,7 @@ from opwise.ops.spec import OpSpec, Workload
 from opwise.record import Record, now
 from opwise.runner.candidate import Candidate, outcome_fields, time_fields, worse
 from opwise.runner.jobs import Job
+from opwise.runner.prepare import launching
 
 # Interpreters run a GPU's threads one after the other: above this many elements a check takes minutes. See tests for the same bound.
 STAND_IN_ELEMENTS = 1 << 17
@@ -131,6 +132,7 @@ class _Session:
             began = time.perf_counter()
             launch = implementation_.prepare(*self.truth.inputs, out=out)
             prepare_s = time.perf_counter() - began
+            self.turn(name, launching(name))
             launch()
         self.turn(name, "check")
         verdict = check(implementation_.prepare, self.truth.inputs, self.truth.reference, self.truth.bound)

@@ -12,6 +12,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from opwise.backends import OURS
 from opwise.ops.spec import Workload
 from opwise.runner.jobs import Job
 
@@ -26,6 +27,15 @@ class Unit:
     @property
     def backend(self) -> str:
         return self.implementation.partition("/")[0]
+
+    def __str__(self) -> str:
+        return f"{self.implementation} {self.workloads[0].dtype}"
+
+
+def launching(implementation: str) -> str:
+    """The phase of a first launch. A kernel that hangs there is not given the patience that a compiler is; but a user's own may be compiled
+    by its first launch."""
+    return "launch" if implementation.partition("/")[0] in OURS else "build"
 
 
 def units(jobs: Iterable[Job]) -> list[Unit]:
@@ -55,7 +65,7 @@ def prepare(device_name: str, unit: Unit, turn: Callable[[str, str], None]) -> f
             out = OPS[workload.op].empty_output(*inputs)
             began = time.perf_counter()
             launch = built.prepare(*inputs, out=out)
-            turn(unit.implementation, "launch")  # a kernel that hangs is not given the patience that a compiler is
+            turn(unit.implementation, launching(unit.implementation))
             launch()
             if device.type == "cuda":
                 torch.cuda.synchronize(device)

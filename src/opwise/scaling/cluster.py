@@ -7,6 +7,7 @@ again, at most twice, and then their cells say what became of them.
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -22,16 +23,16 @@ from opwise.runner.seat import marked
 from opwise.runner.session import LOOK_S, Survey
 from opwise.runner.supervisor import START_S, Event, WorkerLost
 from opwise.scaling import Stranded, post
-from opwise.scaling.compiling import UnitQueue
+from opwise.scaling.compiling import Built, UnitQueue, waits
 from opwise.scaling.crew import STRIKES, merged
 from opwise.scaling.flights import POLL_S, ROSTER_S, Flights, Landed, SchedulerGone
+from opwise.scaling.hail import RESOURCE
 from opwise.scaling.joining import BadCluster, check_same, check_workers, connected
 from opwise.scaling.order import Dispatcher
 from opwise.scaling.post import Answer, Post, Told
 
 __all__ = ["BadCluster", "Cluster"]
 
-RESOURCE = "GPU"
 ANSWER_S = 10.0  # of a scheduler
 RETURN_S = 60.0  # that the last worker, or the scheduler, may be away
 
@@ -58,6 +59,7 @@ class Cluster:
         self._strikes: dict[str, int] = {}
         self._refused: set[str] = set()
         self._limits: list[Mapping[str, float]] = []
+        self._ending: threading.Thread | None = None
 
     def look(self) -> Survey:
         """What the workers have, which must be the same. Raises BadCluster."""
@@ -92,7 +94,7 @@ class Cluster:
         welcomed = time.monotonic()
         while not dispatcher.finished:
             try:
-                self._send(dispatcher)
+                yield from self._sent(dispatcher)
                 landed = self.flights.landed()
                 if landed is not None:
                     yield from self._taken(landed, dispatcher, facts or {})
@@ -110,11 +112,13 @@ class Cluster:
             while self.flights.up:
                 if (landed := self.flights.landed()) is not None and not landed.reason:
                     self._limits.append(landed.answer)
+        self._ending = threading.Thread(target=self._give_back)  # waited for by `close`: there is a table to print
+        self._ending.start()
         if on_limits is not None and (limits := merged(self._limits)):
             on_limits(limits)
 
-    def _send(self, dispatcher: Dispatcher) -> None:
-        for address in [a for a in self.posts if a not in self.flights.up]:
+    def _sent(self, dispatcher: Dispatcher) -> Iterator[Event]:
+        for address, told in [(a, t) for a, t in self.posts.items() if a not in self.flights.up]:
             if (job := dispatcher.take(address, wait=False)) is None:
                 return
             try:
@@ -122,6 +126,7 @@ class Cluster:
             except SchedulerGone:
                 dispatcher.lost(job)
                 raise
+            yield Event(job, turn=("", str(job.workload)), place=_place(address, told))
 
     def _taken(self, landed: Landed, dispatcher: Dispatcher, facts: Mapping[str, Any]) -> Iterator[Event]:
         """What a landing came to: a new post, or a job that is done, goes again or is given up."""
@@ -129,8 +134,7 @@ class Cluster:
             self._joined(landed)
             return
         answer = landed.answer if isinstance(landed.answer, Answer) else Answer(left=landed.tag, reason=landed.reason)
-        told = self.posts.get(landed.address)
-        place = told.place if told and told.gpu else landed.address
+        place = _place(landed.address, self.posts.get(landed.address))
         if answer.records:
             yield Event(landed.tag, records=answer.records, place=place)
         if answer.left is None:
@@ -197,13 +201,16 @@ class Cluster:
                         self.flights.send(address, post.prepare, [unit], tag=unit)
                 if not self.flights.up:
                     break
-                if (landed := self.flights.landed()) is None:
-                    continue
-                queues[self.posts[landed.address].host].done(landed.tag)
-                if landed.reason:
-                    self.posts.pop(landed.address)
-                done += 1
-                yield Event(jobs[0], turn=("", f"compiling: {done} of {len(found) * len(queues)}"))
+                if (landed := self.flights.landed()) is not None:
+                    queue = queues[self.posts[landed.address].host]
+                    queue.done(landed.tag)
+                    done += 1 + sum(len(queue.drop(name)) for name in landed.answer or ())
+                    if landed.reason:
+                        self.posts.pop(landed.address)
+                now = time.perf_counter()
+                named = waits({unit: since for queue in queues.values() for unit, since in queue.under_way.items()}, now)
+                if landed is not None or named:
+                    yield Event(jobs[0], turn=("", str(Built(done, len(found) * len(queues), now - began, named))))
         except SchedulerGone as gone:
             raise Stranded(f"the scheduler {self.address} went away ({gone}) before anything was timed") from gone
         seconds = round(time.perf_counter() - began, 3)
@@ -211,16 +218,26 @@ class Cluster:
 
     def close(self) -> None:
         """Gives the GPUs back, as far as anybody is there to hear it."""
-        with suppress(Exception):
-            self.client.run(post.close, workers=[a for a, s in self.flights.roster().items()], on_error="ignore")
+        if self._ending is None:
+            self._give_back()
+        else:
+            self._ending.join()
         with suppress(Exception):
             self.client.close(timeout=2)  # type: ignore[no-untyped-call]
+
+    def _give_back(self) -> None:
+        with suppress(Exception):
+            self.client.run(post.close, workers=list(self.flights.roster()), on_error="ignore")
 
     def __enter__(self) -> Cluster:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _place(address: str, told: Told | None) -> str:
+    return told.place if told and told.gpu else address
 
 
 def _arrive(make: Callable[[], Any], found: Sequence[Unit]) -> Any:

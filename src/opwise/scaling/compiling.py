@@ -11,9 +11,10 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from queue import Empty, SimpleQueue
+from typing import NamedTuple
 
 from opwise.runner.prepare import Unit
 from opwise.runner.seat import Seat
@@ -22,10 +23,36 @@ from opwise.runner.supervisor import WorkerLost
 MOST_HELPERS = 6  # a GPU: each has a CUDA context of half a GiB, and the largest inputs
 LOOK_AFTER_S = 1.5  # before this the pace says nothing: a worker's first unit of a backend sets its library up
 HELPED_S = 5.0  # what helpers cost, coming and going, when 24 of them want torch, a context and every backend at once
+NAMED_AFTER_S = 20.0  # a unit that takes longer is named on the terminal: it may hang
+
+
+class Built(NamedTuple):
+    """How far it is: units done, all, seconds so far, and what takes long."""
+
+    done: int
+    total: int
+    seconds: float
+    waits: str = ""
+
+    def __str__(self) -> str:
+        return f"compiling: {self.done} of {self.total}{self.waits}"
+
+
+def late(begun: Mapping[Unit, float], now: float) -> list[Unit]:
+    """What was `begun` long ago, the first first."""
+    return sorted((unit for unit in begun if now - begun[unit] >= NAMED_AFTER_S), key=begun.__getitem__)
+
+
+def waits(begun: Mapping[Unit, float], now: float) -> str:
+    """Names what was `begun` long ago; "" where nothing was."""
+    if not (found := late(begun, now)):
+        return ""
+    return f", {now - begun[found[0]]:.0f} s for {found[0]}{f' and {len(found) - 1} more' if len(found) > 1 else ''}"
 
 
 class UnitQueue:
-    """Hands out units, the first of each backend before all others of it."""
+    """Hands out units, the first of each backend before all others of it. While one takes long, it may hang, and no other of its
+    implementation is begun."""
 
     def __init__(self, found: Sequence[Unit]) -> None:
         self._waiting: dict[str, deque[Unit]] = {}
@@ -33,20 +60,37 @@ class UnitQueue:
             self._waiting.setdefault(unit.backend, deque()).append(unit)
         self._begun: set[str] = set()
         self._led: set[str] = set()
+        self._under_way: dict[Unit, float] = {}  # since when
         self._changed = threading.Condition()
 
     def take(self, wait: bool = True) -> Unit | None:
         """None where no unit is left to hand out; without `wait` also where what is left waits for its backend's first."""
         with self._changed:
             while any(self._waiting.values()):
-                for backend, units in self._waiting.items():
-                    if units and (backend in self._led or backend not in self._begun):
-                        self._begun.add(backend)
-                        return units.popleft()
+                if (unit := self._next()) is not None:
+                    self._waiting[unit.backend].remove(unit)
+                    self._begun.add(unit.backend)
+                    self._under_way[unit] = time.perf_counter()
+                    return unit
                 if not wait:
                     return None
                 self._changed.wait()
             return None
+
+    def _next(self) -> Unit | None:
+        suspected = {unit.implementation for unit in late(self._under_way, time.perf_counter())}
+        for backend, units in self._waiting.items():
+            if backend in self._led or backend not in self._begun:
+                for unit in units:
+                    if unit.implementation not in suspected:
+                        return unit
+        return None
+
+    @property
+    def under_way(self) -> dict[Unit, float]:
+        """What is being built -> since when, by time.perf_counter."""
+        with self._changed:
+            return dict(self._under_way)
 
     @property
     def left(self) -> int:
@@ -60,10 +104,19 @@ class UnitQueue:
             self._waiting.clear()
             self._changed.notify_all()
 
+    def drop(self, implementation: str) -> list[Unit]:
+        """What nobody has begun of an implementation that hung: it is left to its own cells, so that a run waits for it once here."""
+        with self._changed:
+            dropped = [unit for units in self._waiting.values() for unit in units if unit.implementation == implementation]
+            for unit in dropped:
+                self._waiting[unit.backend].remove(unit)
+            return dropped
+
     def done(self, unit: Unit) -> None:
         """However it ended: a backend that cannot be built must not keep its other units back."""
         with self._changed:
             self._led.add(unit.backend)
+            self._under_way.pop(unit, None)
             self._changed.notify_all()
 
 
@@ -80,10 +133,10 @@ def slow(done: int, left: int, seconds: float) -> bool:
 
 def compile_all(
     seats: Sequence[Seat], helper: Callable[[Seat], Seat], found: Sequence[Unit], helpers: int | None = None
-) -> Iterator[tuple[int, int, float]]:
-    """Builds all units in the seats' own workers and, where they are slow, in `helpers` more a seat, which are gone when it ends. Yields
-    (units done, all, seconds so far) as they are finished. A worker that is lost over a unit is replaced, and the unit left to its own
-    cell."""
+) -> Iterator[Built]:
+    """Builds all units in the seats' own workers and, where they are slow, in `helpers` more a seat, which are gone when it ends. Yields as
+    they are finished, and now and then while one takes long. A worker that is lost over a unit is replaced, and the unit left to its own
+    cell; where it hung, the others of its implementation too."""
     began = time.perf_counter()
     queue, said = UnitQueue(found), SimpleQueue[Unit | None]()
     count = helpers_for(len(seats), len(found)) if helpers is None else helpers
@@ -101,8 +154,10 @@ def compile_all(
                     return
                 try:
                     worker.ask("prepare", unit, seat.patience)
-                except WorkerLost:
+                except WorkerLost as lost:
                     seat.kill()
+                    for dropped in queue.drop(unit.implementation) if lost.timed_out else ():
+                        said.put(dropped)
                 finally:
                     queue.done(unit)
                     said.put(unit)
@@ -120,12 +175,14 @@ def compile_all(
     try:
         while done < len(found) and left:
             try:
-                unit = said.get(timeout=LOOK_AFTER_S if count else None)
+                unit = said.get(timeout=LOOK_AFTER_S)
                 done, left = (done, left - 1) if unit is None else (done + 1, left)
-                if unit is not None:
-                    yield done, len(found), time.perf_counter() - began
             except Empty:  # time to look again
-                pass
+                unit = None
+            now = time.perf_counter()
+            named = waits(queue.under_way, now)
+            if unit is not None or named:
+                yield Built(done, len(found), now - began, named)
             if count and slow(done, queue.left, time.perf_counter() - began):
                 left += call([helper(seat) for seat in seats for _ in range(count)])
                 count = 0

@@ -130,9 +130,9 @@ class Crew:
             return self._seat(self.places[self.seats.index(seat)])
 
         seconds = 0.0
-        for done, total, so_far in compile_all(self.seats, helper, found, self.helpers):
-            seconds = so_far
-            yield Event(jobs[0], turn=("", f"compiling: {done} of {total}"))
+        for built in compile_all(self.seats, helper, found, self.helpers):
+            seconds = built.seconds
+            yield Event(jobs[0], turn=("", str(built)))
         told = {"kind": "compiled", "kernels": len(found), "processes": processes + len(self.seats), "seconds": round(seconds, 3)}
         yield Event(jobs[0], phase=told)
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 from distributed import Client
@@ -12,6 +10,7 @@ from distributed import Client
 import opwise
 from opwise import provenance
 from opwise.scaling.flights import Flights, Seen
+from opwise.scaling.hail import located
 from opwise.scaling.post import Told, sources
 
 SAME = ("python", "distributed")  # what the two ends must have in the same version: code is sent as Python's own
@@ -25,7 +24,7 @@ def connected(address: str, timeout_s: float) -> Client:
     """A client of the scheduler at an address, or of the one that wrote a scheduler file. Raises BadCluster."""
     remedy = "give its address, as tcp://host:8786, or the file it wrote (--scheduler-file)"
     try:
-        where = str(json.loads(Path(address).read_text())["address"]) if address.endswith(".json") else address
+        where = located(address)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise BadCluster(f"--scheduler {address} is no file of a Dask scheduler ({type(error).__name__}): {remedy}") from error
     try:

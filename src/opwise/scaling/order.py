@@ -1,8 +1,8 @@
-"""Who does which job next: the longest first, so that all finish together; what shares a measured roof stays on one GPU.
+"""Who does which job next: the longest first, so that all finish together; what shares measured roofs stays on one GPU.
 
-Each GPU measures the roofs that its own workloads ask for. Jobs that ask for the same one are a bundle: a GPU takes the bundle with the
+Each GPU measures the roofs that its own workloads ask for. Jobs that ask for the same ones are a bundle: a GPU takes the bundle with the
 most work, carries it out job by job, and helps others with theirs where no bundle is left. The last few jobs are divided so that all
-finish together. A job whose worker was lost comes first again, at most twice.
+finish together, roofs that a GPU has not measured yet included. A job whose worker was lost comes first again, at most twice.
 """
 
 from __future__ import annotations
@@ -10,57 +10,90 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 
 from opwise.measure.limits import peak_counts
 from opwise.ops import OPS
 from opwise.runner.jobs import Job
 
 AGAIN = 2  # times that a lost job is run again
-# Seconds of one implementation, fitted to what the core run took on H200s: most is the clock's own time, which is shorter where samples
-# scatter less, the rest is the checks'.
-BASE_S, BRIEF_S, BYTE_S = 0.63, 0.2, 1e-10
-QUICKER_S = {"softmax": 0.13, "square": 0.1, "gelu": 0.08}
-FLOP_S = {"fma": 1.8e-12}  # of plain float32; the others are tensor cores'
-TENSOR_FLOP_S = 4e-13
+# Seconds of one implementation, fitted to what the jobs of seven core runs took on H200s, roofs apart. Most is the clock's own time, and
+# longest for products that the power cap holds back, whose times do not settle. The rest is the checks', of every element written.
+BASE_S, BRIEF_S, ELEMENT_S = 0.51, 0.2, 1e-9
+SLOWER_S = {"mean": 0.06}
+CAPPED_FLOPS, CAPPED_S = 5e9, 0.27  # on tensor cores, from so many flops on
+FLOP_S = 1.5e-12  # of plain float32
+ROOF_S = 0.35  # of copying, reading or writing a number of bytes in several ways
+PEAK_S = 1.0
 LAUNCH_US = 3.0  # about
-LAST = 14  # jobs that are divided: played with the core set on 2 to 8 GPUs, more of them cost more roofs than they gain
+LAST = 20  # jobs that are divided: played with the core set on 2 to 8 GPUs, more of them cost more roofs than they gain
 
 
 def estimate_s(job: Job) -> float:
-    """Only the order follows from it, and how far a progress bar is."""
+    """Without roofs. Only the order follows from it, and how far a progress bar is."""
+    workload = job.workload
+    cost = OPS[workload.op].cost(workload)
+    seconds = BRIEF_S if job.brief else BASE_S + SLOWER_S.get(workload.op, 0.0)
+    seconds += cost.write_bytes / workload.torch_dtype.itemsize * ELEMENT_S
+    if _is_product(job) and cost.unit == "fma":
+        seconds += cost.flops * FLOP_S
+    elif _is_product(job) and cost.flops > CAPPED_FLOPS and not job.brief:
+        seconds += CAPPED_S
+    return len(job.implementations) * seconds
+
+
+def _is_product(job: Job) -> bool:
+    """Can arithmetic be its limit?"""
     cost = OPS[job.workload.op].cost(job.workload)
-    flops_s = cost.flops * FLOP_S.get(cost.unit, TENSOR_FLOP_S)
-    base_s = BRIEF_S if job.brief else BASE_S - QUICKER_S.get(job.workload.op, 0.0)
-    return len(job.implementations) * (base_s + cost.bytes * BYTE_S + flops_s)
+    return peak_counts(cost.flops, cost.bytes, LAUNCH_US)
 
 
-def roof(job: Job) -> Hashable:
-    """What names the dearest roof that is measured for the workload: a unit's peak takes a second, copying its bytes a third of that."""
+def roofs(job: Job) -> dict[Hashable, float]:
+    """About what is measured for the workload on a GPU that has not measured it yet, and how long that takes."""
     cost = OPS[job.workload.op].cost(job.workload)
-    return cost.unit if peak_counts(cost.flops, cost.bytes, LAUNCH_US) else cost.bytes
+    return {cost.bytes: ROOF_S, **({cost.unit: PEAK_S} if _is_product(job) else {})}
 
 
-def division(free: Sequence[float], seconds: Sequence[float]) -> list[int]:
-    """For each job, longest first, who takes it, so that the last to finish of those who are `free` at these times is early. Each goes to
-    whoever is free first; then, while it helps, the last to finish gives a job away, or changes one for another's."""
-    load, takers = list(free), []
-    for each in seconds:
-        takers.append(min(range(len(load)), key=load.__getitem__))
-        load[takers[-1]] += each
+def bundle(job: Job) -> Hashable:
+    """What jobs have in common that ask for the same roofs: products of one width their units' peaks and, float16 as bfloat16, float32 as
+    TF32, their bytes; the others their bytes."""
+    if _is_product(job):
+        return f"products of {job.workload.torch_dtype.itemsize} bytes"
+    return OPS[job.workload.op].cost(job.workload).bytes
+
+
+def division(
+    free: Sequence[float],
+    seconds: Sequence[float],
+    asked: Sequence[Mapping[Hashable, float]],
+    known: Sequence[Collection[Hashable]],
+) -> list[int]:
+    """For each job, longest first, who takes it, so that the last to finish of those who are `free` at these times is early. A place takes
+    the jobs' `seconds`, and once those of each roof that its jobs have `asked` for and that it has not `known`. A job goes to where it is
+    done first; then, while it helps, the last to finish gives one away, or changes one for another's."""
+
+    def end(place: int, jobs: Sequence[int]) -> float:
+        missing = {roof: took for job in jobs for roof, took in asked[job].items() if roof not in known[place]}
+        return free[place] + sum(seconds[job] for job in jobs) + sum(missing.values())
+
+    places = range(len(free))
+    taken: list[list[int]] = [[] for _ in places]
+    for job in range(len(seconds)):
+        taken[min(places, key=lambda place: end(place, [*taken[place], job]))].append(job)
+    ends = [end(place, taken[place]) for place in places]
     while True:
-        last = max(range(len(load)), key=load.__getitem__)
-        back = [(None, 0.0, other) for other in range(len(load)) if other != last]
-        back += [(k, each, takers[k]) for k, each in enumerate(seconds) if takers[k] != last]  # type: ignore[misc]
-        changes = [(max(load[last] - each + less, load[other] + each - less), i, k, other)
-                   for i, each in enumerate(seconds) if takers[i] == last for k, less, other in back]  # fmt: skip
-        if not changes or (best := min(changes, key=lambda change: change[0]))[0] > load[last] - 0.01:
-            return takers
-        _, given, taken, other = best
-        moved = seconds[given] - (0.0 if taken is None else seconds[taken])
-        load[last], load[other], takers[given] = load[last] - moved, load[other] + moved, other
-        if taken is not None:
-            takers[taken] = last
+        last = max(places, key=ends.__getitem__)
+        changes = []
+        for given in taken[last]:
+            kept = [job for job in taken[last] if job != given]
+            for other in places:
+                for back in ([], *([job] for job in taken[other])) if other != last else ():
+                    mine, theirs = kept + back, [job for job in taken[other] if job not in back] + [given]
+                    changes.append((max(end(last, mine), end(other, theirs)), other, mine, theirs))
+        if not changes or (best := min(changes, key=lambda change: change[0]))[0] > ends[last] - 0.01:
+            return [next(place for place in places if job in taken[place]) for job in range(len(seconds))]
+        _, other, taken[last], taken[other] = best
+        ends[last], ends[other] = end(last, taken[last]), end(other, taken[other])
 
 
 class Dispatcher:
@@ -69,13 +102,14 @@ class Dispatcher:
     def __init__(self, jobs: Sequence[Job], clock: Callable[[], float] = time.monotonic) -> None:
         bundles: dict[Hashable, list[Job]] = defaultdict(list)
         for job in jobs:
-            bundles[roof(job)].append(job)
+            bundles[bundle(job)].append(job)
         self._weights = {str(job.workload): estimate_s(job) for job in jobs}
         self._bundles = {key: deque(sorted(found, key=self._weight, reverse=True)) for key, found in bundles.items()}
         self._left = {key: sum(map(self._weight, found)) for key, found in self._bundles.items()}
         self._unopened = deque(sorted(self._bundles, key=lambda key: self._left[key], reverse=True))
         self._mine: dict[str, Hashable] = {}
         self._clock = clock
+        self._known: dict[str, set[Hashable]] = defaultdict(set)  # place -> roofs that its jobs asked for
         self._free_at: dict[str, float] = {}  # place -> when it will have done what it was given
         self._again: deque[Job] = deque()
         self._lost: Counter[str] = Counter()
@@ -105,7 +139,10 @@ class Dispatcher:
                 if self._stopped:
                     return None
                 if (job := self._next(place)) is not None:
-                    self._free_at[place] = self._clock() + self._weight(job)
+                    asked = roofs(job)
+                    missing = asked.keys() - self._known[place]
+                    self._free_at[place] = self._clock() + self._weight(job) + sum(asked[name] for name in missing)
+                    self._known[place] |= missing
                     return job
                 if not self._open or not wait:
                     return None
@@ -134,10 +171,11 @@ class Dispatcher:
         left = sorted((job for found in self._bundles.values() for job in found), key=self._weight, reverse=True)
         now = self._clock()
         places = [place, *(other for other in self._free_at if other != place)]
-        takers = division([now, *(max(now, self._free_at[other]) for other in places[1:])], [self._weight(job) for job in left])
+        free = [now, *(max(now, self._free_at[other]) for other in places[1:])]
+        takers = division(free, [self._weight(job) for job in left], [roofs(job) for job in left], [self._known[each] for each in places])
         job = left[takers.index(0) if 0 in takers else -1]
-        self._bundles[roof(job)].remove(job)
-        self._left[roof(job)] -= self._weight(job)
+        self._bundles[bundle(job)].remove(job)
+        self._left[bundle(job)] -= self._weight(job)
         return job
 
     def done(self, job: Job) -> bool:

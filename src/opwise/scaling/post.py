@@ -83,12 +83,19 @@ class Post:
         return Told(socket.gethostname(), found.device, self.place.gpu, dict(found.facts), dict(found.catalogue), sources(),
                     self.place.shared)  # fmt: skip
 
-    def prepare(self, found: Sequence[Unit]) -> None:
+    def prepare(self, found: Sequence[Unit]) -> tuple[str, ...]:
+        """The implementations that hung, of which nothing more is built."""
+        hung: list[str] = []
         for unit in found:
+            if unit.implementation in hung:
+                continue
             try:
                 self.seat.start().ask("prepare", unit, self.seat.patience)
-            except WorkerLost:  # its own cell will say why
+            except WorkerLost as lost:  # its own cell will say why
                 self.seat.kill()
+                if lost.timed_out:
+                    hung.append(unit.implementation)
+        return tuple(hung)
 
     def run(self, job: Job) -> Answer:
         records: list[Record] = []
@@ -148,8 +155,9 @@ def run(job: Job) -> Any:
     return _post().run(job)
 
 
-def prepare(found: Sequence[Unit]) -> None:
-    _post().prepare(found)
+def prepare(found: Sequence[Unit]) -> tuple[str, ...]:
+    hung: tuple[str, ...] = _post().prepare(found)
+    return hung
 
 
 def limits() -> dict[str, float]:

@@ -56,8 +56,11 @@ def carried_out(sheets: Sequence[Sheet], facts: Facts, device: str, root: Path) 
 def _compiled(sheets: Sequence[Sheet], seat: Seat, device: str, setup: partial[None]) -> Iterator[Happened]:
     units = [unit for sheet in sheets for unit in sheet.builds]
     yield Happened(f"compiling {len(units)} kernels")
-    for done, count, seconds in compile_all([seat], lambda _: Seat(device, setup=setup), units):
-        yield Happened(f"compiled {done} of {count} kernels, {seconds:.0f} s", sum(s.compiling_s for s in sheets) / count)
+    each_s, before = sum(s.compiling_s for s in sheets) / max(1, len(units)), 0
+    for built in compile_all([seat], lambda _: Seat(device, setup=setup), units):
+        told = f"compiled {built.done} of {built.total} kernels, {built.seconds:.0f} s{built.waits}"
+        yield Happened(told, each_s * (built.done - before))
+        before = built.done
 
 
 def _measured(sheet: Sheet, seat: Seat, facts: Facts, root: Path) -> Iterator[Happened]:

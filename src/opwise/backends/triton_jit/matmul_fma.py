@@ -64,7 +64,7 @@ def fma_kernel(a, b, out, M, N, K, BM: gl.constexpr, BN: gl.constexpr, BK: gl.co
     A_FULL: gl.constexpr = STAGES * (A_BYTES + B_BYTES)
     B_FULL: gl.constexpr = A_FULL + (STAGES * 8 + 15) // 16 * 16
     line: gl.constexpr = gl.BlockedLayout([1], [32], [gl.num_warps()], [0])
-    # In this order they lie in shared memory, at addresses that are computed here: tests/test_triton_gluon.py finds the barriers there.
+    # In this order they lie in shared memory, at addresses that are computed here: tests/test_gluon_matmul.py finds the barriers there.
     a_room = gl.allocate_shared_memory(gl.float32, [STAGES, BM, BK], a.layout)
     b_room = gl.allocate_shared_memory(gl.float32, [STAGES, BK, BN], b.layout)
     a_full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())

@@ -6,7 +6,7 @@ and the copying warp for the stage that it has filled next, until all warps have
 
 Shared memory holds, from its beginning (`global_smem`, Triton's own name): the first factor's part of all stages, the second's, and at
 `full` two barriers a stage, 16 bytes. `full` is arrived at by the copies, `empty` by each warp once. The kernel reserves that room through
-Gluon, and keeps it until the last copy has been used; tests/test_triton_gluon.py looks where Triton has put what else there is.
+Gluon, and keeps it until the last copy has been used; tests/test_gluon_matmul.py looks where Triton has put what else there is.
 
 A parity is that of the phase waited for. The phase before a barrier's first counts as complete, so `empty` is first waited for by parity 1.
 """

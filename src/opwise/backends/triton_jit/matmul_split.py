@@ -12,7 +12,7 @@ memory begins (`global_smem`, Triton's own name), and reading another block's. T
 clusters is told to the launcher alone (clusters.py).
 
 Shared memory is written from its beginning, whatever Triton keeps there: by then all copies have arrived and all products are done, and no
-operation after it uses any. tests/test_triton_gluon.py holds a compiled kernel to that.
+operation after it uses any. tests/test_gluon_matmul.py holds a compiled kernel to that.
 
 Nothing here runs in Triton's interpreter, which does not know Gluon.
 """

@@ -7,6 +7,8 @@ multiply-adds matmul_fma.py's.
 
 from __future__ import annotations
 
+import importlib
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -16,7 +18,7 @@ from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from opwise.backends.protocol import Bind, Launch
-from opwise.backends.triton_jit import clusters, matmul_fma, matmul_roles, matmul_split, matmul_turned, matmul_warpgroup
+from opwise.backends.triton_jit import clusters
 from opwise.backends.triton_jit.launch import INTERPRETING as IN_INTERPRETER
 from opwise.backends.triton_jit.launch import built, processors
 from opwise.backends.triton_jit.matmul_config import GROUP, Config, quickest
@@ -136,8 +138,7 @@ def build(a: Tensor, b: Tensor, out: Tensor, precision: str) -> Bind | None:
         if not (configs := half_configs(hopper, m, k, n)):
             return None
         config = quickest(configs, m, n, k, a)
-        make = matmul_split.build if config.split > 1 or config.few else matmul_turned.build if config.turned else bound
-        return make(a, b, out, config)
+        return build_in_gluon(_half(config), a, b, out, config) if _half(config) else bound(a, b, out, config)
     if m < FEWEST_ROWS:
         return None
     # wgmma is sm_90's own, and float32's tile was measured there: nothing here has been fitted to later GPUs.
@@ -145,11 +146,11 @@ def build(a: Tensor, b: Tensor, out: Tensor, precision: str) -> Bind | None:
         return None
     if precision == "tf32":
         config = quickest(TF32_CONFIGS, m, n, k, a)
-        return matmul_roles.build(a, b, out, config) if config.resident else matmul_warpgroup.build(a, b, out, config)
+        return build_in_gluon(_tf32(config), a, b, out, config)
     # A product that does not fill the GPU with either tile goes through pointers.
     for config, (tiles, least) in zip(FMA_CONFIGS, FMA_LEAST, strict=True):
         if config.tiles(m, n) >= tiles * processors(a.device) and k >= least:
-            return matmul_fma.build(a, b, out, config)
+            return build_in_gluon("fma", a, b, out, config)
     return None
 
 
@@ -178,21 +179,39 @@ def _kernel(config: Config) -> Any:
     return resident_kernel if config.resident else descriptor_kernel
 
 
+def _half(config: Config) -> str:
+    """Which of the modules in Gluon has a 16-bit tile; "" of those of this file."""
+    return "split" if config.split > 1 or config.few else "turned" if config.turned else ""
+
+
+def _tf32(config: Config) -> str:
+    return "roles" if config.resident else "warpgroup"
+
+
+def _in_gluon(name: str) -> ModuleType:
+    """Imported, Gluon with it, once a product gets one of its tiles: first calls that want neither are spared 0.1 s."""
+    return importlib.import_module(f"opwise.backends.triton_jit.matmul_{name}")
+
+
+def build_in_gluon(name: str, a: Tensor, b: Tensor, out: Tensor, config: Config) -> Bind:
+    bind: Bind = _in_gluon(name).build(a, b, out, config)
+    return bind
+
+
 def tf32_specimen(config: Config) -> Specimen:
-    return matmul_roles.specimen(config) if config.resident else matmul_warpgroup.specimen(config)
+    made: Specimen = _in_gluon(_tf32(config)).specimen(config)
+    return made
 
 
 def specimens(dtype: str, hopper: bool = True) -> dict[str, Specimen]:
     if dtype == "tfloat32":
         return {f"{dtype}, {c.name}, {'roles' if c.resident else 'pipelined'}": tf32_specimen(c) for c in TF32_CONFIGS}
     if dtype == "float32":
-        return {f"{dtype}, {c}/{c.warps}/{c.stages}, multiply-adds": matmul_fma.specimen(c) for c in FMA_CONFIGS}
+        return {f"{dtype}, {c}/{c.warps}/{c.stages}, multiply-adds": _in_gluon("fma").specimen(c) for c in FMA_CONFIGS}
     found = {}
     for c in HALF_CONFIGS if hopper else half_configs(False, 4096, 4096, 4096):
         kind = "few" if c.few else "split" if c.split > 1 else "turned" if c.turned else "resident" if c.resident else "descriptors"
-        shared = {"few": matmul_split.specimen, "split": matmul_split.specimen, "turned": matmul_turned.specimen}
-        made = shared.get(kind, _specimen)(c, dtype)
-        found[f"{dtype}, {c.name}, {kind}"] = made
+        found[f"{dtype}, {c.name}, {kind}"] = (_in_gluon(_half(c)).specimen if _half(c) else _specimen)(c, dtype)
     return found
 
 

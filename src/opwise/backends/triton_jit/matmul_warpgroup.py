@@ -13,7 +13,7 @@ source does, so that nobody does:
     pairs of steps     where a step's `fresh` would become the next turn's `left`, ptxas would copy registers, and it is the copy that
                        `kept` would keep; with two steps a turn both variables come round to where they were, and nothing is copied
 
-The last is ptxas's to honour, not the language's: tests/test_triton_gluon.py reads the SASS for it, also of matmul_roles.py, which takes
+The last is ptxas's to honour, not the language's: tests/test_gluon_matmul.py reads the SASS for it, also of matmul_roles.py, which takes
 the larger tiles; this kernel's are those of products too small for them.
 
 Nothing here runs in Triton's interpreter, which does not know Gluon.

@@ -1,4 +1,4 @@
-"""softmax over rows in Triton, read once where that is possible: by the first of these that can.
+"""softmax over rows in Triton, read once where that is possible: by the first of these that can (softmax_offered.in_turn).
 
     up to 1024 columns     several rows a program, as a tile of rows x columns
     long rows              on sm_90, from 64 KiB (float32 96 KiB) to 1 MiB, by the programs of a cluster (softmax_cluster.py)
@@ -16,6 +16,7 @@ dropped by the maximum and comes back through the sum. The exponential must not 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import triton
@@ -36,13 +37,12 @@ from opwise.backends.triton_jit.launch import built
 from opwise.backends.triton_jit.portable import narrow, widen
 from opwise.backends.triton_jit.softmax_math import finite_shift, shifted_power
 from opwise.backends.triton_jit.softmax_offered import (
-    LONGEST_ROW_IN_REGISTERS,
-    LONGEST_ROW_IN_TILE,
     TABLE,
     TALLEST_TILE,
     own_row,
     own_tile,
     tuned,
+    untuned,
 )
 from opwise.backends.triton_jit.specimen import POINTERS, Specimen
 from opwise.backends.tuned import NoSuchConfiguration, look
@@ -83,19 +83,7 @@ def build(x: Tensor, out: Tensor) -> Bind:
             return bind
         if choices.forced:
             raise NoSuchConfiguration(f"this GPU has not the room for {way.name}, or too few rows are given")
-    return _untuned(x, out)
-
-
-def _untuned(x: Tensor, out: Tensor) -> Bind:
-    rows, columns = x.shape
-    if columns <= LONGEST_ROW_IN_TILE:
-        return _tile(x, out, *own_tile(rows, columns).numbers)
-    shared = softmax_warps.build(x, out) or softmax_cluster.build(x, out) or softmax_stream.build(x, out) or softmax_staged.build(x, out)
-    if shared:
-        return shared
-    if columns <= LONGEST_ROW_IN_REGISTERS:
-        return _row(x, out, *own_row(columns).numbers)
-    return softmax_parts.build(x, out) or softmax_twice.build(x, out)
+    return next(bind for way in untuned(x) if (bind := MADE[way.kind](x, out, *way.numbers)))
 
 
 def _row(x: Tensor, out: Tensor, warps: int) -> Bind:
@@ -129,15 +117,15 @@ def build_textbook(x: Tensor, out: Tensor) -> Bind:
     return _with_sizes(built(row_kernel, (rows, 1, 1), x, out, columns, COLUMNS=1024, num_warps=4, **OPTIONS), columns)
 
 
-# By softmax_offered.Way's kinds; each takes the tensors and a way's numbers.
+# By softmax_offered.Way's kinds; each takes the tensors and a way's numbers, and gives None where it cannot.
 MADE: Mapping[str, Callable[..., Bind | None]] = {
     "tile": _tile,
     "row": _row,
-    "warps": lambda x, out: softmax_warps.build(x, out, 0),
+    "warps": softmax_warps.build,
     "cluster": softmax_cluster.build,
     "stream": softmax_stream.build,
-    "staged": lambda x, out, *form: softmax_staged.build(x, out, (*form, False)),
-    "resident": lambda x, out, *form: softmax_staged.build(x, out, (*form, True)),
+    "staged": partial(softmax_staged.build, resident=False),
+    "resident": partial(softmax_staged.build, resident=True),
     "parts": softmax_parts.build,
     "twice": softmax_twice.build,
 }
@@ -155,12 +143,12 @@ def specimens(arch: str) -> dict[str, Specimen]:
         tensors = {"x": POINTERS[dtype], "out": POINTERS[dtype]}
         for columns in (1, 8, 128, 1024):
             types = {**tensors, "rows": "i32", "columns": "i32"}
-            elements, warps = own_tile(TALLEST_TILE, columns).numbers
+            elements, warps = own_tile(TALLEST_TILE, columns, dtype).numbers
             constants = {"ROWS": elements // columns, "COLUMNS": columns}
             for label, odd in (("", ()), (", unaligned", ("x", "out", "rows", "columns"))):
                 found[f"{columns} columns, {dtype}{label}"] = Specimen(tile_kernel, types, constants, {"num_warps": warps, **OPTIONS}, odd)
         for columns in (2048, 8192, 32768):
-            types, options = {**tensors, "columns": "i32"}, {"num_warps": own_row(columns).numbers[0], **OPTIONS}
+            types, options = {**tensors, "columns": "i32"}, {"num_warps": own_row(columns, dtype).numbers[0], **OPTIONS}
             for label, odd in (("", ()), (", unaligned", ("x", "out", "columns"))):
                 found[f"{columns} columns, {dtype}{label}"] = Specimen(row_kernel, types, {"COLUMNS": columns}, options, odd)
     gluon = softmax_staged.specimens() | softmax_stream.specimens() if int(arch[3:]) >= 90 else {}

@@ -21,7 +21,6 @@ from torch import Tensor
 from opwise.backends.protocol import Bind, Launch
 from opwise.backends.triton_jit.clusters import KNOWN, in_clusters
 from opwise.backends.triton_jit.launch import INTERPRETING, built, processors
-from opwise.backends.triton_jit.softmax_cluster_gluon import cluster_kernel, steps
 from opwise.backends.triton_jit.specimen import Specimen
 
 LINE = 32  # words of a cache line
@@ -51,17 +50,16 @@ class Form:
 
 # Small programs, of 64 KiB each, four of which hide each other's exchange. The most come first: few rows fill the GPU by more of them.
 SMALL = tuple(Form(blocks, 8, 8, 4) for blocks in (16, 8, 4, 2))
-# KiB of a row at most, and what is quickest on an H200. float32, with half of the exponentials, is quicker by a few larger programs.
-HALF = {form.blocks * 64: form for form in reversed(SMALL)}
-SINGLE = {128: Form(1, 16, 8, 2), 256: Form(4, 4, 12, 5), 512: Form(4, 16, 8, 2), 1024: SMALL[0]}
-ABOVE = {"float32": 96 * KIB, "float16": 64 * KIB, "bfloat16": 64 * KIB}  # bytes of a row, up to which other kernels are as quick
+# KiB of a row at most, from above the entry before on, and what is quickest on an H200; None, and beyond the last: others are as quick.
+# float32, with half of the exponentials, is quicker by a few larger programs.
+HALF: dict[int, Form | None] = {64: None, **{form.blocks * 64: form for form in reversed(SMALL)}}
+SINGLE: dict[int, Form | None] = {96: None, 128: Form(1, 16, 8, 2), 256: Form(4, 4, 12, 5), 512: Form(4, 16, 8, 2), 1024: SMALL[0]}
+FORMS = {"float32": SINGLE, "float16": HALF, "bfloat16": HALF}
 
 
 def form_of(rows: int, row_bytes: int, dtype: str, multiprocessors: int) -> Form | None:
     """None where other kernels are as quick."""
-    if row_bytes <= ABOVE[dtype]:
-        return None
-    usual = next((form for most, form in (SINGLE if dtype == "float32" else HALF).items() if row_bytes <= most * KIB), None)
+    usual = next((form for most, form in FORMS[dtype].items() if row_bytes <= most * KIB), None)
     if usual is None or not KNOWN:  # a Triton whose launcher was not read gets no clusters
         return usual if usual and usual.blocks == 1 else None
     # Clusters keep within groups of multiprocessors, which leaves one in eight over.
@@ -109,6 +107,8 @@ class Plan:
 
     @property
     def fixed(self) -> dict[str, Any]:
+        from opwise.backends.triton_jit.softmax_cluster_gluon import steps
+
         constants = {
             "BLOCKS": self.form.blocks, "HELD": self.form.held, "STAGED": self.staged, "FULL": self.full,
             "PHASES": self.form.shared_by, "RATIO": self.ratio,
@@ -121,15 +121,17 @@ class Plan:
 
 
 def build(x: Tensor, out: Tensor, *given: int) -> Bind | None:
-    """None where other kernels are quicker, off 16 elements, and where there is no cluster to be had. given: the Form, quick or not."""
+    """None off 16 elements, and where there is no cluster to be had. given: the Form, quick or not."""
     rows, columns = x.shape
     aligned = columns % 16 == 0 and x.data_ptr() % 16 == 0 and out.data_ptr() % 16 == 0
     if INTERPRETING or x.device.type != "cuda" or not aligned or torch.cuda.get_device_capability(x.device)[0] != 9:
         return None
+    from opwise.backends.triton_jit.softmax_cluster_gluon import cluster_kernel
+
     multiprocessors = processors(x.device)
     dtype = str(x.dtype).removeprefix("torch.")
-    form = Form(*given) if given else form_of(rows, columns * x.element_size(), dtype, multiprocessors)
-    if form is None or rows * form.blocks >= 2**31:
+    form = Form(*given)
+    if rows * form.blocks >= 2**31:
         return None
     plan = Plan(columns, dtype, form)
     wave, delay = form.wave(rows, multiprocessors), plan.delay
@@ -145,6 +147,8 @@ def build(x: Tensor, out: Tensor, *given: int) -> Bind | None:
 
 
 def specimen(plan: Plan) -> Specimen:
+    from opwise.backends.triton_jit.softmax_cluster_gluon import cluster_kernel
+
     types = {"x": "*i32", "out": "*i32", **dict.fromkeys(("columns", "part", "wave", "delay"), "i32")}
     constants = {name: value for name, value in plan.fixed.items() if name not in plan.options}
     return Specimen(cluster_kernel, types, constants, plan.options, ("wave", "delay"))

@@ -20,7 +20,11 @@ from opwise.backends.tuned import SHIPPED, Choices
 
 TABLE = "triton_jit/softmax"
 LONGEST_ROW_IN_TILE, LONGEST_ROW_IN_REGISTERS = 1024, 32768
-TILE, TALLEST_TILE = 2048, 512  # elements and rows of a tile of short rows
+TALLEST_TILE = 512  # rows
+# By an element's bytes, columns at most, from above the entry before on, and what is quickest on an H200: elements of a tile, 512 a warp;
+# warps of a row, whose threads have up to 64 elements, the most whose float32 powers stay in registers.
+TILED = {4: {LONGEST_ROW_IN_TILE: 2048}, 2: {LONGEST_ROW_IN_TILE: 2048}}
+ROW_OF = {4: {4096: 4, 8192: 8, LONGEST_ROW_IN_REGISTERS: 16}, 2: {4096: 4, 8192: 8, LONGEST_ROW_IN_REGISTERS: 16}}
 TILES = ((1024, 2), (1024, 4), (2048, 2), (2048, 4), (4096, 4), (4096, 8))  # elements, warps
 ROW_WARPS = (4, 8, 16, 32)
 MOST_PARTS = 128  # of a row, each of a program that waits for all of them
@@ -28,6 +32,7 @@ PROGRAM_BYTES = 1024  # of shared memory, which each takes for itself
 LEAST_OF_WARPS = 256 * 1024  # bytes of a row: shorter ones are worth no measurement
 PARTS_AT_ONCE = 3  # programs of softmax_parts.py on a multiprocessor, by their registers
 HOPPER = (9, 0)
+SURE = frozenset({"warps", "cluster", "parts"})  # on Hopper find room wherever they are offered
 
 
 class Way(NamedTuple):
@@ -46,16 +51,50 @@ def tuned(x: Tensor, out: Tensor, choices: Choices) -> Way | None:
     if choices is SHIPPED:
         return None
     rows, columns = x.shape
-    dtype, aligned = str(x.dtype).removeprefix("torch."), x.data_ptr() % 16 == 0 and out.data_ptr() % 16 == 0
-    capability = torch.cuda.get_device_capability(x.device) if x.is_cuda and not INTERPRETING else (0, 0)
-    known = offered(rows, columns, dtype, aligned, processors(x.device), capability)
+    dtype, aligned = dtype_of(x), x.data_ptr() % 16 == 0 and out.data_ptr() % 16 == 0
+    known = offered(rows, columns, dtype, aligned, processors(x.device), capability_of(x))
     name = choices.pick(dtype, dtype, (rows, columns), known)
     return None if name is None else known[name]
 
 
+def untuned(x: Tensor) -> Iterator[Way]:
+    rows, columns = x.shape
+    return in_turn(rows, columns, dtype_of(x), processors(x.device), capability_of(x))
+
+
+def dtype_of(x: Tensor) -> str:
+    return str(x.dtype).removeprefix("torch.")
+
+
+def capability_of(x: Tensor) -> tuple[int, int]:
+    return torch.cuda.get_device_capability(x.device) if x.is_cuda and not INTERPRETING else (0, 0)
+
+
+def in_turn(rows: int, columns: int, dtype: str, multiprocessors: int, capability: tuple[int, int]) -> Iterator[Way]:
+    """What the plan asks by itself, one after the other: whose programs find no room, who has too few rows, and all but the tile, the row
+    and the last off 16 elements, leave it to the next."""
+    if columns <= LONGEST_ROW_IN_TILE:
+        yield own_tile(rows, columns, dtype)
+        return
+    row_bytes = columns * size_of(dtype)
+    if capability == HOPPER and KNOWN and softmax_warps.planned(rows, row_bytes, dtype, multiprocessors):
+        yield Way("warps")
+    if capability[0] == HOPPER[0] and (form := softmax_cluster.form_of(rows, row_bytes, dtype, multiprocessors)):
+        yield cluster(form)
+    if capability >= HOPPER and (stream := softmax_stream.planned(columns, dtype)):
+        yield Way("stream", (stream.kib, stream.slots, stream.later))
+    if capability >= HOPPER and (staged := softmax_staged.planned(columns, dtype)):
+        yield Way("resident" if staged.resident else "staged", (staged.kib, staged.warps))
+    if columns <= LONGEST_ROW_IN_REGISTERS:
+        yield own_row(columns, dtype)
+        return
+    yield Way("parts")
+    yield Way("twice")
+
+
 def offered(rows: int, columns: int, dtype: str, aligned: bool, multiprocessors: int, capability: tuple[int, int]) -> dict[str, Way]:
     """Name -> way, of all that hold such rows. capability (0, 0): Triton's interpreter, which knows no Gluon."""
-    found = list(_simple(rows, columns))
+    found = list(_simple(rows, columns, dtype))
     if aligned and columns % 16 == 0 and capability >= (8, 0) and columns > LONGEST_ROW_IN_TILE:
         if capability >= HOPPER:
             found += _in_shared_memory(rows, columns, dtype, multiprocessors, capability)
@@ -63,45 +102,53 @@ def offered(rows: int, columns: int, dtype: str, aligned: bool, multiprocessors:
         safe = softmax_parts.MOST_AT_ONCE * (parts - 1) < PARTS_AT_ONCE * multiprocessors
         if columns > LONGEST_ROW_IN_REGISTERS and parts > 1 and multiprocessors <= rows * parts and safe:
             found.append(Way("parts"))
-    if columns > LONGEST_ROW_IN_REGISTERS and (capability[0] != 9 or not found):
+    if columns > LONGEST_ROW_IN_REGISTERS and (capability[0] != 9 or SURE.isdisjoint(way.kind for way in found)):
         found.append(Way("twice"))
     return {way.name: way for way in found}
+
+
+def cluster(form: softmax_cluster.Form) -> Way:
+    return Way("cluster", (form.blocks, form.warps, form.held, form.shared_by))
 
 
 def size_of(dtype: str) -> int:
     return 4 if dtype == "float32" else 2
 
 
-def _simple(rows: int, columns: int) -> Iterator[Way]:
+def _simple(rows: int, columns: int, dtype: str) -> Iterator[Way]:
     """In registers."""
     padded = triton.next_power_of_2(columns)
     if columns <= LONGEST_ROW_IN_TILE:
         yield from (Way("tile", form) for form in TILES if form[0] <= padded * min(triton.next_power_of_2(rows), TALLEST_TILE))
-        yield own_tile(rows, columns)
+        yield own_tile(rows, columns, dtype)
     elif columns <= LONGEST_ROW_IN_REGISTERS:
         yield from (Way("row", (warps,)) for warps in ROW_WARPS if 8 <= padded // (32 * warps) <= 64)
 
 
-def own_tile(rows: int, columns: int) -> Way:
-    """The tile that the plan takes by itself."""
+def own_tile(rows: int, columns: int, dtype: str) -> Way:
+    """The tile that the plan takes by itself, lower where there are few rows."""
     padded = triton.next_power_of_2(columns)
-    elements = padded * min(TILE // padded, TALLEST_TILE, triton.next_power_of_2(rows))
-    return Way("tile", (elements, max(1, min(4, elements // 512))))
+    usual = next(elements for most, elements in TILED[size_of(dtype)].items() if columns <= most)
+    elements = padded * min(usual // padded, TALLEST_TILE, triton.next_power_of_2(rows))
+    return Way("tile", (elements, max(1, elements // 512)))
 
 
-def own_row(columns: int) -> Way:
-    """Likewise, of a row a program: 16 to 64 elements a thread. 64 are the most whose float32 powers stay in registers."""
-    return Way("row", (min(max(triton.next_power_of_2(columns) // 1024, 4), 16),))
+def own_row(columns: int, dtype: str) -> Way:
+    """Likewise, of a row a program."""
+    return Way("row", (next(warps for most, warps in ROW_OF[size_of(dtype)].items() if columns <= most),))
 
 
 def _in_shared_memory(rows: int, columns: int, dtype: str, multiprocessors: int, capability: tuple[int, int]) -> Iterator[Way]:
     """The forms of the kernels' own tables, where they hold the row and give every multiprocessor work."""
-    forms = {*softmax_cluster.SMALL, *softmax_cluster.HALF.values(), *softmax_cluster.SINGLE.values()} if capability[0] == 9 else set()
+    tables = softmax_cluster.FORMS.values() if capability[0] == 9 else ()
+    forms = {form for table in tables for form in table.values() if form}
+    own = softmax_cluster.form_of(rows, columns * size_of(dtype), dtype, multiprocessors)
     for form in sorted(forms, key=lambda form: (form.blocks, form.warps, form.held)):
         plan = softmax_cluster.Plan(columns, dtype, form)
         held, room = plan.piece * form.held, plan.piece * 4 * plan.staged + PROGRAM_BYTES
-        if 2 * plan.part >= held and form.shared_by * room <= 227 * softmax_cluster.KIB and (form.blocks == 1 or KNOWN):
-            yield Way("cluster", (form.blocks, form.warps, form.held, form.shared_by))
+        fits = 2 * plan.part >= held and form.shared_by * room <= 227 * softmax_cluster.KIB and (form.blocks == 1 or KNOWN)
+        if fits or form == own:
+            yield cluster(form)
     if capability == HOPPER and KNOWN and columns * size_of(dtype) > LEAST_OF_WARPS:
         yield from (Way("warps") for plan in [softmax_warps.planned(rows, columns * size_of(dtype), dtype, multiprocessors, 0)] if plan)
     streamed = dict.fromkeys(form for form in softmax_stream.STREAMED[dtype].values() if form)

@@ -28,7 +28,6 @@ from torch import Tensor
 from opwise.backends.protocol import Bind, Launch
 from opwise.backends.scratch import launched_with, lender
 from opwise.backends.triton_jit.launch import INTERPRETING, built, processors
-from opwise.backends.triton_jit.softmax_gluon import staged_kernel
 from opwise.backends.triton_jit.specimen import POINTERS, Specimen
 
 OPTIONS: dict[str, Any] = {"enable_fp_fusion": False, "num_stages": 1}
@@ -112,18 +111,19 @@ def planned(columns: int, dtype: str) -> Plan | None:
     return Plan(columns, dtype, taken[0], taken[1], resident=taken[2]) if taken else None
 
 
-def build(x: Tensor, out: Tensor, given: tuple[int, int, bool] | None = None) -> Bind | None:
-    """None where other kernels do as well, where the GPU has not the memory, and where rows are too few to fill it. given: a row of STAGED,
-    quick or not."""
+def build(x: Tensor, out: Tensor, kib: int, warps: int, resident: bool) -> Bind | None:
+    """None where the GPU has not the memory, where rows are too few to fill it, and off 16 elements. By a row of STAGED, quick or not."""
     rows, columns = x.shape
     dtype = str(x.dtype).removeprefix("torch.")
-    plan = Plan(columns, dtype, given[0], given[1], resident=given[2]) if given else planned(columns, dtype)
+    plan = Plan(columns, dtype, kib, warps, resident=resident)
     aligned = columns % 16 == 0 and x.data_ptr() % 16 == 0 and out.data_ptr() % 16 == 0
-    if plan is None or INTERPRETING or x.device.type != "cuda" or not aligned:
+    if INTERPRETING or x.device.type != "cuda" or not aligned:
         return None
     items = rows * plan.parts
     if torch.cuda.get_device_capability(x.device) < (9, 0) or not processors(x.device) <= items < 2**31 - 2**20:
         return None
+    from opwise.backends.triton_jit.softmax_gluon import staged_kernel
+
     lend = lender(plan.scratch_bytes, x.device, zeroed=plan.counter_bytes)
     memory = lend().memory.tensor
     samples = (x, out, memory.view(torch.int32), memory[plan.counter_bytes // 4 :], rows, columns, plan.part)
@@ -159,6 +159,8 @@ def at_once(warps: int, compiled: Any, properties: Any) -> int:
 
 def specimens() -> dict[str, Specimen]:
     """Each row of the tables, in one dtype of 16 bits, and parts of unequal length: compiling one takes a second."""
+    from opwise.backends.triton_jit.softmax_gluon import staged_kernel
+
     found = {}
     rows = {"float32": (LONGEST - 1040,), "float16": (16384, 32768, 65536, 131072), "bfloat16": (LONGEST, LONGEST - 1040)}
     for dtype, columns in ((dtype, columns) for dtype, lengths in rows.items() for columns in lengths):

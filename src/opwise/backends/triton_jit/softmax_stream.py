@@ -28,7 +28,6 @@ from opwise.backends.protocol import Bind, Launch
 from opwise.backends.scratch import launched_with, lender
 from opwise.backends.triton_jit.launch import INTERPRETING, built, processors
 from opwise.backends.triton_jit.softmax_staged import RAISED, Parts, at_once
-from opwise.backends.triton_jit.softmax_stream_gluon import stream_kernel
 from opwise.backends.triton_jit.specimen import POINTERS, Specimen
 
 OPTIONS: dict[str, Any] = {"enable_fp_fusion": False, "num_stages": 1}
@@ -79,16 +78,18 @@ def planned(columns: int, dtype: str) -> Plan | None:
 
 
 def build(x: Tensor, out: Tensor, *given: int) -> Bind | None:
-    """None where other kernels are quicker, where rows are too few to fill the GPU, where it has not the memory, and off 16 elements.
-    given: a row of STREAMED, quick or not."""
+    """None where rows are too few to fill the GPU, where it has not the memory, and off 16 elements. given: a row of STREAMED, quick or
+    not."""
     rows, columns = x.shape
     dtype = str(x.dtype).removeprefix("torch.")
-    plan = Plan(columns, dtype, *given) if given else planned(columns, dtype)
+    plan = Plan(columns, dtype, *given)
     aligned = columns % 16 == 0 and x.data_ptr() % 16 == 0 and out.data_ptr() % 16 == 0
-    if plan is None or INTERPRETING or x.device.type != "cuda" or not aligned:
+    if INTERPRETING or x.device.type != "cuda" or not aligned:
         return None
     if torch.cuda.get_device_capability(x.device) < (9, 0) or not processors(x.device) <= rows * plan.parts < 2**30:
         return None
+    from opwise.backends.triton_jit.softmax_stream_gluon import stream_kernel
+
     words = lender(plan.scratch_bytes(1), x.device)().memory.tensor.view(torch.int32)
     samples = (x, out, words, rows, columns, plan.part)
     compiled = stream_kernel.warmup(*samples, 2, grid=(plan.parts, 1, 1), **plan.fixed)
@@ -108,6 +109,8 @@ def build(x: Tensor, out: Tensor, *given: int) -> Bind | None:
 
 def specimens() -> dict[str, Specimen]:
     """Each form, each dtype, and parts of equal and of unequal length."""
+    from opwise.backends.triton_jit.softmax_stream_gluon import stream_kernel
+
     found = {}
     for dtype, columns in (("float32", 524288), ("float32", 2**20), ("float16", 262144), ("bfloat16", 2**20 - 1040)):
         plan = planned(columns, dtype)

@@ -32,8 +32,6 @@ from opwise.backends.protocol import Bind, Launch
 from opwise.backends.scratch import launched_with, lender
 from opwise.backends.triton_jit.clusters import KNOWN
 from opwise.backends.triton_jit.launch import INTERPRETING, built, processors
-from opwise.backends.triton_jit.softmax_cluster_gluon import steps
-from opwise.backends.triton_jit.softmax_warps_gluon import warps_kernel
 from opwise.backends.triton_jit.specimen import Specimen
 
 PIECE, LINE = 16, 8  # bytes that a thread takes at once, and how many of these are a cache line
@@ -64,6 +62,8 @@ class Plan:
 
     @property
     def fixed(self) -> dict[str, Any]:
+        from opwise.backends.triton_jit.softmax_cluster_gluon import steps
+
         even = self.part == PIECES * 32 and self.part * COMPUTING * self.blocks == self.pieces
         sizes = {"BATCH": -(-self.blocks // 32), "COMPUTING": COMPUTING, "PIECES": PIECES, "SLOTS": SLOTS}
         return {**sizes, "LAG": LAG, "ROWS": ROWS, "AHEAD": AHEAD, "EVEN": even, **steps(self.dtype), **OPTIONS}
@@ -80,15 +80,17 @@ def planned(rows: int, row_bytes: int, dtype: str, multiprocessors: int, above: 
     return Plan(dtype, pieces, groups, -(-pieces // (part * COMPUTING)), part)
 
 
-def build(x: Tensor, out: Tensor, above: int = ABOVE) -> Bind | None:
-    """None where other kernels are quicker, off 16 elements, and where Triton or the GPU is another. above: as `planned` takes it."""
+def build(x: Tensor, out: Tensor) -> Bind | None:
+    """None off 16 elements, where a row finds no place, and where Triton or the GPU is another. However short the rows are."""
     rows, columns = x.shape
     aligned = columns % 16 == 0 and x.data_ptr() % 16 == 0 and out.data_ptr() % 16 == 0
     if not KNOWN or INTERPRETING or x.device.type != "cuda" or not aligned or torch.cuda.get_device_capability(x.device) != (9, 0):
         return None
-    plan = planned(rows, columns * x.element_size(), str(x.dtype).removeprefix("torch."), processors(x.device), above)
+    plan = planned(rows, columns * x.element_size(), str(x.dtype).removeprefix("torch."), processors(x.device), 0)
     if plan is None:
         return None
+    from opwise.backends.triton_jit.softmax_warps_gluon import warps_kernel
+
     lend = lender(plan.scratch_bytes, x.device, zeroed=plan.scratch_bytes)
     sizes = (rows, plan.groups, plan.pieces, plan.part, plan.blocks)
     samples = (x.view(torch.int32), out.view(torch.int32), lend().memory.tensor.view(torch.int32), *sizes)
@@ -103,6 +105,8 @@ def build(x: Tensor, out: Tensor, above: int = ABOVE) -> Bind | None:
 
 def specimens() -> dict[str, Specimen]:
     """Each dtype, equal and unequal parts."""
+    from opwise.backends.triton_jit.softmax_warps_gluon import warps_kernel
+
     found = {}
     for dtype, row_bytes in (("float32", 2**22), ("bfloat16", 2**21), ("float16", 2**21 + 2080)):
         plan = planned(4096, row_bytes, dtype, 132)

@@ -14,7 +14,6 @@ import triton
 from triton import knobs
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
-from triton.experimental.gluon._runtime import GluonASTSource, GluonJITFunction
 
 from opwise.backends.cubin import instructions, told
 
@@ -37,6 +36,8 @@ class Specimen:
 
 def compiled(specimen: Specimen, arch: str) -> Any:
     """Triton's CompiledKernel for "sm_90"; its `asm` holds PTX and cubin. Raises ValueError on what is no architecture."""
+    from triton.experimental.gluon._runtime import GluonASTSource, GluonJITFunction
+
     found = re.fullmatch(r"sm_(\d+)", arch)
     if found is None:
         raise ValueError(f"{arch!r} is no architecture: write sm_80, sm_90 or sm_100")

@@ -1,0 +1,165 @@
+"""The products that are written in Gluon, which no stand-in runs: what the compiler made of them, and what a launcher is told."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from triton_sass import LINE, disassembly, needs_triton
+
+SPECIMENS = """
+from opwise.backends.triton_jit import matmul_fma, matmul_split, matmul_tma, matmul_turned
+tf32 = [matmul_tma.tf32_specimen(c) for c in matmul_tma.TF32_CONFIGS[1:]]
+split = [matmul_split.specimen(c, "float16") for c in matmul_tma.HALF_CONFIGS if c.split == 8]
+turned = [matmul_turned.specimen(c, "bfloat16") for c in matmul_tma.HALF_CONFIGS if c.turned]
+fma = [matmul_fma.specimen(c) for c in matmul_tma.FMA_CONFIGS[:1]]
+specimens = (*tf32, *split, *turned, *fma)
+"""
+PRODUCT = re.compile(r"R\d+, R(\d+), gdesc")
+
+
+def hazards(sass: str) -> list[str]:
+    """Instructions that write to registers which a wgmma in flight reads from, going once round each loop: one line each.
+
+    A wgmma reads its first factor from four registers. Those up to one that says `gsb0` are a group, and a group is done where the
+    warpgroup waits until no more than the later ones are left.
+    """
+    lines = [(int(address, 16), name, rest.strip()) for address, name, rest in LINE.findall(sass)]
+    products = [at for at, (_, name, _) in enumerate(lines) if name.startswith("HGMMA")]
+    order = list(range(len(lines)))
+    for at, (address, name, rest) in enumerate(lines):
+        if name == "BRA" and (target := int(rest.split("0x")[-1], 16)) < address and any(address > lines[p][0] >= target for p in products):
+            start = next(i for i, (each, _, _) in enumerate(lines) if each >= target)
+            order[order.index(at) + 1 : order.index(at) + 1] = range(start, at + 1)
+    groups: list[set[int]] = [set()]  # the last is still open
+    found = []
+    for at in order:
+        _, name, rest = lines[at]
+        if name.startswith("HGMMA"):
+            if first := PRODUCT.search(rest):
+                groups[-1] |= set(range(int(first[1]), int(first[1]) + 4))
+            if "gsb0" in rest:
+                groups.append(set())
+        elif name.startswith("WARPGROUP.DEPBAR"):
+            left = int(rest.split("0x")[-1], 16)
+            groups = groups[max(len(groups) - 1 - left, 0) :]
+        elif (target := re.match(r"R(\d+)", rest)) and not name.startswith(("ST", "BRA")):
+            wide = {"128": 4, "64": 2, "WIDE": 2}
+            count = max((wide[part] for part in name.split(".") if part in wide), default=1)
+            if set().union(*groups) & set(range(int(target[1]), int(target[1]) + count)):
+                found.append(f"{name} {rest}")
+    return found
+
+
+@pytest.fixture(scope="module")
+def available():
+    needs_triton()
+
+
+@pytest.fixture(scope="module")
+def disassembled(available):
+    """By kernel. Of the tiles by warps of different roles the one of two tensors of sums."""
+    return disassembly(SPECIMENS)
+
+
+@pytest.mark.parametrize("kernel", ["roles_kernel", "warpgroup_kernel"])
+def test_no_register_is_written_while_the_tensor_cores_read_it(disassembled, kernel):
+    assert disassembled[kernel].count("HGMMA") >= 12, "four for the first step, and eight in the loop"
+    assert hazards(disassembled[kernel]) == []
+
+
+@pytest.mark.parametrize("kernel", ["turned_kernel", "turned_kernel_resident"])
+def test_warpgroups_wait_for_copies_and_not_for_each_other(disassembled, kernel):
+    """In the loop the step before alone is waited for, behind the next step's products: ptxas may wait for each wgmma instead."""
+    lines = [(name, rest) for _, name, rest in LINE.findall(disassembled[kernel])]
+    at = [i for i, (name, _) in enumerate(lines) if name.startswith("HGMMA")]
+    waits = [i for i, (name, _) in enumerate(lines) if name == "WARPGROUP.DEPBAR.LE"]
+    assert len(at) == 4, "64 of K in steps of 16"
+    assert [int(lines[i][1].split("0x")[-1], 16) for i in waits] == [1, 0]
+    assert at[-1] < waits[0]
+    assert not any(name.startswith("BAR") for name, _ in lines[at[0] : waits[1]])
+    arrivals = [rest for name, rest in lines[waits[0] : waits[1]] if name.startswith("SYNCS.ARRIVE") and "A1T0" in name]
+    assert len(arrivals) == 1
+    assert re.search(r"\[R\d+\+UR\d+\]", arrivals[0]), (
+        "at the stage that was used, and not at the first, as where Triton took it for a constant"
+    )
+
+
+@pytest.mark.parametrize(("kernel", "stages", "rows"), [("turned_kernel", 6, 144), ("turned_kernel_resident", 5, 192)])
+def test_barriers_lie_behind_the_ring_and_results_behind_them(disassembled, kernel, stages, rows):
+    sass = disassembled[kernel]
+    ring = stages * (rows + 128) * 128
+    made = [int(each, 16) for each in re.findall(r"SYNCS\.EXCH\.64 \S+ \[U?R\d+\+0x([0-9a-f]+)\]", sass)]
+    assert sorted(made) == [ring + 8 * i for i in range(2 * stages)]
+    results = [int(each or "0", 16) for each in re.findall(r"STSM\S+ \[R\d+(?:\+0x([0-9a-f]+))?\]", sass)]
+    assert len(results) == rows // 16
+    if kernel.endswith("resident"):
+        assert min(results) >= ring + 2048
+    assert int(re.match(r"shared (\d+)", sass)[1]) == max(max(results) + 4096, ring + 2048), "no one else has any"
+
+
+def test_multiply_adds_stand_in_the_order_in_which_they_were_written(disassembled):
+    """Most keep an element of a or of b for the next. In the loop over steps, which has one over turns in it, the program meets once."""
+    lines = [(int(address, 16), name, rest) for address, name, rest in LINE.findall(disassembled["fma_kernel"])]
+    products = [rest for _, name, rest in lines if name == "FFMA"]
+    assert len(products) == 8 * 16 * 8, "a turn's, each of which is one instruction"
+    assert sum(".reuse" in rest for rest in products) >= 0.8 * len(products)
+    loads = [name for _, name, _ in lines if name.startswith("LDS")]
+    assert (loads.count("LDS"), loads.count("LDS.128")) == (8 * 9, 4 * 9), "of 8 k, and of the first before the loop"
+    at = next(address for address, name, _ in lines if name == "FFMA")
+    turns = [(int(rest.split("0x")[-1], 16), address) for address, name, rest in lines if name == "BRA" and "0x" in rest]
+    loops = sorted((turn for turn in turns if turn[0] <= at < turn[1]), key=lambda turn: turn[1] - turn[0])
+    met = [address for address, name, _ in lines if name.startswith("BAR")]
+    assert [sum(start <= address <= end for address in met) for start, end in loops[:2]] == [0, 1]
+
+
+def test_barriers_lie_where_they_are_waited_for(disassembled):
+    """Behind three stages of 32 KiB: those of a, then those of b."""
+    begun = [int(each, 16) for each in re.findall(r"SYNCS\.EXCH\.64 URZ, \[UR\d+\+(0x[0-9a-f]+)\]", disassembled["fma_kernel"])]
+    assert len(begun) >= 4, "some addresses are computed before"
+    assert {each - 3 * 32768 for each in begun} <= {0, 8, 16, 32, 40, 48}
+    assert max(begun) == 3 * 32768 + 48
+
+
+@pytest.mark.parametrize("kernel", ["split_kernel", "split_kernel_few"])
+def test_shared_memory_is_the_sums_once_the_cluster_has_met(disassembled, kernel):
+    """From the last wait for products to the first meeting it is written by the sums alone, then only read, until all have met again."""
+    lines = [(name, rest) for _, name, rest in LINE.findall(disassembled[kernel])]
+    end = max(at for at, (name, rest) in enumerate(lines) if name.startswith("WARPGROUP.DEPBAR") and "0x0" in rest)
+    last = next(at for at, (name, _) in enumerate(lines) if at > end and name == "EXIT")
+    kinds = ("ST", "LD", "SYNCS", "ATOMS", "UTMA", "RED", "UCGABAR_WAIT")
+    names = [name for name, _ in lines[end:last] if name.startswith(kinds) and not name.startswith("LDC")]  # those read constants
+    met = [at for at, name in enumerate(names) if name == "UCGABAR_WAIT"]
+    assert len(met) == 2
+    assert set(names[: met[0]]) == {"STS.128"}
+    assert {name for name in names[met[0] + 1 : met[1]] if not name.startswith("STG")} == {"LD.E.128"}
+    assert names[met[1] + 1 :] == []
+
+
+def test_a_launcher_is_told_of_clusters_in_its_own_words_or_not_at_all(available, monkeypatch):
+    from triton.backends.nvidia import compiler, driver
+
+    from opwise.backends.triton_jit import clusters, matmul_tma
+
+    told = compiler.CUDABackend.pack_metadata(None, SimpleNamespace(num_warps=4, num_ctas=1, shared=9, cluster_dims=(1, 1, 1)))
+    folder = Path(driver.__file__).parent
+    launcher = "".join(path.read_text() for path in (folder / "driver.py", folder / "driver.c"))
+    compiled = SimpleNamespace(packed_metadata=told, metadata=SimpleNamespace(num_warps=4, num_ctas=1, shared=9))
+    if clusters.KNOWN:
+        assert all(each in launcher for each in ("gridDimX = gridX * num_ctas", "clusterDim.x = num_ctas"))
+        assert re.search(r"&num_warps,\s*&num_ctas,\s*&shared_memory", launcher)
+        for _ in range(2):  # a kernel is found compiled by every product that it fits
+            clusters.in_clusters(compiled, 8)
+            assert compiled.packed_metadata == (4, 8, 9)
+    for other in ((4, 1, 9, 1), (9, 4, 1), {"num_ctas": 1}, (4, 2, 9)):
+        compiled.packed_metadata = other
+        with pytest.raises(RuntimeError, match=r"no cluster can be asked for: pip install 'triton>=3\.6,<3\.8'"):
+            clusters.in_clusters(compiled, 8)
+    plain, few = (4096, 4096, 4096), (16, 4096, 4096)
+    assert {(c.split, c.turned, c.few) for c in matmul_tma.half_configs(False, *plain)} == {(1, False, False)}
+    assert matmul_tma.half_configs(False, *few) == ()
+    monkeypatch.setattr(clusters, "KNOWN", False)
+    assert {(c.split, c.turned, c.few) for c in matmul_tma.half_configs(True, *plain)} == {(1, False, False)}
+    assert matmul_tma.half_configs(True, *few) == ()

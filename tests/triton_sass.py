@@ -1,0 +1,50 @@
+"""The machine code of Triton's kernels for sm_90, compiled in a process of its own: this one may run the interpreter."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from opwise.backends import triton_jit
+from opwise.backends.protocol import BackendUnavailable
+
+SOURCE = Path(__file__).resolve().parents[1] / "src"
+CHILD = """
+import subprocess, tempfile
+from triton import knobs
+from opwise.backends.triton_jit.specimen import compiled
+SPECIMENS
+for specimen in specimens:
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as binary:
+        made = compiled(specimen, "sm_90")
+        binary.write(made.asm["cubin"])
+        binary.flush()
+        kinds = {"RESIDENT": "_resident", "FEW_ROWS": "_few"}
+        kind = next((kind for name, kind in kinds.items() if specimen.constants.get(name)), "")
+        print(f"KERNEL {specimen.kernel.__name__}{kind}")
+        print(f"shared {made.metadata.shared}", flush=True)
+        subprocess.run([knobs.nvidia.cuobjdump.path, "-sass", binary.name], check=True)
+"""
+LINE = re.compile(r"/\*([0-9a-f]{4,5})\*/\s+(?:@!?U?P\d+ )?([A-Z0-9_.]+)\s*([^;]*);")
+
+
+def needs_triton() -> None:
+    try:
+        triton_jit.probe(torch.device("cpu"))
+    except BackendUnavailable as error:
+        pytest.skip(str(error))
+
+
+def disassembly(specimens: str) -> dict[str, str]:
+    """Kernel -> the bytes of shared memory, and the code. `specimens`: Python lines that make a tuple of that name; each takes seconds."""
+    environment = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"} | {"PYTHONPATH": str(SOURCE)}
+    program = CHILD.replace("SPECIMENS", specimens)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr[-800:]
+    return {name: sass for name, _, sass in (each.partition("\n") for each in done.stdout.split("KERNEL ")[1:])}
