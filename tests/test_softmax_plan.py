@@ -87,14 +87,21 @@ def test_rows_that_one_block_keeps(capability: tuple[int, int]) -> None:
 
 def test_each_form_of_small_blocks_has_a_kernel_and_room_for_all_of_a_row() -> None:
     """A kernel that knows its threads reads nothing twice: what registers and shared memory do not hold would be written beyond these."""
-    there = set(re.findall(r"SOFTMAX_SMALL_KERNEL\(dtype, Storage, (\d+), (\d+)\)", (FOLDER / "softmax.cu").read_text()))
+    source = (FOLDER / "softmax.cu").read_text()
+    of_all, of_one = (
+        {(int(blocks), int(threads)) for blocks, threads in re.findall(rf"SOFTMAX_SMALL_KERNEL\({types}, (\d+), (\d+)\)", source)}
+        for types in ("dtype, Storage", "bfloat16, bfloat16")
+    )
     every = {choice for choices in (*softmax_plan.CLUSTERS.values(), softmax_plan.CLUSTERS_OF_FEW) for choice in choices}
     small = {choice for choice in every if choice[2] <= softmax_plan.SMALL_THREADS}
-    assert {(int(blocks), int(threads)) for blocks, threads in there} == {choice[1:] for choice in small}
+    assert of_all | of_one == {choice[1:] for choice in small}
+    assert of_one == {(16, 192)}
     assert _constant((FOLDER / "softmax_small.cuh").read_text(), "SMALL_PIECES") == softmax_plan.CLUSTER_PIECES
     for most, blocks, threads in small:
-        found = softmax_plan.of_clusters(1, most * 1024, "float32", blocks, threads)
-        assert found.kernel == f"softmax_float32_cluster{blocks}_{threads}_v16"
+        for dtype in plan.ITEM_BYTES:
+            found = softmax_plan.of_clusters(1, most * 1024, dtype, blocks, threads)
+            known = f"_{threads}" if (blocks, threads) in of_all or dtype == "bfloat16" else ""
+            assert found.kernel == f"softmax_{dtype}_cluster{blocks}{known}_v16"
         assert blocks * (threads * softmax_plan.CLUSTER_PIECES * 16 + found.shared_bytes) >= most * 1024
 
 
@@ -108,7 +115,8 @@ def test_small_blocks_are_for_many_rows_and_leave_room_for_five_a_multiprocessor
             softmax_plan.softmax(rows, columns, dtype, aligned=True, sm_count=132, capability=(9, 0))
             for rows in (waves * wave, waves * wave - 1)
         )
-        assert (many.kernel, many.block[0]) == (f"softmax_{dtype}_cluster{blocks}_{threads}_v16", threads)
+        known = "" if blocks == 16 and dtype != "bfloat16" else f"_{threads}"
+        assert (many.kernel, many.block[0]) == (f"softmax_{dtype}_cluster{blocks}{known}_v16", threads)
         told = (128 + 32) * 8 + 128  # pairs of warps, and a bell
         assert 5 * (many.shared_bytes + told + 1024) <= 228 * 1024
         assert (size, most) == (2, 128) or most == 512 or few.block[0] > threads
@@ -124,11 +132,16 @@ def test_short_rows_that_two_blocks_share_are_many() -> None:
         assert found.kernel == "softmax_float32_block16_v16", "no clusters"
 
 
-@pytest.mark.parametrize(("columns", "kinds"), [(512, ("warp16", "warp16")), (768, ("warp32", "warp32")), (1024, ("block8", "block16"))])
-def test_where_a_block_takes_rows_over_from_a_warp(columns: int, kinds: tuple[str, str]) -> None:
+@pytest.mark.parametrize(
+    ("rows", "columns", "kinds"),
+    [(65536, 1016, ("warp32", "warp32")), (16384, 1024, ("block8", "block16")), (16383, 1024, ("block8", "warp32"))],
+)
+def test_where_a_block_takes_rows_over_from_a_warp(rows: int, columns: int, kinds: tuple[str, str]) -> None:
     for dtype, kind in zip(("float32", "bfloat16"), kinds, strict=True):
-        found = softmax_plan.softmax(4096, columns, dtype, aligned=True, sm_count=132, capability=(9, 0))
+        found = softmax_plan.softmax(rows, columns, dtype, aligned=True, sm_count=132, capability=(9, 0))
         assert found.kernel.split("_")[2] == kind
+        unaligned = softmax_plan.softmax(rows, columns, dtype, aligned=False, sm_count=132, capability=(9, 0))
+        assert unaligned.kernel.split("_")[2] == "warp32"
 
 
 def test_rows_off_alignment_take_the_kernels_that_read_single_elements() -> None:

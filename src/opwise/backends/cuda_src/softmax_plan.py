@@ -5,9 +5,9 @@ from __future__ import annotations
 from opwise.backends.cuda_src.plan import ITEM_BYTES, VECTOR_BYTES, Plan, blocks_for
 
 WARP_THREADS, LONG_THREADS = 128, 1024  # as in softmax.cu
-# Columns up to which a warp has a row. By an element's bytes; 0: not in 16-byte pieces. Beyond, a block's warps have fewer pieces each, but
-# more of them find room.
-WARP_MOST = {4: 768, 2: 768, 0: 1024}
+# Rows from which one of FULL columns has a block, whose warps it fills, instead of a warp: they have fewer pieces each, but more find room.
+# By an element's bytes.
+FULL, FULL_FROM = 1024, {4: 1, 2: 16384}
 # (elements a thread, threads at most) of a block: the first that holds the row is taken. By an element's bytes; 0: not in 16-byte pieces.
 # Two blocks of 512 threads overlap one's loads with the other's stores, one block of 1024 cannot. In 16 bits 8 elements are one piece a
 # thread, too little on the way, and 32 are twice the registers of four pieces.
@@ -26,7 +26,7 @@ ONE_BLOCK, OF_FEW = {4: 128, 2: 96}, {4: 96, 2: 72}
 SMALL = ((384, 8, 160), (512, 8, 192), (1024, 16, 192))
 CLUSTERS = {4: ((128, 2, 192), (256, 8, 96), *SMALL), 2: ((96, 2, 160), (128, 2, 192), (192, 4, 160), (256, 4, 192), *SMALL)}
 MANY_WAVES = 3
-SMALL_THREADS = 192  # and less: kernels of softmax_small.cuh, of one number of threads each
+SMALL_THREADS = 192  # and less: kernels of softmax_small.cuh, of one number of threads each; of 16 blocks in bfloat16 alone
 # Likewise, for fewer rows: blocks that spread evenly, one or two a multiprocessor.
 CLUSTERS_OF_FEW = ((128, 2, 192), (256, 2, 512), (384, 4, 512), (512, 8, 192), (1024, 8, 512), (2048, 16, 512), (4096, 16, 1024))
 # As in softmax_stream.cu: warps that compute, beside two that exchange sums; 16-byte pieces of a lane; rows in shared memory; rows whose
@@ -45,7 +45,7 @@ def softmax(rows: int, columns: int, dtype: str, aligned: bool, sm_count: int, c
     vectors = aligned and columns * size % VECTOR_BYTES == 0
     width = VECTOR_BYTES if vectors else size
     for elements in (8, 16, 32):
-        if columns <= min(32 * elements, WARP_MOST[size if vectors else 0]):
+        if columns <= 32 * elements and not (vectors and columns == FULL and rows >= FULL_FROM[size]):
             blocks = blocks_for(rows, WARP_THREADS // 32)
             return Plan(f"softmax_{dtype}_warp{elements}_v{width}", (blocks, 1, 1), (WARP_THREADS, 1, 1))
     above, most = KEPT[size]
@@ -97,8 +97,9 @@ def of_clusters(rows: int, row_bytes: int, dtype: str, blocks: int, threads: int
     at_once = queue_on * (1024 // threads) // blocks
     if blocks == 16 and rows > at_once > 0:
         return Plan(f"softmax_{dtype}_queue16_v16", (16 * at_once, 1, 1), (threads, 1, 1), shared, scratch_bytes=16)
-    threads_known = f"_{threads}" if blocks > 1 and threads <= SMALL_THREADS else ""
-    return Plan(f"softmax_{dtype}_cluster{blocks}{threads_known}_v16", (rows * blocks, 1, 1), (threads, 1, 1), shared)
+    small = 1 < blocks <= (16 if dtype == "bfloat16" else 8) and threads <= SMALL_THREADS
+    known = f"_{threads}" if small else ""
+    return Plan(f"softmax_{dtype}_cluster{blocks}{known}_v16", (rows * blocks, 1, 1), (threads, 1, 1), shared)
 
 
 def _threads_of_one_block(row_bytes: int, size: int, capability: tuple[int, int]) -> int:
