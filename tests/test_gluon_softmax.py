@@ -10,7 +10,7 @@ from triton_sass import LINE, disassembly, needs_triton
 
 SPECIMENS = """
 from opwise.backends.triton_jit import softmax_cluster, softmax_warps
-rows = softmax_cluster.specimen(softmax_cluster.Plan(131056, "bfloat16", softmax_cluster.HALF[256]))
+rows = softmax_cluster.specimen(softmax_cluster.Plan(131056, "bfloat16", softmax_cluster.SMALL[2]))
 specimens = (rows, next(iter(softmax_warps.specimens().values())))
 """
 
@@ -176,17 +176,45 @@ def test_a_clusters_programs_cover_the_row_and_fit_their_multiprocessor(availabl
         2**20,
     ):
         for rows in (1, 4, 16, 60, 4096):
-            form = form_of(rows, row_bytes, dtype, 132)
-            plan = Plan(row_bytes // size, dtype, form)
-            words, last = row_bytes // 4, row_bytes // 4 - (form.blocks - 1) * plan.part
-            assert 0 < last <= plan.part, "the last program has something to do, and no more than the others"
-            assert plan.part % 32 == 0, "parts begin where cache lines do"
-            assert plan.part <= (form.held + plan.staged) * plan.piece, "a part lies in its pieces"
-            assert plan.full * plan.piece <= last, "what is not masked is there in every program"
-            assert plan.full * plan.piece * form.blocks == words or plan.full < form.held + plan.staged
-            assert form.shared_by * (plan.staged * plan.piece * 4 + 2048) <= 228 * 1024
-            assert form.shared_by * form.warps * 32 * form.registers <= 65536
-            assert form.wave(rows, 132) % form.blocks == 0
+            holds(Plan(row_bytes // size, dtype, form_of(rows, row_bytes, dtype, 132)), rows)
+
+
+def holds(plan, rows):
+    form, words = plan.form, plan.columns // plan.ratio
+    last = words - (form.blocks - 1) * plan.part
+    assert 0 < last <= plan.part, "the last program has something to do, and no more than the others"
+    assert plan.part % 32 == 0, "parts begin where cache lines do"
+    assert plan.part <= (form.held + plan.staged) * plan.piece, "a part lies in its pieces"
+    assert plan.full * plan.piece <= last, "what is not masked is there in every program"
+    assert plan.full * plan.piece * form.blocks == words or plan.full < form.held + plan.staged
+    assert form.shared_by * (plan.staged * plan.piece * 4 + 2048) <= 228 * 1024
+    assert form.shared_by * form.warps * 32 * form.registers <= 65536
+    assert form.wave(rows, 132) % form.blocks == 0
+
+
+@pytest.mark.parametrize(("size", "dtype"), [(4, "float32"), (2, "float16")])
+def test_what_is_quicker_for_some_numbers_of_rows_is_asked_first_holds_its_rows_and_is_offered(available, monkeypatch, size, dtype):
+    from opwise.backends.triton_jit import softmax_offered
+    from opwise.backends.triton_jit.softmax_cluster import Form, Plan
+
+    def first(rows, columns, capability=(9, 0)):
+        return next(softmax_offered.in_turn(rows, columns, dtype, 132, capability))
+
+    for each in softmax_offered.RANGES[size]:
+        for columns in (each.columns[0], sum(each.columns) // 32 * 16, each.columns[1]):
+            for rows in each.rows[0], min(each.rows[1], 100000):
+                assert first(rows, columns) == each.way
+                assert each.way.name in softmax_offered.offered(rows, columns, dtype, True, 132, (9, 0))
+                assert first(rows, columns, (8, 0)).kind in ("tile", "row"), "measured on an H200 alone"
+                if each.way.kind == "cluster":
+                    holds(Plan(columns, dtype, Form(*each.way.numbers)), rows)
+        below, above = (each.rows[0] - 1, each.columns[1]), (each.rows[0], each.columns[1] + 16)
+        assert each.way != first(*below)
+        assert each.way != first(*above)
+    monkeypatch.setattr(softmax_offered, "KNOWN", False)
+    asked = [each.way for each in softmax_offered.RANGES[size] if first(each.rows[0], each.columns[0]) == each.way]
+    assert all(way.kind != "cluster" or way.numbers[0] == 1 for way in asked)
+    assert len(asked) < len(softmax_offered.RANGES[size])
 
 
 def test_few_rows_are_shared_by_more_programs_and_no_cluster_is_asked_of_a_triton_that_was_not_read(available, monkeypatch):
@@ -199,7 +227,7 @@ def test_few_rows_are_shared_by_more_programs_and_no_cluster_is_asked_of_a_trito
     assert [blocks(rows, 128) for rows in (1, 28, 29, 57, 58, 115, 116, 5000)] == [16, 16, 8, 8, 4, 4, 2, 2]
     assert [blocks(rows, 512, "float32") for rows in (28, 29, 58)] == [16, 8, 4]
     assert [blocks(4096, kib) for kib in (64, 65, 1024, 1025)] == [None, 2, 16, None]
-    assert [blocks(4096, kib, "float32") for kib in (96, 97, 128, 129)] == [None, 1, 1, 4]
+    assert [blocks(4096, kib, "float32") for kib in (96, 97, 128, 129, 158, 223)] == [None, 1, 1, 4, 8, 4]
     monkeypatch.setattr(softmax_cluster, "KNOWN", False)
     assert [blocks(rows, kib, "float32") for rows, kib in ((1, 128), (4096, 128), (4096, 256))] == [1, 1, None]
     assert blocks(4096, 128) is None

@@ -18,11 +18,11 @@ class NumbaMatmul(Ways):
         return tuple(Workload("matmul", shape, dtype) for dtype, shape in (*half, *more))
 
     def configurations(self, workload: Workload, machine: Machine) -> Mapping[str, str]:
-        from opwise.backends.numba_cuda.matmul_offered import cost, hopper_tiles, offered
+        from opwise.backends.numba_cuda.matmul_offered import hopper_tiles, offered
 
         (m, k, n), kind = workload.shape, workload.dtype
         tiles = hopper_tiles(m, k, n, kind, True, machine.capability)
-        costs = {tile.name: cost(tile, kind, m, k, n, machine.processors) for tile in tiles}
+        costs = {tile.name: tile.estimate(m, k, n, machine.processors) for tile in tiles}
         most = WORTH * min(costs.values(), default=0.0)
         names = offered(m, k, n, kind, True, machine.capability)
         return {name: f"{name} {kind}" for name in names if costs.get(name, 0.0) <= most}

@@ -34,7 +34,7 @@ def finds_room(way: Way, rows: int, columns: int, dtype: str, machine: Machine, 
     """Does a kernel that is asked take the rows? What its compiled programs take of a multiprocessor is estimated."""
     from opwise.backends.triton_jit import softmax_staged, softmax_stream
 
-    if way.kind in ("stream", "staged", "resident", "parts") and way.name not in known:
+    if way.kind in ("cluster", "stream", "staged", "resident", "parts") and way.name not in known:
         return False
     if way.kind == "stream":
         stream = softmax_stream.Plan(columns, dtype, *way.numbers)

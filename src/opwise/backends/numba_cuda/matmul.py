@@ -32,10 +32,10 @@ from opwise.backends.numba_cuda.matmul_offered import (
     own_elsewhere,
     own_on_hopper,
 )
-from opwise.backends.numba_cuda.matmul_split import TILES as SPLIT_TILES
 from opwise.backends.numba_cuda.matmul_split import split_kernel
 from opwise.backends.numba_cuda.matmul_tensor import LARGE, MEDIUM, SMALL, tensor_kernel
 from opwise.backends.numba_cuda.matmul_tensor import Tile as TensorTile
+from opwise.backends.numba_cuda.matmul_turned import turned_kernel
 from opwise.backends.numba_cuda.matmul_wgmma import wgmma_kernel
 from opwise.backends.numba_cuda.matmul_wgmma_tf32 import TILES as TF32_TILES
 from opwise.backends.numba_cuda.matmul_wgmma_tf32 import described as factors
@@ -46,7 +46,7 @@ from opwise.ops.spec import tf32_allowed
 
 PORTABLE_TILE = 16
 PORTABLE_ROWS = 16 if SIMULATED else 4  # of a thread: simulated threads are dear
-SPLIT_SPECIMENS = ("64x64_s16", "64x256_s2")  # those with the most parts and the most sums a thread; the others are this code in between
+SPLIT_SPECIMENS = ("64x64_s16", "64x128_s1", "128x128_s4")  # those with the most parts, none, and the most sums; others lie in between
 ZERO = portable.f32(0.0)
 
 
@@ -127,10 +127,11 @@ def aligned(*tensors: Tensor) -> bool:
 def build_wgmma(a: Tensor, b: Tensor, out: Tensor, tile: Tile) -> Bind:
     (m, k), n = a.shape, b.shape[1]
     dtype = portable.name_of(a)
-    if tile.split:
+    if tile.split and not tile.turned:
         return build_split(a, b, out, tile)
     plan = matmul_plan.launch(tile, dtype, m, k, n, processors_of(a))
-    kernel, grid = wgmma_kernel(dtype, tile.columns, tile.stages, plan.shared_bytes), plan.grid[:2]
+    kernel = turned_kernel(dtype, tile) if tile.turned else wgmma_kernel(dtype, tile.columns, tile.stages, plan.shared_bytes)
+    grid = plan.grid[:2]
     maps = mapped(plan.matrices, (a.data_ptr(), b.data_ptr(), out.data_ptr()))
 
     def bind(a: Tensor, b: Tensor, out: Tensor) -> Launch:
@@ -207,7 +208,8 @@ def kernels() -> Mapping[str, Kernel]:
     for dtype in ("float16", "bfloat16"):
         for t in matmul_plan.WGMMA:
             found[f"{dtype} wgmma {t.name}"] = wgmma_kernel(dtype, t.columns, t.stages, t.shared_bytes(2))
-    for t in (tile for tile in SPLIT_TILES if tile.name in SPLIT_SPECIMENS):
+        found |= {f"{dtype} wgmma {t.name}": turned_kernel(dtype, t) for t in matmul_plan.TURNED}
+    for t in (tile for tile in matmul_plan.SPLIT if tile.name in SPLIT_SPECIMENS):
         found[f"bfloat16 wgmma {t.name}"] = split_kernel("bfloat16", t)
     found |= {f"float32 {FMA_TILE.rows}x{FMA_TILE.columns} by TMA": fma_tma_kernel()}
     found |= {f"tfloat32 wgmma {tile.name}": tf32_kernel(tile) for tile in TF32_TILES}

@@ -17,9 +17,9 @@ from numba import cuda, float32, int32, int64, types, uint8, uint32
 from numba.cuda.extending import intrinsic
 
 from opwise.backends.cuda_src.plan import FLOAT32, Matrix
+from opwise.backends.numba_cuda import barrier_ptx as barriers
 from opwise.backends.numba_cuda import matmul_wgmma_ptx as ptx
 from opwise.backends.numba_cuda import portable, tensor
-from opwise.backends.numba_cuda.barrier_ptx import wait
 from opwise.backends.numba_cuda.launch import Kernel, inlined
 from opwise.backends.numba_cuda.matmul_wgmma import position_of, prepare
 from opwise.backends.numba_cuda.ptx import I64, assembly, element
@@ -147,7 +147,7 @@ def fma_tma_kernel() -> Kernel:
         """Starts the copies of a step into a slot."""
         at, landed = uint32(ring + slot * uint32(2 * BYTES)), uint32(full + slot * uint32(8))
         depth = uint32(step * uint32(DEPTH))
-        ptx.expect(landed, uint32(2 * BYTES))
+        barriers.expect(landed, uint32(2 * BYTES))
         ptx.box_load(at, a, depth, row, landed)
         ptx.box_load(uint32(at + uint32(BYTES)), b, column, depth, landed)
 
@@ -162,8 +162,8 @@ def fma_tma_kernel() -> Kernel:
         steps = uint32((k + DEPTH - 1) // DEPTH)
         tiles_m, tiles_n = uint32((m + TILE - 1) // TILE), uint32((n + TILE - 1) // TILE)
         row, column = position(uint32(cuda.blockIdx.x), tiles_m, tiles_n)
-        warp, lane = ptx.same_in_warp(uint32(thread >> uint32(5))), uint32(thread & uint32(31))
-        if warp == 0 and ptx.elected() != 0:
+        warp, lane = barriers.same_in_warp(uint32(thread >> uint32(5))), uint32(thread & uint32(31))
+        if warp == 0 and barriers.elected() != 0:
             for step in range(min(steps, uint32(STAGES))):
                 fill(ring, full, uint32(step), uint32(step), a, b, row, column)
         for i in range(HELD):
@@ -174,7 +174,7 @@ def fma_tma_kernel() -> Kernel:
         of_a = uint32(y * uint32(DEPTH * 4) + (y & uint32(7)) * uint32(16))
         of_b = uint32(uint32(BYTES) + x * uint32(16))
         slot, phase = uint32(0), uint32(0)
-        wait(full, phase)
+        barriers.wait(full, phase)
         from_a, from_b = uint32(ring + of_a), uint32(ring + of_b)
         load(held, from_a, from_b)
         for step in range(steps):
@@ -189,14 +189,14 @@ def fma_tma_kernel() -> Kernel:
                     if slot == STAGES:
                         slot, phase = uint32(0), uint32(phase ^ uint32(1))
                     if step + 1 < steps:
-                        wait(uint32(full + slot * uint32(8)), phase)
+                        barriers.wait(uint32(full + slot * uint32(8)), phase)
                     at = uint32(ring + slot * uint32(2 * BYTES))
                     next_a, next_b = uint32(at + of_a), uint32(at + of_b)
                 multiply(held, from_a, from_b, next_a, next_b)
                 from_a, from_b = next_a, next_b
             cuda.syncthreads()  # everybody has left the slot
             ahead = uint32(step + STAGES)
-            if warp == 0 and ahead < steps and ptx.elected() != 0:
+            if warp == 0 and ahead < steps and barriers.elected() != 0:
                 fill(ring, full, this, ahead, a, b, row, column)
         i, j = int64(row) + int64(y), int64(column) + int64(x) * 4
         as_it_is = uint32(0x3210) if m > 0 else uint32(0)

@@ -1,13 +1,14 @@
-"""matmul on Hopper (sm_90a) where a product has few tiles and a long K: the blocks of a cluster share a tile's K, 16-bit factors.
+"""matmul on Hopper (sm_90a) where a product has few tiles: the blocks of a cluster share a tile's K, 16-bit factors.
 
-It is cuda_src/matmul_split.cuh in Python, but for how the sums meet. Each of S blocks multiplies K / S of the tile, by a ring of TMA copies
-and wgmma as matmul_wgmma.py does. Then it lays its sums into its own ring, which nobody needs any more, and behind a barrier of the cluster
-every block adds up one S-th of the tile, read from all S, and stores it. Nothing is written but C, and a sum is the same in every run.
+It is cuda_src/matmul_split.cuh in Python. Each of S blocks multiplies K / S of the tile, by a ring of TMA copies and wgmma as
+matmul_wgmma.py does. Every unit of the tile's sums has an owner among the blocks: a warp keeps those that its own block owns in registers
+and pushes the others into their owners' inboxes, which lie beside the ring, so that nobody is asked whether it is ready. The warp that
+holds a unit's own sums adds the parts of ranks r + 1, r + 2, ... to them and stores it. Nothing is written but C, and a sum is the same in
+every run.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -15,190 +16,220 @@ from llvmlite import ir
 from numba import cuda, float32, int64, types, uint8, uint32
 from numba.cuda.extending import intrinsic
 
-from opwise.backends.cuda_src import matmul_model, matmul_plan
 from opwise.backends.cuda_src.matmul_plan import Kernel as Tile
+from opwise.backends.numba_cuda import barrier_ptx as barriers
 from opwise.backends.numba_cuda import matmul_wgmma_ptx as ptx
-from opwise.backends.numba_cuda import tensor, words
-from opwise.backends.numba_cuda.barrier_ptx import wait
+from opwise.backends.numba_cuda import portable, tensor, words
 from opwise.backends.numba_cuda.launch import Kernel, inlined
-from opwise.backends.numba_cuda.matmul_wgmma import BOX, DEPTH, position_of, prepare
-from opwise.backends.numba_cuda.ptx import FLOAT, assembly, element, instruction
+from opwise.backends.numba_cuda.matmul_wgmma import BOX, position_of, prepare
+from opwise.backends.numba_cuda.ptx import assembly, element, instruction
 
-# What matmul.hopper_tile chooses from. By these speeds and costs `estimate` takes the fastest for every product measured on an H200
-# (tests/test_numba_products.py).
-WHOLE = tuple(replace(tile, speed=speed, fixed=64) for tile, speed in zip(matmul_plan.WGMMA, (1.80, 1.80, 1.75, 1.25), strict=True))
-TILES = (
-    Tile("64x64_s1", 64, 64, 160, 128, 12, 16, 1.14, 1872, wgmma=True, split=1),
-    Tile("64x64_s2", 64, 64, 160, 128, 6, 16, 0.43, 90, wgmma=True, split=2, resident=2),
-    Tile("64x64_s4", 64, 64, 160, 128, 6, 16, 0.58, 360, wgmma=True, split=4, resident=2),
-    Tile("64x64_s16", 64, 64, 160, 128, 6, 16, 0.30, 8, wgmma=True, split=16, resident=2),
-    Tile("64x128_s2", 64, 128, 160, 128, 8, 16, 0.84, 120, wgmma=True, split=2),
-    Tile("64x256_s2", 64, 256, 160, 128, 5, 16, 1.51, 420, wgmma=True, split=2),
-    Tile("128x128_s4", 128, 128, 288, 128, 6, 16, 1.50, 22, wgmma=True, split=4),
-)
-# Multiply-adds of the fastest kernel that cost as much as an element that is added up from another block, and as an element of A: its rows
-# lie far apart, so that a step of K of many rows is slow to come. Blocks that share K wait for several steps at once, and where C has one
-# column of tiles, all tiles read alike.
-ADDING, READING = 1000, 1.0
+UNIT = 1024  # bytes: sums travel by 16 rows and 16 columns, which a warp has in 8 registers a thread
 BOX_COLUMNS = 64  # of B, in one copy
+ZERO = portable.f32(0.0)
 OWN_SHARED = 0x3FFFF  # the bits of a shared address that say where in a block's shared memory it is
-VOID = ir.VoidType()
-# Not .aligned: the producer's lanes come from a branch.
-cluster_barrier = instruction("barrier.cluster.arrive.release; barrier.cluster.wait.acquire;", types.void, effect=True, together=True)
+of_block = instruction("mapa.shared::cluster.u32 $0, $1, $2;", types.uint32, types.uint32, types.uint32)  # where that block has the same
+exchange = instruction(  # with the lane whose number differs by the mask
+    "shfl.sync.bfly.b32 $0, $1, $2, 31, 0xffffffff;", types.uint32, types.uint32, types.uint32, effect=True, together=True
+)
 
 
 @intrinsic  # type: ignore[untyped-decorator,unused-ignore]
-def lay(typing: Any, address: Any, sums: Any, at: Any) -> Any:
-    """sums[at:at + 4] to the 16 bytes at a shared address."""
+def push(typing: Any, there: Any, sums: Any, at: Any, barrier: Any) -> Any:
+    """sums[at:at + 4] to 16 bytes of another block's shared memory, whose barrier counts them in: nobody waits here."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         floats = [builder.load(element(context, builder, signature.args[1], args[1], args[2], i)) for i in range(4)]
-        assembly(builder, VOID, "st.shared.v4.f32 [$0], {$1, $2, $3, $4};", "r,f,f,f,f", [args[0], *floats], effect=True)
+        text = "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [$0], {$2, $3, $4, $5}, [$1];"
+        assembly(builder, ir.VoidType(), text, "r,r,f,f,f,f", [args[0], args[3], *floats], effect=True)
         return context.get_dummy_value()
 
-    return types.void(types.uint32, sums, types.int64), codegen
-
-
-@intrinsic  # type: ignore[untyped-decorator,unused-ignore]
-def fetch(typing: Any, address: Any, rank: Any, parts: Any, at: Any) -> Any:
-    """What block `rank` of the cluster has at a shared address: 16 bytes, to parts[at:at + 4]."""
-
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        text = "{ .reg .b32 there; mapa.shared::cluster.u32 there, $4, $5; ld.shared::cluster.v4.f32 {$0, $1, $2, $3}, [there]; }"
-        read = assembly(builder, ir.LiteralStructType([FLOAT] * 4), text, "=f,=f,=f,=f,r,r", args[:2], effect=True)
-        for i in range(4):
-            builder.store(builder.extract_value(read, i), element(context, builder, signature.args[2], args[2], args[3], i))
-        return context.get_dummy_value()
-
-    return types.void(types.uint32, types.uint32, parts, types.int64), codegen
-
-
-def estimate(tile: Tile, m: int, k: int, n: int, processors: int) -> float:
-    """The cost of a 16-bit product by one of TILES or WHOLE, as multiply-adds of the fastest kernel.
-
-    The busiest multiprocessor's tiles, K of each and what it costs beyond its products, over the speed; and ADDING and READING.
-    """
-    tiles, elements, split = tile.tiles(m, n), tile.rows * tile.columns, max(tile.split, 1)
-    waves = matmul_model.waves(tiles, split, tile.resident, processors)
-    depth = -(-k // (DEPTH * split)) * DEPTH if tile.split else k
-    of_a_tile = elements * (depth + tile.fixed) / tile.speed + ADDING * elements * (split - 1) / split
-    return waves * of_a_tile + (READING * m * k / split if n > BOX_COLUMNS else 0)
+    return types.void(types.uint32, sums, types.int64, types.uint32), codegen
 
 
 @inlined
-def landing(m: Any, rows: Any, slot_bytes: Any) -> Any:
+def landing(m: Any, rows: Any, slot_bytes: Any, boxes_a: Any) -> Any:
     """Bytes that the boxes of a step bring: cuda_src's plan cuts A's boxes to A's m rows where a tile has more. The sums of the others'
     places, where anything may lie, are not stored."""
     if m < rows:
-        return uint32(slot_bytes - (rows - m) * 128)
+        return uint32(slot_bytes - (rows - m) * 128 * boxes_a)
     return uint32(slot_bytes)
+
+
+@inlined
+def swap(words: Any, low: Any, high: Any, mask: Any, t: Any) -> None:
+    """Of four lanes, those that differ by the mask: one's word `high` for the other's `low`."""
+    odd = (t & uint32(mask)) != 0
+    got = exchange(words[low] if odd else words[high], uint32(mask))
+    words[low] = got if odd else words[low]
+    words[high] = words[high] if odd else got
+
+
+@cache
+def storing(dtype: str) -> Any:
+    """(c, m, n, row, column, sums, packed, lane): a warp's unit, sums[0:8], to C at (row, column), but for what lies outside; n is a
+    multiple of 8. `packed`: room for four words.
+
+    A lane holds of each half columns 2t, 2t + 1 of rows g and g + 8; a 4 x 4 transpose among the 4 lanes of a g gives each 8 columns of one
+    row: whole sectors.
+    """
+    pack = words.PACK_WORDS[dtype]
+
+    @inlined
+    def store_unit(c: Any, m: Any, n: Any, row: Any, column: Any, sums: Any, packed: Any, lane: Any) -> None:
+        t = uint32(lane & uint32(3))
+        pack(sums, packed, 0)
+        swap(packed, 0, 1, 1, t)
+        swap(packed, 2, 3, 1, t)
+        swap(packed, 0, 2, 2, t)
+        swap(packed, 1, 3, 2, t)
+        to_row = int64(row) + int64(uint32(lane >> uint32(2)) + uint32(uint32(t & uint32(1)) * uint32(8)))
+        to_column = int64(column) + int64(uint32(t >> uint32(1)) * uint32(8))
+        if to_row < m and to_column < n:
+            words.store_words(c + (to_row * n + to_column) * 2, packed, 0)
+
+    return store_unit
 
 
 @cache
 def split_kernel(dtype: str, tile: Tile) -> Kernel:
-    """Tensor maps of a (m, k), b (k, n), with boxes of tile.rows, or m where a has fewer, and 64 rows by 64 columns; the address of c;
-    m, n, k, each up to 2^30.
+    """Tensor maps of a (m, k), b (k, n), with boxes of tile.rows, or m where a has fewer, and of a step's rows by 64 columns; the address
+    of c; m, n, k, each up to 2^30.
 
-    A grid of tile.split blocks a tile. k has at least tile.split steps of 64. Raises ValueError for a tile that is not of whole boxes, or
-    whose sums its ring cannot hold.
+    A grid of tile.split blocks a tile. Raises ValueError for a tile that is not of whole boxes, or whose inbox cannot hold what is pushed.
     """
-    rows, columns, stages, split = tile.rows, tile.columns, tile.stages, tile.split
+    rows, columns, stages, split, depth = tile.rows, tile.columns, tile.stages, tile.split, tile.step_bytes // 2
     if columns % BOX_COLUMNS or rows % 64:
         raise ValueError(f"{tile.name}: {rows} rows and {columns} columns given, multiples of 64 are taken: TMA copies boxes of 64")
-    consumers, boxes = rows // 64, columns // 64
-    warps, bytes_a = 4 * consumers, consumers * BOX
-    slot_bytes = bytes_a + boxes * BOX
-    across = columns // 16  # units of a row: sums travel by 16 x 16 of them, 1 KiB, which a warp has in 8 registers a thread
-    units = warps * across
-    if units * 1024 > stages * slot_bytes:
-        raise ValueError(f"{tile.name}: {units} KiB of sums do not fit into a ring of {stages * slot_bytes} bytes: give it more stages")
-    multiply, finish, store_pair = ptx.step(dtype, columns), ptx.finish(columns), tensor.STORE_PAIR[dtype]
-    consumers_barrier = instruction(f"bar.sync 1, {128 * consumers};", types.void, effect=True, together=True)
-    position, sums_count, parts_count = position_of(rows, columns), columns // 2, 8 * split
+    consumers, boxes_a, boxes_b = rows // 64, depth // 64, columns // BOX_COLUMNS
+    box_a, box_b, warps = rows * 128, depth * 128, 4 * consumers
+    bytes_a = boxes_a * box_a
+    slot_bytes = bytes_a + boxes_b * box_b
+    across = columns // 16  # units of a row
+    owned, turns = -(-warps * across // split), across % split == 0  # units of a block, at most; are a warp's as many of each?
+    if (split - 1) * owned * UNIT > tile.inbox:
+        raise ValueError(f"{tile.name}: {owned} units from {split - 1} blocks do not fit into an inbox of {tile.inbox} bytes")
+    multiply, finish, store_unit = ptx.step(dtype, columns, depth, rows), ptx.finish(columns), storing(dtype)
+    position, sums_count, groups, inbox_bytes = position_of(rows, columns), columns // 2, -(-across // split), tile.inbox
 
     def matmul(a: Any, b: Any, c: Any, m: Any, n: Any, k: Any) -> None:
         memory = cuda.shared.array(0, uint8)
-        sums, parts = cuda.local.array(sums_count, float32), cuda.local.array(parts_count, float32)
+        sums, own, part = cuda.local.array(sums_count, float32), cuda.local.array(8, float32), cuda.local.array(8, float32)
+        packed = cuda.local.array(4, uint32)
+        # Shared memory: the ring, the inbox, the barriers: of the ring's slots, and one a warp for what is pushed to it.
         ring = uint32((tensor.shared_address(memory) + uint32(1023)) & uint32(0xFFFFFC00))
-        full = uint32(ring + uint32(stages * slot_bytes))
+        inbox = uint32(ring + uint32(stages * slot_bytes))
+        full = uint32(inbox + uint32(inbox_bytes))
         empty = uint32(full + uint32(8 * stages))
         thread = uint32(cuda.threadIdx.x)
-        lane, warp = uint32(thread & uint32(31)), uint32(thread >> uint32(5))
+        lane, warp = uint32(thread & uint32(31)), barriers.same_in_warp(uint32(thread >> uint32(5)))
+        arrived = uint32(empty + uint32(8 * stages) + warp * uint32(8))
+        if split > 1 and warp < warps and lane == 0:
+            barriers.barrier_init(arrived, uint32(1))
+            barriers.barriers_publish()
         prepare(full, stages, warps)  # one arrival a warp frees a slot
+        if split > 1:
+            words.cluster_arrive()
         rank = words.rank_in_cluster()
         tiles_m, tiles_n = uint32((m + (rows - 1)) // rows), uint32((n + (columns - 1)) // columns)
-        row, column = position(ptx.divide(uint32(cuda.blockIdx.x), uint32(split)), tiles_m, tiles_n)
-        steps = uint32((k + (DEPTH - 1)) // DEPTH)
-        step = ptx.divide(uint32(steps * rank), uint32(split))
-        last_step = ptx.divide(uint32(steps * (rank + uint32(1))), uint32(split))
+        row, column = position(barriers.divide(uint32(cuda.blockIdx.x), uint32(split)), tiles_m, tiles_n)
+        steps = uint32((k + (depth - 1)) // depth)
+        step = barriers.divide(uint32(steps * rank), uint32(split))
+        last_step = barriers.divide(uint32(steps * (rank + uint32(1))), uint32(split))
         slot, phase = uint32(0), uint32(0)
-        warpgroup = ptx.same_in_warp(uint32(thread >> uint32(7)))
+        warpgroup = barriers.same_in_warp(uint32(thread >> uint32(7)))
         if warpgroup == consumers:
-            if ptx.elected() != 0:
-                bytes_ = landing(m, rows, slot_bytes)
+            if barriers.elected() != 0:
+                bytes_ = landing(m, rows, slot_bytes, boxes_a)
                 while step < last_step:
                     at, landed = uint32(ring + slot * uint32(slot_bytes)), uint32(full + slot * uint32(8))
-                    depth = uint32(step * uint32(DEPTH))
-                    wait(uint32(empty + slot * uint32(8)), uint32(phase ^ uint32(1)))
-                    ptx.expect(landed, bytes_)
-                    ptx.box_load(at, a, depth, row, landed)
-                    for box in range(boxes):
-                        ptx.box_load(uint32(at + uint32(bytes_a + box * BOX)), b, uint32(column + uint32(64 * box)), depth, landed)
+                    of_k = uint32(step * uint32(depth))
+                    barriers.wait(uint32(empty + slot * uint32(8)), uint32(phase ^ uint32(1)))
+                    barriers.expect(landed, bytes_)
+                    for box in range(boxes_a):
+                        ptx.box_load(uint32(at + uint32(box * box_a)), a, uint32(of_k + uint32(64 * box)), row, landed)
+                    for box in range(boxes_b):
+                        ptx.box_load(uint32(at + uint32(bytes_a + box * box_b)), b, uint32(column + uint32(64 * box)), of_k, landed)
                     step = uint32(step + uint32(1))
                     slot = uint32(slot + uint32(1))
                     if slot == stages:
                         slot, phase = uint32(0), uint32(phase ^ uint32(1))
             cuda.syncwarp()
+            if split > 1:
+                words.cluster_wait()
         else:
-            add, last = uint32(0), uint32(0)
+            # Unit u of the tile is owned by block u % split, as its u / split-th.
+            first_unit = uint32(warp * uint32(across))
+            first_place = barriers.divide(first_unit, uint32(split))
+            first_owner = uint32(0) if turns else barriers.remainder(first_unit, uint32(split))
+            if split > 1 and lane == 0:
+                mine, owner = uint32(0), first_owner
+                for _ in range(across):
+                    mine = uint32(mine + uint32(1)) if owner == rank else mine
+                    owner = uint32(owner + uint32(1)) if owner < split - 1 else uint32(0)
+                # Parts may come before this: the phase ends with this one arrival and all bytes, in whichever order.
+                barriers.expect(arrived, uint32(mine * uint32((split - 1) * UNIT)))
+            for i in range(sums_count):
+                sums[i] = ZERO
+            last, begun = uint32(0), uint32(0)
             while step < last_step:
                 at = uint32(ring + slot * uint32(slot_bytes))
-                wait(uint32(full + slot * uint32(8)), phase)
+                barriers.wait(uint32(full + slot * uint32(8)), phase)
                 # A shared address has the block's rank in its upper byte, which in a descriptor would be the distance of B's boxes.
                 at = uint32(at & uint32(OWN_SHARED))
-                multiply(sums, uint32(at + warpgroup * uint32(BOX)), uint32(at + uint32(bytes_a)), add)
-                if add > 0 and lane == 0:
-                    ptx.arrive(last)  # the step before this one has been multiplied: its slot may be filled again
+                multiply(sums, uint32(at + warpgroup * uint32(BOX)), uint32(at + uint32(bytes_a)), uint32(1))
+                if begun > 0 and lane == 0:
+                    barriers.arrive(last)  # the step before this one has been multiplied: its slot may be filled again
                 last = uint32(empty + slot * uint32(8))
-                add = uint32(1)
+                begun = uint32(1)
                 step = uint32(step + uint32(1))
                 slot = uint32(slot + uint32(1))
                 if slot == stages:
                     slot, phase = uint32(0), uint32(phase ^ uint32(1))
             finish(sums)
-            # All copies have landed, since their products are done; but the block's other consumers may be reading the last slots.
-            consumers_barrier()
-            for unit in range(across):
-                place = uint32(ring + (warp * uint32(across) + uint32(unit)) * uint32(1024) + lane * uint32(16))
-                lay(place, sums, 8 * unit)
-                lay(uint32(place + uint32(512)), sums, 8 * unit + 4)
-        cluster_barrier()  # all parts are there
-        if warpgroup < consumers:
-            unit_now = uint32(ptx.divide(uint32(uint32(units) * rank), uint32(split)) + warp)
-            unit_end = ptx.divide(uint32(uint32(units) * (rank + uint32(1))), uint32(split))
-            while unit_now < unit_end:
-                place = uint32(ring + unit_now * uint32(1024) + lane * uint32(16))
-                for i in range(split):  # all under way before the first is waited for
-                    block = uint32(rank + uint32(i))
-                    if block >= split:
-                        block = uint32(block - uint32(split))
-                    fetch(place, block, parts, 8 * i)
-                    fetch(uint32(place + uint32(512)), block, parts, 8 * i + 4)
-                for i in range(1, split):
-                    for j in range(8):
-                        parts[j] += parts[8 * i + j]
-                # Of each half of a unit a lane has columns 2t, 2t + 1 of rows g and g + 8, t = lane % 4, g = lane / 4.
-                to_row = int64(row) + int64(ptx.divide(unit_now, uint32(across))) * 16 + int64(lane >> uint32(2))
-                to_column = int64(column) + int64(ptx.remainder(unit_now, uint32(across))) * 16 + int64(lane & uint32(3)) * 2
-                target = c + (to_row * n + to_column) * 2
-                for half in range(2):
-                    if to_column + 8 * half < n:
-                        if to_row < m:
-                            store_pair(target + 16 * half, parts, 4 * half)
-                        if to_row + 8 < m:
-                            store_pair(target + 16 * half + n * 16, parts, 4 * half + 2)
-                unit_now = uint32(unit_now + uint32(warps))
-        cluster_barrier()  # and nobody ends before the others have read its part
+            row = uint32(row + warp * uint32(16))
+            if split == 1:
+                for i in range(across):
+                    for e in range(8):
+                        own[e] = sums[8 * i + e]
+                    store_unit(c, m, n, row, uint32(column + uint32(16 * i)), own, packed, lane)
+            else:
+                words.cluster_wait()  # all blocks have begun, long since: their barriers are there
+                owner, place = first_owner, first_place
+                for i in range(across):
+                    if owner != rank:
+                        # An inbox has a room for each other block, by how many ranks that is further on than the owner.
+                        room = uint32(rank - owner - uint32(1)) if rank > owner else uint32(rank + uint32(split - 1) - owner)
+                        there = of_block(uint32(inbox + (room * uint32(owned) + place) * uint32(UNIT) + lane * uint32(16)), owner)
+                        bell = of_block(arrived, owner)
+                        push(there, sums, 8 * i, bell)
+                        push(uint32(there + uint32(512)), sums, 8 * i + 4, bell)
+                    owner = uint32(owner + uint32(1))
+                    if owner == split:
+                        owner, place = uint32(0), uint32(place + uint32(1))
+                while words.pairs_arrived(arrived) == 0:
+                    pass
+                owner, place = first_owner, first_place
+                for group in range(groups):  # of S units in a row this block owns one at most
+                    unit, here = uint32(across), place
+                    for s in range(split):  # chosen into one place first: what follows is then there once, not for each of them
+                        i = group * split + s
+                        if i < across:
+                            if owner == rank:
+                                unit, here = uint32(i), place
+                                for e in range(8):
+                                    own[e] = sums[8 * i + e]
+                            owner = uint32(owner + uint32(1))
+                            if owner == split:
+                                owner, place = uint32(0), uint32(place + uint32(1))
+                    if unit < across:
+                        came = uint32(inbox + here * uint32(UNIT) + lane * uint32(16))
+                        for further in range(split - 1):
+                            tensor.load_floats(uint32(came + uint32(further * owned * UNIT)), part, 0)
+                            tensor.load_floats(uint32(came + uint32(further * owned * UNIT + 512)), part, 4)
+                            for e in range(8):
+                                own[e] += part[e]
+                        store_unit(c, m, n, row, uint32(column + unit * uint32(16)), own, packed, lane)
 
     shared_bytes = tile.shared_bytes(2)
     return Kernel(

@@ -17,9 +17,9 @@ from typing import Any
 
 from numba import cuda, float32, int64, uint8, uint32
 
+from opwise.backends.numba_cuda import barrier_ptx as barriers
 from opwise.backends.numba_cuda import matmul_wgmma_ptx as ptx
 from opwise.backends.numba_cuda import tensor
-from opwise.backends.numba_cuda.barrier_ptx import wait
 from opwise.backends.numba_cuda.launch import Kernel, inlined
 
 ROWS, BOX, DEPTH, CONSUMERS = 128, ptx.BOX, ptx.DEPTH, 2
@@ -33,10 +33,10 @@ def position_of(rows: int, columns: int) -> Any:
     @inlined
     def position(tile: Any, tiles_m: Any, tiles_n: Any) -> Any:
         across = uint32(uint32(GROUP) * tiles_n)
-        first = uint32(ptx.divide(tile, across) * uint32(GROUP))
-        within = ptx.remainder(tile, across)
+        first = uint32(barriers.divide(tile, across) * uint32(GROUP))
+        within = barriers.remainder(tile, across)
         height = uint32(min(uint32(tiles_m - first), uint32(GROUP)))
-        down, right = ptx.remainder(within, height), ptx.divide(within, height)
+        down, right = barriers.remainder(within, height), barriers.divide(within, height)
         return uint32((first + down) * uint32(rows)), uint32(right * uint32(columns))
 
     return position
@@ -47,10 +47,10 @@ def prepare(full: Any, stages: Any, arrivals: Any) -> None:
     """Barriers of the ring, made by one thread for all: those of full slots and, behind them, those of slots left `arrivals` times."""
     if cuda.threadIdx.x == 0:
         for i in range(stages):
-            ptx.barrier_init(uint32(full + uint32(8 * i)), uint32(1))
+            barriers.barrier_init(uint32(full + uint32(8 * i)), uint32(1))
             if arrivals > 0:
-                ptx.barrier_init(uint32(full + uint32(8 * (stages + i))), uint32(arrivals))
-        ptx.barriers_publish()
+                barriers.barrier_init(uint32(full + uint32(8 * (stages + i))), uint32(arrivals))
+        barriers.barriers_publish()
     cuda.syncthreads()
 
 
@@ -79,16 +79,16 @@ def wgmma_kernel(dtype: str, columns: int, stages: int, shared_bytes: int) -> Ke
         count, stride = uint32(tiles_m * tiles_n), uint32(cuda.gridDim.x)
         tile = uint32(cuda.blockIdx.x)
         slot, phase = uint32(0), uint32(0)  # the slot in turn, and how often the ring has gone round, modulo 2
-        warpgroup = ptx.same_in_warp(uint32(thread >> uint32(7)))
+        warpgroup = barriers.same_in_warp(uint32(thread >> uint32(7)))
         if warpgroup == CONSUMERS:
-            if ptx.elected() != 0:
+            if barriers.elected() != 0:
                 while tile < count:
                     row, column = position(tile, tiles_m, tiles_n)
                     depth = uint32(0)
                     while depth < depth_end:
                         at, landed = uint32(ring + slot * uint32(slot_bytes)), uint32(full + slot * uint32(8))
-                        wait(uint32(empty + slot * uint32(8)), uint32(phase ^ uint32(1)))
-                        ptx.expect(landed, uint32(slot_bytes))
+                        barriers.wait(uint32(empty + slot * uint32(8)), uint32(phase ^ uint32(1)))
+                        barriers.expect(landed, uint32(slot_bytes))
                         ptx.box_load(at, a, depth, row, landed)
                         for box in range(boxes):
                             to = uint32(at + uint32(bytes_a + box * BOX))
@@ -109,10 +109,10 @@ def wgmma_kernel(dtype: str, columns: int, stages: int, shared_bytes: int) -> Ke
                 depth, last = uint32(0), uint32(0)
                 while depth < depth_end:
                     at = uint32(ring + slot * uint32(slot_bytes))
-                    wait(uint32(full + slot * uint32(8)), phase)
+                    barriers.wait(uint32(full + slot * uint32(8)), phase)
                     multiply(sums, uint32(at + warpgroup * uint32(BOX)), uint32(at + uint32(bytes_a)), depth)
                     if depth > 0 and lane == 0:
-                        ptx.arrive(last)  # the step before this one has been multiplied: its slot may be filled again
+                        barriers.arrive(last)  # the step before this one has been multiplied: its slot may be filled again
                     last = uint32(empty + slot * uint32(8))
                     depth = uint32(depth + uint32(DEPTH))
                     slot = uint32(slot + uint32(1))
@@ -120,7 +120,7 @@ def wgmma_kernel(dtype: str, columns: int, stages: int, shared_bytes: int) -> Ke
                         slot, phase = uint32(0), uint32(phase ^ uint32(1))
                 finish(sums)
                 if lane == 0:
-                    ptx.arrive(last)
+                    barriers.arrive(last)
                 row = uint32(row + warpgroup * uint32(64))
                 for box in range(boxes):  # C leaves by boxes of 64 columns, two of which are under way at a time
                     leaving = uint32(outbox + uint32(box % 2 * BOX))

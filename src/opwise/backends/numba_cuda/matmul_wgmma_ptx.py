@@ -1,5 +1,4 @@
-"""Hopper's own instructions (sm_90a) as intrinsics: TMA copies of tiles, products of a whole warpgroup (wgmma); and those
-of barrier_ptx.py, so that a product's kernel has them from one place.
+"""Hopper's own instructions (sm_90a) as intrinsics: TMA copies of tiles, products of a whole warpgroup (wgmma).
 
 A tile in shared memory is a stack of rows of 128 bytes. TMA permutes the 16-byte chunks of a row by an XOR with the row's number modulo 8
 (its 128-byte swizzle, which is by address: tiles start on 1024 bytes), and wgmma undoes it. What all lanes of a warp must execute together
@@ -15,14 +14,6 @@ from llvmlite import ir
 from numba import types
 from numba.cuda.extending import intrinsic
 
-from opwise.backends.numba_cuda.barrier_ptx import arrive as arrive
-from opwise.backends.numba_cuda.barrier_ptx import barrier_init as barrier_init
-from opwise.backends.numba_cuda.barrier_ptx import barriers_publish as barriers_publish
-from opwise.backends.numba_cuda.barrier_ptx import divide as divide
-from opwise.backends.numba_cuda.barrier_ptx import elected as elected
-from opwise.backends.numba_cuda.barrier_ptx import expect as expect
-from opwise.backends.numba_cuda.barrier_ptx import remainder as remainder
-from opwise.backends.numba_cuda.barrier_ptx import same_in_warp as same_in_warp
 from opwise.backends.numba_cuda.ptx import FLOAT, I32, I64, PACK, assembly, element, instruction
 
 u32, i64, void = types.uint32, types.int64, types.void
@@ -54,13 +45,28 @@ def _high(apart: int) -> int:
     return apart // 16 | 1 << 30
 
 
-def step(dtype: str, columns: int) -> Any:
-    """The intrinsic (sums, a, b, add): sums (64 x columns, float32) += a (64 x 64) b (64 x columns); without `add` it is =.
+def step(dtype: str, columns: int, depth: int = DEPTH, rows: int = 64) -> Any:
+    """The intrinsic (sums, a, b, add): sums (64 x columns, float32) += a (64 x depth) b (depth x columns); without `add` it is =.
 
-    a, b: shared addresses of tiles. All 128 threads of a warpgroup; thread t of warp w holds of the product, for j in 0 .. columns / 8, in
-    sums[4j], sums[4j + 1] row 16w + t / 4, columns 8j + 2 (t % 4) and the next, in sums[4j + 2], sums[4j + 3] the same 8 rows below.
+    a, b: shared addresses of tiles, boxes of 64 of k and `rows` rows, and of 64 columns and `depth` of k. All 128 threads of a warpgroup;
+    thread t of warp w holds of the product, for j in 0 .. columns / 8, in sums[4j], sums[4j + 1] row 16w + t / 4, columns 8j + 2 (t % 4)
+    and the next, in sums[4j + 2], sums[4j + 3] the same 8 rows below.
     At its end the step before it has been multiplied, this one perhaps not: `finish` waits for it, and sums must not be read before.
     """
+    # 16 elements of k are 32 bytes of a row of a, 16 rows of b.
+    left = [i // 4 * rows * 128 + i % 4 * 32 for i in range(depth // 16)]
+    return _products(dtype, columns, left, [2048 * i for i in range(depth // 16)], depth * 128, "0, 1")
+
+
+def turned_step(dtype: str, rows: int) -> Any:
+    """`step` for the product turned round, sums (64 x rows) += b' (64 x 64) a' (64 x rows): a thread's sums are of row 8j + 2 (t % 4) of
+    the product and the next, column 16w + t / 4, then 8 columns on. The intrinsic (sums, b, a, add)."""
+    return _products(dtype, rows, [2048 * i for i in range(DEPTH // 16)], [32 * i for i in range(DEPTH // 16)], 0, "1, 0")
+
+
+def _products(dtype: str, columns: int, left: Sequence[int], right: Sequence[int], apart: int, along: str) -> Any:
+    """The intrinsic (sums, a, b, add), a wgmma for each of the places of either factor, in bytes from its beginning. apart: bytes from 64
+    columns of b to the next. along: which factor is stored along its columns, a's flag and b's."""
     count = columns // 2
     kind = {"float16": "f16", "bfloat16": "bf16"}[dtype]
     registers = ", ".join(f"${i}" for i in range(count))
@@ -71,12 +77,12 @@ def step(dtype: str, columns: int) -> Any:
         f"mov.b32 a_high, {_high(1024)}; mov.b32 b_high, {_high(1024)};",
         "wgmma.fence.sync.aligned;",
     ]
-    for i in range(DEPTH // 16):  # 16 elements of k are 32 bytes of a row of a, 16 rows of b; descriptors count in 16 bytes
+    for i, (of_a, of_b) in enumerate(zip(left, right, strict=True)):  # descriptors count in 16 bytes
         lines += [
-            f"add.u32 low, {a}, {2 * i}; mov.b64 a, {{low, a_high}};",
-            f"add.u32 low, {b}, {128 * i}; mov.b64 b, {{low, b_high}};",
+            f"add.u32 low, {a}, {of_a // 16}; mov.b64 a, {{low, a_high}};",
+            f"add.u32 low, {b}, {of_b // 16}; mov.b64 b, {{low, b_high}};",
             f"wgmma.mma_async.sync.aligned.m64n{columns}k16.f32.{kind}.{kind} {{{registers}}},",
-            f"a, b, {'always' if i else 'add'}, 1, 1, 0, 1;",  # neither factor negated; b along its columns
+            f"a, b, {'always' if i else 'add'}, 1, 1, {along};",  # neither factor negated
         ]
     text = "\n".join([*lines, "wgmma.commit_group.sync.aligned;", "wgmma.wait_group.sync.aligned 1; }"])
 
@@ -85,7 +91,7 @@ def step(dtype: str, columns: int) -> Any:
         def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             sixteenth = ir.Constant(I32, 4)
             left = builder.lshr(args[1], sixteenth)
-            right = builder.or_(builder.lshr(args[2], sixteenth), ir.Constant(I32, BOX // 16 << 16))  # 64 columns of b are a box
+            right = builder.or_(builder.lshr(args[2], sixteenth), ir.Constant(I32, apart // 16 << 16))
             in_place(context, builder, signature, args, count, text, [left, right, args[3]])
             return context.get_dummy_value()
 
@@ -120,15 +126,17 @@ def in_place(context: Any, builder: Any, signature: Any, args: Any, count: int, 
         builder.store(builder.extract_value(sums, i), place)
 
 
-def store_matrices(dtype: str) -> Any:
-    """The intrinsic (address, sums, at): sums[at:at + 8], rounded, to four 8x8 matrices; lane l has a row of matrix l / 8."""
+def store_matrices(dtype: str, turned: bool = False) -> Any:
+    """The intrinsic (address, sums, at): sums[at:at + 8], rounded, to four 8x8 matrices; lane l has a row of matrix l / 8, of matrices
+    that are turned round a column."""
+    how = ".trans" if turned else ""
 
     @intrinsic  # type: ignore[untyped-decorator,unused-ignore]
     def store(typing: Any, address: Any, sums: Any, at: Any) -> Any:
         def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             floats = [builder.load(element(context, builder, signature.args[1], args[1], args[2], i)) for i in range(8)]
             words = [PACK[dtype](builder, floats[i : i + 2]) for i in range(0, 8, 2)]
-            text = "stmatrix.sync.aligned.m8n8.x4.shared.b16 [$0], {$1, $2, $3, $4};"
+            text = f"stmatrix.sync.aligned.m8n8.x4{how}.shared.b16 [$0], {{$1, $2, $3, $4}};"
             assembly(builder, ir.VoidType(), text, "r,r,r,r,r", [args[0], *words], effect=True, together=True)
             return context.get_dummy_value()
 

@@ -16,9 +16,9 @@ from numba.cuda.extending import intrinsic
 
 from opwise.backends.cuda_src.matmul_plan import Kernel as Tile
 from opwise.backends.cuda_src.plan import TFLOAT32, Matrix
+from opwise.backends.numba_cuda import barrier_ptx as barriers
 from opwise.backends.numba_cuda import matmul_wgmma_ptx as ptx
 from opwise.backends.numba_cuda import tensor
-from opwise.backends.numba_cuda.barrier_ptx import wait
 from opwise.backends.numba_cuda.launch import Kernel
 from opwise.backends.numba_cuda.matmul_wgmma import CONSUMERS, THREADS, position_of, prepare
 from opwise.backends.numba_cuda.ptx import I32, I64, assembly, element
@@ -135,16 +135,16 @@ def tf32_kernel(chosen: Tile) -> Kernel:
         count, stride = uint32(tiles_m * tiles_n), uint32(cuda.gridDim.x)
         tile = uint32(cuda.blockIdx.x)
         slot, phase = uint32(0), uint32(0)
-        warpgroup = ptx.same_in_warp(uint32(thread >> uint32(7)))
+        warpgroup = barriers.same_in_warp(uint32(thread >> uint32(7)))
         if warpgroup == CONSUMERS:
-            if ptx.elected() != 0:
+            if barriers.elected() != 0:
                 while tile < count:
                     row, column = position(tile, tiles_m, tiles_n)
                     depth = uint32(0)
                     while depth < depth_end:
                         at, landed = uint32(ring + slot * uint32(slot_bytes)), uint32(full + slot * uint32(8))
-                        wait(uint32(empty + slot * uint32(8)), uint32(phase ^ uint32(1)))
-                        ptx.expect(landed, uint32(slot_bytes))
+                        barriers.wait(uint32(empty + slot * uint32(8)), uint32(phase ^ uint32(1)))
+                        barriers.expect(landed, uint32(slot_bytes))
                         ptx.box_load(at, a, depth, row, landed)
                         for box in range(boxes):
                             to = uint32(at + uint32(bytes_a + box * BOX))
@@ -167,10 +167,10 @@ def tf32_kernel(chosen: Tile) -> Kernel:
                 depth = uint32(0)
                 while depth < depth_end:
                     at = uint32(ring + slot * uint32(slot_bytes))
-                    wait(uint32(full + slot * uint32(8)), phase)
+                    barriers.wait(uint32(full + slot * uint32(8)), phase)
                     multiply(sums, at, uint32(at + of_b), depth)
                     if lane == 0:
-                        ptx.arrive(uint32(empty + slot * uint32(8)))
+                        barriers.arrive(uint32(empty + slot * uint32(8)))
                     depth = uint32(depth + uint32(DEPTH))
                     slot = uint32(slot + uint32(1))
                     if slot == stages:

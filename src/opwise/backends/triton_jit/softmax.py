@@ -1,5 +1,6 @@
 """softmax over rows in Triton, read once where that is possible: by the first of these that can (softmax_offered.in_turn).
 
+    on sm_90               what was measured to be quicker for some numbers of rows (softmax_offered.RANGES)
     up to 1024 columns     several rows a program, as a tile of rows x columns
     long rows              on sm_90, from 64 KiB (float32 96 KiB) to 1 MiB, by the programs of a cluster (softmax_cluster.py)
     the longest rows       on sm_90, above 1 MiB to 4 MiB, as a stream that warps pass on as they come (softmax_warps.py)
@@ -37,6 +38,7 @@ from opwise.backends.triton_jit.launch import built
 from opwise.backends.triton_jit.portable import narrow, widen
 from opwise.backends.triton_jit.softmax_math import finite_shift, shifted_power
 from opwise.backends.triton_jit.softmax_offered import (
+    RANGES,
     TABLE,
     TALLEST_TILE,
     own_row,
@@ -136,6 +138,12 @@ VARIANTS = {
 }
 
 
+SHARED: Mapping[str, Callable[..., Specimen]] = {
+    "cluster": lambda columns, dtype, *form: softmax_cluster.specimen(softmax_cluster.Plan(columns, dtype, softmax_cluster.Form(*form))),
+    "staged": lambda columns, dtype, kib, warps: softmax_staged.specimen(softmax_staged.Plan(columns, dtype, kib, warps, resident=False)),
+}
+
+
 def specimens(arch: str) -> dict[str, Specimen]:
     found: dict[str, Specimen] = {}
     odd: tuple[str, ...]
@@ -154,4 +162,7 @@ def specimens(arch: str) -> dict[str, Specimen]:
     gluon = softmax_staged.specimens() | softmax_stream.specimens() if int(arch[3:]) >= 90 else {}
     if int(arch[3:]) == 90:
         gluon |= softmax_cluster.specimens() | softmax_warps.specimens()
+        for size, dtype in ((4, "float32"), (2, "bfloat16")):
+            for columns, way in ((each.columns[1], each.way) for each in RANGES[size] if each.way.kind in SHARED):
+                gluon[f"{way.name}, {columns} columns, {dtype}"] = SHARED[way.kind](columns, dtype, *way.numbers)
     return found | softmax_twice.specimens() | softmax_parts.specimens() | softmax_ladder.specimens() | gluon

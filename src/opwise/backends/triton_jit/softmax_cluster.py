@@ -52,8 +52,10 @@ class Form:
 SMALL = tuple(Form(blocks, 8, 8, 4) for blocks in (16, 8, 4, 2))
 # KiB of a row at most, from above the entry before on, and what is quickest on an H200; None, and beyond the last: others are as quick.
 # float32, with half of the exponentials, is quicker by a few larger programs.
-HALF: dict[int, Form | None] = {64: None, **{form.blocks * 64: form for form in reversed(SMALL)}}
-SINGLE: dict[int, Form | None] = {96: None, 128: Form(1, 16, 8, 2), 256: Form(4, 4, 12, 5), 512: Form(4, 16, 8, 2), 1024: SMALL[0]}
+HALF: dict[int, Form | None] = {64: None, 128: SMALL[3], 222: SMALL[2], 512: SMALL[1], 1024: SMALL[0]}
+SINGLE: dict[int, Form | None] = {
+    96: None, 128: Form(1, 16, 8, 2), 157: Form(4, 4, 12, 5), 222: SMALL[1], 512: Form(4, 16, 8, 2), 1024: SMALL[0],
+}  # fmt: skip
 FORMS = {"float32": SINGLE, "float16": HALF, "bfloat16": HALF}
 
 
@@ -63,7 +65,7 @@ def form_of(rows: int, row_bytes: int, dtype: str, multiprocessors: int) -> Form
     if usual is None or not KNOWN:  # a Triton whose launcher was not read gets no clusters
         return usual if usual and usual.blocks == 1 else None
     # Clusters keep within groups of multiprocessors, which leaves one in eight over.
-    fitting = (form for form in SMALL if form.blocks >= usual.blocks and row_bytes <= form.blocks * 64 * KIB)
+    fitting = (form for form in SMALL if row_bytes <= form.blocks * 64 * KIB)
     return next((form for form in fitting if rows * form.blocks * 8 <= multiprocessors * form.shared_by * 7), usual)
 
 
@@ -156,7 +158,7 @@ def specimen(plan: Plan) -> Specimen:
 
 def specimens() -> dict[str, Specimen]:
     """Each form, in float32 or in one dtype of 16 bits, and parts of equal and of unequal length."""
-    rows = {"float32": (32752, 65536, 131072, 262128), "float16": (65536,), "bfloat16": (131056, 262144, 524272)}
+    rows = {"float32": (32752, 36864, 49152, 131072, 262128), "float16": (65536,), "bfloat16": (98288, 262144, 524272)}
     found = {}
     for dtype, columns in ((dtype, columns) for dtype, lengths in rows.items() for columns in lengths):
         form = form_of(4096, columns * (4 if dtype == "float32" else 2), dtype, 132)

@@ -21,10 +21,11 @@ from opwise.backends.tuned import SHIPPED, Choices
 TABLE = "triton_jit/softmax"
 LONGEST_ROW_IN_TILE, LONGEST_ROW_IN_REGISTERS = 1024, 32768
 TALLEST_TILE = 512  # rows
+MANY = 2**31  # rows, and so any number
 # By an element's bytes, columns at most, from above the entry before on, and what is quickest on an H200: elements of a tile, 512 a warp;
 # warps of a row, whose threads have up to 64 elements, the most whose float32 powers stay in registers.
-TILED = {4: {LONGEST_ROW_IN_TILE: 2048}, 2: {LONGEST_ROW_IN_TILE: 2048}}
-ROW_OF = {4: {4096: 4, 8192: 8, LONGEST_ROW_IN_REGISTERS: 16}, 2: {4096: 4, 8192: 8, LONGEST_ROW_IN_REGISTERS: 16}}
+TILED = {4: {256: 2048, LONGEST_ROW_IN_TILE: 1024}, 2: {512: 2048, LONGEST_ROW_IN_TILE: 1024}}
+ROW_OF = {4: {4096: 4, LONGEST_ROW_IN_REGISTERS: 16}, 2: {3583: 4, 8192: 8, LONGEST_ROW_IN_REGISTERS: 16}}
 TILES = ((1024, 2), (1024, 4), (2048, 2), (2048, 4), (4096, 4), (4096, 8))  # elements, warps
 ROW_WARPS = (4, 8, 16, 32)
 MOST_PARTS = 128  # of a row, each of a program that waits for all of them
@@ -44,6 +45,36 @@ class Way(NamedTuple):
     @property
     def name(self) -> str:
         return self.kind + "x".join(map(str, self.numbers))
+
+
+class Range(NamedTuple):
+    """Columns and rows, the first and the last, and what is quicker there than what the other tables say."""
+
+    columns: tuple[int, int]
+    rows: tuple[int, int]
+    way: Way
+
+    def has(self, rows: int, columns: int) -> bool:
+        return self.columns[0] <= columns <= self.columns[1] and self.rows[0] <= rows <= self.rows[1]
+
+
+# By an element's bytes, on an H200. An end is a length, or a number of rows, that was measured, or half way to the next one that was.
+RANGES = {
+    4: (
+        Range((128, 256), (32768, MANY), Way("tile", (1024, 4))),
+        Range((888, 1024), (64, 2048), Way("tile", (1024, 4))),
+        Range((3584, 4096), (64, MANY), Way("cluster", (1, 4, 8, 8))),
+        Range((7104, 8192), (64, 512), Way("cluster", (2, 8, 4, 4))),
+        Range((16384, 24576), (64, MANY), Way("cluster", (4, 4, 12, 5))),
+    ),
+    2: (
+        Range((5024, 8192), (2048, MANY), Way("staged", (16, 2))),
+        Range((7104, 8192), (64, 512), Way("row", (16,))),
+        Range((11600, 23168), (64, 512), Way("cluster", (2, 4, 4, 8))),
+        Range((23184, 32768), (256, 512), Way("cluster", (4, 4, 8, 8))),
+        Range((20064, 32768), (513, MANY), Way("cluster", (2, 4, 8, 8))),
+    ),
+}
 
 
 def tuned(x: Tensor, out: Tensor, choices: Choices) -> Way | None:
@@ -73,6 +104,9 @@ def capability_of(x: Tensor) -> tuple[int, int]:
 def in_turn(rows: int, columns: int, dtype: str, multiprocessors: int, capability: tuple[int, int]) -> Iterator[Way]:
     """What the plan asks by itself, one after the other: whose programs find no room, who has too few rows, and all but the tile, the row
     and the last off 16 elements, leave it to the next."""
+    if capability == HOPPER:
+        known = (each.way for each in RANGES[size_of(dtype)] if each.has(rows, columns))
+        yield from (way for way in known if KNOWN or way.kind != "cluster" or way.numbers[0] == 1)
     if columns <= LONGEST_ROW_IN_TILE:
         yield own_tile(rows, columns, dtype)
         return
@@ -142,6 +176,8 @@ def _in_shared_memory(rows: int, columns: int, dtype: str, multiprocessors: int,
     """The forms of the kernels' own tables, where they hold the row and give every multiprocessor work."""
     tables = softmax_cluster.FORMS.values() if capability[0] == 9 else ()
     forms = {form for table in tables for form in table.values() if form}
+    ranged = [each.way for each in RANGES[size_of(dtype)]]
+    forms |= {softmax_cluster.Form(*way.numbers) for way in ranged if way.kind == "cluster" and capability[0] == 9}
     own = softmax_cluster.form_of(rows, columns * size_of(dtype), dtype, multiprocessors)
     for form in sorted(forms, key=lambda form: (form.blocks, form.warps, form.held)):
         plan = softmax_cluster.Plan(columns, dtype, form)
@@ -156,7 +192,9 @@ def _in_shared_memory(rows: int, columns: int, dtype: str, multiprocessors: int,
         if 1 < parts <= MOST_PARTS and multiprocessors <= rows * parts:
             yield Way("stream", numbers)
     alone = set[int]()  # warps of programs that have a row each: one with more room than the row takes is the same
-    for kib, warps, resident in sorted({form for form in softmax_staged.STAGED[dtype].values() if form}):
+    staged = {form for form in softmax_staged.STAGED[dtype].values() if form}
+    staged |= {(way.numbers[0], way.numbers[1], False) for way in ranged if way.kind == "staged"}
+    for kib, warps, resident in sorted(staged):
         parts = softmax_staged.Plan(columns, dtype, kib).parts
         least = 2 * multiprocessors if resident else multiprocessors  # where none takes a second part, none need be resident
         if least <= rows * parts and (1 < parts <= MOST_PARTS if resident else parts == 1 and warps not in alone):

@@ -157,18 +157,22 @@ def at_once(warps: int, compiled: Any, properties: Any) -> int:
     return int(min(by_registers, by_memory, by_threads) * properties.multi_processor_count)
 
 
-def specimens() -> dict[str, Specimen]:
-    """Each row of the tables, in one dtype of 16 bits, and parts of unequal length: compiling one takes a second."""
+def specimen(plan: Plan) -> Specimen:
     from opwise.backends.triton_jit.softmax_gluon import staged_kernel
 
+    types = {"x": POINTERS[plan.dtype], "out": POINTERS[plan.dtype], "counters": "*i32", "pairs": "*fp32"}
+    options = {name: plan.fixed[name] for name in ("num_warps", "launch_cooperative_grid", *OPTIONS)}
+    constants = {name: value for name, value in plan.fixed.items() if name not in options}
+    sizes = dict.fromkeys(("rows", "columns", "part"), "i32")
+    return Specimen(staged_kernel, {**types, **sizes}, constants, options, ("rows",))
+
+
+def specimens() -> dict[str, Specimen]:
+    """Each row of the tables, in one dtype of 16 bits, and parts of unequal length: compiling one takes a second."""
     found = {}
     rows = {"float32": (LONGEST - 1040,), "float16": (16384, 32768, 65536, 131072), "bfloat16": (LONGEST, LONGEST - 1040)}
     for dtype, columns in ((dtype, columns) for dtype, lengths in rows.items() for columns in lengths):
         plan = planned(columns, dtype)
         assert plan is not None
-        types = {"x": POINTERS[dtype], "out": POINTERS[dtype], "counters": "*i32", "pairs": "*fp32"}
-        options = {name: plan.fixed[name] for name in ("num_warps", "launch_cooperative_grid", *OPTIONS)}
-        constants = {name: value for name, value in plan.fixed.items() if name not in options}
-        sizes = dict.fromkeys(("rows", "columns", "part"), "i32")
-        found[f"staged {columns} columns, {dtype}"] = Specimen(staged_kernel, {**types, **sizes}, constants, options, ("rows",))
+        found[f"staged {columns} columns, {dtype}"] = specimen(plan)
     return found

@@ -1,0 +1,209 @@
+"""Hopper's products in fibres: what wgmma, boxes of tensor maps and what clusters push mean, beside numba_stream_fibres.py's barriers.
+
+Stricter than a GPU where it can be: a product reads shared memory as late as it may, when it is waited for; what a box or a push goes to is
+gone as soon as it is asked for, and comes late; a box's bytes are those that its map says; a push to a block that has ended is a fault.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from fibres import NAN_BYTE, SHARED_BASE, Fault, Memory
+from greenlet import getcurrent
+from numba_fibres_words import word_instructions
+from numba_stream_fibres import AllAtOnce, Barrier
+from numba_wgmma_fibres import swizzled, wgmma_instructions
+
+u32, f32 = np.uint32, np.float32
+RANK = 24  # the bit from which on a shared address says whose it is
+BARS = 128  # threads at a named barrier
+LANES = np.arange(32)
+
+
+@dataclass
+class Map:
+    """A matrix of 16-bit elements, and its boxes, with rows of 128 bytes."""
+
+    elements: np.ndarray[Any, Any]
+    rows: int
+    columns: int = 64
+
+
+@dataclass
+class Cluster:
+    arrived: int = 0
+    blocks: list[Any] = field(default_factory=list)
+
+
+class Clusters(AllAtOnce):
+    def __init__(self, grid: int, threads: int, shared: int, memory: Memory, seed: int, cluster: int) -> None:
+        super().__init__((grid, 1), threads, shared, memory, seed)
+        self.size, self.clusters = cluster, [Cluster() for _ in range(grid // cluster)]
+        self.stores: dict[Any, int] = {}
+        self.bars: dict[Any, int] = {}
+
+    def _fibre(self, body: Callable[[], None], block: Any, thread: int) -> Any:
+        fibre = super()._fibre(body, block, thread)
+        if thread == 0:
+            block.cluster, block.fibres = self.clusters[block.at.x // self.size], []
+            block.cluster.blocks.append(block)
+        block.fibres.append(fibre)
+        return fibre
+
+
+def instructions(machine: Callable[[], Clusters], narrow: Callable[..., Any], widen: Callable[..., Any]) -> dict[str, dict[str, Any]]:
+    """Module of numba_cuda -> name there -> its meaning on the machine of the launch under way."""
+
+    def block_of(address: Any) -> Any:
+        return getcurrent().block.cluster.blocks[int(address) >> RANK]
+
+    def place(address: Any) -> int:
+        return (int(address) & (1 << RANK) - 1) - SHARED_BASE
+
+    def shared(address: Any, size: int) -> Any:
+        at, memory = place(address), block_of(address).memory
+        if at % size or at < 0 or at + size > memory.size:
+            raise Fault(f"{size} bytes at {at} of {memory.size} of dynamic shared memory")
+        return memory[at : at + size]
+
+    def barrier(address: Any) -> Barrier:
+        return block_of(address).barriers[place(address)]
+
+    def barrier_init(address: Any, count: Any) -> None:
+        shared(address, 8)
+        getcurrent().block.barriers[place(address)] = Barrier(int(count), int(count))
+
+    def expect(address: Any, size: Any) -> None:
+        barrier(address).copied += int(size)
+        barrier(address).arrive()
+
+    def wait(address: Any, parity: Any) -> None:
+        one = barrier(address)
+        machine().until(lambda: one.phase % 2 != int(parity))
+
+    def arrived(address: Any) -> int:
+        wait(address, 0)
+        return 1
+
+    def land_later(one: Barrier, count: int, act: Callable[[], None]) -> None:
+        def land() -> None:
+            act()
+            one.copied -= count
+            one.turn()
+
+        machine().copies.append(land)
+
+    def lines(memory: Any, at: int, rows: int) -> Any:
+        """Indices of the bytes of a box at that place, row by row."""
+        if at % 1024 or at < 0 or at + rows * 128 > min(getcurrent().block.barriers):
+            raise Fault(f"a box of {rows} rows at {at}")
+        return swizzled(at + np.arange(rows * 128)).reshape(rows, 128)
+
+    def box_load(to: Any, matrix: Map, column: Any, row: Any, address: Any) -> None:
+        memory, column, row = block_of(to).memory, int(column), int(row)
+        indices = lines(memory, place(to), matrix.rows)
+        memory[indices] = NAN_BYTE
+        box = np.zeros((matrix.rows, matrix.columns), np.uint16)
+        inside = matrix.elements[row : row + matrix.rows, column : column + matrix.columns]
+        box[: inside.shape[0], : inside.shape[1]] = inside
+
+        def act() -> None:
+            memory[indices] = box.view(np.uint8)
+
+        land_later(barrier(address), matrix.rows * 128, act)
+
+    def box_store(matrix: Map, column: Any, row: Any, source: Any) -> None:
+        memory, column, row, thread = getcurrent().block.memory, int(column), int(row), getcurrent()
+        indices = lines(memory, place(source), matrix.rows)
+        machine().stores[thread] = machine().stores.get(thread, 0) + 1
+
+        def land() -> None:
+            to = matrix.elements[row : row + matrix.rows, column : column + matrix.columns]
+            to[:] = np.ascontiguousarray(memory[indices]).view(np.uint16)[: to.shape[0], : to.shape[1]]
+            machine().stores[thread] -= 1
+
+        machine().copies.append(land)
+
+    def boxes_wait(left: int) -> Callable[[], None]:
+        def wait() -> None:
+            thread = getcurrent()
+            machine().until(lambda: machine().stores.get(thread, 0) <= left)
+
+        return wait
+
+    def bar(number: Any) -> None:
+        key = id(getcurrent().block), int(number)
+        machine().bars[key] = machine().bars.get(key, 0) + 1
+        turn = -(-machine().bars[key] // BARS) * BARS
+        machine().until(lambda: machine().bars[key] >= turn)
+
+    # ---- clusters ------------------------------------------------------------------------------------------------------------------
+
+    def push(there: Any, sums: Any, at: int, bell: Any) -> None:
+        block, values = block_of(there), np.array(sums[at : at + 4], f32).view(np.uint8)
+        if block is getcurrent().block or block is not block_of(bell):
+            raise Fault("pushed to itself, or counted elsewhere")
+        to = shared(there, 16)
+
+        def act() -> None:
+            if all(fibre.dead for fibre in block.fibres):
+                raise Fault("pushed to a block that has ended")
+            to[:] = values
+
+        land_later(barrier(bell), 16, act)
+
+    def cluster_arrive() -> None:
+        getcurrent().block.cluster.arrived += 1
+
+    def cluster_wait() -> None:
+        cluster, threads = getcurrent().block.cluster, machine().size * machine().blockDim.x
+        machine().until(lambda: cluster.arrived >= threads)
+
+    def rank() -> Any:
+        return u32(getcurrent().block.at.x % machine().size)
+
+    def exchange(value: Any, mask: Any) -> Any:
+        return machine().together(f"shuffle {int(mask)}", value, lambda values: [values[lane ^ int(mask)] for lane in range(32)])
+
+    def together(what: str, act: Callable[[list[Any]], list[Any]]) -> Callable[..., Any]:
+        return lambda value=None: machine().together(what, value, act)
+
+    def load_floats(address: Any, buffer: Any, at: int) -> None:
+        buffer[at : at + 4] = shared(address, 16).view(f32)
+
+    words = word_instructions(machine, narrow, widen)
+    return {
+        "tensor": {"shared_address": lambda array: u32(SHARED_BASE | int(rank()) << RANK), "load_floats": load_floats},
+        "barrier_ptx": {
+            "barrier_init": barrier_init,
+            "barriers_publish": lambda: None,
+            "expect": expect,
+            "wait": wait,
+            "arrive": lambda address: barrier(address).arrive(),
+            "elected": together("elect", lambda lanes: [1] + [0] * 31),
+            "same_in_warp": together("lane 0", lambda lanes: lanes[:1] * 32),
+            "divide": lambda a, b: u32(int(a) // int(b)),
+            "remainder": lambda a, b: u32(int(a) % int(b)),
+        },
+        "matmul_wgmma_ptx": {
+            **wgmma_instructions(machine, shared, narrow, widen),
+            "box_load": box_load,
+            "box_store": box_store,
+            "boxes_wait_all": boxes_wait(0),
+            "boxes_wait_but_one": boxes_wait(1),
+            "publish_to_copies": lambda: None,
+            "warpgroup_barrier": bar,
+        },
+        "matmul_split": {"push": push, "exchange": exchange, "of_block": lambda a, r: u32(int(a) & (1 << RANK) - 1 | int(r) << RANK)},
+        "words": {
+            "PACK_WORDS": words["PACK_WORDS"],
+            "store_words": words["store_words"],
+            "rank_in_cluster": rank,
+            "cluster_arrive": cluster_arrive,
+            "cluster_wait": cluster_wait,
+            "pairs_arrived": arrived,
+        },
+    }

@@ -1,0 +1,84 @@
+"""numba_cuda's 16-bit products on Hopper, in fibres: all blocks at once, copies that land late, shapes that no tile divides."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numba_fibres
+import numpy as np
+import pytest
+import torch
+from fibres import Memory
+from numba_product_fibres import Clusters, Map, instructions
+from support import ON_GPU, right_candidates
+
+from opwise.backends.cuda_src import matmul_plan
+from opwise.ops import OPS, Workload
+
+pytestmark = pytest.mark.skipif(ON_GPU, reason="a GPU is here: it runs these kernels itself")
+PACKAGE = "opwise.backends.numba_cuda"
+MAIN = [c for c in right_candidates() if (c.backend, c.op, c.variant) == ("numba_cuda", "matmul", "")]
+MODULES = ("matmul_wgmma", "matmul_split", "matmul_turned", "words", "tensor")
+TILES = *(tile.name for tile in (*matmul_plan.TURNED, *matmul_plan.WGMMA[2:], *matmul_plan.SPLIT)), "128x128_s6"
+
+
+def module(name: str):  # type: ignore[no-untyped-def]
+    return importlib.import_module(f"{PACKAGE}.{name}")
+
+
+@contextmanager
+def played() -> Iterator[None]:
+    for candidate in MAIN:
+        candidate.get()  # where there is no GPU, the backend asks for Numba's simulator
+    with pytest.MonkeyPatch.context() as patch:
+        found = instructions(lambda: numba_fibres.Now.machine, numba_fibres.from_float32, numba_fibres.to_float32)
+        for name, meanings in found.items():
+            for instruction, meaning in meanings.items():
+                patch.setattr(module(name), instruction, meaning)
+        yield
+
+
+def run(tile: matmul_plan.Kernel, dtype: str, m: int, k: int, n: int, seed: int) -> float:
+    """The worst error of a launch in its bound."""
+    drawn = torch.Generator().manual_seed(seed)
+    a, b = (torch.randn(shape, generator=drawn).to(getattr(torch, dtype)) for shape in ((m, k), (k, n)))
+    out = torch.full((m, n), torch.nan, dtype=a.dtype)
+    plan = matmul_plan.launch(tile, dtype, m, k, n, 3)
+    maps = [
+        Map(x.view(torch.int16).numpy().view(np.uint16), matrix.box_rows) for x, matrix in zip((a, b, out), plan.matrices, strict=False)
+    ]
+    if tile.turned:
+        kernel = module("matmul_turned").turned_kernel.__wrapped__(dtype, tile)
+    elif tile.split:
+        module("matmul_split").storing.cache_clear()
+        kernel = module("matmul_split").split_kernel.__wrapped__(dtype, tile)
+    else:
+        kernel = module("matmul_wgmma").wgmma_kernel.__wrapped__(dtype, tile.columns, tile.stages, plan.shared_bytes)
+    arguments = maps if len(maps) == 3 else [*maps, np.int64(out.data_ptr())]
+    machine = Clusters(plan.grid[0], kernel.threads, kernel.dynamic_shared, Memory([a, b, out]), seed, kernel.cluster)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(numba_fibres.Now, "machine", machine, raising=False)
+        for name in MODULES:
+            if hasattr(module(name), "cuda"):
+                patch.setattr(module(name), "cuda", machine)
+        machine.run(kernel.function, (*arguments, *(np.int64(size) for size in (m, n, k))))
+    reference = OPS["matmul"].reference(a.double(), b.double())
+    bound = OPS["matmul"].error_bound(Workload("matmul", (m, k, n), dtype), reference, a.double(), b.double())
+    return float(((out.double() - reference).abs() / bound).nan_to_num(torch.inf).max())
+
+
+def shapes(tile: matmul_plan.Kernel) -> tuple[tuple[int, int, int], ...]:
+    """m, k, n: one step of K, which some blocks do not have; parts of tiles, of one where blocks are many; a ring that goes round."""
+    more = 8 if tile.split < 4 else -8
+    deep = max(tile.split, 1) * tile.step_bytes // 2 * (tile.stages + 2)
+    return (1, 8, 8), (tile.rows + more, 200, tile.columns + more), (24, deep - 40, 16)
+
+
+@pytest.mark.parametrize("name", TILES)
+def test_a_product_is_right_whatever_comes_first(name: str) -> None:
+    with played():
+        tile = next(tile for tile in module("matmul_offered").HALF_TILES if tile.name == name)
+        for seed, shape in enumerate(shapes(tile)):
+            assert run(tile, ("bfloat16", "float16")[seed % 2], *shape, seed) <= 1, shape

@@ -1,0 +1,45 @@
+"""The comparison with other people's kernels: what is compared, and what counts as behind. Its times need a GPU."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from script_modules import script
+
+from opwise.ops import OPS, Workload
+
+peers = script("peers")
+
+
+@pytest.mark.parametrize("name", [*peers.SOFTMAX, *peers.MATMUL])
+def test_each_workload_is_one_of_ours(name: str) -> None:
+    workload = Workload.parse(name)
+    assert workload.dtype in OPS[workload.op].dtypes
+    assert str(workload) == name
+
+
+def test_a_share_is_of_the_yardstick_beside_it() -> None:
+    found = {"workload": "softmax/4x4/float32", "us": {"copy": 10.0, "triton_jit": 12.5, "numba_cuda": 20.0}}
+    assert peers.shares(found, (1000.0, 700.0, None)) == ("triton_jit", 0.8, 0.7)
+    product = {"workload": "matmul/4x4x4/bfloat16", "us": {"torch_eager": 10.0, "cupy_raw": 8.0}}
+    assert peers.shares(product, (500.0, 510.0, None)) == ("cupy_raw", 1.25, 1.02)
+
+
+def test_what_a_peer_refuses_is_an_empty_cell_and_no_rival() -> None:
+    found = {"workload": "softmax/4x4/float32", "us": {"copy": 10.0, "triton_jit": 12.5}}
+    assert peers.shares(found, (1000.0, None, None)) == ("triton_jit", 0.8, 0.0)
+    assert (
+        peers.told([found], {"softmax/4x4/float32": (1000.0, None, 900.0)})[-1]
+        == "| `softmax/4x4/float32` | triton_jit | 0.800 |  | 0.900 |"
+    )
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU is here: the comparison would run")
+def test_without_a_gpu_it_says_so() -> None:
+    done = subprocess.run([sys.executable, Path(peers.__file__)], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "torch sees no GPU" in done.stderr
