@@ -85,16 +85,24 @@ def test_rows_that_one_block_keeps(capability: tuple[int, int]) -> None:
         assert (found.kernel, found.block[0]) == (f"softmax_{dtype}_{kernel}_v16", threads)
 
 
-def test_blocks_that_begin_apart_are_as_the_kernel_knows_them() -> None:
-    """More threads than these leave a multiprocessor few blocks, which gain nothing by it."""
-    source = (FOLDER / "softmax_cluster.cuh").read_text()
-    small = {threads for choices in softmax_plan.CLUSTERS.values() for _, _, threads in choices}
-    assert max(small) == _constant(source, "APART_THREADS")
-    table = re.search(r"phases = blockDim\.x <= (\d+) \? (\d+) : blockDim\.x <= (\d+) \? (\d+) : (\d+);", source)
-    assert table
-    low, most, middle, more, least = map(int, table.groups())
-    for threads in small:
-        assert 1024 // threads == (most if threads <= low else more if threads <= middle else least)
+def test_each_form_of_small_blocks_has_a_kernel_and_room_for_all_of_a_row() -> None:
+    """A kernel that knows its threads reads nothing twice: what registers and shared memory do not hold would be written beyond these."""
+    source = (FOLDER / "softmax.cu").read_text()
+    of_all, of_one = (
+        {(int(blocks), int(threads)) for blocks, threads in re.findall(rf"SOFTMAX_SMALL_KERNEL\({types}, (\d+), (\d+)\)", source)}
+        for types in ("dtype, Storage", "bfloat16, bfloat16")
+    )
+    every = {choice for choices in (*softmax_plan.CLUSTERS.values(), softmax_plan.CLUSTERS_OF_FEW) for choice in choices}
+    small = {choice for choice in every if choice[2] <= softmax_plan.SMALL_THREADS}
+    assert of_all | of_one == {choice[1:] for choice in small}
+    assert of_one == {(16, 192)}
+    assert _constant((FOLDER / "softmax_small.cuh").read_text(), "SMALL_PIECES") == softmax_plan.CLUSTER_PIECES
+    for most, blocks, threads in small:
+        for dtype in plan.ITEM_BYTES:
+            found = softmax_plan.of_clusters(1, most * 1024, dtype, blocks, threads)
+            known = f"_{threads}" if (blocks, threads) in of_all or dtype == "bfloat16" else ""
+            assert found.kernel == f"softmax_{dtype}_cluster{blocks}{known}_v16"
+        assert blocks * (threads * softmax_plan.CLUSTER_PIECES * 16 + found.shared_bytes) >= most * 1024
 
 
 @pytest.mark.parametrize("dtype", plan.ITEM_BYTES)
@@ -107,10 +115,33 @@ def test_small_blocks_are_for_many_rows_and_leave_room_for_five_a_multiprocessor
             softmax_plan.softmax(rows, columns, dtype, aligned=True, sm_count=132, capability=(9, 0))
             for rows in (waves * wave, waves * wave - 1)
         )
-        assert (many.kernel, many.block[0]) == (f"softmax_{dtype}_cluster{blocks}_v16", threads)
+        known = "" if blocks == 16 and dtype != "bfloat16" else f"_{threads}"
+        assert (many.kernel, many.block[0]) == (f"softmax_{dtype}_cluster{blocks}{known}_v16", threads)
         told = (128 + 32) * 8 + 128  # pairs of warps, and a bell
         assert 5 * (many.shared_bytes + told + 1024) <= 228 * 1024
         assert (size, most) == (2, 128) or most == 512 or few.block[0] > threads
+
+
+def test_short_rows_that_two_blocks_share_are_many() -> None:
+    for columns, many in ((7168, "block16"), (7172, "cluster2"), (8192, "cluster2"), (8196, "block32")):
+        for rows, kernel in ((329, "block32" if columns > 8192 else "block16"), (330, many)):
+            found = softmax_plan.softmax(rows, columns, "float32", aligned=True, sm_count=132, capability=(9, 0))
+            assert found.kernel.split("_")[2] == kernel, (rows, columns)
+    for capability in ((8, 0), (12, 0)):
+        found = softmax_plan.softmax(330, 8192, "float32", aligned=True, sm_count=132, capability=capability)
+        assert found.kernel == "softmax_float32_block16_v16", "no clusters"
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "kinds"),
+    [(65536, 1016, ("warp32", "warp32")), (16384, 1024, ("block8", "block16")), (16383, 1024, ("block8", "warp32"))],
+)
+def test_where_a_block_takes_rows_over_from_a_warp(rows: int, columns: int, kinds: tuple[str, str]) -> None:
+    for dtype, kind in zip(("float32", "bfloat16"), kinds, strict=True):
+        found = softmax_plan.softmax(rows, columns, dtype, aligned=True, sm_count=132, capability=(9, 0))
+        assert found.kernel.split("_")[2] == kind
+        unaligned = softmax_plan.softmax(rows, columns, dtype, aligned=False, sm_count=132, capability=(9, 0))
+        assert unaligned.kernel.split("_")[2] == "warp32"
 
 
 def test_rows_off_alignment_take_the_kernels_that_read_single_elements() -> None:

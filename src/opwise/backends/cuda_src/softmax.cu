@@ -4,6 +4,7 @@
 // softmax_<dtype>_block<E>_v<bytes>  a block a row of at most blockDim.x * E columns, likewise
 // softmax_<dtype>_long_v<bytes>      a block a row of any length: reads twice, writes once
 // softmax_<dtype>_cluster<B>_v16     B blocks a row of any length: reads once, writes once (softmax_cluster.cuh); B > 1: sm_90 and later
+// softmax_<dtype>_cluster<B>_<T>_v16 likewise, of rows up to 1 MiB, in blocks of T threads (softmax_small.cuh): sm_90 and later
 // softmax_<dtype>_queue<B>_v16       likewise, and a cluster goes on to another row: for the longest that softmax_stream.cu does not take
 //
 // v16 asks for 16-byte aligned x, out and rows; otherwise v<size of an element>.
@@ -172,5 +173,13 @@ __device__ __forceinline__ void softmax_long(const Storage *x, Storage *out, lon
     SOFTMAX_CLUSTER_KERNEL(dtype, Storage, 4)                                                                                              \
     SOFTMAX_CLUSTER_KERNEL(dtype, Storage, 8)                                                                                              \
     SOFTMAX_CLUSTER_KERNEL(dtype, Storage, 16)                                                                                             \
-    SOFTMAX_QUEUE_KERNEL(dtype, Storage, 16)
+    SOFTMAX_QUEUE_KERNEL(dtype, Storage, 16)                                                                                               \
+    SOFTMAX_SMALL_KERNEL(dtype, Storage, 2, 160)                                                                                           \
+    SOFTMAX_SMALL_KERNEL(dtype, Storage, 2, 192)                                                                                           \
+    SOFTMAX_SMALL_KERNEL(dtype, Storage, 4, 160)                                                                                           \
+    SOFTMAX_SMALL_KERNEL(dtype, Storage, 4, 192)                                                                                           \
+    SOFTMAX_SMALL_KERNEL(dtype, Storage, 8, 96)                                                                                            \
+    SOFTMAX_SMALL_KERNEL(dtype, Storage, 8, 160)                                                                                           \
+    SOFTMAX_SMALL_KERNEL(dtype, Storage, 8, 192)
 FOR_EACH_DTYPE(SOFTMAX_KERNELS)
+SOFTMAX_SMALL_KERNEL(bfloat16, bfloat16, 16, 192)  // the others are no quicker by it

@@ -4,8 +4,7 @@
 // shared memory, as much as the launch gave it. Only what fits in neither is read again, soon enough to find some of it in the L2. The
 // blocks exchange maxima and sums through distributed shared memory. A cluster of one block needs none, nor sm_90.
 #pragma once
-#include "softmax_cluster_ptx.cuh"
-#include "softmax_pieces.cuh"
+#include "softmax_small.cuh"
 
 constexpr int CLUSTER_PIECES = 8;  // in registers: 32 of the 64 that 1024 threads, or twice 512, have each
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1000
@@ -22,22 +21,6 @@ constexpr int MOST_TOLD = 128;
 template <int BLOCKS> __device__ __forceinline__ int tellers() {
     const int warps = blockDim.x / 32;
     return BLOCKS * warps <= MOST_TOLD ? warps : 1;
-}
-// The maxima and sums that a block was told of, `count` of MOST at most -> the row's shift and sum relative to it, for all lanes of a warp.
-// All are read at once: a loop over as many as there are would wait for one after the other.
-template <int MOST> __device__ __forceinline__ float2 told_of_cluster(const float2 *told, int count) {
-    float2 pairs[(MOST + 31) / 32];
-    float highest = Maximum::neutral(), total = 0.0f;
-#pragma unroll
-    for (int k = 0; k < (MOST + 31) / 32; k++) {
-        const int i = k * 32 + threadIdx.x % 32;
-        pairs[k] = i < count ? told[i] : make_float2(Maximum::neutral(), 0.0f);
-        highest = fmaxf(highest, pairs[k].x);
-    }
-    const float shift = cluster_shift(over_warp<Maximum>(highest));
-#pragma unroll
-    for (int k = 0; k < (MOST + 31) / 32; k++) total += pairs[k].y * rescale(pairs[k].x, shift);
-    return make_float2(shift, over_warp<Sum>(total));
 }
 // Each thread's maximum and sum -> the row's shift and sum relative to it, for all threads of the cluster. `own`: 32 places.
 template <int BLOCKS>
@@ -61,16 +44,6 @@ __device__ __forceinline__ unsigned take_row(unsigned *counters) { return atomic
 __device__ __forceinline__ void leave_queue(unsigned *counters, unsigned clusters) {
     __threadfence();
     if (atomicInc(counters + 1, clusters - 1) == clusters - 1) atomicExch(counters, 0u);
-}
-
-// Small blocks, five to ten a multiprocessor, would all load, then all compute, then all store. So the first wave begins in phases: a
-// cluster waits for as long as those before it need to load. `pieces`: a block's part, of which a multiprocessor loads about one a clock.
-constexpr int APART_THREADS = 192;  // and less
-template <int BLOCKS> __device__ __forceinline__ void begin_apart(unsigned cluster, unsigned clusters, unsigned pieces) {
-    const unsigned phases = blockDim.x <= 96 ? 10 : blockDim.x <= 160 ? 6 : 5;  // blocks a multiprocessor; a division would hold up every block
-    constexpr unsigned SHARE = BLOCKS <= 2 ? 16 : BLOCKS <= 8 ? 15 : 14;        // sixteenths of the multiprocessors find a place in a cluster
-    const unsigned wave = multiprocessors() * phases / BLOCKS * SHARE / 16;     // at once
-    if (cluster < wave && clusters >= 2 * wave) wait_clocks(cluster * phases / wave * (pieces * 15 / 16));
 }
 
 // Any blockDim of whole warps, 1024 at most. Without a queue, row blockIdx.x / BLOCKS is this cluster's.
@@ -104,8 +77,8 @@ __device__ __forceinline__ void softmax_cluster(const Storage *x, Storage *out, 
     Raw *target = reinterpret_cast<Raw *>(out) + first;
 
     unsigned row = blockIdx.x / BLOCKS;
-    if constexpr (BLOCKS > 1 && !QUEUED) {
-        if (threads <= APART_THREADS) begin_apart<BLOCKS>(row, rows, static_cast<unsigned>(part));
+    if constexpr (BLOCKS == 16 && !QUEUED) {  // smaller clusters of so few threads, and bfloat16's, have kernels of softmax_small.cuh
+        if (threads == 192) begin_apart<16, 192>(row, rows, static_cast<unsigned>(part));
     }
     if constexpr (QUEUED) {
         cluster_wait();
@@ -206,14 +179,6 @@ __device__ __forceinline__ void softmax_cluster(const Storage *x, Storage *out, 
     if (leads && lane == 0) leave_queue(counters, gridDim.x / BLOCKS);
 }
 
-// Older architectures get kernels of several blocks that do nothing, under the same names: no plan chooses them there.
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-#define OF_CLUSTERS(blocks) __cluster_dims__(blocks, 1, 1)
-#define WHERE_THERE_ARE_CLUSTERS(...) __VA_ARGS__
-#else
-#define OF_CLUSTERS(blocks)
-#define WHERE_THERE_ARE_CLUSTERS(...)
-#endif
 #define SOFTMAX_LONG_ROW_KERNEL(dtype, Storage)                                                                                            \
     IF_WANTED(softmax_##dtype##_cluster1_v16,                                                                                              \
     extern "C" __global__ void __launch_bounds__(1024)                                                                                     \

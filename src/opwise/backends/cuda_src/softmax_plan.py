@@ -5,6 +5,9 @@ from __future__ import annotations
 from opwise.backends.cuda_src.plan import ITEM_BYTES, VECTOR_BYTES, Plan, blocks_for
 
 WARP_THREADS, LONG_THREADS = 128, 1024  # as in softmax.cu
+# Rows from which one of FULL columns has a block, whose warps it fills, instead of a warp: they have fewer pieces each, but more find room.
+# By an element's bytes.
+FULL, FULL_FROM = 1024, {4: 1, 2: 16384}
 # (elements a thread, threads at most) of a block: the first that holds the row is taken. By an element's bytes; 0: not in 16-byte pieces.
 # Two blocks of 512 threads overlap one's loads with the other's stores, one block of 1024 cannot. In 16 bits 8 elements are one piece a
 # thread, too little on the way, and 32 are twice the registers of four pieces.
@@ -13,15 +16,17 @@ BLOCKS = {4: ((8, 256), (16, 512), (32, 512)), 2: ((16, 512),), 0: ((8, 256), (1
 KEPT = {4: (16384, 32768), 2: (8192, 32768)}
 CLUSTER_PIECES = 8  # in registers, a thread: as in softmax_cluster.cuh
 KIB = 1024
+# Likewise, KiB of a row above and up to which two small blocks share it, where rows are many, though one holds it in registers.
+SHARED_EARLY = {4: (28, 32), 2: (0, 0)}
 # By an element's bytes, KiB of a row that one block has to itself, and above which it has not where rows are many.
 ONE_BLOCK, OF_FEW = {4: 128, 2: 96}, {4: 96, 2: 72}
 # By an element's bytes, (KiB of a row at most, blocks a row, threads a block), by an H200's times, from MANY_WAVES of clusters on, or from
 # one where a row has one block otherwise. What registers do not hold is in shared memory: a multiprocessor has up to 320 KiB on the way,
-# in five to eight blocks, of which others load while one waits for its sums. 192 threads and less: as in softmax_cluster.cuh, where such
-# blocks begin apart.
+# in five to eight blocks, of which others load while one waits for its sums.
 SMALL = ((384, 8, 160), (512, 8, 192), (1024, 16, 192))
 CLUSTERS = {4: ((128, 2, 192), (256, 8, 96), *SMALL), 2: ((96, 2, 160), (128, 2, 192), (192, 4, 160), (256, 4, 192), *SMALL)}
 MANY_WAVES = 3
+SMALL_THREADS = 192  # and less: kernels of softmax_small.cuh, of one number of threads each; of 16 blocks in bfloat16 alone
 # Likewise, for fewer rows: blocks that spread evenly, one or two a multiprocessor.
 CLUSTERS_OF_FEW = ((128, 2, 192), (256, 2, 512), (384, 4, 512), (512, 8, 192), (1024, 8, 512), (2048, 16, 512), (4096, 16, 1024))
 # As in softmax_stream.cu: warps that compute, beside two that exchange sums; 16-byte pieces of a lane; rows in shared memory; rows whose
@@ -40,17 +45,17 @@ def softmax(rows: int, columns: int, dtype: str, aligned: bool, sm_count: int, c
     vectors = aligned and columns * size % VECTOR_BYTES == 0
     width = VECTOR_BYTES if vectors else size
     for elements in (8, 16, 32):
-        if columns <= 32 * elements:
+        if columns <= 32 * elements and not (vectors and columns == FULL and rows >= FULL_FROM[size]):
             blocks = blocks_for(rows, WARP_THREADS // 32)
             return Plan(f"softmax_{dtype}_warp{elements}_v{width}", (blocks, 1, 1), (WARP_THREADS, 1, 1))
     above, most = KEPT[size]
     kept = vectors and above < columns <= most
-    for elements, threads in () if kept else BLOCKS[size if vectors else 0]:
+    large = capability[0] in OF_LARGE_CLUSTERS
+    small = _small_blocks(rows, columns * size, size, sm_count) if vectors and large else None
+    for elements, threads in () if kept or small else BLOCKS[size if vectors else 0]:
         if columns <= elements * threads:
             warps = blocks_for(columns, elements * 32)
             return Plan(f"softmax_{dtype}_block{elements}_v{width}", (rows, 1, 1), (32 * warps, 1, 1))
-    large = capability[0] in OF_LARGE_CLUSTERS
-    small = _small_blocks(rows, columns * size, size, sm_count) if vectors and large else None
     streamed = vectors and capability == STREAM_ON and small is None and columns * size > STREAM_ABOVE[size] * KIB
     if streamed and (stream := of_stream(rows, columns * size, dtype, sm_count)):
         return stream
@@ -61,7 +66,9 @@ def softmax(rows: int, columns: int, dtype: str, aligned: bool, sm_count: int, c
 
 def _small_blocks(rows: int, row_bytes: int, size: int, sm_count: int) -> tuple[int, int] | None:
     """(blocks a row, threads a block) where there are rows enough for small blocks."""
-    for most, blocks, threads in CLUSTERS[size] if row_bytes > OF_FEW[size] * KIB else ():
+    above, most = SHARED_EARLY[size]
+    shared = row_bytes > OF_FEW[size] * KIB or above * KIB < row_bytes <= most * KIB
+    for most, blocks, threads in CLUSTERS[size] if shared else ():
         if row_bytes <= most * KIB:
             waves = MANY_WAVES if row_bytes > ONE_BLOCK[size] * KIB else 1
             return (blocks, threads) if rows >= waves * (sm_count * (1024 // threads) // blocks) else None
@@ -83,13 +90,16 @@ def _cluster(rows: int, row_bytes: int, dtype: str, sm_count: int, capability: t
 
 
 def of_clusters(rows: int, row_bytes: int, dtype: str, blocks: int, threads: int, queue_on: int = 0) -> Plan:
-    """A row by so many blocks; where more rows than run at once on `queue_on` multiprocessors (0: never) want 16, by a queue."""
+    """A row by so many blocks, small ones only if they hold all of it; where more rows than run at once on `queue_on` multiprocessors
+    (0: never) want 16, by a queue."""
     part = -(-row_bytes // (blocks * 128)) * 128
     shared = min(max(part - threads * CLUSTER_PIECES * VECTOR_BYTES, 0), MOST_DYNAMIC_SHARED)
     at_once = queue_on * (1024 // threads) // blocks
     if blocks == 16 and rows > at_once > 0:
         return Plan(f"softmax_{dtype}_queue16_v16", (16 * at_once, 1, 1), (threads, 1, 1), shared, scratch_bytes=16)
-    return Plan(f"softmax_{dtype}_cluster{blocks}_v16", (rows * blocks, 1, 1), (threads, 1, 1), shared)
+    small = 1 < blocks <= (16 if dtype == "bfloat16" else 8) and threads <= SMALL_THREADS
+    known = f"_{threads}" if small else ""
+    return Plan(f"softmax_{dtype}_cluster{blocks}{known}_v16", (rows * blocks, 1, 1), (threads, 1, 1), shared)
 
 
 def _threads_of_one_block(row_bytes: int, size: int, capability: tuple[int, int]) -> int:
