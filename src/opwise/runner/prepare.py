@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from opwise.backends import OURS
+from opwise.backends import BACKENDS
 from opwise.ops.spec import Workload
 from opwise.runner.jobs import Job
 
@@ -35,7 +35,7 @@ class Unit:
 def launching(implementation: str) -> str:
     """The phase of a first launch. A kernel that hangs there is not given the patience that a compiler is; but a user's own may be compiled
     by its first launch."""
-    return "launch" if implementation.partition("/")[0] in OURS else "build"
+    return "launch" if BACKENDS.get(implementation.partition("/")[0], "").startswith("opwise.backends.") else "build"
 
 
 def units(jobs: Iterable[Job]) -> list[Unit]:
