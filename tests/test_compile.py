@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kernel_facts import Seen, complaints, stale
+from kernel_facts import MOST_REGISTERS, Seen, complaints, stale
 from test_softmax_plan import COLUMNS, ROWS
 
 from opwise.backends import BACKENDS
@@ -150,6 +150,8 @@ def test_every_kernel_compiles_without_spills_or_doubles(backend: str, arch: str
     assert all(kernel.split("_")[0].split(":")[0] in OPS and DTYPE.search(kernel) for kernel in report), "its op and dtype are in its name"
     if backend in CUDA_CPP:
         assert planned_softmax(arch) <= set(report), f"planned, but not there: {sorted(planned_softmax(arch) - set(report))}"
+        registers = {kernel: int(f[1]) for kernel, f in zip(report, facts, strict=True) if f}
+        assert arch != "sm_90" or all(registers[kernel] <= most for kernel, most in MOST_REGISTERS.items()), registers
     if isinstance(answer["FACTS"], str):
         pytest.skip(f"all compile, none is disassembled: {answer['FACTS']}")
     nothing_spills_or_computes_in_double(backend, arch, report, answer["FACTS"])

@@ -85,6 +85,7 @@ inline void prmt_b32(unsigned &d, unsigned a, unsigned b, unsigned picks) {
     d = 0;
     for (int i = 0; i < 4; i++) d |= static_cast<unsigned>(both >> 8 * (picks >> 4 * i & 7) & 0xff) << 8 * i;
 }
+inline void prmt_b32(unsigned &d, float a, float b, unsigned picks) { prmt_b32(d, __float_as_uint(a), __float_as_uint(b), picks); }
 inline void cp_async_cg_shared_global(std::uint32_t to, std::uint64_t from, int bytes, int given = -1) {
     copy_later(to, reinterpret_cast<const void *>(from), bytes, given < 0 ? bytes : given);
 }
