@@ -217,6 +217,17 @@ def test_what_is_quicker_for_some_numbers_of_rows_is_asked_first_holds_its_rows_
     assert len(asked) < len(softmax_offered.RANGES[size])
 
 
+def test_rows_that_begin_anywhere_take_what_was_quickest_for_them(available):
+    """65536 x 257, 32760 x 4097 and 35292 x 3803, as an H200 took them; next to them are rows on 16 bytes."""
+    from opwise.backends.triton_jit import softmax_offered
+
+    assert softmax_offered.own_tile(65536, 257, "float32").numbers[0] == 2048
+    assert softmax_offered.own_tile(65536, 272, "float32").numbers[0] == 1024
+    assert softmax_offered.own_row(4097, "float32").name == "row8"
+    assert softmax_offered.own_row(4112, "float32").name == "row16"
+    assert [softmax_offered.own_row(columns, "bfloat16").name for columns in (3803, 3808)] == ["row4", "row8"]
+
+
 def test_few_rows_are_shared_by_more_programs_and_no_cluster_is_asked_of_a_triton_that_was_not_read(available, monkeypatch):
     from opwise.backends.triton_jit import softmax_cluster
 
