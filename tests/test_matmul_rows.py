@@ -206,9 +206,9 @@ def test_every_tile_multiplies_what_lies_anywhere(tmp_path: Path) -> None:
     )
     rows = (FOLDER / "matmul_rows.cuh").read_text()
     text += rows[rows.index("// A box of each class") :]
-    source = (FOLDER / "matmul_fma_rows.cuh").read_text()
+    sources = [(FOLDER / f"matmul_fma_rows{part}.cuh").read_text() for part in ("_tile", "")]
     text += (
-        source[source.index("template <") :]
+        "".join(source[source.index("template <") :] for source in sources)
         .replace("align_rows<Tile>(", "all_align<Tile>(")
         .replace("copy_rows<Tile>(", "all_copy<Tile>(")
         .replace("// S > 1:", ALL_ALIGN + "// S > 1:")
