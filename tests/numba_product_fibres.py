@@ -14,7 +14,7 @@ import numpy as np
 from fibres import NAN_BYTE, SHARED_BASE, Fault, Memory
 from greenlet import getcurrent
 from numba_fibres_words import word_instructions
-from numba_stream_fibres import AllAtOnce, Barrier
+from numba_stream_fibres import AllAtOnce, Barrier, barrier_instructions
 from numba_wgmma_fibres import swizzled, wgmma_instructions
 
 u32, f32 = np.uint32, np.float32
@@ -69,32 +69,18 @@ def instructions(machine: Callable[[], Clusters], narrow: Callable[..., Any], wi
             raise Fault(f"{size} bytes at {at} of {memory.size} of dynamic shared memory")
         return memory[at : at + size]
 
+    def lies(address: Any) -> tuple[Any, int]:
+        return block_of(address), place(address)
+
     def barrier(address: Any) -> Barrier:
-        return block_of(address).barriers[place(address)]
+        found: Barrier = block_of(address).barriers[place(address)]
+        return found
 
-    def barrier_init(address: Any, count: Any) -> None:
-        shared(address, 8)
-        getcurrent().block.barriers[place(address)] = Barrier(int(count), int(count))
-
-    def expect(address: Any, size: Any) -> None:
-        barrier(address).copied += int(size)
-        barrier(address).arrive()
-
-    def wait(address: Any, parity: Any) -> None:
-        one = barrier(address)
-        machine().until(lambda: one.phase % 2 != int(parity))
+    barriers = barrier_instructions(machine, lies, shared)
 
     def arrived(address: Any) -> int:
-        wait(address, 0)
+        barriers["wait"](address, 0)
         return 1
-
-    def land_later(one: Barrier, count: int, act: Callable[[], None]) -> None:
-        def land() -> None:
-            act()
-            one.copied -= count
-            one.turn()
-
-        machine().copies.append(land)
 
     def lines(memory: Any, at: int, rows: int) -> Any:
         """Indices of the bytes of a box at that place, row by row."""
@@ -113,7 +99,7 @@ def instructions(machine: Callable[[], Clusters], narrow: Callable[..., Any], wi
         def act() -> None:
             memory[indices] = box.view(np.uint8)
 
-        land_later(barrier(address), matrix.rows * 128, act)
+        machine().land_later(barrier(address), matrix.rows * 128, act)
 
     def box_store(matrix: Map, column: Any, row: Any, source: Any) -> None:
         memory, column, row, thread = getcurrent().block.memory, int(column), int(row), getcurrent()
@@ -153,7 +139,7 @@ def instructions(machine: Callable[[], Clusters], narrow: Callable[..., Any], wi
                 raise Fault("pushed to a block that has ended")
             to[:] = values
 
-        land_later(barrier(bell), 16, act)
+        machine().land_later(barrier(bell), 16, act)
 
     def cluster_arrive() -> None:
         getcurrent().block.cluster.arrived += 1
@@ -168,26 +154,13 @@ def instructions(machine: Callable[[], Clusters], narrow: Callable[..., Any], wi
     def exchange(value: Any, mask: Any) -> Any:
         return machine().together(f"shuffle {int(mask)}", value, lambda values: [values[lane ^ int(mask)] for lane in range(32)])
 
-    def together(what: str, act: Callable[[list[Any]], list[Any]]) -> Callable[..., Any]:
-        return lambda value=None: machine().together(what, value, act)
-
     def load_floats(address: Any, buffer: Any, at: int) -> None:
         buffer[at : at + 4] = shared(address, 16).view(f32)
 
     words = word_instructions(machine, narrow, widen)
     return {
         "tensor": {"shared_address": lambda array: u32(SHARED_BASE | int(rank()) << RANK), "load_floats": load_floats},
-        "barrier_ptx": {
-            "barrier_init": barrier_init,
-            "barriers_publish": lambda: None,
-            "expect": expect,
-            "wait": wait,
-            "arrive": lambda address: barrier(address).arrive(),
-            "elected": together("elect", lambda lanes: [1] + [0] * 31),
-            "same_in_warp": together("lane 0", lambda lanes: lanes[:1] * 32),
-            "divide": lambda a, b: u32(int(a) // int(b)),
-            "remainder": lambda a, b: u32(int(a) % int(b)),
-        },
+        "barrier_ptx": barriers,
         "matmul_wgmma_ptx": {
             **wgmma_instructions(machine, shared, narrow, widen),
             "box_load": box_load,

@@ -70,6 +70,16 @@ class AllAtOnce(Machine):
         """Gives way, until then."""
         self._hub.switch(come)
 
+    def land_later(self, one: Barrier, count: int, act: Callable[[], None]) -> None:
+        """A copy of `count` bytes that the barrier was told to expect."""
+
+        def land() -> None:
+            act()
+            one.copied -= count
+            one.turn()
+
+        self.copies.append(land)
+
     def run(self, kernel: Callable[..., None], arguments: tuple[Any, ...]) -> None:
         self._hub = getcurrent()
         warps = []
@@ -116,21 +126,20 @@ class AllAtOnce(Machine):
             lane.asked = None if lane.dead else asked
 
 
-def instructions(machine: Callable[[], AllAtOnce]) -> dict[str, dict[str, Callable[..., Any]]]:
-    """Module of numba_cuda -> name there -> its meaning on the machine of the launch under way."""
-
-    def shared(address: Any, size: int) -> Any:
-        at, memory = int(address) - SHARED_BASE, machine().dynamic
-        if at % min(size, 128) or at < 0 or at + size > memory.size:
-            raise Fault(f"{size} bytes at {at} of {memory.size} of dynamic shared memory")
-        return memory[at : at + size]
+def barrier_instructions(
+    machine: Callable[[], AllAtOnce], lies: Callable[[Any], tuple[Any, int]], shared: Callable[[Any, int], Any]
+) -> dict[str, Callable[..., Any]]:
+    """Names of barrier_ptx.py -> their meaning. `lies` says of an address in whose block it is and where; `shared` gives its bytes."""
 
     def barrier(address: Any) -> Barrier:
-        return getcurrent().block.barriers[int(address)]
+        block, at = lies(address)
+        found: Barrier = block.barriers[at]
+        return found
 
     def barrier_init(address: Any, count: Any) -> None:
         shared(address, 8)
-        getcurrent().block.barriers[int(address)] = Barrier(int(count), int(count))
+        block, at = lies(address)
+        block.barriers[at] = Barrier(int(count), int(count))
 
     def expect(address: Any, size: Any) -> None:
         barrier(address).copied += int(size)
@@ -140,20 +149,46 @@ def instructions(machine: Callable[[], AllAtOnce]) -> dict[str, dict[str, Callab
         one = barrier(address)
         machine().until(lambda: one.phase % 2 != int(parity))
 
+    def together(what: str, act: Callable[[list[Any]], list[Any]]) -> Callable[..., Any]:
+        return lambda value=None: machine().together(what, value, act)
+
+    return {
+        "barrier_init": barrier_init,
+        "barriers_publish": lambda: None,
+        "expect": expect,
+        "wait": wait,
+        "arrive": lambda address: barrier(address).arrive(),
+        "elected": together("elect", lambda lanes: [1] + [0] * 31),
+        "same_in_warp": together("lane 0", lambda lanes: lanes[:1] * 32),
+        "divide": lambda a, b: u32(int(a) // int(b)),
+        "remainder": lambda a, b: u32(int(a) % int(b)),
+    }
+
+
+def instructions(machine: Callable[[], AllAtOnce]) -> dict[str, dict[str, Callable[..., Any]]]:
+    """Module of numba_cuda -> name there -> its meaning on the machine of the launch under way."""
+
+    def shared(address: Any, size: int) -> Any:
+        at, memory = int(address) - SHARED_BASE, machine().dynamic
+        if at % min(size, 128) or at < 0 or at + size > memory.size:
+            raise Fault(f"{size} bytes at {at} of {memory.size} of dynamic shared memory")
+        return memory[at : at + size]
+
+    def lies(address: Any) -> tuple[Any, int]:
+        return getcurrent().block, int(address)
+
     def bulk_load(to: Any, source: Any, size: Any, address: Any) -> None:
-        one, count = barrier(address), int(size)
+        one, count = getcurrent().block.barriers[int(address)], int(size)
         place = machine().dynamic[int(to) - SHARED_BASE :][:count]
         if int(to) % 128 or count % 16 or int(to) + count > min(getcurrent().block.barriers):
             raise Fault(f"a copy of {count} bytes to {int(to)}")
         data = np.concatenate([machine().memory.at(int(source) + i, 16) for i in range(0, count, 16)])
         place[:] = NAN_BYTE
 
-        def land() -> None:
+        def act() -> None:
             place[:] = data
-            one.copied -= count
-            one.turn()
 
-        machine().copies.append(land)
+        machine().land_later(one, count, act)
 
     def store_floats(address: Any, first: Any, second: Any) -> None:
         shared(address, 8).view(f32)[:] = first, second
@@ -166,11 +201,9 @@ def instructions(machine: Callable[[], AllAtOnce]) -> dict[str, dict[str, Callab
         machine().until(lambda: True)
         words[at : at + 4] = machine().memory.at(address, 16).view(u32)
 
-    def together(what: str, act: Callable[[list[Any]], list[Any]]) -> Callable[..., Any]:
-        return lambda value=None: machine().together(what, value, act)
-
+    barriers = barrier_instructions(machine, lies, shared)
     return {
-        "softmax_stream": {"wait": wait},
+        "softmax_stream": {"wait": barriers["wait"]},
         "ptx": {"float_of": lambda word: u32(word).view(f32)},
         "tensor": {"shared_address": lambda array: u32(SHARED_BASE)},
         "words": {
@@ -181,14 +214,5 @@ def instructions(machine: Callable[[], AllAtOnce]) -> dict[str, dict[str, Callab
             "clear_pair": lambda address: publish(address, 0, 0, 0),
             "load_pair": load_pair,
         },
-        "barrier_ptx": {
-            "barrier_init": barrier_init,
-            "barriers_publish": lambda: None,
-            "expect": expect,
-            "arrive": lambda address: barrier(address).arrive(),
-            "elected": together("elect", lambda lanes: [1] + [0] * 31),
-            "same_in_warp": together("lane 0", lambda lanes: lanes[:1] * 32),
-            "divide": lambda a, b: u32(int(a) // int(b)),
-            "remainder": lambda a, b: u32(int(a) % int(b)),
-        },
+        "barrier_ptx": barriers,
     }
