@@ -17,6 +17,7 @@ from opwise.record import Interval, Record
 from opwise.runner import Event, Job, WorkerLost
 from opwise.runner.jobs import Entry
 from opwise.runner.seat import JobLost
+from opwise.scaling.crew import Crew, Place
 from opwise.scaling.post import Answer, Told, sources
 
 NAMES = ("torch_eager/square", "triton_jit/square")
@@ -141,3 +142,11 @@ class BreakingPost(FakePost):
 class BusyPost(FakePost):
     def look(self) -> Told:
         raise RuntimeError("GPU 0 is computed on by process 12 (python): wait for it")
+
+
+PLACES = [Place("GPU 0", "cuda:0", gpu="GPU-0"), Place("GPU 1", "cuda:0", gpu="GPU-1", shared="process 12 (python)")]
+
+
+def crew_of(*seats: FakeSeat, places: list[Place] | None = None, **options: Any) -> Crew:
+    waiting = list(seats)
+    return Crew(places or PLACES, make_seat=lambda *a, **k: waiting.pop(0) if waiting else FakeSeat("cuda:0"), **options)
