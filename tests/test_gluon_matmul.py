@@ -93,6 +93,7 @@ def test_barriers_lie_behind_the_ring_and_results_behind_them(disassembled, kern
     ring = stages * (rows + 128) * 128
     made = [int(each, 16) for each in re.findall(r"SYNCS\.EXCH\.64 \S+ \[U?R\d+\+0x([0-9a-f]+)\]", sass)]
     assert sorted(made) == [ring + 8 * i for i in range(2 * stages)]
+    assert "U.ANY" not in sass[: sass.index("UTMALDG")].replace("VOTEU.ANY", ""), "no loop over threads where barriers are made"
     results = [int(each or "0", 16) for each in re.findall(r"STSM\S+ \[R\d+(?:\+0x([0-9a-f]+))?\]", sass)]
     assert len(results) == rows // 16
     if kernel.endswith("resident"):

@@ -39,17 +39,25 @@ def copying(kernel: str, first: Any, second: Any) -> str:
         "@one mbarrier.arrive.expect_tx.shared::cta.b64 _, [$4], $5;",
     ]
     for copies, part, along, across in ((first, 6, "x", "add.u32 y, $9"), (second, 7, "y", "add.u32 x, $10")):
+        of = None
         for parameter, offset, k, shift in copies:
-            lines.append(f"mov.b64 map, {kernel}_param_{parameter}; cvta.param.u64 map, map; add.u32 at, ${part}, {offset};")
-            lines.append(f"add.u32 {along}, $8, {k}; {across}, {shift}; {box}")
+            if parameter != of:  # not once a box: what is asked for before the first copy is cold code
+                lines.append(f"mov.b64 map, {kernel}_param_{parameter}; cvta.param.u64 map, map;")
+            of = parameter
+            lines.append(f"add.u32 at, ${part}, {offset}; add.u32 {along}, $8, {k}; {across}, {shift}; {box}")
     return " ".join([*lines, "mov.b32 $0, 0; }"])
 
 
 @gluon.constexpr_function
-def beginning(stages: int, warps: int) -> str:
-    """PTX that makes the barriers at operand 1, in the threads whose operand 2 is not 0."""
-    each = [f"@mine mbarrier.init.shared::cta.b64 [$1+{8 * i}], {1 if i < stages else warps};" for i in range(2 * stages)]
-    return " ".join(["{ .reg .pred mine; setp.ne.b32 mine, $2, 0;", *each, "@mine fence.mbarrier_init.release.cluster; mov.b32 $0, 0; }"])
+def beginning(stages: int, warps: int, more: int) -> str:
+    """PTX that makes the barriers at operand 1, in the threads whose operand 2 is not 0.
+
+    The others jump: each is then one instruction, where under a predicate it is fourteen, and by a thread of its own a turn of a loop,
+    since the address is to be uniform.
+    """
+    each = [f"mbarrier.init.shared::cta.b64 [$1+{8 * i}], {warps if stages <= i < 2 * stages else 1};" for i in range(2 * stages + more)]
+    lines = ["{ .reg .pred other; setp.eq.b32 other, $2, 0; @other bra made;", *each, "fence.mbarrier_init.release.cluster;"]
+    return " ".join([*lines, "made: mov.b32 $0, 0; }"])
 
 
 @gluon.jit
@@ -62,9 +70,10 @@ def first_lane(x):  # type: ignore[no-untyped-def]
 
 
 @gluon.jit
-def begin(full, mine, STAGES: gl.constexpr):  # type: ignore[no-untyped-def]
-    """Makes the barriers; behind it goes a barrier of the program. mine: not 0 in one thread."""
-    BEGINNING: gl.constexpr = beginning(STAGES, gl.num_warps())
+def begin(full, mine, STAGES: gl.constexpr, MORE: gl.constexpr = 0):  # type: ignore[no-untyped-def]
+    """Makes the barriers, and MORE behind them for one arrival each; behind it goes a barrier of the program, or of the first warp for
+    what that alone does. mine: not 0 in one thread."""
+    BEGINNING: gl.constexpr = beginning(STAGES, gl.num_warps(), MORE)
     gl.inline_asm_elementwise(BEGINNING, "=r,r,r,~{memory}", [full, mine], dtype=gl.int32, is_pure=False, pack=1)
 
 
@@ -78,12 +87,13 @@ def give_back(at, mine):  # type: ignore[no-untyped-def]
 
 
 @gluon.jit
-def fill(COPIES: gl.constexpr, base, full, mine, stage, parity, row, column, k, FIRST: gl.constexpr, SECOND: gl.constexpr,
+def fill(COPIES: gl.constexpr, first, second, full, mine, stage, parity, row, column, k, FIRST: gl.constexpr, SECOND: gl.constexpr,
          STAGES: gl.constexpr):  # type: ignore[no-untyped-def]  # fmt: skip
-    """In the warp whose `mine` is not 0: waits until `stage` is free and has it filled. FIRST, SECOND: bytes of a stage's two parts."""
+    """In the warp whose `mine` is not 0: waits until `stage` is free and has it filled. first, second: where the factors' parts begin,
+    of FIRST and SECOND bytes a stage."""
     gl.inline_asm_elementwise(
-        COPIES, OPERANDS, [mine, full + 8 * (STAGES + stage), parity, full + 8 * stage, FIRST + SECOND, base + FIRST * stage,
-                           base + FIRST * STAGES + SECOND * stage, k, row, column], dtype=gl.int32, is_pure=False, pack=1,
+        COPIES, OPERANDS, [mine, full + 8 * (STAGES + stage), parity, full + 8 * stage, FIRST + SECOND, first + FIRST * stage,
+                           second + SECOND * stage, k, row, column], dtype=gl.int32, is_pure=False, pack=1,
     )  # fmt: skip
 
 

@@ -94,7 +94,8 @@ def fetch(base, full, copier, program, row, column, step, stage, turn, M, N, K, 
     """Has a stage filled with a step of the program's tile, and goes on to the next, which may be of its next tile."""
     COPIES: gl.constexpr = copies_of()
     tiles = gl.cdiv(M, BM) * gl.cdiv(N, 128)
-    fill(COPIES, base, full, gl.where(program < tiles, copier, 0), stage, turn, row, column, step * 64, BM * 128, 128 * 128, STAGES)
+    fill(COPIES, base, base + BM * 128 * STAGES, full, gl.where(program < tiles, copier, 0), stage, turn, row, column, step * 64, BM * 128,
+         128 * 128, STAGES)  # fmt: skip
     step += 1
     if step == gl.cdiv(K, 64):
         step = 0
