@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from pathlib import Path
 from types import SimpleNamespace
@@ -125,18 +126,56 @@ def test_barriers_lie_where_they_are_waited_for(disassembled):
 
 
 @pytest.mark.parametrize("kernel", ["split_kernel", "split_kernel_few"])
-def test_shared_memory_is_the_sums_once_the_cluster_has_met(disassembled, kernel):
-    """From the last wait for products to the first meeting it is written by the sums alone, then only read, until all have met again."""
+def test_the_first_copy_is_asked_for_early_and_nobody_meets_among_the_products(disassembled, kernel):
+    lines = [(int(address, 16), name, rest) for address, name, rest in LINE.findall(disassembled[kernel])]
+    copies = [address for address, name, _ in lines if name.startswith("UTMALDG")]
+    assert copies[0] < 0xA00, "160 instructions, all of which are fetched before anything else is"
+    assert len(copies) == 6, "a step's, in a loop before the products and in theirs"
+    products = [at for at, (_, name, _) in enumerate(lines) if name.startswith("HGMMA")]
+    end = max(at for at, (_, name, rest) in enumerate(lines) if name.startswith("WARPGROUP.DEPBAR") and "0x0" in rest)
+    assert len(products) == 8, "128 of K in steps of 16"
+    assert not any(name.startswith(("BAR", "UCGABAR")) for _, name, _ in lines[products[0] : end])
+
+
+@pytest.mark.parametrize("kernel", ["split_kernel", "split_kernel_few"])
+def test_shared_memory_is_the_sums_once_the_products_are_done(disassembled, kernel):
+    """What is a block's own goes to where the ring was, behind a barrier; the other sums are pushed, once the cluster has begun; all is
+    read when what others push has come."""
     lines = [(name, rest) for _, name, rest in LINE.findall(disassembled[kernel])]
     end = max(at for at, (name, rest) in enumerate(lines) if name.startswith("WARPGROUP.DEPBAR") and "0x0" in rest)
-    last = next(at for at, (name, _) in enumerate(lines) if at > end and name == "EXIT")
-    kinds = ("ST", "LD", "SYNCS", "ATOMS", "UTMA", "RED", "UCGABAR_WAIT")
+    last = max(at for at, (name, _) in enumerate(lines) if name == "EXIT")
+    kinds = ("ST", "LD", "SYNCS.PHASECHK", "SYNCS.ARRIVE", "ATOMS", "UTMA", "RED", "UCGABAR_WAIT")
     names = [name for name, _ in lines[end:last] if name.startswith(kinds) and not name.startswith("LDC")]  # those read constants
-    met = [at for at, name in enumerate(names) if name == "UCGABAR_WAIT"]
-    assert len(met) == 2
-    assert set(names[: met[0]]) == {"STS.128"}
-    assert {name for name in names[met[0] + 1 : met[1]] if not name.startswith("STG")} == {"LD.E.128"}
-    assert names[met[1] + 1 :] == []
+    assert next(name for name, _ in lines[end:] if name.startswith(("BAR", "ST"))).startswith("BAR")
+    assert names[0] == "UCGABAR_WAIT"
+    here = next(at for at, name in enumerate(names) if name.startswith("SYNCS.PHASECHK"))
+    assert [name for name in names[1:here] if name != "STS.64"] == ["STAS.64"] * 8, "a thread's eight units"
+    assert names[1:here].count("STS.64") == 8
+    assert {name.split(".")[0] for name in names[here + 1 :]} == {"LDS", "STG"}
+    assert sum(name.startswith("LDS") for name in names) == 8, "of as many blocks"
+
+
+def test_a_tile_has_one_cluster(available):
+    """More would find nothing but zeros past the edge, and the product right."""
+    from opwise.backends.triton_jit import matmul_split, matmul_tma
+
+    for config in (c for c in matmul_tma.HALF_CONFIGS if c.split > 1 or c.few):
+        m, n = config.BM if config.few else 3 * config.BM - 1, 5 * config.BN - 1
+        assert math.prod(matmul_split.grid_of(config, m, n)) == config.tiles(m, n)
+
+
+@pytest.mark.parametrize("few", [False, True])
+def test_shared_memory_holds_the_ring_and_the_inbox(available, few):
+    """Triton places what is larger first; with nothing between, the factors lie where copies and barriers count on them."""
+    from opwise.backends.triton_jit import matmul_push, matmul_tma
+
+    for config in (c for c in matmul_tma.HALF_CONFIGS if (c.split > 1 or c.few) and c.few == few):
+        across, threads = config.BM if few else config.BN, config.warps * 32
+        words = matmul_push.words_of(across, config.split)
+        inbox = (config.split - 1) * matmul_push.places_of(across, config.split) * threads * words * 4
+        assert across // 2 // words >= config.split, "every block owns a unit"
+        assert config.shared_bytes(2) + 1024 + inbox <= (227 * 1024 if config.together == 1 else 113 * 1024)
+        assert 16 * config.stages + 8 <= 1024
 
 
 def test_a_launcher_is_told_of_clusters_in_its_own_words_or_not_at_all(available, monkeypatch):

@@ -14,7 +14,7 @@ KNOWN = triton.__version__.startswith(("3.6.", "3.7."))  # whose PTX and launche
 
 
 def in_clusters(compiled: Any, size: int) -> None:
-    """Has the launcher make clusters of `size` programs, each of which counts as a block of the grid.
+    """Has the launcher make clusters of `size` programs, which it multiplies the grid's x by: that counts clusters.
 
     Raises RuntimeError where this Triton tells its launcher something else: blocks without a cluster would add up what is not there.
     """

@@ -65,6 +65,8 @@ class Config:
         What is half empty takes as long as if it were full."""
         if self.few:
             return m <= self.BM
+        if self.split > 1 and -(-n // self.BN) > 65535:  # the grid's y
+            return False
         tiles = -(-self.tiles(m, n) // multiprocessors)
         return (n > self.BN // 2 or self.BN <= NARROWEST) and (not self.turned or (tiles >= self.rounds if self.resident else tiles == 1))
 
