@@ -144,6 +144,15 @@ def test_products_that_no_tile_was_measured_for_go_through_pointers(tma):
     assert tma.half_configs(False, 16, 4096, 16384) == ()
 
 
+def test_few_rows_of_a_short_k_have_a_tile_where_it_was_measured(tma):
+    for shape in ((32, 256, 8192), (17, 256, 2048), (32, 1024, 4096)):
+        assert tma.half_configs(True, *shape) == (tma.SHORT,)
+        assert tma.half_configs(False, *shape) == ()
+    for shape in ((16, 256, 8192), (32, 248, 8192), (32, 256, 2040), (32, 1032, 4096), (33, 256, 2048)):
+        assert tma.half_configs(True, *shape) == ()
+    assert tma.SHORT not in tma.half_configs(True, 32, 2048, 2048)
+
+
 def test_tiles_are_turned_round_where_128x256_would_fill_the_gpu_badly(tma, monkeypatch):
     from opwise.backends.triton_jit import matmul_config
 

@@ -67,6 +67,9 @@ def resident_kernel(a, b, out, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: 
         out.store([row, column], total.to(out.dtype))
 
 
+# Of 17 to 32 rows and a short K, and K from and to which, and columns from which on, it is in use.
+SHORT = Config(32, 64, 128, 4, 4, 1, 3.2, 3.9, few=True)
+SHORT_DEPTHS, SHORT_COLUMNS = (256, 1024), 2048
 # What a tile takes is fitted to an H200's times of 1024 to 8192 cubed, and of thin and narrow products: docs/lab.md has them.
 HALF_CONFIGS = (
     Config(128, 256, 64, 8, 3, 1, 1.8, 11.2, resident=True),
@@ -91,6 +94,7 @@ HALF_CONFIGS = (
     Config(32, 64, 128, 4, 9, 1, 3.9, 3.7, split=2, few=True),
     Config(32, 64, 128, 4, 4, 2, 1.95, 1.93, split=4, few=True),
     Config(32, 64, 128, 4, 9, 1, 5.0, 1.29, split=8, few=True),
+    SHORT,
     # Fitted to a run's steady state, from 1024 to 8192 of K; the first in two rounds to 21.
     Config(192, 128, 64, 8, 5, 1, 2.3, 8.95, resident=True, turned=True, rounds=2),
     Config(144, 128, 64, 8, 6, 1, 4.0, 6.2, turned=True),
@@ -121,7 +125,10 @@ def half_configs(hopper: bool, m: int, k: int, n: int) -> tuple[Config, ...]:
     wgmma is sm_90's own, and asked for by name where blocks share a tile's K and where tiles are turned round; PTX there counts on how
     Triton names and places things.
     """
-    configs = tuple(c for c in HALF_CONFIGS if (c.split == 1 and not c.turned and not c.few) or (hopper and clusters.KNOWN))
+    own = hopper and clusters.KNOWN
+    if own and FEWEST_ROWS <= m <= SHORT.BM and SHORT_DEPTHS[0] <= k <= SHORT_DEPTHS[1] and n >= SHORT_COLUMNS:
+        return (SHORT,)
+    configs = tuple(c for c in HALF_CONFIGS if c != SHORT and ((c.split == 1 and not c.turned and not c.few) or own))
     few = tuple(c for c in configs if c.few and m <= c.BM and k >= LEAST_DEPTH)
     if few or m < FEWEST_ROWS:
         return few
