@@ -79,6 +79,18 @@ def test_a_low_or_narrow_tile_is_for_a_low_or_narrow_product() -> None:
     assert [wgmma.takes(m, 8192, 128, 16, 132) for m in (30 * 128, 30 * 128 + 1, SIZE_LIMIT + 1)] == [True, False, False]
 
 
+def test_few_rows_have_float32s_kernels_in_tf32_too() -> None:
+    for m, k, n in ((1, 4096, 16384), (4, 4096, 16384), (1, 16384, 4096), (4, 4096, 4096)):
+        assert kernel_for(m, k, n, "tfloat32") == kernel_for(m, k, n, "float32")
+        low = [tile for tile in fitting(m, k, n, "tfloat32", 16, 132) if tile.kind == "float32"]
+        same = [tile for tile in fitting(m, k, n, "float32", 16, 132) if tile.rows == 4]
+        for one, other in zip(low, same, strict=True):
+            told = [tile.estimate(m, k, n, 132) / UNIT[kind] for tile, kind in ((one, "tfloat32"), (other, "float32"))]
+            assert math.isclose(*told), "as many us"
+    for product in ((5, 4096, 16384), (1, 1024, 1024)):
+        assert kernel_for(*product, "tfloat32").startswith("matmul_tfloat32_"), "where TF32's own were quicker, or nothing was measured"
+
+
 @each_tile
 def test_a_launch_fits_the_gpu_and_covers_the_product(tile: Tile) -> None:
     found = launch(tile, 1000, 512, 776)
