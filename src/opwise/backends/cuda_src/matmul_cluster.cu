@@ -56,6 +56,10 @@ MMA(tfloat32, float, 128, 64, 4, 2, 2, 128, 2, 2, 1, 3)
 KERNEL(matmul_cluster_tfloat32_wgmma_64x128_v16_s4, MAPPED, float, tf32_matmul, 4, 1, Tf32Tile<64, 8>)
 KERNEL(matmul_cluster_tfloat32_wgmma_64x128_v16_s8, MAPPED, float, tf32_matmul, 8, 1, Tf32Tile<64, 8>)
 KERNEL(matmul_cluster_tfloat32_wgmma_128x128_v16_s4, MAPPED, float, tf32_matmul, 4, 1, Tf32Tile<128, 6>)
+KERNEL(matmul_cluster_tfloat32_wgmma_128x128_v16_s2, MAPPED, float, tf32_matmul, 2, 1, Tf32Tile<128, 6>)
+KERNEL(matmul_cluster_tfloat32_wgmma_32x128_v16_s1, MAPPED, float, tf32_matmul, 1, 1, Tf32Tile<32, 10>)
+KERNEL(matmul_cluster_tfloat32_wgmma_32x128_v16_s2, MAPPED, float, tf32_matmul, 2, 1, Tf32Tile<32, 10>)
+KERNEL(matmul_cluster_tfloat32_wgmma_32x128_v16_s4, MAPPED, float, tf32_matmul, 4, 2, Tf32Tile<32, 5>)
 #endif
 #define HALF(dtype)                                                                                                                        \
     MMA(dtype, dtype, 32, 32, 2, 16, 3, 128, 2, 1, 2, 2)                                                                                   \

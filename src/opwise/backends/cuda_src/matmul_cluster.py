@@ -17,6 +17,7 @@ ON = (9, 0)  # and on no later GPU: nothing here has been measured on one
 SIZE_LIMIT = 2**30  # of kernels whose factors come by tensor maps: the copy engine's coordinates have 32 bits
 MOST_TURNS = 5  # clusters after clusters, or side by side: more, and the tiles were enough without
 LONG = 512  # of K, at least; twice that of tiles by maps, which are large and lose most by being short of it
+MEMORY = 0.47  # an element of A and B of 4 bytes, read once, as multiply-adds of TF32
 # Multiply-adds that one multiprocessor does in a us at speed 1, by the kernel that has it.
 UNIT = {"float32": 137_000, "tfloat32": 538_000, "float16": 1_900_000, "bfloat16": 1_900_000}
 
@@ -60,6 +61,11 @@ class Tile(Tiled):
         return self.way == "wgmma"
 
     @property
+    def low(self) -> bool:
+        """A tile of TF32 by wgmma for few rows: with a large B the memory is what limits it, and boxes of A are no higher than A."""
+        return self.mapped and self.rows < 64
+
+    @property
     def shared_bytes(self) -> int:
         """The ring; with maps two barriers a stage, and the way to a multiple of 1024."""
         ring = self.stages * self.step_bytes * (self.rows + self.columns)
@@ -71,8 +77,12 @@ class Tile(Tiled):
             return False
         if not self.mapped and (self.rows < self.columns < m * self.columns // self.rows or self.columns < min(self.rows, 64, n)):
             return False  # a low or narrow tile is for a C that is no higher or wider
+        if self.low:
+            return m <= self.rows and k * n >= LARGE_B and self.tiles(m, n) <= self.at_once(sm_count) * MOST_TURNS
         if self.split == 1:
             return True
+        if self.mapped and (self.rows >= 4 * m or self.columns >= 4 * n):
+            return False  # three quarters of it empty
         few = self.tiles(m, n) <= self.at_once(sm_count) * (1 if self.mapped else MOST_TURNS)
         return few and (self.granule < 16 or (k >= (2 if self.mapped else 1) * LONG and (m > 16 or self.rows < 16)))
 
@@ -83,7 +93,8 @@ class Tile(Tiled):
     def share(self, m: int, k: int, n: int, sm_count: int) -> Share:
         blocks = -(-self.tiles(m, n) // self.at_once(sm_count))  # of a multiprocessor, at most
         each = max(self.alone, blocks) * self.rows * self.columns
-        return Share(each, each * k / self.split, self.beside * UNIT[self.kind] * max(blocks / self.resident, 1))
+        memory = MEMORY * (m + n) * k if self.low else 0.0
+        return Share(each, each * k / self.split, self.beside * UNIT[self.kind] * max(blocks / self.resident, 1), memory)
 
 
 # Fitted to what an H200 measured of 60 products (docs/lab.md), within 5 % of most.
@@ -110,6 +121,10 @@ TFLOAT32 = (
     ("wgmma", 64, 128, 384, 128, 8, 16, 4, 1, 1.90, 1.0, 2.0),
     ("wgmma", 64, 128, 384, 128, 8, 16, 8, 1, 1.76, 1.0, 3.0),
     ("wgmma", 128, 128, 384, 128, 6, 16, 4, 1, 2.93, 1.0, 3.0),
+    ("wgmma", 128, 128, 384, 128, 6, 16, 2, 1, 2.10, 1.0, 4.0),
+    ("wgmma", 32, 128, 384, 128, 10, 16, 1, 1, 1.40, 1.0, 1.0),
+    ("wgmma", 32, 128, 384, 128, 10, 16, 2, 1, 1.40, 1.0, 2.0),
+    ("wgmma", 32, 128, 384, 128, 5, 16, 4, 2, 1.40, 1.0, 2.0),
 )
 HALF = (
     ("mma", 32, 32, 128, 128, 2, 2, 16, 3, 0.063, 1.5, 3.0),
@@ -121,13 +136,13 @@ TILES = {kind: tuple(Tile(kind, *row) for row in rows) for kind, rows in ROWS.it
 # Four rows and a large B take float32 no longer than B takes to be read, and TF32's tiles of 16 rows longer: 63.0 us and 71.8 at 1 x 4096 x
 # 16384. So TF32, a permission, has float32's kernels there, with their numbers in its own unit.
 RATIO = UNIT["tfloat32"] / UNIT["float32"]
-LOW = tuple(replace(tile, speed=tile.speed / RATIO, beside=tile.beside * RATIO) for tile in TILES["float32"] if tile.rows == 4)
+FLOAT32_LOW = tuple(replace(tile, speed=tile.speed / RATIO, beside=tile.beside * RATIO) for tile in TILES["float32"] if tile.rows == 4)
 
 
 def fitting(m: int, k: int, n: int, kind: str, granule: int, sm_count: int) -> tuple[Tile, ...]:
     """The kernels here for A (m, k) B (k, n) of that kind (a key of matmul_plan.KERNELS) on Hopper. granule: bytes that divide the
     addresses and rows."""
-    low = LOW if kind == "tfloat32" and m <= LOW[0].rows and k * n >= LARGE_B else ()
+    low = FLOAT32_LOW if kind == "tfloat32" and m <= FLOAT32_LOW[0].rows and k * n >= LARGE_B else ()
     return tuple(tile for tile in (*low, *TILES.get(kind, ())) if tile.takes(m, k, n, granule, sm_count))
 
 
@@ -135,6 +150,6 @@ def launch(tile: Tile, m: int, k: int, n: int) -> Plan:
     """The kernel over all of C: a cluster a tile."""
     factors: tuple[Matrix, ...] = ()
     if tile.mapped:
-        factors = Matrix(m, k, tile.rows, 32, plan.TFLOAT32), Matrix(k, n, 32, 32, plan.TFLOAT32)
+        factors = Matrix(m, k, min(m, tile.rows) if tile.low else tile.rows, 32, plan.TFLOAT32), Matrix(k, n, 32, 32, plan.TFLOAT32)
     grid = (tile.tiles(m, n) * tile.split, 1, 1)
     return Plan(tile.kernel, grid, (tile.threads, 1, 1), tile.shared_bytes, matrices=factors)
