@@ -2,7 +2,8 @@
 //
 // wgmma reads TF32 from shared memory only along k, and rows of B do not lie so. Hence it computes the transpose, C' = B' A': its right
 // factor is A, read by rows, and its left factor is B, which may come from registers, whose owners read their elements by columns. Each of
-// the two consumer warpgroups has 64 columns of C and all rows of the tile. Ring, producer and barriers are those of matmul_wgmma.cuh.
+// the consumer warpgroups, two or one, has 64 columns of C and all rows of the tile. Ring, producer and barriers are those of
+// matmul_wgmma.cuh.
 //
 // Rows of C are columns of the product, so that a tile can be as low as C: with 32 rows next to nothing but B is read, and what limits is
 // the memory.
@@ -12,9 +13,11 @@
 #include "matmul_meet.cuh"
 #include "matmul_wgmma.cuh"
 
-template <int ROWS_, int STAGES_, bool SPREAD_ = true, unsigned GROUP_ = 16> struct Tf32Tile {
-    static constexpr int BM = ROWS_, BN = 128, BK = 32, STAGES = STAGES_, CONSUMERS = 2, THREADS = 128 * (CONSUMERS + 1);
-    static constexpr bool LOW = BM < 64;  // few sums leave registers enough for all; and boxes of A are no higher than A
+template <int ROWS_, int STAGES_, int CONSUMERS_ = 2, bool SPREAD_ = true, unsigned GROUP_ = 16> struct Tf32Tile {
+    static constexpr int CONSUMERS = CONSUMERS_, THREADS = 128 * (CONSUMERS + 1);
+    static constexpr int BM = ROWS_, BN = 64 * CONSUMERS, BK = 32, STAGES = STAGES_;
+    // Sums of so few rows leave registers enough for all; and boxes of A are no higher than A.
+    static constexpr bool LOW = BM < 64 || CONSUMERS < 2;
     static constexpr bool SPREAD = SPREAD_;  // which columns of C a thread has: see consume_tf32
     static constexpr unsigned GROUP = GROUP_;  // tile rows that are walked together
     static constexpr int BOX = BK * 128;  // bytes of 32 rows and 32 columns of B
