@@ -141,7 +141,7 @@ HALF = (
 ROWS = {"float32": FLOAT32, "tfloat32": TFLOAT32, "float16": HALF, "bfloat16": HALF}
 TILES = {kind: tuple(Tile(kind, *row) for row in rows) for kind, rows in ROWS.items()}
 # Four rows take float32 no longer than B takes to be read, and TF32's tiles of 16 rows longer: 62.3 us and 64.2 at 1 x 16384 x 4096. So
-# TF32, a permission, has float32's kernel there, with its numbers in its own unit: from LOW_SIDE of K on, for columns from half of it to it.
+# TF32, a permission, has float32's kernel there, its numbers in its own unit: from LOW_SIDE of K on, for columns from half of it to it.
 RATIO, LOW_SIDE = UNIT["tfloat32"] / UNIT["float32"], 4096
 FLOAT32_LOW = tuple(
     replace(tile, speed=tile.speed / RATIO, beside=tile.beside * RATIO) for tile in TILES["float32"] if (tile.rows, tile.split) == (4, 2)
