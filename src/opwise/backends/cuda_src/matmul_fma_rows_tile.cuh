@@ -4,12 +4,17 @@
 #include "matmul_fma_tma.cuh"
 #include "matmul_rows.cuh"
 
-template <int BM_, int BN_, int WARPS_, int CLASSES_, int TM_, int TN_, int STAGES_, bool WORDS_ = false> struct RowsTile {
+// WORDS_: 0, B by boxes; else by words: 1, lanes beyond C's last column repeat it; 2 and 3, they copy nothing; 4 and 5, zeros; 3 and 5,
+// 16 k a turn of the loop.
+template <int BM_, int BN_, int WARPS_, int CLASSES_, int TM_, int TN_, int STAGES_, int WORDS_ = 0> struct RowsTile {
     static constexpr int BM = BM_, BN = BN_, BK = 16, WARPS = WARPS_, CLASSES = CLASSES_, TM = TM_, TN = TN_, STAGES = STAGES_;
-    static constexpr int TX = BN / TN, TY = BM / TM, THREADS = 32 * WARPS, TURN = 8;  // k a turn of the loop
-    static constexpr bool ANY = CLASSES > 1, WORDS = WORDS_;  // rows begin anywhere; those of B are copied by words
+    static constexpr int TX = BN / TN, TY = BM / TM, THREADS = 32 * WARPS, TURN = WORDS_ == 3 || WORDS_ == 5 ? 16 : 8;  // k a turn of the loop
+    static constexpr bool ANY = CLASSES > 1, WORDS = WORDS_ > 0;  // rows begin anywhere; those of B are copied by words
+    static constexpr bool FILL = WORDS_ > 3;  // those are 0
+    static constexpr bool SKIP = WORDS_ > 1;                       // of which none that lie beyond C's last column
     static constexpr int WIDER = ANY ? 16 : 0, LINE_A = BK * 4 + WIDER, LINE_B = BN * 4 + (WORDS ? 0 : WIDER);  // bytes of a box's row
-    static constexpr int BOX_A = BM / CLASSES * LINE_A, BOX_B = (BK / CLASSES * LINE_B + 127) / 128 * 128;
+    static constexpr int LINES_A = BM / CLASSES * LINE_A, BOX_A = (LINES_A + 127) / 128 * 128;
+    static constexpr int BOX_B = (BK / CLASSES * LINE_B + 127) / 128 * 128;
     static constexpr int BYTES_A = CLASSES * BOX_A, STAGE_BYTES = BYTES_A + CLASSES * BOX_B, RING_BYTES = STAGES * STAGE_BYTES;
     static constexpr int FILLED = BM * LINE_A + (WORDS ? 0 : BK * LINE_B);  // of a stage, by boxes
     // Floats from row to row of sums: fours of 4 rows lie in different banks, but for 80 by words, whose ring has no room for that.
@@ -43,7 +48,7 @@ template <int BM_, int BN_, int WARPS_, int CLASSES_, int TM_, int TN_, int STAG
     // swizzled by as many; of lines of 80 bytes 8 have any k in different banks.
     __device__ __forceinline__ SharedAddress of_a(int k) const { return ANY ? y * LINE_A + k * 4 : (y * 64 | (y >> 1 & 3) << 4) ^ k * 4; }
     __device__ __forceinline__ static SharedAddress of_a(SharedAddress first, int r, int k) {
-        return (ANY ? first + k * 4 : first ^ (k * 4 ^ (r * TY >> 1 & 3) << 4)) + r * TY * LINE_A;
+        return (ANY ? first + k * 4 : first ^ (k * 4 ^ (r * TY >> 1 & 3) << 4)) + r * TY * LINE_A + class_of(r) * (BOX_A - LINES_A);
     }
     // Of B; lines of 128 bytes are swizzled by as many.
     __device__ __forceinline__ SharedAddress of_b(int k) const { return BYTES_A + line(k) + x * 16; }
@@ -83,12 +88,39 @@ template <class Tile, class Factor> __device__ __forceinline__ void align_rows(S
 
 // The rows of B from `from` on into a stage, word by word, by all lanes of the warp that has it; beyond `rows_left` they are 0, and
 // beyond `columns_left` columns the last is repeated. The barrier counts every lane.
+template <bool FILL> __device__ __forceinline__ void copy_word(bool wanted, SharedAddress to, const float *from, bool valid) {
+    if constexpr (FILL)
+        copy_async<4>(to, from, wanted && valid);
+    else
+        copy_word_if(wanted, to, from, valid);
+}
 template <class Tile>
 __device__ __forceinline__ void copy_rows(SharedAddress to, const float *from, long long n, int rows_left, int columns_left,
                                           SharedAddress barrier) {
     constexpr int REST = Tile::BN % 32;  // of a row, copied for two rows at a time
     static_assert(REST == 0 || REST == 16);
     const int lane = thread_index() % 32, last = columns_left - 1;
+    if constexpr (Tile::SKIP) {
+        // What lies beyond is for columns that nobody stores: it may be anything. (Copied, it would be one word to many places: slow.)
+        const float *line = from + lane, *rest = from + lane / 16 * n + (Tile::BN - REST + lane % 16);
+#pragma unroll
+        for (int r = 0; r < Tile::BK; r++) {
+#pragma unroll
+            for (int i = 0; i < Tile::BN / 32; i++)
+                copy_word<Tile::FILL>(i * 32 + lane < columns_left, to + Tile::line(r) + (i * 32 + lane) * 4, line + i * 32,
+                                      r < rows_left);
+            line += n;
+            if constexpr (REST > 0) {
+                if (r % 2 == 0) {
+                    const SharedAddress there = to + Tile::line(r) + lane / 16 * Tile::LINE_B + (Tile::BN - REST + lane % 16) * 4;
+                    copy_word<Tile::FILL>(Tile::BN - REST + lane % 16 < columns_left, there, rest, r + lane / 16 < rows_left);
+                    rest += 2 * n;
+                }
+            }
+        }
+        barrier_arrive_copied(barrier);
+        return;
+    }
     const float *rest = from + lane / 16 * n + min(Tile::BN - REST + lane % 16, last);
     const float *columns[Tile::BN / 32];
 #pragma unroll

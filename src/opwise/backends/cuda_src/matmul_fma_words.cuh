@@ -6,7 +6,8 @@
 #pragma once
 #include "matmul_tile.cuh"
 
-template <int WARPS_M_, int WARPS_N_, int TM_, int TN_, int STAGES_> struct WordsTile {
+template <int WARPS_M_, int WARPS_N_, int TM_, int TN_, int STAGES_, int SKIP_ = 0> struct WordsTile {
+    static constexpr int SKIP = SKIP_;
     static constexpr int WARPS_M = WARPS_M_, WARPS_N = WARPS_N_, WARPS = WARPS_M * WARPS_N, TM = TM_, TN = TN_, STAGES = STAGES_;
     static constexpr int WM = 4 * TM, WN = 8 * TN, BM = WARPS_M * WM, BN = WARPS_N * WN, BK = 32, TURN = 8, TURNS = BK / TURN;
     static constexpr int THREADS = 32 * WARPS, LINE_A = BK * 4 + 4, LINE_B = BN * 4;
@@ -27,6 +28,7 @@ template <class Tile> struct WordCopies {
     const SharedAddress ring;
     int step = 0, steps, slot = 0;
     const char *from_a, *from_b;
+    int columns_left;
     unsigned line_a, line_b, places_a[Tile::COPIES_A * Tile::TURNS], places_b[Tile::ACROSS];
 
     __device__ __forceinline__ WordCopies(const float *a, const float *b, long long m, long long k, long long n, SharedAddress ring)
@@ -34,6 +36,7 @@ template <class Tile> struct WordCopies {
           line_a(static_cast<unsigned>(k) * 4), line_b(static_cast<unsigned>(n) * 4) {
         const TilePosition at = tile_position<Tile::BM, Tile::BN>(m, n, block_index());
         const long long row = static_cast<long long>(at.m) * Tile::BM, column = static_cast<long long>(at.n) * Tile::BN;
+        columns_left = least(n - column, Tile::BN);
         from_a = reinterpret_cast<const char *>(a + row * k), from_b = reinterpret_cast<const char *>(b + column);
         const int thread = thread_index(), last_row = least(m - row, Tile::BM) - 1, last_column = least(n - column, Tile::BN) - 1;
 #pragma unroll
@@ -41,8 +44,9 @@ template <class Tile> struct WordCopies {
             places_a[i] = min(thread / 32 + i * Tile::WARPS, last_row) * line_a + thread % 32 * 4;
 #pragma unroll
         for (int i = 0; i < Tile::ACROSS; i++)
-            places_b[i] = thread / Tile::BN * line_b + min(thread % Tile::BN + i * Tile::THREADS, last_column) * 4;
+            places_b[i] = thread / Tile::BN * line_b + (Tile::SKIP ? at_column(i) : min(at_column(i), last_column)) * 4;
     }
+    __device__ __forceinline__ static int at_column(int i) { return thread_index() % Tile::BN + i * Tile::THREADS; }
     __device__ __forceinline__ bool more() const { return step < steps; }
     // A part of the step that is next.
     __device__ __forceinline__ void part(int turn) const {
@@ -65,8 +69,16 @@ template <class Tile> struct WordCopies {
         for (int j = 0; j < Tile::COPIES_B; j++) {
             const bool valid = turn * Tile::TURN + j * Tile::ROWS_B + thread / Tile::BN < left;
 #pragma unroll
-            for (int i = 0; i < Tile::ACROSS; i++)
-                copy_async<4>(to_b + j * Tile::ROWS_B * Tile::LINE_B + i * Tile::THREADS * 4, line + places_b[i], valid);
+            for (int i = 0; i < Tile::ACROSS; i++) {
+                if constexpr (Tile::SKIP > 1)
+                    copy_async<4>(to_b + j * Tile::ROWS_B * Tile::LINE_B + i * Tile::THREADS * 4, line + places_b[i],
+                                  valid && at_column(i) < columns_left);
+                else if constexpr (Tile::SKIP)
+                    copy_word_if(at_column(i) < columns_left,
+                                 to_b + j * Tile::ROWS_B * Tile::LINE_B + i * Tile::THREADS * 4, line + places_b[i], valid);
+                else
+                    copy_async<4>(to_b + j * Tile::ROWS_B * Tile::LINE_B + i * Tile::THREADS * 4, line + places_b[i], valid);
+            }
             line += Tile::ROWS_B * static_cast<unsigned long long>(line_b);
         }
     }
