@@ -8,7 +8,8 @@
 // 16 k a turn of the loop.
 template <int BM_, int BN_, int WARPS_, int CLASSES_, int TM_, int TN_, int STAGES_, int WORDS_ = 0> struct RowsTile {
     static constexpr int BM = BM_, BN = BN_, BK = 16, WARPS = WARPS_, CLASSES = CLASSES_, TM = TM_, TN = TN_, STAGES = STAGES_;
-    static constexpr int TX = BN / TN, TY = BM / TM, THREADS = 32 * WARPS, TURN = WORDS_ == 3 || WORDS_ == 5 ? 16 : 8;  // k a turn of the loop
+    static constexpr int TX = BN / TN, TY = BM / TM, THREADS = 32 * WARPS;
+    static constexpr int TURN = WORDS_ == 3 || WORDS_ == 5 ? 16 : 8;  // k a turn of the loop
     static constexpr bool ANY = CLASSES > 1, WORDS = WORDS_ > 0;  // rows begin anywhere; those of B are copied by words
     static constexpr bool FILL = WORDS_ > 3;  // those are 0
     static constexpr bool SKIP = WORDS_ > 1;                       // of which none that lie beyond C's last column
