@@ -2,8 +2,10 @@
 
     python scripts/peers.py --json peers.json        about a minute on an H200; prints the tables of docs/peers.md
 
-A softmax's figure is the copy's time over its own, both cold, in turns, in one process; a product's is cuBLAS's time over its own. The
-peers' figures stand here as they were measured on an H200 in November 2026, cold, in turns with the same copy and the same cuBLAS.
+A softmax's figure is the copy's time over its own, both cold, in turns, in one process; a product's is cuBLAS's time over its own. A
+peer that can be imported (`pip install quack-kernels liger-kernel`) is *measured* so too, beside ours, with the same clock and check; it
+adds half a minute, and the first time as much again for compiling. The figures of one that cannot are *quoted*: they stand here as they
+were measured on an H200 in November 2026, cold, in turns with the same copy and the same cuBLAS, but by another clock.
 Exit status 1 where our best kernel is slower than the better of them by 1 % or more: closer than that is a tie, as everywhere in opwise.
 """
 
@@ -12,10 +14,12 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
 import torch
+from peers_kernels import KERNELS, installed
 
 from opwise.backends import BACKENDS, implementation
 from opwise.measure.device import Monitor, facts
@@ -25,8 +29,10 @@ from opwise.measure.timing import Clock, Timing
 from opwise.measure.validate import check
 from opwise.ops import OPS, Workload
 
+Published = tuple[float, float | None, float | None]
+
 # GB/s of the least traffic: torch's copy, QuACK 0.6.5, Liger 0.8.5. None: it refuses the shape or fails to launch.
-SOFTMAX: dict[str, tuple[float, float | None, float | None]] = {
+SOFTMAX: dict[str, Published] = {
     "softmax/4096x1024/float32": (2570, 2689, 2621),
     "softmax/4096x4096/float32": (3665, 3479, 3727),
     "softmax/16384x4096/float32": (4147, 3861, 4066),
@@ -45,19 +51,20 @@ SOFTMAX: dict[str, tuple[float, float | None, float | None]] = {
     "softmax/256x1048576/float16": (4193, 2658, None),
 }
 # TFLOP/s: cuBLAS through torch, QuACK 0.6.5.
-MATMUL: dict[str, tuple[float, float | None, float | None]] = {
+MATMUL: dict[str, Published] = {
     "matmul/1024x1024x1024/bfloat16": (235, 177, None),
     "matmul/2048x2048x2048/bfloat16": (591, 580, None),
     "matmul/4096x4096x4096/bfloat16": (623, 626, None),
     "matmul/8192x8192x8192/bfloat16": (693, 705, None),
 }
+PEERS = ("quack", "liger")  # in the order of the figures above
 YARDSTICK = {"softmax": "copy", "matmul": "torch_eager"}
 OURS = [backend for backend in BACKENDS if backend != "torch_eager"]
 BUDGET_S = 0.2  # a candidate
 
 
-def row(workload: Workload, clock: Clock) -> dict[str, Any]:
-    """Cold times in us of the right implementations and of the yardstick, taken in turns."""
+def row(workload: Workload, clock: Clock, beside: Collection[str] = ()) -> dict[str, Any]:
+    """Cold times in us of the right implementations, of the peers in `beside` and of the yardstick, taken in turns."""
     device, spec = clock.device, OPS[workload.op]
     sets = clock.rotation(spec.cost(workload).bytes)
     inputs = [spec.make_inputs(workload, device, seed) for seed in range(sets)]
@@ -67,39 +74,59 @@ def row(workload: Workload, clock: Clock) -> dict[str, Any]:
     del exact
     launches: dict[str, list[Launch]] = {}
     left_out: dict[str, str] = {}
-    for backend in [*OURS, "torch_eager"] if workload.op == "matmul" else OURS:
+    chosen: dict[str, str] = {}
+    theirs = {peer: make for peer, make in KERNELS[workload.op].items() if peer in beside}
+    for name in [*OURS, "torch_eager", *theirs]:
         try:
-            ready = implementation(f"{backend}/{workload.op}", device)
-            verdict = check(ready.prepare, inputs[0], reference, bound)
+            if name in theirs:
+                prepare, chosen[name] = theirs[name](clock, inputs)
+            else:
+                prepare = implementation(f"{name}/{workload.op}", device).prepare
+            verdict = check(prepare, inputs[0], reference, bound)
             if not verdict.ok:
-                left_out[backend] = f"wrong: {verdict.reason}"
+                left_out[name] = f"wrong: {verdict.reason}"
                 continue
-            launches[backend] = [ready.prepare(*x, out=spec.empty_output(*x)) for x in inputs]
+            launches[name] = [prepare(*x, out=spec.empty_output(*x)) for x in inputs]
         except Exception as error:  # costs this one its place
-            left_out[backend] = f"{type(error).__name__}: {error}"
+            left_out[name] = f"{type(error).__name__}: {error}"
     if workload.op == "softmax":
         pairs = [(x[0], torch.empty_like(x[0])) for x in inputs]
         launches["copy"] = [lambda x=x, y=y: y.copy_(x) for x, y in pairs]  # type: ignore[misc]
     del reference, bound
     timed: dict[str, Timing] = clock.cold(launches, budget_s=BUDGET_S)
-    return {"workload": str(workload), "us": {name: t.median_us for name, t in timed.items()}, "left_out": left_out | clock.refusals}
+    found = {"workload": str(workload), "us": {name: t.median_us for name, t in timed.items()}, "left_out": left_out | clock.refusals}
+    return found | {"chosen": {name: how for name, how in chosen.items() if how}, "measured": [peer for peer in PEERS if peer in theirs]}
 
 
-def shares(found: dict[str, Any], published: tuple[float, float | None, float | None]) -> tuple[str, float, float]:
+def standing(found: dict[str, Any], published: Published) -> dict[str, dict[str, Any]]:
+    """Each peer's share of the yardstick, None where it has no right kernel for the shape, and whether it was measured beside ours."""
+    us, yard = found["us"], found["us"][YARDSTICK[found["workload"].split("/")[0]]]
+    peers: dict[str, dict[str, Any]] = {}
+    for peer, figure in zip(PEERS, published[1:], strict=True):
+        if peer in found["measured"]:
+            peers[peer] = {"share": yard / us[peer] if peer in us else None, "source": "measured"}
+        else:
+            peers[peer] = {"share": figure / published[0] if figure is not None else None, "source": "quoted"}
+    return peers
+
+
+def shares(found: dict[str, Any], published: Published) -> tuple[str, float, float]:
     """(our best backend, its share of the yardstick, the better peer's share of its own)."""
-    us = dict(found["us"])
-    yard = us.pop(YARDSTICK[found["workload"].split("/")[0]])
+    us = found["us"]
+    yard = us[YARDSTICK[found["workload"].split("/")[0]]]
     best = min((name for name in us if name in OURS), key=lambda name: us[name])
-    of = published[0]
-    return best, yard / us[best], max((peer / of for peer in published[1:] if peer is not None), default=0.0)
+    theirs = [peer["share"] for peer in standing(found, published).values() if peer["share"] is not None]
+    return best, yard / us[best], max(theirs, default=0.0)
 
 
-def told(rows: list[dict[str, Any]], table: dict[str, tuple[float, float | None, float | None]]) -> list[str]:
+def told(rows: list[dict[str, Any]], table: dict[str, Published]) -> list[str]:
     lines = ["| workload | best of opwise | share | QuACK | Liger |", "|---|---|---:|---:|---:|"]
     for found in rows:
-        published = table[found["workload"]]
-        best, share, _ = shares(found, published)
-        theirs = [f"{peer / published[0]:.3f}" if peer is not None else "" for peer in published[1:]]
+        best, share, _ = shares(found, table[found["workload"]])
+        theirs = [
+            f"{peer['share']:.3f} {peer['source']}" if peer["share"] is not None else ""
+            for peer in standing(found, table[found["workload"]]).values()
+        ]
         lines.append(f"| `{found['workload']}` | {best} | {share:.3f} | {' | '.join(theirs)} |")
     return lines
 
@@ -112,21 +139,27 @@ def main() -> int:
         print("peers: torch sees no GPU, and there is nothing to compare without one", file=sys.stderr)
         return 2
     device = torch.device("cuda", torch.cuda.current_device())
+    versions, missing = installed()
+    for peer in PEERS:
+        print(f"{peer} {versions[peer]}: measured beside" if peer in versions else f"{peer}: quoted, {missing[peer]}", flush=True)
     clock, behind, all_rows = Clock(device, Monitor(device)), [], []
     for table in (SOFTMAX, MATMUL):
         rows = []
         with torch.no_grad():
             for name in table:
-                rows.append(row(Workload.parse(name), clock))
+                found = row(Workload.parse(name), clock, versions)
+                found["peers"] = standing(found, table[name])
                 clock.refusals.clear()
                 torch.cuda.empty_cache()
-                print(f"  {name}: {rows[-1]['us']} {rows[-1]['left_out'] or ''}", file=sys.stderr, flush=True)
-                best, share, theirs = shares(rows[-1], table[name])
+                print(f"  {name}: {found['us']} {found['chosen'] or ''} {found['left_out'] or ''}", file=sys.stderr, flush=True)
+                best, share, theirs = shares(found, table[name])
                 behind += [f"{name}: {best} {share:.3f}, a peer {theirs:.3f}"] if share < (1 - TIE) * theirs else []
-        print("\n".join(told(rows, table)), end="\n\n")
+                rows.append(found)
+                if given.json:  # each time, so that what was measured outlasts a fault of somebody's kernel
+                    written = {"facts": facts(device), "peers": versions, "rows": all_rows + rows}
+                    given.json.write_text(json.dumps(written, indent=1), encoding="utf-8")
+        print("\n".join(told(rows, table)), end="\n\n", flush=True)
         all_rows += rows
-    if given.json:
-        given.json.write_text(json.dumps({"facts": facts(device), "rows": all_rows}, indent=1), encoding="utf-8")
     print("\n".join(f"behind: {line}" for line in behind) if behind else "nowhere behind by 1 % or more")
     return 1 if behind else 0
 

@@ -2,8 +2,9 @@
 
     python scripts/scaling.py ONE.jsonl MANY.jsonl --seconds 433 117 --gpus 4 --how 'opwise run --gpus all' --at-least 3.7
 
-`--seconds` are the wall times of the two commands, start to end. Medians are cold kernel times, cell by cell. Exit status 1 where the
-run on several GPUs is not as fast, holds other cells, or differs by more than `--within` in more than one cell of a hundred.
+`--seconds` are the wall times of the two commands, start to end. Medians are cold kernel times, cell by cell: those that both runs took on
+one GPU tell what running beside others costs, the rest how GPUs of one model differ as well. Exit status 1 where the run on several GPUs
+is not as fast, holds other cells, or differs by more than `--within` in more than one cell of a hundred.
 """
 
 from __future__ import annotations
@@ -30,18 +31,21 @@ def main() -> None:
     given = parser.parse_args()
     one, many = cells(read(given.one)), cells(read(given.many))
     ratios = {cell: cold(many[cell]) / cold(one[cell]) for cell in one if cell in many and cold(one[cell]) and cold(many[cell])}
+    same = {cell for cell in ratios if one[cell].gpu == many[cell].gpu}
     outside = sorted((cell for cell in ratios if abs(ratios[cell] - 1) > given.within), key=lambda cell: -abs(ratios[cell] - 1))
     faster = given.seconds[0] / given.seconds[1]
     compiled = next((line.get("seconds") for line in read_extra(given.many, "compiled")), None)
     built = [r.prepare_s for r in many.values() if r.prepare_s is not None]
-    print("| GPUs | command | seconds | times as fast | cells | within | median ratio | compile phase s | longest build while timing s |")
+    print("| GPUs | command | seconds | times as fast | within | of them on the same GPU | median | compiling, s | longest late build, s |")
     print(
-        f"| {given.gpus} | `{given.how}` | {given.seconds[1]:.0f} of {given.seconds[0]:.0f} | {faster:.2f} | {len(ratios)} | "
-        f"{len(ratios) - len(outside)} | {statistics.median(ratios.values()) if ratios else float('nan'):.4f} | "
+        f"| {given.gpus} | `{given.how}` | {given.seconds[1]:.0f} of {given.seconds[0]:.0f} | {faster:.2f} | "
+        f"{len(ratios) - len(outside)} of {len(ratios)} | {len(same - set(outside))} of {len(same)} | "
+        f"{statistics.median(ratios.values()) if ratios else float('nan'):.4f} | "
         f"{'' if compiled is None else f'{compiled:.1f}'} | {max(built, default=0):.2f} (all {sum(built):.1f}) |"
     )
     for cell in outside[:20]:
-        print(f"  {ratios[cell]:.4f}  {cell[0]} {cell[1]}  {cold(one[cell]):.3f} us on one, {cold(many[cell]):.3f} us ({many[cell].gpu})")
+        where = "the same" if cell in same else "another"
+        print(f"  {ratios[cell]:.4f}  {cell[0]} {cell[1]}  {cold(one[cell]):.3f} us on one, {cold(many[cell]):.3f} us on {where}")
     counts = {gpu: sum(r.gpu == gpu for r in many.values()) for gpu in sorted({r.gpu for r in many.values()})}
     print(f"  cells a GPU: {counts}; only in one of the two: {len(one.keys() ^ many.keys())}; statuses: {statuses(many)}")
     right = faster >= given.at_least and one.keys() == many.keys() and len(outside) <= OUTLIERS * len(ratios)
