@@ -13,7 +13,7 @@ from pathlib import Path
 
 from clusters_on_cpu import needs_compiler, said_by
 
-from opwise.backends.cuda_src.matmul_rows32 import TILES, TRIALS, Tile
+from opwise.backends.cuda_src.matmul_rows32 import TILES
 from opwise.backends.cuda_src.sources import FOLDER
 
 BEFORE = r"""
@@ -98,9 +98,6 @@ template <int BYTES> void copy_async(SharedAddress to, const void *from, bool va
     demand(to % BYTES == 0 && to + BYTES <= SHARED, "copied to where it cannot lie");
     if (valid) std::memcpy(ring + to, from, BYTES);
     else std::memset(ring + to, 0, BYTES);
-}
-void copy_word_if(bool wanted, SharedAddress to, const void *from, bool valid) {
-    if (wanted) copy_async<4>(to, from, valid);
 }
 void barrier_arrive_copied(SharedAddress barrier) { demand(!told.count(barrier) || ++copied_in[barrier] > 0, "counts itself in"); }
 float load_from_block(SharedAddress there, bool used) {
@@ -217,7 +214,7 @@ def test_every_tile_multiplies_what_lies_anywhere(tmp_path: Path) -> None:
         .replace("// S > 1:", ALL_ALIGN + "// S > 1:")
     )
     calls, tiles = [], []
-    for tile in (*TILES, *(Tile(*row) for row in TRIALS)):
+    for tile in TILES:
         numbers = (tile.rows, tile.columns, tile.warps, tile.classes or 1, *tile.thread, tile.stages, int(tile.words))
         for m, k, n, off in (*(SHAPES if tile.classes else EVEN_SHAPES), *([LONG[tile.classes]] if tile.split == 1 else [])):
             factor = f"RowClasses<{tile.classes}>" if tile.classes else "TensorMap"

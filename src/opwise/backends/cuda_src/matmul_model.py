@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 # Clusters of so many blocks that an H200 (132 multiprocessors in groups of 14 to 18, a cluster within one group) runs at once, a block a
 # multiprocessor, as cudaOccupancyMaxActiveClusters says.
-CLUSTERS_AT_ONCE, CLUSTERS_OF = {1: 132, 2: 66, 3: 38, 4: 30, 5: 24, 6: 16, 8: 15, 16: 7}, 132
+CLUSTERS_AT_ONCE, CLUSTERS_OF = {1: 132, 2: 66, 3: 38, 4: 30, 6: 16, 8: 15, 16: 7}, 132
 # What each costs for each step of K: a row or column of a tile that lies outside of C, whose zeros the copy engine is slow to make (32 rows
 # of A took longer than 64 in the same tiles); and, by `lean`, a row or column of a tile for each doubling of one factor over the other.
 OUTSIDE, LEANING = 47.6, 1.96

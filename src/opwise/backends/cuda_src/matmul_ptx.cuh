@@ -83,20 +83,6 @@ template <int BYTES> __device__ __forceinline__ void copy_async(SharedAddress de
     }
 #endif
 }
-// A word, or nothing at all, or a zero: what lies there then is not used. (Written as a predicate it costs no branch, and addresses less.)
-__device__ __forceinline__ void copy_word_if(bool wanted, SharedAddress destination, const void *source, bool valid) {
-#if __CUDA_ARCH__ >= 900
-    asm volatile("{\n"
-                 ".reg .pred wanted;\n"
-                 "setp.ne.u32 wanted, %3, 0;\n"
-                 "@wanted cp.async.ca.shared.global [%0], [%1], 4, %2;\n"
-                 "}" ::"r"(destination),
-                 "l"(__cvta_generic_to_global(source)), "r"(valid ? 4u : 0u), "r"(static_cast<unsigned>(wanted))
-                 : "memory");
-#else
-    copy_async<4>(destination, source, valid && wanted);
-#endif
-}
 __device__ __forceinline__ void copies_commit() {
 #if __CUDA_ARCH__ >= 800
     asm volatile("cp.async.commit_group;" ::: "memory");

@@ -12,7 +12,6 @@
 #define OF_CLUSTERS_2 __cluster_dims__(2, 1, 1)
 #define OF_CLUSTERS_3 __cluster_dims__(3, 1, 1)
 #define OF_CLUSTERS_4 __cluster_dims__(4, 1, 1)
-#define OF_CLUSTERS_5 __cluster_dims__(5, 1, 1)
 #define OF_CLUSTERS_6 __cluster_dims__(6, 1, 1)
 #define OF_CLUSTERS_16 __cluster_dims__(16, 1, 1)
 #define KERNEL(name, OfA, OfB, s, blocks_a_sm, ...)                                                                                        \
@@ -32,60 +31,22 @@
 // The rows of B come word by word, from an address.
 #define WORDS(bm, bn, warps, s, blocks_a_sm, ...)                                                                                          \
     KERNEL(matmul_rows_float32_words_##bm##x##bn##_w##warps##_s##s, RowClasses<4>, const float *, s, blocks_a_sm,                          \
-           RowsTile<bm, bn, warps, 4, __VA_ARGS__, 1>)
-#define LONG(bm, bn, warps, s, blocks_a_sm, ...)                                                                                           \
-    KERNEL(matmul_rows_float32_long_##bm##x##bn##_w##warps##_s##s, RowClasses<4>, const float *, s, blocks_a_sm,                           \
-           RowsTile<bm, bn, warps, 4, __VA_ARGS__, 3>)
-#define FILL(bm, bn, warps, s, blocks_a_sm, ...)                                                                                           \
-    KERNEL(matmul_rows_float32_fill_##bm##x##bn##_w##warps##_s##s, RowClasses<4>, const float *, s, blocks_a_sm,                           \
-           RowsTile<bm, bn, warps, 4, __VA_ARGS__, 4>)
-#define LFILL(bm, bn, warps, s, blocks_a_sm, ...)                                                                                          \
-    KERNEL(matmul_rows_float32_lfill_##bm##x##bn##_w##warps##_s##s, RowClasses<4>, const float *, s, blocks_a_sm,                          \
-           RowsTile<bm, bn, warps, 4, __VA_ARGS__, 5>)
-#define SKIP(bm, bn, warps, s, blocks_a_sm, ...)                                                                                           \
-    KERNEL(matmul_rows_float32_skip_##bm##x##bn##_w##warps##_s##s, RowClasses<4>, const float *, s, blocks_a_sm,                           \
-           RowsTile<bm, bn, warps, 4, __VA_ARGS__, 2>)
+           RowsTile<bm, bn, warps, 4, __VA_ARGS__, true>)
 
 WORDS(64, 64, 8, 1, 1, 8, 16, 3)
 WORDS(64, 64, 4, 1, 2, 8, 16, 3)
+WORDS(48, 64, 4, 1, 2, 12, 8, 3)
 WORDS(64, 80, 8, 2, 1, 8, 20, 2)
+WORDS(64, 80, 8, 3, 1, 8, 20, 2)
+WORDS(48, 96, 8, 3, 1, 12, 12, 2)
+WORDS(96, 48, 8, 4, 1, 12, 12, 2)
 WORDS(64, 80, 8, 6, 1, 8, 20, 2)
 WORDS(64, 80, 8, 16, 1, 8, 20, 2)
 ANY(64, 64, 8, 1, 1, 8, 16, 2)
 ANY(64, 64, 4, 1, 2, 8, 16, 2)
 ANY(64, 64, 2, 1, 4, 8, 16, 2)
 EVEN(64, 64, 8, 1, 1, 8, 16, 3)
-ANY(64, 80, 8, 2, 1, 8, 20, 2)
 EVEN(64, 64, 8, 2, 1, 8, 16, 3)
-ANY(64, 80, 8, 3, 1, 8, 20, 2)
-ANY(64, 80, 8, 6, 1, 8, 20, 2)
 EVEN(64, 64, 8, 6, 1, 8, 16, 3)
 EVEN(32, 128, 8, 6, 1, 8, 16, 2)
 EVEN(128, 32, 8, 6, 1, 16, 8, 2)
-ANY(64, 80, 8, 16, 1, 8, 20, 2)
-
-SKIP(64, 64, 8, 1, 1, 8, 16, 3)
-SKIP(64, 64, 4, 1, 2, 8, 16, 3)
-SKIP(64, 64, 2, 1, 4, 8, 16, 3)
-SKIP(64, 80, 8, 2, 1, 8, 20, 2)
-SKIP(64, 80, 8, 3, 1, 8, 20, 2)
-SKIP(64, 80, 8, 4, 1, 8, 20, 2)
-SKIP(64, 80, 8, 6, 1, 8, 20, 2)
-SKIP(64, 80, 8, 16, 1, 8, 20, 2)
-SKIP(48, 96, 8, 3, 1, 12, 12, 2)
-SKIP(48, 64, 4, 5, 2, 12, 8, 3)
-SKIP(48, 64, 4, 16, 2, 12, 8, 3)
-SKIP(96, 48, 8, 4, 1, 12, 12, 2)
-ANY(64, 80, 8, 4, 1, 8, 20, 2)
-ANY(48, 96, 8, 3, 1, 12, 12, 2)
-ANY(96, 48, 8, 4, 1, 12, 12, 2)
-EVEN(32, 64, 8, 4, 2, 8, 8, 2)
-EVEN(32, 64, 8, 16, 2, 8, 8, 2)
-EVEN(64, 32, 8, 16, 2, 8, 8, 2)
-SKIP(48, 64, 4, 1, 2, 12, 8, 3)
-LONG(64, 64, 8, 1, 1, 8, 16, 3)
-LONG(64, 64, 4, 1, 2, 8, 16, 3)
-FILL(64, 64, 8, 1, 1, 8, 16, 3)
-LFILL(64, 64, 8, 1, 1, 8, 16, 3)
-FILL(48, 96, 8, 3, 1, 12, 12, 2)
-FILL(96, 48, 8, 4, 1, 12, 12, 2)
