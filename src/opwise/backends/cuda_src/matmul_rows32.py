@@ -17,6 +17,7 @@ SIZE_LIMIT = 2**30  # the copy engine's coordinates have 32 bits
 ROWS_FROM = COLUMNS_FROM = 17  # of C: what has fewer is limited by memory, and has kernels for that
 # Of K, and that of a block; or tiles a multiprocessor: at least, since beginnings and ends are most of anything shorter.
 LONG, LONG_OF_BLOCK, MANY = 512, 256, 2
+WORDS_LONG = 700  # of K that no cluster shares, where B comes by words: measured from 701 on
 DEPTH = 16  # elements of K in a step
 CLASSES = 4  # of rows of 4-byte elements that begin anywhere
 WIDER = 4  # elements of a box of such rows
@@ -71,7 +72,7 @@ class Tile(Tiled):
         if self.split > 1:
             worth = k >= max(LONG, LONG_OF_BLOCK * self.split) and self.tiles(m, n) <= self.at_once(sm_count)
         else:
-            worth = k >= LONG or (self.classes > 0 and not self.words and self.tiles(m, n) >= MANY * sm_count)
+            worth = k >= WORDS_LONG if self.words else k >= LONG or (self.classes > 0 and self.tiles(m, n) >= MANY * sm_count)
         return fits and worth and max(m, k, n) <= SIZE_LIMIT and m >= ROWS_FROM and n >= COLUMNS_FROM
 
     def at_once(self, sm_count: int) -> int:
