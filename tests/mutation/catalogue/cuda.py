@@ -133,7 +133,7 @@ MATMUL = (
     Fault("b's boxes are all of the first columns", "matmul", "index", f"{HERE}/matmul_wgmma.cuh", "b, depth, column + 64 * box, full);",
           "b, depth, column, full);", dtypes=("float16",), gpu_only=SM90),
     Fault("rows of every class begin where those of the first do", "matmul", "index", f"{HERE}/matmul_fma_rows_tile.cuh",
-          "load_float(to + shift_of(b, first + c) * 4);", "load_float(to + shift_of(b, first) * 4);", dtypes=("float32",), gpu_only=SM90),
+          "load_float(to + shift_of(b, c) * 4);", "load_float(to + shift_of(b, 0) * 4);", dtypes=("float32",), gpu_only=SM90),
     Fault("no barrier before a slot is refilled", "matmul", "barrier", f"{HERE}/matmul_simt.cuh",
           "        block_barrier();  // this step has landed for every thread, and the last step's slot is read no more\n", "",
           dtypes=("float32",), survives=RACE),

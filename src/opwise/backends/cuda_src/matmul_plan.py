@@ -38,8 +38,7 @@ class Kernel(Tiled):
     beyond its products, as elements of K. `memory`: of an element of A or B, read once. `crowd`, `lean`: as in matmul_model.hopper_share.
     `split`: blocks of a cluster that share a tile's K, as in matmul_split.cuh; of these `resident`: blocks a multiprocessor, `inbox`: bytes
     for what other blocks push (or for what else lies beside the ring). `turned`: of matmul_turned.cuh, one tile a block (`split` 1).
-    `short`: for a short K and rows that do not begin on 16 bytes; of these `alone`: tiles that keep a
-    multiprocessor busy; `edge`: tiles that it takes as long for as for all columns of the last ones that lie outside of C. `among`: K from
+    `short`: for a short K and rows that do not begin on 16 bytes; of these `alone`: tiles that keep a multiprocessor busy. `among`: K from
     and to, tiles a multiprocessor from and to, where on SHORT_ON a kernel was measured that is offered nowhere else.
     """
 
@@ -60,7 +59,6 @@ class Kernel(Tiled):
     turned: bool = False
     short: bool = False
     alone: float = 0.0
-    edge: float = 0.0
     crowd: float = 0.0
     lean: int = 0
     memory: float = 0.0
@@ -89,7 +87,7 @@ class Kernel(Tiled):
         if self.wgmma:
             tile = self.rows, self.columns, self.step_bytes // 2, max(self.split, 1), self.resident
             return hopper_share(m, k, n, *tile, self.crowd, self.lean, bool(self.split) and not self.turned, sm_count)
-        turns = max(-(-self.tiles(m, n) // sm_count), self.alone) + self.edge * (-n % self.columns) / self.columns
+        turns = max(-(-self.tiles(m, n) // sm_count), self.alone)
         each = turns * self.rows * self.columns
         return Share(each, each * k, memory=self.memory * (m + n) * k)
 
@@ -141,8 +139,8 @@ SIMT_FLOAT32 = (
     Kernel("simt_16x32_v16", 16, 32, 128, 256, 6, 16, 0.67, 192, simt=True),
     Kernel("simt_128x128_v4", 128, 128, 256, 64, 3, 4, 0.85, 32, simt=True),
     Kernel("simt_64x64_v4", 64, 64, 128, 64, 4, 4, 0.60, 32, simt=True),
-    Kernel("words_64x128_v4", 64, 128, 128, 128, 3, 4, 1.33, 23, simt=True, inbox=3 * 64 * 4, short=True, alone=1.5, edge=1.7),
-    Kernel("words_64x64_v4", 64, 64, 64, 128, 2, 4, 1.09, 17, simt=True, inbox=2 * 64 * 4, short=True, alone=2.9, edge=2.8),
+    Kernel("words_64x128_v4", 64, 128, 128, 128, 3, 4, 1.37, 30, simt=True, inbox=3 * 64 * 4, short=True, alone=1.5),
+    Kernel("words_48x128_v4", 48, 128, 128, 128, 3, 4, 1.21, 36, simt=True, inbox=3 * 48 * 4, short=True, alone=1.5),
 )
 SIMT_HALF = (Kernel("simt_64x64_v2", 64, 64, 128, 32, 3, 2, 0.02, 32, simt=True),)
 
