@@ -88,38 +88,39 @@ def test_rows_that_one_block_keeps(capability: tuple[int, int]) -> None:
 def test_each_form_of_small_blocks_has_a_kernel_and_room_for_all_of_a_row() -> None:
     """A kernel that knows its threads reads nothing twice: what registers and shared memory do not hold would be written beyond these."""
     source = (FOLDER / "softmax.cu").read_text()
-    of_all, of_one = (
-        {(int(blocks), int(threads)) for blocks, threads in re.findall(rf"SOFTMAX_SMALL_KERNEL\({types}, (\d+), (\d+)\)", source)}
-        for types in ("dtype, Storage", "bfloat16, bfloat16")
-    )
-    every = {choice for choices in (*softmax_plan.CLUSTERS.values(), softmax_plan.CLUSTERS_OF_FEW) for choice in choices}
+    of_all = {
+        (int(blocks), int(threads)) for blocks, threads in re.findall(r"SOFTMAX_SMALL_KERNEL\(dtype, Storage, (\d+), (\d+)\)", source)
+    }
+    every = {choice[:3] for choices in (*softmax_plan.CLUSTERS.values(), softmax_plan.CLUSTERS_OF_FEW) for choice in choices}
     small = {choice for choice in every if choice[2] <= softmax_plan.SMALL_THREADS}
-    assert of_all | of_one == {choice[1:] for choice in small}
-    assert of_one == {(16, 192)}
+    assert of_all == {choice[1:] for choice in small}
     assert _constant((FOLDER / "softmax_small.cuh").read_text(), "SMALL_PIECES") == softmax_plan.CLUSTER_PIECES
     for most, blocks, threads in small:
         for dtype in plan.ITEM_BYTES:
             found = softmax_plan.of_clusters(1, most * 1024, dtype, blocks, threads)
-            known = f"_{threads}" if (blocks, threads) in of_all or dtype == "bfloat16" else ""
-            assert found.kernel == f"softmax_{dtype}_cluster{blocks}{known}_v16"
+            assert found.kernel == f"softmax_{dtype}_cluster{blocks}_{threads}_v16"
         assert blocks * (threads * softmax_plan.CLUSTER_PIECES * 16 + found.shared_bytes) >= most * 1024
 
 
 @pytest.mark.parametrize("dtype", plan.ITEM_BYTES)
-def test_small_blocks_are_for_many_rows_and_leave_room_for_five_a_multiprocessor(dtype: str) -> None:
+def test_small_blocks_are_for_many_rows_and_leave_room_for_as_many_a_multiprocessor(dtype: str) -> None:
     size = plan.ITEM_BYTES[dtype]
-    for most, blocks, threads in softmax_plan.CLUSTERS[size]:
+    for most, blocks, threads, waves in softmax_plan.CLUSTERS[size]:
         columns, wave = most * 1024 // size, 132 * (1024 // threads) // blocks
-        waves = softmax_plan.MANY_WAVES if most > softmax_plan.ONE_BLOCK[size] else 1
         many, few = (
             softmax_plan.softmax(rows, columns, dtype, aligned=True, sm_count=132, capability=(9, 0))
             for rows in (waves * wave, waves * wave - 1)
         )
-        known = "" if blocks == 16 and dtype != "bfloat16" else f"_{threads}"
-        assert (many.kernel, many.block[0]) == (f"softmax_{dtype}_cluster{blocks}{known}_v16", threads)
+        assert (many.kernel, many.block[0]) == (f"softmax_{dtype}_cluster{blocks}_{threads}_v16", threads)
         told = (128 + 32) * 8 + 128  # pairs of warps, and a bell
-        assert 5 * (many.shared_bytes + told + 1024) <= 228 * 1024
+        assert 1024 // threads * (many.shared_bytes + told + 1024) <= 228 * 1024
         assert (size, most) == (2, 128) or most == 512 or few.block[0] > threads
+
+
+def test_many_rows_of_4096_are_kept_as_they_are() -> None:
+    for rows, columns, kernel, threads in ((4096, 4096, "cluster1", 256), (4095, 4096, "block16", 256), (4096, 4092, "block16", 256)):
+        found = softmax_plan.softmax(rows, columns, "float32", aligned=True, sm_count=132, capability=(9, 0))
+        assert (found.kernel, found.block[0], found.shared_bytes) == (f"softmax_float32_{kernel}_v16", threads, 0)
 
 
 def test_short_rows_that_two_blocks_share_are_many() -> None:

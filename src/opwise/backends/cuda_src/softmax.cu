@@ -179,7 +179,9 @@ __device__ __forceinline__ void softmax_long(const Storage *x, Storage *out, lon
     SOFTMAX_SMALL_KERNEL(dtype, Storage, 4, 160)                                                                                           \
     SOFTMAX_SMALL_KERNEL(dtype, Storage, 4, 192)                                                                                           \
     SOFTMAX_SMALL_KERNEL(dtype, Storage, 8, 96)                                                                                            \
+    SOFTMAX_SMALL_KERNEL(dtype, Storage, 8, 128)                                                                                           \
     SOFTMAX_SMALL_KERNEL(dtype, Storage, 8, 160)                                                                                           \
-    SOFTMAX_SMALL_KERNEL(dtype, Storage, 8, 192)
+    SOFTMAX_SMALL_KERNEL(dtype, Storage, 8, 192)                                                                                           \
+    SOFTMAX_SMALL_KERNEL(dtype, Storage, 8, 256)                                                                                           \
+    SOFTMAX_SMALL_KERNEL(dtype, Storage, 16, 192)
 FOR_EACH_DTYPE(SOFTMAX_KERNELS)
-SOFTMAX_SMALL_KERNEL(bfloat16, bfloat16, 16, 192)  // the others are no quicker by it

@@ -13,7 +13,7 @@ from opwise.backends.tuned import SHIPPED, Choices
 TABLE = "cuda_src/softmax"
 ONE_BLOCK_THREADS = (256, 320, 512, 1024)
 # Blocks a row, threads a block: all that the plan's own tables have.
-SHARED = tuple(sorted({(blocks, threads) for rows in (*CLUSTERS.values(), CLUSTERS_OF_FEW) for _, blocks, threads in rows}))
+SHARED = tuple(sorted({(blocks, threads) for rows in (*CLUSTERS.values(), CLUSTERS_OF_FEW) for _, blocks, threads, *_ in rows}))
 MOST_THREADS = {4: 1024, 2: 512, 0: 512}  # of a block with its row in registers; as BLOCKS, and as in softmax.cu
 SMALLER_SHARED = 64 * KIB  # a block's, on GPUs that are not OF_LARGE_CLUSTERS
 LEAST_PIECES = 4  # a thread: with fewer, half of its registers are idle

@@ -18,15 +18,19 @@ CLUSTER_PIECES = 8  # in registers, a thread: as in softmax_cluster.cuh
 KIB = 1024
 # Likewise, KiB of a row above and up to which two small blocks share it, where rows are many, though one holds it in registers.
 SHARED_EARLY = {4: (28, 32), 2: (0, 0)}
+# Likewise, columns and rows from which one block of so many threads keeps a row as it is, which else has few pieces a thread in registers.
+KEPT_WHOLE = {4: (4096, 4096, 256), 2: (0, 0, 0)}
 # By an element's bytes, KiB of a row that one block has to itself, and above which it has not where rows are many.
 ONE_BLOCK, OF_FEW = {4: 128, 2: 96}, {4: 96, 2: 72}
-# By an element's bytes, (KiB of a row at most, blocks a row, threads a block), by an H200's times, from MANY_WAVES of clusters on, or from
-# one where a row has one block otherwise. What registers do not hold is in shared memory: a multiprocessor has up to 320 KiB on the way,
-# in five to eight blocks, of which others load while one waits for its sums.
-SMALL = ((384, 8, 160), (512, 8, 192), (1024, 16, 192))
-CLUSTERS = {4: ((128, 2, 192), (256, 8, 96), *SMALL), 2: ((96, 2, 160), (128, 2, 192), (192, 4, 160), (256, 4, 192), *SMALL)}
-MANY_WAVES = 3
-SMALL_THREADS = 192  # and less: kernels of softmax_small.cuh, of one number of threads each; of 16 blocks in bfloat16 alone
+# By an element's bytes, (KiB of a row at most, blocks a row, threads a block, waves of such clusters from which on), by an H200's times.
+# What registers do not hold is in shared memory: a multiprocessor has up to 320 KiB on the way, in four to ten blocks, of which others load
+# while one waits for its sums.
+SMALL = ((384, 8, 160, 3), (512, 8, 192, 3), (1024, 16, 192, 3))
+CLUSTERS = {
+    4: ((128, 2, 192, 1), (256, 8, 96, 3), *SMALL),
+    2: ((80, 2, 160, 1), (96, 8, 128, 3), (128, 2, 192, 3), (160, 4, 160, 3), (192, 8, 256, 9), (256, 4, 192, 3), *SMALL),
+}
+SMALL_THREADS = 256  # and less: kernels of softmax_small.cuh, of one number of threads each
 # Likewise, for fewer rows: blocks that spread evenly, one or two a multiprocessor.
 CLUSTERS_OF_FEW = ((128, 2, 192), (256, 2, 512), (384, 4, 512), (512, 8, 192), (1024, 8, 512), (2048, 16, 512), (4096, 16, 1024))
 # As in softmax_stream.cu: warps that compute, beside two that exchange sums; 16-byte pieces of a lane; rows in shared memory; rows whose
@@ -48,6 +52,9 @@ def softmax(rows: int, columns: int, dtype: str, aligned: bool, sm_count: int, c
         if columns <= 32 * elements and not (vectors and columns == FULL and rows >= FULL_FROM[size]):
             blocks = blocks_for(rows, WARP_THREADS // 32)
             return Plan(f"softmax_{dtype}_warp{elements}_v{width}", (blocks, 1, 1), (WARP_THREADS, 1, 1))
+    whole, many, threads = KEPT_WHOLE[size]
+    if vectors and columns == whole and rows >= many:
+        return of_clusters(rows, columns * size, dtype, 1, threads)
     above, most = KEPT[size]
     kept = vectors and above < columns <= most
     large = capability[0] in OF_LARGE_CLUSTERS
@@ -68,9 +75,8 @@ def _small_blocks(rows: int, row_bytes: int, size: int, sm_count: int) -> tuple[
     """(blocks a row, threads a block) where there are rows enough for small blocks."""
     above, most = SHARED_EARLY[size]
     shared = row_bytes > OF_FEW[size] * KIB or above * KIB < row_bytes <= most * KIB
-    for most, blocks, threads in CLUSTERS[size] if shared else ():
+    for most, blocks, threads, waves in CLUSTERS[size] if shared else ():
         if row_bytes <= most * KIB:
-            waves = MANY_WAVES if row_bytes > ONE_BLOCK[size] * KIB else 1
             return (blocks, threads) if rows >= waves * (sm_count * (1024 // threads) // blocks) else None
     return None
 
@@ -97,8 +103,7 @@ def of_clusters(rows: int, row_bytes: int, dtype: str, blocks: int, threads: int
     at_once = queue_on * (1024 // threads) // blocks
     if blocks == 16 and rows > at_once > 0:
         return Plan(f"softmax_{dtype}_queue16_v16", (16 * at_once, 1, 1), (threads, 1, 1), shared, scratch_bytes=16)
-    small = 1 < blocks <= (16 if dtype == "bfloat16" else 8) and threads <= SMALL_THREADS
-    known = f"_{threads}" if small else ""
+    known = f"_{threads}" if blocks > 1 and threads <= SMALL_THREADS else ""
     return Plan(f"softmax_{dtype}_cluster{blocks}{known}_v16", (rows * blocks, 1, 1), (threads, 1, 1), shared)
 
 

@@ -1,4 +1,4 @@
-// A row over the blocks of a cluster, of 192 threads at most each, five to ten a multiprocessor: for rows many enough to fill it. As
+// A row over the blocks of a cluster, of 256 threads at most each, four to ten a multiprocessor: for rows many enough to fill it. As
 // softmax_cluster.cuh, but that a block's threads are known to the compiler and its part always fits registers and shared memory.
 //
 // A block lives for some 20 us and does nothing but wait for memory in most of them, so what counts are the instructions before its first
