@@ -7,11 +7,16 @@ from opwise.backends.cuda_src.plan import ITEM_BYTES, VECTOR_BYTES, Plan, blocks
 WARP_THREADS, LONG_THREADS = 128, 1024  # as in softmax.cu
 # Rows from which one of FULL columns has a block, whose warps it fills, instead of a warp: they have fewer pieces each, but more find room.
 # By an element's bytes.
-FULL, FULL_FROM = 1024, {4: 1, 2: 16384}
+FULL, FULL_FROM = 1024, {4: 1, 2: 4096}
 # (elements a thread, threads at most) of a block: the first that holds the row is taken. By an element's bytes; 0: not in 16-byte pieces.
-# Two blocks of 512 threads overlap one's loads with the other's stores, one block of 1024 cannot. In 16 bits 8 elements are one piece a
-# thread, too little on the way, and 32 are twice the registers of four pieces.
-BLOCKS = {4: ((8, 256), (16, 512), (32, 512)), 2: ((16, 512),), 0: ((8, 256), (16, 512), (32, 512))}
+# Two blocks of 512 threads overlap one's loads with the other's stores, one block of 1024 cannot.
+BLOCKS = {4: ((16, 512), (32, 512)), 2: (), 0: ((8, 256), (16, 512), (32, 512))}
+# Up to here one block keeps a row's exponentials as numbers, two pieces a thread: one is too little on the way.
+NUMBERS, PIECES_OF_NUMBERS = 16 * 1024, 2
+# By an element's bytes, (KiB of a row at least, at most, blocks of NUMBERS_THREADS a row that keep its exponentials, rows from which on),
+# by an H200's times. At most is what their registers hold, as in softmax_kept.cuh.
+NUMBERS_THREADS = 256
+SHARED_NUMBERS = {4: ((128, 128, 8, 600), (256, 256, 16, 4096)), 2: ((48, 64, 2, 5461), (128, 128, 4, 600), (256, 256, 8, 2048))}
 # By an element's bytes, columns above and up to which one block keeps a row as it is, in registers and shared memory.
 KEPT = {4: (16384, 32768), 2: (8192, 32768)}
 CLUSTER_PIECES = 8  # in registers, a thread: as in softmax_cluster.cuh
@@ -55,9 +60,11 @@ def softmax(rows: int, columns: int, dtype: str, aligned: bool, sm_count: int, c
     whole, many, threads = KEPT_WHOLE[size]
     if vectors and columns == whole and rows >= many:
         return of_clusters(rows, columns * size, dtype, 1, threads)
+    large = capability[0] in OF_LARGE_CLUSTERS
+    if vectors and (numbers := _as_numbers(rows, columns * size, dtype, large)):
+        return numbers
     above, most = KEPT[size]
     kept = vectors and above < columns <= most
-    large = capability[0] in OF_LARGE_CLUSTERS
     small = _small_blocks(rows, columns * size, size, sm_count) if vectors and large else None
     for elements, threads in () if kept or small else BLOCKS[size if vectors else 0]:
         if columns <= elements * threads:
@@ -69,6 +76,21 @@ def softmax(rows: int, columns: int, dtype: str, aligned: bool, sm_count: int, c
     if kept or (vectors and large):
         return _cluster(rows, columns * size, dtype, sm_count, capability, small)
     return Plan(f"softmax_{dtype}_long_v{width}", (rows, 1, 1), (LONG_THREADS, 1, 1))
+
+
+def _as_numbers(rows: int, row_bytes: int, dtype: str, large: bool) -> Plan | None:
+    """A row whose exponentials are kept as numbers, where that is quicker."""
+    if row_bytes <= NUMBERS:
+        return of_numbers(rows, row_bytes, dtype, 1)
+    for least, most, blocks, many in SHARED_NUMBERS[ITEM_BYTES[dtype]] if large else ():
+        if least * KIB <= row_bytes <= most * KIB and rows >= many:
+            return of_numbers(rows, row_bytes, dtype, blocks)
+    return None
+
+
+def of_numbers(rows: int, row_bytes: int, dtype: str, blocks: int) -> Plan:
+    alone = 32 * blocks_for(row_bytes, 32 * PIECES_OF_NUMBERS * VECTOR_BYTES)
+    return Plan(f"softmax_{dtype}_kept{blocks}_v16", (rows * blocks, 1, 1), (alone if blocks == 1 else NUMBERS_THREADS, 1, 1))
 
 
 def _small_blocks(rows: int, row_bytes: int, size: int, sm_count: int) -> tuple[int, int] | None:
