@@ -205,7 +205,7 @@ def test_what_is_quicker_for_some_numbers_of_rows_is_asked_first_holds_its_rows_
             for rows in each.rows[0], min(each.rows[1], 100000):
                 assert first(rows, columns) == each.way
                 assert each.way.name in softmax_offered.offered(rows, columns, dtype, True, 132, (9, 0))
-                assert first(rows, columns, (8, 0)).kind in ("tile", "row"), "measured on an H200 alone"
+                assert first(rows, columns, (8, 0)).kind in ("tile", "row", "parts"), "measured on an H200 alone"
                 if each.way.kind == "cluster":
                     holds(Plan(columns, dtype, Form(*each.way.numbers)), rows)
         below, above = (each.rows[0] - 1, each.columns[1]), (each.rows[0], each.columns[1] + 16)

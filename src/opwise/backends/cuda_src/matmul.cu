@@ -44,6 +44,8 @@ extern "C" __global__ void __launch_bounds__(256)
     TENSOR_KERNELS(dtype, Storage)                                                                                                         \
     KERNEL(matmul_##dtype##_128x128_v2, Storage, tensor_matmul, 1, TensorTile<Storage, 128, 128, 64, 2, 4, 1, 2, 2>)                       \
     KERNEL(matmul_##dtype##_64x64_v2, Storage, tensor_matmul, 3, TensorTile<Storage, 64, 64, 64, 2, 2, 1, 2, 2>)                           \
+    KERNEL(matmul_##dtype##_16x32_v2, Storage, tensor_matmul, 3, TensorTile<Storage, 16, 32, 256, 1, 1, 4, 2, 2>)                          \
+    KERNEL(matmul_##dtype##_32x32_v16, Storage, tensor_matmul, 3, TensorTile<Storage, 32, 32, 64, 2, 1, 1, 3, 16>)                         \
     KERNEL(matmul_##dtype##_simt_64x64_v2, Storage, simt_matmul, 2, SimtTile<Storage, 16, 8, 8, 4, 16, 1, 3, 2>)
 
 #if MATMUL_GROUP == 0 || MATMUL_GROUP == MATMUL_FLOAT32

@@ -39,7 +39,8 @@ class Kernel(Tiled):
     `split`: blocks of a cluster that share a tile's K, as in matmul_split.cuh; of these `resident`: blocks a multiprocessor, `inbox`: bytes
     for what other blocks push (or for what else lies beside the ring). `turned`: of matmul_turned.cuh, one tile a block (`split` 1).
     `short`: for a short K and rows that do not begin on 16 bytes; of these `alone`: tiles that keep a
-    multiprocessor busy; `edge`: tiles that it takes as long for as for all columns of the last ones that lie outside of C.
+    multiprocessor busy; `edge`: tiles that it takes as long for as for all columns of the last ones that lie outside of C. `among`: K from
+    and to, tiles a multiprocessor from and to, where on SHORT_ON a kernel was measured that is offered nowhere else.
     """
 
     name: str
@@ -63,6 +64,7 @@ class Kernel(Tiled):
     crowd: float = 0.0
     lean: int = 0
     memory: float = 0.0
+    among: tuple[int, int, float, float] | None = None
 
     def shared_bytes(self, size: int) -> int:
         ring = self.stages * (self.rows * self.step_bytes + self.step_bytes // size * self.columns * size)
@@ -74,6 +76,14 @@ class Kernel(Tiled):
 
     def runs_on(self, capability: tuple[int, int]) -> bool:
         return capability == WGMMA_ON if self.wgmma else self.simt or capability >= TENSOR_CORES_FROM
+
+    def is_among(self, m: int, k: int, n: int, granule: int, sm_count: int, capability: tuple[int, int]) -> bool:
+        """Is it offered by what `among` says, or needs it not?"""
+        if self.among is None:
+            return True
+        k_from, k_to, few, many = self.among
+        fits = m >= 16 and n >= 32 and k_from <= k <= k_to and few * sm_count <= self.tiles(m, n) <= many * sm_count
+        return fits and granule == self.granule and capability == SHORT_ON
 
     def share(self, m: int, k: int, n: int, sm_count: int) -> Share:
         if self.wgmma:
@@ -99,9 +109,11 @@ TENSOR_HALF = tuple(  # in 16 bits, beside Hopper's own on an H200
     replace(kernel, speed=speed, fixed=fixed, memory=MEMORY if kernel.granule == 16 else 0.0)
     for kernel, (speed, fixed) in zip(TENSOR, ((0.91, 220), (0.68, 208), (0.43, 70), (0.18, 186), (0.4, 160), (0.26, 70)), strict=True)
 )
+FLAT = (Kernel("32x32_v16", 32, 32, 64, 64, 3, 16, 0.40, 100, among=(1, 32, 0.48, 2.0)),)  # 16 bits of a step of K
 STAGED = (  # cp.async copies 4 bytes at least: 16-bit rows of odd length or at an odd address pass through registers
     Kernel("128x128_v2", 128, 128, 256, 64, 2, 2, 0.21, 290),
     Kernel("64x64_v2", 64, 64, 128, 64, 2, 2, 0.15, 250),
+    Kernel("16x32_v2", 16, 32, 128, 256, 2, 2, 0.05, 50, among=(65, 128, 0.0, 1.5)),
 )
 # Several widths, because a wave of tiles is paid for in full: 3072 in tiles of 256 fills 2.2 waves, of 192 it fills 2.9; and K shared where
 # tiles are few. Of 169 products measured the plan takes the fastest kernel, or one within 1 % of it, for 150, within 5 % for 159.
@@ -137,8 +149,8 @@ SIMT_HALF = (Kernel("simt_64x64_v2", 64, 64, 128, 32, 3, 2, 0.02, 32, simt=True)
 KERNELS: dict[str, tuple[Kernel, ...]] = {
     "float32": SIMT_FLOAT32,
     "tfloat32": TENSOR,
-    "float16": WGMMA + TURNED + SPLIT + TENSOR_HALF + STAGED + SIMT_HALF,
-    "bfloat16": WGMMA + TURNED + SPLIT + TENSOR_HALF + STAGED + SIMT_HALF,
+    "float16": WGMMA + TURNED + SPLIT + TENSOR_HALF + FLAT + STAGED + SIMT_HALF,
+    "bfloat16": WGMMA + TURNED + SPLIT + TENSOR_HALF + FLAT + STAGED + SIMT_HALF,
 }
 GROUPS = {"float32": 1, "tfloat32": 2, "float16": 3, "bfloat16": 4}  # MATMUL_GROUP of matmul.cu: a type that is compiled alone
 
@@ -202,7 +214,7 @@ def offered(
         kernel
         for kernel in KERNELS[kind]
         if kernel.granule <= granule and kernel.shared_bytes(SIZE[kind]) <= _shared_limit(capability) and kernel.runs_on(capability)
-        and (not kernel.short or short)
+        and (not kernel.short or short) and kernel.is_among(m, k, n, granule, sm_count, capability)
         and (not kernel.wgmma or (wgmma and rows_suffice(kernel.rows, m, k, n) and max(m, k, n) <= WGMMA_SIZE_LIMIT))
     ]  # fmt: skip
     shared = matmul_cluster.fitting(m, k, n, kind, granule, sm_count) if wgmma and capability == matmul_cluster.ON else ()
