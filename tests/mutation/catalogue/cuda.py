@@ -83,6 +83,8 @@ SOFTMAX = (
           "if columns <= 40 * elements"),
     Fault("rows are found aligned that are not", "softmax", "host", f"{HERE}/softmax_plan.py",
           "vectors = aligned and columns * size % VECTOR_BYTES == 0", "vectors = aligned", gpu_only=UNALIGNED),
+    Fault("a warp's exponentials stay relative to its own maximum", "softmax", "reduction", f"{HERE}/softmax_kept.cuh",
+          "factor = biased_exp(highest, of_row.x)", "factor = power_of_2(BIAS)", dtypes=("float32",)),
     Fault("each block is given the cluster's sum of its own", "softmax", "reduction", f"{HERE}/softmax_small.cuh",
           "total += pairs[k].y * rescale(pairs[k].x, shift);", "total += pairs[k].y;", dtypes=("float32",), gpu_only=SM90),
     Fault("what does not fit is left out of the sum", "softmax", "reduction", f"{HERE}/softmax_cluster.cuh",
