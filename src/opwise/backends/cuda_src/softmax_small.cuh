@@ -12,11 +12,12 @@ constexpr int COPIED_AT_ONCE = 7;
 
 // So many blocks would all load, then all compute, then all store. So the first wave begins in phases: a cluster waits for as long as
 // those before it need to load. `pieces`: a block's part, of which a multiprocessor loads about one a clock.
-// PHASES: blocks a multiprocessor.
-template <int BLOCKS, unsigned PHASES> __device__ __forceinline__ void begin_apart(unsigned cluster, unsigned clusters, unsigned pieces) {
+// PHASES: blocks a multiprocessor. APART: sixteenths of a clock a piece.
+template <int BLOCKS, unsigned PHASES, unsigned APART = 15>
+__device__ __forceinline__ void begin_apart(unsigned cluster, unsigned clusters, unsigned pieces) {
     constexpr unsigned SHARE = BLOCKS <= 2 ? 16 : BLOCKS <= 8 ? 15 : 14;  // sixteenths of the multiprocessors find a place in a cluster
     const unsigned wave = multiprocessors() * PHASES / BLOCKS * SHARE / 16;  // at once
-    if (cluster < wave && clusters >= 2 * wave) wait_clocks(cluster * PHASES / wave * (pieces * 15 / 16));
+    if (cluster < wave && clusters >= 2 * wave) wait_clocks(cluster * PHASES / wave * (pieces * APART / 16));
 }
 
 // The maxima and sums that a block was told of, `count` of MOST at most -> the row's shift and sum relative to it, for all lanes of a warp.
@@ -55,7 +56,7 @@ __device__ __forceinline__ void softmax_small(const Storage *x, Storage *out, un
     if (thread == 0) bell_of_cluster(&all_told, PAIRS * sizeof(float2));
     __syncwarp();
     cluster_arrive();  // that a block has begun must be known before its shared memory is written to
-    begin_apart<BLOCKS, 1024 / THREADS>(row, rows, part);
+    begin_apart<BLOCKS, 1024 / THREADS, BLOCKS == 16 ? 13 : 15>(row, rows, part);  // 13: measured at 256 x 524288
 
     Raw raw[SMALL_PIECES], staged[2];
     const int left_shared = left - SMALL_PIECES * THREADS;
