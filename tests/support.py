@@ -54,7 +54,8 @@ AWKWARD = {
     2: (
         *((0, 5), (5, 0), (1, 1), (3, 31), (2, 32), (5, 33), (3, 257), (2, 1023), (2, 1025), (257, 3), (1, 4097), (3, 8191)),
         *((583, 931), (1823, 781), (70_001, 3), (5, 32_771), (2, 65_537), (3, 1_048_577)),
-        *((3, 40_000), (2, 131_064)),  # long rows of whole 16-byte pieces
+        *((3, 2040), (2, 8184)),  # of whole 16-byte pieces, several warps' but one block's
+        *((3, 40_000), (2, 131_064)),  # long rows of such pieces
         (65, 33),  # more than one tile of short rows, and a single row in the last
     ),
     3: (

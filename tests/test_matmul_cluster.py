@@ -35,6 +35,18 @@ MEASURED = {
     ("tfloat32", (512, 8192, 128)): {"wgmma_64x128_v16_s8": 13.1},
     ("tfloat32", (512, 8192, 512)): {"wgmma_128x128_v16_s4": 28.6, "wgmma_64x128_v16_s8": 39.6, "wgmma_64x128_v16_s4": 40.8},
     ("tfloat32", (32, 8192, 2048)): {"wgmma_64x128_v16_s4": 21.0, "wgmma_128x128_v16_s4": 28.2, "wgmma_64x128_v16_s8": 28.3},
+    ("tfloat32", (32, 8192, 8192)): {"wgmma_32x128_v16_s2": 63.4, "wgmma_64x128_v16_s2": 64.7},
+    ("tfloat32", (32, 2048, 8192)): {"wgmma_32x128_v16_s2": 19.2, "wgmma_32x128_v16_s1": 20.9},
+    ("tfloat32", (32, 256, 8192)): {"wgmma_32x128_v16_s1": 5.3, "wgmma_32x128_v16_s2": 6.3},
+    ("tfloat32", (1, 4096, 16384)): {"wgmma_32x128_v16_s1": 61.4},
+    ("tfloat32", (16, 4096, 11008)): {"wgmma_32x128_v16_s1": 44.3},
+    ("tfloat32", (64, 4096, 4096)): {"wgmma_64x128_v16_s2": 22.1},
+    ("tfloat32", (33, 8192, 8192)): {"wgmma_64x128_v16_s2": 65.1},
+    ("tfloat32", (128, 8192, 128)): {"wgmma_64x64_v16_s16": 7.6, "mma_32x32_v16_s16": 10.7},
+    ("tfloat32", (32, 8192, 512)): {"wgmma_32x64_v16_s8": 8.8, "mma_32x32_v16_s16": 10.8},
+    ("tfloat32", (8192, 8192, 128)): {"wgmma_128x128_v16_s2": 75.1},
+    ("tfloat32", (512, 8192, 2048)): {"wgmma_128x128_v16_s2": 61.1},
+    ("tfloat32", (4096, 4096, 256)): {"wgmma_128x128_v16_s2": 33.2},
     ("bfloat16", (37, 4501, 73)): {"mma_32x32_v2_s16": 10.6, "mma_64x64_v2_s16": 12.9, "mma_64x64_v2_s4": 27.3},
     ("bfloat16", (37, 4501, 463)): {"mma_64x64_v2_s16": 14.3, "mma_32x32_v2_s16": 18.0, "mma_64x64_v2_s4": 28.0},
     ("bfloat16", (37, 4501, 3003)): {"mma_64x64_v2_s4": 30.9},
@@ -75,8 +87,24 @@ def test_a_low_or_narrow_tile_is_for_a_low_or_narrow_product() -> None:
     assert [offered("simt_128x32_v16_s2", 4096, n) for n in (32, 36)] == [True, False]
     assert [offered("simt_4x64_v16_s2", m, 4096) for m in (4, 5)] == [True, False]
     assert [offered("simt_32x32_v16_s8", m, 512) for m in (17, 16)] == [True, False]
-    wgmma = next(tile for tile in TILES["tfloat32"] if tile.mapped and tile.rows == 128)
-    assert [wgmma.takes(m, 8192, 128, 16, 132) for m in (30 * 128, 30 * 128 + 1, SIZE_LIMIT + 1)] == [True, False, False]
+    by_name = {tile.name: tile for tile in TILES["tfloat32"]}
+    whole, high, low = (by_name[f"wgmma_{name}"] for name in ("128x128_v16_s4", "128x128_v16_s2", "32x128_v16_s2"))
+    assert [whole.takes(m, 8192, 128, 16, 132) for m in (30 * 128, 30 * 128 + 1, SIZE_LIMIT + 1)] == [True, False, False]
+    assert [high.takes(m, 8192, 8192, 16, 132) for m in (64, 65)] == [False, True], "half of it would be empty"
+    assert [high.takes(8192, k, n, 16, 132) for k, n in ((4096, 128), (2048, 128), (4096, 129))] == [True, False, False]
+    assert [low.takes(m, 4096, 8192, 16, 132) for m in (16, 17, 32, 33)] == [False, True, True, False]
+    assert [low.takes(32, 4096, 128 * tiles, 16, 132) for tiles in (63, 64, 66, 67)] == [False, True, True, False]
+
+
+def test_few_rows_have_float32s_kernel_in_tf32_too() -> None:
+    for m, k, n in ((1, 16384, 4096), (4, 16384, 4096), (4, 4096, 4096)):
+        assert kernel_for(m, k, n, "tfloat32") == kernel_for(m, k, n, "float32")
+        (low,) = [tile for tile in fitting(m, k, n, "tfloat32", 16, 132) if tile.kind == "float32"]
+        same = next(tile for tile in fitting(m, k, n, "float32", 16, 132) if tile.name == low.name)
+        told = [tile.estimate(m, k, n, 132) / UNIT[kind] for tile, kind in ((low, "tfloat32"), (same, "float32"))]
+        assert math.isclose(*told), "as many us"
+    for product in ((5, 16384, 4096), (1, 4096, 8192), (1, 2048, 2048), (1, 1024, 1024)):
+        assert "_tfloat32_" in kernel_for(*product, "tfloat32"), "where TF32's own were quicker, or nothing was measured"
 
 
 @each_tile
@@ -91,6 +119,8 @@ def test_a_launch_fits_the_gpu_and_covers_the_product(tile: Tile) -> None:
     if found.matrices:
         a = found.matrices[0]
         assert (a.box_rows, a.box_columns * ELEMENT_BYTES[a.element]) == (tile.rows, 128), "rows as wide as the swizzle"
+        low = launch(tile, 5, 512, 776).matrices[0]
+        assert low.box_rows == (5 if tile.low else tile.rows), "as the kernel counts the bytes of its boxes"
 
 
 @each_tile
@@ -114,4 +144,6 @@ def test_the_plan_knows_the_tiles_as_the_source_has_them(tile: Tile) -> None:
     made = re.search(rf"KERNEL\({tile.kernel}, MAPPED, float, \w+, {tile.split}, {tile.resident}, \w+<([^>]*)>\)", source)
     assert made, f"{tile.kernel} is in the source"
     numbers = [int(x) for x in made[1].split(",")]
-    assert (numbers, tile.columns, tile.threads) == ([tile.rows, tile.stages], 128, 384)
+    consumers = numbers[2] if len(numbers) > 2 else 2
+    assert (numbers[:2], tile.columns, tile.threads) == ([tile.rows, tile.stages], 64 * consumers, 128 * (consumers + 1))
+    assert tile.low == (tile.rows < 64 or consumers < 2), "Tf32Tile::LOW"

@@ -136,6 +136,20 @@ def test_few_rows_get_tiles_of_64_where_there_is_much_to_read() -> None:
     assert [there("128x64", m, 8192) for m in (64, 65)] == [False, True]
 
 
+def test_small_products_get_the_tiles_that_were_measured_for_them() -> None:
+    def there(kernel: str, m: int, k: int, n: int, granule: int, capability: tuple[int, int] = (9, 0)) -> bool:
+        return kernel in matmul_plan.offered(m, k, n, "float16", granule, 132, capability)
+
+    flat = [(32, 32, 8192), (16, 32, 8192), (8192, 32, 32), (32, 32, 2048)]
+    assert all(kernel_for(*shape) == "matmul_bfloat16_32x32_v16" for shape in flat)
+    assert not any(there("32x32_v16", *shape, 16) for shape in ((32, 40, 8192), (32, 32, 2016), (64, 32, 8192), (8, 32, 8192)))
+    odd = [(1003, 95, 73), (257, 95, 73), (37, 95, 73), (37, 95, 463)]
+    assert all(kernel_for(*shape) == "matmul_bfloat16_16x32_v2" for shape in odd)
+    assert not any(there("16x32_v2", *shape, 2) for shape in ((1003, 95, 463), (37, 63, 73), (37, 129, 73)))
+    assert not there("16x32_v2", 37, 100, 74, 4)
+    assert not there("16x32_v2", 37, 95, 73, 2, (8, 0))
+
+
 def test_what_fills_the_gpu_is_not_split() -> None:
     for n in (2048, 3072, 4096, 8192, 16384):
         assert "_s" not in kernel_for(n, n, n), n

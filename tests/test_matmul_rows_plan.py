@@ -12,23 +12,30 @@ from opwise.backends.cuda_src.plan import FLOAT32, UINT16, Matrix
 from opwise.backends.cuda_src.sources import FOLDER, unit_of, units
 
 LAUNCH_US = 4.0  # between events, that no estimate tells of
-# us on one H200, torch 2.11, cold, launches in turns, medians: (m, k, n) -> kernel -> time.
+# us on one H200, torch 2.11, cold, launches in turns, medians: (m, k, n) -> kernel -> time. `words` of 80 columns, of 4
+# warps and of a short K were timed while lanes beyond C's last column copied nothing instead of zeros.
 MEASURED = {
-    (3001, 4501, 3003): {"words_64x64_w8_s1": 1765, "words_64x64_w4_s1": 1820, "any_64x64_w8_s1": 1825, "any_64x64_w4_s1": 1857},
-    (3001, 4501, 463): {"any_64x64_w8_s1": 327.7, "any_64x64_w4_s1": 419.3},
-    (1003, 4501, 3003): {"words_64x64_w4_s1": 616.1, "any_64x64_w4_s1": 624.4, "words_64x64_w8_s1": 632.9, "any_64x64_w8_s1": 647.9},
-    (257, 4501, 3003): {"words_64x64_w4_s1": 209.1, "any_64x64_w4_s1": 211.1, "words_64x64_w8_s1": 217.2, "any_64x64_w8_s1": 218.6},
-    (1003, 4501, 463): {"any_64x64_w8_s1": 111.1, "any_64x64_w4_s1": 124.2},
-    (3001, 4501, 73): {"words_64x80_w8_s2": 72.7, "any_64x80_w8_s2": 76.7, "any_64x64_w8_s1": 110.5},
-    (257, 4501, 73): {"words_64x80_w8_s16": 16.8, "any_64x80_w8_s16": 17.9},
-    (1003, 4501, 73): {"words_64x80_w8_s6": 29.4, "any_64x80_w8_s6": 30.8, "any_64x80_w8_s3": 52.1},
-    (37, 4501, 3003): {"any_64x80_w8_s3": 52.7},
-    (257, 4501, 463): {"any_64x80_w8_s3": 52.4},
-    (37, 4501, 463): {"any_64x80_w8_s16": 17.3, "any_64x80_w8_s6": 29.5},
-    (1003, 701, 3003): {"any_64x64_w4_s1": 112.3, "words_64x64_w4_s1": 113.7, "any_64x64_w8_s1": 126.5, "any_64x64_w2_s1": 134.0},
-    (3001, 701, 463): {"any_64x64_w8_s1": 64.8},
-    (3001, 701, 73): {"words_64x80_w8_s2": 19.7, "any_64x80_w8_s2": 20.8, "any_64x64_w8_s1": 22.6},
-    (583, 931, 781): {"any_64x64_w8_s1": 28.9, "any_64x64_w4_s1": 31.7},
+    (3001, 4501, 3003): {"words_64x64_w8_s1": 1761, "words_64x64_w4_s1": 1807, "any_64x64_w8_s1": 1838, "words_48x64_w4_s1": 1982},
+    (3001, 4501, 463): {"words_64x64_w8_s1": 318.3, "any_64x64_w8_s1": 328.3, "words_48x64_w4_s1": 335.9, "words_64x64_w4_s1": 407.9},
+    (1003, 4501, 3003): {"words_64x64_w4_s1": 610.2, "any_64x64_w4_s1": 624.9, "words_64x64_w8_s1": 627.2, "words_48x64_w4_s1": 668.9},
+    (257, 4501, 3003): {"words_64x64_w4_s1": 207.2, "any_64x64_w4_s1": 211.5, "words_64x64_w8_s1": 217.0},
+    (1003, 4501, 463): {"words_64x64_w8_s1": 110.2, "any_64x64_w8_s1": 111.8, "words_64x64_w4_s1": 119.9, "any_64x64_w4_s1": 124.4},
+    (3001, 701, 3003): {"any_64x64_w2_s1": 321.5, "words_64x64_w4_s1": 328.0, "any_64x64_w4_s1": 329.0, "words_48x64_w4_s1": 353.5},
+    (1003, 701, 3003): {"any_64x64_w4_s1": 112.3, "words_64x64_w4_s1": 113.6, "words_48x64_w4_s1": 123.2},
+    (257, 701, 3003): {"any_64x64_w4_s1": 39.9, "words_64x64_w4_s1": 41.1, "words_64x64_w8_s1": 47.1},
+    (3001, 701, 463): {"words_48x64_w4_s1": 62.6, "any_64x64_w8_s1": 64.9, "words_64x64_w8_s1": 66.5, "words_64x64_w4_s1": 74.2},
+    (1003, 701, 463): {"any_64x64_w8_s1": 23.1, "words_64x64_w8_s1": 23.7, "words_64x64_w4_s1": 23.8, "any_64x64_w4_s1": 25.0},
+    (583, 931, 781): {"any_64x64_w8_s1": 29.0, "words_64x64_w8_s1": 30.0, "any_64x64_w4_s1": 31.4},
+    (3001, 4501, 73): {"words_64x80_w8_s2": 72.0, "words_48x64_w4_s1": 102.1},
+    (3001, 701, 73): {"words_64x80_w8_s2": 19.3, "words_48x64_w4_s1": 19.6},
+    (1003, 4501, 73): {"words_64x80_w8_s6": 29.1, "words_96x48_w8_s4": 35.9, "words_48x96_w8_s3": 46.0, "words_64x80_w8_s3": 48.7},
+    (257, 4501, 73): {"words_64x80_w8_s16": 16.8},
+    (37, 4501, 3003): {"words_48x96_w8_s3": 48.0, "words_64x80_w8_s3": 51.8, "words_64x80_w8_s2": 72.4},
+    (37, 2047, 3003): {"words_48x96_w8_s3": 27.3, "words_64x80_w8_s3": 30.1, "words_64x80_w8_s2": 37.6},
+    (257, 4501, 463): {"words_96x48_w8_s4": 36.8, "words_48x96_w8_s3": 46.4, "words_64x80_w8_s3": 50.0, "words_64x80_w8_s2": 70.5},
+    (129, 4501, 463): {"words_96x48_w8_s4": 35.8, "words_48x96_w8_s3": 45.6, "words_64x80_w8_s3": 49.1},
+    (385, 4501, 463): {"words_64x80_w8_s2": 71.1},
+    (37, 4501, 463): {"words_64x80_w8_s16": 17.1, "words_96x48_w8_s4": 35.1},
     (128, 8192, 2048): {"even_64x64_w8_s2": 89.2},
     (512, 2048, 512): {"even_64x64_w8_s2": 27.2},
     (128, 8192, 512): {"even_64x64_w8_s6": 34.2},
@@ -40,16 +47,17 @@ MEASURED = {
 }
 # The same of a short K: those of matmul_fma_words.cuh, and what was quickest without them.
 SHORT = {
-    (3001, 95, 3003): {"words_64x128_v4": 56.6, "words_64x64_v4": 56.9, "rows_any_64x64_w2_s1": 73.4},
-    (1003, 95, 3003): {"words_64x64_v4": 20.8, "words_64x128_v4": 22.1, "rows_any_64x64_w2_s1": 28.6},
-    (257, 95, 3003): {"simt_64x64_v4": 13.9, "words_64x64_v4": 14.3, "words_64x128_v4": 15.2, "cluster_simt_64x64_v4_s2": 18.3},
-    (3001, 95, 463): {"words_64x128_v4": 18.6, "rows_any_64x64_w2_s1": 19.1, "words_64x64_v4": 20.1},
-    (1003, 95, 463): {"cluster_simt_64x64_v4_s2": 11.2, "words_64x128_v4": 14.4, "words_64x64_v4": 14.8},
-    (2001, 64, 2001): {"words_64x64_v4": 23.4, "words_64x128_v4": 24.2, "rows_any_64x64_w2_s1": 28.6},
-    (1003, 33, 1003): {"words_64x128_v4": 11.2, "words_64x64_v4": 12.0, "cluster_simt_64x64_v4_s2": 15.7},
-    (5001, 31, 5003): {"words_64x128_v4": 66.8, "words_64x64_v4": 70.5, "rows_any_64x64_w2_s1": 114.3},
-    (2047, 127, 2049): {"rows_any_64x64_w2_s1": 41.0, "words_64x128_v4": 47.2, "words_64x64_v4": 48.3},
-    (2047, 255, 1023): {"words_64x128_v4": 32.3, "rows_any_64x64_w2_s1": 34.0, "words_64x64_v4": 34.9},
+    (3001, 95, 3003): {"words_64x128_v4": 53.3, "words_48x128_v4": 60.0, "simt_64x64_v4": 70.8, "rows_any_64x64_w2_s1": 72.8},
+    (1003, 95, 3003): {"words_64x128_v4": 20.1, "words_48x128_v4": 26.0, "simt_64x64_v4": 26.3, "rows_any_64x64_w2_s1": 28.4},
+    (511, 95, 3003): {"words_48x128_v4": 13.4, "words_64x128_v4": 14.6, "simt_64x64_v4": 14.7, "rows_any_64x64_w2_s1": 18.6},
+    (257, 95, 3003): {"words_64x128_v4": 9.28, "simt_64x64_v4": 10.2, "words_48x128_v4": 12.5, "cluster_simt_64x64_v4_s2": 14.2},
+    (257, 63, 3003): {"words_64x128_v4": 7.14, "simt_64x64_v4": 8.57, "words_48x128_v4": 9.42, "cluster_simt_64x64_v4_s2": 11.8},
+    (3001, 95, 463): {"words_48x128_v4": 13.1, "simt_64x64_v4": 14.6, "words_64x128_v4": 14.6, "rows_any_64x64_w2_s1": 19.0},
+    (2001, 64, 2001): {"words_64x128_v4": 22.0, "words_48x128_v4": 22.7, "simt_64x64_v4": 24.7, "rows_any_64x64_w2_s1": 28.4},
+    (1003, 33, 1003): {"words_64x128_v4": 7.10, "simt_64x64_v4": 8.43, "words_48x128_v4": 8.94, "cluster_simt_64x64_v4_s2": 11.9},
+    (5001, 31, 5003): {"words_64x128_v4": 62.0, "words_48x128_v4": 68.5, "simt_64x64_v4": 93.5, "rows_any_64x64_w2_s1": 112.8},
+    (2047, 127, 2049): {"words_64x128_v4": 38.9, "words_48x128_v4": 40.0, "rows_any_64x64_w2_s1": 40.6, "simt_64x64_v4": 41.6},
+    (2047, 255, 1023): {"words_64x128_v4": 32.1, "rows_any_64x64_w2_s1": 34.0, "words_48x128_v4": 37.8, "simt_64x64_v4": 39.6},
 }
 H200 = {"sm_count": 132, "capability": (9, 0)}
 
@@ -70,11 +78,9 @@ def test_a_product_gets_the_kernel_that_was_fastest(product: tuple[int, int, int
 
 
 @pytest.mark.parametrize(("product", "times"), SHORT.items(), ids=str)
-def test_a_short_k_gets_a_kernel_that_is_6_per_cent_slower_than_the_fastest_at_most(
-    product: tuple[int, int, int], times: dict[str, float]
-) -> None:
+def test_a_short_k_gets_the_kernel_that_was_fastest(product: tuple[int, int, int], times: dict[str, float]) -> None:
     found = offered(*product, "float32", 4, **H200)
-    assert times[quickest(found, *product, 132)] <= 1.06 * min(times.values())
+    assert times[quickest(found, *product, 132)] == min(times.values())
     for changes in ({"granule": 16}, {"capability": (8, 0)}, {"k": 257}, {"k": 30}, {"m": 255}):
         m, k, n, granule, capability = {**dict(zip("mkn", product, strict=True)), "granule": 4, "capability": (9, 0), **changes}.values()
         assert not any(name.startswith("words_") for name in offered(m, k, n, "float32", granule, 132, capability)), changes

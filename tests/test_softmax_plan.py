@@ -28,6 +28,11 @@ def test_a_plan_fits_the_gpu_and_keeps_a_row_up_to_4_mib(dtype: str, capability:
             assert found.grid[0] < 2**31
             assert found.block[0] % 32 == 0
             assert found.block[0] <= 1024
+            if kind.startswith("kept"):
+                blocks = int(digits)
+                assert blocks == 1 or capability in ((9, 0), (10, 0))
+                assert found.grid[0] == rows * blocks
+                assert blocks * found.block[0] * 16 * _pieces_of_numbers(dtype, blocks) >= columns * plan.ITEM_BYTES[dtype]
             if kind.startswith(("cluster", "queue")):
                 blocks, row_bytes = int(digits), columns * plan.ITEM_BYTES[dtype]
                 assert blocks == 1 or capability in ((9, 0), (10, 0)), "elsewhere there are none, or of 8 blocks at most"
@@ -88,38 +93,63 @@ def test_rows_that_one_block_keeps(capability: tuple[int, int]) -> None:
 def test_each_form_of_small_blocks_has_a_kernel_and_room_for_all_of_a_row() -> None:
     """A kernel that knows its threads reads nothing twice: what registers and shared memory do not hold would be written beyond these."""
     source = (FOLDER / "softmax.cu").read_text()
-    of_all, of_one = (
-        {(int(blocks), int(threads)) for blocks, threads in re.findall(rf"SOFTMAX_SMALL_KERNEL\({types}, (\d+), (\d+)\)", source)}
-        for types in ("dtype, Storage", "bfloat16, bfloat16")
-    )
-    every = {choice for choices in (*softmax_plan.CLUSTERS.values(), softmax_plan.CLUSTERS_OF_FEW) for choice in choices}
+    of_all = {
+        (int(blocks), int(threads)) for blocks, threads in re.findall(r"SOFTMAX_SMALL_KERNEL\(dtype, Storage, (\d+), (\d+)\)", source)
+    }
+    every = {choice[:3] for choices in (*softmax_plan.CLUSTERS.values(), softmax_plan.CLUSTERS_OF_FEW) for choice in choices}
     small = {choice for choice in every if choice[2] <= softmax_plan.SMALL_THREADS}
-    assert of_all | of_one == {choice[1:] for choice in small}
-    assert of_one == {(16, 192)}
+    assert of_all == {choice[1:] for choice in small}
     assert _constant((FOLDER / "softmax_small.cuh").read_text(), "SMALL_PIECES") == softmax_plan.CLUSTER_PIECES
     for most, blocks, threads in small:
         for dtype in plan.ITEM_BYTES:
             found = softmax_plan.of_clusters(1, most * 1024, dtype, blocks, threads)
-            known = f"_{threads}" if (blocks, threads) in of_all or dtype == "bfloat16" else ""
-            assert found.kernel == f"softmax_{dtype}_cluster{blocks}{known}_v16"
+            assert found.kernel == f"softmax_{dtype}_cluster{blocks}_{threads}_v16"
         assert blocks * (threads * softmax_plan.CLUSTER_PIECES * 16 + found.shared_bytes) >= most * 1024
 
 
 @pytest.mark.parametrize("dtype", plan.ITEM_BYTES)
-def test_small_blocks_are_for_many_rows_and_leave_room_for_five_a_multiprocessor(dtype: str) -> None:
+def test_small_blocks_are_for_many_rows_and_leave_room_for_as_many_a_multiprocessor(dtype: str) -> None:
     size = plan.ITEM_BYTES[dtype]
-    for most, blocks, threads in softmax_plan.CLUSTERS[size]:
-        columns, wave = most * 1024 // size, 132 * (1024 // threads) // blocks
-        waves = softmax_plan.MANY_WAVES if most > softmax_plan.ONE_BLOCK[size] else 1
+    for most, blocks, threads, waves in softmax_plan.CLUSTERS[size]:
+        columns, wave = (most * 1024 - 16) // size, 132 * (1024 // threads) // blocks  # whole ones may be kept as numbers
         many, few = (
             softmax_plan.softmax(rows, columns, dtype, aligned=True, sm_count=132, capability=(9, 0))
             for rows in (waves * wave, waves * wave - 1)
         )
-        known = "" if blocks == 16 and dtype != "bfloat16" else f"_{threads}"
-        assert (many.kernel, many.block[0]) == (f"softmax_{dtype}_cluster{blocks}{known}_v16", threads)
+        assert (many.kernel, many.block[0]) == (f"softmax_{dtype}_cluster{blocks}_{threads}_v16", threads)
         told = (128 + 32) * 8 + 128  # pairs of warps, and a bell
-        assert 5 * (many.shared_bytes + told + 1024) <= 228 * 1024
+        assert 1024 // threads * (many.shared_bytes + told + 1024) <= 228 * 1024
         assert (size, most) == (2, 128) or most == 512 or few.block[0] > threads
+
+
+def _pieces_of_numbers(dtype: str, blocks: int) -> int:
+    source = (FOLDER / "softmax_kept.cuh").read_text()
+    found = re.search(r"PIECES = SIZE == 4 \? (\d+) : (\d+);", source)
+    assert found
+    assert "softmax_kept<Storage, 1, 2>" in source
+    return softmax_plan.PIECES_OF_NUMBERS if blocks == 1 else int(found[1 if dtype == "float32" else 2])
+
+
+@pytest.mark.parametrize("dtype", plan.ITEM_BYTES)
+def test_rows_whose_exponentials_are_kept_have_a_kernel_that_holds_them(dtype: str) -> None:
+    size, source = plan.ITEM_BYTES[dtype], (FOLDER / "softmax_kept.cuh").read_text()
+    assert _constant(source, "KEPT_THREADS") == softmax_plan.NUMBERS_THREADS
+    of_size = source.split(f"define SOFTMAX_KEPT_{size}(")[1].split("#define")[0]
+    blocks_of_all = {int(blocks) for blocks in re.findall(r"SOFTMAX_KEPT_CLUSTER\(dtype, Storage, (\d+)\)", of_size)}
+    assert blocks_of_all == {blocks for _, _, blocks, _ in softmax_plan.SHARED_NUMBERS[size]}
+    for least, most, blocks, many in softmax_plan.SHARED_NUMBERS[size]:
+        assert blocks * softmax_plan.NUMBERS_THREADS * _pieces_of_numbers(dtype, blocks) * 16 == most * 1024, "beyond it nothing is stored"
+        for kib, rows, kept in ((least, many, True), (most, many, True), (most, many - 1, False), (most + 1, many, False)):
+            found = softmax_plan.softmax(rows, kib * 1024 // size, dtype, aligned=True, sm_count=132, capability=(9, 0))
+            assert (found.kernel == f"softmax_{dtype}_kept{blocks}_v16") == kept
+        found = softmax_plan.softmax(many, most * 1024 // size, dtype, aligned=True, sm_count=132, capability=(8, 0))
+        assert "kept" not in found.kernel, "no clusters"
+
+
+def test_many_rows_of_4096_are_kept_as_they_are() -> None:
+    for rows, columns, kernel, threads in ((4096, 4096, "cluster1", 256), (4095, 4096, "kept1", 512), (4096, 4092, "kept1", 512)):
+        found = softmax_plan.softmax(rows, columns, "float32", aligned=True, sm_count=132, capability=(9, 0))
+        assert (found.kernel, found.block[0], found.shared_bytes) == (f"softmax_float32_{kernel}_v16", threads, 0)
 
 
 def test_short_rows_that_two_blocks_share_are_many() -> None:
@@ -134,7 +164,7 @@ def test_short_rows_that_two_blocks_share_are_many() -> None:
 
 @pytest.mark.parametrize(
     ("rows", "columns", "kinds"),
-    [(65536, 1016, ("warp32", "warp32")), (16384, 1024, ("block8", "block16")), (16383, 1024, ("block8", "warp32"))],
+    [(65536, 1016, ("warp32", "warp32")), (4096, 1024, ("kept1", "kept1")), (4095, 1024, ("kept1", "warp32"))],
 )
 def test_where_a_block_takes_rows_over_from_a_warp(rows: int, columns: int, kinds: tuple[str, str]) -> None:
     for dtype, kind in zip(("float32", "bfloat16"), kinds, strict=True):

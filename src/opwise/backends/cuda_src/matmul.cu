@@ -44,6 +44,8 @@ extern "C" __global__ void __launch_bounds__(256)
     TENSOR_KERNELS(dtype, Storage)                                                                                                         \
     KERNEL(matmul_##dtype##_128x128_v2, Storage, tensor_matmul, 1, TensorTile<Storage, 128, 128, 64, 2, 4, 1, 2, 2>)                       \
     KERNEL(matmul_##dtype##_64x64_v2, Storage, tensor_matmul, 3, TensorTile<Storage, 64, 64, 64, 2, 2, 1, 2, 2>)                           \
+    KERNEL(matmul_##dtype##_16x32_v2, Storage, tensor_matmul, 3, TensorTile<Storage, 16, 32, 256, 1, 1, 4, 2, 2>)                          \
+    KERNEL(matmul_##dtype##_32x32_v16, Storage, tensor_matmul, 3, TensorTile<Storage, 32, 32, 64, 2, 1, 1, 3, 16>)                         \
     KERNEL(matmul_##dtype##_simt_64x64_v2, Storage, simt_matmul, 2, SimtTile<Storage, 16, 8, 8, 4, 16, 1, 3, 2>)
 
 #if MATMUL_GROUP == 0 || MATMUL_GROUP == MATMUL_FLOAT32
@@ -54,7 +56,7 @@ KERNEL(matmul_float32_simt_128x128_v4, float, simt_matmul, 1, SimtTile<float, 16
 KERNEL(matmul_float32_simt_64x64_v4, float, simt_matmul, 3, SimtTile<float, 16, 8, 8, 4, 16, 1, 4, 4>)
 // WordsTile: warps in M and N, rows and columns a thread, stages.
 KERNEL(matmul_float32_words_64x128_v4, float, words_matmul, 3, WordsTile<2, 2, 8, 8, 3>)
-KERNEL(matmul_float32_words_64x64_v4, float, words_matmul, 6, WordsTile<2, 1, 8, 8, 2>)
+KERNEL(matmul_float32_words_48x128_v4, float, words_matmul, 3, WordsTile<2, 2, 6, 8, 3>)
 #endif
 #if MATMUL_GROUP == 0 || MATMUL_GROUP == MATMUL_TFLOAT32
 TENSOR_KERNELS(tfloat32, float)

@@ -1,5 +1,5 @@
-// The matmul kernels of Hopper for few tiles and a long K, where the 16-bit wgmma kernels do not come into question: C (m, n) = A (m, k) B
-// (k, n), row-major, any m, k, n >= 1, accumulated in float32. Compiled for sm_90a and nothing else.
+// The matmul kernels of Hopper for few tiles and a long K or a large B, where the 16-bit wgmma kernels do not come into question: C (m, n) = A
+// (m, k) B (k, n), row-major, any m, k, n >= 1, accumulated in float32. Compiled for sm_90a and nothing else.
 //
 // matmul_cluster_<dtype>_<way>_<BM>x<BN>_v<GRANULE>_s<S>: the S blocks of a cluster, 1 to 16, have one BM x BN tile and each a part of K;
 // their sums meet in matmul_meet.cuh. GRANULE is as in matmul.cu. The grid is one-dimensional, ceil(m / BM) * ceil(n / BN) * S blocks. The
@@ -52,10 +52,16 @@ MMA(tfloat32, float, 64, 32, 16, 8, 3, 128, 4, 1, 1, 5)
 MMA(tfloat32, float, 32, 32, 4, 4, 3, 128, 2, 1, 2, 6)
 MMA(tfloat32, float, 32, 32, 4, 16, 3, 128, 2, 1, 2, 6)
 MMA(tfloat32, float, 128, 64, 4, 2, 2, 128, 2, 2, 1, 3)
-// Rows of the tile, stages.
+// Rows of the tile, stages, and consumers where there is one, with 64 columns.
+KERNEL(matmul_cluster_tfloat32_wgmma_64x128_v16_s2, MAPPED, float, tf32_matmul, 2, 1, Tf32Tile<64, 8>)
 KERNEL(matmul_cluster_tfloat32_wgmma_64x128_v16_s4, MAPPED, float, tf32_matmul, 4, 1, Tf32Tile<64, 8>)
 KERNEL(matmul_cluster_tfloat32_wgmma_64x128_v16_s8, MAPPED, float, tf32_matmul, 8, 1, Tf32Tile<64, 8>)
+KERNEL(matmul_cluster_tfloat32_wgmma_128x128_v16_s2, MAPPED, float, tf32_matmul, 2, 1, Tf32Tile<128, 6>)
 KERNEL(matmul_cluster_tfloat32_wgmma_128x128_v16_s4, MAPPED, float, tf32_matmul, 4, 1, Tf32Tile<128, 6>)
+KERNEL(matmul_cluster_tfloat32_wgmma_32x128_v16_s1, MAPPED, float, tf32_matmul, 1, 2, Tf32Tile<32, 5>)
+KERNEL(matmul_cluster_tfloat32_wgmma_32x128_v16_s2, MAPPED, float, tf32_matmul, 2, 2, Tf32Tile<32, 5>)
+KERNEL(matmul_cluster_tfloat32_wgmma_32x64_v16_s8, MAPPED, float, tf32_matmul, 8, 2, Tf32Tile<32, 8, 1>)
+KERNEL(matmul_cluster_tfloat32_wgmma_64x64_v16_s16, MAPPED, float, tf32_matmul, 16, 2, Tf32Tile<64, 6, 1>)
 #endif
 #define HALF(dtype)                                                                                                                        \
     MMA(dtype, dtype, 32, 32, 2, 16, 3, 128, 2, 1, 2, 2)                                                                                   \

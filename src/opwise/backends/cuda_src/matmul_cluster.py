@@ -7,7 +7,7 @@ and more than that take turns; and what a tile costs beside, its sums' meeting a
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from opwise.backends.cuda_src import plan
 from opwise.backends.cuda_src.matmul_model import CLUSTERS_AT_ONCE, CLUSTERS_OF, Share, Tiled
@@ -16,7 +16,8 @@ from opwise.backends.cuda_src.plan import Matrix, Plan
 ON = (9, 0)  # and on no later GPU: nothing here has been measured on one
 SIZE_LIMIT = 2**30  # of kernels whose factors come by tensor maps: the copy engine's coordinates have 32 bits
 MOST_TURNS = 5  # clusters after clusters, or side by side: more, and the tiles were enough without
-LONG = 512  # of K, at least; twice that of tiles by maps, which are large and lose most by being short of it
+LONG = 512  # of K, at least
+MEMORY = 0.44  # an element of A and B of 4 bytes, read once, as multiply-adds of TF32
 # Multiply-adds that one multiprocessor does in a us at speed 1, by the kernel that has it.
 UNIT = {"float32": 137_000, "tfloat32": 538_000, "float16": 1_900_000, "bfloat16": 1_900_000}
 
@@ -28,7 +29,8 @@ class Tile(Tiled):
     `way`: simt, mma or wgmma. `step_bytes`: of K, a stage holds per row of A. `granule` as in matmul_plan.Kernel. `split`: blocks of a
     cluster that share K. `resident`: blocks that a multiprocessor holds at least; `alone`: that keep it busy. `speed`: multiply-adds of a
     busy one, relative to the fastest kernel of matmul.cu for that type. `beside`: us of the clusters that run at once, whatever their
-    speed; `fixed`: cost of a tile beyond its products, as elements of K.
+    speed; `fixed`: cost of a tile beyond its products, as elements of K. Of tiles by maps, where they were measured: rows of A from and to
+    (0: any), K from, tiles from; and `memory`: of an element of A or B, read once, where that is what limits.
     """
 
     kind: str
@@ -44,6 +46,11 @@ class Tile(Tiled):
     speed: float
     alone: float
     beside: float
+    m_from: int = 1
+    m_to: int = 0
+    k_from: int = 1
+    tiles_from: int = 1
+    memory: float = 0.0
     fixed: int = 0
 
     @property
@@ -60,6 +67,11 @@ class Tile(Tiled):
         return self.way == "wgmma"
 
     @property
+    def low(self) -> bool:
+        """A tile of TF32 by wgmma with few sums a thread: boxes of A are no higher than A."""
+        return self.mapped and self.rows * self.columns < 64 * 128
+
+    @property
     def shared_bytes(self) -> int:
         """The ring; with maps two barriers a stage, and the way to a multiple of 1024."""
         ring = self.stages * self.step_bytes * (self.rows + self.columns)
@@ -67,14 +79,17 @@ class Tile(Tiled):
 
     def takes(self, m: int, k: int, n: int, granule: int, sm_count: int) -> bool:
         """Where rows begin on 16 bytes other kernels are quick, too: a cluster is for a long K there, and for more rows than theirs."""
-        if self.granule > granule or self.granule < 16 <= granule or (self.mapped and max(m, k, n) > SIZE_LIMIT):
+        if self.granule > granule or self.granule < 16 <= granule:
             return False
-        if not self.mapped and (self.rows < self.columns < m * self.columns // self.rows or self.columns < min(self.rows, 64, n)):
+        if self.mapped:
+            inside = self.m_from <= m <= (self.m_to or m) and k >= self.k_from and max(m, k, n) <= SIZE_LIMIT
+            return inside and self.tiles_from <= self.tiles(m, n) <= self.at_once(sm_count)
+        if self.rows < self.columns < m * self.columns // self.rows or self.columns < min(self.rows, 64, n):
             return False  # a low or narrow tile is for a C that is no higher or wider
         if self.split == 1:
             return True
-        few = self.tiles(m, n) <= self.at_once(sm_count) * (1 if self.mapped else MOST_TURNS)
-        return few and (self.granule < 16 or (k >= (2 if self.mapped else 1) * LONG and (m > 16 or self.rows < 16)))
+        few = self.tiles(m, n) <= self.at_once(sm_count) * MOST_TURNS
+        return few and (self.granule < 16 or (k >= LONG and (m > 16 or self.rows < 16)))
 
     def at_once(self, sm_count: int) -> int:
         """Tiles that the GPU has in the making with a block a multiprocessor."""
@@ -83,11 +98,12 @@ class Tile(Tiled):
     def share(self, m: int, k: int, n: int, sm_count: int) -> Share:
         blocks = -(-self.tiles(m, n) // self.at_once(sm_count))  # of a multiprocessor, at most
         each = max(self.alone, blocks) * self.rows * self.columns
-        return Share(each, each * k / self.split, self.beside * UNIT[self.kind] * max(blocks / self.resident, 1))
+        beside = self.beside * UNIT[self.kind] * max(blocks / self.resident, 1)
+        return Share(each, each * k / self.split, beside, self.memory * (m + n) * k)
 
 
 # Fitted to what an H200 measured of 60 products (docs/lab.md), within 5 % of most.
-#   way  rows columns threads step stages granule split resident speed alone beside
+#   way  rows columns threads step stages granule split resident speed alone beside m_from m_to k_from tiles_from memory
 FLOAT32 = (
     ("simt", 4, 64, 128, 256, 4, 16, 1, 3, 0.27, 1.0, 1.0),
     ("simt", 4, 64, 128, 256, 4, 16, 2, 3, 0.26, 1.0, 0.0),
@@ -107,9 +123,15 @@ TFLOAT32 = (
     ("mma", 32, 32, 128, 128, 6, 4, 4, 3, 0.26, 1.25, 3.0),
     ("mma", 32, 32, 128, 128, 6, 4, 16, 3, 0.20, 1.0, 3.5),
     ("mma", 128, 64, 128, 128, 3, 4, 2, 2, 0.46, 1.0, 4.0),
-    ("wgmma", 64, 128, 384, 128, 8, 16, 4, 1, 1.90, 1.0, 2.0),
-    ("wgmma", 64, 128, 384, 128, 8, 16, 8, 1, 1.76, 1.0, 3.0),
-    ("wgmma", 128, 128, 384, 128, 6, 16, 4, 1, 2.93, 1.0, 3.0),
+    ("wgmma", 64, 128, 384, 128, 8, 16, 2, 1, 1.75, 1.0, 2.0, 17, 64, 2048, 32, MEMORY),
+    ("wgmma", 64, 128, 384, 128, 8, 16, 4, 1, 1.90, 1.0, 2.0, 17, 0, 1024),
+    ("wgmma", 64, 128, 384, 128, 8, 16, 8, 1, 1.76, 1.0, 3.0, 17, 0, 1024),
+    ("wgmma", 128, 128, 384, 128, 6, 16, 2, 1, 2.10, 1.0, 2.0, 65, 0, 4096, 64),
+    ("wgmma", 128, 128, 384, 128, 6, 16, 4, 1, 2.93, 1.0, 3.0, 17, 0, 1024),
+    ("wgmma", 32, 128, 384, 128, 5, 16, 1, 2, 1.35, 1.0, 0.0, 1, 32, 1, 64, MEMORY),
+    ("wgmma", 32, 128, 384, 128, 5, 16, 2, 2, 1.35, 1.0, 1.0, 17, 32, 1, 64, MEMORY),
+    ("wgmma", 32, 64, 256, 128, 8, 16, 8, 2, 1.02, 1.0, 1.5, 17, 32, 8192, 8),
+    ("wgmma", 64, 64, 256, 128, 6, 16, 16, 2, 1.22, 1.0, 1.0, 33, 0, 8192, 4),
 )
 HALF = (
     ("mma", 32, 32, 128, 128, 2, 2, 16, 3, 0.063, 1.5, 3.0),
@@ -118,18 +140,25 @@ HALF = (
 )
 ROWS = {"float32": FLOAT32, "tfloat32": TFLOAT32, "float16": HALF, "bfloat16": HALF}
 TILES = {kind: tuple(Tile(kind, *row) for row in rows) for kind, rows in ROWS.items()}
+# Four rows take float32 no longer than B takes to be read, and TF32's tiles of 16 rows longer: 62.3 us and 64.2 at 1 x 16384 x 4096. So
+# TF32, a permission, has float32's kernel there, its numbers in its own unit: from LOW_SIDE of K on, for columns from half of it to it.
+RATIO, LOW_SIDE = UNIT["tfloat32"] / UNIT["float32"], 4096
+FLOAT32_LOW = tuple(
+    replace(tile, speed=tile.speed / RATIO, beside=tile.beside * RATIO) for tile in TILES["float32"] if (tile.rows, tile.split) == (4, 2)
+)
 
 
 def fitting(m: int, k: int, n: int, kind: str, granule: int, sm_count: int) -> tuple[Tile, ...]:
     """The kernels here for A (m, k) B (k, n) of that kind (a key of matmul_plan.KERNELS) on Hopper. granule: bytes that divide the
     addresses and rows."""
-    return tuple(tile for tile in TILES.get(kind, ()) if tile.takes(m, k, n, granule, sm_count))
+    low = FLOAT32_LOW if kind == "tfloat32" and m <= FLOAT32_LOW[0].rows and k >= LOW_SIDE >= n > LOW_SIDE // 2 else ()
+    return tuple(tile for tile in (*low, *TILES.get(kind, ())) if tile.takes(m, k, n, granule, sm_count))
 
 
 def launch(tile: Tile, m: int, k: int, n: int) -> Plan:
     """The kernel over all of C: a cluster a tile."""
     factors: tuple[Matrix, ...] = ()
     if tile.mapped:
-        factors = Matrix(m, k, tile.rows, 32, plan.TFLOAT32), Matrix(k, n, 32, 32, plan.TFLOAT32)
+        factors = Matrix(m, k, min(m, tile.rows) if tile.low else tile.rows, 32, plan.TFLOAT32), Matrix(k, n, 32, 32, plan.TFLOAT32)
     grid = (tile.tiles(m, n) * tile.split, 1, 1)
     return Plan(tile.kernel, grid, (tile.threads, 1, 1), tile.shared_bytes, matrices=factors)

@@ -4,16 +4,18 @@
 #include "matmul_fma_tma.cuh"
 #include "matmul_rows.cuh"
 
-template <int BM_, int BN_, int WARPS_, int CLASSES_, int TM_, int TN_, int STAGES_, bool WORDS_ = false> struct RowsTile {
+template <int BM_, int BN_, int WARPS_, int CLASSES_, int TM_, int TN_, int STAGES_, bool WORDS_ = false>
+struct RowsTile {
     static constexpr int BM = BM_, BN = BN_, BK = 16, WARPS = WARPS_, CLASSES = CLASSES_, TM = TM_, TN = TN_, STAGES = STAGES_;
     static constexpr int TX = BN / TN, TY = BM / TM, THREADS = 32 * WARPS, TURN = 8;  // k a turn of the loop
     static constexpr bool ANY = CLASSES > 1, WORDS = WORDS_;  // rows begin anywhere; those of B are copied by words
     static constexpr int WIDER = ANY ? 16 : 0, LINE_A = BK * 4 + WIDER, LINE_B = BN * 4 + (WORDS ? 0 : WIDER);  // bytes of a box's row
-    static constexpr int BOX_A = BM / CLASSES * LINE_A, BOX_B = (BK / CLASSES * LINE_B + 127) / 128 * 128;
+    static constexpr int LINES_A = BM / CLASSES * LINE_A, BOX_A = (LINES_A + 127) / 128 * 128;  // boxes begin on 128 bytes
+    static constexpr int BOX_B = (BK / CLASSES * LINE_B + 127) / 128 * 128;
     static constexpr int BYTES_A = CLASSES * BOX_A, STAGE_BYTES = BYTES_A + CLASSES * BOX_B, RING_BYTES = STAGES * STAGE_BYTES;
     static constexpr int FILLED = BM * LINE_A + (WORDS ? 0 : BK * LINE_B);  // of a stage, by boxes
-    // Floats from row to row of sums: fours of 4 rows lie in different banks, but for 80 by words, whose ring has no room for that.
-    static constexpr int PITCH = BN + (BN == 80 ? (WORDS ? 0 : 4) : 8);
+    // Floats from row to row of sums: fours of 4 rows lie in different banks, but for 80, whose ring has no room for that.
+    static constexpr int PITCH = BN + (BN == 80 ? 0 : 8);
     static_assert(TX * TY == 32 && (TX == 4 || TX == 8), "lanes are laid out for these");
     static_assert(STAGE_BYTES % (ANY ? 128 : 1024) == 0 && BOX_A % 128 == 0, "boxes, and the swizzle, begin here");
     static_assert(BM * PITCH * 4 <= RING_BYTES, "a warp's sums fit in its ring");
@@ -43,7 +45,7 @@ template <int BM_, int BN_, int WARPS_, int CLASSES_, int TM_, int TN_, int STAG
     // swizzled by as many; of lines of 80 bytes 8 have any k in different banks.
     __device__ __forceinline__ SharedAddress of_a(int k) const { return ANY ? y * LINE_A + k * 4 : (y * 64 | (y >> 1 & 3) << 4) ^ k * 4; }
     __device__ __forceinline__ static SharedAddress of_a(SharedAddress first, int r, int k) {
-        return (ANY ? first + k * 4 : first ^ (k * 4 ^ (r * TY >> 1 & 3) << 4)) + r * TY * LINE_A;
+        return (ANY ? first + k * 4 : first ^ (k * 4 ^ (r * TY >> 1 & 3) << 4)) + r * TY * LINE_A + class_of(r) * (BOX_A - LINES_A);
     }
     // Of B; lines of 128 bytes are swizzled by as many.
     __device__ __forceinline__ SharedAddress of_b(int k) const { return BYTES_A + line(k) + x * 16; }
@@ -55,55 +57,48 @@ template <int BM_, int BN_, int WARPS_, int CLASSES_, int TM_, int TN_, int STAG
 
 // Moves the rows of B in a stage to where fours of columns begin on 16 bytes. By all lanes of the warp that has it.
 template <class Tile, class Factor> __device__ __forceinline__ void align_rows(SharedAddress rows, const Factor &b) {
-    constexpr int TOGETHER = Tile::BN == 64 ? Tile::CLASSES : 1, LINES = Tile::BK / Tile::CLASSES, WORDS = (Tile::BN + 31) / 32;
+    constexpr int LINES = Tile::BK / Tile::CLASSES, WORDS = Tile::BN / 32;
+    static_assert(Tile::BN % 32 == 0);
     const int lane = thread_index() % 32;
+    float words[Tile::CLASSES][LINES][WORDS];
 #pragma unroll
-    for (int first = 0; first < Tile::CLASSES; first += TOGETHER) {
-        float words[TOGETHER][LINES][WORDS];
+    for (int pass = 0; pass < 2; pass++) {
 #pragma unroll
-        for (int pass = 0; pass < 2; pass++) {
+        for (int c = 0; c < Tile::CLASSES; c++) {
 #pragma unroll
-            for (int c = 0; c < TOGETHER; c++) {
-#pragma unroll
-                for (int i = 0; i < LINES * WORDS; i++) {
-                    const int column = lane + i % WORDS * 32;
-                    const SharedAddress to = rows + (first + c) * Tile::BOX_B + i / WORDS * Tile::LINE_B + column * 4;
-                    float &word = words[c][i / WORDS][i % WORDS];
-                    if (column >= Tile::BN) continue;
-                    if (pass == 0)
-                        word = load_float(to + shift_of(b, first + c) * 4);
-                    else
-                        store_shared(to, word);
-                }
+            for (int i = 0; i < LINES * WORDS; i++) {
+                const SharedAddress to = rows + c * Tile::BOX_B + i / WORDS * Tile::LINE_B + (lane + i % WORDS * 32) * 4;
+                float &word = words[c][i / WORDS][i % WORDS];
+                if (pass == 0)
+                    word = load_float(to + shift_of(b, c) * 4);
+                else
+                    store_shared(to, word);
             }
-            warp_barrier();
         }
+        warp_barrier();
     }
 }
 
-// The rows of B from `from` on into a stage, word by word, by all lanes of the warp that has it; beyond `rows_left` they are 0, and
-// beyond `columns_left` columns the last is repeated. The barrier counts every lane.
+// The rows of B from `from` on into a stage, word by word, by all lanes of the warp that has it; what lies beyond `rows_left` rows or
+// `columns_left` columns is 0 and not read. (Columns that repeat the last one would be one word to many places: up to twice the time.) The
+// barrier counts every lane.
 template <class Tile>
 __device__ __forceinline__ void copy_rows(SharedAddress to, const float *from, long long n, int rows_left, int columns_left,
                                           SharedAddress barrier) {
     constexpr int REST = Tile::BN % 32;  // of a row, copied for two rows at a time
     static_assert(REST == 0 || REST == 16);
-    const int lane = thread_index() % 32, last = columns_left - 1;
-    const float *rest = from + lane / 16 * n + min(Tile::BN - REST + lane % 16, last);
-    const float *columns[Tile::BN / 32];
-#pragma unroll
-    for (int i = 0; i < Tile::BN / 32; i++) columns[i] = from + min(i * 32 + lane, last);
+    const int lane = thread_index() % 32, last = Tile::BN - REST + lane % 16;
+    const float *line = from + lane, *rest = from + lane / 16 * n + last;
 #pragma unroll
     for (int r = 0; r < Tile::BK; r++) {
 #pragma unroll
-        for (int i = 0; i < Tile::BN / 32; i++) {
-            copy_async<4>(to + Tile::line(r) + (i * 32 + lane) * 4, columns[i], r < rows_left);
-            columns[i] += n;
-        }
+        for (int i = 0; i < Tile::BN / 32; i++)
+            copy_async<4>(to + Tile::line(r) + (i * 32 + lane) * 4, line + i * 32, i * 32 + lane < columns_left && r < rows_left);
+        line += n;
         if constexpr (REST > 0) {
             if (r % 2 == 0) {
-                const int row = r + lane / 16;
-                copy_async<4>(to + Tile::line(r) + lane / 16 * Tile::LINE_B + (Tile::BN - REST + lane % 16) * 4, rest, row < rows_left);
+                const SharedAddress there = to + Tile::line(r) + lane / 16 * Tile::LINE_B + last * 4;
+                copy_async<4>(there, rest, last < columns_left && r + lane / 16 < rows_left);
                 rest += 2 * n;
             }
         }

@@ -11,23 +11,22 @@ template <int WARPS_M_, int WARPS_N_, int TM_, int TN_, int STAGES_> struct Word
     static constexpr int WM = 4 * TM, WN = 8 * TN, BM = WARPS_M * WM, BN = WARPS_N * WN, BK = 32, TURN = 8, TURNS = BK / TURN;
     static constexpr int THREADS = 32 * WARPS, LINE_A = BK * 4 + 4, LINE_B = BN * 4;
     static constexpr int BYTES_A = BM * LINE_A, STAGE_BYTES = BYTES_A + BK * LINE_B;
-    // Of copies: a warp has a row of A at a time; the block ROWS_B rows of B, or one of ACROSS parts of a row.
-    static constexpr int ROWS_B = THREADS > BN ? THREADS / BN : 1, ACROSS = BN > THREADS ? BN / THREADS : 1;
-    static constexpr int COPIES_A = BM / WARPS / TURNS, COPIES_B = TURN / ROWS_B;  // of a turn
-    static constexpr int ROOM = WM * WN * 4;                                       // bytes of a warp's sums, in the ring
-    static_assert(STAGES > 1 && BM % (WARPS * TURNS) == 0 && TURN % ROWS_B == 0);
+    static constexpr int COPIES_A = BM / WARPS / TURNS;  // of a turn, of a warp, which has a row of A at a time
+    static constexpr int ROOM = WM * WN * 4;             // bytes of a warp's sums, in the ring
+    static_assert(STAGES > 1 && BM % (WARPS * TURNS) == 0 && BN == THREADS, "a thread has a column of B");
     static_assert(WARPS * ROOM <= STAGES * STAGE_BYTES, "the sums fit in the ring");
 };
 
-// What a block copies: its tile's steps. Rows and columns that lie outside of C repeat its last ones, k outside are 0. A thread's places
-// are 32 bits beside the tile's.
+// What a block copies: its tile's steps. Rows that lie outside of C repeat its last one; columns and k outside are 0 and not read, which is
+// quicker: copies of one word to many places go one after the other. A thread's places are 32 bits beside the tile's.
 template <class Tile> struct WordCopies {
     const float *a, *b;
     const long long m, k, n;
     const SharedAddress ring;
     int step = 0, steps, slot = 0;
     const char *from_a, *from_b;
-    unsigned line_a, line_b, places_a[Tile::COPIES_A * Tile::TURNS], places_b[Tile::ACROSS];
+    unsigned line_a, line_b, places_a[Tile::COPIES_A * Tile::TURNS];
+    bool inside;  // this thread's column
 
     __device__ __forceinline__ WordCopies(const float *a, const float *b, long long m, long long k, long long n, SharedAddress ring)
         : a(a), b(b), m(m), k(k), n(n), ring(ring), steps(static_cast<int>((k + Tile::BK - 1) / Tile::BK)),
@@ -35,13 +34,11 @@ template <class Tile> struct WordCopies {
         const TilePosition at = tile_position<Tile::BM, Tile::BN>(m, n, block_index());
         const long long row = static_cast<long long>(at.m) * Tile::BM, column = static_cast<long long>(at.n) * Tile::BN;
         from_a = reinterpret_cast<const char *>(a + row * k), from_b = reinterpret_cast<const char *>(b + column);
-        const int thread = thread_index(), last_row = least(m - row, Tile::BM) - 1, last_column = least(n - column, Tile::BN) - 1;
+        const int thread = thread_index(), last_row = least(m - row, Tile::BM) - 1;
+        inside = thread < least(n - column, Tile::BN);
 #pragma unroll
         for (int i = 0; i < Tile::COPIES_A * Tile::TURNS; i++)
             places_a[i] = min(thread / 32 + i * Tile::WARPS, last_row) * line_a + thread % 32 * 4;
-#pragma unroll
-        for (int i = 0; i < Tile::ACROSS; i++)
-            places_b[i] = thread / Tile::BN * line_b + min(thread % Tile::BN + i * Tile::THREADS, last_column) * 4;
     }
     __device__ __forceinline__ bool more() const { return step < steps; }
     // A part of the step that is next.
@@ -60,14 +57,11 @@ template <class Tile> struct WordCopies {
             }
         }
         const char *line = from_b + (static_cast<long long>(step) * Tile::BK + turn * Tile::TURN) * line_b;
-        SharedAddress to_b = to + Tile::BYTES_A + turn * Tile::TURN * Tile::LINE_B + thread * 4;
+        const SharedAddress to_b = to + Tile::BYTES_A + turn * Tile::TURN * Tile::LINE_B + thread * 4;
 #pragma unroll
-        for (int j = 0; j < Tile::COPIES_B; j++) {
-            const bool valid = turn * Tile::TURN + j * Tile::ROWS_B + thread / Tile::BN < left;
-#pragma unroll
-            for (int i = 0; i < Tile::ACROSS; i++)
-                copy_async<4>(to_b + j * Tile::ROWS_B * Tile::LINE_B + i * Tile::THREADS * 4, line + places_b[i], valid);
-            line += Tile::ROWS_B * static_cast<unsigned long long>(line_b);
+        for (int j = 0; j < Tile::TURN; j++) {
+            copy_async<4>(to_b + j * Tile::LINE_B, line + thread * 4u, inside && turn * Tile::TURN + j < left);
+            line += line_b;
         }
     }
     // Behind the last part. A group a step, even an empty one: the count of groups then says which step has landed.

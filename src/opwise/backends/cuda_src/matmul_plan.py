@@ -38,8 +38,8 @@ class Kernel(Tiled):
     beyond its products, as elements of K. `memory`: of an element of A or B, read once. `crowd`, `lean`: as in matmul_model.hopper_share.
     `split`: blocks of a cluster that share a tile's K, as in matmul_split.cuh; of these `resident`: blocks a multiprocessor, `inbox`: bytes
     for what other blocks push (or for what else lies beside the ring). `turned`: of matmul_turned.cuh, one tile a block (`split` 1).
-    `short`: for a short K and rows that do not begin on 16 bytes; of these `alone`: tiles that keep a
-    multiprocessor busy; `edge`: tiles that it takes as long for as for all columns of the last ones that lie outside of C.
+    `short`: for a short K and rows that do not begin on 16 bytes; of these `alone`: tiles that keep a multiprocessor busy. `among`: K from
+    and to, tiles a multiprocessor from and to, where on SHORT_ON a kernel was measured that is offered nowhere else.
     """
 
     name: str
@@ -59,10 +59,10 @@ class Kernel(Tiled):
     turned: bool = False
     short: bool = False
     alone: float = 0.0
-    edge: float = 0.0
     crowd: float = 0.0
     lean: int = 0
     memory: float = 0.0
+    among: tuple[int, int, float, float] | None = None
 
     def shared_bytes(self, size: int) -> int:
         ring = self.stages * (self.rows * self.step_bytes + self.step_bytes // size * self.columns * size)
@@ -75,11 +75,19 @@ class Kernel(Tiled):
     def runs_on(self, capability: tuple[int, int]) -> bool:
         return capability == WGMMA_ON if self.wgmma else self.simt or capability >= TENSOR_CORES_FROM
 
+    def is_among(self, m: int, k: int, n: int, granule: int, sm_count: int, capability: tuple[int, int]) -> bool:
+        """Is it offered by what `among` says, or needs it not?"""
+        if self.among is None:
+            return True
+        k_from, k_to, few, many = self.among
+        fits = m >= 16 and n >= 32 and k_from <= k <= k_to and few * sm_count <= self.tiles(m, n) <= many * sm_count
+        return fits and granule == self.granule and capability == SHORT_ON
+
     def share(self, m: int, k: int, n: int, sm_count: int) -> Share:
         if self.wgmma:
             tile = self.rows, self.columns, self.step_bytes // 2, max(self.split, 1), self.resident
             return hopper_share(m, k, n, *tile, self.crowd, self.lean, bool(self.split) and not self.turned, sm_count)
-        turns = max(-(-self.tiles(m, n) // sm_count), self.alone) + self.edge * (-n % self.columns) / self.columns
+        turns = max(-(-self.tiles(m, n) // sm_count), self.alone)
         each = turns * self.rows * self.columns
         return Share(each, each * k, memory=self.memory * (m + n) * k)
 
@@ -99,9 +107,11 @@ TENSOR_HALF = tuple(  # in 16 bits, beside Hopper's own on an H200
     replace(kernel, speed=speed, fixed=fixed, memory=MEMORY if kernel.granule == 16 else 0.0)
     for kernel, (speed, fixed) in zip(TENSOR, ((0.91, 220), (0.68, 208), (0.43, 70), (0.18, 186), (0.4, 160), (0.26, 70)), strict=True)
 )
+FLAT = (Kernel("32x32_v16", 32, 32, 64, 64, 3, 16, 0.40, 100, among=(1, 32, 0.48, 2.0)),)  # 16 bits of a step of K
 STAGED = (  # cp.async copies 4 bytes at least: 16-bit rows of odd length or at an odd address pass through registers
     Kernel("128x128_v2", 128, 128, 256, 64, 2, 2, 0.21, 290),
     Kernel("64x64_v2", 64, 64, 128, 64, 2, 2, 0.15, 250),
+    Kernel("16x32_v2", 16, 32, 128, 256, 2, 2, 0.05, 50, among=(65, 128, 0.0, 1.5)),
 )
 # Several widths, because a wave of tiles is paid for in full: 3072 in tiles of 256 fills 2.2 waves, of 192 it fills 2.9; and K shared where
 # tiles are few. Of 169 products measured the plan takes the fastest kernel, or one within 1 % of it, for 150, within 5 % for 159.
@@ -129,16 +139,16 @@ SIMT_FLOAT32 = (
     Kernel("simt_16x32_v16", 16, 32, 128, 256, 6, 16, 0.67, 192, simt=True),
     Kernel("simt_128x128_v4", 128, 128, 256, 64, 3, 4, 0.85, 32, simt=True),
     Kernel("simt_64x64_v4", 64, 64, 128, 64, 4, 4, 0.60, 32, simt=True),
-    Kernel("words_64x128_v4", 64, 128, 128, 128, 3, 4, 1.33, 23, simt=True, inbox=3 * 64 * 4, short=True, alone=1.5, edge=1.7),
-    Kernel("words_64x64_v4", 64, 64, 64, 128, 2, 4, 1.09, 17, simt=True, inbox=2 * 64 * 4, short=True, alone=2.9, edge=2.8),
+    Kernel("words_64x128_v4", 64, 128, 128, 128, 3, 4, 1.37, 30, simt=True, inbox=3 * 64 * 4, short=True, alone=1.5),
+    Kernel("words_48x128_v4", 48, 128, 128, 128, 3, 4, 1.21, 36, simt=True, inbox=3 * 48 * 4, short=True, alone=1.5),
 )
 SIMT_HALF = (Kernel("simt_64x64_v2", 64, 64, 128, 32, 3, 2, 0.02, 32, simt=True),)
 
 KERNELS: dict[str, tuple[Kernel, ...]] = {
     "float32": SIMT_FLOAT32,
     "tfloat32": TENSOR,
-    "float16": WGMMA + TURNED + SPLIT + TENSOR_HALF + STAGED + SIMT_HALF,
-    "bfloat16": WGMMA + TURNED + SPLIT + TENSOR_HALF + STAGED + SIMT_HALF,
+    "float16": WGMMA + TURNED + SPLIT + TENSOR_HALF + FLAT + STAGED + SIMT_HALF,
+    "bfloat16": WGMMA + TURNED + SPLIT + TENSOR_HALF + FLAT + STAGED + SIMT_HALF,
 }
 GROUPS = {"float32": 1, "tfloat32": 2, "float16": 3, "bfloat16": 4}  # MATMUL_GROUP of matmul.cu: a type that is compiled alone
 
@@ -202,7 +212,7 @@ def offered(
         kernel
         for kernel in KERNELS[kind]
         if kernel.granule <= granule and kernel.shared_bytes(SIZE[kind]) <= _shared_limit(capability) and kernel.runs_on(capability)
-        and (not kernel.short or short)
+        and (not kernel.short or short) and kernel.is_among(m, k, n, granule, sm_count, capability)
         and (not kernel.wgmma or (wgmma and rows_suffice(kernel.rows, m, k, n) and max(m, k, n) <= WGMMA_SIZE_LIMIT))
     ]  # fmt: skip
     shared = matmul_cluster.fitting(m, k, n, kind, granule, sm_count) if wgmma and capability == matmul_cluster.ON else ()

@@ -17,10 +17,9 @@ SIZE_LIMIT = 2**30  # the copy engine's coordinates have 32 bits
 ROWS_FROM = COLUMNS_FROM = 17  # of C: what has fewer is limited by memory, and has kernels for that
 # Of K, and that of a block; or tiles a multiprocessor: at least, since beginnings and ends are most of anything shorter.
 LONG, LONG_OF_BLOCK, MANY = 512, 256, 2
+WORDS_LONG = 700  # of K that no cluster shares, where B comes by words: measured from 701 on
 DEPTH = 16  # elements of K in a step
 CLASSES = 4  # of rows of 4-byte elements that begin anywhere
-# Where B comes by words it was quicker with few columns of the last tile outside of C (8 at most), in C that one tile spans or wide ones.
-WORDS_EMPTY, WORDS_WIDE = 8, 3000
 WIDER = 4  # elements of a box of such rows
 MEETING_US, OVERLAP_US = 1.9, 3.0  # of a cluster's sums; of what a tile costs beside, what a launch costs anyway
 
@@ -62,10 +61,10 @@ class Tile(Tiled):
 
     @property
     def shared_bytes(self) -> int:
-        """A ring a warp, a barrier a stage of each, the way to a multiple of 1024. Boxes of B begin on 128 bytes."""
-        wider = 4 * WIDER if self.classes else 0
-        box_b = DEPTH * (4 * self.columns + (0 if self.words else wider)) // max(self.classes, 1)
-        stage = self.rows * (4 * DEPTH + wider) + -(-box_b // 128) * 128 * max(self.classes, 1)
+        """A ring a warp, a barrier a stage of each, the way to a multiple of 1024. Boxes begin on 128 bytes."""
+        wider, boxes = 4 * WIDER if self.classes else 0, max(self.classes, 1)
+        a, b = self.rows * (4 * DEPTH + wider), DEPTH * (4 * self.columns + (0 if self.words else wider))
+        stage = sum(-(-part // (128 * boxes)) * 128 * boxes for part in (a, b))
         return self.warps * self.stages * (stage + 8) + 1024
 
     def takes(self, m: int, k: int, n: int, granule: int, sm_count: int) -> bool:
@@ -73,10 +72,7 @@ class Tile(Tiled):
         if self.split > 1:
             worth = k >= max(LONG, LONG_OF_BLOCK * self.split) and self.tiles(m, n) <= self.at_once(sm_count)
         else:
-            worth = k >= LONG or (self.classes > 0 and self.tiles(m, n) >= MANY * sm_count)
-        if self.words:
-            there = n <= self.columns if self.split > 1 else n >= WORDS_WIDE
-            worth = worth and k >= LONG and -n % self.columns <= WORDS_EMPTY and there
+            worth = k >= WORDS_LONG if self.words else k >= LONG or (self.classes > 0 and self.tiles(m, n) >= MANY * sm_count)
         return fits and worth and max(m, k, n) <= SIZE_LIMIT and m >= ROWS_FROM and n >= COLUMNS_FROM
 
     def at_once(self, sm_count: int) -> int:
@@ -106,16 +102,16 @@ ROWS = (
     (0, 128, 32, (16, 8), 8, 6, 1, 2, 1.37, 320),
     (CLASSES, 64, 64, (8, 16), 8, 1, 1, 2, 1.29, 180),
     (CLASSES, 64, 64, (8, 16), 4, 1, 2, 2, 1.33, 125, 1.25),
-    (CLASSES, 64, 64, (8, 16), 2, 1, 4, 2, 1.40, 66, 2.4),
-    (CLASSES, 64, 80, (8, 20), 8, 2, 1, 2, 1.28, 209),
-    (CLASSES, 64, 80, (8, 20), 8, 3, 1, 2, 1.28, 209),
-    (CLASSES, 64, 80, (8, 20), 8, 6, 1, 2, 1.25, 209),
-    (CLASSES, 64, 80, (8, 20), 8, 16, 1, 2, 1.28, 209),
+    (CLASSES, 64, 64, (8, 16), 2, 1, 4, 2, 1.46, 105, 2.4),
     (CLASSES, 64, 64, (8, 16), 8, 1, 1, 3, 1.352, 246, 1.0, True),
     (CLASSES, 64, 64, (8, 16), 4, 1, 2, 3, 1.348, 147, 1.25, True),
-    (CLASSES, 64, 80, (8, 20), 8, 2, 1, 2, 1.355, 209, 1.0, True),
-    (CLASSES, 64, 80, (8, 20), 8, 6, 1, 2, 1.32, 209, 1.0, True),
-    (CLASSES, 64, 80, (8, 20), 8, 16, 1, 2, 1.39, 209, 1.0, True),
+    (CLASSES, 48, 64, (12, 8), 4, 1, 2, 3, 1.243, 113, 1.25, True),
+    (CLASSES, 64, 80, (8, 20), 8, 2, 1, 2, 1.33, 209, 1.0, True),
+    (CLASSES, 64, 80, (8, 20), 8, 3, 1, 2, 1.33, 230, 1.0, True),
+    (CLASSES, 64, 80, (8, 20), 8, 6, 1, 2, 1.38, 209, 1.0, True),
+    (CLASSES, 64, 80, (8, 20), 8, 16, 1, 2, 1.33, 209, 1.0, True),
+    (CLASSES, 48, 96, (12, 12), 8, 3, 1, 2, 1.33, 260, 1.0, True),
+    (CLASSES, 96, 48, (12, 12), 8, 4, 1, 2, 1.33, 180, 1.0, True),
 )
 TILES = tuple(Tile(*row) for row in ROWS)
 

@@ -159,8 +159,8 @@ template <int PENDING> __device__ __forceinline__ void products_wait() {
 #define SUMS_72(c, i) SUMS_64(c, i), SUMS_4(c, i + 64), SUMS_4(c, i + 68)
 #define SUMS_96(c, i) SUMS_64(c, i), SUMS_32(c, i + 64)
 #define SUMS_128(c, i) SUMS_64(c, i), SUMS_64(c, i + 64)
-#define REGISTERS_32                                                                                                                       \
-    "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "                                                               \
+#define REGISTERS_16 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
+#define REGISTERS_32 REGISTERS_16 ", "                                                                                                     \
     "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
 #define REGISTERS_64 REGISTERS_32 ", "                                                                                                     \
     "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "                                                     \

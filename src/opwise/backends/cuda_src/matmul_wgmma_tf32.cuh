@@ -2,15 +2,22 @@
 //
 // wgmma reads TF32 from shared memory only along k, and rows of B do not lie so. Hence it computes the transpose, C' = B' A': its right
 // factor is A, read by rows, and its left factor is B, which may come from registers, whose owners read their elements by columns. Each of
-// the two consumer warpgroups has 64 columns of C and all rows of the tile. Ring, producer and barriers are those of matmul_wgmma.cuh.
+// the consumer warpgroups, two or one, has 64 columns of C and all rows of the tile. Ring, producer and barriers are those of
+// matmul_wgmma.cuh.
+//
+// Rows of C are columns of the product, so that a tile can be as low as C: with 32 rows next to nothing but B is read, and what limits is
+// the memory.
 //
 // A thread reads the next stage's elements of B while the tensor cores multiply this one's.
 #pragma once
 #include "matmul_meet.cuh"
 #include "matmul_wgmma.cuh"
 
-template <int ROWS_, int STAGES_, bool SPREAD_ = true, unsigned GROUP_ = 16> struct Tf32Tile {
-    static constexpr int BM = ROWS_, BN = 128, BK = 32, STAGES = STAGES_, CONSUMERS = 2, THREADS = 128 * (CONSUMERS + 1);
+template <int ROWS_, int STAGES_, int CONSUMERS_ = 2, bool SPREAD_ = true, unsigned GROUP_ = 16> struct Tf32Tile {
+    static constexpr int CONSUMERS = CONSUMERS_, THREADS = 128 * (CONSUMERS + 1);
+    static constexpr int BM = ROWS_, BN = 64 * CONSUMERS, BK = 32, STAGES = STAGES_;
+    // Sums of so few rows leave registers enough for all; and boxes of A are no higher than A.
+    static constexpr bool LOW = BM < 64 || CONSUMERS < 2;
     static constexpr bool SPREAD = SPREAD_;  // which columns of C a thread has: see consume_tf32
     static constexpr unsigned GROUP = GROUP_;  // tile rows that are walked together
     static constexpr int BOX = BK * 128;  // bytes of 32 rows and 32 columns of B
@@ -36,6 +43,7 @@ template <int ROWS_, int STAGES_, bool SPREAD_ = true, unsigned GROUP_ = 16> str
                      : "r"(f[0]), "r"(f[1]), "r"(f[2]), "r"(f[3]), "l"(a), "r"(add)                                                        \
                      : "memory");                                                                                                          \
     }
+TF32_PRODUCT("32", 16, "16", "17", "18", "19", "20", "21")
 TF32_PRODUCT("64", 32, "32", "33", "34", "35", "36", "37")
 TF32_PRODUCT("128", 64, "64", "65", "66", "67", "68", "69")
 TF32_PRODUCT("192", 96, "96", "97", "98", "99", "100", "101")
@@ -61,11 +69,12 @@ template <class Tile, int S>
 __device__ __forceinline__ void produce_tf32(const Tile &tile, const TensorMap &a, const TensorMap &b, long long m, int first, int k,
                                              long long n) {
     Turn<Tile::STAGES> turn;
+    const int missing = Tile::LOW && m < Tile::BM ? 128 * (Tile::BM - static_cast<int>(m)) : 0;  // bytes of rows that A has not
     for_each_of_block<Tile, S>(m, n, [&](int row, int column) {
         for (int depth = first; depth < k; depth += Tile::BK) {
             const SharedAddress slot = tile.slot(turn.slot), full = tile.full(turn.slot);
             barrier_wait(tile.empty(turn.slot), turn.phase ^ 1);
-            barrier_expect(full, Tile::STAGE_BYTES);
+            barrier_expect(full, Tile::STAGE_BYTES - missing);
             box_load(slot, a, row, depth, full);
 #pragma unroll
             for (int box = 0; box < Tile::BN / 32; box++)
@@ -173,14 +182,14 @@ __device__ __forceinline__ void tf32_matmul(const TensorMap &a, const TensorMap 
     }
     const int warpgroup = warpgroup_index();
     if (warpgroup == Tile::CONSUMERS) {
-        registers_release<40>();
+        if constexpr (!Tile::LOW) registers_release<40>();
         if (thread_index() / 32 % 4 == 0 && elected()) produce_tf32<Tile, S>(tile, a, b, m, first, last, n);
         if constexpr (S > 1) {  // the consumers' meetings wait for these, too
             __syncwarp();
             meet_without_sums();
         }
     } else {
-        registers_claim<232>();
+        if constexpr (!Tile::LOW) registers_claim<232>();
         consume_tf32<Tile, S>(tile, c, m, last - first, n, warpgroup);
     }
 }

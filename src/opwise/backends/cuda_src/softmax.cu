@@ -5,6 +5,7 @@
 // softmax_<dtype>_long_v<bytes>      a block a row of any length: reads twice, writes once
 // softmax_<dtype>_cluster<B>_v16     B blocks a row of any length: reads once, writes once (softmax_cluster.cuh); B > 1: sm_90 and later
 // softmax_<dtype>_cluster<B>_<T>_v16 likewise, of rows up to 1 MiB, in blocks of T threads (softmax_small.cuh): sm_90 and later
+// softmax_<dtype>_kept<B>_v16        B blocks a row, which keep its exponentials as numbers (softmax_kept.cuh); B > 1: sm_90 and later
 // softmax_<dtype>_queue<B>_v16       likewise, and a cluster goes on to another row: for the longest that softmax_stream.cu does not take
 //
 // v16 asks for 16-byte aligned x, out and rows; otherwise v<size of an element>.
@@ -12,6 +13,7 @@
 // Where all of a row is -inf, or an inf or NaN is in it, the whole row becomes NaN: its sum is 0, or NaN.
 #include "elements.cuh"
 #include "softmax_cluster.cuh"
+#include "softmax_kept.cuh"
 
 constexpr float LOG2_E = 1.4426950409f;
 
@@ -160,14 +162,17 @@ __device__ __forceinline__ void softmax_long(const Storage *x, Storage *out, lon
     SOFTMAX_KERNEL(block8, softmax_block, threads, dtype, Storage, 8, bytes)                                                               \
     SOFTMAX_KERNEL(block16, softmax_block, threads, dtype, Storage, 16, bytes)                                                             \
     SOFTMAX_KERNEL(block32, softmax_block, threads, dtype, Storage, 32, bytes)
-// In 16-byte pieces, by an element's size: rows of 16 bits that are longer are kept as they are read.
-#define SOFTMAX_BLOCKS_IN_PIECES_4(dtype, Storage) SOFTMAX_BLOCKS(dtype, Storage, 16, 1024)
-#define SOFTMAX_BLOCKS_IN_PIECES_2(dtype, Storage) SOFTMAX_KERNEL(block16, softmax_block, 512, dtype, Storage, 16, 16)
+// In 16-byte pieces, by an element's size: shorter rows are kept1's, and those of 16 bits that are longer are kept as they are read.
+#define SOFTMAX_BLOCKS_IN_PIECES_4(dtype, Storage)                                                                                         \
+    SOFTMAX_KERNEL(block16, softmax_block, 1024, dtype, Storage, 16, 16)                                                                   \
+    SOFTMAX_KERNEL(block32, softmax_block, 1024, dtype, Storage, 32, 16)
+#define SOFTMAX_BLOCKS_IN_PIECES_2(dtype, Storage)
 #define SOFTMAX_KERNELS(dtype, Storage, size)                                                                                              \
     SOFTMAX_WARPS_AND_LONG(dtype, Storage, 16, size)                                                                                       \
     SOFTMAX_WARPS_AND_LONG(dtype, Storage, size, 8)                                                                                        \
     SOFTMAX_BLOCKS_IN_PIECES_##size(dtype, Storage)                                                                                        \
     SOFTMAX_BLOCKS(dtype, Storage, size, 512)                                                                                              \
+    SOFTMAX_KEPT_##size(dtype, Storage)                                                                                                    \
     SOFTMAX_LONG_ROW_KERNEL(dtype, Storage)                                                                                                \
     SOFTMAX_CLUSTER_KERNEL(dtype, Storage, 2)                                                                                              \
     SOFTMAX_CLUSTER_KERNEL(dtype, Storage, 4)                                                                                              \
@@ -179,7 +184,9 @@ __device__ __forceinline__ void softmax_long(const Storage *x, Storage *out, lon
     SOFTMAX_SMALL_KERNEL(dtype, Storage, 4, 160)                                                                                           \
     SOFTMAX_SMALL_KERNEL(dtype, Storage, 4, 192)                                                                                           \
     SOFTMAX_SMALL_KERNEL(dtype, Storage, 8, 96)                                                                                            \
+    SOFTMAX_SMALL_KERNEL(dtype, Storage, 8, 128)                                                                                           \
     SOFTMAX_SMALL_KERNEL(dtype, Storage, 8, 160)                                                                                           \
-    SOFTMAX_SMALL_KERNEL(dtype, Storage, 8, 192)
+    SOFTMAX_SMALL_KERNEL(dtype, Storage, 8, 192)                                                                                           \
+    SOFTMAX_SMALL_KERNEL(dtype, Storage, 8, 256)                                                                                           \
+    SOFTMAX_SMALL_KERNEL(dtype, Storage, 16, 192)
 FOR_EACH_DTYPE(SOFTMAX_KERNELS)
-SOFTMAX_SMALL_KERNEL(bfloat16, bfloat16, 16, 192)  // the others are no quicker by it

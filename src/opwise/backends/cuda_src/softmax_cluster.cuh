@@ -77,9 +77,6 @@ __device__ __forceinline__ void softmax_cluster(const Storage *x, Storage *out, 
     Raw *target = reinterpret_cast<Raw *>(out) + first;
 
     unsigned row = blockIdx.x / BLOCKS;
-    if constexpr (BLOCKS == 16 && !QUEUED) {  // smaller clusters of so few threads, and bfloat16's, have kernels of softmax_small.cuh
-        if (threads == 192) begin_apart<16, 192>(row, rows, static_cast<unsigned>(part));
-    }
     if constexpr (QUEUED) {
         cluster_wait();
         if (leads) {

@@ -1,6 +1,6 @@
 """Which kernels of softmax.cu and softmax_stream.cu could compute rows of a length: what `opwise tune` measures, and a tuned table names.
 
-A name is the kernel's and, where a launch chooses them, its threads: warp8, block16, cluster8x192, queue16x512, stream, long.
+A name is the kernel's and, where a launch chooses them, its threads: warp8, block16, cluster8x192, kept4, queue16x512, stream, long.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from opwise.backends.tuned import SHIPPED, Choices
 TABLE = "cuda_src/softmax"
 ONE_BLOCK_THREADS = (256, 320, 512, 1024)
 # Blocks a row, threads a block: all that the plan's own tables have.
-SHARED = tuple(sorted({(blocks, threads) for rows in (*CLUSTERS.values(), CLUSTERS_OF_FEW) for _, blocks, threads in rows}))
+SHARED = tuple(sorted({(blocks, threads) for rows in (*CLUSTERS.values(), CLUSTERS_OF_FEW) for _, blocks, threads, *_ in rows}))
 MOST_THREADS = {4: 1024, 2: 512, 0: 512}  # of a block with its row in registers; as BLOCKS, and as in softmax.cu
 SMALLER_SHARED = 64 * KIB  # a block's, on GPUs that are not OF_LARGE_CLUSTERS
 LEAST_PIECES = 4  # a thread: with fewer, half of its registers are idle
@@ -41,6 +41,8 @@ def offered(rows: int, columns: int, dtype: str, aligned: bool, sm_count: int, c
     vectors = aligned and columns * size % VECTOR_BYTES == 0
     plans = [softmax_plan.softmax(rows, columns, dtype, aligned, sm_count, capability)]
     plans += _in_registers(rows, columns, dtype, vectors)
+    if vectors and columns >= softmax_plan.FULL:
+        plans += _as_numbers(rows, columns * size, dtype, capability)
     if vectors and columns > 1024:
         plans += _in_clusters(rows, columns * size, dtype, sm_count, capability)
     if columns > 1024 and capability[0] not in OF_LARGE_CLUSTERS:
@@ -70,6 +72,14 @@ def _in_registers(rows: int, columns: int, dtype: str, vectors: bool) -> list[Pl
         if 64 <= threads <= MOST_THREADS[size if vectors else 0]:
             found.append(_plan(dtype, f"block{elements}", width, rows, threads))
     return found
+
+
+def _as_numbers(rows: int, row_bytes: int, dtype: str, capability: tuple[int, int]) -> list[Plan]:
+    """A row's exponentials, in one block or in a cluster's, of which at least half of the registers are full."""
+    found = [1] if row_bytes <= softmax_plan.NUMBERS else []
+    for _, most, blocks, _ in softmax_plan.SHARED_NUMBERS[ITEM_BYTES[dtype]] if capability[0] in OF_LARGE_CLUSTERS else ():
+        found += [blocks] if most * KIB < 2 * row_bytes <= 2 * most * KIB else []
+    return [softmax_plan.of_numbers(rows, row_bytes, dtype, blocks) for blocks in found]
 
 
 def _in_clusters(rows: int, row_bytes: int, dtype: str, sm_count: int, capability: tuple[int, int]) -> list[Plan]:

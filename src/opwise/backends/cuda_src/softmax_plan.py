@@ -7,26 +7,35 @@ from opwise.backends.cuda_src.plan import ITEM_BYTES, VECTOR_BYTES, Plan, blocks
 WARP_THREADS, LONG_THREADS = 128, 1024  # as in softmax.cu
 # Rows from which one of FULL columns has a block, whose warps it fills, instead of a warp: they have fewer pieces each, but more find room.
 # By an element's bytes.
-FULL, FULL_FROM = 1024, {4: 1, 2: 16384}
+FULL, FULL_FROM = 1024, {4: 1, 2: 4096}
 # (elements a thread, threads at most) of a block: the first that holds the row is taken. By an element's bytes; 0: not in 16-byte pieces.
-# Two blocks of 512 threads overlap one's loads with the other's stores, one block of 1024 cannot. In 16 bits 8 elements are one piece a
-# thread, too little on the way, and 32 are twice the registers of four pieces.
-BLOCKS = {4: ((8, 256), (16, 512), (32, 512)), 2: ((16, 512),), 0: ((8, 256), (16, 512), (32, 512))}
+# Two blocks of 512 threads overlap one's loads with the other's stores, one block of 1024 cannot.
+BLOCKS = {4: ((16, 512), (32, 512)), 2: (), 0: ((8, 256), (16, 512), (32, 512))}
+# Up to here one block keeps a row's exponentials as numbers, two pieces a thread: one is too little on the way.
+NUMBERS, PIECES_OF_NUMBERS = 16 * 1024, 2
+# By an element's bytes, (KiB of a row at least, at most, blocks of NUMBERS_THREADS a row that keep its exponentials, rows from which on),
+# by an H200's times. At most is what their registers hold, as in softmax_kept.cuh.
+NUMBERS_THREADS = 256
+SHARED_NUMBERS = {4: ((128, 128, 8, 600), (256, 256, 16, 4096)), 2: ((48, 64, 2, 5461), (128, 128, 4, 600), (256, 256, 8, 2048))}
 # By an element's bytes, columns above and up to which one block keeps a row as it is, in registers and shared memory.
 KEPT = {4: (16384, 32768), 2: (8192, 32768)}
 CLUSTER_PIECES = 8  # in registers, a thread: as in softmax_cluster.cuh
 KIB = 1024
 # Likewise, KiB of a row above and up to which two small blocks share it, where rows are many, though one holds it in registers.
 SHARED_EARLY = {4: (28, 32), 2: (0, 0)}
+# Likewise, columns and rows from which one block of so many threads keeps a row as it is, which else has few pieces a thread in registers.
+KEPT_WHOLE = {4: (4096, 4096, 256), 2: (0, 0, 0)}
 # By an element's bytes, KiB of a row that one block has to itself, and above which it has not where rows are many.
 ONE_BLOCK, OF_FEW = {4: 128, 2: 96}, {4: 96, 2: 72}
-# By an element's bytes, (KiB of a row at most, blocks a row, threads a block), by an H200's times, from MANY_WAVES of clusters on, or from
-# one where a row has one block otherwise. What registers do not hold is in shared memory: a multiprocessor has up to 320 KiB on the way,
-# in five to eight blocks, of which others load while one waits for its sums.
-SMALL = ((384, 8, 160), (512, 8, 192), (1024, 16, 192))
-CLUSTERS = {4: ((128, 2, 192), (256, 8, 96), *SMALL), 2: ((96, 2, 160), (128, 2, 192), (192, 4, 160), (256, 4, 192), *SMALL)}
-MANY_WAVES = 3
-SMALL_THREADS = 192  # and less: kernels of softmax_small.cuh, of one number of threads each; of 16 blocks in bfloat16 alone
+# By an element's bytes, (KiB of a row at most, blocks a row, threads a block, waves of such clusters from which on), by an H200's times.
+# What registers do not hold is in shared memory: a multiprocessor has up to 320 KiB on the way, in four to ten blocks, of which others load
+# while one waits for its sums.
+SMALL = ((384, 8, 160, 3), (512, 8, 192, 3), (1024, 16, 192, 3))
+CLUSTERS = {
+    4: ((128, 2, 192, 1), (256, 8, 96, 3), *SMALL),
+    2: ((80, 2, 160, 1), (96, 8, 128, 3), (128, 2, 192, 3), (160, 4, 160, 3), (192, 8, 256, 9), (256, 4, 192, 3), *SMALL),
+}
+SMALL_THREADS = 256  # and less: kernels of softmax_small.cuh, of one number of threads each
 # Likewise, for fewer rows: blocks that spread evenly, one or two a multiprocessor.
 CLUSTERS_OF_FEW = ((128, 2, 192), (256, 2, 512), (384, 4, 512), (512, 8, 192), (1024, 8, 512), (2048, 16, 512), (4096, 16, 1024))
 # As in softmax_stream.cu: warps that compute, beside two that exchange sums; 16-byte pieces of a lane; rows in shared memory; rows whose
@@ -48,9 +57,14 @@ def softmax(rows: int, columns: int, dtype: str, aligned: bool, sm_count: int, c
         if columns <= 32 * elements and not (vectors and columns == FULL and rows >= FULL_FROM[size]):
             blocks = blocks_for(rows, WARP_THREADS // 32)
             return Plan(f"softmax_{dtype}_warp{elements}_v{width}", (blocks, 1, 1), (WARP_THREADS, 1, 1))
+    whole, many, threads = KEPT_WHOLE[size]
+    if vectors and columns == whole and rows >= many:
+        return of_clusters(rows, columns * size, dtype, 1, threads)
+    large = capability[0] in OF_LARGE_CLUSTERS
+    if vectors and (numbers := _as_numbers(rows, columns * size, dtype, large)):
+        return numbers
     above, most = KEPT[size]
     kept = vectors and above < columns <= most
-    large = capability[0] in OF_LARGE_CLUSTERS
     small = _small_blocks(rows, columns * size, size, sm_count) if vectors and large else None
     for elements, threads in () if kept or small else BLOCKS[size if vectors else 0]:
         if columns <= elements * threads:
@@ -64,13 +78,27 @@ def softmax(rows: int, columns: int, dtype: str, aligned: bool, sm_count: int, c
     return Plan(f"softmax_{dtype}_long_v{width}", (rows, 1, 1), (LONG_THREADS, 1, 1))
 
 
+def _as_numbers(rows: int, row_bytes: int, dtype: str, large: bool) -> Plan | None:
+    """A row whose exponentials are kept as numbers, where that is quicker."""
+    if row_bytes <= NUMBERS:
+        return of_numbers(rows, row_bytes, dtype, 1)
+    for least, most, blocks, many in SHARED_NUMBERS[ITEM_BYTES[dtype]] if large else ():
+        if least * KIB <= row_bytes <= most * KIB and rows >= many:
+            return of_numbers(rows, row_bytes, dtype, blocks)
+    return None
+
+
+def of_numbers(rows: int, row_bytes: int, dtype: str, blocks: int) -> Plan:
+    alone = 32 * blocks_for(row_bytes, 32 * PIECES_OF_NUMBERS * VECTOR_BYTES)
+    return Plan(f"softmax_{dtype}_kept{blocks}_v16", (rows * blocks, 1, 1), (alone if blocks == 1 else NUMBERS_THREADS, 1, 1))
+
+
 def _small_blocks(rows: int, row_bytes: int, size: int, sm_count: int) -> tuple[int, int] | None:
     """(blocks a row, threads a block) where there are rows enough for small blocks."""
     above, most = SHARED_EARLY[size]
     shared = row_bytes > OF_FEW[size] * KIB or above * KIB < row_bytes <= most * KIB
-    for most, blocks, threads in CLUSTERS[size] if shared else ():
+    for most, blocks, threads, waves in CLUSTERS[size] if shared else ():
         if row_bytes <= most * KIB:
-            waves = MANY_WAVES if row_bytes > ONE_BLOCK[size] * KIB else 1
             return (blocks, threads) if rows >= waves * (sm_count * (1024 // threads) // blocks) else None
     return None
 
@@ -97,8 +125,7 @@ def of_clusters(rows: int, row_bytes: int, dtype: str, blocks: int, threads: int
     at_once = queue_on * (1024 // threads) // blocks
     if blocks == 16 and rows > at_once > 0:
         return Plan(f"softmax_{dtype}_queue16_v16", (16 * at_once, 1, 1), (threads, 1, 1), shared, scratch_bytes=16)
-    small = 1 < blocks <= (16 if dtype == "bfloat16" else 8) and threads <= SMALL_THREADS
-    known = f"_{threads}" if small else ""
+    known = f"_{threads}" if blocks > 1 and threads <= SMALL_THREADS else ""
     return Plan(f"softmax_{dtype}_cluster{blocks}{known}_v16", (rows * blocks, 1, 1), (threads, 1, 1), shared)
 
 

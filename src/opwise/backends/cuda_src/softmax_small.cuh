@@ -1,4 +1,4 @@
-// A row over the blocks of a cluster, of 192 threads at most each, five to ten a multiprocessor: for rows many enough to fill it. As
+// A row over the blocks of a cluster, of 256 threads at most each, four to ten a multiprocessor: for rows many enough to fill it. As
 // softmax_cluster.cuh, but that a block's threads are known to the compiler and its part always fits registers and shared memory.
 //
 // A block lives for some 20 us and does nothing but wait for memory in most of them, so what counts are the instructions before its first
@@ -12,11 +12,12 @@ constexpr int COPIED_AT_ONCE = 7;
 
 // So many blocks would all load, then all compute, then all store. So the first wave begins in phases: a cluster waits for as long as
 // those before it need to load. `pieces`: a block's part, of which a multiprocessor loads about one a clock.
-template <int BLOCKS, int THREADS> __device__ __forceinline__ void begin_apart(unsigned cluster, unsigned clusters, unsigned pieces) {
-    constexpr unsigned PHASES = 1024 / THREADS;                           // blocks a multiprocessor
+// PHASES: blocks a multiprocessor. APART: sixteenths of a clock a piece.
+template <int BLOCKS, unsigned PHASES, unsigned APART = 15>
+__device__ __forceinline__ void begin_apart(unsigned cluster, unsigned clusters, unsigned pieces) {
     constexpr unsigned SHARE = BLOCKS <= 2 ? 16 : BLOCKS <= 8 ? 15 : 14;  // sixteenths of the multiprocessors find a place in a cluster
     const unsigned wave = multiprocessors() * PHASES / BLOCKS * SHARE / 16;  // at once
-    if (cluster < wave && clusters >= 2 * wave) wait_clocks(cluster * PHASES / wave * (pieces * 15 / 16));
+    if (cluster < wave && clusters >= 2 * wave) wait_clocks(cluster * PHASES / wave * (pieces * APART / 16));
 }
 
 // The maxima and sums that a block was told of, `count` of MOST at most -> the row's shift and sum relative to it, for all lanes of a warp.
@@ -55,7 +56,7 @@ __device__ __forceinline__ void softmax_small(const Storage *x, Storage *out, un
     if (thread == 0) bell_of_cluster(&all_told, PAIRS * sizeof(float2));
     __syncwarp();
     cluster_arrive();  // that a block has begun must be known before its shared memory is written to
-    begin_apart<BLOCKS, THREADS>(row, rows, part);
+    begin_apart<BLOCKS, 1024 / THREADS, BLOCKS == 16 ? 13 : 15>(row, rows, part);  // 13: measured at 256 x 524288
 
     Raw raw[SMALL_PIECES], staged[2];
     const int left_shared = left - SMALL_PIECES * THREADS;
