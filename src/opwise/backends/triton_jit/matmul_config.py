@@ -38,6 +38,7 @@ class Config:
     turned: bool = False  # multiplied by matmul_turned.py
     few: bool = False  # rows of C, BM of them at most, are wgmma's columns, in matmul_split.py
     rounds: int = 1  # see `worth`
+    most: int = 2**31  # tiles of a product, as measured
 
     def __str__(self) -> str:
         return f"{self.BM}x{self.BN}x{self.BK}"
@@ -65,7 +66,7 @@ class Config:
         What is half empty takes as long as if it were full."""
         if self.few:
             return m <= self.BM
-        if self.split > 1 and -(-n // self.BN) > 65535:  # the grid's y
+        if self.tiles(m, n) > self.most or (self.split > 1 and -(-n // self.BN) > 65535):  # the grid's y
             return False
         tiles = -(-self.tiles(m, n) // multiprocessors)
         return (n > self.BN // 2 or self.BN <= NARROWEST) and (not self.turned or (tiles >= self.rounds if self.resident else tiles == 1))

@@ -67,9 +67,9 @@ def resident_kernel(a, b, out, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: 
         out.store([row, column], total.to(out.dtype))
 
 
-# Of 17 to 32 rows and a short K, and K from and to which, and columns from which on, it is in use.
-SHORT = Config(32, 64, 128, 4, 4, 1, 3.2, 3.9, few=True)
-SHORT_DEPTHS, SHORT_COLUMNS = (256, 1024), 2048
+# Of 17 to 32 rows and a short K; from a K of 128 on, and by K at most, columns from which on it is in use.
+SHORT = Config(32, 64, 128, 4, 4, 1, 2.8, 4.0, few=True)
+SHORT_DEPTH, SHORT_COLUMNS = 128, {256: 512, 1024: 2048}
 # What a tile takes is fitted to an H200's times of 1024 to 8192 cubed, and of thin and narrow products: docs/lab.md has them.
 HALF_CONFIGS = (
     Config(128, 256, 64, 8, 3, 1, 1.8, 11.2, resident=True),
@@ -80,20 +80,21 @@ HALF_CONFIGS = (
     Config(64, 128, 128, 4, 4, 1, 3.2, 3.0),
     Config(64, 64, 128, 4, 6, 1, 3.5, 1.55),
     Config(128, 128, 64, 8, 5, 1, 4.8, 5.4, split=4),
-    Config(128, 128, 64, 8, 5, 1, 6.4, 5.7, split=6),
-    Config(64, 32, 128, 4, 8, 1, 5.0, 1.5, split=8),
-    Config(64, 64, 128, 4, 6, 1, 4.8, 1.5, split=4),
-    Config(64, 32, 128, 4, 4, 2, 1.9, 2.05, split=4),
+    Config(128, 128, 64, 8, 5, 1, 6.9, 5.15, split=6),
+    Config(128, 128, 64, 8, 5, 1, 7.3, 3.0, split=8, most=8),
+    Config(64, 32, 128, 4, 8, 1, 4.25, 1.75, split=8),
+    Config(64, 64, 128, 4, 6, 1, 3.9, 1.8, split=4),
+    Config(64, 32, 128, 4, 4, 2, 1.9, 2.02, split=4),
     Config(64, 32, 128, 4, 8, 1, 4.4, 3.74),
     # Few rows, from 2048 of K on: what reading b takes.
-    Config(16, 64, 128, 4, 10, 1, 3.5, 3.65, few=True),
+    Config(16, 64, 128, 4, 10, 1, 3.3, 3.65, few=True),
     Config(16, 128, 128, 8, 6, 1, 3.4, 7.15, few=True),
-    Config(16, 64, 128, 4, 10, 1, 3.8, 3.64, split=2, few=True),
-    Config(32, 64, 128, 4, 9, 1, 3.5, 3.67, few=True),
+    Config(16, 64, 128, 4, 10, 1, 3.0, 3.58, split=2, few=True),
+    Config(32, 64, 128, 4, 9, 1, 3.3, 3.67, few=True),
     Config(32, 128, 128, 8, 5, 1, 3.7, 7.3, few=True),
-    Config(32, 64, 128, 4, 9, 1, 3.9, 3.7, split=2, few=True),
+    Config(32, 64, 128, 4, 9, 1, 3.2, 3.64, split=2, few=True),
     Config(32, 64, 128, 4, 4, 2, 1.95, 1.93, split=4, few=True),
-    Config(32, 64, 128, 4, 9, 1, 5.0, 1.29, split=8, few=True),
+    Config(32, 64, 128, 4, 9, 1, 4.7, 1.22, split=8, few=True),
     SHORT,
     # Fitted to a run's steady state, from 1024 to 8192 of K; the first in two rounds to 21.
     Config(192, 128, 64, 8, 5, 1, 2.3, 8.95, resident=True, turned=True, rounds=2),
@@ -126,7 +127,7 @@ def half_configs(hopper: bool, m: int, k: int, n: int) -> tuple[Config, ...]:
     Triton names and places things.
     """
     own = hopper and clusters.KNOWN
-    if own and FEWEST_ROWS <= m <= SHORT.BM and SHORT_DEPTHS[0] <= k <= SHORT_DEPTHS[1] and n >= SHORT_COLUMNS:
+    if own and FEWEST_ROWS <= m <= SHORT.BM and k >= SHORT_DEPTH and any(k <= most and n >= least for most, least in SHORT_COLUMNS.items()):
         return (SHORT,)
     configs = tuple(c for c in HALF_CONFIGS if c != SHORT and ((c.split == 1 and not c.turned and not c.few) or own))
     few = tuple(c for c in configs if c.few and m <= c.BM and k >= LEAST_DEPTH)

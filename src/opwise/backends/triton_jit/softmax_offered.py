@@ -77,7 +77,8 @@ RANGES = {
         Range((11600, 23168), (64, 512), Way("cluster", (2, 4, 4, 8))),
         Range((23184, 32768), (256, 512), Way("cluster", (4, 4, 8, 8))),
         Range((20064, 32768), (513, MANY), Way("cluster", (2, 4, 8, 8))),
-        Range((65536, 65536), (4096, MANY), Way("cluster", (4, 8, 4, 4))),
+        Range((49152, 65520), (4096, MANY), Way("cluster", (4, 8, 4, 4))),
+        Range((65536, 65536), (1024, MANY), Way("cluster", (4, 8, 4, 4))),
     ),
 }
 
