@@ -99,11 +99,15 @@ def row(workload: Workload, clock: Clock, beside: Collection[str] = ()) -> dict[
 
 
 def standing(found: dict[str, Any], published: Published) -> dict[str, dict[str, Any]]:
-    """Each peer's share of the yardstick, None where it has no right kernel for the shape, and whether it was measured beside ours."""
+    """Each peer's share of the yardstick, and whether it was measured beside ours.
+
+    One that fails here alone counts by what is quoted of it, so that no fault of the set-up puts a peer behind. None where there is
+    nothing to quote either, since it has no kernel for the shape.
+    """
     us, yard = found["us"], found["us"][YARDSTICK[found["workload"].split("/")[0]]]
     peers: dict[str, dict[str, Any]] = {}
     for peer, figure in zip(PEERS, published[1:], strict=True):
-        if peer in found["measured"]:
+        if peer in found["measured"] and (peer in us or figure is None):
             peers[peer] = {"share": yard / us[peer] if peer in us else None, "source": "measured"}
         else:
             peers[peer] = {"share": figure / published[0] if figure is not None else None, "source": "quoted"}

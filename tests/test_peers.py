@@ -45,10 +45,10 @@ def test_what_a_peer_refuses_is_an_empty_cell_and_no_rival() -> None:
 def test_a_peer_measured_beside_ours_counts_by_that_and_not_by_what_is_quoted() -> None:
     us = {"copy": 10.0, "triton_jit": 12.5, "torch_eager": 5.0, "quack": 8.0}
     found = {"workload": "softmax/4x4/float32", "us": us, "measured": ["quack", "liger"]}
-    published = (1000.0, 500.0, 900.0)
+    published = (1000.0, 500.0, None)
     assert peers.standing(found, published) == {
         "quack": {"share": 1.25, "source": "measured"},
-        "liger": {"share": None, "source": "measured"},  # it was there, and was wrong or refused the shape
+        "liger": {"share": None, "source": "measured"},  # it was there, and refused the shape here as where it was measured before
     }
     assert peers.shares(found, published) == ("triton_jit", 0.8, 1.25)
     assert (
@@ -73,3 +73,8 @@ def test_without_a_gpu_it_says_so() -> None:
     done = subprocess.run([sys.executable, Path(peers.__file__)], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (2, "")
     assert "torch sees no GPU" in done.stderr
+
+
+def test_a_peer_that_fails_here_alone_counts_by_what_is_quoted_of_it() -> None:
+    found = {"workload": "softmax/4x4/float32", "us": {"copy": 10.0, "triton_jit": 12.5}, "measured": ["quack", "liger"]}
+    assert peers.standing(found, (1000.0, 500.0, None))["quack"] == {"share": 0.5, "source": "quoted"}
