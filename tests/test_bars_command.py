@@ -39,6 +39,18 @@ def test_one_miss_makes_the_command_fail_and_names_the_workload(tmp_path: Path) 
     assert told.output.count("falls short") == 1
 
 
+def test_a_bar_that_some_runs_reach_says_on_which_gpus(tmp_path: Path) -> None:
+    bar = BY_NAME["softmax-long"]
+    for run, (gpu, short) in enumerate([("GPU-00000001", True), ("GPU-00000002", False), ("GPU-00000001", True)]):
+        at = (missing_it(bar, r) if short and (r.backend, r.workload) == ("numba_cuda", SOFTMAX) else r for r in full_run())
+        (folder := tmp_path / str(run)).mkdir()
+        stored(folder, *(replace(r, gpu=gpu, time=f"2026-11-2{run + 1}T00:00:00+00:00") for r in at))
+    told = invoke(*(str(tmp_path / str(run)) for run in range(3)))
+    assert told.exit_code == 1
+    runs = "0.899 on GPU-00000001, 1.000 on GPU-00000002, 0.899 on GPU-00000001"
+    assert f"{SOFTMAX} 0.899 (runs: {runs})" in told.output
+
+
 @pytest.mark.parametrize("name", ["matmul-half-mean", "first-call-cold"])
 def test_what_is_not_measured_fails_and_says_how_to_measure_it(name: str, tmp_path: Path) -> None:
     bar = BY_NAME[name]

@@ -93,10 +93,12 @@ FIGURES: Mapping[str, Callable[[Run, Record], float | None]] = {
 
 @dataclass(frozen=True)
 class Figure:
-    """A backend's figure at a workload: the median of `values`, a run each, newest first. Where there is none, `reason` may say why."""
+    """A backend's figure at a workload: the median of `values`, a run each, newest first, taken on `gpus`. Where there is none, `reason`
+    may say why."""
 
     workload: str
     values: tuple[float, ...] = ()
+    gpus: tuple[str, ...] = ()
     commit: str = ""
     stale: str = ""
     reason: str = ""
@@ -110,6 +112,7 @@ def figure(bar: Bar, backend: str, workload: Workload, runs: Sequence[Run], here
     """`runs`: oldest first, of one device. `here`: this machine's driver and versions, where it has that device."""
     newest: Record | None = None
     values: list[float] = []
+    gpus: list[str] = []
     for run in reversed(runs):
         r = run.any_of(backend, workload.op) if bar.first_call else run.cells.get((backend, workload))
         if r is None or r.status in ABSENT:
@@ -123,11 +126,12 @@ def figure(bar: Bar, backend: str, workload: Workload, runs: Sequence[Run], here
             continue
         newest = newest or r
         values.append(value)
+        gpus.append(r.gpu)
         if len(values) == MOST_RUNS:
             break
     if newest is None:
         return Figure(str(workload))
-    return Figure(str(workload), tuple(values), newest.commit, stale(newest, here))
+    return Figure(str(workload), tuple(values), tuple(gpus), newest.commit, stale(newest, here))
 
 
 def _taken_with(r: Record) -> tuple[object, ...]:

@@ -130,8 +130,8 @@ def as_data(standing: Standing) -> dict[str, Any]:
     return {
         "bar": bar.name, "what": bar.what, "over": bar.over, "backend": standing.backend, "required": standing.required,
         "at_most": bar.at_most, "value": standing.value, "verdict": standing.verdict, "stale": standing.stale,
-        "workloads": [{"workload": f.workload, "value": f.value, "runs": len(f.values), "commit": f.commit, "stale": f.stale,
-                       "reason": f.reason} for f in standing.figures],
+        "workloads": [{"workload": f.workload, "value": f.value, "runs": len(f.values), "values": f.values, "gpus": f.gpus,
+                       "commit": f.commit, "stale": f.stale, "reason": f.reason} for f in standing.figures],
         "command": bar.command,
     }  # fmt: skip
 
@@ -193,9 +193,14 @@ def _reasons(s: Standing) -> str:
     """The workloads that are to blame. What is short as a mean or a sum may have none that is by itself."""
     if s.bar.over != EACH and not any(f.reason for f in s.figures):
         return _cell(s)
-    named = "; ".join(_told(f) for f in s.worst[:SHOWN])
+    named = "; ".join(_told(f, s) for f in s.worst[:SHOWN])
     return named + (f"; and {len(s.worst) - SHOWN} more" if len(s.worst) > SHOWN else "")
 
 
-def _told(f: Figure) -> str:
-    return f"{f.workload} {f.reason}" if f.value is None else f"{f.workload} {f.value:.3f}"
+def _told(f: Figure, s: Standing) -> str:
+    """Where some of its runs reach the bar, each run's value too, and on which GPU: GPUs of one model differ."""
+    if f.value is None:
+        return f"{f.workload} {f.reason}"
+    mixed = any(s.bar.passes(s.backend, value) for value in f.values)
+    runs = [f"{value:.3f}{f' on {gpu}' if gpu else ''}" for value, gpu in zip(f.values, f.gpus, strict=True)]
+    return f"{f.workload} {f.value:.3f}" + (f" (runs: {', '.join(runs)})" if mixed else "")
