@@ -32,6 +32,7 @@ FILES = {
     "bootstrap.min.js": "bootstrap/dist/js/bootstrap.min.js",
     "bootstrap.min.css": "bootstrap/dist/css/bootstrap.min.css",
 }
+PATIENCE_S = 120.0  # a few hundred kilobytes; where a network takes packets and answers none, npm by itself waits for minutes
 OURS = {"jquery.flot.orderBars.js": ROOT / "benchmarks" / "side_by_side.js"}
 REMOTE = re.compile(r'(src|href)="https?://[^"]*/([^"/]+\.(?:js|css))"[^>]*?(/?>)')
 
@@ -48,8 +49,17 @@ def fetch() -> str:
         return "npm is not on PATH: install Node.js, or let the pages load their scripts from the network"
     FETCHED.mkdir(parents=True, exist_ok=True)
     command = ["npm", "install", "--no-package-lock", "--ignore-scripts", "--no-audit", "--no-fund", "--prefix", str(FETCHED), *PACKAGES]
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    try:
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False, timeout=PATIENCE_S)
+    except subprocess.TimeoutExpired:
+        return f"npm had no answer from {_registry()} in {PATIENCE_S:.0f} s: reach it, or name another by npm config set registry ADDRESS"
     return "" if fetched() else f"npm could not fetch {', '.join(PACKAGES)}: {(done.stdout.strip().splitlines() or [''])[-1]}"
+
+
+def _registry() -> str:
+    """Where npm asks; "its registry" where it does not say."""
+    asked = subprocess.run(["npm", "config", "get", "registry"], capture_output=True, text=True, check=False, timeout=PATIENCE_S)
+    return asked.stdout.strip() or "its registry"
 
 
 def make_whole(html_dir: Path) -> list[str]:

@@ -1,4 +1,4 @@
-"""The programs in scripts/, as modules: their functions are tested without a process of their own."""
+"""The programs in scripts/ and beside them, as modules: their functions are tested without a process of their own."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ SCRIPTS = Path(__file__).resolve().parents[1] / "scripts"
 
 
 @cache
-def script(name: str) -> ModuleType:
+def script(name: str, folder: Path = SCRIPTS) -> ModuleType:
     """`name` as in scripts/gate.py: "gate"."""
-    spec = importlib.util.spec_from_file_location(name, SCRIPTS / f"{name}.py")
+    spec = importlib.util.spec_from_file_location(name, folder / f"{name}.py")
     assert spec
     assert spec.loader
     module = importlib.util.module_from_spec(spec)
