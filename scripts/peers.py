@@ -146,7 +146,7 @@ def main() -> int:
     versions, missing = installed()
     for peer in PEERS:
         print(f"{peer} {versions[peer]}: measured beside" if peer in versions else f"{peer}: quoted, {missing[peer]}", flush=True)
-    clock, behind, all_rows = Clock(device, Monitor(device)), [], []
+    clock, about, behind, all_rows = Clock(device, Monitor(device)), facts(device), [], []
     for table in (SOFTMAX, MATMUL):
         rows = []
         with torch.no_grad():
@@ -160,7 +160,7 @@ def main() -> int:
                 behind += [f"{name}: {best} {share:.3f}, a peer {theirs:.3f}"] if share < (1 - TIE) * theirs else []
                 rows.append(found)
                 if given.json:  # each time, so that what was measured outlasts a fault of somebody's kernel
-                    written = {"facts": facts(device), "peers": versions, "rows": all_rows + rows}
+                    written = {"facts": about, "peers": versions, "rows": all_rows + rows}
                     given.json.write_text(json.dumps(written, indent=1), encoding="utf-8")
         print("\n".join(told(rows, table)), end="\n\n", flush=True)
         all_rows += rows
