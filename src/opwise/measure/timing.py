@@ -15,11 +15,11 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
 
+from .costs import cost_block, cost_course
 from .device import Monitor
 from .gpu import CudaQueue, Launch, Queue
 from .rounds import MIN_ROUNDS, MIN_SAMPLES, Course, Pace, Refused, Rounds, Turn, mirrored_orders
@@ -37,10 +37,7 @@ MOST_NODES = 2000
 PROBED = 16
 ROTATED_L2 = 5  # rules: N x bytes >= 5 x L2
 MOST_SETS = 128  # an event pair's microsecond or two, which each process finds at its own length, are a hundredth of one in each launch
-CPU_LAUNCHES = 20  # a block of the CPU costs: far under the 1024 entries of the launch queue, also for ten kernels a launch
-CPU_FEWEST = 3
 CPU_SETTLED = 0.02  # of the median: an interpreter's calls scatter by more than kernels do
-DRAIN_US = 2_000.0  # of GPU work that such a block may leave behind
 
 
 @dataclass(frozen=True)
@@ -191,26 +188,16 @@ class Clock:
             rounds = Rounds(self.queue, turn, lambda name, error: None, self._clock_share)
             for name, call in calls.items():
                 turn(name)
-                self._try(kind, name, lambda n=name, c=call: courses.append(_cpu_course(n, c, rounds)), refused)  # type: ignore[misc]
+                self._try(kind, name, lambda n=name, c=call: courses.append(cost_course(n, c, rounds)), refused)  # type: ignore[misc]
             orders, began = mirrored_orders(len(courses)), self.queue.now_us()
             while courses and not (len(courses[0].blocks) >= MIN_ROUNDS and self._passed_s(began) >= budget_s * len(courses)):
                 for course in [courses[i] for i in next(orders)]:
                     turn(course.name)
-                    self._try(kind, course.name, lambda course=course: self._cpu_block(course), refused)  # type: ignore[misc]
+                    self._try(kind, course.name, lambda course=course: cost_block(course, self.queue), refused)  # type: ignore[misc]
                 if any(course.name in refused for course in courses):
                     courses = [course for course in courses if course.name not in refused]
                     orders = mirrored_orders(len(courses))
             return {course.name: _timing(course, "cpu") for course in courses}
-
-    def _cpu_block(self, course: Course) -> None:
-        """One sample. `_try` waits for the GPU before and after, outside the timed span."""
-        call = course.step
-        call()  # the first launch after an idle spell is dearer than those of a busy program
-        began = self.queue.now_us()
-        for _ in range(course.launches):
-            call()
-        course.blocks.append([(self.queue.now_us() - began) / course.launches])
-        course.clocks.append(None)
 
     def _passed_s(self, began_us: float) -> float:
         return (self.queue.now_us() - began_us) / 1e6
@@ -240,11 +227,6 @@ class Clock:
             return None
         now = self.monitor.sm_clock_mhz()
         return now / self.monitor.rated_sm_clock_mhz if now else None
-
-
-def _cpu_course(name: str, call: Callable[[], Any], rounds: Rounds) -> Course:
-    gpu_us = rounds.probe_us([call])
-    return Course(name, call, launches=max(CPU_FEWEST, min(CPU_LAUNCHES, int(DRAIN_US / gpu_us))))
 
 
 def _timing(course: Course, method: str) -> Timing:
