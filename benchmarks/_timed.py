@@ -19,9 +19,9 @@ def timed_cells(ops: Iterable[str]) -> Cells:
     """(op, backend, shape, dtype) -> status, reason and figures, in seconds and bytes. Empty without a GPU: stand-ins have no times."""
     if importlib.util.find_spec("opwise.backends") is None:  # a commit before there were any
         return {}
-    from opwise.runner import run_jobs, session
+    from opwise.runner import run_jobs, survey
 
-    device = session.default_device()
+    device = survey.default_device()
     if device == "cpu":
         return {}
     cells: Cells = {}

@@ -24,7 +24,7 @@ from opwise.profiling.anatomy import Anatomy, first_parts
 from opwise.record import Interval, Record
 from opwise.runner import Event, Job, WorkerLost
 from opwise.runner.jobs import Entry
-from opwise.runner.session import Survey
+from opwise.runner.survey import Survey
 
 DEVICE = str(support.DEVICE)
 

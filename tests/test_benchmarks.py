@@ -84,7 +84,7 @@ def test_what_is_lacking_is_skipped_and_what_is_wrong_fails(cells: Any, raised: 
 
 
 def test_stand_ins_have_no_times(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("opwise.runner.session.default_device", lambda: "cpu")
+    monkeypatch.setattr("opwise.runner.survey.default_device", lambda: "cpu")
     assert module("_timed").timed_cells(OPS) == {}
 
 

@@ -16,7 +16,8 @@ from opwise.commands import check
 from opwise.ops import OPS, Workload
 from opwise.record import Record
 from opwise.runner import Entry, Job, session
-from opwise.runner.session import Session, Survey
+from opwise.runner.session import Session
+from opwise.runner.survey import Survey
 
 RIGHT = Record(op="softmax", backend="cupy_raw", variant="", dtype="float16", shape=(7, 130), status="ok", error_ratio=0.25,
                device="cpu", commit="abc1234", time="2026-01-01T00:00:00+00:00", stand_in=STAND_IN)  # fmt: skip

@@ -70,7 +70,7 @@ def test_purpose_and_measuring_are_refused_clearly(monkeypatch: pytest.MonkeyPat
 
 def test_measuring_stores_a_run_of_that_workload_alone_and_chooses_by_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """The session is a stand-in that stores what a GPU would have measured; what it is asked to do is the real plan's."""
-    from opwise.runner import session
+    from opwise.runner import session, survey
     from opwise.runner.jobs import Entry, plan
 
     catalogue = {b: Entry(b, variants={op: {"": "", "textbook": ""} for op in OPS}) for b in ("torch_eager", "cupy_raw")}
@@ -90,7 +90,7 @@ def test_measuring_stores_a_run_of_that_workload_alone_and_chooses_by_it(monkeyp
             yield from ()
 
     monkeypatch.setattr(session, "Session", Stand)
-    monkeypatch.setattr(session, "survey", lambda device: f"a survey of {device}")
+    monkeypatch.setattr(survey, "survey", lambda device: f"a survey of {device}")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(query, "here", lambda name: TOY)
     monkeypatch.setattr(query, "machine_with", lambda gpu: None)

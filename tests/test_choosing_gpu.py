@@ -72,7 +72,8 @@ def unseen(seed: int = SEED, count: int = SHAPES) -> list[Workload]:
 
 def test_on_unseen_shapes_the_choice_is_nearly_the_best(tmp_path: Path) -> None:
     """Within 3 % of the best measured stream time at the median, and within 10 % at worst."""
-    from opwise.runner.session import Session, survey
+    from opwise.runner.session import Session
+    from opwise.runner.survey import survey
 
     workloads, store = unseen(), Store.load(library.stored(query.OWN))
     choices = {w: choose_from(store, w, "cuda:0") for w in workloads}

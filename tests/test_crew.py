@@ -22,7 +22,8 @@ from opwise.commands.progress import Shown
 from opwise.ops.spec import Workload
 from opwise.runner import Event, Job, WorkerLost, arrival, run_jobs
 from opwise.runner.seat import Seat
-from opwise.runner.session import Session, Survey
+from opwise.runner.session import Session
+from opwise.runner.survey import Survey
 from opwise.scaling import Stranded
 from opwise.scaling.crew import Crew, Place, merged
 from opwise.scaling.gpus import Gpu
@@ -133,7 +134,8 @@ sys.path.insert(0, "tests")
 from stand_ins import FakeSeat, NAMES
 from opwise.ops.spec import Workload
 from opwise.runner import Job
-from opwise.runner.session import Session, Survey
+from opwise.runner.session import Session
+from opwise.runner.survey import Survey
 from opwise.scaling.crew import Crew, Place
 from stand_ins import FACTS
 from pathlib import Path

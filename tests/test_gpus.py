@@ -19,7 +19,8 @@ from opwise.commands import executors
 from opwise.locks import Lock, Taken
 from opwise.measure.device import short_uuid
 from opwise.record import read
-from opwise.runner.session import Session, Survey
+from opwise.runner.session import Session
+from opwise.runner.survey import Survey
 from opwise.scaling import gpus
 from opwise.scaling.gpus import Busy, Gpu, NoSuchGpu, chosen, claim, neighbours, visible
 

@@ -20,9 +20,11 @@ from opwise.backends import BACKENDS
 from opwise.backends.protocol import Variant
 from opwise.cli import app
 from opwise.ops.spec import Workload
+from opwise.own import files, marking
 from opwise.record import Record
 from opwise.runner import Job, Patience, run_jobs
-from opwise.runner.session import Session, Survey, _look
+from opwise.runner.session import Session
+from opwise.runner.survey import Survey, look
 
 ROOT = Path(__file__).resolve().parents[1]
 EXAMPLES = sorted((ROOT / "examples").glob("my_*.py"))  # the lectures beside them are scripts
@@ -150,7 +152,7 @@ def test_what_is_wrong_with_a_file_is_told(tmp_path: Path, name: str) -> None:
     path = tmp_path / f"{name}.py"
     path.write_text(text)
     with pytest.raises(Exception) as caught:  # noqa: PT011
-        own.FileBackend(f"{own.MODULE}{name}", path).probe(torch.device("cpu"))
+        own.FileBackend(f"{files.MODULE}{name}", path).probe(torch.device("cpu"))
     assert reason in f"{caught.typename}: {caught.value}"
 
 
@@ -201,7 +203,7 @@ def test_a_file_that_hangs_costs_its_own_rows_only(tmp_path: Path) -> None:
     importing, launching = tmp_path / "importing.py", tmp_path / "launching.py"
     importing.write_text('import time  # kernel("square")\ntime.sleep(3600)\n')
     launching.write_text('import time, opwise\n@opwise.kernel("square")\ndef f(x, out): time.sleep(3600)\n')
-    entry = _look("cpu", "importing", importing, patience_s=2.0)
+    entry = look("cpu", "importing", importing, patience_s=2.0)
     found = Survey("cpu", {}, {"importing": entry}, own.named([importing]))
     session = Session.planned(found, [str(SQUARE)], "smoke", variants=False, timed=False, out=None)
     (record,) = (r for event in session.events() for r in event.records)
@@ -227,7 +229,7 @@ def test_the_decorator_leaves_the_function_as_it_is() -> None:
         return x * x
 
     assert squared(torch.tensor(3.0)) == 9
-    kept = getattr(squared, own.MARK)
+    kept = getattr(squared, marking.MARK)
     assert [(k.op, k.variant, k.source.summary) for k in kept] == [("square", "again", "the same"), ("square", "", "x * x.")]
     assert all(isinstance(k.source, Variant) and k.source.call is squared for k in kept)
 

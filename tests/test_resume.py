@@ -17,8 +17,9 @@ from opwise.commands import executors
 from opwise.locks import Lock
 from opwise.record import append, read, read_extra
 from opwise.runner import Event, Job
-from opwise.runner.session import Session, Survey
+from opwise.runner.session import Session
 from opwise.runner.stored_plan import VERSION, CannotResume, StoredPlan
+from opwise.runner.survey import Survey
 
 FOUND = Survey("cuda:0", FACTS, CATALOGUE)
 

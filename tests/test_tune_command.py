@@ -24,7 +24,7 @@ from opwise.commands.executors import Ready
 from opwise.ops.spec import Workload
 from opwise.record import Record
 from opwise.runner import Job
-from opwise.runner.session import Survey
+from opwise.runner.survey import Survey
 from opwise.runner.worker import record_facts
 from opwise.tuning import bench, measuring, planning, standing
 from opwise.tuning.measuring import Happened, carried_out

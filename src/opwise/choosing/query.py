@@ -58,7 +58,8 @@ def measured(workload: Workload, device: str | torch.device | None, results: Pat
 
     Raises RuntimeError without a GPU or where the measuring process is lost, ValueError for a device that is not here.
     """
-    from opwise.runner.session import Session, survey
+    from opwise.runner.session import Session
+    from opwise.runner.survey import survey
 
     if not torch.cuda.is_available():
         raise RuntimeError("nothing can be measured here, torch sees no GPU: measure on a machine with one, or ask without measuring")

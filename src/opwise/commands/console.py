@@ -19,7 +19,7 @@ from opwise import own
 from opwise.record import Record, read
 from opwise.report import overview, tables
 from opwise.runner import SETS, WorkerLost
-from opwise.runner.session import Survey, default_device, survey
+from opwise.runner.survey import Survey, default_device, survey
 
 # Into a file or a pipe rich would assume 80 columns and cut the figures off.
 stdout = Console(width=None if sys.stdout.isatty() else max(170, int(os.environ.get("COLUMNS", 0))))

@@ -13,7 +13,7 @@ import typer
 
 from opwise.commands.console import chosen_device, named_files, refuse, stderr, surveyed
 from opwise.runner import Executor, WorkerLost, run_jobs
-from opwise.runner.session import Survey, survey
+from opwise.runner.survey import Survey, survey
 from opwise.scaling import Stranded, gpus
 from opwise.scaling.crew import Crew, Place
 from opwise.scaling.gpus import Busy, Claim, NoSuchGpu

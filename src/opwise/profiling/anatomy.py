@@ -19,7 +19,7 @@ from opwise.record import Record
 from opwise.runner import Job, Patience, Worker, WorkerLost, run_jobs
 from opwise.runner.first_call import cold_then_cached
 from opwise.runner.jobs import Entry
-from opwise.runner.session import Survey
+from opwise.runner.survey import Survey
 
 Turn = Callable[[str, str], None]
 CORES_A_COMPILE = 4  # nvcc and ninja take several; fewer would make one backend wait for another's compiler

@@ -20,8 +20,8 @@ from distributed import Client
 from opwise.runner.jobs import Job
 from opwise.runner.prepare import Unit, units
 from opwise.runner.seat import marked
-from opwise.runner.session import LOOK_S, Survey
 from opwise.runner.supervisor import START_S, Event, WorkerLost
+from opwise.runner.survey import LOOK_S, Survey
 from opwise.scaling import Stranded, post
 from opwise.scaling.compiling import Built, UnitQueue, waits
 from opwise.scaling.crew import STRIKES, merged

@@ -21,8 +21,8 @@ from opwise.record import Record
 from opwise.runner.jobs import Job
 from opwise.runner.prepare import units
 from opwise.runner.seat import JobLost, Seat, kill_all, marked
-from opwise.runner.session import Told, looked
 from opwise.runner.supervisor import Event, Patience, WorkerLost
+from opwise.runner.survey import Told, looked
 from opwise.scaling import Stranded
 from opwise.scaling.compiling import compile_all
 from opwise.scaling.gpus import Gpu

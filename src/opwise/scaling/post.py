@@ -19,8 +19,8 @@ from opwise.record import Record
 from opwise.runner.jobs import Entry, Job
 from opwise.runner.prepare import Unit
 from opwise.runner.seat import JobLost, Seat
-from opwise.runner.session import LOOK_S, Survey, looked, survey
 from opwise.runner.supervisor import WorkerLost
+from opwise.runner.survey import LOOK_S, Survey, looked, survey
 from opwise.scaling import gpus
 from opwise.scaling.crew import Place, placed
 

@@ -1,40 +1,23 @@
-"""A user's own kernel: a file with one import and one decorator is checked and ranked beside the five.
-
-    import torch, opwise
-
-    @opwise.kernel("softmax")
-    def rows(x, out):                  # writes into out, on torch's current stream
-        torch.softmax(x, dim=-1, out=out)
-
-`opwise run softmax --with my_softmax.py` shows it as `my_softmax/softmax`. A function without `out` returns a new tensor. With
-`build=True` it is the protocol's `build(*inputs, out) -> bind` (opwise.backends.protocol), which compiles and checks once and leaves
-nothing but the launch to the clock.
-
-The file runs in workers only: whatever it does on being imported, it does to itself.
-"""
+"""A user's file as a backend: found by name, imported in a worker alone, asked for its marked functions."""
 
 from __future__ import annotations
 
 import ast
 import importlib.util
-import inspect
 import re
 import sys
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from importlib.machinery import ModuleSpec
 from pathlib import Path
-from typing import Any, TypeVar
 
 import torch
-from torch import Tensor
 
-from opwise.backends.protocol import BackendUnavailable, Bind, Launch, Probe, Variant
+from opwise.backends.protocol import BackendUnavailable, Probe, Variant
 from opwise.ops import OPS
+from opwise.own.marking import MARK, Kernel
 
-MARK = "__opwise_kernels__"
 MODULE = "opwise_own_"  # before a backend's name: its module, and with `file_` the user's, in sys.modules
 DECORATED = re.compile(r"""\bkernel\(\s*(['"])(\w+)\1""")
 # A library that a file imports, and the backend whose `probe` says whether it works here and picks its stand-in, which must come first.
@@ -45,84 +28,10 @@ LIBRARIES: Mapping[str, str] = {
     "torch.utils.cpp_extension": "torch_inline",
 }
 GPU_ONLY = frozenset({"cupy_raw", "torch_inline"})  # whose stand-in runs the suite's own sources, not a user's calls of the library
-F = TypeVar("F", bound=Callable[..., Any])
 
 
 class BadFile(ValueError):
     """The file cannot be taken as a backend; the message says what was given, what is taken and the remedy."""
-
-
-@dataclass(frozen=True)
-class Kernel:
-    """What the decorator keeps with a function."""
-
-    op: str
-    variant: str
-    source: Variant
-
-
-def kernel(op: str, *, variant: str = "", build: bool = False, summary: str = "", fault: str | None = None) -> Callable[[F], F]:
-    """Marks a function as a kernel of an op; the function stays as it is. `opwise run --with FILE` finds it by its mark.
-
-    variant: another way of writing the op in the same file. fault: what is known to be wrong with it. Raises ValueError for an op that
-    is not there, TypeError where `build` is asked of a function without `out`.
-    """
-    if op not in OPS:
-        raise ValueError(f"opwise.kernel({op!r}): unknown op: known are {', '.join(OPS)}")
-
-    def mark(function: F) -> F:
-        told = summary or (inspect.getdoc(function) or function.__name__).splitlines()[0]
-        writes = "out" in inspect.signature(function).parameters
-        if build and not writes:
-            raise TypeError(f"opwise.kernel({op!r}, build=True): {function.__name__} has no parameter `out`: build(*inputs, out) is taken")
-        if build:
-            source = Variant(function, told, fault)
-        else:
-            source = Variant(_writing(function), told, fault) if writes else Variant(_returning(function), told, fault, call=function)
-        setattr(function, MARK, (*getattr(function, MARK, ()), Kernel(op, variant, source)))
-        return function
-
-    return mark
-
-
-def _writing(function: Callable[..., Any]) -> Callable[..., Bind]:
-    """The build of a function that writes into `out`."""
-
-    def bind(*tensors: Tensor) -> Launch:
-        *inputs, out = tensors
-
-        def launch() -> None:
-            if callable(function(*inputs, out=out)):
-                raise TypeError(f"{function.__name__} returned a function: if it builds, say @opwise.kernel(..., build=True)")
-
-        return launch
-
-    return lambda *tensors: bind
-
-
-def _returning(function: Callable[..., Any]) -> Callable[..., Bind]:
-    """The build of a function that returns a new tensor: launching it includes the copy into `out`, which is its price."""
-
-    def bind(*tensors: Tensor) -> Launch:
-        *inputs, out = tensors
-
-        def launch() -> None:
-            out.copy_(function(*inputs))
-
-        return launch
-
-    def build(*tensors: Tensor) -> Bind:
-        *inputs, out = tensors
-        found = function(*inputs)
-        if not isinstance(found, Tensor) or (found.shape, found.dtype, found.device) != (out.shape, out.dtype, out.device):
-            told = f"{found.dtype} of shape {tuple(found.shape)}" if isinstance(found, Tensor) else type(found).__name__
-            raise TypeError(f"{function.__name__} returned {told}: a tensor of {out.dtype}, shape {tuple(out.shape)}, is taken")
-        return bind
-
-    return build
-
-
-# -- the file as a backend ---------------------------------------------------------------------------------------------------
 
 
 def backend_name(path: Path, taken: Mapping[str, str]) -> str:
