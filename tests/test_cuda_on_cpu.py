@@ -14,7 +14,7 @@ from torch import Tensor
 
 from opwise.backends.cuda_on_cpu import NOT_RUN, build, rewrite, suite
 from opwise.backends.cuda_on_cpu.build import Kernels
-from opwise.backends.cuda_src import matmul_plan
+from opwise.backends.cuda_src import matmul_kernels, matmul_plan
 from opwise.backends.cuda_src.plan import Plan
 from opwise.backends.cuda_src.recipes import RECIPES
 from opwise.backends.protocol import BackendUnavailable
@@ -263,11 +263,11 @@ def test_what_the_compiler_refuses_is_one_line(monkeypatch: pytest.MonkeyPatch, 
 
 # -- the suite's own kernels -------------------------------------------------------------------------------------------------
 
-MATMULS = [(kind, kernel) for kind, group in matmul_plan.KERNELS.items() for kernel in group if not kernel.wgmma]
+MATMULS = [(kind, kernel) for kind, group in matmul_kernels.KERNELS.items() for kernel in group if not kernel.wgmma]
 
 
 @pytest.mark.parametrize(("kind", "kernel"), MATMULS, ids=lambda x: x if isinstance(x, str) else x.name)
-def test_every_matmul_kernel_but_wgmma_s_runs(kind: str, kernel: matmul_plan.Kernel) -> None:
+def test_every_matmul_kernel_but_wgmma_s_runs(kind: str, kernel: matmul_kernels.Kernel) -> None:
     """Also those that no plan picks at the sizes that the other tests can afford."""
     compiler_or_skip()
     workload, spec = Workload("matmul", (kernel.rows + 8, 200, kernel.columns + 8), kind), OPS["matmul"]
@@ -283,8 +283,8 @@ def test_every_matmul_kernel_but_wgmma_s_runs(kind: str, kernel: matmul_plan.Ker
 
 def test_what_is_not_run_is_what_the_stand_in_lacks() -> None:
     compiler_or_skip()
-    for kind, group in matmul_plan.KERNELS.items():
-        for name, kernel in zip(matmul_plan.kernel_names(kind), group, strict=False):
+    for kind, group in matmul_kernels.KERNELS.items():
+        for name, kernel in zip(matmul_kernels.kernel_names(kind), group, strict=False):
             if kernel.wgmma:
                 assert any(fnmatch(name, pattern) for pattern in NOT_RUN["matmul"][0].split(" and "))
                 with pytest.raises(KeyError):

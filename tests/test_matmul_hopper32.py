@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from opwise.backends.cuda_src import matmul_plan
+from opwise.backends.cuda_src import matmul_kernels, matmul_plan
 from opwise.backends.cuda_src.matmul_hopper32 import DEPTH, TILES, Tile, launch
 from opwise.backends.cuda_src.matmul_plan import SHARED_LIMIT, plan
 from opwise.backends.cuda_src.plan import ELEMENT_BYTES, FLOAT32, TFLOAT32
@@ -98,7 +98,7 @@ def test_the_least_estimate_wins_over_both_tables_of_kernels() -> None:
     found = matmul_plan.offered(512, 512, 512, "tfloat32", 16, 132, (9, 0))
     tile = min(TILES["tfloat32"], key=lambda tile: tile.estimate(512, 512, 512, 132))
     assert matmul_plan.quickest(found, 512, 512, 512, 132) == f"hopper_{tile.name}"
-    other = next(kernel for kernel in found.values() if isinstance(kernel, matmul_plan.Kernel))
+    other = next(kernel for kernel in found.values() if isinstance(kernel, matmul_kernels.Kernel))
     costs = other.estimate(512, 512, 512, 132) / tile.estimate(512, 512, 512, 132)
     dearer = {**found, other.name: replace(other, speed=other.speed * costs * 0.99)}
     assert matmul_plan.quickest(dearer, 512, 512, 512, 132) == f"hopper_{tile.name}"

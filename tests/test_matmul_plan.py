@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from opwise.backends.cuda_src import matmul_ladder, matmul_model, matmul_plan
-from opwise.backends.cuda_src.matmul_plan import KERNELS, SHARED_LIMIT, SIZE, launch, plan
+from opwise.backends.cuda_src import matmul_kernels, matmul_ladder, matmul_model, matmul_plan
+from opwise.backends.cuda_src.matmul_kernels import KERNELS
+from opwise.backends.cuda_src.matmul_plan import SHARED_LIMIT, SIZE, launch, plan
 from opwise.backends.cuda_src.sources import FOLDER, target, unit_of, units
 
 H200 = {"alignment": 16, "sm_count": 132, "capability": (9, 0)}
@@ -98,7 +99,7 @@ def test_a_launch_fits_the_gpu_and_covers_the_product(kind: str) -> None:
         found = launch(kernel, kind, 1000, 512, 776, 132)
         assert found.shared_bytes <= SHARED_LIMIT[9, 0] * 1024
         assert unit_of(found.kernel) in units("sm_90")
-        assert found.kernel in matmul_plan.kernel_names(kind)
+        assert found.kernel in matmul_kernels.kernel_names(kind)
         tiles = -(-1000 // kernel.rows) * -(-776 // kernel.columns)
         assert found.grid[0] == (tiles * kernel.split if kernel.split else min(tiles, 132) if kernel.wgmma else tiles)
         if kernel.wgmma:
@@ -120,11 +121,11 @@ def test_the_choice_loses_little_over_all_that_was_measured() -> None:
     assert sum(lost) / len(lost) < 1.005
 
 
-@pytest.mark.parametrize("kernel", matmul_plan.SPLIT, ids=lambda kernel: str(kernel.name))
-def test_a_box_has_no_row_more_than_a_where_the_kernel_counts_its_bytes(kernel: matmul_plan.Kernel) -> None:
+@pytest.mark.parametrize("kernel", matmul_kernels.SPLIT, ids=lambda kernel: str(kernel.name))
+def test_a_box_has_no_row_more_than_a_where_the_kernel_counts_its_bytes(kernel: matmul_kernels.Kernel) -> None:
     for m in (1, 40, 64, 100, 128, 500):
         assert launch(kernel, "bfloat16", m, 512, 776, 132).matrices[0].box_rows == min(m, kernel.rows)
-    whole = [launch(other, "bfloat16", 40, 512, 776, 132).matrices[0].box_rows for other in (*matmul_plan.WGMMA, *matmul_plan.TURNED)]
+    whole = [launch(other, "bfloat16", 40, 512, 776, 132).matrices[0].box_rows for other in (*matmul_kernels.WGMMA, *matmul_kernels.TURNED)]
     assert whole == [128, 128, 128, 128, 144]
 
 
@@ -156,15 +157,15 @@ def test_what_fills_the_gpu_is_not_split() -> None:
 
 
 def test_a_cluster_that_does_not_fit_beside_the_others_is_a_second_wave() -> None:
-    kernel = next(k for k in matmul_plan.SPLIT if k.name == "128x128_s4")
+    kernel = next(k for k in matmul_kernels.SPLIT if k.name == "128x128_s4")
     at_once = matmul_model.CLUSTERS_AT_ONCE[4]
     fits, one_more = (kernel.share(128, 8192, 128 * tiles, 132).each for tiles in (at_once, at_once + 1))
     assert one_more == 2 * fits
     assert kernel.share(128, 8192, 128 * at_once, 66).each == 2 * fits, "15 clusters on half of the multiprocessors"
 
 
-@pytest.mark.parametrize("kernel", matmul_plan.SPLIT, ids=lambda kernel: str(kernel.name))
-def test_the_plan_knows_the_shared_tiles_as_the_source_has_them(kernel: matmul_plan.Kernel) -> None:
+@pytest.mark.parametrize("kernel", matmul_kernels.SPLIT, ids=lambda kernel: str(kernel.name))
+def test_the_plan_knows_the_shared_tiles_as_the_source_has_them(kernel: matmul_kernels.Kernel) -> None:
     source = (FOLDER / "matmul_wgmma.cu").read_text()
     tile = (kernel.rows, kernel.columns, kernel.step_bytes // 2, kernel.stages, kernel.split, kernel.resident)
     assert f"SPLIT_KERNEL(dtype, {', '.join(map(str, tile))})" in source
@@ -175,7 +176,7 @@ def test_the_plan_knows_the_shared_tiles_as_the_source_has_them(kernel: matmul_p
 
 
 def test_the_plan_knows_the_turned_tiles_as_the_source_has_them() -> None:
-    (kernel,), source = matmul_plan.TURNED, (FOLDER / "matmul_wgmma.cu").read_text()
+    (kernel,), source = matmul_kernels.TURNED, (FOLDER / "matmul_wgmma.cu").read_text()
     assert f"TURNED_KERNEL(dtype, {kernel.rows}, {kernel.columns}, {kernel.stages})" in source
     assert kernel.threads == 32 * (kernel.columns // 16 + 1), "four warps for 64 columns, and the producer"
     for m in (128, 129):

@@ -14,14 +14,14 @@ from fibres import Memory
 from numba_product_fibres import Clusters, Map, instructions
 from support import ON_GPU, right_candidates
 
-from opwise.backends.cuda_src import matmul_plan
+from opwise.backends.cuda_src import matmul_kernels, matmul_plan
 from opwise.ops import OPS, Workload
 
 pytestmark = pytest.mark.skipif(ON_GPU, reason="a GPU is here: it runs these kernels itself")
 PACKAGE = "opwise.backends.numba_cuda"
 MAIN = [c for c in right_candidates() if (c.backend, c.op, c.variant) == ("numba_cuda", "matmul", "")]
 MODULES = ("matmul_wgmma", "matmul_split", "matmul_turned", "words", "tensor")
-TILES = *(tile.name for tile in (*matmul_plan.TURNED, *matmul_plan.WGMMA[2:], *matmul_plan.SPLIT)), "128x128_s6"
+TILES = *(tile.name for tile in (*matmul_kernels.TURNED, *matmul_kernels.WGMMA[2:], *matmul_kernels.SPLIT)), "128x128_s6"
 
 
 def module(name: str):  # type: ignore[no-untyped-def]
@@ -40,7 +40,7 @@ def played() -> Iterator[None]:
         yield
 
 
-def run(tile: matmul_plan.Kernel, dtype: str, m: int, k: int, n: int, seed: int) -> float:
+def run(tile: matmul_kernels.Kernel, dtype: str, m: int, k: int, n: int, seed: int) -> float:
     """The worst error of a launch in its bound."""
     drawn = torch.Generator().manual_seed(seed)
     a, b = (torch.randn(shape, generator=drawn).to(getattr(torch, dtype)) for shape in ((m, k), (k, n)))
@@ -69,7 +69,7 @@ def run(tile: matmul_plan.Kernel, dtype: str, m: int, k: int, n: int, seed: int)
     return float(((out.double() - reference).abs() / bound).nan_to_num(torch.inf).max())
 
 
-def shapes(tile: matmul_plan.Kernel) -> tuple[tuple[int, int, int], ...]:
+def shapes(tile: matmul_kernels.Kernel) -> tuple[tuple[int, int, int], ...]:
     """m, k, n: one step of K, which some blocks do not have; parts of tiles, of one where blocks are many; a ring that goes round."""
     more = 8 if tile.split < 4 else -8
     deep = max(tile.split, 1) * tile.step_bytes // 2 * (tile.stages + 2)

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from opwise.backends.cuda_src import matmul_plan
+from opwise.backends.cuda_src import matmul_kernels, matmul_plan
 from opwise.backends.cuda_src.matmul_cluster import UNIT
-from opwise.backends.cuda_src.matmul_plan import Kernel, Other
+from opwise.backends.cuda_src.matmul_kernels import Kernel
+from opwise.backends.cuda_src.matmul_plan import Other
 from opwise.backends.tuned import with_numbers
 from opwise.backends.tuned_table import Row
 from opwise.ops.spec import Workload
@@ -61,7 +62,7 @@ class CudaMatmul(Ways):
         anchor = max((name for name in fitted if name in known), key=lambda name: known[name].speed, default=None)
         if anchor is None:
             return {}
-        hopper = kind == "16-bit" and machine.capability == matmul_plan.WGMMA_ON
+        hopper = kind == "16-bit" and machine.capability == matmul_kernels.WGMMA_ON
         us = 1 / UNIT["float16"] if hopper else fitted[anchor][1] * known[anchor].speed
         return {name: {"speed": round(us / b, 5), "fixed": round(a / b, 3)} for name, (a, b) in fitted.items() if name in known}
 
@@ -70,7 +71,7 @@ class CudaMatmul(Ways):
 
     def _offered(self, workload: Workload, machine: Machine) -> Mapping[str, Kernel | Other]:
         (m, k, n), kind = workload.shape, workload.dtype
-        if kind == "tfloat32" and machine.capability < matmul_plan.TENSOR_CORES_FROM:
+        if kind == "tfloat32" and machine.capability < matmul_kernels.TENSOR_CORES_FROM:
             return {}
         if any(x * matmul_plan.SIZE[kind] % GRANULE for x in (k, n)):
             return {}

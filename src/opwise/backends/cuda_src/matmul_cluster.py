@@ -1,7 +1,7 @@
 """Whether a product runs a kernel of matmul_cluster.cu, which one, over what grid: on Hopper, few tiles of what is not 16 bits by wgmma.
 
-Tiles too few for the multiprocessors share their K among the blocks of a cluster. An estimate, in the unit of matmul_plan.Kernel.estimate,
-so that all kernels compare, is the time of the multiprocessor with most blocks: a block alone does not keep it busy, `alone` of them would,
+Tiles too few for the multiprocessors share their K among the blocks of a cluster. An estimate, in the unit of Kernel.estimate, so
+that all kernels compare, is the time of the multiprocessor with most blocks: a block alone does not keep it busy, `alone` of them would,
 and more than that take turns; and what a tile costs beside, its sums' meeting above all.
 """
 
@@ -26,7 +26,7 @@ UNIT = {"float32": 137_000, "tfloat32": 538_000, "float16": 1_900_000, "bfloat16
 class Tile(Tiled):
     """A kernel's tile of C, what it is launched with, and what its choice goes by.
 
-    `way`: simt, mma or wgmma. `step_bytes`: of K, a stage holds per row of A. `granule` as in matmul_plan.Kernel. `split`: blocks of a
+    `way`: simt, mma or wgmma. `step_bytes`: of K, a stage holds per row of A. `granule` as in matmul_kernels.Kernel. `split`: blocks of a
     cluster that share K. `resident`: blocks that a multiprocessor holds at least; `alone`: that keep it busy. `speed`: multiply-adds of a
     busy one, relative to the fastest kernel of matmul.cu for that type. `beside`: us of the clusters that run at once, whatever their
     speed; `fixed`: cost of a tile beyond its products, as elements of K. Of tiles by maps, where they were measured: rows of A from and to
@@ -149,7 +149,7 @@ FLOAT32_LOW = tuple(
 
 
 def fitting(m: int, k: int, n: int, kind: str, granule: int, sm_count: int) -> tuple[Tile, ...]:
-    """The kernels here for A (m, k) B (k, n) of that kind (a key of matmul_plan.KERNELS) on Hopper. granule: bytes that divide the
+    """The kernels here for A (m, k) B (k, n) of that kind (a key of matmul_kernels.KERNELS) on Hopper. granule: bytes that divide the
     addresses and rows."""
     low = FLOAT32_LOW if kind == "tfloat32" and m <= FLOAT32_LOW[0].rows and k >= LOW_SIDE >= n > LOW_SIDE // 2 else ()
     return tuple(tile for tile in (*low, *TILES.get(kind, ())) if tile.takes(m, k, n, granule, sm_count))

@@ -1,6 +1,6 @@
 """Whether a float32 product runs a kernel of matmul_hopper32.cu, which one, over what grid: TF32 by wgmma, else multiply-adds with TMA.
 
-Costs are in the unit of matmul_plan.Kernel.estimate, so that they compare with those of the kernels for any GPU.
+Costs are in the unit of matmul_kernels.Kernel.estimate, so that they compare with those of the kernels for any GPU.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ TILES = {"tfloat32": TF32, "float32": FMA}
 
 
 def fitting(m: int, k: int, n: int, kind: str, sm_count: int) -> tuple[Tile, ...]:
-    """The kernels here for A (m, k) B (k, n) of that kind (a key of matmul_plan.KERNELS) on Hopper, with GRANULE dividing all addresses
+    """The kernels here for A (m, k) B (k, n) of that kind (a key of matmul_kernels.KERNELS) on Hopper, with GRANULE dividing all addresses
     and rows."""
     if max(m, k, n) > SIZE_LIMIT:
         return ()

@@ -1,6 +1,6 @@
 """Whether a product runs a kernel of matmul_odd.cu, which one, over what grid: on Hopper, 16 bits and TF32 whose rows begin anywhere.
 
-Estimates are in the unit of matmul_plan.Kernel.estimate, so that they compare with those of the kernels that copy such rows element by
+Estimates are in the unit of matmul_kernels.Kernel.estimate, so that they compare with those of the kernels that copy such rows element by
 element.
 """
 
@@ -121,7 +121,7 @@ TILES = {kind: tuple(Tile(kind, *row) for row in rows) for kind, rows in (("tflo
 
 
 def fitting(m: int, k: int, n: int, kind: str, granule: int) -> tuple[Tile, ...]:
-    """The kernels here for A (m, k) B (k, n) of that kind (a key of matmul_plan.KERNELS) on Hopper. granule: bytes that divide the
+    """The kernels here for A (m, k) B (k, n) of that kind (a key of matmul_kernels.KERNELS) on Hopper. granule: bytes that divide the
     addresses and rows."""
     return TILES.get(kind, ()) if granule < GRANULE and max(m, k, n) <= SIZE_LIMIT else ()
 

@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from opwise.backends.cubin import instructions, told
+from opwise.backends.cuda_src.matmul_kernels import GROUPS
 from opwise.backends.cuda_src.matmul_odd import TILES as ODD_TILES
-from opwise.backends.cuda_src.matmul_plan import GROUPS
 
 FOLDER = Path(__file__).parent
 STANDARD = "c++17"

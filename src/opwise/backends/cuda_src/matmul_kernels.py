@@ -1,0 +1,157 @@
+"""The kernels of matmul.cu and matmul_wgmma.cu: their tiles, and the numbers by which matmul_plan.py chooses among them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from opwise.backends.cuda_src.matmul_model import MEMORY, Share, Tiled, hopper_share
+
+TENSOR_CORES_FROM = (8, 0)  # mma.sync m16n8k16, TF32 and cp.async
+WGMMA_ON = (9, 0)  # and on no later GPU
+MEASURED_ON = (9, 0)  # kernels that are offered where they were measured and nowhere else
+TEXTBOOK = "matmul_textbook_float32"
+
+
+class Among(NamedTuple):
+    """The products a kernel was measured for: K from and to, tiles a multiprocessor from and to, m and n from; `granule_to`: bytes that
+    divide addresses and rows at most."""
+
+    k_from: int
+    k_to: int
+    few: float
+    many: float
+    rows_from: int = 16
+    columns_from: int = 32
+    granule_to: int = 16
+
+
+@dataclass(frozen=True)
+class Kernel(Tiled):
+    """A kernel's tile of C, what it is launched with, and what its choice goes by.
+
+    `granule`: bytes that must divide the three addresses and the rows of A, B and C. `step_bytes`: bytes of K a stage holds per row of A.
+    `speed`: multiply-adds per time, relative to one another; of Hopper's own, of a block that is alone. `fixed`: cost of a tile
+    beyond its products, as elements of K. `memory`: of an element of A or B, read once. `crowd`, `lean`: as in matmul_model.hopper_share.
+    `split`: blocks of a cluster that share a tile's K, as in matmul_split.cuh; of these `resident`: blocks a multiprocessor, `inbox`: bytes
+    for what other blocks push (or for what else lies beside the ring). `turned`: of matmul_turned.cuh, one tile a block (`split` 1).
+    `alone`: tiles that keep a multiprocessor busy. `among`: where a kernel was measured that is offered nowhere else.
+    """
+
+    name: str
+    rows: int
+    columns: int
+    threads: int
+    step_bytes: int
+    stages: int
+    granule: int
+    speed: float
+    fixed: int
+    simt: bool = False
+    wgmma: bool = False
+    split: int = 0
+    resident: int = 1
+    inbox: int = 0
+    turned: bool = False
+    alone: float = 0.0
+    crowd: float = 0.0
+    lean: int = 0
+    memory: float = 0.0
+    among: Among | None = None
+
+    def shared_bytes(self, size: int) -> int:
+        ring = self.stages * (self.rows * self.step_bytes + self.step_bytes // size * self.columns * size)
+        if self.split:  # as in SplitTile and TurnedTile: two barriers a stage and one a warp, the way to a multiple of 1024
+            return ring + self.inbox + 16 * self.stages + self.threads // 4 + 1024
+        if self.wgmma:  # as in WarpgroupTile: four boxes of C beside
+            return ring + 4 * 64 * 128 + 16 * self.stages + 1024
+        return ring + self.inbox
+
+    def runs_on(self, capability: tuple[int, int]) -> bool:
+        return capability == WGMMA_ON if self.wgmma else self.simt or capability >= TENSOR_CORES_FROM
+
+    def takes(self, m: int, k: int, n: int, granule: int, sm_count: int, capability: tuple[int, int]) -> bool:
+        """Is the product among those that this kernel was measured for, if it is for some alone?"""
+        if self.among is None:
+            return True
+        of = self.among
+        large = m >= of.rows_from and n >= of.columns_from and of.few * sm_count <= self.tiles(m, n) <= of.many * sm_count
+        return large and of.k_from <= k <= of.k_to and granule <= of.granule_to and capability == MEASURED_ON
+
+    def share(self, m: int, k: int, n: int, sm_count: int) -> Share:
+        if self.wgmma:
+            tile = self.rows, self.columns, self.step_bytes // 2, max(self.split, 1), self.resident
+            return hopper_share(m, k, n, *tile, self.crowd, self.lean, bool(self.split) and not self.turned, sm_count)
+        turns = max(-(-self.tiles(m, n) // sm_count), self.alone)
+        each = turns * self.rows * self.columns
+        return Share(each, each * k, memory=self.memory * (m + n) * k)
+
+    def source_name(self, kind: str) -> str:
+        return f"matmul_wgmma_{kind}_{self.name}" if self.wgmma else f"matmul_{kind}_{self.name}"
+
+
+#        tile        rows  columns threads step stages granule speed fixed
+TENSOR = (
+    Kernel("128x256_v16", 128, 256, 256, 128, 3, 16, 1.00, 128),
+    Kernel("128x128_v16", 128, 128, 128, 64, 4, 16, 0.85, 48),
+    Kernel("64x64_v16", 64, 64, 128, 128, 4, 16, 0.50, 32),
+    Kernel("16x32_v16", 16, 32, 128, 256, 6, 16, 0.23, 0),
+    Kernel("128x128_v4", 128, 128, 256, 64, 4, 4, 0.64, 300),
+    Kernel("64x64_v4", 64, 64, 128, 128, 4, 4, 0.38, 230),
+)
+TENSOR_HALF = tuple(  # in 16 bits, beside Hopper's own on an H200
+    replace(kernel, speed=speed, fixed=fixed, memory=MEMORY if kernel.granule == 16 else 0.0)
+    for kernel, (speed, fixed) in zip(TENSOR, ((0.91, 220), (0.68, 208), (0.43, 70), (0.18, 186), (0.4, 160), (0.26, 70)), strict=True)
+)
+FLAT = (Kernel("32x32_v16", 32, 32, 64, 64, 3, 16, 0.40, 100, among=Among(1, 32, 0.48, 2.0)),)  # 16 bits of a step of K
+STAGED = (  # cp.async copies 4 bytes at least: 16-bit rows of odd length or at an odd address pass through registers
+    Kernel("128x128_v2", 128, 128, 256, 64, 2, 2, 0.21, 290),
+    Kernel("64x64_v2", 64, 64, 128, 64, 2, 2, 0.15, 250),
+    Kernel("16x32_v2", 16, 32, 128, 256, 2, 2, 0.05, 50, among=Among(65, 128, 0.0, 1.5, granule_to=2)),
+)
+# Several widths, because a wave of tiles is paid for in full: 3072 in tiles of 256 fills 2.2 waves, of 192 it fills 2.9; and K shared where
+# tiles are few. Of 169 products measured the plan takes the fastest kernel, or one within 1 % of it, for 150, within 5 % for 159.
+WGMMA = (
+    Kernel("128x256", 128, 256, 384, 128, 4, 16, 2.28, 307, wgmma=True, crowd=0.29),
+    Kernel("128x192", 128, 192, 384, 128, 4, 16, 1.92, 196, wgmma=True, crowd=0.09),
+    Kernel("128x128", 128, 128, 384, 128, 6, 16, 1.98, 208, wgmma=True, crowd=0.17),
+    Kernel("128x64", 128, 64, 384, 128, 8, 16, 2.94, 459, wgmma=True, crowd=1.05, lean=1),
+)
+SPLIT = (
+    Kernel("64x64_s1", 64, 64, 160, 256, 6, 16, 1.61, 373, wgmma=True, split=1, crowd=0.47, lean=1),
+    Kernel("64x64_s2", 64, 64, 160, 256, 6, 16, 2.16, 1215, wgmma=True, split=2, inbox=8 * 1024, crowd=1.62, lean=-1),
+    Kernel("64x64_s4", 64, 64, 160, 128, 6, 16, 1.06, 594, wgmma=True, split=4, resident=2, inbox=12 * 1024, crowd=0.64),
+    Kernel("64x64_s8", 64, 64, 160, 128, 6, 16, 1.13, 524, wgmma=True, split=8, resident=2, inbox=14 * 1024, crowd=0.66),
+    Kernel("64x64_s16", 64, 64, 160, 128, 6, 16, 2.82, 3359, wgmma=True, split=16, resident=2, inbox=15 * 1024, crowd=3.59),
+    Kernel("64x128_s1", 64, 128, 160, 256, 4, 16, 1.78, 635, wgmma=True, split=1, crowd=0.26),
+    Kernel("64x128_s2", 64, 128, 160, 256, 4, 16, 1.87, 569, wgmma=True, split=2, inbox=16 * 1024, crowd=0.73, lean=-1),
+    Kernel("128x128_s4", 128, 128, 288, 128, 5, 16, 3.74, 1127, wgmma=True, split=4, inbox=48 * 1024, crowd=1.41),
+    Kernel("128x128_s8", 128, 128, 288, 128, 5, 16, 3.17, 897, wgmma=True, split=8, inbox=56 * 1024, crowd=1.60),
+)
+TURNED = (Kernel("144x128", 144, 128, 288, 128, 6, 16, 2.25, 282, wgmma=True, split=1, turned=True, crowd=0.40),)
+SHORT = Among(31, 256, 0.5, math.inf, rows_from=256, columns_from=256, granule_to=8)  # a short K, rows that do not begin on 16 bytes
+SIMT_FLOAT32 = (
+    Kernel("simt_128x128_v16", 128, 128, 128, 64, 3, 16, 1.00, 32, simt=True),
+    Kernel("simt_64x64_v16", 64, 64, 128, 64, 4, 16, 0.90, 32, simt=True),
+    Kernel("simt_16x32_v16", 16, 32, 128, 256, 6, 16, 0.67, 192, simt=True),
+    Kernel("simt_128x128_v4", 128, 128, 256, 64, 3, 4, 0.85, 32, simt=True),
+    Kernel("simt_64x64_v4", 64, 64, 128, 64, 4, 4, 0.60, 32, simt=True),
+    Kernel("words_64x128_v4", 64, 128, 128, 128, 3, 4, 1.37, 30, simt=True, inbox=3 * 64 * 4, alone=1.5, among=SHORT),
+    Kernel("words_48x128_v4", 48, 128, 128, 128, 3, 4, 1.21, 36, simt=True, inbox=3 * 48 * 4, alone=1.5, among=SHORT._replace(few=0.75)),
+)
+SIMT_HALF = (Kernel("simt_64x64_v2", 64, 64, 128, 32, 3, 2, 0.02, 32, simt=True),)
+
+KERNELS: dict[str, tuple[Kernel, ...]] = {
+    "float32": SIMT_FLOAT32,
+    "tfloat32": TENSOR,
+    "float16": WGMMA + TURNED + SPLIT + TENSOR_HALF + FLAT + STAGED + SIMT_HALF,
+    "bfloat16": WGMMA + TURNED + SPLIT + TENSOR_HALF + FLAT + STAGED + SIMT_HALF,
+}
+GROUPS = {"float32": 1, "tfloat32": 2, "float16": 3, "bfloat16": 4}  # MATMUL_GROUP of matmul.cu: a type that is compiled alone
+
+
+def kernel_names(kind: str) -> tuple[str, ...]:
+    """Every kernel of matmul.cu and matmul_wgmma.cu for float32, tfloat32, float16 or bfloat16."""
+    names = tuple(kernel.source_name(kind) for kernel in KERNELS[kind])
+    return (*names, TEXTBOOK) if kind == "float32" else names
