@@ -35,7 +35,7 @@ from torch import Tensor
 
 from opwise.backends import scratch
 from opwise.backends.protocol import UnsupportedWorkload
-from opwise.backends.scratch import COUNTER_BYTES, Memory, Scratch
+from opwise.backends.scratch import Memory, Scratch
 from opwise.measure.validate import judge
 from opwise.ops import OPS, Workload
 
@@ -206,7 +206,7 @@ class Littered(Scratch):
 
     def __init__(self, memory: Memory) -> None:
         super().__init__(memory)
-        memory.tensor[COUNTER_BYTES // 4 :] = math.nan
+        memory.tensor[memory.zeroed // 4 :] = math.nan
 
 
 TO_ONE_ELEMENT = [(c, d) for c, d in by_dtype(QUICK) if OPS[c.op].output_shape(*(s.shape for s in good_inputs(OPS[c.op], d))) == ()]

@@ -27,11 +27,11 @@ class Streams:
     zeroed: int = 0
     happened: list[Any] = field(default_factory=list)
 
-    def made(self, size: int, device: torch.device, index: int, home: int, shelf: list[Memory] | None) -> Memory:
+    def made(self, size: int, device: torch.device, index: int, home: int, shelf: list[Memory] | None, zeroed: int) -> Memory:
         self.zeroed += 1
         tensor = torch.zeros(size // 4)
         tensor.record_stream = lambda stream: self.happened.append(("kept for", stream.raw))  # type: ignore[method-assign]
-        return Memory(tensor, tensor.data_ptr(), index, home, shelf)
+        return Memory(tensor, tensor.data_ptr(), index, home, shelf, zeroed)
 
 
 @dataclass

@@ -35,6 +35,7 @@ class Memory:
     index: int
     home: int  # the raw stream
     shelf: list[Memory] | None
+    zeroed: int = COUNTER_BYTES  # at the beginning: bytes that are 0 between launches
 
 
 class Scratch:
@@ -79,19 +80,19 @@ def lender(size: int, device: torch.device, zeroed: int = COUNTER_BYTES, of_its_
     """
     size = max(1 << (size - 1).bit_length(), LEAST_BYTES)
     if device.type != "cuda":  # a stand-in, where everything happens at once
-        return lambda: Scratch(_made(size, device, 0, 0, None))
+        return lambda: Scratch(_made(size, device, 0, 0, None, zeroed))
     index: int = torch.cuda.current_device() if device.index is None else device.index
     stream_of, shelves = torch._C._cuda_getCurrentRawStream, _shelves
 
     def lend() -> Scratch:
         home = stream_of(index)
         if _capturing():
-            return Scratch(_made(size, device, index, home, None))
+            return Scratch(_made(size, device, index, home, None, zeroed))
         shelf = shelves[index, size, zeroed, of_its_own, home]
         try:
             return Scratch(shelf.pop())
         except IndexError:
-            return Scratch(_made(size, device, index, home, shelf))
+            return Scratch(_made(size, device, index, home, shelf, zeroed))
 
     return lend
 
@@ -170,9 +171,9 @@ def _binding(launch_of: Callable[..., Launch], lend: Callable[[], Scratch], devi
     return bind
 
 
-def _made(size: int, device: torch.device, index: int, home: int, shelf: list[Memory] | None) -> Memory:
+def _made(size: int, device: torch.device, index: int, home: int, shelf: list[Memory] | None, zeroed: int) -> Memory:
     zeros = torch.zeros(size // 4, dtype=torch.float32, device=device)
-    return Memory(zeros, zeros.data_ptr(), index, home, shelf)
+    return Memory(zeros, zeros.data_ptr(), index, home, shelf, zeroed)
 
 
 _capturing = torch._C._cuda_isCurrentStreamCapturing
