@@ -11,12 +11,13 @@ import pytest
 from triton_sass import LINE, disassembly, needs_triton
 
 SPECIMENS = """
-from opwise.backends.triton_jit import matmul_fma, matmul_split, matmul_tma, matmul_turned
+from opwise.backends.triton_jit import matmul_fma, matmul_pingpong, matmul_split, matmul_tma, matmul_turned
 tf32 = [matmul_tma.tf32_specimen(c) for c in matmul_tma.TF32_CONFIGS[1:]]
 split = [matmul_split.specimen(c, "float16") for c in matmul_tma.HALF_CONFIGS if c.split == 8]
 turned = [matmul_turned.specimen(c, "bfloat16") for c in matmul_tma.HALF_CONFIGS if c.turned]
+turns = [matmul_pingpong.specimen(c, "bfloat16") for c in matmul_tma.HALF_CONFIGS if c.pingpong]
 fma = [matmul_fma.specimen(c) for c in matmul_tma.FMA_CONFIGS[:1]]
-specimens = (*tf32, *split, *turned, *fma)
+specimens = (*tf32, *split, *turned, *turns, *fma)
 """
 PRODUCT = re.compile(r"R\d+, R(\d+), gdesc")
 
@@ -100,6 +101,23 @@ def test_barriers_lie_behind_the_ring_and_results_behind_them(disassembled, kern
     if kernel.endswith("resident"):
         assert min(results) >= ring + 2048
     assert int(re.match(r"shared (\d+)", sass)[1]) == max(max(results) + 4096, ring + 2048), "no one else has any"
+
+
+@pytest.mark.parametrize("units", [2, 3])
+def test_a_consumer_lets_the_other_begin_while_its_last_step_is_multiplied(disassembled, units):
+    """And waits in its loop for the step before alone, of 64 rows a unit; a store is waited for before the next lies where it did."""
+    sass = disassembled[f"pingpong_kernel{units}"]
+    lines = [(name, rest) for _, name, rest in LINE.findall(sass)]
+    assert not [name for name, _ in lines if name.startswith(("LDL", "STL"))], "nothing is spilled"
+    seen = [
+        f"{name.split('.')[0]} {rest.split()[-1] if name.startswith('WARPGROUP.DEPBAR') else ''}".replace("WARPGROUP", "wait").strip()
+        for name, rest in lines
+        if name.startswith(("HGMMA", "WARPGROUP.DEPBAR", "UTMASTG")) or (name.startswith("SYNCS.ARRIVE") and "A1T0" in name)
+    ]
+    step, store = ["HGMMA"] * 4 * units + [f"wait 0x{units}"], ["UTMASTG"] * 2 * units
+    consumer = [*step, *step, "SYNCS", "SYNCS", "wait 0x0", "SYNCS", *store]
+    assert seen == consumer * 2
+    assert int(re.match(r"shared (\d+)", sass)[1]) <= 227 * 1024
 
 
 def test_multiply_adds_stand_in_the_order_in_which_they_were_written(disassembled):

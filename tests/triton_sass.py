@@ -26,7 +26,7 @@ for specimen in specimens:
         binary.write(made.asm["cubin"])
         binary.flush()
         kinds = {"RESIDENT": "_resident", "FEW_ROWS": "_few"}
-        kind = next((kind for name, kind in kinds.items() if specimen.constants.get(name)), "")
+        kind = next((kind for name, kind in kinds.items() if specimen.constants.get(name)), "") or specimen.constants.get("UNITS", "")
         print(f"KERNEL {specimen.kernel.__name__}{kind}")
         print(f"shared {made.metadata.shared}", flush=True)
         subprocess.run([knobs.nvidia.cuobjdump.path, "-sass", binary.name], check=True)

@@ -36,6 +36,7 @@ class Config:
     resident: bool = False  # one program a place of a multiprocessor, which goes on to its next tile
     split: int = 1  # programs, a cluster, that share a tile's K
     turned: bool = False  # multiplied by matmul_turned.py
+    pingpong: bool = False  # by two warpgroups that take turns, in matmul_pingpong.py
     few: bool = False  # rows of C, BM of them at most, are wgmma's columns, in matmul_split.py
     rounds: int = 1  # see `worth`
     most: int = 2**31  # tiles of a product, as measured
@@ -62,14 +63,15 @@ class Config:
         return -(-m // self.BM) * -(-n // self.BN)
 
     def worth(self, m: int, n: int, multiprocessors: int) -> bool:
-        """May a product get it? What is turned round was measured from `rounds` tiles a multiprocessor on if resident, else in one wave.
-        What is half empty takes as long as if it were full."""
+        """May a product get it? What is turned round or by turns was measured from `rounds` tiles a multiprocessor on if resident, else in
+        one wave. What is half empty takes as long as if it were full."""
         if self.few:
             return m <= self.BM
         if self.tiles(m, n) > self.most or (self.split > 1 and -(-n // self.BN) > 65535):  # the grid's y
             return False
         tiles = -(-self.tiles(m, n) // multiprocessors)
-        return (n > self.BN // 2 or self.BN <= NARROWEST) and (not self.turned or (tiles >= self.rounds if self.resident else tiles == 1))
+        enough = not (self.turned or self.pingpong) or (tiles >= self.rounds if self.resident else tiles == 1)
+        return (n > self.BN // 2 or self.BN <= NARROWEST) and enough
 
 
 def filling(configs: tuple[Config, ...], m: int, n: int, x: Tensor) -> Config:

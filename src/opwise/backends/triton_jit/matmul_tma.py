@@ -1,8 +1,9 @@
 """matmul on sm_90 and later through tensor descriptors (TMA): one thread asks for a tile, out-of-range elements arrive as zeros, no mask.
 
-The largest 16-bit tiles are resident programs'; where tiles are few and K is long, matmul_split.py's blocks share it; what 128x256 tiles
-would fill badly is matmul_turned.py's. Those of TF32 are matmul_roles.py's, the smallest matmul_warpgroup.py's; those of float32 by
-multiply-adds matmul_fma.py's.
+Many 16-bit tiles are matmul_pingpong.py's, whose warpgroups take turns and hide a tile's store; where rows straddle lines of the L2, and on
+later GPUs, resident programs'. Where tiles are few and K is long, matmul_split.py's blocks share it; what 128x256 tiles would fill badly is
+matmul_turned.py's. Those of TF32 are matmul_roles.py's, the smallest matmul_warpgroup.py's; those of float32 by multiply-adds
+matmul_fma.py's.
 """
 
 from __future__ import annotations
@@ -99,6 +100,9 @@ HALF_CONFIGS = (
     # Fitted to a run's steady state, from 1024 to 8192 of K; the first in two rounds to 21.
     Config(192, 128, 64, 8, 5, 1, 2.3, 8.95, resident=True, turned=True, rounds=2),
     Config(144, 128, 64, 8, 6, 1, 4.0, 6.2, turned=True),
+    # Where rows of A, B and C begin on lines (`LINE`): in two rounds to 32, K from 128 to 8192.
+    Config(192, 128, 64, 4, 5, 1, 1.4, 7.9, resident=True, pingpong=True, rounds=2),
+    Config(128, 128, 64, 4, 6, 1, 0.85, 5.45, resident=True, pingpong=True, rounds=2),
 )
 TF32_CONFIGS = (
     Config(256, 128, 32, 4, 4, 1, 8.0, 20.5, resident=True),
@@ -107,6 +111,9 @@ TF32_CONFIGS = (
 )
 FMA_CONFIGS = (Config(128, 128, 32, 4, 3), Config(64, 64, 32, 2, 3))
 FMA_LEAST = (1.0, 1), (1.9, 1000)  # tiles a multiprocessor, and K, from which on each was measured to be quicker than what follows
+# Elements of 16 bits in 128 bytes. Where rows begin between such lines, each row of a box touches two of them, and the largest tile, which
+# copies least, is quicker than those by turns.
+LINE = 64
 FEWEST_ROWS = 17  # fewer make a product bound by reading b, which narrow tiles without TMA read faster, or those for few rows
 LEAST_HALF = 2**28  # multiply-adds of a 16-bit product, the least that was measured; smaller ones go on through pointers
 LEAST_DEPTH = 2048  # but where K is as long as this, and is shared or the rows are few
@@ -123,13 +130,15 @@ def fit(a: Tensor, b: Tensor, out: Tensor) -> bool:
 def half_configs(hopper: bool, m: int, k: int, n: int) -> tuple[Config, ...]:
     """The 16-bit tiles of this GPU and this Triton that a product may have: none where pointers are quicker.
 
-    wgmma is sm_90's own, and asked for by name where blocks share a tile's K and where tiles are turned round; PTX there counts on how
-    Triton names and places things.
+    wgmma is sm_90's own, and asked for by name where blocks share a tile's K, warpgroups take turns and tiles are turned round; PTX of the
+    first and the last counts on how Triton names and places things.
     """
     own = hopper and clusters.KNOWN
     if own and FEWEST_ROWS <= m <= SHORT.BM and k >= SHORT_DEPTH and any(k <= most and n >= least for most, least in SHORT_COLUMNS.items()):
         return (SHORT,)
-    configs = tuple(c for c in HALF_CONFIGS if c != SHORT and ((c.split == 1 and not c.turned and not c.few) or own))
+    on_lines = k % LINE == n % LINE == 0
+    configs = tuple(c for c in HALF_CONFIGS if c != SHORT and (own or (c.split == 1 and not (c.turned or c.pingpong or c.few))))
+    configs = tuple(c for c in configs if on_lines or not c.pingpong)
     few = tuple(c for c in configs if c.few and m <= c.BM and k >= LEAST_DEPTH)
     if few or m < FEWEST_ROWS:
         return few
@@ -189,7 +198,7 @@ def _kernel(config: Config) -> Any:
 
 def _half(config: Config) -> str:
     """Which of the modules in Gluon has a 16-bit tile; "" of those of this file."""
-    return "split" if config.split > 1 or config.few else "turned" if config.turned else ""
+    return "split" if config.split > 1 or config.few else "turned" if config.turned else "pingpong" if config.pingpong else ""
 
 
 def _tf32(config: Config) -> str:
@@ -218,7 +227,7 @@ def specimens(dtype: str, hopper: bool = True) -> dict[str, Specimen]:
         return {f"{dtype}, {c}/{c.warps}/{c.stages}, multiply-adds": _in_gluon("fma").specimen(c) for c in FMA_CONFIGS}
     found = {}
     for c in HALF_CONFIGS if hopper else half_configs(False, 4096, 4096, 4096):
-        kind = "few" if c.few else "split" if c.split > 1 else "turned" if c.turned else "resident" if c.resident else "descriptors"
+        kind = "few" if c.few else _half(c) or ("resident" if c.resident else "descriptors")
         found[f"{dtype}, {c.name}, {kind}"] = (_in_gluon(_half(c)).specimen if _half(c) else _specimen)(c, dtype)
     return found
 
