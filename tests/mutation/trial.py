@@ -46,7 +46,9 @@ SUITE_ON_GPU = {
         *("test_a_captured_launch_computes_with_what_is_there_at_replay", "test_calls_on_two_streams_at_once_share_no_scratch"),
     ),
 }
-SUITE_OF = {"triton_jit": {"test_triton_descriptors": ("test_right_through_descriptors",)}}  # kernels that the plan may not take
+SUITE_OF = {  # kernels that the plan may not take, and what no small shape reaches
+    "triton_jit": {"test_triton_descriptors": ("test_right_through_descriptors",), "test_mean_late": ("test_late_programs",)}
+}
 SUITE_WITHOUT_GPU = {"numba_cuda": {"test_numba_fibres": ("test_right_in_fibres",)}}  # a backend's own stand-in beside its library's
 ALSO_ON_GPU = ("mma",)  # what the unnamed variant is on other GPUs: faults are planted in its kernels too
 # Errors of a fault that is no fault but nonsense: it must be mended, and does not count as noticed.
