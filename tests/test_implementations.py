@@ -6,6 +6,7 @@ Where there is no GPU the same tests run on the CPU and in the stand-ins, on the
 from __future__ import annotations
 
 import math
+from typing import ClassVar
 
 import pytest
 import torch
@@ -202,11 +203,14 @@ def test_long_rows_also_of_few_finite_elements(candidate: Candidate, dtype: str)
 
 
 class Littered(Scratch):
-    """Scratch memory that holds nan wherever it may hold anything: behind the counter."""
+    """Scratch memory that holds nan wherever it may hold anything: behind what is 0 between launches."""
+
+    lent: ClassVar[list[Memory]]
 
     def __init__(self, memory: Memory) -> None:
         super().__init__(memory)
         memory.tensor[memory.zeroed // 4 :] = math.nan
+        self.lent.append(memory)
 
 
 TO_ONE_ELEMENT = [(c, d) for c, d in by_dtype(QUICK) if OPS[c.op].output_shape(*(s.shape for s in good_inputs(OPS[c.op], d))) == ()]
@@ -214,12 +218,26 @@ TO_ONE_ELEMENT = [(c, d) for c, d in by_dtype(QUICK) if OPS[c.op].output_shape(*
 
 @pytest.mark.parametrize(("candidate", "dtype"), TO_ONE_ELEMENT, ids=str)
 def test_scratch_may_hold_anything(candidate: Candidate, dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A kernel that reduces everything to one element reads of its scratch what this launch has written there, and the counter."""
+    """A kernel that reduces everything to one element reads of its scratch what this launch has written there, and what was 0, which it
+    leaves 0."""
     candidate.get()
     monkeypatch.setattr(scratch, "Scratch", Littered)
+    monkeypatch.setattr(Littered, "lent", [], raising=False)
     tally = Tally(candidate)
     for workload in workloads_for(candidate, dtype):
         tally.check(workload, truth(workload, "normal", 14))
+    tally.close()
+    assert not any(memory.tensor.view(torch.int32)[: memory.zeroed // 4].any() for memory in Littered.lent), "not left 0"
+
+
+@pytest.mark.parametrize(("candidate", "dtype"), TO_ONE_ELEMENT, ids=str)
+def test_sums_of_blocks_may_be_any_number(candidate: Candidate, dtype: str) -> None:
+    """Each of several blocks' sums is one number, zeros of both signs among them: none may be taken for a sum that is not there yet."""
+    candidate.get()
+    tally = Tally(candidate)
+    workload = Workload(candidate.op, (33_000,), dtype)
+    for value in (0.0, -0.0, 1.0, math.inf, math.nan):
+        tally.check(workload, truth_of(workload, torch.full((33_000,), value, dtype=workload.torch_dtype)), note=f"of {value}")
     tally.close()
 
 

@@ -32,7 +32,7 @@ SUITE = {
     "test_implementations": (
         *("test_right_on_awkward_shapes", "test_storage_may_begin_off_alignment", "test_special_values_follow_the_reference"),
         *("test_long_rows_also_of_few_finite_elements", "test_scratch_may_hold_anything", "test_strided_inputs_are_right_or_refused"),
-        "test_right_on_many_seeds",
+        *("test_sums_of_blocks_may_be_any_number", "test_right_on_many_seeds"),
     ),
     "test_protocol": (
         *("test_the_call_is_the_launch_with_an_output_of_its_own", "test_a_launch_reads_the_callers_memory_when_it_runs"),

@@ -1,8 +1,9 @@
 // mean over all elements, summed in float32, in one launch. Reads n elements once; any n >= 1, any alignment.
 //
 // The blocks walk through memory together, a step of MEAN_THREADS * MEAN_PIECES 16-byte pieces each at a time: shares of consecutive
-// pieces, each far from the other, are read 3 % slower. A block leaves one float in scratch; the block that finishes last adds those up,
-// in a fixed order, so that the result does not depend on who was last.
+// pieces, each far from the other, are read 3 % slower. A block leaves its sum in scratch and ends. The last block of the grid waits for
+// the others and adds their sums in a fixed order. It alone waits, and nobody waits for it: wherever a GPU has room for one block beside it
+// the others come to their ends, in whatever order they start.
 #include "elements.cuh"
 
 constexpr int MEAN_THREADS = 512;
@@ -28,20 +29,30 @@ template <int N> __device__ __forceinline__ float added(const float (&x)[N]) {
     return sum;
 }
 
-// Counts up to `last`, then wraps to 0; what the count was before. Whoever counts later sees what this thread wrote before it counted: the
-// ordering is the addition's own. With fences on either side of it, which order more than that, a mean takes up to 3 % longer (docs/lab.md).
-__device__ __forceinline__ unsigned count_up(unsigned *counter, unsigned last) {
-    unsigned before;
-    asm volatile("atom.acq_rel.gpu.global.inc.u32 %0, [%1], %2;" : "=r"(before) : "l"(counter), "r"(last) : "memory");
-    return before;
+// A block tells its sum by a word other than 0, which is what a place holds that no block has written: +0 is told as -0. The word is all
+// that is told, nothing is read behind it: relaxed accesses are enough, and no block waits for a fence or an atomic.
+__device__ __forceinline__ unsigned word_of(float sum) {
+    const unsigned bits = __float_as_uint(sum);
+    return bits == 0 ? 0x80000000u : bits;
+}
+__device__ __forceinline__ void put_word(unsigned *at, unsigned word) {
+    asm volatile("st.relaxed.gpu.global.u32 [%0], %1;" ::"l"(at), "r"(word) : "memory");
+}
+// Waits for a sum, and leaves 0 in its place.
+__device__ __forceinline__ float take_word(unsigned *at) {
+    unsigned word;
+    do {
+        asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(word) : "l"(at) : "memory");
+    } while (word == 0);
+    put_word(at, 0);
+    return __uint_as_float(word);
 }
 
-// scratch: a counter in the first 16 bytes, then one float a block; unused in a grid of one block. The counter must be 0 at the first
-// launch and is 0 again after each, so that a launch can be replayed.
-template <class Storage> __device__ __forceinline__ void mean(const Storage *x, Storage *out, long long n, unsigned *scratch) {
+// words: one a block, unused in a grid of one. They must be 0 at the first launch and are 0 again after each, so that a launch can be
+// replayed.
+template <class Storage> __device__ __forceinline__ void mean(const Storage *x, Storage *out, long long n, unsigned *words) {
     using P = Piece<Storage, 16>;
     __shared__ float of_warps[32];
-    __shared__ bool is_last;
 
     // The elements before the first 16-byte boundary, and those after the last whole piece, are block 0's.
     const int misaligned = static_cast<int>(reinterpret_cast<unsigned long long>(x) % 16);
@@ -73,15 +84,11 @@ template <class Storage> __device__ __forceinline__ void mean(const Storage *x, 
     float total = over_block<Sum>(added(sums), of_warps);
 
     if (gridDim.x > 1) {
-        float *partial_sums = reinterpret_cast<float *>(scratch + 4);
-        if (threadIdx.x == 0) {
-            partial_sums[blockIdx.x] = total;
-            is_last = count_up(scratch, gridDim.x - 1) == gridDim.x - 1;
-        }
-        __syncthreads();  // also lets of_warps be used again
-        if (!is_last) return;
+        if (threadIdx.x == 0) put_word(words + blockIdx.x, word_of(total));
+        if (blockIdx.x != gridDim.x - 1) return;
+        __syncthreads();  // lets of_warps be used again
         total = 0.0f;
-        for (unsigned i = threadIdx.x; i < gridDim.x; i += MEAN_THREADS) total += __ldcg(partial_sums + i);  // from L2: L1 may be stale
+        for (unsigned i = threadIdx.x; i < gridDim.x; i += MEAN_THREADS) total += take_word(words + i);
         total = over_block<Sum>(total, of_warps);
     }
     if (threadIdx.x == 0) from_float(total / static_cast<float>(n), out[0]);
@@ -90,7 +97,7 @@ template <class Storage> __device__ __forceinline__ void mean(const Storage *x, 
 #define MEAN_KERNEL(dtype, Storage, size)                                                                                                  \
     IF_WANTED(mean_##dtype,                                                                                                                \
     extern "C" __global__ void __launch_bounds__(MEAN_THREADS, MEAN_BLOCKS)                                                                \
-        mean_##dtype(const Storage *__restrict__ x, Storage *__restrict__ out, long long n, unsigned *scratch) {                           \
-        mean<Storage>(x, out, n, scratch);                                                                                                 \
+        mean_##dtype(const Storage *__restrict__ x, Storage *__restrict__ out, long long n, unsigned *words) {                             \
+        mean<Storage>(x, out, n, words);                                                                                                   \
     })
 FOR_EACH_DTYPE(MEAN_KERNEL)

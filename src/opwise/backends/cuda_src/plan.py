@@ -71,10 +71,10 @@ def elementwise(op: str, n: int, dtype: str, aligned: bool) -> Plan:
 
 
 def mean(n: int, dtype: str, sm_count: int) -> Plan:
-    """One wave of blocks at most, which walk through x together."""
-    pieces = n * ITEM_BYTES[dtype] // VECTOR_BYTES
-    blocks = min(blocks_for(pieces, MEAN_THREADS * MEAN_PIECES), MEAN_BLOCKS_PER_SM * sm_count)
-    return Plan(f"mean_{dtype}", (blocks, 1, 1), (MEAN_THREADS, 1, 1), scratch_bytes=16 + 4 * blocks)
+    """One wave of blocks at most, which walk through x together. Scratch is a word a block of the wave, whatever n: one shelf for all."""
+    pieces, wave = n * ITEM_BYTES[dtype] // VECTOR_BYTES, MEAN_BLOCKS_PER_SM * sm_count
+    blocks = min(blocks_for(pieces, MEAN_THREADS * MEAN_PIECES), wave)
+    return Plan(f"mean_{dtype}", (blocks, 1, 1), (MEAN_THREADS, 1, 1), scratch_bytes=4 * wave, zeroed_bytes=4 * wave)
 
 
 def square_textbook(rows: int, columns: int) -> Plan:

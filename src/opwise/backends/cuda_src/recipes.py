@@ -139,7 +139,7 @@ RECIPES: Mapping[str, Mapping[str, Recipe]] = {
         "": Recipe("x / (1 + exp(-2a)) in 16-byte pieces", _elementwise_plan("gelu"), _count),
         "textbook": Recipe("one element a thread, computed in double (CS336)", _gelu_textbook_plan, _count),
     },
-    "mean": {"": Recipe("one launch, the last block adds the partial sums", _mean_plan, _count)},
+    "mean": {"": Recipe("one launch, the last block waits for the others' sums and adds them", _mean_plan, _count)},
     "softmax": {
         "": Recipe("a row in a warp's or a block's registers, or over the blocks of a cluster or of the GPU", _softmax_plan, _rows_columns),
         **{rung: _softmax_rung(rung, summary) for rung, summary in softmax_ladder.RUNGS.items()},

@@ -99,6 +99,9 @@ inline void cp_async_wait_all() { copies_wait(0, true); }
 inline void atom_acq_rel_gpu_global_inc_u32(unsigned &d, std::uint64_t address, std::uint32_t last) {
     d = atomicInc(reinterpret_cast<unsigned *>(address), last);
 }
+// What other blocks write while it is read: as atomics.
+inline void st_relaxed_gpu_global_u32(std::uint64_t address, std::uint32_t x) { atomicExch(reinterpret_cast<unsigned *>(address), x); }
+inline void ld_relaxed_gpu_global_u32(unsigned &d, std::uint64_t address) { d = atomicOr(reinterpret_cast<unsigned *>(address), 0u); }
 
 // ---- special registers ---------------------------------------------------------------------------------------------------------------
 template <class T> inline void mov_u32(T &d, std::uint32_t a) { d = a; }
