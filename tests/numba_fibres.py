@@ -70,8 +70,8 @@ def ticket(address: int, limit: Any) -> Any:
     return old
 
 
-def store_result(address: int, value: Any) -> None:
-    Now.machine.memory.at(address, 4).view(f32)[0] = value
+def store_word(address: int, word: Any) -> None:
+    Now.machine.memory.at(address, 4).view(u32)[0] = word
 
 
 INSTRUCTIONS: dict[str, Callable[..., Any]] = {
@@ -79,8 +79,10 @@ INSTRUCTIONS: dict[str, Callable[..., Any]] = {
     "reciprocal": lambda x: f32(1) / f32(x),
     "greater": lambda a, b: np.fmax(f32(a), f32(b)),
     "ticket": ticket,
-    "load_shared_result": lambda address: f32(Now.machine.memory.at(address, 4).view(f32)[0]),
-    "store_shared_result": store_result,
+    "load_word": lambda address: u32(Now.machine.memory.at(address, 4).view(u32)[0]),
+    "store_word": store_word,
+    "bits_of": lambda x: f32(x).view(u32),
+    "float_of": lambda bits: u32(bits).view(f32),
 }
 
 
@@ -91,6 +93,7 @@ def in_fibres() -> Iterator[None]:
     ptx, tensor, words, launch = (importlib.import_module(f"{package}.{name}") for name in ("ptx", "tensor", "words", "launch"))
     modules = [importlib.import_module(f"{package}.{name}") for name in MODULES]
     lent: list[Tensor] = []
+    zeroes: list[Tensor] = []
 
     def bind(kernel: Any, grid: tuple[int, int], *arguments: Tensor | int, device: torch.device, shared: int | None = None) -> Launch:
         tensors = [x for x in arguments if isinstance(x, Tensor)]
@@ -105,14 +108,16 @@ def in_fibres() -> Iterator[None]:
                     if hasattr(module, "cuda"):
                         patch.setattr(module, "cuda", machine)
                 machine.run(kernel.function, addresses)
+            assert not any(room.view(torch.int32).any() for room in zeroes), "a launch leaves 0 where it found 0"
 
         return run
 
     def lender(size: int, device: torch.device, zeroed: int = scratch.COUNTER_BYTES) -> Callable[[], Any]:
         def lend() -> Any:
             room = torch.full((size // 4 + 1,), torch.nan)
-            room[: zeroed // 4] = 0.0  # the counter; what lies behind it may hold anything
+            room[: zeroed // 4] = 0.0  # what lies behind may hold anything
             lent.append(room)
+            zeroes.append(room[: zeroed // 4])
             return SimpleNamespace(memory=SimpleNamespace(address=room.data_ptr()), keep=room)
 
         return lend

@@ -1,8 +1,8 @@
 """mean over all elements, accumulated in float32. Reads x once.
 
-The fast kernel is one launch: each block sums its share and leaves one float32 in scratch; the block that draws the last ticket adds
-those up and writes the result. The ticket counter wraps to 0 by itself, so that the next launch, or a replay of a CUDA graph, finds
-scratch as this one did. The portable kernel is two launches, which need no atomics at all.
+The fast kernel is one launch: each block sums its share, leaves the sum in scratch and ends; the grid's last block waits for all sums and
+adds them up. A sum is told by a word other than 0 (+0 as -0), and the last block leaves 0 in each place, so that the next launch, or a
+replay of a CUDA graph, finds scratch as this one did. The portable kernel is two launches, in which no block waits for another.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from torch import Tensor
 from opwise.backends.numba_cuda import portable, ptx
 from opwise.backends.numba_cuda.launch import SIMULATED, Kernel, inlined
 from opwise.backends.protocol import Bind, Launch, Variant
-from opwise.backends.scratch import COUNTER_BYTES
 
 
 class Shape(NamedTuple):
@@ -55,7 +54,7 @@ def within_of(each: int) -> Any:
 
 @cache
 def fast_kernel(dtype: str, wide: bool, shape: Shape) -> Kernel:
-    """x, out: addresses; n elements; scratch: the address of a ticket counter (16 bytes) and one float32 a block."""
+    """x, out: addresses; n elements; scratch: the address of a word a block, 0 before and after."""
     load, load_one, store_one = ptx.LOAD[dtype, wide], ptx.LOAD[dtype, False], ptx.STORE[dtype, False]
     size = ptx.BYTES[dtype]
     each = ptx.ELEMENTS[dtype] if wide else 1
@@ -67,7 +66,6 @@ def fast_kernel(dtype: str, wide: bool, shape: Shape) -> Kernel:
     def mean(x: Any, out: Any, n: Any, scratch: Any) -> None:
         values, sums = cuda.local.array(count, float32), cuda.local.array(loads, float32)
         of_warps = cuda.shared.array(warps, float32)
-        is_last = cuda.shared.array(1, uint32)
         thread, block, blocks = int64(cuda.threadIdx.x), int64(cuda.blockIdx.x), int64(cuda.gridDim.x)
         vectors = n // each
         for u in range(loads):  # as many running sums as loads in flight: short chains, and a smaller error than one sum's
@@ -99,19 +97,22 @@ def fast_kernel(dtype: str, wide: bool, shape: Shape) -> Kernel:
             total = ZERO
             for w in range(warps):
                 total += of_warps[w]
-            ptx.store_shared_result(scratch + 16 + block * 4, total)
-            # Releases the store above; whoever draws the last ticket has thereby acquired every block's.
-            is_last[0] = uint32(1) if ptx.ticket(scratch, uint32(blocks - 1)) == uint32(blocks - 1) else uint32(0)
-        cuda.syncthreads()
-        if is_last[0] == uint32(1):
+            bits = ptx.bits_of(total)
+            ptx.store_word(scratch + block * 4, uint32(0x80000000) if bits == uint32(0) else bits)
+        if block == blocks - 1:  # nobody waits for it, so the others come to their ends
+            cuda.syncthreads()  # of_warps is written again
             total = ZERO
             i = thread
             while i < blocks:
-                total += ptx.load_shared_result(scratch + 16 + i * 4)
+                bits = uint32(0)
+                while bits == uint32(0):
+                    bits = ptx.load_word(scratch + i * 4)
+                ptx.store_word(scratch + i * 4, uint32(0))
+                total += ptx.float_of(bits)
                 i += threads
             for half in (16, 8, 4, 2, 1):
                 total += cuda.shfl_xor_sync(ALL_LANES, total, half)
-            if thread % 32 == 0:  # of_warps was last read before the barrier above
+            if thread % 32 == 0:
                 of_warps[thread // 32] = total
             cuda.syncthreads()
             if thread == 0:
@@ -179,7 +180,7 @@ def build(x: Tensor, out: Tensor) -> Bind:
     per_block = SHAPE.threads * SHAPE.loads * (ptx.ELEMENTS[dtype] if wide else 1)
     at_once = torch.cuda.get_device_properties(x.device).multi_processor_count * SHAPE.blocks
     blocks = min(-(-n // per_block), at_once)
-    return kernel.fixed((blocks, 1), n, device=x.device, scratch_bytes=COUNTER_BYTES + 4 * blocks)  # at most 2 KiB on 148 SMs
+    return kernel.fixed((blocks, 1), n, device=x.device, scratch_bytes=4 * at_once, zeroed=4 * at_once)
 
 
 def kernels() -> Mapping[str, Kernel]:
@@ -189,6 +190,6 @@ def kernels() -> Mapping[str, Kernel]:
 
 
 VARIANTS = {
-    "": Variant(build, "one launch: the last block to finish adds the blocks' sums"),
-    "portable": Variant(build_portable, "two launches, sums in shared memory, no atomics"),
+    "": Variant(build, "one launch: the last block waits for the others' sums and adds them"),
+    "portable": Variant(build_portable, "two launches, sums in shared memory, no waiting"),
 }

@@ -203,5 +203,6 @@ bits_of = instruction("mov.b32 $0, $1;", types.uint32, types.float32)
 greater = instruction("max.f32 $0, $1, $2;", types.float32, types.float32, types.float32)  # of a number and a nan, the number
 # Returns the old value and adds 1, or wraps to 0 at the limit. Releases this thread's writes, and acquires those of the threads before it.
 ticket = instruction("atom.acq_rel.gpu.global.inc.u32 $0, [$1], $2;", types.uint32, types.int64, types.uint32, effect=True)
-load_shared_result = instruction("ld.relaxed.gpu.global.f32 $0, [$1];", types.float32, types.int64, effect=True)  # written by other blocks
-store_shared_result = instruction("st.relaxed.gpu.global.f32 [$0], $1;", types.void, types.int64, types.float32, effect=True)
+# Words that other blocks write or read meanwhile.
+load_word = instruction("ld.relaxed.gpu.global.u32 $0, [$1];", types.uint32, types.int64, effect=True)
+store_word = instruction("st.relaxed.gpu.global.u32 [$0], $1;", types.void, types.int64, types.uint32, effect=True)
