@@ -6,6 +6,7 @@ import pytest
 
 from opwise.backends.cuda_src import tensor_maps
 from opwise.backends.cuda_src.matmul_cluster import UNIT
+from opwise.backends.cuda_src.matmul_kernels import SIMT_FLOAT32, Kernel
 from opwise.backends.cuda_src.matmul_plan import SHARED_LIMIT, offered, plan, quickest
 from opwise.backends.cuda_src.matmul_rows32 import SIZE_LIMIT, TILES, Tile, launch
 from opwise.backends.cuda_src.plan import FLOAT32, UINT16, Matrix
@@ -45,19 +46,21 @@ MEASURED = {
     (1536, 1536, 1536): {"even_64x64_w8_s1": 171.3},
     (1024, 4096, 1024): {"even_64x64_w8_s1": 171.4},
 }
-# The same of a short K: those of matmul_fma_words.cuh, and what was quickest without them.
+# The same of a short K: the four quickest of those of matmul_fma_words.cuh and of what else takes the product. `f4`: four stages.
 SHORT = {
-    (3001, 95, 3003): {"words_64x128_v4": 53.3, "words_48x128_v4": 60.0, "simt_64x64_v4": 70.8, "rows_any_64x64_w2_s1": 72.8},
-    (1003, 95, 3003): {"words_64x128_v4": 20.1, "words_48x128_v4": 26.0, "simt_64x64_v4": 26.3, "rows_any_64x64_w2_s1": 28.4},
-    (511, 95, 3003): {"words_48x128_v4": 13.4, "words_64x128_v4": 14.6, "simt_64x64_v4": 14.7, "rows_any_64x64_w2_s1": 18.6},
-    (257, 95, 3003): {"words_64x128_v4": 9.28, "simt_64x64_v4": 10.2, "words_48x128_v4": 12.5, "cluster_simt_64x64_v4_s2": 14.2},
-    (257, 63, 3003): {"words_64x128_v4": 7.14, "simt_64x64_v4": 8.57, "words_48x128_v4": 9.42, "cluster_simt_64x64_v4_s2": 11.8},
-    (3001, 95, 463): {"words_48x128_v4": 13.1, "simt_64x64_v4": 14.6, "words_64x128_v4": 14.6, "rows_any_64x64_w2_s1": 19.0},
-    (2001, 64, 2001): {"words_64x128_v4": 22.0, "words_48x128_v4": 22.7, "simt_64x64_v4": 24.7, "rows_any_64x64_w2_s1": 28.4},
-    (1003, 33, 1003): {"words_64x128_v4": 7.10, "simt_64x64_v4": 8.43, "words_48x128_v4": 8.94, "cluster_simt_64x64_v4_s2": 11.9},
-    (5001, 31, 5003): {"words_64x128_v4": 62.0, "words_48x128_v4": 68.5, "simt_64x64_v4": 93.5, "rows_any_64x64_w2_s1": 112.8},
-    (2047, 127, 2049): {"words_64x128_v4": 38.9, "words_48x128_v4": 40.0, "rows_any_64x64_w2_s1": 40.6, "simt_64x64_v4": 41.6},
-    (2047, 255, 1023): {"words_64x128_v4": 32.1, "rows_any_64x64_w2_s1": 34.0, "words_48x128_v4": 37.8, "simt_64x64_v4": 39.6},
+    (3001, 95, 3003): {"words_64x128_v4": 53.3, "words_56x128_v4": 54.4, "simt_64x64_v4": 70.8, "rows_any_64x64_w2_s1": 72.8},
+    (1003, 95, 3003): {"words_64x128_v4": 20.1, "words_48x128_f4_v4": 23.2, "words_56x128_v4": 25.1, "words_56x128_f4_v4": 25.4},
+    (511, 95, 3003): {"words_48x128_f4_v4": 12.50, "words_56x128_f4_v4": 13.54, "words_56x128_v4": 13.76, "words_64x128_f4_v4": 14.04},
+    (257, 95, 3003): {"words_56x128_f4_v4": 8.38, "words_56x128_v4": 8.86, "words_64x128_f4_v4": 8.91, "words_64x128_v4": 9.40},
+    (3001, 95, 463): {"words_48x128_f4_v4": 12.31, "words_56x128_f4_v4": 13.41, "words_56x128_v4": 13.78, "words_64x128_f4_v4": 14.23},
+    (2001, 64, 2001): {"words_64x128_f4_v4": 20.2, "words_56x128_v4": 21.3, "words_64x128_v4": 21.8, "simt_64x64_v4": 24.7},
+    (1003, 33, 1003): {"words_64x128_f4_v4": 7.04, "words_64x128_v4": 7.14, "simt_64x64_v4": 8.43, "words_48x128_f4_v4": 8.46},
+    (5001, 31, 5003): {"words_64x128_v4": 62.0, "simt_64x64_v4": 93.5, "rows_any_64x64_w2_s1": 112.8},
+    (2047, 127, 2049): {"words_56x128_v4": 36.4, "words_64x128_v4": 39.0, "rows_any_64x64_w2_s1": 40.6, "simt_64x64_v4": 41.6},
+    (2047, 255, 1023): {"words_64x128_f4_v4": 31.8, "words_64x128_v4": 32.3, "rows_any_64x64_w2_s1": 33.9, "simt_64x64_v4": 39.6},
+    (1003, 95, 463): {"words_32x128_f4_v4": 6.55, "simt_64x64_v4": 6.77, "cluster_simt_64x64_v4_s2": 7.49},
+    (257, 255, 3003): {"words_56x128_f4_v4": 18.24, "words_56x128_v4": 18.69, "words_64x128_f4_v4": 19.48, "words_64x128_v4": 20.0},
+    (3001, 255, 463): {"words_48x128_f4_v4": 25.9, "words_56x128_f4_v4": 29.1, "words_56x128_v4": 29.5, "words_64x128_f4_v4": 31.4},
 }
 H200 = {"sm_count": 132, "capability": (9, 0)}
 
@@ -84,6 +87,26 @@ def test_a_short_k_gets_the_kernel_that_was_fastest(product: tuple[int, int, int
     for changes in ({"granule": 16}, {"capability": (8, 0)}, {"k": 257}, {"k": 30}, {"m": 255}):
         m, k, n, granule, capability = {**dict(zip("mkn", product, strict=True)), "granule": 4, "capability": (9, 0), **changes}.values()
         assert not any(name.startswith("words_") for name in offered(m, k, n, "float32", granule, 132, capability)), changes
+
+
+def test_a_short_k_has_four_stages_where_tiles_are_few() -> None:
+    def words(m: int, k: int, n: int) -> set[str]:
+        return {name for name in offered(m, k, n, "float32", 4, **H200) if name.startswith("words_")}
+
+    three, four = {"words_64x128_v4", "words_56x128_v4"}, {f"words_{rows}x128_f4_v4" for rows in (64, 56, 48)}
+    assert words(3001, 95, 3003) == three
+    assert words(257, 95, 3003) == three | four
+    assert words(1003, 95, 463) == {"words_32x128_f4_v4"}, "one tile of 32 rows a multiprocessor, half a one of 64"
+    assert words(1003, 129, 463) == set()
+
+
+@pytest.mark.parametrize("kernel", [kernel for kernel in SIMT_FLOAT32 if "words" in kernel.name], ids=lambda kernel: str(kernel.name))
+def test_the_plan_knows_the_tiles_of_a_short_k_as_the_source_has_them(kernel: Kernel) -> None:
+    made = next(line for line in (FOLDER / "matmul.cu").read_text().splitlines() if f"matmul_float32_{kernel.name}," in line)
+    assert made.endswith(f"WordsTile<2, 2, {kernel.rows // 8}, 8, {kernel.stages}>)"), "a thread has an eighth of the rows and columns"
+    rows_copied = -(-kernel.rows // 16) * 16  # by four warps in four turns
+    assert kernel.shared_bytes(4) == kernel.stages * (rows_copied * 33 + 32 * kernel.columns) * 4
+    assert 228 * 1024 // (kernel.shared_bytes(4) + 1024) == (kernel.at_once if kernel.stages == 4 else 3), "blocks that fit"
 
 
 def test_what_fills_the_gpu_with_large_tiles_or_is_low_keeps_its_kernels() -> None:

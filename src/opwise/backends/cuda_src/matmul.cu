@@ -56,7 +56,11 @@ KERNEL(matmul_float32_simt_128x128_v4, float, simt_matmul, 1, SimtTile<float, 16
 KERNEL(matmul_float32_simt_64x64_v4, float, simt_matmul, 3, SimtTile<float, 16, 8, 8, 4, 16, 1, 4, 4>)
 // WordsTile: warps in M and N, rows and columns a thread, stages.
 KERNEL(matmul_float32_words_64x128_v4, float, words_matmul, 3, WordsTile<2, 2, 8, 8, 3>)
-KERNEL(matmul_float32_words_48x128_v4, float, words_matmul, 3, WordsTile<2, 2, 6, 8, 3>)
+KERNEL(matmul_float32_words_64x128_f4_v4, float, words_matmul, 2, WordsTile<2, 2, 8, 8, 4>)
+KERNEL(matmul_float32_words_56x128_v4, float, words_matmul, 2, WordsTile<2, 2, 7, 8, 3>)
+KERNEL(matmul_float32_words_56x128_f4_v4, float, words_matmul, 2, WordsTile<2, 2, 7, 8, 4>)
+KERNEL(matmul_float32_words_48x128_f4_v4, float, words_matmul, 2, WordsTile<2, 2, 6, 8, 4>)
+KERNEL(matmul_float32_words_32x128_f4_v4, float, words_matmul, 3, WordsTile<2, 2, 4, 8, 4>)
 #endif
 #if MATMUL_GROUP == 0 || MATMUL_GROUP == MATMUL_TFLOAT32
 TENSOR_KERNELS(tfloat32, float)

@@ -10,10 +10,10 @@ template <int WARPS_M_, int WARPS_N_, int TM_, int TN_, int STAGES_> struct Word
     static constexpr int WARPS_M = WARPS_M_, WARPS_N = WARPS_N_, WARPS = WARPS_M * WARPS_N, TM = TM_, TN = TN_, STAGES = STAGES_;
     static constexpr int WM = 4 * TM, WN = 8 * TN, BM = WARPS_M * WM, BN = WARPS_N * WN, BK = 32, TURN = 8, TURNS = BK / TURN;
     static constexpr int THREADS = 32 * WARPS, LINE_A = BK * 4 + 4, LINE_B = BN * 4;
-    static constexpr int BYTES_A = BM * LINE_A, STAGE_BYTES = BYTES_A + BK * LINE_B;
-    static constexpr int COPIES_A = BM / WARPS / TURNS;  // of a turn, of a warp, which has a row of A at a time
-    static constexpr int ROOM = WM * WN * 4;             // bytes of a warp's sums, in the ring
-    static_assert(STAGES > 1 && BM % (WARPS * TURNS) == 0 && BN == THREADS, "a thread has a column of B");
+    static constexpr int COPIES_A = (BM + WARPS * TURNS - 1) / (WARPS * TURNS);  // of a turn, of a warp, which has a row of A at a time
+    static constexpr int BYTES_A = COPIES_A * WARPS * TURNS * LINE_A, STAGE_BYTES = BYTES_A + BK * LINE_B;
+    static constexpr int ROOM = WM * WN * 4;  // bytes of a warp's sums, in the ring
+    static_assert(STAGES > 1 && BN == THREADS, "a thread has a column of B");
     static_assert(WARPS * ROOM <= STAGES * STAGE_BYTES, "the sums fit in the ring");
 };
 

@@ -36,7 +36,8 @@ class Kernel(Tiled):
     beyond its products, as elements of K. `memory`: of an element of A or B, read once. `crowd`, `lean`: as in matmul_model.hopper_share.
     `split`: blocks of a cluster that share a tile's K, as in matmul_split.cuh; of these `resident`: blocks a multiprocessor, `inbox`: bytes
     for what other blocks push (or for what else lies beside the ring). `turned`: of matmul_turned.cuh, one tile a block (`split` 1).
-    `alone`: tiles that keep a multiprocessor busy. `among`: where a kernel was measured that is offered nowhere else.
+    `alone`: what a multiprocessor's only tile takes, in tiles of many. `at_once`: blocks that it begins and ends together, so that it has a
+    multiple of them or one. `among`: where a kernel was measured that is offered nowhere else.
     """
 
     name: str
@@ -54,7 +55,8 @@ class Kernel(Tiled):
     resident: int = 1
     inbox: int = 0
     turned: bool = False
-    alone: float = 0.0
+    alone: float = 1.0
+    at_once: int = 1
     crowd: float = 0.0
     lean: int = 0
     memory: float = 0.0
@@ -83,7 +85,8 @@ class Kernel(Tiled):
         if self.wgmma:
             tile = self.rows, self.columns, self.step_bytes // 2, max(self.split, 1), self.resident
             return hopper_share(m, k, n, *tile, self.crowd, self.lean, bool(self.split) and not self.turned, sm_count)
-        turns = max(-(-self.tiles(m, n) // sm_count), self.alone)
+        tiles = self.tiles(m, n)
+        turns = -(-tiles // (sm_count * self.at_once)) * self.at_once if tiles > sm_count else self.alone
         each = turns * self.rows * self.columns
         return Share(each, each * k, memory=self.memory * (m + n) * k)
 
@@ -130,15 +133,30 @@ SPLIT = (
     Kernel("128x128_s8", 128, 128, 288, 128, 5, 16, 3.17, 897, wgmma=True, split=8, inbox=56 * 1024, crowd=1.60),
 )
 TURNED = (Kernel("144x128", 144, 128, 288, 128, 6, 16, 2.25, 282, wgmma=True, split=1, turned=True, crowd=0.40),)
-SHORT = Among(31, 256, 0.5, math.inf, rows_from=256, columns_from=256, granule_to=8)  # a short K, rows that do not begin on 16 bytes
+SHORT = Among(31, 256, 0.75, math.inf, rows_from=256, columns_from=256, granule_to=8)  # a short K, rows that do not begin on 16 bytes
+FEW = SHORT._replace(many=4.0)  # where four stages were quicker than three, or nearly
+LOW = SHORT._replace(k_to=128, many=1.0)
+
+
+def words(rows: int, stages: int, speed: float, among: Among) -> Kernel:
+    """One of matmul_fma_words.cuh. In shared memory A's rows are a multiple of 16, and each has a word more than a step of K."""
+    beside = stages * (-(-rows // 16) * 16 * 132 - rows * 128)
+    name, at_once = (f"words_{rows}x128_f4_v4", 2) if stages == 4 else (f"words_{rows}x128_v4", 1)
+    return Kernel(name, rows, 128, 128, 128, stages, 4, speed, 24, simt=True, inbox=beside, alone=1.15, at_once=at_once, among=among)
+
+
 SIMT_FLOAT32 = (
     Kernel("simt_128x128_v16", 128, 128, 128, 64, 3, 16, 1.00, 32, simt=True),
     Kernel("simt_64x64_v16", 64, 64, 128, 64, 4, 16, 0.90, 32, simt=True),
     Kernel("simt_16x32_v16", 16, 32, 128, 256, 6, 16, 0.67, 192, simt=True),
     Kernel("simt_128x128_v4", 128, 128, 256, 64, 3, 4, 0.85, 32, simt=True),
     Kernel("simt_64x64_v4", 64, 64, 128, 64, 4, 4, 0.60, 32, simt=True),
-    Kernel("words_64x128_v4", 64, 128, 128, 128, 3, 4, 1.37, 30, simt=True, inbox=3 * 64 * 4, alone=1.5, among=SHORT),
-    Kernel("words_48x128_v4", 48, 128, 128, 128, 3, 4, 1.21, 36, simt=True, inbox=3 * 48 * 4, alone=1.5, among=SHORT._replace(few=0.75)),
+    words(64, 3, 1.26, SHORT._replace(few=0.6)),
+    words(64, 4, 1.29, FEW),
+    words(56, 3, 1.21, SHORT),
+    words(56, 4, 1.23, FEW),
+    words(48, 4, 1.22, FEW),
+    words(32, 4, 0.97, LOW),
 )
 SIMT_HALF = (Kernel("simt_64x64_v2", 64, 64, 128, 32, 3, 2, 0.02, 32, simt=True),)
 
