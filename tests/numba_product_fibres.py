@@ -42,7 +42,7 @@ class Clusters(AllAtOnce):
     def __init__(self, grid: int, threads: int, shared: int, memory: Memory, seed: int, cluster: int) -> None:
         super().__init__((grid, 1), threads, shared, memory, seed)
         self.size, self.clusters = cluster, [Cluster() for _ in range(grid // cluster)]
-        self.stores: dict[Any, int] = {}
+        self.stores: dict[Any, list[bool]] = {}  # of a thread, in order: is it under way?
         self.bars: dict[Any, int] = {}
 
     def _fibre(self, body: Callable[[], None], block: Any, thread: int) -> Any:
@@ -104,27 +104,34 @@ def instructions(machine: Callable[[], Clusters], narrow: Callable[..., Any], wi
     def box_store(matrix: Map, column: Any, row: Any, source: Any) -> None:
         memory, column, row, thread = getcurrent().block.memory, int(column), int(row), getcurrent()
         indices = lines(memory, place(source), matrix.rows)
-        machine().stores[thread] = machine().stores.get(thread, 0) + 1
+        under_way = machine().stores.setdefault(thread, [])
+        under_way.append(True)
+        number = len(under_way) - 1
 
         def land() -> None:
             to = matrix.elements[row : row + matrix.rows, column : column + matrix.columns]
             to[:] = np.ascontiguousarray(memory[indices]).view(np.uint16)[: to.shape[0], : to.shape[1]]
-            machine().stores[thread] -= 1
+            under_way[number] = False
 
         machine().copies.append(land)
 
     def boxes_wait(left: int) -> Callable[[], None]:
-        def wait() -> None:
-            thread = getcurrent()
-            machine().until(lambda: machine().stores.get(thread, 0) <= left)
+        def wait() -> None:  # all but the latest have landed, in whatever order they do
+            stores = machine().stores.get(getcurrent(), [])
+            before = len(stores) - left
+            machine().until(lambda: not any(stores[: max(before, 0)]))
 
         return wait
 
-    def bar(number: Any) -> None:
+    def come(number: Any, threads: int) -> Callable[[], bool]:
+        """Have all of these threads come to the barrier as often as this one now has?"""
         key = id(getcurrent().block), int(number)
         machine().bars[key] = machine().bars.get(key, 0) + 1
-        turn = -(-machine().bars[key] // BARS) * BARS
-        machine().until(lambda: machine().bars[key] >= turn)
+        turn = -(-machine().bars[key] // threads) * threads
+        return lambda: machine().bars[key] >= turn
+
+    def bar(number: Any, threads: int = BARS) -> None:
+        machine().until(come(number, threads))
 
     # ---- clusters ------------------------------------------------------------------------------------------------------------------
 
@@ -169,6 +176,8 @@ def instructions(machine: Callable[[], Clusters], narrow: Callable[..., Any], wi
             "boxes_wait_but_one": boxes_wait(1),
             "publish_to_copies": lambda: None,
             "warpgroup_barrier": bar,
+            "take_turn": lambda number: bar(number, 2 * BARS),
+            "give_turn": lambda number: come(number, 2 * BARS) and None,
         },
         "matmul_split": {"push": push, "exchange": exchange, "of_block": lambda a, r: u32(int(a) & (1 << RANK) - 1 | int(r) << RANK)},
         "words": {

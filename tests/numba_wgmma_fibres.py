@@ -10,6 +10,7 @@ from fibres import SHARED_BASE, Fault, Machine
 from greenlet import getcurrent
 
 f32 = np.float32
+BOX = 64 * 128  # bytes of 64 rows of a factor
 Shared = Callable[[Any, int], Any]  # address, bytes -> these bytes of shared memory
 
 
@@ -34,8 +35,11 @@ def wgmma_instructions(
         offsets = swizzled(offsets) - SHARED_BASE
         return block.memory[offsets].astype(np.uint16) | block.memory[offsets + 1].astype(np.uint16) << 8
 
-    def products(dtype: str, columns: int, left: Sequence[int], right: Sequence[int], apart: int, along: str) -> Callable[..., None]:
+    def products(
+        dtype: str, columns: int, left: Sequence[int], right: Sequence[int], apart: int, along: str, units: int = 1
+    ) -> Callable[..., None]:
         of_a, of_b = along.split(", ")
+        each = columns // 2
 
         def floats(bits: Any) -> Any:
             return widen(np.ascontiguousarray(bits).view(np.uint8), dtype).reshape(bits.shape).astype(np.float64)
@@ -45,14 +49,16 @@ def wgmma_instructions(
             a, b, add = (int(brought[0][i]) for i in (1, 2, 3))
             if a >> 18 or b >> 18:
                 raise Fault("a descriptor with bits of another field")
-            total = np.zeros((16, columns))
-            for from_a, from_b in zip(left, right, strict=True):
-                A = floats(elements(block, a + from_a, 0, of_a, 64))[16 * warp : 16 * warp + 16]
-                total += A @ floats(elements(block, b + from_b, apart, of_b, columns)).T
-            for lane, (sums, *_) in enumerate(brought):
-                for i in range(columns // 2):
-                    row, column = lane // 4 + i // 2 % 2 * 8, i // 4 * 8 + lane % 4 * 2 + i % 2
-                    sums[i] = f32(total[row, column] + (sums[i] if add else 0))
+            for unit in range(units):
+                total = np.zeros((16, columns))
+                for from_a, from_b in zip(left, right, strict=True):
+                    A = floats(elements(block, a + from_a + unit * BOX, 0, of_a, 64))[16 * warp : 16 * warp + 16]
+                    total += A @ floats(elements(block, b + from_b, apart, of_b, columns)).T
+                for lane, (sums, *_) in enumerate(brought):
+                    for i in range(each):
+                        row, column = lane // 4 + i // 2 % 2 * 8, i // 4 * 8 + lane % 4 * 2 + i % 2
+                        at = unit * each + i
+                        sums[at] = f32(total[row, column] + (sums[at] if add else 0))
 
         def begin(brought: list[Any]) -> list[Any]:
             done(brought)

@@ -20,7 +20,7 @@ from opwise.ops import OPS, Workload
 pytestmark = pytest.mark.skipif(ON_GPU, reason="a GPU is here: it runs these kernels itself")
 PACKAGE = "opwise.backends.numba_cuda"
 MAIN = [c for c in right_candidates() if (c.backend, c.op, c.variant) == ("numba_cuda", "matmul", "")]
-MODULES = ("matmul_wgmma", "matmul_split", "matmul_turned", "words", "tensor")
+MODULES = ("matmul_wgmma", "matmul_pingpong", "matmul_pingpong_tall", "matmul_split", "matmul_turned", "words", "tensor")
 TILES = *(tile.name for tile in (*matmul_kernels.TURNED, *matmul_kernels.WGMMA[2:], *matmul_kernels.SPLIT)), "128x128_s6"
 
 
@@ -40,16 +40,20 @@ def played() -> Iterator[None]:
         yield
 
 
-def run(tile: matmul_kernels.Kernel, dtype: str, m: int, k: int, n: int, seed: int) -> float:
+def run(tile: matmul_kernels.Kernel, dtype: str, m: int, k: int, n: int, seed: int, processors: int = 3) -> float:
     """The worst error of a launch in its bound."""
     drawn = torch.Generator().manual_seed(seed)
     a, b = (torch.randn(shape, generator=drawn).to(getattr(torch, dtype)) for shape in ((m, k), (k, n)))
     out = torch.full((m, n), torch.nan, dtype=a.dtype)
-    plan = matmul_plan.launch(tile, dtype, m, k, n, 3)
+    plan = matmul_plan.launch(tile, dtype, m, k, n, processors)
     maps = [
         Map(x.view(torch.int16).numpy().view(np.uint16), matrix.box_rows) for x, matrix in zip((a, b, out), plan.matrices, strict=False)
     ]
-    if tile.turned:
+    if tile.name == "pingpong_128x128":
+        kernel = module("matmul_pingpong").pingpong_kernel.__wrapped__(dtype)
+    elif tile.name == "pingpong_192x128":
+        kernel = module("matmul_pingpong_tall").tall_kernel.__wrapped__(dtype)
+    elif tile.turned:
         kernel = module("matmul_turned").turned_kernel.__wrapped__(dtype, tile)
     elif tile.split:
         module("matmul_split").storing.cache_clear()
@@ -82,3 +86,14 @@ def test_a_product_is_right_whatever_comes_first(name: str) -> None:
         tile = next(tile for tile in module("matmul_offered").HALF_TILES if tile.name == name)
         for seed, shape in enumerate(shapes(tile)):
             assert run(tile, ("bfloat16", "float16")[seed % 2], *shape, seed) <= 1, shape
+
+
+@pytest.mark.parametrize("name", ["pingpong_128x128", "pingpong_192x128"])
+def test_warpgroups_that_take_turns_are_right_whatever_comes_first(name: str) -> None:
+    with played():
+        tile = next(tile for tile in module("matmul_offered").HALF_TILES if tile.name == name)
+        # One tile in one step; fewer steps a tile than stages, an odd number of tiles; more, and parts of tiles; a block each.
+        for seed, (shape, processors) in enumerate(
+            (((1, 8, 8), 1), ((500, 72, 264), 1), ((tile.rows + 8, 456, 272), 1), ((130, 200, 264), 3))
+        ):
+            assert run(tile, ("bfloat16", "float16")[seed % 2], *shape, seed, processors) <= 1, shape

@@ -10,14 +10,31 @@ import torch
 
 from opwise.backends.cuda_src import matmul_kernels, matmul_plan
 
-# By the model of CUDA C++'s kernels, which Numba's are in Python. The fastest in a trial, but for 256 x 4096 x 256 and 2048 cubed, where
-# 64x64_s4 and 128x128 are 2 % faster, and for 4096 cubed, which had none.
+# By the model of CUDA C++'s kernels, which Numba's are in Python. The fastest in a trial, but for 256 x 4096 x 256, where 64x64_s4 is 2 %
+# faster. Tiles by turns where a block has more than one, in more than one step of K, and rows are a multiple of 128 bytes apart.
 MODELLED = {
     (1024, 1024, 1024): "128x64",
     (1536, 1536, 1536): "144x128",
-    (2048, 2048, 2048): "128x256",
-    (3072, 3072, 3072): "128x192",
-    (4096, 4096, 4096): "128x256",
+    (2560, 2560, 2560): "144x128",
+    (2048, 2048, 2048): "pingpong_128x128",
+    (4096, 4096, 4096): "pingpong_128x128",
+    (4096, 4096, 11008): "pingpong_128x128",
+    (8192, 512, 8192): "pingpong_128x128",
+    (4096, 128, 4096): "pingpong_128x128",
+    (8192, 256, 512): "pingpong_128x128",
+    (2048, 512, 2048): "pingpong_128x128",
+    (3072, 3072, 3072): "pingpong_192x128",
+    (6144, 6144, 6144): "pingpong_192x128",
+    (8192, 8192, 8192): "pingpong_192x128",
+    (8192, 2048, 8192): "pingpong_192x128",
+    (3000, 3000, 3000): "128x192",
+    (4104, 520, 4104): "128x192",
+    (1280, 1280, 1280): "128x128",
+    (512, 4096, 4096): "128x128",
+    (2048, 32, 2048): "128x128",
+    (1600, 1600, 1600): "128x192",
+    (1024, 1024, 3072): "128x192",
+    (1600, 8192, 2048): "128x256",
     (512, 8192, 512): "128x128_s6",
     (512, 16384, 512): "128x128_s6",
     (256, 8192, 512): "128x128_s8",

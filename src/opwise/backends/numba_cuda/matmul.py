@@ -32,6 +32,8 @@ from opwise.backends.numba_cuda.matmul_offered import (
     own_elsewhere,
     own_on_hopper,
 )
+from opwise.backends.numba_cuda.matmul_pingpong import SQUARE, TALL, pingpong_kernel
+from opwise.backends.numba_cuda.matmul_pingpong_tall import tall_kernel
 from opwise.backends.numba_cuda.matmul_split import split_kernel
 from opwise.backends.numba_cuda.matmul_tensor import LARGE, MEDIUM, SMALL, tensor_kernel
 from opwise.backends.numba_cuda.matmul_tensor import Tile as TensorTile
@@ -130,7 +132,10 @@ def build_wgmma(a: Tensor, b: Tensor, out: Tensor, tile: Tile) -> Bind:
     if tile.split and not tile.turned:
         return build_split(a, b, out, tile)
     plan = matmul_plan.launch(tile, dtype, m, k, n, processors_of(a))
-    kernel = turned_kernel(dtype, tile) if tile.turned else wgmma_kernel(dtype, tile.columns, tile.stages, plan.shared_bytes)
+    if tile in (SQUARE, TALL):
+        kernel = pingpong_kernel(dtype) if tile == SQUARE else tall_kernel(dtype)
+    else:
+        kernel = turned_kernel(dtype, tile) if tile.turned else wgmma_kernel(dtype, tile.columns, tile.stages, plan.shared_bytes)
     grid = plan.grid[:2]
     maps = mapped(plan.matrices, (a.data_ptr(), b.data_ptr(), out.data_ptr()))
 
@@ -209,6 +214,7 @@ def kernels() -> Mapping[str, Kernel]:
         for t in matmul_kernels.WGMMA:
             found[f"{dtype} wgmma {t.name}"] = wgmma_kernel(dtype, t.columns, t.stages, t.shared_bytes(2))
         found |= {f"{dtype} wgmma {t.name}": turned_kernel(dtype, t) for t in matmul_kernels.TURNED}
+        found |= {f"{dtype} wgmma {SQUARE.name}": pingpong_kernel(dtype), f"{dtype} wgmma {TALL.name}": tall_kernel(dtype)}
     for t in (tile for tile in matmul_kernels.SPLIT if tile.name in SPLIT_SPECIMENS):
         found[f"bfloat16 wgmma {t.name}"] = split_kernel("bfloat16", t)
     found |= {f"float32 {FMA_TILE.rows}x{FMA_TILE.columns} by TMA": fma_tma_kernel()}

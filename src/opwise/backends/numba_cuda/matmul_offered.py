@@ -1,7 +1,7 @@
 """Which of Numba's kernels a product gets, and which others could compute it: what `opwise tune` measures, and a tuned table names.
 
-A name is the tile's: 128x256, 144x128 or 64x64_s2 by wgmma, tma_128x128 in float32 on Hopper; mma_128x256 and fma_64x64 of the kernels for
-any GPU.
+A name is the tile's: 128x256, pingpong_128x128, 144x128 or 64x64_s2 by wgmma, tma_128x128 in float32 on Hopper; mma_128x256 and fma_64x64
+of the kernels for any GPU.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from opwise.backends.cuda_src import matmul_kernels, matmul_plan
 from opwise.backends.cuda_src.matmul_kernels import Kernel as Tile
 from opwise.backends.numba_cuda import ptx
 from opwise.backends.numba_cuda.matmul_fma_tma import TILE as FMA_SIDE
+from opwise.backends.numba_cuda.matmul_pingpong import SQUARE, TALL
 from opwise.backends.numba_cuda.matmul_tensor import LARGE, MEDIUM, SMALL
 from opwise.backends.numba_cuda.matmul_tensor import Tile as TensorTile
 from opwise.backends.numba_cuda.matmul_wgmma_tf32 import TILES as TF32_TILES
@@ -24,7 +25,7 @@ TABLE = "numba_cuda/matmul"
 SIX = replace(next(tile for tile in matmul_kernels.SPLIT if tile.name == "128x128_s4"),
               name="128x128_s6", split=6, inbox=55 * 1024, speed=2.61, fixed=790, crowd=0.68)  # fmt: skip
 # CUDA C++'s kernels in Python, and so its model of them.
-HALF_TILES = (*matmul_kernels.WGMMA, *matmul_kernels.TURNED, *matmul_kernels.SPLIT, SIX)
+HALF_TILES: tuple[Tile, ...] = (*matmul_kernels.WGMMA, SQUARE, TALL, *matmul_kernels.TURNED, *matmul_kernels.SPLIT, SIX)
 FMA_TILE = Tile("tma_128x128", FMA_SIDE, FMA_SIDE, 128, 128, 3, 16, 1.0, 32, simt=True)
 
 
@@ -69,7 +70,8 @@ def own_on_hopper(m: int, k: int, n: int, kind: str, aligned: bool, processors: 
     tiles = hopper_tiles(m, k, n, kind, aligned, capability)
     if kind == "float32":
         return next((tile for tile in tiles if tile.tiles(m, n) >= processors), None)
-    return min(tiles, key=lambda tile: tile.estimate(m, k, n, processors), default=None)
+    known = (tile for tile in tiles if tile.takes(m, k, n, 16, processors, capability))  # where it was measured, if it is for some alone
+    return min(known, key=lambda tile: tile.estimate(m, k, n, processors), default=None)
 
 
 def own_elsewhere(m: int, n: int, kind: str, processors: int) -> TensorTile | FmaTile:

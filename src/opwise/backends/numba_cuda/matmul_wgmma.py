@@ -6,8 +6,8 @@ multiplies 64 rows. A slot of the ring has two barriers, `full` (the copies have
 producer runs ahead into the next tile while the consumers store the last one.
 
 It is cuda_src/matmul_wgmma.cuh in Python, but for setmaxnreg, by which a producer warpgroup there gives its registers to the others:
-nvJitLink compiles PTX as if more were to be linked to it, and then ignores that instruction. A single warp has none to give: 288 threads
-can have 224 registers each.
+nvJitLink compiles PTX as if more were to be linked to it, and then ignores that instruction. A single warp has none to give: a part of the
+multiprocessor has 16384 registers for the three warps of 288 threads that it runs, 168 a thread.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ THREADS = 128 * CONSUMERS + 32
 GROUP = 16  # tile rows that are walked together, so that their A and B stay in L2
 
 
-def position_of(rows: int, columns: int) -> Any:
+def position_of(rows: int, columns: int, group: int = GROUP) -> Any:
     """(tile, tiles_m, tiles_n) -> row and column of C at which the tile (rows x columns) begins."""
 
     @inlined
     def position(tile: Any, tiles_m: Any, tiles_n: Any) -> Any:
-        across = uint32(uint32(GROUP) * tiles_n)
-        first = uint32(barriers.divide(tile, across) * uint32(GROUP))
+        across = uint32(uint32(group) * tiles_n)
+        first = uint32(barriers.divide(tile, across) * uint32(group))
         within = barriers.remainder(tile, across)
-        height = uint32(min(uint32(tiles_m - first), uint32(GROUP)))
+        height = uint32(min(uint32(tiles_m - first), uint32(group)))
         down, right = barriers.remainder(within, height), barriers.divide(within, height)
         return uint32((first + down) * uint32(rows)), uint32(right * uint32(columns))
 
@@ -54,6 +54,64 @@ def prepare(full: Any, stages: Any, arrivals: Any) -> None:
     cuda.syncthreads()
 
 
+def filler_of(rows: int, columns: int) -> Any:
+    """What one thread does to fill a slot that is empty: it asks for a step's factors, of the tile at (row, column) from `depth` on."""
+    bytes_a, boxes = rows * 128, columns // 64
+
+    @inlined
+    def fill(at: Any, landed: Any, a: Any, b: Any, row: Any, column: Any, depth: Any) -> None:
+        barriers.expect(landed, uint32(bytes_a + boxes * BOX))
+        ptx.box_load(at, a, depth, row, landed)
+        for box in range(boxes):
+            ptx.box_load(uint32(at + uint32(bytes_a + box * BOX)), b, uint32(column + uint32(64 * box)), depth, landed)
+
+    return fill
+
+
+def producer_of(rows: int, columns: int, stages: int, position: Any) -> Any:
+    """What the producer's thread does: every `stride`-th tile from `tile` on, step by step, into the ring's slots."""
+    slot_bytes, fill = rows * 128 + columns // 64 * BOX, filler_of(rows, columns)
+
+    @inlined
+    def produce(ring: Any, full: Any, a: Any, b: Any, tile: Any, stride: Any, tiles_m: Any, tiles_n: Any, depth_end: Any) -> None:
+        empty, slot, phase = uint32(full + uint32(8 * stages)), uint32(0), uint32(0)
+        while tile < uint32(tiles_m * tiles_n):
+            row, column = position(tile, tiles_m, tiles_n)
+            depth = uint32(0)
+            while depth < depth_end:
+                at, landed = uint32(ring + slot * uint32(slot_bytes)), uint32(full + slot * uint32(8))
+                barriers.wait(uint32(empty + slot * uint32(8)), uint32(phase ^ uint32(1)))
+                fill(at, landed, a, b, row, column, depth)
+                depth = uint32(depth + uint32(DEPTH))
+                slot = uint32(slot + uint32(1))
+                if slot == stages:
+                    slot, phase = uint32(0), uint32(phase ^ uint32(1))
+            tile = uint32(tile + stride)
+
+    return produce
+
+
+def leaving_of(dtype: str) -> Any:
+    """What a consumer does to store 64 columns of its 64 rows, sums[at:at + 32], by a box: `outbox` must have been read."""
+    store_matrices = ptx.store_matrices(dtype)
+
+    @inlined
+    def leave(c: Any, column: Any, row: Any, outbox: Any, warpgroup: Any, thread: Any, sums: Any, at: Any) -> None:
+        # Lane l gives the address of a row of matrix l / 8 of store_matrices: rows 0-7 and 8-15 of 8 columns, then of the next 8.
+        lane = uint32(thread & uint32(31))
+        line = uint32((uint32(thread & uint32(127)) >> uint32(5)) * uint32(16) + (lane & uint32(15)))
+        ptx.warpgroup_barrier(uint32(warpgroup + uint32(1)))
+        for pair in range(4):
+            chunk = (uint32(2 * pair) + (lane >> uint32(4))) ^ (line & uint32(7))
+            store_matrices(uint32(outbox + line * uint32(128) + chunk * uint32(16)), sums, at + 8 * pair)
+        ptx.publish_to_copies()
+        ptx.warpgroup_barrier(uint32(warpgroup + uint32(1)))
+        if uint32(thread & uint32(127)) == 0:
+            ptx.box_store(c, column, row, outbox)
+
+    return leave
+
+
 @cache
 def wgmma_kernel(dtype: str, columns: int, stages: int, shared_bytes: int) -> Kernel:
     """Tensor maps of a (m, k), b (k, n), c (m, n), with boxes of 128, 64 and 64 rows by 64 columns; then m, n, k, each up to 2^30."""
@@ -61,8 +119,9 @@ def wgmma_kernel(dtype: str, columns: int, stages: int, shared_bytes: int) -> Ke
     boxes = columns // 64
     slot_bytes = bytes_a + boxes * BOX
     odd = boxes % 2
-    multiply, finish, store_matrices = ptx.step(dtype, columns), ptx.finish(columns), ptx.store_matrices(dtype)
+    multiply, finish, leave = ptx.step(dtype, columns), ptx.finish(columns), leaving_of(dtype)
     position, sums_count = position_of(ROWS, columns), columns // 2
+    produce = producer_of(ROWS, columns, stages, position)
 
     def matmul(a: Any, b: Any, c: Any, m: Any, n: Any, k: Any) -> None:
         memory = cuda.shared.array(0, uint8)
@@ -82,27 +141,10 @@ def wgmma_kernel(dtype: str, columns: int, stages: int, shared_bytes: int) -> Ke
         warpgroup = barriers.same_in_warp(uint32(thread >> uint32(7)))
         if warpgroup == CONSUMERS:
             if barriers.elected() != 0:
-                while tile < count:
-                    row, column = position(tile, tiles_m, tiles_n)
-                    depth = uint32(0)
-                    while depth < depth_end:
-                        at, landed = uint32(ring + slot * uint32(slot_bytes)), uint32(full + slot * uint32(8))
-                        barriers.wait(uint32(empty + slot * uint32(8)), uint32(phase ^ uint32(1)))
-                        barriers.expect(landed, uint32(slot_bytes))
-                        ptx.box_load(at, a, depth, row, landed)
-                        for box in range(boxes):
-                            to = uint32(at + uint32(bytes_a + box * BOX))
-                            ptx.box_load(to, b, uint32(column + uint32(64 * box)), depth, landed)
-                        depth = uint32(depth + uint32(DEPTH))
-                        slot = uint32(slot + uint32(1))
-                        if slot == stages:
-                            slot, phase = uint32(0), uint32(phase ^ uint32(1))
-                    tile = uint32(tile + stride)
+                produce(ring, full, a, b, tile, stride, tiles_m, tiles_n, depth_end)
         else:
             lane = uint32(thread & uint32(31))
             first = uint32(thread & uint32(127)) == 0  # it issues this warpgroup's stores
-            # Lane l gives the address of a row of matrix l / 8 of store_matrices: rows 0-7 and 8-15 of 8 columns, then of the next 8.
-            line = uint32((uint32(thread & uint32(127)) >> uint32(5)) * uint32(16) + (lane & uint32(15)))
             outbox = uint32(outboxes + warpgroup * uint32(2 * BOX))
             while tile < count:
                 row, column = position(tile, tiles_m, tiles_n)
@@ -129,14 +171,7 @@ def wgmma_kernel(dtype: str, columns: int, stages: int, shared_bytes: int) -> Ke
                             ptx.boxes_wait_all()  # the last tile ended with this outbox, too
                         else:
                             ptx.boxes_wait_but_one()  # this outbox has been read, the other may still be
-                    ptx.warpgroup_barrier(uint32(warpgroup + uint32(1)))
-                    for pair in range(4):
-                        chunk = (uint32(2 * pair) + (lane >> uint32(4))) ^ (line & uint32(7))
-                        store_matrices(uint32(leaving + line * uint32(128) + chunk * uint32(16)), sums, 32 * box + 8 * pair)
-                    ptx.publish_to_copies()
-                    ptx.warpgroup_barrier(uint32(warpgroup + uint32(1)))
-                    if first:
-                        ptx.box_store(c, uint32(column + uint32(64 * box)), row, leaving)
+                    leave(c, uint32(column + uint32(64 * box)), row, leaving, warpgroup, thread, sums, 32 * box)
                 tile = uint32(tile + stride)
             if first:
                 ptx.boxes_wait_all()  # shared memory must outlive its stores

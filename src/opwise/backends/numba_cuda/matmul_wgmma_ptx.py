@@ -38,6 +38,9 @@ publish_to_copies = instruction("fence.proxy.async.shared::cta;", void, effect=T
 # ---- warpgroups ------------------------------------------------------------------------------------------------------------------------
 
 warpgroup_barrier = instruction("bar.sync $0, 128;", void, u32, effect=True, together=True)  # 128 threads; 0 is syncthreads's
+# A turn is given by one warpgroup and taken by another; of a number of barrier each.
+take_turn = instruction("bar.sync $0, 256;", void, u32, effect=True, together=True)
+give_turn = instruction("bar.arrive $0, 256;", void, u32, effect=True, together=True)
 
 
 def _high(apart: int) -> int:
@@ -45,17 +48,18 @@ def _high(apart: int) -> int:
     return apart // 16 | 1 << 30
 
 
-def step(dtype: str, columns: int, depth: int = DEPTH, rows: int = 64) -> Any:
+def step(dtype: str, columns: int, depth: int = DEPTH, rows: int = 64, units: int = 1) -> Any:
     """The intrinsic (sums, a, b, add): sums (64 x columns, float32) += a (64 x depth) b (depth x columns); without `add` it is =.
 
     a, b: shared addresses of tiles, boxes of 64 of k and `rows` rows, and of 64 columns and `depth` of k. All 128 threads of a warpgroup;
     thread t of warp w holds of the product, for j in 0 .. columns / 8, in sums[4j], sums[4j + 1] row 16w + t / 4, columns 8j + 2 (t % 4)
-    and the next, in sums[4j + 2], sums[4j + 3] the same 8 rows below.
+    and the next, in sums[4j + 2], sums[4j + 3] the same 8 rows below. Of several `units`, 64 rows of a each, one below the other, the
+    sums of one lie behind those of the one before.
     At its end the step before it has been multiplied, this one perhaps not: `finish` waits for it, and sums must not be read before.
     """
     # 16 elements of k are 32 bytes of a row of a, 16 rows of b.
     left = [i // 4 * rows * 128 + i % 4 * 32 for i in range(depth // 16)]
-    return _products(dtype, columns, left, [2048 * i for i in range(depth // 16)], depth * 128, "0, 1")
+    return _products(dtype, columns, left, [2048 * i for i in range(depth // 16)], depth * 128, "0, 1", units)
 
 
 def turned_step(dtype: str, rows: int) -> Any:
@@ -64,12 +68,12 @@ def turned_step(dtype: str, rows: int) -> Any:
     return _products(dtype, rows, [2048 * i for i in range(DEPTH // 16)], [32 * i for i in range(DEPTH // 16)], 0, "1, 0")
 
 
-def _products(dtype: str, columns: int, left: Sequence[int], right: Sequence[int], apart: int, along: str) -> Any:
-    """The intrinsic (sums, a, b, add), a wgmma for each of the places of either factor, in bytes from its beginning. apart: bytes from 64
-    columns of b to the next. along: which factor is stored along its columns, a's flag and b's."""
-    count = columns // 2
+def _products(dtype: str, columns: int, left: Sequence[int], right: Sequence[int], apart: int, along: str, units: int = 1) -> Any:
+    """The intrinsic (sums, a, b, add), for each of the places of either factor, in bytes from its beginning, a wgmma a unit, whose rows of
+    a are BOX bytes on. apart: bytes from 64 columns of b to the next. along: which factor is stored along its columns, a's flag and b's."""
+    each = columns // 2
+    count = units * each
     kind = {"float16": "f16", "bfloat16": "bf16"}[dtype]
-    registers = ", ".join(f"${i}" for i in range(count))
     a, b, add = (f"${2 * count + i}" for i in range(3))  # behind the sums as they come in
     lines = [
         "{ .reg .pred add, always; .reg .b32 low, a_high, b_high; .reg .b64 a, b;",
@@ -78,12 +82,14 @@ def _products(dtype: str, columns: int, left: Sequence[int], right: Sequence[int
         "wgmma.fence.sync.aligned;",
     ]
     for i, (of_a, of_b) in enumerate(zip(left, right, strict=True)):  # descriptors count in 16 bytes
-        lines += [
-            f"add.u32 low, {a}, {of_a // 16}; mov.b64 a, {{low, a_high}};",
-            f"add.u32 low, {b}, {of_b // 16}; mov.b64 b, {{low, b_high}};",
-            f"wgmma.mma_async.sync.aligned.m64n{columns}k16.f32.{kind}.{kind} {{{registers}}},",
-            f"a, b, {'always' if i else 'add'}, 1, 1, {along};",  # neither factor negated
-        ]
+        lines.append(f"add.u32 low, {b}, {of_b // 16}; mov.b64 b, {{low, b_high}};")
+        for unit in range(units):
+            registers = ", ".join(f"${j}" for j in range(unit * each, (unit + 1) * each))
+            lines += [
+                f"add.u32 low, {a}, {(of_a + unit * BOX) // 16}; mov.b64 a, {{low, a_high}};",
+                f"wgmma.mma_async.sync.aligned.m64n{columns}k16.f32.{kind}.{kind} {{{registers}}},",
+                f"a, b, {'always' if i else 'add'}, 1, 1, {along};",  # neither factor negated
+            ]
     text = "\n".join([*lines, "wgmma.commit_group.sync.aligned;", "wgmma.wait_group.sync.aligned 1; }"])
 
     @intrinsic  # type: ignore[untyped-decorator,unused-ignore]

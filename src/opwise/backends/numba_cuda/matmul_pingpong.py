@@ -1,0 +1,149 @@
+"""matmul on Hopper (sm_90a), 16-bit factors: two consumer warpgroups, each with a tile of its own, take turns at multiplying (pingpong).
+
+In matmul_wgmma.py two warpgroups share a tile, and while they store it the tensor cores rest. Here each computes all of a tile, by products
+of 64 rows, and lets the other begin as soon as its own last products are on the way: one stores under the other's main loop. Both read one
+ring, which a producer fills in the order of tiles. A consumer's 128 sums a thread leave room for that ninth warp (168 registers a thread,
+see matmul_wgmma.py); matmul_pingpong_tall.py has a higher tile, and none.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from numba import cuda, float32, int64, uint8, uint32
+
+from opwise.backends.cuda_src.matmul_kernels import Among
+from opwise.backends.cuda_src.matmul_kernels import Kernel as Tile
+from opwise.backends.numba_cuda import barrier_ptx as barriers
+from opwise.backends.numba_cuda import matmul_wgmma_ptx as ptx
+from opwise.backends.numba_cuda import tensor
+from opwise.backends.numba_cuda.launch import Kernel, inlined
+from opwise.backends.numba_cuda.matmul_wgmma import BOX, DEPTH, THREADS, leaving_of, position_of, prepare, producer_of
+
+OWN_TURN = 3  # and the next: barriers at which a consumer waits for its turn
+
+
+@dataclass(frozen=True)
+class PingpongTile(Tile):
+    """`inbox`: bytes of the boxes, as many a consumer, through which C is stored."""
+
+    def shared_bytes(self, size: int) -> int:
+        return self.stages * self.step_bytes * (self.rows + self.columns) + self.inbox + 16 * self.stages + 1024
+
+    @property
+    def outboxes(self) -> int:
+        """Of a consumer."""
+        return self.inbox // (2 * BOX)
+
+    def takes(self, m: int, k: int, n: int, granule: int, sm_count: int, capability: tuple[int, int]) -> bool:
+        """Not where rows are no multiple of 128 bytes apart: a row of a box then lies in two lines of the L2, and that is the limit."""
+        return k % 64 == n % 64 == 0 and super().takes(m, k, n, granule, sm_count, capability)
+
+
+# Of one step of K, or of one tile a block, there is nothing to take turns at: 128 x 128 was level with the shared tile then, or a little
+# slower, 192 x 128 took 0.7 to 0.9 us longer. The numbers are fitted to an H200's times, by what a choice loses: 0.03 % on average of 35
+# products.
+TURNS = Among(DEPTH + 1, 2**30, 1.005, math.inf)
+SQUARE = PingpongTile("pingpong_128x128", 128, 128, THREADS, 128, 6, 16, 2.03, 180, wgmma=True, inbox=4 * BOX, crowd=0.13, among=TURNS)
+TALL = PingpongTile("pingpong_192x128", 192, 128, 256, 128, 5, 16, 2.45, 292, wgmma=True, inbox=2 * BOX, crowd=0.31, among=TURNS)
+
+
+def skipper_of(stages: int) -> Any:
+    """(slot, phase, steps) -> the slot and phase so many steps later."""
+
+    @inlined
+    def skip(slot: Any, phase: Any, steps: Any) -> Any:
+        on = uint32(slot + steps)
+        rounds = barriers.divide(on, uint32(stages))
+        return uint32(on - uint32(rounds * uint32(stages))), uint32(phase ^ uint32(rounds & uint32(1)))
+
+    return skip
+
+
+def storing_of(dtype: str, tile: PingpongTile) -> Any:
+    """What a consumer does to store its tile, which begins at (row, column): box after box of 64 rows and columns."""
+    units, boxes, own, each = tile.rows // 64, tile.columns // 64, tile.outboxes, tile.columns // 2
+    leave = leaving_of(dtype)
+
+    @inlined
+    def store(c: Any, column: Any, row: Any, outbox: Any, warpgroup: Any, thread: Any, sums: Any) -> None:
+        for unit in range(units):
+            for box in range(boxes):
+                leaving = uint32(outbox + uint32((unit * boxes + box) % own * BOX))
+                if uint32(thread & uint32(127)) == 0:  # this outbox has been read; of two the other may still be
+                    if own == 1:
+                        ptx.boxes_wait_all()
+                    else:
+                        ptx.boxes_wait_but_one()
+                to_column, to_row = uint32(column + uint32(64 * box)), uint32(row + uint32(64 * unit))
+                leave(c, to_column, to_row, leaving, warpgroup, thread, sums, unit * each + 32 * box)
+
+    return store
+
+
+@cache
+def pingpong_kernel(dtype: str) -> Kernel:
+    """Tensor maps of a (m, k), b (k, n), c (m, n), with boxes of 128, 64 and 64 rows by 64 columns; then m, n, k, each up to 2^30."""
+    rows, columns, stages, own = SQUARE.rows, SQUARE.columns, SQUARE.stages, SQUARE.outboxes
+    units, bytes_a = rows // 64, rows * 128
+    slot_bytes = bytes_a + columns // 64 * BOX
+    sums_count = units * columns // 2
+    multiply, finish, store = ptx.step(dtype, columns, units=units), ptx.finish(units * columns), storing_of(dtype, SQUARE)
+    position, skip = position_of(rows, columns), skipper_of(stages)
+    produce = producer_of(rows, columns, stages, position)
+
+    def matmul(a: Any, b: Any, c: Any, m: Any, n: Any, k: Any) -> None:
+        memory = cuda.shared.array(0, uint8)
+        sums = cuda.local.array(sums_count, float32)
+        # Shared memory: the ring, the boxes through which C is stored, the barriers. From the first multiple of 1024 on.
+        ring = uint32((tensor.shared_address(memory) + uint32(1023)) & uint32(0xFFFFFC00))
+        outboxes = uint32(ring + uint32(stages * slot_bytes))
+        full = uint32(outboxes + uint32(2 * own * BOX))
+        empty = uint32(full + uint32(8 * stages))
+        thread = uint32(cuda.threadIdx.x)
+        prepare(full, stages, 4)  # one arrival a warp, of the one warpgroup that reads a slot, frees it
+        depth_end = uint32(k)
+        tiles_m, tiles_n = uint32((m + (rows - 1)) // rows), uint32((n + (columns - 1)) // columns)
+        count, stride = uint32(tiles_m * tiles_n), uint32(cuda.gridDim.x)
+        tile = uint32(cuda.blockIdx.x)
+        warpgroup = barriers.same_in_warp(uint32(thread >> uint32(7)))
+        if warpgroup == 2:
+            if barriers.elected() != 0:
+                produce(ring, full, a, b, tile, stride, tiles_m, tiles_n, depth_end)
+        else:
+            lane = uint32(thread & uint32(31))
+            outbox = uint32(outboxes + warpgroup * uint32(own * BOX))
+            steps = uint32(uint32(depth_end + uint32(DEPTH - 1)) // uint32(DEPTH))
+            tile = uint32(tile + warpgroup * stride)
+            slot, phase = skip(uint32(0), uint32(0), uint32(steps * warpgroup))
+            while tile < count:
+                row, column = position(tile, tiles_m, tiles_n)
+                depth, last = uint32(0), uint32(0)
+                if tile >= stride:  # the block has a tile before this one, which the other warpgroup multiplies
+                    ptx.take_turn(uint32(uint32(OWN_TURN) + warpgroup))
+                while depth < depth_end:
+                    at = uint32(ring + slot * uint32(slot_bytes))
+                    barriers.wait(uint32(full + slot * uint32(8)), phase)
+                    multiply(sums, at, uint32(at + uint32(bytes_a)), depth)
+                    if depth > 0 and lane == 0:
+                        barriers.arrive(last)  # the step before this one has been multiplied: its slot may be filled again
+                    last = uint32(empty + slot * uint32(8))
+                    depth = uint32(depth + uint32(DEPTH))
+                    slot = uint32(slot + uint32(1))
+                    if slot == stages:
+                        slot, phase = uint32(0), uint32(phase ^ uint32(1))
+                if uint32(tile + stride) < count:
+                    ptx.give_turn(uint32(uint32(OWN_TURN + 1) - warpgroup))  # a step is still being multiplied: time enough to begin
+                finish(sums)
+                if lane == 0:
+                    barriers.arrive(last)
+                slot, phase = skip(slot, phase, steps)  # the other's tile
+                store(c, column, row, outbox, warpgroup, thread, sums)
+                tile = uint32(uint32(tile + stride) + stride)
+            if uint32(thread & uint32(127)) == 0:
+                ptx.boxes_wait_all()  # shared memory must outlive its stores
+
+    return Kernel(matmul, (int64,) * 6, SQUARE.threads, dynamic_shared=SQUARE.shared_bytes(2), maps=3, only="sm_90")
