@@ -42,8 +42,12 @@ MEASURED = {
     (512, 2048, 512): {"64x64_s1": 9.38, "64x64_s2": 9.70, "64x128_s2": 10.40},
     (512, 8192, 512): {"128x128_s4": 14.08, "64x64_s2": 16.02, "64x64_s1": 16.03},
     (512, 16384, 512): {"128x128_s4": 23.40, "64x64_s2": 29.86, "64x64_s1": 30.03},
-    (1024, 8192, 1024): {"64x128_s1": 28.33, "128x64": 31.63, "64x128_s2": 36.67},
-    (512, 8192, 2048): {"128x64": 25.97, "64x128_s1": 28.24, "64x64_s1": 39.71},
+    (1024, 8192, 1024): {"64x128_s1": 28.93, "128x128_s2": 32.89, "128x64": 33.92},
+    (1024, 4096, 1024): {"128x64": 15.62, "64x128_s1": 15.82, "128x128_s2": 17.73},
+    (512, 8192, 2048): {"128x64": 29.15, "64x128_s1": 30.57, "128x128_s2": 33.07},
+    (4096, 8192, 256): {"128x128_s2": 30.81, "64x128_s1": 32.37},
+    (2048, 8192, 512): {"128x128_s2": 29.50, "64x128_s1": 29.66},
+    (2048, 4096, 512): {"128x128_s2": 15.94, "64x128_s1": 16.19},
     (2048, 2048, 512): {"64x128_s1": 9.77, "128x64": 11.38, "128x128": 12.86},
     (512, 4096, 4096): {"128x128": 25.29, "128x64": 27.45, "144x128": 27.93},
     (4096, 4096, 512): {"128x128": 25.96, "144x128": 27.96, "64x128_s1": 32.36},
@@ -121,7 +125,7 @@ def test_the_choice_loses_little_over_all_that_was_measured() -> None:
     assert sum(lost) / len(lost) < 1.005
 
 
-@pytest.mark.parametrize("kernel", matmul_kernels.SPLIT, ids=lambda kernel: str(kernel.name))
+@pytest.mark.parametrize("kernel", matmul_kernels.SPLIT + matmul_kernels.LONG, ids=lambda kernel: str(kernel.name))
 def test_a_box_has_no_row_more_than_a_where_the_kernel_counts_its_bytes(kernel: matmul_kernels.Kernel) -> None:
     for m in (1, 40, 64, 100, 128, 500):
         assert launch(kernel, "bfloat16", m, 512, 776, 132).matrices[0].box_rows == min(m, kernel.rows)
@@ -151,6 +155,16 @@ def test_small_products_get_the_tiles_that_were_measured_for_them() -> None:
     assert not there("16x32_v2", 37, 95, 73, 2, (8, 0))
 
 
+def test_halves_of_k_are_taken_where_a_is_the_larger() -> None:
+    def halved(*shape: int) -> bool:
+        return kernel_for(*shape).endswith("128x128_s2")
+
+    assert halved(2048, 8192, 512)
+    assert halved(4096, 4096, 256)
+    wider = (512, 8192, 2048), (1024, 8192, 1024)
+    assert not any(halved(*shape) for shape in (*wider, (2048, 2048, 512), (8192, 8192, 128), (3072, 8192, 384)))
+
+
 def test_what_fills_the_gpu_is_not_split() -> None:
     for n in (2048, 3072, 4096, 8192, 16384):
         assert "_s" not in kernel_for(n, n, n), n
@@ -164,11 +178,11 @@ def test_a_cluster_that_does_not_fit_beside_the_others_is_a_second_wave() -> Non
     assert kernel.share(128, 8192, 128 * at_once, 66).each == 2 * fits, "15 clusters on half of the multiprocessors"
 
 
-@pytest.mark.parametrize("kernel", matmul_kernels.SPLIT, ids=lambda kernel: str(kernel.name))
+@pytest.mark.parametrize("kernel", matmul_kernels.SPLIT + matmul_kernels.LONG, ids=lambda kernel: str(kernel.name))
 def test_the_plan_knows_the_shared_tiles_as_the_source_has_them(kernel: matmul_kernels.Kernel) -> None:
     source = (FOLDER / "matmul_wgmma.cu").read_text()
     tile = (kernel.rows, kernel.columns, kernel.step_bytes // 2, kernel.stages, kernel.split, kernel.resident)
-    assert f"SPLIT_KERNEL(dtype, {', '.join(map(str, tile))})" in source
+    assert f"SPLIT_KERNEL(dtype, {', '.join(map(str, tile))}, {4 if kernel.name == '64x128_s1' else 16})" in source
     assert kernel.threads == 32 * (kernel.rows // 16 + 1), "four warps for 64 rows, and the producer"
     assert kernel.resident * (kernel.shared_bytes(2) + 1024) <= 228 * 1024, "as many blocks fit a multiprocessor as it says"
     owned, more = divmod(kernel.rows // 16 * (kernel.columns // 16), kernel.split)  # units of 1 KiB

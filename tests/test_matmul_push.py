@@ -16,7 +16,7 @@ from clusters_on_cpu import needs_compiler, said_by
 from opwise.backends.cuda_src import matmul_kernels
 from opwise.backends.cuda_src.sources import FOLDER
 
-TILES = [kernel for kernel in matmul_kernels.SPLIT if kernel.split > 1]
+TILES = [kernel for kernel in matmul_kernels.SPLIT + matmul_kernels.LONG if kernel.split > 1]
 BEFORE = r"""
 constexpr int SHARED = 232448, BASE = 16;  // of a block; addresses begin at no multiple of 1024
 struct Waiting {};
@@ -93,7 +93,7 @@ def test_pushed_sums_meet_where_they_are_added(kernel: matmul_kernels.Kernel, tm
     parts = [re.search(rf"^template <[^\n]*(?=\n__device|struct){between}.*?^}};?\n", source, re.MULTILINE | re.DOTALL)
              for between in (r"struct SplitTile ", r"\n[^\n]*push_and_store\(")]  # fmt: skip
     text = "".join(part[0] for part in parts if part)
-    numbers = (kernel.rows, kernel.columns, kernel.step_bytes // 2, kernel.stages, kernel.split, kernel.resident)
+    numbers = (kernel.rows, kernel.columns, kernel.step_bytes // 2, kernel.stages, kernel.split, kernel.resident, 16)
     main = MAIN.replace("TILE", f"SplitTile<float, {', '.join(map(str, numbers))}>")
     said = said_by(BEFORE + text + main, tmp_path)
     assert int(said) <= 16 + kernel.shared_bytes(2), "what a launch asks for holds the barriers too"

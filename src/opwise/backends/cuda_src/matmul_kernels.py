@@ -132,6 +132,9 @@ SPLIT = (
     Kernel("128x128_s4", 128, 128, 288, 128, 5, 16, 3.74, 1127, wgmma=True, split=4, inbox=48 * 1024, crowd=1.41),
     Kernel("128x128_s8", 128, 128, 288, 128, 5, 16, 3.17, 897, wgmma=True, split=8, inbox=56 * 1024, crowd=1.60),
 )
+# Two halves of a long K where A is the larger; CUDA C++ alone has it.
+LONG = (Kernel("128x128_s2", 128, 128, 288, 128, 6, 16, 1.92, 400, wgmma=True, split=2, inbox=32 * 1024, crowd=0.3,
+               among=Among(4096, 8192, 0.45, 0.5, rows_from=2048, columns_from=256)),)  # fmt: skip
 TURNED = (Kernel("144x128", 144, 128, 288, 128, 6, 16, 2.25, 282, wgmma=True, split=1, turned=True, crowd=0.40),)
 SHORT = Among(31, 256, 0.75, math.inf, rows_from=256, columns_from=256, granule_to=8)  # a short K, rows that do not begin on 16 bytes
 FEW = SHORT._replace(many=4.0)  # where four stages were quicker than three, or nearly
@@ -163,8 +166,8 @@ SIMT_HALF = (Kernel("simt_64x64_v2", 64, 64, 128, 32, 3, 2, 0.02, 32, simt=True)
 KERNELS: dict[str, tuple[Kernel, ...]] = {
     "float32": SIMT_FLOAT32,
     "tfloat32": TENSOR,
-    "float16": WGMMA + TURNED + SPLIT + TENSOR_HALF + FLAT + STAGED + SIMT_HALF,
-    "bfloat16": WGMMA + TURNED + SPLIT + TENSOR_HALF + FLAT + STAGED + SIMT_HALF,
+    "float16": WGMMA + TURNED + SPLIT + LONG + TENSOR_HALF + FLAT + STAGED + SIMT_HALF,
+    "bfloat16": WGMMA + TURNED + SPLIT + LONG + TENSOR_HALF + FLAT + STAGED + SIMT_HALF,
 }
 GROUPS = {"float32": 1, "tfloat32": 2, "float16": 3, "bfloat16": 4}  # MATMUL_GROUP of matmul.cu: a type that is compiled alone
 

@@ -12,9 +12,10 @@
 #pragma once
 #include "matmul_wgmma.cuh"
 
-template <class Storage_, int BM_, int BN_, int BK_, int STAGES_, int S_, int BLOCKS_A_SM_> struct SplitTile {
+template <class Storage_, int BM_, int BN_, int BK_, int STAGES_, int S_, int BLOCKS_A_SM_, unsigned GROUP_> struct SplitTile {
     using Storage = Storage_;
     static constexpr int BM = BM_, BN = BN_, BK = BK_, STAGES = STAGES_, S = S_, BLOCKS_A_SM = BLOCKS_A_SM_;
+    static constexpr unsigned GROUP = GROUP_;  // as in tile_position
     static constexpr int CONSUMERS = BM / 64, WARPS = 4 * CONSUMERS, THREADS = 32 * (WARPS + 1);
     // Boxes have rows of 128 bytes: BM rows of A by 64 of K, BK rows of K by 64 columns of B.
     static constexpr int BOX_A = BM * 128, BOXES_A = BK / 64, BOX_B = BK * 128, BOXES_B = (BN + 63) / 64;
@@ -155,7 +156,7 @@ __device__ __forceinline__ void split_matmul(const TensorMap &a, const TensorMap
     block_barrier();
     if constexpr (Tile::S > 1) cluster_arrive();
     const int rank = Tile::S > 1 ? static_cast<int>(rank_in_cluster()) : 0;
-    const TilePosition at = tile_position<Tile::BM, Tile::BN>(m, n, block_index() / Tile::S);
+    const TilePosition at = tile_position<Tile::BM, Tile::BN, Tile::GROUP>(m, n, block_index() / Tile::S);
     const int row = static_cast<int>(at.m * Tile::BM), column = static_cast<int>(at.n * Tile::BN);
     const int steps = static_cast<int>((k + Tile::BK - 1) / Tile::BK);  // 2^24 at most, see matmul_plan.py: no overflow below
     const int first = steps * rank / Tile::S, last = steps * (rank + 1) / Tile::S;

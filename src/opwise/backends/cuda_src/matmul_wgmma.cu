@@ -32,8 +32,8 @@
 #define OF_CLUSTERS_4 __cluster_dims__(4, 1, 1)
 #define OF_CLUSTERS_8 __cluster_dims__(8, 1, 1)
 #define OF_CLUSTERS_16 __cluster_dims__(16, 1, 1)
-#define SPLIT_KERNEL(dtype, bm, bn, bk, stages, s, blocks_a_sm)                                                                            \
-    using Tile_##dtype##_##bm##x##bn##_s##s = SplitTile<dtype, bm, bn, bk, stages, s, blocks_a_sm>;                                        \
+#define SPLIT_KERNEL(dtype, bm, bn, bk, stages, s, blocks_a_sm, group)                                                                     \
+    using Tile_##dtype##_##bm##x##bn##_s##s = SplitTile<dtype, bm, bn, bk, stages, s, blocks_a_sm, group>;                                 \
     IF_WANTED(matmul_wgmma_##dtype##_##bm##x##bn##_s##s,                                                                                   \
     extern "C" __global__ void OF_CLUSTERS_##s __launch_bounds__(Tile_##dtype##_##bm##x##bn##_s##s::THREADS, blocks_a_sm)                  \
         matmul_wgmma_##dtype##_##bm##x##bn##_s##s(const __grid_constant__ TensorMap a, const __grid_constant__ TensorMap b, dtype *c,      \
@@ -41,17 +41,19 @@
         split_matmul<Tile_##dtype##_##bm##x##bn##_s##s>(a, b, c, m, k, n);                                                                 \
     })
 
-// SplitTile: rows and columns of the tile, K of a stage, stages, blocks that share K, blocks a multiprocessor.
+// SplitTile: rows and columns of the tile, K of a stage, stages, blocks that share K, blocks a multiprocessor, rows of tiles in a group.
+// Groups of 4 rows of 64x128: blocks that begin together fetch 4 + 4 tiles of A and B, where groups of 16 fetch 16 + 1.
 #define SPLIT_KERNELS(dtype)                                                                                                               \
-    SPLIT_KERNEL(dtype, 64, 64, 128, 6, 1, 1)                                                                                              \
-    SPLIT_KERNEL(dtype, 64, 64, 128, 6, 2, 1)                                                                                              \
-    SPLIT_KERNEL(dtype, 64, 64, 64, 6, 4, 2)                                                                                               \
-    SPLIT_KERNEL(dtype, 64, 64, 64, 6, 8, 2)                                                                                               \
-    SPLIT_KERNEL(dtype, 64, 64, 64, 6, 16, 2)                                                                                              \
-    SPLIT_KERNEL(dtype, 64, 128, 128, 4, 1, 1)                                                                                             \
-    SPLIT_KERNEL(dtype, 64, 128, 128, 4, 2, 1)                                                                                             \
-    SPLIT_KERNEL(dtype, 128, 128, 64, 5, 4, 1)                                                                                             \
-    SPLIT_KERNEL(dtype, 128, 128, 64, 5, 8, 1)
+    SPLIT_KERNEL(dtype, 64, 64, 128, 6, 1, 1, 16)                                                                                          \
+    SPLIT_KERNEL(dtype, 64, 64, 128, 6, 2, 1, 16)                                                                                          \
+    SPLIT_KERNEL(dtype, 64, 64, 64, 6, 4, 2, 16)                                                                                           \
+    SPLIT_KERNEL(dtype, 64, 64, 64, 6, 8, 2, 16)                                                                                           \
+    SPLIT_KERNEL(dtype, 64, 64, 64, 6, 16, 2, 16)                                                                                          \
+    SPLIT_KERNEL(dtype, 64, 128, 128, 4, 1, 1, 4)                                                                                          \
+    SPLIT_KERNEL(dtype, 64, 128, 128, 4, 2, 1, 16)                                                                                         \
+    SPLIT_KERNEL(dtype, 128, 128, 64, 6, 2, 1, 16)                                                                                         \
+    SPLIT_KERNEL(dtype, 128, 128, 64, 5, 4, 1, 16)                                                                                         \
+    SPLIT_KERNEL(dtype, 128, 128, 64, 5, 8, 1, 16)
 
 // TurnedTile: rows and columns of the tile, stages.
 #define TURNED_KERNEL(dtype, bm, bn, stages)                                                                                               \
