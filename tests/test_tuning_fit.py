@@ -50,9 +50,8 @@ def test_a_gpu_that_obeys_the_model_otherwise_gets_numbers_that_choose_right(nam
 def made_by(of: Ways, workloads: list[Workload]) -> Callable[[str, Workload], float]:
     """us of a configuration, linear in its terms, with numbers up to 2.5 times apart in another order than the shipped ones."""
     names = sorted({name for w in workloads for name in of.configurations(w, H200)})
-    speeds = {
-        kernel.name: kernel.speed * 1_900_000 for kernel in matmul_kernels.KERNELS["float16"]
-    }  # of what is no kernel, a tile takes its own
+    # Of what is no kernel, a tile takes its own.
+    speeds = {kernel.name: kernel.speed * 1_900_000 for kernel in matmul_kernels.KERNELS["float16"]}
 
     def us(name: str, workload: Workload) -> float:
         term, i = of.term(name, workload, H200), names.index(name)

@@ -36,6 +36,7 @@ class Kernel(Tiled):
     beyond its products, as elements of K. `memory`: of an element of A or B, read once. `crowd`, `lean`: as in matmul_model.hopper_share.
     `split`: blocks of a cluster that share a tile's K, as in matmul_split.cuh; of these `resident`: blocks a multiprocessor, `inbox`: bytes
     for what other blocks push (or for what else lies beside the ring). `turned`: of matmul_turned.cuh, one tile a block (`split` 1).
+    `boxes`: of C beside the ring, where there is no `split`. `pair`: of matmul_pingpong.cuh, two blocks fetch rows of A for each other.
     `alone`: what a multiprocessor's only tile takes, in tiles of many. `at_once`: blocks that it begins and ends together, so that it has a
     multiple of them or one. `among`: where a kernel was measured that is offered nowhere else.
     """
@@ -55,6 +56,8 @@ class Kernel(Tiled):
     resident: int = 1
     inbox: int = 0
     turned: bool = False
+    boxes: int = 4
+    pair: bool = False
     alone: float = 1.0
     at_once: int = 1
     crowd: float = 0.0
@@ -66,8 +69,8 @@ class Kernel(Tiled):
         ring = self.stages * (self.rows * self.step_bytes + self.step_bytes // size * self.columns * size)
         if self.split:  # as in SplitTile and TurnedTile: two barriers a stage and one a warp, the way to a multiple of 1024
             return ring + self.inbox + 16 * self.stages + self.threads // 4 + 1024
-        if self.wgmma:  # as in WarpgroupTile: four boxes of C beside
-            return ring + 4 * 64 * 128 + 16 * self.stages + 1024
+        if self.wgmma:  # as in WarpgroupTile
+            return ring + self.boxes * 64 * 128 + 16 * self.stages + 1024
         return ring + self.inbox
 
     def runs_on(self, capability: tuple[int, int]) -> bool:
@@ -84,7 +87,7 @@ class Kernel(Tiled):
     def share(self, m: int, k: int, n: int, sm_count: int) -> Share:
         if self.wgmma:
             tile = self.rows, self.columns, self.step_bytes // 2, max(self.split, 1), self.resident
-            return hopper_share(m, k, n, *tile, self.crowd, self.lean, bool(self.split) and not self.turned, sm_count)
+            return hopper_share(m, k, n, *tile, self.crowd, self.lean, bool(self.split) and not self.turned, self.pair, sm_count)
         tiles = self.tiles(m, n)
         turns = -(-tiles // (sm_count * self.at_once)) * self.at_once if tiles > sm_count else self.alone
         each = turns * self.rows * self.columns
@@ -136,6 +139,11 @@ SPLIT = (
 LONG = (Kernel("128x128_s2", 128, 128, 288, 128, 6, 16, 1.92, 400, wgmma=True, split=2, inbox=32 * 1024, crowd=0.3,
                among=Among(4096, 8192, 0.45, 0.5, rows_from=2048, columns_from=256)),)  # fmt: skip
 TURNED = (Kernel("144x128", 144, 128, 288, 128, 6, 16, 2.25, 282, wgmma=True, split=1, turned=True, crowd=0.40),)
+STEPS = Among(65, 2**30, 0.0, math.inf)  # more than one step of K: of one there is nothing to take turns at, and it was slower
+PINGPONG = (
+    Kernel("pingpong_128x128", 128, 128, 384, 128, 6, 16, 1.90, 163, wgmma=True, pair=True, crowd=0.05, among=STEPS),
+    Kernel("pingpong_192x128", 192, 128, 384, 128, 5, 16, 2.12, 245, wgmma=True, boxes=2, pair=True, crowd=0.16, among=STEPS),
+)
 SHORT = Among(31, 256, 0.75, math.inf, rows_from=256, columns_from=256, granule_to=8)  # a short K, rows that do not begin on 16 bytes
 FEW = SHORT._replace(many=4.0)  # where four stages were quicker than three, or nearly
 LOW = SHORT._replace(k_to=128, many=1.0)
@@ -166,8 +174,8 @@ SIMT_HALF = (Kernel("simt_64x64_v2", 64, 64, 128, 32, 3, 2, 0.02, 32, simt=True)
 KERNELS: dict[str, tuple[Kernel, ...]] = {
     "float32": SIMT_FLOAT32,
     "tfloat32": TENSOR,
-    "float16": WGMMA + TURNED + SPLIT + LONG + TENSOR_HALF + FLAT + STAGED + SIMT_HALF,
-    "bfloat16": WGMMA + TURNED + SPLIT + LONG + TENSOR_HALF + FLAT + STAGED + SIMT_HALF,
+    "float16": WGMMA + PINGPONG + TURNED + SPLIT + LONG + TENSOR_HALF + FLAT + STAGED + SIMT_HALF,
+    "bfloat16": WGMMA + PINGPONG + TURNED + SPLIT + LONG + TENSOR_HALF + FLAT + STAGED + SIMT_HALF,
 }
 GROUPS = {"float32": 1, "tfloat32": 2, "float16": 3, "bfloat16": 4}  # MATMUL_GROUP of matmul.cu: a type that is compiled alone
 

@@ -1,7 +1,7 @@
 """What a kernel of matmul.cu or matmul_wgmma.cu should take for a product, by a few numbers of its own and what all of Hopper's share.
 
 In multiply-adds, of which an H200's multiprocessor does 1.9 million a us at a speed of 1. Hopper's are fitted to 980 times of 18 kernels on
-169 products of that GPU, by what a choice loses: 0.6 % on average (docs/lab.md).
+169 products of that GPU, by what a choice loses: 0.6 % on average (docs/lab.md); those in turns and slanted rows to 83 more: 0.2 %.
 """
 
 from __future__ import annotations
@@ -16,23 +16,32 @@ CLUSTERS_AT_ONCE, CLUSTERS_OF = {1: 132, 2: 66, 3: 38, 4: 30, 6: 16, 8: 15, 16: 
 # of A took longer than 64 in the same tiles); and, by `lean`, a row or column of a tile for each doubling of one factor over the other.
 OUTSIDE, LEANING = 47.6, 1.96
 MEMORY = 0.645  # an element of A and B, read once
+# Rows of A or B are slanted where they are not a multiple of 128 bytes (64 elements) apart: a row of a box then lies in two lines, and
+# the L2 answers two requests for one. What an element that a block fetches costs where all fetch at once, beside slanted rows EVEN if its
+# own are not; where none are, no product waited for it. ALONE: by what part of that a block whose neighbours rest is held up still.
+LINE, EVEN, SLANTED_A, SLANTED_B, ALONE = 64, 32, 58, 106, 0.66
 # By the rows of one of Hopper's tiles, the least of A: with half of 128 or three quarters of 64 empty, the mma kernels, whose tiles are
 # lower, are no slower. But where B has as many elements as this, what counts is how it is read.
-ROWS_FROM, LARGE_B = {144: 129, 128: 65, 64: 17}, 2**22
+ROWS_FROM, LARGE_B = {192: 129, 144: 129, 128: 65, 64: 17}, 2**22
 
 
 @dataclass(frozen=True)
 class Share:
     """What the busiest multiprocessor does. Its loop over K takes `depth` / speed + `beside`, and more where `memory` does not take much
-    less; all of its tiles begin and end in `each` x fixed / speed."""
+    less; all of its tiles begin and end in `each` x fixed / speed. `last`: the part of that loop in which not all multiprocessors have
+    a tile. Before it and in it the loop takes no less than the L2 needs, `fetched`."""
 
     each: float
     depth: float
     beside: float = 0.0
     memory: float = 0.0
+    last: float = 1.0
+    fetched: tuple[float, float] = 0.0, 0.0
 
     def at(self, speed: float, fixed: float) -> float:
-        return math.hypot(self.depth / speed + self.beside, self.memory) + self.each * fixed / speed
+        loop = math.hypot(self.depth / speed + self.beside, self.memory)
+        before, last = self.fetched
+        return max(loop * (1 - self.last), before) + max(loop * self.last, last) + self.each * fixed / speed
 
     def more(self, speed: float) -> float:
         """What the loop takes beyond `depth` / speed."""
@@ -67,25 +76,30 @@ def rows_suffice(rows: int, m: int, k: int, n: int) -> bool:
     return m >= ROWS_FROM[rows] or (rows == 64 and k * n >= LARGE_B)
 
 
+def clusters_at_once(split: int, sm_count: int) -> int:
+    """Of clusters of `split` blocks."""
+    return max(CLUSTERS_AT_ONCE[split] * sm_count // CLUSTERS_OF, 1)
+
+
 def waves(tiles: int, split: int, resident: int, sm_count: int) -> float:
     """Of tiles, each of `split` blocks, on a multiprocessor that runs `resident` blocks at once."""
-    at_once = max(CLUSTERS_AT_ONCE[split] * sm_count // CLUSTERS_OF, 1)
-    found: float = -(-tiles // (at_once * resident)) * resident
+    found: float = -(-tiles // (clusters_at_once(split, sm_count) * resident)) * resident
     # Two blocks of a multiprocessor share it: beyond one each, all slow down a little, none waits for a wave.
     return min(found, max(tiles * split / sm_count, 1)) if resident > 1 else found
 
 
 def hopper_share(m: int, k: int, n: int, rows: int, columns: int, step: int, split: int, resident: int, crowd: float, lean: int,
-                 cut: bool, sm_count: int) -> Share:  # fmt: skip
+                 cut: bool, pair: bool, sm_count: int) -> Share:  # fmt: skip
     """Of a tile of rows x columns, whose K goes by steps of `step`, shared by `split` blocks.
 
     crowd: by how much a step is longer where every multiprocessor has a block, in parts of itself. lean: what suffers where one factor is
     the larger and its tiles are read more than once, 1: A from a quarter of B on, -1: B from A on, 0: nothing. cut: are the boxes of an A
-    that is lower than a tile as low as A?
+    that is lower than a tile as low as A? pair: do two blocks, whose tiles are side by side, fetch rows of A for each other?
     """
-    down, across = -(-m // rows), -(-n // columns)
+    side = 2 if pair else 1
+    down, across = -(-m // rows), -(-n // (columns * side)) * side
     tiles = down * across
-    begun = waves(tiles, split, resident, sm_count)
+    begun = waves(tiles // side, split * side, resident, sm_count)
     depth = -(-k // (step * split)) * step
     busy = min(tiles * split / sm_count, resident)
     outside = (0 if cut and down == 1 else rows - m / down) + columns - n / across
@@ -96,4 +110,11 @@ def hopper_share(m: int, k: int, n: int, rows: int, columns: int, step: int, spl
         steep = max(math.log2(n / m), 0)
     beside = begun * depth * (OUTSIDE * outside + LEANING * (rows + columns) * steep)
     each = begun * rows * columns
-    return Share(each, each * depth * (1 + crowd * busy), beside, MEMORY * (m + n) * k)
+    work = each, each * depth * (1 + crowd * busy), beside, MEMORY * (m + n) * k
+    if not (k % LINE or n % LINE):
+        return Share(*work)
+    full, rest = divmod(tiles // side / clusters_at_once(split * side, sm_count), resident)
+    a_row, b_row = SLANTED_A if k % LINE else EVEN, SLANTED_B if n % LINE else EVEN
+    fetched = k / split * (m / down / side * a_row + n / across * b_row)  # by a block
+    last = max(rest, ALONE) * fetched if rest else 0.0
+    return Share(*work, max(1 - full * resident / begun, 0), (full * resident * fetched, last))

@@ -8,23 +8,11 @@
 // a cluster, share the K of a tile: the grid has S for each tile.
 //
 // matmul_wgmma_<dtype>_144x128: A, B and C as maps with boxes of 144, 64 and 144 rows. A block a tile.
+//
+// matmul_wgmma_<dtype>_pingpong_<BM>x<BN>: A, B and C as maps with boxes of BM / 2, 64 and 64 rows. The grid as the first's, in clusters of
+// two blocks.
+#include "matmul_pingpong.cuh"
 #include "matmul_turned.cuh"
-
-#define KERNEL(name, ...)                                                                                                                  \
-    using Tile_##name = WarpgroupTile<__VA_ARGS__>;                                                                                        \
-    IF_WANTED(name,                                                                                                                        \
-    extern "C" __global__ void __launch_bounds__(Tile_##name::THREADS, 1)                                                                  \
-        name(const __grid_constant__ TensorMap a, const __grid_constant__ TensorMap b, const __grid_constant__ TensorMap c, long long m,   \
-             long long k, long long n) {                                                                                                   \
-        warpgroup_matmul<Tile_##name>(a, b, c, m, k, n);                                                                                   \
-    })
-
-// WarpgroupTile: columns of the tile, stages. As many stages as fit.
-#define KERNELS(dtype)                                                                                                                     \
-    KERNEL(matmul_wgmma_##dtype##_128x256, dtype, 256, 4)                                                                                  \
-    KERNEL(matmul_wgmma_##dtype##_128x192, dtype, 192, 4)                                                                                  \
-    KERNEL(matmul_wgmma_##dtype##_128x128, dtype, 128, 6)                                                                                  \
-    KERNEL(matmul_wgmma_##dtype##_128x64, dtype, 64, 8)
 
 // The cluster's size is the kernel's own: a plain launch then makes clusters, whichever library it goes through.
 #define OF_CLUSTERS_1
@@ -32,6 +20,25 @@
 #define OF_CLUSTERS_4 __cluster_dims__(4, 1, 1)
 #define OF_CLUSTERS_8 __cluster_dims__(8, 1, 1)
 #define OF_CLUSTERS_16 __cluster_dims__(16, 1, 1)
+
+#define KERNEL(name, matmul, cluster, ...)                                                                                                 \
+    using Tile_##name = WarpgroupTile<cluster, __VA_ARGS__>;                                                                               \
+    IF_WANTED(name,                                                                                                                        \
+    extern "C" __global__ void OF_CLUSTERS_##cluster __launch_bounds__(Tile_##name::THREADS, 1)                                            \
+        name(const __grid_constant__ TensorMap a, const __grid_constant__ TensorMap b, const __grid_constant__ TensorMap c, long long m,   \
+             long long k, long long n) {                                                                                                   \
+        matmul<Tile_##name>(a, b, c, m, k, n);                                                                                             \
+    })
+
+// WarpgroupTile: a cluster's blocks, rows and columns of the tile, stages, outboxes a consumer, readers of a slot. As many stages as fit.
+#define KERNELS(dtype)                                                                                                                     \
+    KERNEL(matmul_wgmma_##dtype##_128x256, warpgroup_matmul, 1, dtype, 128, 256, 4)                                                        \
+    KERNEL(matmul_wgmma_##dtype##_128x192, warpgroup_matmul, 1, dtype, 128, 192, 4)                                                        \
+    KERNEL(matmul_wgmma_##dtype##_128x128, warpgroup_matmul, 1, dtype, 128, 128, 6)                                                        \
+    KERNEL(matmul_wgmma_##dtype##_128x64, warpgroup_matmul, 1, dtype, 128, 64, 8)                                                          \
+    KERNEL(matmul_wgmma_##dtype##_pingpong_128x128, pingpong_matmul, 2, dtype, 128, 128, 6, 2, 1)                                          \
+    KERNEL(matmul_wgmma_##dtype##_pingpong_192x128, pingpong_matmul, 2, dtype, 192, 128, 5, 1, 1)
+
 #define SPLIT_KERNEL(dtype, bm, bn, bk, stages, s, blocks_a_sm, group)                                                                     \
     using Tile_##dtype##_##bm##x##bn##_s##s = SplitTile<dtype, bm, bn, bk, stages, s, blocks_a_sm, group>;                                 \
     IF_WANTED(matmul_wgmma_##dtype##_##bm##x##bn##_s##s,                                                                                   \

@@ -5,23 +5,29 @@
 // each multiplies 64 rows. A slot has two barriers, `full` (the copies have landed) and `empty` (all consumers have read it); the producer
 // runs ahead into the next tile while the consumers store the last one.
 //
-// Clusters of two blocks that fetch B for each other gained nothing (docs/lab.md), so there are none.
+// A cluster of two blocks, as matmul_pingpong.cuh has it, computes tiles side by side: each fetches half of the rows of A, for both, and a slot
+// may be filled again once both have read it. Here, with a tile of both consumers, clusters gained nothing (docs/lab/matmul-cuda.md).
 #pragma once
 #include "matmul_tile.cuh"
 #include "matmul_wgmma_ptx.cuh"
 
-template <class Storage_, int BN_, int STAGES_> struct WarpgroupTile {
+// CLUSTER: blocks, one or two. Of a block's two consumers READERS read a slot.
+template <int CLUSTER_, class Storage_, int BM_, int BN_, int STAGES_, int OUTBOXES_ = 2, int READERS_ = 2> struct WarpgroupTile {
     using Storage = Storage_;
-    static constexpr int BM = 128, BN = BN_, BK = 64, STAGES = STAGES_, CONSUMERS = 2, THREADS = 128 * (CONSUMERS + 1);
-    static constexpr int BOX = 64 * 128;  // bytes of 64 rows of 64 elements
+    static constexpr int BM = BM_, BN = BN_, BK = 64, STAGES = STAGES_, OUTBOXES = OUTBOXES_, CONSUMERS = 2, CLUSTER = CLUSTER_;
+    static constexpr int THREADS = 128 * (CONSUMERS + 1), UNITS = BM / 64 / READERS_;  // of 64 rows, that a consumer multiplies
+    static constexpr unsigned GROUP = BM > 128 ? 8 : 16;  // tile rows that are walked together: some 1500 to 2000 of C
+    static constexpr int BOX = 64 * 128;                  // bytes of 64 rows of 64 elements
     static constexpr int BYTES_A = BM / 64 * BOX, STAGE_BYTES = BYTES_A + BN / 64 * BOX;
-    static constexpr int EMPTY_ARRIVALS = CONSUMERS * 4;  // one a warp
+    static constexpr int EMPTY_ARRIVALS = CLUSTER * READERS_ * 4;  // one a warp
+    static constexpr int ROWS_FETCHED = BM / CLUSTER;              // of A, by a block
+    static_assert(CLUSTER <= 2 && ROWS_FETCHED * 128 % 1024 == 0, "the swizzle is by address");
 
-    // Shared memory: the ring, two boxes a consumer through which C is stored, the barriers. From the first multiple of 1024 on.
+    // Shared memory: the ring, a consumer's boxes through which C is stored, the barriers. From the first multiple of 1024 on.
     SharedAddress ring;
     __device__ __forceinline__ WarpgroupTile() : ring((shared_base() + 1023) & ~1023u) {}
     __device__ __forceinline__ SharedAddress slot(int i) const { return ring + i * STAGE_BYTES; }
-    __device__ __forceinline__ SharedAddress outbox(int consumer, int i) const { return slot(STAGES) + (2 * consumer + i) * BOX; }
+    __device__ __forceinline__ SharedAddress outbox(int consumer, int i) const { return slot(STAGES) + (OUTBOXES * consumer + i) * BOX; }
     __device__ __forceinline__ SharedAddress full(int i) const { return outbox(CONSUMERS, 0) + 8 * i; }
     __device__ __forceinline__ SharedAddress empty(int i) const { return full(STAGES + i); }
 };
@@ -33,38 +39,99 @@ template <int STAGES> struct Turn {
     __device__ __forceinline__ void next() {
         if (++slot == STAGES) slot = 0, phase ^= 1;
     }
+    __device__ __forceinline__ void skip(int count) {
+        const unsigned at = slot + count;
+        slot = at % STAGES, phase ^= at / STAGES & 1;
+    }
 };
 
+// The tiles of C that a cluster computes at once, side by side: how many there are, and where this block's of the i-th lies, outside of C
+// perhaps. A cluster takes every clusters()-th.
+template <class Tile> __device__ __forceinline__ unsigned clusters() { return gridDim.x / Tile::CLUSTER; }
+template <class Tile> __device__ __forceinline__ unsigned tiles_of(long long m, long long n) {
+    constexpr int WIDTH = Tile::CLUSTER * Tile::BN;
+    return static_cast<unsigned>((m + Tile::BM - 1) / Tile::BM) * static_cast<unsigned>((n + WIDTH - 1) / WIDTH);
+}
+struct Corner {
+    int row, column;
+};
+template <class Tile> __device__ __forceinline__ Corner tile_corner(long long m, long long n, unsigned i) {
+    const TilePosition at = tile_position<Tile::BM, Tile::CLUSTER * Tile::BN, Tile::GROUP>(m, n, i);
+    return {static_cast<int>(at.m * Tile::BM), static_cast<int>((at.n * Tile::CLUSTER + block_index() % Tile::CLUSTER) * Tile::BN)};
+}
+
 // This block's tiles, one after the other: visit(row, column) of C. GROUP: as in tile_position.
-template <class Tile, unsigned GROUP = 16, class Visit> __device__ __forceinline__ void for_each_tile(long long m, long long n, Visit visit) {
-    const unsigned tiles_m = static_cast<unsigned>((m + Tile::BM - 1) / Tile::BM);
-    const unsigned count = tiles_m * static_cast<unsigned>((n + Tile::BN - 1) / Tile::BN);
-    for (unsigned i = block_index(); i < count; i += gridDim.x) {
-        const TilePosition at = tile_position<Tile::BM, Tile::BN, GROUP>(m, n, i);
-        visit(static_cast<int>(at.m * Tile::BM), static_cast<int>(at.n * Tile::BN));
+template <class Tile, class Visit> __device__ __forceinline__ void for_each_tile(long long m, long long n, Visit visit) {
+    const unsigned count = tiles_of<Tile>(m, n);
+    for (unsigned i = block_index() / Tile::CLUSTER; i < count; i += clusters<Tile>()) {
+        const Corner at = tile_corner<Tile>(m, n, i);
+        visit(at.row, at.column);
     }
 }
 
 template <class Tile>
 __device__ __forceinline__ void produce(const Tile &tile, const TensorMap &a, const TensorMap &b, long long m, int k, long long n) {
+    const int first = static_cast<int>(block_index() % Tile::CLUSTER) * Tile::ROWS_FETCHED;
     Turn<Tile::STAGES> turn;
     for_each_tile<Tile>(m, n, [&](int row, int column) {
         for (int depth = 0; depth < k; depth += Tile::BK) {
             const SharedAddress slot = tile.slot(turn.slot), full = tile.full(turn.slot);
             barrier_wait(tile.empty(turn.slot), turn.phase ^ 1);
-            barrier_expect(full, Tile::STAGE_BYTES);
-            box_load(slot, a, row, depth, full);
+            barrier_expect(full, Tile::STAGE_BYTES);  // the other block's half may have landed already
+            if constexpr (Tile::CLUSTER == 2)
+                box_load_both(slot + first * 128, a, row + first, depth, full);
+            else
+                box_load(slot, a, row, depth, full);
 #pragma unroll
             for (int box = 0; box < Tile::BN / 64; box++)
                 box_load(slot + Tile::BYTES_A + box * Tile::BOX, b, depth, column + 64 * box, full);
             turn.next();
         }
     });
+    if constexpr (Tile::CLUSTER > 1) {  // the other block releases slots here: this one must be there until it has
+        for (int i = 0; i < Tile::STAGES; i++, turn.next()) barrier_wait(tile.empty(turn.slot), turn.phase ^ 1);
+    }
 }
 
-// A consumer's 64 rows of C leave by boxes of 64 columns, two of which are under way at a time.
+// A warp has read a slot.
+template <class Tile> __device__ __forceinline__ void release(const Tile &tile, int slot) {
+    const int lane = thread_index() % 32;
+    if constexpr (Tile::CLUSTER == 1) {
+        if (lane == 0) barrier_arrive(tile.empty(slot));
+    } else if (lane < Tile::CLUSTER) {
+        barrier_arrive_there(of_block(tile.empty(slot), lane));
+    }
+}
+
+// A consumer's part of a tile: `first` is where its rows lie in a slot. Returns the last slot, which is still being read.
 template <class Tile>
-__device__ __forceinline__ void store_tile(const Tile &tile, const TensorMap &c, int row, int column, int consumer,
+__device__ __forceinline__ int multiply(const Tile &tile, Turn<Tile::STAGES> &turn, int k, int first,
+                                        float (&sums)[Tile::UNITS][Tile::BN / 2]) {
+    int last = 0;
+    for (int depth = 0; depth < k; depth += Tile::BK) {
+        barrier_wait(tile.full(turn.slot), turn.phase);
+        const unsigned long long a = factor(tile.slot(turn.slot) + first, 1024, 0);
+        const unsigned long long b = factor(tile.slot(turn.slot) + Tile::BYTES_A, 1024, Tile::BOX);
+        products_begin();
+#pragma unroll
+        for (int i = 0; i < Tile::BK / 16; i++) {  // 16 elements of K are 32 bytes of a row of A, 16 rows of B
+#pragma unroll
+            for (int unit = 0; unit < Tile::UNITS; unit++)
+                warpgroup_product(sums[unit], further(a, unit * Tile::BOX + 32 * i), further(b, 16 * 128 * i), depth + i > 0,
+                                  typename Tile::Storage{});
+        }
+        products_commit();
+        products_wait<1>();  // the step before this one has been multiplied: its slot may be filled again
+        if (depth > 0) release(tile, last);
+        last = turn.slot;
+        turn.next();
+    }
+    return last;
+}
+
+// 64 rows of a tile leave by boxes of 64 columns, OUTBOXES of which are under way at a time.
+template <class Tile>
+__device__ __forceinline__ void store_rows(const Tile &tile, const TensorMap &c, int row, int column, int consumer,
                                            const float (&sums)[Tile::BN / 2]) {
     using Storage = typename Tile::Storage;
     const int thread = thread_index() % 128, lane = thread % 32;
@@ -72,12 +139,12 @@ __device__ __forceinline__ void store_tile(const Tile &tile, const TensorMap &c,
     const int line = thread / 32 * 16 + lane % 16;
 #pragma unroll
     for (int box = 0; box < Tile::BN / 64; box++) {
-        const SharedAddress outbox = tile.outbox(consumer, box % 2);
+        const SharedAddress outbox = tile.outbox(consumer, box % Tile::OUTBOXES);
         if (thread == 0) {
-            if (Tile::BN / 64 % 2 && box == 0)
-                boxes_wait<0>();  // the last tile ended with this outbox, too
+            if (Tile::BN / 64 % Tile::OUTBOXES && box == 0)
+                boxes_wait<0>();  // the last rows ended with this outbox, too
             else
-                boxes_wait<1>();  // this outbox has been read, the other may still be
+                boxes_wait<Tile::OUTBOXES - 1>();  // this outbox has been read, the other may still be
         }
         warpgroup_barrier(1 + consumer);
 #pragma unroll
@@ -89,56 +156,47 @@ __device__ __forceinline__ void store_tile(const Tile &tile, const TensorMap &c,
         }
         publish_to_copies();
         warpgroup_barrier(1 + consumer);
-        if (thread == 0) box_store(c, row + 64 * consumer, column + 64 * box, outbox);
+        if (thread == 0) box_store(c, row, column + 64 * box, outbox);
     }
 }
 
+// Both consumers share a tile, 64 rows each.
 template <class Tile>
 __device__ __forceinline__ void consume(const Tile &tile, const TensorMap &c, long long m, int k, long long n, int consumer) {
-    const int lane = thread_index() % 32;
-    const auto release = [&](int slot) {
-        if (lane == 0) barrier_arrive(tile.empty(slot));
-    };
     Turn<Tile::STAGES> turn;
     for_each_tile<Tile>(m, n, [&](int row, int column) {
-        float sums[Tile::BN / 2];
-        int last = 0;
-        for (int depth = 0; depth < k; depth += Tile::BK) {
-            barrier_wait(tile.full(turn.slot), turn.phase);
-            const unsigned long long a = factor(tile.slot(turn.slot) + consumer * Tile::BOX, 1024, 0);
-            const unsigned long long b = factor(tile.slot(turn.slot) + Tile::BYTES_A, 1024, Tile::BOX);
-            products_begin();
-#pragma unroll
-            for (int i = 0; i < Tile::BK / 16; i++)  // 16 elements of K are 32 bytes of a row of A, 16 rows of B
-                warpgroup_product(sums, further(a, 32 * i), further(b, 16 * 128 * i), depth + i > 0, typename Tile::Storage{});
-            products_commit();
-            products_wait<1>();  // the step before this one has been multiplied: its slot may be filled again
-            if (depth > 0) release(last);
-            last = turn.slot;
-            turn.next();
-        }
+        float sums[1][Tile::BN / 2];
+        const int last = multiply(tile, turn, k, consumer * Tile::BOX, sums);
         products_wait<0>();
-        release(last);
-        store_tile(tile, c, row, column, consumer, sums);
+        release(tile, last);
+        store_rows(tile, c, row + 64 * consumer, column, consumer, sums[0]);
     });
-    if (thread_index() % 128 == 0) boxes_wait<0>();  // shared memory must outlive its stores
 }
 
-template <class Tile>
-__device__ __forceinline__ void warpgroup_matmul(const TensorMap &a, const TensorMap &b, const TensorMap &c, long long m, long long k,
-                                                 long long n) {
+// The block's warpgroups at their work; consume(tile, consumer) is a consumer's.
+template <class Tile, class Consume>
+__device__ __forceinline__ void by_warpgroups(const TensorMap &a, const TensorMap &b, long long m, long long k, long long n,
+                                              Consume consume) {
     const Tile tile;
     if (thread_index() == 0) {
         for (int i = 0; i < Tile::STAGES; i++) barrier_init(tile.full(i), 1), barrier_init(tile.empty(i), Tile::EMPTY_ARRIVALS);
         barriers_publish();
     }
     block_barrier();
+    if constexpr (Tile::CLUSTER > 1) cluster_arrive(), cluster_wait();  // nobody fetches for a block whose barriers are not there
     const int warpgroup = warpgroup_index();
     if (warpgroup == Tile::CONSUMERS) {
         registers_release<40>();
         if (thread_index() / 32 % 4 == 0 && elected()) produce(tile, a, b, m, static_cast<int>(k), n);
     } else {
         registers_claim<232>();
-        consume(tile, c, m, static_cast<int>(k), n, warpgroup);
+        consume(tile, warpgroup);
+        if (thread_index() % 128 == 0) boxes_wait<0>();  // shared memory must outlive its stores
     }
+}
+
+template <class Tile>
+__device__ __forceinline__ void warpgroup_matmul(const TensorMap &a, const TensorMap &b, const TensorMap &c, long long m, long long k,
+                                                 long long n) {
+    by_warpgroups<Tile>(a, b, m, k, n, [&](const Tile &tile, int consumer) { consume(tile, c, m, static_cast<int>(k), n, consumer); });
 }

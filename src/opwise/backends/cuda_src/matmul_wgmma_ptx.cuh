@@ -39,6 +39,10 @@ __device__ __forceinline__ void barrier_expect(SharedAddress barrier, unsigned b
 __device__ __forceinline__ void barrier_arrive(SharedAddress barrier) {
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
+// At a barrier of the cluster, by its address there. No order beyond the block's is asked for: that would be a fence of the whole GPU.
+__device__ __forceinline__ void barrier_arrive_there(SharedAddress there) {
+    asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(there) : "memory");
+}
 // This thread arrives once all of its cp.async have landed; the barrier's count has it in.
 __device__ __forceinline__ void barrier_arrive_copied(SharedAddress barrier) {
     asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");
@@ -49,6 +53,13 @@ __device__ __forceinline__ void barrier_arrive_copied(SharedAddress barrier) {
 __device__ __forceinline__ void box_load(SharedAddress to, const TensorMap &map, int row, int column, SharedAddress barrier) {
     asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], [%4];" ::"r"(to),
                  "l"(&map), "r"(column), "r"(row), "r"(barrier)
+                 : "memory");
+}
+// The same to both blocks of a cluster of two, at the same place in each, whose own barriers count the bytes.
+__device__ __forceinline__ void box_load_both(SharedAddress to, const TensorMap &map, int row, int column, SharedAddress barrier) {
+    asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1, {%2, %3}], "
+                 "[%4], %5;" ::"r"(to),
+                 "l"(&map), "r"(column), "r"(row), "r"(barrier), "h"(static_cast<unsigned short>(3))
                  : "memory");
 }
 // A group of one store. `boxes_wait` waits until all but PENDING of this thread's latest have read their shared memory.
@@ -108,6 +119,10 @@ __device__ __forceinline__ bool elected() {
 // Among the THREADS threads of a warpgroup, or several; `id` 0 is __syncthreads's.
 template <int THREADS = 128> __device__ __forceinline__ void warpgroup_barrier(int id) {
     asm volatile("bar.sync %0, %1;" ::"r"(id), "n"(THREADS) : "memory");
+}
+// Arrives at a warpgroup_barrier of as many threads, and goes on.
+template <int THREADS> __device__ __forceinline__ void warpgroup_let(int id) {
+    asm volatile("bar.arrive %0, %1;" ::"r"(id), "n"(THREADS) : "memory");
 }
 
 // Registers move from the warpgroup that only issues copies to those that hold the sums. Obeyed only under __launch_bounds__(threads, 1).

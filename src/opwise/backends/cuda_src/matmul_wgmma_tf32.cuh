@@ -58,7 +58,7 @@ __device__ __forceinline__ unsigned load_word(SharedAddress from) {
 // All tiles that a block takes, or the one that S blocks share.
 template <class Tile, int S, class Work> __device__ __forceinline__ void for_each_of_block(long long m, long long n, Work work) {
     if constexpr (S == 1) {
-        for_each_tile<Tile, Tile::GROUP>(m, n, work);
+        for_each_tile<Tile>(m, n, work);
     } else {
         const TilePosition at = tile_position<Tile::BM, Tile::BN, Tile::GROUP>(m, n, block_index() / S);
         work(static_cast<int>(at.m * Tile::BM), static_cast<int>(at.n * Tile::BN));
