@@ -237,7 +237,9 @@ def test_sums_of_blocks_may_be_any_number(candidate: Candidate, dtype: str) -> N
     tally = Tally(candidate)
     workload = Workload(candidate.op, (33_000,), dtype)
     for value in (0.0, -0.0, 1.0, math.inf, math.nan):
-        tally.check(workload, truth_of(workload, torch.full((33_000,), value, dtype=workload.torch_dtype)), note=f"of {value}")
+        tally.check(
+            workload, truth_of(workload, torch.full((33_000,), value, dtype=workload.torch_dtype, device=DEVICE)), note=f"of {value}"
+        )
     tally.close()
 
 

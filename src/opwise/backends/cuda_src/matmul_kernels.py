@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from opwise.backends.cuda_src.matmul_model import MEMORY, Share, Tiled, hopper_share
+from opwise.backends.cuda_src.matmul_model import MEMORY, SECTOR, Share, Tiled, hopper_share
 
 TENSOR_CORES_FROM = (8, 0)  # mma.sync m16n8k16, TF32 and cp.async
 WGMMA_ON = (9, 0)  # and on no later GPU
@@ -16,7 +16,7 @@ TEXTBOOK = "matmul_textbook_float32"
 
 class Among(NamedTuple):
     """The products a kernel was measured for: K from and to, tiles a multiprocessor from and to, m and n from; `granule_to`: bytes that
-    divide addresses and rows at most."""
+    divide addresses and rows at most; `slanted`: only where rows of A or B, in 16 bits, are not a multiple of 32 bytes apart."""
 
     k_from: int
     k_to: int
@@ -25,6 +25,7 @@ class Among(NamedTuple):
     rows_from: int = 16
     columns_from: int = 32
     granule_to: int = 16
+    slanted: bool = False
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,8 @@ class Kernel(Tiled):
     beyond its products, as elements of K. `memory`: of an element of A or B, read once. `crowd`, `lean`: as in matmul_model.hopper_share.
     `split`: blocks of a cluster that share a tile's K, as in matmul_split.cuh; of these `resident`: blocks a multiprocessor, `inbox`: bytes
     for what other blocks push (or for what else lies beside the ring). `turned`: of matmul_turned.cuh, one tile a block (`split` 1).
-    `boxes`: of C beside the ring, where there is no `split`. `pair`: of matmul_pingpong.cuh, two blocks fetch rows of A for each other.
+    `boxes`: of C beside the ring, where there is no `split`. `cluster`: rows and columns of tiles whose blocks
+    fetch parts of A (side by side) or of B (one below the other) for each other, as in matmul_pingpong.cuh and matmul_pair.cuh.
     `alone`: what a multiprocessor's only tile takes, in tiles of many. `at_once`: blocks that it begins and ends together, so that it has a
     multiple of them or one. `among`: where a kernel was measured that is offered nowhere else.
     """
@@ -57,13 +59,23 @@ class Kernel(Tiled):
     inbox: int = 0
     turned: bool = False
     boxes: int = 4
-    pair: bool = False
+    cluster: tuple[int, int] = (1, 1)
     alone: float = 1.0
     at_once: int = 1
     crowd: float = 0.0
     lean: int = 0
     memory: float = 0.0
     among: Among | None = None
+
+    @property
+    def cut(self) -> bool:
+        """Are the boxes of an A that is lower than a tile as low as A? So that they are where nobody else counts their bytes."""
+        return self.split > 0 and not self.turned and self.cluster == (1, 1)
+
+    def tiles(self, m: int, n: int) -> int:
+        """Of whole clusters: the last of a row or column may lie outside of C."""
+        high, wide = self.cluster
+        return -(-m // (self.rows * high)) * -(-n // (self.columns * wide)) * high * wide
 
     def shared_bytes(self, size: int) -> int:
         ring = self.stages * (self.rows * self.step_bytes + self.step_bytes // size * self.columns * size)
@@ -82,12 +94,13 @@ class Kernel(Tiled):
             return True
         of = self.among
         large = m >= of.rows_from and n >= of.columns_from and of.few * sm_count <= self.tiles(m, n) <= of.many * sm_count
+        large = large and (not of.slanted or k % SECTOR > 0 or n % SECTOR > 0)
         return large and of.k_from <= k <= of.k_to and granule <= of.granule_to and capability == MEASURED_ON
 
     def share(self, m: int, k: int, n: int, sm_count: int) -> Share:
         if self.wgmma:
             tile = self.rows, self.columns, self.step_bytes // 2, max(self.split, 1), self.resident
-            return hopper_share(m, k, n, *tile, self.crowd, self.lean, bool(self.split) and not self.turned, self.pair, sm_count)
+            return hopper_share(m, k, n, *tile, self.crowd, self.lean, self.cut, self.cluster, sm_count)
         tiles = self.tiles(m, n)
         turns = -(-tiles // (sm_count * self.at_once)) * self.at_once if tiles > sm_count else self.alone
         each = turns * self.rows * self.columns
@@ -138,11 +151,14 @@ SPLIT = (
 # Two halves of a long K where A is the larger; CUDA C++ alone has it.
 LONG = (Kernel("128x128_s2", 128, 128, 288, 128, 6, 16, 1.92, 400, wgmma=True, split=2, inbox=32 * 1024, crowd=0.3,
                among=Among(4096, 8192, 0.45, 0.5, rows_from=2048, columns_from=256)),)  # fmt: skip
+# Where requests to the L2 are the limit: its own numbers hardly count there.
+PAIRS = (Kernel("64x128_p2x1", 64, 128, 160, 256, 4, 16, 2.1, 400, wgmma=True, split=1, cluster=(2, 1), crowd=0.2,
+                among=Among(512, 8192, 0.9, 1.0, rows_from=512, columns_from=512, slanted=True)),)  # fmt: skip
 TURNED = (Kernel("144x128", 144, 128, 288, 128, 6, 16, 2.25, 282, wgmma=True, split=1, turned=True, crowd=0.40),)
 STEPS = Among(65, 2**30, 0.0, math.inf)  # more than one step of K: of one there is nothing to take turns at, and it was slower
 PINGPONG = (
-    Kernel("pingpong_128x128", 128, 128, 384, 128, 6, 16, 1.90, 163, wgmma=True, pair=True, crowd=0.05, among=STEPS),
-    Kernel("pingpong_192x128", 192, 128, 384, 128, 5, 16, 2.12, 245, wgmma=True, boxes=2, pair=True, crowd=0.16, among=STEPS),
+    Kernel("pingpong_128x128", 128, 128, 384, 128, 6, 16, 1.90, 163, wgmma=True, cluster=(1, 2), crowd=0.05, among=STEPS),
+    Kernel("pingpong_192x128", 192, 128, 384, 128, 5, 16, 2.12, 245, wgmma=True, boxes=2, cluster=(1, 2), crowd=0.16, among=STEPS),
 )
 SHORT = Among(31, 256, 0.75, math.inf, rows_from=256, columns_from=256, granule_to=8)  # a short K, rows that do not begin on 16 bytes
 FEW = SHORT._replace(many=4.0)  # where four stages were quicker than three, or nearly
@@ -174,8 +190,8 @@ SIMT_HALF = (Kernel("simt_64x64_v2", 64, 64, 128, 32, 3, 2, 0.02, 32, simt=True)
 KERNELS: dict[str, tuple[Kernel, ...]] = {
     "float32": SIMT_FLOAT32,
     "tfloat32": TENSOR,
-    "float16": WGMMA + PINGPONG + TURNED + SPLIT + LONG + TENSOR_HALF + FLAT + STAGED + SIMT_HALF,
-    "bfloat16": WGMMA + PINGPONG + TURNED + SPLIT + LONG + TENSOR_HALF + FLAT + STAGED + SIMT_HALF,
+    "float16": WGMMA + PINGPONG + TURNED + SPLIT + LONG + PAIRS + TENSOR_HALF + FLAT + STAGED + SIMT_HALF,
+    "bfloat16": WGMMA + PINGPONG + TURNED + SPLIT + LONG + PAIRS + TENSOR_HALF + FLAT + STAGED + SIMT_HALF,
 }
 GROUPS = {"float32": 1, "tfloat32": 2, "float16": 3, "bfloat16": 4}  # MATMUL_GROUP of matmul.cu: a type that is compiled alone
 

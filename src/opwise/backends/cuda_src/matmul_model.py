@@ -18,8 +18,9 @@ OUTSIDE, LEANING = 47.6, 1.96
 MEMORY = 0.645  # an element of A and B, read once
 # Rows of A or B are slanted where they are not a multiple of 128 bytes (64 elements) apart: a row of a box then lies in two lines, and
 # the L2 answers two requests for one. What an element that a block fetches costs where all fetch at once, beside slanted rows EVEN if its
-# own are not; where none are, no product waited for it. ALONE: by what part of that a block whose neighbours rest is held up still.
-LINE, EVEN, SLANTED_A, SLANTED_B, ALONE = 64, 32, 58, 106, 0.66
+# own are not; where none are, no product waited for it. BY_SECTORS: by what part of that where rows are whole sectors of 32 bytes apart.
+# ALONE: by what part a block whose neighbours rest is held up still.
+LINE, SECTOR, EVEN, SLANTED_A, SLANTED_B, BY_SECTORS, ALONE = 64, 16, 32, 58, 106, 0.72, 0.66
 # By the rows of one of Hopper's tiles, the least of A: with half of 128 or three quarters of 64 empty, the mma kernels, whose tiles are
 # lower, are no slower. But where B has as many elements as this, what counts is how it is read.
 ROWS_FROM, LARGE_B = {192: 129, 144: 129, 128: 65, 64: 17}, 2**22
@@ -89,17 +90,18 @@ def waves(tiles: int, split: int, resident: int, sm_count: int) -> float:
 
 
 def hopper_share(m: int, k: int, n: int, rows: int, columns: int, step: int, split: int, resident: int, crowd: float, lean: int,
-                 cut: bool, pair: bool, sm_count: int) -> Share:  # fmt: skip
+                 cut: bool, cluster: tuple[int, int], sm_count: int) -> Share:  # fmt: skip
     """Of a tile of rows x columns, whose K goes by steps of `step`, shared by `split` blocks.
 
     crowd: by how much a step is longer where every multiprocessor has a block, in parts of itself. lean: what suffers where one factor is
     the larger and its tiles are read more than once, 1: A from a quarter of B on, -1: B from A on, 0: nothing. cut: are the boxes of an A
-    that is lower than a tile as low as A? pair: do two blocks, whose tiles are side by side, fetch rows of A for each other?
+    that is lower than a tile as low as A? cluster: rows and columns of tiles whose blocks fetch for each other: A in a row, B in a column.
     """
-    side = 2 if pair else 1
-    down, across = -(-m // rows), -(-n // (columns * side)) * side
+    high, wide = cluster
+    together = high * wide
+    down, across = -(-m // (rows * high)) * high, -(-n // (columns * wide)) * wide
     tiles = down * across
-    begun = waves(tiles // side, split * side, resident, sm_count)
+    begun = waves(tiles // together, split * together, resident, sm_count)
     depth = -(-k // (step * split)) * step
     busy = min(tiles * split / sm_count, resident)
     outside = (0 if cut and down == 1 else rows - m / down) + columns - n / across
@@ -113,8 +115,9 @@ def hopper_share(m: int, k: int, n: int, rows: int, columns: int, step: int, spl
     work = each, each * depth * (1 + crowd * busy), beside, MEMORY * (m + n) * k
     if not (k % LINE or n % LINE):
         return Share(*work)
-    full, rest = divmod(tiles // side / clusters_at_once(split * side, sm_count), resident)
-    a_row, b_row = SLANTED_A if k % LINE else EVEN, SLANTED_B if n % LINE else EVEN
-    fetched = k / split * (m / down / side * a_row + n / across * b_row)  # by a block
+    full, rest = divmod(tiles // together / clusters_at_once(split * together, sm_count), resident)
+    worst = 1 if k % SECTOR or n % SECTOR else BY_SECTORS
+    a_row, b_row = worst * (SLANTED_A if k % LINE else EVEN), worst * (SLANTED_B if n % LINE else EVEN)
+    fetched = k / split * (m / down / wide * a_row + n / across / high * b_row)  # by a block
     last = max(rest, ALONE) * fetched if rest else 0.0
     return Share(*work, max(1 - full * resident / begun, 0), (full * resident * fetched, last))

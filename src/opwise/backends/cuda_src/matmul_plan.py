@@ -7,6 +7,7 @@ storing C) written as extra K, over the kernel's speed; for Hopper's own matmul_
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 from opwise.backends.cuda_src import matmul_cluster, matmul_hopper32, matmul_odd, matmul_rows32
@@ -107,14 +108,12 @@ def launch(kernel: Kernel, kind: str, m: int, k: int, n: int, sm_count: int) -> 
     block, shared, tiles = (kernel.threads, 1, 1), kernel.shared_bytes(SIZE[kind]), kernel.tiles(m, n)
     if not kernel.wgmma:
         return Plan(kernel.source_name(kind), _line(tiles, m, n), block, shared)
-    box_rows = kernel.rows // 2 if kernel.pair else kernel.rows
-    if kernel.split and not kernel.turned:
+    box_rows = kernel.rows // kernel.cluster[1]
+    if kernel.cut:
         box_rows = min(m, kernel.rows)  # as matmul_split.cuh counts the bytes
     factors = (Matrix(m, k, box_rows, 64), Matrix(k, n, kernel.step_bytes // 2, 64))
     result = (Matrix(m, n, kernel.rows if kernel.turned else 64, 64),) if kernel.turned or not kernel.split else ()
-    blocks = tiles * kernel.split if kernel.split else min(tiles, sm_count)
-    if kernel.pair:
-        blocks = 2 * min(-(-m // kernel.rows) * -(-n // (2 * kernel.columns)), sm_count // 2)
+    blocks = tiles * kernel.split if kernel.split else min(tiles, sm_count // math.prod(kernel.cluster) * math.prod(kernel.cluster))
     return Plan(kernel.source_name(kind), _line(blocks, m, n), block, shared, matrices=(*factors, *result))
 
 

@@ -14,6 +14,7 @@
 
 template <class Storage_, int BM_, int BN_, int BK_, int STAGES_, int S_, int BLOCKS_A_SM_, unsigned GROUP_> struct SplitTile {
     using Storage = Storage_;
+    static constexpr bool PAIRED = false;
     static constexpr int BM = BM_, BN = BN_, BK = BK_, STAGES = STAGES_, S = S_, BLOCKS_A_SM = BLOCKS_A_SM_;
     static constexpr unsigned GROUP = GROUP_;  // as in tile_position
     static constexpr int CONSUMERS = BM / 64, WARPS = 4 * CONSUMERS, THREADS = 32 * (WARPS + 1);
@@ -81,10 +82,13 @@ __device__ __forceinline__ void produce_part(const Tile &tile, const TensorMap &
     }
 }
 
-// sums += the products of `steps` steps, 0 or more.
-template <class Tile>
-__device__ __forceinline__ void consume_part(const Tile &tile, int consumer, int steps, float (&sums)[Tile::BN / 2]) {
-    const int lane = thread_index() % 32;
+// sums = the products of `steps` steps, of a pair 1 or more. release(slot): it has been read; of the last slot only a pair is told.
+template <class Tile, class Release>
+__device__ __forceinline__ void consume_part(const Tile &tile, int consumer, int steps, float (&sums)[Tile::BN / 2], Release release) {
+    if constexpr (!Tile::PAIRED) {  // a pair's first product begins them: ptxas would wait for each product after zeros there
+#pragma unroll
+        for (float &each : sums) each = 0;
+    }
     Turn<Tile::STAGES> turn;
     int last = 0;
     for (int step = 0; step < steps; step++) {
@@ -94,14 +98,25 @@ __device__ __forceinline__ void consume_part(const Tile &tile, int consumer, int
         products_begin();
 #pragma unroll
         for (int i = 0; i < Tile::BK / 16; i++)
-            warpgroup_product(sums, further(a, i / 4 * Tile::BOX_A + i % 4 * 32), further(b, 16 * 128 * i), 1, typename Tile::Storage{});
+            warpgroup_product(sums, further(a, i / 4 * Tile::BOX_A + i % 4 * 32), further(b, 16 * 128 * i),
+                              !Tile::PAIRED || step > 0 || i > 0, typename Tile::Storage{});
         products_commit();
         products_wait<1>();
-        if (step > 0 && lane == 0) barrier_arrive(tile.empty(last));
+        if (step > 0) release(last);
         last = turn.slot;
         turn.next();
     }
     products_wait<0>();
+    if constexpr (Tile::PAIRED) release(last);
+}
+
+// A tile's sums to C, where they are whole. By the consumers.
+template <class Tile>
+__device__ __forceinline__ void store_sums(typename Tile::Storage *c, long long m, long long n, int row, int column,
+                                           const float (&sums)[Tile::BN / 2]) {
+    const int warp = thread_index() / 32;
+#pragma unroll
+    for (int i = 0; i < Tile::UNITS_A_ROW; i++) store_unit(c, m, n, row + warp * 16, column + i * 16, sums + 8 * i);
 }
 
 // This block's sums to the units' owners, the others' to its own units, and these to C. By the consumers, S > 1.
@@ -176,12 +191,12 @@ __device__ __forceinline__ void split_matmul(const TensorMap &a, const TensorMap
         // Parts may come before this: the phase ends with this one arrival and all bytes, in whichever order.
         if (thread_index() % 32 == 0) barrier_expect(tile.arrived(warp), (Tile::S - 1) * owned * 1024);
     }
-    float sums[Tile::BN / 2] = {};
-    consume_part(tile, warpgroup, last - first, sums);
+    float sums[Tile::BN / 2];
+    consume_part(tile, warpgroup, last - first, sums, [&](int slot) {
+        if (thread_index() % 32 == 0) barrier_arrive(tile.empty(slot));
+    });
     if constexpr (Tile::S == 1) {
-        const int warp = thread_index() / 32;
-#pragma unroll
-        for (int i = 0; i < Tile::UNITS_A_ROW; i++) store_unit(c, m, n, row + warp * 16, column + i * 16, sums + 8 * i);
+        store_sums<Tile>(c, m, n, row, column, sums);
     } else {
         cluster_wait();  // all blocks have begun, long since
         push_and_store(tile, c, m, n, row, column, rank, sums);

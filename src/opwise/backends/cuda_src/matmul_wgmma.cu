@@ -7,10 +7,13 @@
 // matmul_wgmma_<dtype>_<BM>x<BN>_s<S>: A and B as maps with boxes of BM rows, or m where A has fewer, and BK rows, C as an address. S blocks,
 // a cluster, share the K of a tile: the grid has S for each tile.
 //
+// matmul_wgmma_<dtype>_<BM>x<BN>_p2x1: likewise, with boxes of BM rows of A; two blocks, a cluster, for each two tiles, one below the other.
+//
 // matmul_wgmma_<dtype>_144x128: A, B and C as maps with boxes of 144, 64 and 144 rows. A block a tile.
 //
 // matmul_wgmma_<dtype>_pingpong_<BM>x<BN>: A, B and C as maps with boxes of BM / 2, 64 and 64 rows. The grid as the first's, in clusters of
 // two blocks.
+#include "matmul_pair.cuh"
 #include "matmul_pingpong.cuh"
 #include "matmul_turned.cuh"
 
@@ -62,6 +65,17 @@
     SPLIT_KERNEL(dtype, 128, 128, 64, 5, 4, 1, 16)                                                                                         \
     SPLIT_KERNEL(dtype, 128, 128, 64, 5, 8, 1, 16)
 
+// PairTile: rows and columns of the tile, K of a stage, stages, rows of pairs in a group.
+#define PAIR_KERNEL(dtype, bm, bn, bk, stages, group)                                                                                      \
+    using Tile_##dtype##_##bm##x##bn##_p2x1 = PairTile<dtype, bm, bn, bk, stages, group>;                                                  \
+    IF_WANTED(matmul_wgmma_##dtype##_##bm##x##bn##_p2x1,                                                                                   \
+    extern "C" __global__ void OF_CLUSTERS_2 __launch_bounds__(Tile_##dtype##_##bm##x##bn##_p2x1::THREADS, 1)                              \
+        matmul_wgmma_##dtype##_##bm##x##bn##_p2x1(const __grid_constant__ TensorMap a, const __grid_constant__ TensorMap b, dtype *c,      \
+                                                  long long m, long long k, long long n) {                                                 \
+        pair_matmul<Tile_##dtype##_##bm##x##bn##_p2x1>(a, b, c, m, k, n);                                                                  \
+    })
+#define PAIR_KERNELS(dtype) PAIR_KERNEL(dtype, 64, 128, 128, 4, 16)
+
 // TurnedTile: rows and columns of the tile, stages.
 #define TURNED_KERNEL(dtype, bm, bn, stages)                                                                                               \
     using Tile_##dtype##_##bm##x##bn = TurnedTile<dtype, bm, bn, stages>;                                                                  \
@@ -77,5 +91,7 @@ KERNELS(float16)
 KERNELS(bfloat16)
 SPLIT_KERNELS(float16)
 SPLIT_KERNELS(bfloat16)
+PAIR_KERNELS(float16)
+PAIR_KERNELS(bfloat16)
 TURNED_KERNELS(float16)
 TURNED_KERNELS(bfloat16)
