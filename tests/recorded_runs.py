@@ -42,10 +42,15 @@ def stored(folder: Path, *records: Record, device: str = "nvidia-toy", name: str
     return path
 
 
+def core_runs(newest: int) -> list[list[Record]]:
+    """The cells of so many of the newest committed core runs on an H200, the newest last."""
+    paths = [p for p in runs_in(ROOT / "results", "nvidia-h200") if "-core-" in p.name and "-core-part-" not in p.name]
+    return [[r for r in read(path) if not r.variant] for path in paths[-newest:]]
+
+
 def core_run() -> list[Record]:
     """The cells of the newest committed core run on an H200."""
-    (*_, path) = [p for p in runs_in(ROOT / "results", "nvidia-h200") if "-core-" in p.name and "-core-part-" not in p.name]
-    return [r for r in read(path) if not r.variant]
+    return core_runs(1)[0]
 
 
 def grid_runs() -> list[Record]:
