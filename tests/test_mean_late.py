@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 from support import Candidate, Tally, by_dtype, right_candidates, truth
 
+from opwise.backends.cuda_src.plan import ITEM_BYTES
 from opwise.backends.protocol import Implementation
 from opwise.ops import Workload
 
 MEAN = [c for c in right_candidates() if (c.backend, c.op, c.variant) == ("triton_jit", "mean", "")]
-ITEM_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
 
 
 @pytest.mark.parametrize(("candidate", "dtype"), by_dtype(MEAN), ids=str)
