@@ -211,7 +211,7 @@ def test_every_tile_multiplies_what_lies_anywhere(tmp_path: Path) -> None:
         "".join(source[source.index("template <") :] for source in sources)
         .replace("align_rows<Tile>(", "all_align<Tile>(")
         .replace("copy_rows<Tile>(", "all_copy<Tile>(")
-        .replace("// S > 1:", ALL_ALIGN + "// S > 1:")
+        .replace("// The ring of each", ALL_ALIGN + "// The ring of each")
     )
     calls, tiles = [], []
     for tile in TILES:

@@ -55,21 +55,24 @@ __device__ __forceinline__ void store_shares(SharedAddress room, Total total, In
     }
 }
 
-// S > 1: of the cluster's S blocks, each of which has the same tile and a part of K.
-template <class Tile, int S, class FactorA, class FactorB>
-__device__ __forceinline__ void fma_rows_matmul(const FactorA &a, const FactorB &b, float *c, long long m, long long k, long long n) {
-    constexpr int TM = Tile::TM, TN = Tile::TN, STAGES = Tile::STAGES, BM = Tile::BM, BN = Tile::BN, BK = Tile::BK, WARPS = Tile::WARPS;
-    const Tile tile;
+// The ring of each warp of a block, empty. Is this the thread that fills its warp's?
+template <class Tile> __device__ __forceinline__ bool begin_rings(const Tile &tile) {
     const bool fills = elected();
     if (fills) {
-        for (int i = 0; i < STAGES; i++) barrier_init(tile.full(i), Tile::WORDS ? 33 : 1);
+        for (int i = 0; i < Tile::STAGES; i++) barrier_init(tile.full(i), Tile::WORDS ? 33 : 1);
         barriers_publish();
     }
     warp_barrier();
-    const TilePosition at = tile_position<BM, BN>(m, n, block_index() / S);
-    const int row = static_cast<int>(at.m) * BM, column = static_cast<int>(at.n) * BN;
-    const Steps part_of_k = steps_of_block<S>(static_cast<int>((k + BK - 1) / BK));
-    const int first = part_of_k.first + tile.warp, steps = (part_of_k.last - first + WARPS - 1) / WARPS;  // of this warp, which may be none
+    return fills;
+}
+
+// The sums of the tile at (row, column) over steps `part` of K, of which every warp takes its own; it lays them into its own ring, where
+// `sum_of_warps` finds them behind a barrier. `turn`: of the ring, whose slots are empty before and after.
+template <class Tile, class FactorA, class FactorB>
+__device__ __forceinline__ void lay_sums(const Tile &tile, bool fills, Turn<Tile::STAGES> &turn, const FactorA &a, const FactorB &b,
+                                         int row, int column, Steps part, long long m, long long k, long long n) {
+    constexpr int TM = Tile::TM, TN = Tile::TN, STAGES = Tile::STAGES, BN = Tile::BN, BK = Tile::BK, WARPS = Tile::WARPS;
+    const int first = part.first + tile.warp, steps = (part.last - first + WARPS - 1) / WARPS;  // of this warp, which may be none
     const auto fill = [&](int slot, int step) {
         const int depth = (first + step * WARPS) * BK;
         if (fills) {
@@ -82,7 +85,10 @@ __device__ __forceinline__ void fma_rows_matmul(const FactorA &a, const FactorB 
             copy_rows<Tile>(to, b + depth * n + column, n, least(k - depth, BK), least(n - column, BN), tile.full(slot));
         }
     };
-    for (int step = 0; step < STAGES && step < steps; step++) fill(step, step);
+    for (int step = 0; step < STAGES && step < steps; step++) {
+        const int slot = turn.slot + step;
+        fill(slot < STAGES ? slot : slot - STAGES, step);
+    }
 
     float sums[TM][TN] = {}, of_a[TM], of_b[2][TN];
     const auto load_b = [&](float(&to)[TN], SharedAddress from, int k) {
@@ -100,9 +106,8 @@ __device__ __forceinline__ void fma_rows_matmul(const FactorA &a, const FactorB 
         if constexpr (Tile::ANY && !Tile::WORDS) align_rows<Tile>(tile.slot(slot) + Tile::BYTES_A, b);
     };
     const auto load_a = [&](int r, int k) { return load_float(Tile::of_a(from_a[Tile::class_of(r)], r, k)); };
-    Turn<STAGES> turn;
-    if (steps > 0) landed(0, 0);
-    go(0, 0);
+    if (steps > 0) landed(turn.slot, turn.phase);
+    go(turn.slot, 0);
 #pragma unroll
     for (int r = 0; r < TM; r++) of_a[r] = load_a(r, 0);
     load_b(of_b[0], from_b, 0);
@@ -149,14 +154,29 @@ __device__ __forceinline__ void fma_rows_matmul(const FactorA &a, const FactorB 
             store_shared_16(to, apart(&sums[r][4 * q], as_it_is));
         }
     }
-    block_barrier();
-    const auto of_warps = [&](int e) {
-        const SharedAddress from = tile.ring(0) + (Tile::place(e / BN) * Tile::PITCH + e % BN) * 4;
-        float found = load_float(from);
+}
+
+// Element e of a tile: the sum of what the warps laid.
+template <class Tile> __device__ __forceinline__ float sum_of_warps(const Tile &tile, int e) {
+    const SharedAddress from = tile.ring(0) + (Tile::place(e / Tile::BN) * Tile::PITCH + e % Tile::BN) * 4;
+    float found = load_float(from);
 #pragma unroll
-        for (int warp = 1; warp < WARPS; warp++) found = sum(found, load_float(from + warp * Tile::RING_BYTES));
-        return found;
-    };
+    for (int warp = 1; warp < Tile::WARPS; warp++) found = sum(found, load_float(from + warp * Tile::RING_BYTES));
+    return found;
+}
+
+// S > 1: of the cluster's S blocks, each of which has the same tile and a part of K.
+template <class Tile, int S, class FactorA, class FactorB>
+__device__ __forceinline__ void fma_rows_matmul(const FactorA &a, const FactorB &b, float *c, long long m, long long k, long long n) {
+    constexpr int BM = Tile::BM, BN = Tile::BN, BK = Tile::BK;
+    const Tile tile;
+    const bool fills = begin_rings(tile);
+    const TilePosition at = tile_position<BM, BN>(m, n, block_index() / S);
+    const int row = static_cast<int>(at.m) * BM, column = static_cast<int>(at.n) * BN;
+    Turn<Tile::STAGES> turn;
+    lay_sums(tile, fills, turn, a, b, row, column, steps_of_block<S>(static_cast<int>((k + BK - 1) / BK)), m, k, n);
+    block_barrier();
+    const auto of_warps = [&](int e) { return sum_of_warps(tile, e); };
     const auto inside = [&](int e) { return e / BN < m - row && e % BN < n - column; };
     const auto store = [&](int e, float x) { c[(row + e / BN) * n + column + e % BN] = x; };
     store_shares<S, BM * BN, Tile::THREADS>(tile.ring(0), of_warps, inside, store);
