@@ -73,7 +73,10 @@ def built(recipe: Recipe) -> Build:
 
             return launch
 
-        return scratch.bound_with(launch_with_maps, lambda *given: launch_with_maps(*given)(), plan.scratch_bytes, device)
+        def run_with_maps(*given: Any) -> None:
+            launch_with_maps(*given)()
+
+        return scratch.bound_with(launch_with_maps, run_with_maps, plan.scratch_bytes, device, plan.zeroed_bytes)
 
     return build
 
