@@ -43,12 +43,13 @@ THREADS_A_ROW = 8  # of Numba's portable softmax there: 257 rows of 3 elements t
 STAND_IN_BUDGET = {"cpu": 4_000_000, "fibres": 400_000, "interpreter": 40_000, "simulator": 2_500}
 
 # Of Hopper's own tiles several, one that begins within the last one's columns; and more of them than there are multiprocessors. Then few
-# rows and columns.
+# rows and columns. Then tiles whose K the whole grid shares: a block has several, or a tile several blocks.
 LARGE_PRODUCTS = ((1032, 520, 1096), (2056, 264, 4104), (520, 8200, 520), (376, 8200, 504), (1000, 8200, 1000), (4040, 4104, 120),
                   (120, 16520, 136), (3000, 520, 3064), (1496, 520, 1480), (2040, 512, 1984), (3000, 512, 3008),
                   *((9, 2056, 16392), (13, 2056, 8200), (16, 4104, 4104), (31, 2056, 8200), (25, 2056, 16392), (24, 4104, 4104)),
                   *((32, 2056, 2056), (13, 4104, 520), (2056, 2056, 24), (8200, 2056, 24), (200, 2056, 136), (136, 264, 8200)),
-                  (31, 264, 8200), (248, 8200, 504))  # fmt: skip
+                  *((31, 264, 8200), (248, 8200, 504)),
+                  *((385, 4501, 463), (2001, 701, 701), (257, 1501, 3001), (1288, 1288, 1288), (129, 4501, 463)))  # fmt: skip
 AWKWARD = {
     1: ((0,), (1,), (31,), (32,), (33,), (127,), (255,), (256,), (257,), (1023,), (1025,), (7919,), (16383,), (16385,), (1_000_003,)),
     2: (

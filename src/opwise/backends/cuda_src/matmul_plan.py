@@ -67,7 +67,7 @@ def plan(
     if isinstance(kernel, matmul_cluster.Tile):
         return matmul_cluster.launch(kernel, m, k, n)
     if isinstance(kernel, matmul_rows32.Tile):
-        return matmul_rows32.launch(kernel, m, k, n)
+        return matmul_rows32.launch(kernel, m, k, n, sm_count)
     if isinstance(kernel, matmul_odd.Tile):
         return matmul_odd.launch(kernel, m, k, n, sm_count)
     return matmul_hopper32.launch(kernel, m, k, n, sm_count)

@@ -6,13 +6,14 @@
 // 16 bytes, as A and B do, and a factor is one map; `any` begin anywhere, and a factor is four (matmul_rows.cuh); `words` do, too, but B is
 // an address. Boxes are as RowsTile has them. The grid is one-dimensional, ceil(m / BM) * ceil(n / BN) * S blocks. matmul_rows32.py
 // chooses among the kernels and knows the same tiles.
-#include "matmul_fma_rows.cuh"
+#include "matmul_fma_shares.cuh"
 
 #define OF_CLUSTERS_1
 #define OF_CLUSTERS_2 __cluster_dims__(2, 1, 1)
 #define OF_CLUSTERS_3 __cluster_dims__(3, 1, 1)
 #define OF_CLUSTERS_4 __cluster_dims__(4, 1, 1)
 #define OF_CLUSTERS_6 __cluster_dims__(6, 1, 1)
+#define OF_CLUSTERS_8 __cluster_dims__(8, 1, 1)
 #define OF_CLUSTERS_16 __cluster_dims__(16, 1, 1)
 #define KERNEL(name, OfA, OfB, s, blocks_a_sm, ...)                                                                                        \
     using Tile_##name = __VA_ARGS__;                                                                                                       \
@@ -50,3 +51,26 @@ EVEN(64, 64, 8, 2, 1, 8, 16, 3)
 EVEN(64, 64, 8, 6, 1, 8, 16, 3)
 EVEN(32, 128, 8, 6, 1, 8, 16, 2)
 EVEN(128, 32, 8, 6, 1, 16, 8, 2)
+WORDS(48, 96, 8, 8, 1, 12, 12, 2)
+WORDS(48, 96, 8, 16, 1, 12, 12, 2)
+EVEN(64, 80, 8, 8, 1, 8, 20, 3)
+
+// The same, of blocks of the whole grid (matmul_fma_shares.cuh).
+#define SHARES(rows, OfB, bm, bn, warps, blocks_a_sm, ...)                                                                                 \
+    using Tile_##rows##_##bm##x##bn##_w##warps##_shares = __VA_ARGS__;                                                                     \
+    IF_WANTED(matmul_rows_float32_##rows##_##bm##x##bn##_w##warps##_shares,                                                                \
+    extern "C" __global__ void __launch_bounds__(32 * warps, blocks_a_sm) matmul_rows_float32_##rows##_##bm##x##bn##_w##warps##_shares(    \
+            OF_A_##rows a, OfB b, float *c, long long m, long long k, long long n, unsigned *flags) {                                      \
+        fma_shares_matmul<Tile_##rows##_##bm##x##bn##_w##warps##_shares>(a, b, c, m, k, n, flags);                                         \
+    })
+#define OF_A_even const __grid_constant__ TensorMap
+#define OF_A_words const __grid_constant__ RowClasses<4>
+#define EVEN_SHARES(bm, bn, warps, blocks_a_sm, ...)                                                                                       \
+    SHARES(even, const __grid_constant__ TensorMap, bm, bn, warps, blocks_a_sm, RowsTile<bm, bn, warps, 1, __VA_ARGS__>)
+#define WORDS_SHARES(bm, bn, warps, blocks_a_sm, ...)                                                                                      \
+    SHARES(words, const float *, bm, bn, warps, blocks_a_sm, RowsTile<bm, bn, warps, 4, __VA_ARGS__, true>)
+
+EVEN_SHARES(64, 64, 4, 2, 8, 16, 3)
+WORDS_SHARES(64, 80, 4, 2, 8, 20, 2)
+WORDS_SHARES(64, 80, 8, 1, 8, 20, 2)
+WORDS_SHARES(48, 96, 4, 2, 12, 12, 2)

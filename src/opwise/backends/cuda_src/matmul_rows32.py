@@ -21,6 +21,9 @@ WORDS_LONG = 700  # of K that no cluster shares, where B comes by words: measure
 DEPTH = 16  # elements of K in a step
 CLASSES = 4  # of rows of 4-byte elements that begin anywhere
 WIDER = 4  # elements of a box of such rows
+# Of K that the grid shares where rows begin on 16 bytes (of others from WORDS_LONG on), and of C: measured from there on.
+SHARES_LONG, SHARES_SIDE = 1280, 257
+WAITING_US = 4.0  # of a block for the one before it that has the same tile, where all end at once
 MEETING_US, OVERLAP_US = 1.9, 3.0  # of a cluster's sums; of what a tile costs beside, what a launch costs anyway
 
 
@@ -31,7 +34,8 @@ class Tile(Tiled):
     `classes`: 0 for rows that begin on 16 bytes, as A and B do. `thread`: rows and columns of a thread. `split`: blocks of a cluster that
     share K. `resident`: blocks that a multiprocessor holds; `alone`: that keep it busy. `stages`: of a warp. `speed`: multiply-adds of a
     busy multiprocessor, relative to the fastest kernel of matmul.cu for float32; `fixed`: cost of a tile beside, as elements of K. `words`:
-    B, whose rows begin anywhere, is copied word by word.
+    B, whose rows begin anywhere, is copied word by word. `shares`: blocks of the whole grid share K, as matmul_fma_shares.cuh has it, and
+    that between so many tiles a multiprocessor, where it was measured.
     """
 
     classes: int
@@ -46,10 +50,12 @@ class Tile(Tiled):
     fixed: int
     alone: float = 1.0
     words: bool = False
+    shares: tuple[float, float] | None = None
 
     @property
     def name(self) -> str:
-        return f"{'words' if self.words else 'any' if self.classes else 'even'}_{self.rows}x{self.columns}_w{self.warps}_s{self.split}"
+        rows = "words" if self.words else "any" if self.classes else "even"
+        return f"{rows}_{self.rows}x{self.columns}_w{self.warps}_{'shares' if self.shares else f's{self.split}'}"
 
     @property
     def kernel(self) -> str:
@@ -69,7 +75,11 @@ class Tile(Tiled):
 
     def takes(self, m: int, k: int, n: int, granule: int, sm_count: int) -> bool:
         fits = granule >= 16 if self.granule == 16 else 4 <= granule < 16
-        if self.split > 1:
+        if self.shares:
+            few, many = self.shares
+            long = k >= (WORDS_LONG if self.words else SHARES_LONG)
+            worth = long and min(m, n) >= SHARES_SIDE and few <= self.tiles(m, n) / sm_count <= many
+        elif self.split > 1:
             worth = k >= max(LONG, LONG_OF_BLOCK * self.split) and self.tiles(m, n) <= self.at_once(sm_count)
         else:
             worth = k >= WORDS_LONG if self.words else k >= LONG or (self.classes > 0 and self.tiles(m, n) >= MANY * sm_count)
@@ -85,7 +95,25 @@ class Tile(Tiled):
         tiles, at_once = self.tiles(m, n), self.at_once(sm_count)
         return self.alone if tiles <= at_once else -(-tiles // (at_once * self.resident)) * self.resident
 
+    def rounds(self, k: int) -> int:
+        """Steps of K of every warp, of a tile."""
+        return -(-k // (DEPTH * self.warps))
+
+    def blocks(self, m: int, k: int, n: int, sm_count: int) -> int:
+        """Of the grid: a tile's, a cluster's of each tile; or as many as run at once, none without a round, each tile's the same where that
+        leaves few multiprocessors out."""
+        tiles, at_once = self.tiles(m, n), self.resident * sm_count
+        if not self.shares:
+            return tiles * self.split
+        even = at_once // tiles * tiles
+        return min(even if 10 * even >= 9 * at_once else at_once, tiles * self.rounds(k))
+
     def share(self, m: int, k: int, n: int, sm_count: int) -> Share:
+        if self.shares:
+            tiles, blocks, area = self.tiles(m, n), self.blocks(m, k, n, sm_count), self.resident * self.rows * self.columns
+            depth = -(-tiles * self.rounds(k) // blocks) * self.warps * DEPTH
+            beside = WAITING_US * max(blocks / tiles - 1, 0) - OVERLAP_US
+            return Share(area * (tiles / blocks + 1), area * depth, beside * UNIT["float32"])
         depth = max(-(-k // (DEPTH * self.split)), self.warps) * DEPTH
         each = self.turns(m, n, sm_count) * self.rows * self.columns
         beside = (MEETING_US if self.split > 1 else 0.0) - OVERLAP_US
@@ -93,7 +121,7 @@ class Tile(Tiled):
 
 
 # Fitted to what an H200 measured of 60 products (docs/lab.md), within 6 % of most.
-#   classes rows columns thread warps split resident stages speed fixed alone words
+#   classes rows columns thread warps split resident stages speed fixed alone words shares
 ROWS = (
     (0, 64, 64, (8, 16), 8, 1, 1, 3, 1.49, 155),
     (0, 64, 64, (8, 16), 8, 2, 1, 3, 1.49, 155),
@@ -112,6 +140,13 @@ ROWS = (
     (CLASSES, 64, 80, (8, 20), 8, 16, 1, 2, 1.33, 209, 1.0, True),
     (CLASSES, 48, 96, (12, 12), 8, 3, 1, 2, 1.33, 260, 1.0, True),
     (CLASSES, 96, 48, (12, 12), 8, 4, 1, 2, 1.33, 180, 1.0, True),
+    (CLASSES, 48, 96, (12, 12), 8, 8, 1, 2, 1.33, 190, 1.0, True),
+    (CLASSES, 48, 96, (12, 12), 8, 16, 1, 2, 1.33, 200, 1.0, True),
+    (0, 64, 80, (8, 20), 8, 8, 1, 3, 1.49, 155),
+    (0, 64, 64, (8, 16), 4, 1, 2, 3, 1.52, 135, 1.0, False, (2.9, 4.4)),
+    (CLASSES, 64, 80, (8, 20), 4, 1, 2, 2, 1.38, 135, 1.0, True, (0.3, 16)),
+    (CLASSES, 64, 80, (8, 20), 8, 1, 1, 2, 1.39, 200, 1.0, True, (0.3, 16)),
+    (CLASSES, 48, 96, (12, 12), 4, 1, 2, 2, 1.33, 130, 1.0, True, (0.3, 16)),
 )
 TILES = tuple(Tile(*row) for row in ROWS)
 
@@ -121,10 +156,13 @@ def fitting(m: int, k: int, n: int, granule: int, sm_count: int) -> tuple[Tile, 
     return tuple(tile for tile in TILES if tile.takes(m, k, n, granule, sm_count))
 
 
-def launch(tile: Tile, m: int, k: int, n: int) -> Plan:
-    """The kernel over all of C: a block, or a cluster, a tile."""
+def launch(tile: Tile, m: int, k: int, n: int, sm_count: int) -> Plan:
+    """The kernel over all of C: a block, or a cluster, a tile; or blocks of the whole grid, each with a flag for the next."""
     parts, wider = max(tile.classes, 1), WIDER if tile.classes else 0
     a = Matrix(m, k, tile.rows // parts, DEPTH + wider, FLOAT32, tile.classes)
     b = Matrix(k, n, DEPTH // parts, tile.columns + wider, FLOAT32, tile.classes)
-    grid, block = (tile.tiles(m, n) * tile.split, 1, 1), (32 * tile.warps, 1, 1)
-    return Plan(tile.kernel, grid, block, tile.shared_bytes, matrices=(a,) if tile.words else (a, b))
+    blocks, maps = tile.blocks(m, k, n, sm_count), (a,) if tile.words else (a, b)
+    flags = 4 * tile.resident * sm_count if tile.shares else 0  # whatever the blocks' number: one shelf of scratch for all
+    return Plan(
+        tile.kernel, (blocks, 1, 1), (32 * tile.warps, 1, 1), tile.shared_bytes, flags, maps, flags, cooperative=tile.shares is not None
+    )
