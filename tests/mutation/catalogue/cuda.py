@@ -118,7 +118,7 @@ MATMUL = (
     Fault("the upper half of a tile is stored twice", "matmul", "index", f"{HERE}/matmul_tensor.cuh", "16 * r + 8 * upper + lane_row",
           "16 * r + lane_row", dtypes=("float16",)),
     Fault("k advances by half an instruction", "matmul", "index", f"{HERE}/matmul_tensor.cuh",
-          "k * Factors<typename Tile::Storage>::K, column + 32 * j);", "k * Factors<typename Tile::Storage>::K / 2, column + 32 * j);",
+          "k * Of::K, column + 32 * j);", "k * Of::K / 2, column + 32 * j);",
           dtypes=("bfloat16",)),
     Fault("TF32 unasked", "matmul", "host", f"{HERE}/matmul_plan.py", 'if dtype_name == "float32" and tf32 and',
           'if dtype_name == "float32" and', dtypes=("float32", "tfloat32")),

@@ -21,8 +21,7 @@ template <class Storage> struct Factors {  // 16-bit
         for (int half = 0; half < 2; half++) {
             unsigned f[4];
             load_matrices_transposed(f, slot + Layout::at(k + lane % 16, (column + 16 * half + lane / 16 * 8) * 2));
-            b[2 * half][0] = f[0], b[2 * half][1] = f[1];
-            b[2 * half + 1][0] = f[2], b[2 * half + 1][1] = f[3];
+            b[2 * half][0] = f[0], b[2 * half][1] = f[1], b[2 * half + 1][0] = f[2], b[2 * half + 1][1] = f[3];
         }
     }
 
@@ -97,13 +96,13 @@ struct TensorTile {
     using CopyA = TileCopy<Storage, BM, BK, GRANULE, THREADS, LayoutA>;
     using CopyB = TileCopy<Storage, BK, BN, GRANULE, THREADS, LayoutB>;
     static_assert(ROWS >= 1 && GROUPS >= 1 && BM % (16 * WARPS_M) == 0 && BN % (32 * WARPS_N) == 0, "whole warp tiles");
-    static_assert(K_STEPS % 2 == 0,
-                  "every step starts with fragments[0]; a step's copies are issued at its first k and waited for at its last");
+    static_assert(K_STEPS % 2 == 0, "every step starts with fragments[0]; its copies are issued at its first k, waited for at its last");
     static_assert(GRANULE >= 4 ? STAGES >= 3 : STAGES == 2, "registers are the third stage of a staged copy");
     static_assert((WARPS_K - 1) * BM * BN * 4 <= STAGES * STAGE_BYTES, "partial sums fit in the ring");
 };
 
 template <class Tile> struct Fragments {
+    using Of = Factors<typename Tile::Storage>;
     unsigned a[Tile::ROWS][4], b[Tile::GROUPS][4][2];
 
     __device__ __forceinline__ void load(SharedAddress slot, int row, int column, int k) {
@@ -112,12 +111,11 @@ template <class Tile> struct Fragments {
 #pragma unroll
         for (int i = 0; i < Tile::ROWS; i++) {
             load_matrices(a[i], slot + Tile::LayoutA::at(row + 16 * i + lane % 16, k * K_BYTES + lane / 16 * 16));
-            Factors<typename Tile::Storage>::round(a[i]);
+            Of::round(a[i]);
         }
 #pragma unroll
         for (int j = 0; j < Tile::GROUPS; j++) {
-            Factors<typename Tile::Storage>::template load_b<typename Tile::LayoutB>(
-                b[j], slot + Tile::BYTES_A, k * Factors<typename Tile::Storage>::K, column + 32 * j);
+            Of::template load_b<typename Tile::LayoutB>(b[j], slot + Tile::BYTES_A, k * Of::K, column + 32 * j);
         }
     }
 };
@@ -145,6 +143,7 @@ template <class Tile> __device__ __forceinline__ void add_partial_sums(float (&c
 template <class Tile, int S = 1>
 __device__ __forceinline__ void tensor_matmul(const typename Tile::Storage *a, const typename Tile::Storage *b, typename Tile::Storage *c,
                                               long long m, long long k, long long n) {
+    using Of = Factors<typename Tile::Storage>;
     const TilePosition tile = tile_position<Tile::BM, Tile::BN>(m, n, block_index() / S);
     const long long row0 = static_cast<long long>(tile.m) * Tile::BM, column0 = static_cast<long long>(tile.n) * Tile::BN;
     const int rows_left = least(m - row0, Tile::BM), columns_left = least(n - column0, Tile::BN);
@@ -227,14 +226,14 @@ __device__ __forceinline__ void tensor_matmul(const typename Tile::Storage *a, c
         for (int i = 0; part == 0 && i < Tile::ROWS * Tile::GROUPS * 16; i++) {
             const int r = i / (Tile::GROUPS * 16), g = i / 16 % Tile::GROUPS, j = i / 4 % 4, upper = i / 2 % 2, odd = i % 2;
             const int row = warp_row + 16 * r + 8 * upper + thread_index() % 32 / 4;
-            const int column = warp_column + 32 * g + Factors<typename Tile::Storage>::column(thread_index() % 4, j, odd);
+            const int column = warp_column + 32 * g + Of::column(thread_index() % 4, j, odd);
             meeting.lay(row, column, sums[r][g][j][2 * upper + odd]);
         }
         meeting.store(c + row0 * n + column0, n, rows_left, columns_left);
         return;
     }
     if (part > 0) return;
-    const int lane_row = thread_index() % 32 / 4;
+    const int lane_row = thread_index() % 32 / 4, right = columns_left - warp_column;
 #pragma unroll
     for (int r = 0; r < Tile::ROWS; r++) {
 #pragma unroll
@@ -243,8 +242,7 @@ __device__ __forceinline__ void tensor_matmul(const typename Tile::Storage *a, c
             typename Tile::Storage *to = c + (row0 + row) * n + column0 + warp_column;
 #pragma unroll
             for (int g = 0; g < Tile::GROUPS; g++) {
-                Factors<typename Tile::Storage>::template store<Tile::GRANULE == 16>(
-                    to + 32 * g, columns_left - warp_column - 32 * g, sums[r][g], upper, row < rows_left);
+                Of::template store<Tile::GRANULE == 16>(to + 32 * g, right - 32 * g, sums[r][g], upper, row < rows_left);
             }
         }
     }

@@ -21,19 +21,13 @@ __device__ __forceinline__ void softmax_kept(const Storage *x, Storage *out, uns
     __shared__ float2 told[PAIRS];  // a pair of each warp
     __shared__ Bell all_told;
 
-    const unsigned rank = SHARED ? rank_in_cluster() : 0, row = blockIdx.x / BLOCKS, pieces = columns / P::COUNT;
-    const unsigned part = (pieces + BLOCKS * 8 - 1) / (BLOCKS * 8) * 8, first = min(rank * part, pieces);  // of whole cache lines
+    const PartOfRow<Storage, BLOCKS> share(columns);
     const int thread = threadIdx.x, threads = SHARED ? KEPT_THREADS : blockDim.x, lane = thread % 32, warp = thread / 32;
-    const int left = static_cast<int>(min(part, pieces - first)) - thread;
-    const unsigned long long start = row * static_cast<unsigned long long>(pieces) + first + thread;
+    const int left = share.left(thread);
+    const unsigned long long start = share.start(thread);
     const Raw *from = reinterpret_cast<const Raw *>(x) + start;
     Raw *to = reinterpret_cast<Raw *>(out) + start;
-    if constexpr (SHARED) {
-        if (thread == 0) bell_of_cluster(&all_told, PAIRS * sizeof(float2));
-        __syncwarp();
-        cluster_arrive();  // that a block has begun must be known before its shared memory is written to
-        begin_apart<BLOCKS, PHASES>(row, rows, part);
-    }
+    if constexpr (SHARED) share.template begin<PHASES>(&all_told, PAIRS * sizeof(float2), rows);
 
     Raw raw[PIECES];
 #pragma unroll
@@ -57,7 +51,7 @@ __device__ __forceinline__ void softmax_kept(const Storage *x, Storage *out, uns
     }
     const float sum = over_warp<Sum>((sums[0] + sums[1]) + (sums[2] + sums[3]));
     if constexpr (SHARED) {
-        if (lane < BLOCKS) send_to_block(told + (rank * (KEPT_THREADS / 32) + warp), &all_told, lane, highest, sum);
+        if (lane < BLOCKS) send_to_block(told + (share.rank * (KEPT_THREADS / 32) + warp), &all_told, lane, highest, sum);
         wait_for_cluster(&all_told);
     } else {
         if (lane == 0) told[warp] = make_float2(highest, sum);

@@ -37,6 +37,28 @@ template <int MOST> __device__ __forceinline__ float2 told_of_cluster(const floa
     return make_float2(shift, over_warp<Sum>(total));
 }
 
+// What a block has of row blockIdx.x / BLOCKS, the row of its cluster: of `pieces` of 16 bytes those from `first` on, `part` or fewer.
+template <class Storage, int BLOCKS> struct PartOfRow {
+    unsigned rank, row, pieces, part, first;
+
+    __device__ __forceinline__ explicit PartOfRow(unsigned columns) {
+        rank = BLOCKS > 1 ? rank_in_cluster() : 0, row = blockIdx.x / BLOCKS, pieces = columns / Piece<Storage, 16>::COUNT;
+        part = (pieces + BLOCKS * 8 - 1) / (BLOCKS * 8) * 8, first = min(rank * part, pieces);  // of whole cache lines
+    }
+    // From this thread's first piece on, which is piece `start` of x.
+    __device__ __forceinline__ int left(int thread) const { return static_cast<int>(min(part, pieces - first)) - thread; }
+    __device__ __forceinline__ unsigned long long start(int thread) const {
+        return row * static_cast<unsigned long long>(pieces) + first + thread;
+    }
+    // Of a cluster: behind its barrier, for which none waits here, all blocks' bells may be sent `bytes` each.
+    template <unsigned PHASES, unsigned APART = 15> __device__ __forceinline__ void begin(Bell *bell, unsigned bytes, unsigned rows) const {
+        if (threadIdx.x == 0) bell_of_cluster(bell, bytes);
+        __syncwarp();
+        cluster_arrive();  // that a block has begun must be known before its shared memory is written to
+        begin_apart<BLOCKS, PHASES, APART>(row, rows, part);
+    }
+};
+
 // Row blockIdx.x / BLOCKS is this cluster's. Dynamic shared memory: all that registers do not hold of a block's part.
 template <class Storage, int BLOCKS, int THREADS>
 __device__ __forceinline__ void softmax_small(const Storage *x, Storage *out, unsigned rows, unsigned columns) {
@@ -47,16 +69,12 @@ __device__ __forceinline__ void softmax_small(const Storage *x, Storage *out, un
     __shared__ float2 told[PAIRS];  // a pair of each warp of the cluster, from each warp to each block: none waits for its own block
     __shared__ Bell all_told;
 
-    const unsigned rank = rank_in_cluster(), row = blockIdx.x / BLOCKS, pieces = columns / P::COUNT;
-    const unsigned part = (pieces + BLOCKS * 8 - 1) / (BLOCKS * 8) * 8, first = min(rank * part, pieces);  // of whole cache lines
-    const int thread = threadIdx.x, lane = thread % 32, left = static_cast<int>(min(part, pieces - first)) - thread;
-    const unsigned long long start = row * static_cast<unsigned long long>(pieces) + first + thread;
+    const PartOfRow<Storage, BLOCKS> share(columns);
+    const int thread = threadIdx.x, lane = thread % 32, left = share.left(thread);
+    const unsigned long long start = share.start(thread);
     const Raw *from = reinterpret_cast<const Raw *>(x) + start;
     Raw *to = reinterpret_cast<Raw *>(out) + start, *shared = reinterpret_cast<Raw *>(dynamic_shared) + thread;
-    if (thread == 0) bell_of_cluster(&all_told, PAIRS * sizeof(float2));
-    __syncwarp();
-    cluster_arrive();  // that a block has begun must be known before its shared memory is written to
-    begin_apart<BLOCKS, 1024 / THREADS, BLOCKS == 16 ? 13 : 15>(row, rows, part);  // 13: measured at 256 x 524288
+    share.template begin<1024 / THREADS, BLOCKS == 16 ? 13 : 15>(&all_told, PAIRS * sizeof(float2), rows);  // 13: measured at 256 x 524288
 
     Raw raw[SMALL_PIECES], staged[2];
     const int left_shared = left - SMALL_PIECES * THREADS;
@@ -91,7 +109,7 @@ __device__ __forceinline__ void softmax_small(const Storage *x, Storage *out, un
     }
 
     const float2 mine = pair_over_warp(seen.maximum, seen.sum);
-    if (lane < BLOCKS) send_to_block(told + (rank * (THREADS / 32) + thread / 32), &all_told, lane, mine.x, mine.y);
+    if (lane < BLOCKS) send_to_block(told + (share.rank * (THREADS / 32) + thread / 32), &all_told, lane, mine.x, mine.y);
     wait_for_cluster(&all_told);  // behind it no block writes to another's shared memory: each may end when it likes
     const float2 of_row = told_of_cluster<PAIRS>(told, PAIRS);
     const float shift = of_row.x, scale = 1.0f / of_row.y;
