@@ -40,6 +40,7 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     known_ways(MEAN)
     from opwise.backends.triton_jit import mean
 
+    monkeypatch.setattr(mean, "shipped", lambda *_: mean.SHIPPED)
     monkeypatch.setattr(mean, "SHARES", (mean.SHIPPED, mean.Share(256, 2, 4), mean.Share(1024, 8, 2)))
     monkeypatch.setenv(tuned_table.VARIABLE, str(tmp_path))
     monkeypatch.setitem(BACKENDS, "tune_triton_jit", "")  # type: ignore[arg-type]
@@ -92,7 +93,7 @@ def test_a_configuration_is_what_the_kernel_is_built_with(root: Path, monkeypatc
     x, out = torch.empty(200_000), torch.empty(())
     for name in ("256x2x4", "1024x8x2"):
         bench.built(mean.build, MEAN, name)(x, out)
-    assert grids == [(8, 2, 8), (4, 8, 32)]  # of the interpreter's two multiprocessors
+    assert grids == [(39, 2, 8), (8, 8, 32)]  # of the interpreter's two multiprocessors: 98 and 7 steps, and one that adds
     with pytest.raises(bench.UnsupportedWorkload, match="7x7x7 is not among what"):
         bench.built(mean.build, MEAN, "7x7x7")(x, out)
     with pytest.raises(bench.UnsupportedWorkload, match="does not ask the table"):

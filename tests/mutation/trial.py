@@ -47,9 +47,13 @@ SUITE_ON_GPU = {
     ),
 }
 SUITE_OF = {  # kernels that the plan may not take, and what no small shape reaches
-    "triton_jit": {"test_triton_descriptors": ("test_right_through_descriptors",), "test_mean_late": ("test_late_programs",)}
+    "triton_jit": {"test_triton_descriptors": ("test_right_through_descriptors",), "test_mean_steps": ("test_long_programs",)}
 }
-SUITE_WITHOUT_GPU = {"numba_cuda": {"test_numba_fibres": ("test_right_in_fibres",)}}  # a backend's own stand-in beside its library's
+SUITE_WITHOUT_GPU = {  # a backend's own stand-in beside its library's, and what no small shape reaches there
+    "numba_cuda": {"test_numba_fibres": ("test_right_in_fibres",), "test_mean_steps": ("test_long_blocks_in_fibres",)},
+    "cupy_raw": {"test_mean_steps": ("test_long_blocks",)},
+    "torch_inline": {"test_mean_steps": ("test_long_blocks",)},
+}
 ALSO_ON_GPU = ("mma",)  # what the unnamed variant is on other GPUs: faults are planted in its kernels too
 # Errors of a fault that is no fault but nonsense: it must be mended, and does not count as noticed.
 NONSENSE = (SyntaxError, NameError, ImportError, AttributeError)

@@ -18,19 +18,19 @@ class TritonMean(Ways):
         return tuple(Workload("mean", (n,), dtype) for dtype in dtypes for n in sizes)
 
     def configurations(self, workload: Workload, machine: Machine) -> Mapping[str, str]:
-        """One of each kernel: of few elements several shares come to the same number of programs."""
+        """One of each launch: of few elements several shares come to the same steps a program."""
         from opwise.backends.triton_jit.mean import SHARES
 
         size = workload.torch_dtype.itemsize
         found: dict[str, str] = {}
-        for share in SHARES:  # the shipped one first
-            programs = share.programs(workload.shape[0], size, machine.processors)
-            compiled = f"{share.threads}x{share.loads} {programs} programs {workload.dtype}"
+        for share in SHARES:  # the shipped ones first
+            steps = share.steps(workload.shape[0], size, machine.processors)
+            compiled = f"{share.threads}x{share.loads} {steps.each} steps {steps.large} {workload.dtype}"
             if compiled not in found.values():
                 found[str(share)] = compiled
         return found
 
     def choose(self, workload: Workload, machine: Machine, parameters: Parameters = NONE) -> str:
-        from opwise.backends.triton_jit.mean import SHIPPED
+        from opwise.backends.triton_jit.mean import shipped
 
-        return str(SHIPPED)
+        return str(shipped(workload.shape[0], workload.torch_dtype.itemsize, machine.processors))

@@ -1,9 +1,14 @@
 // mean over all elements, summed in float32, in one launch. Reads n elements once; any n >= 1, any alignment.
 //
-// The blocks walk through memory together, a step of MEAN_THREADS * MEAN_PIECES 16-byte pieces each at a time: shares of consecutive
-// pieces, each far from the other, are read 3 % slower. A block leaves its sum in scratch and ends. The last block of the grid waits for
-// the others and adds their sums in a fixed order. It alone waits, and nobody waits for it: wherever a GPU has room for one block beside it
-// the others come to their ends, in whatever order they start.
+// A step is MEAN_THREADS * MEAN_PIECES 16-byte pieces. A block adds its steps, leaves the sum in scratch and ends. The last block of the
+// grid waits for the others and adds their sums in a fixed order. It alone waits, and nobody waits for it: wherever a GPU has room for one
+// block beside it the others come to their ends, in whatever order they start. plan.mean chooses between two ways to share the steps:
+//
+// mean          of few turns: one wave of blocks walks through memory together, a step each at a time; the last block has steps too.
+// mean_ordered  of many turns: some multiprocessors read a fifth faster than others, and the equal shares of one wave drift apart in
+//               memory, by 8 % of 1 GiB on one H200. So blocks are short and begin in order of memory as the hardware finds room. Those
+//               with a single step come last, and let all multiprocessors end together. The last block has none and only adds: it begins
+//               before the others end, and has added the early sums by then.
 #include "elements.cuh"
 
 constexpr int MEAN_THREADS = 512;
@@ -49,7 +54,7 @@ __device__ __forceinline__ float take_word(unsigned *at) {
 }
 
 // words: one a block, unused in a grid of one. They must be 0 at the first launch and are 0 again after each, so that a launch can be
-// replayed.
+// replayed. So for mean_ordered, where the last block has none, and the room for them is a multiple of 16 bytes.
 template <class Storage> __device__ __forceinline__ void mean(const Storage *x, Storage *out, long long n, unsigned *words) {
     using P = Piece<Storage, 16>;
     __shared__ float of_warps[32];
@@ -94,10 +99,105 @@ template <class Storage> __device__ __forceinline__ void mean(const Storage *x, 
     if (threadIdx.x == 0) from_float(total / static_cast<float>(n), out[0]);
 }
 
+// Four words at once.
+__device__ __forceinline__ uint4 words_at(const unsigned *at) {
+    uint4 w;
+    asm volatile("ld.relaxed.gpu.global.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(w.x), "=r"(w.y), "=r"(w.z), "=r"(w.w) : "l"(at) : "memory");
+    return w;
+}
+// Waits for `count` sums, adds them and leaves 0 in their places. There are thousands: one after the other would take a thread longer than
+// the last blocks need.
+__device__ __forceinline__ float taken(unsigned *words, unsigned count) {
+    constexpr int AT_ONCE = 4;
+    float total = 0.0f;
+    for (unsigned base = threadIdx.x * 4; base < count; base += MEAN_THREADS * 4 * AT_ONCE) {
+        uint4 w[AT_ONCE];
+        bool missing;
+        do {
+            missing = false;
+#pragma unroll
+            for (int k = 0; k < AT_ONCE; k++) {
+                const unsigned at = base + k * MEAN_THREADS * 4;
+                w[k] = at < count ? words_at(words + at) : make_uint4(0, 0, 0, 0);
+            }
+#pragma unroll
+            for (int k = 0; k < AT_ONCE; k++) {
+                const unsigned at = base + k * MEAN_THREADS * 4;
+                missing |= (at < count && w[k].x == 0) || (at + 1 < count && w[k].y == 0) || (at + 2 < count && w[k].z == 0) ||
+                           (at + 3 < count && w[k].w == 0);
+            }
+        } while (missing);
+#pragma unroll
+        for (int k = 0; k < AT_ONCE; k++) {
+            const unsigned at = base + k * MEAN_THREADS * 4;
+            total += (__uint_as_float(w[k].x) + __uint_as_float(w[k].y)) + (__uint_as_float(w[k].z) + __uint_as_float(w[k].w));
+            if (at < count) *reinterpret_cast<uint4 *>(words + at) = make_uint4(0, 0, 0, 0);
+        }
+    }
+    return total;
+}
+
+// The first `large` blocks have `each` consecutive steps, those behind them one. The last block of more than one has none.
+template <class Storage>
+__device__ __forceinline__ void mean_ordered(const Storage *x, Storage *out, long long n, unsigned each, unsigned large, unsigned *words) {
+    using P = Piece<Storage, 16>;
+    __shared__ float of_warps[32];
+    const int misaligned = static_cast<int>(reinterpret_cast<unsigned long long>(x) % 16);
+    const long long head = min(static_cast<long long>((16 - misaligned) % 16 / sizeof(Storage)), n);
+    const long long pieces = (n - head) / P::COUNT;
+    const auto *body = reinterpret_cast<const typename P::Raw *>(x + head);
+
+    constexpr unsigned STEP = MEAN_THREADS * MEAN_PIECES;
+    const unsigned last = gridDim.x - 1;
+    float total;
+    if (last == 0 || blockIdx.x < last) {
+        const bool is_large = blockIdx.x < large;
+        long long i = static_cast<long long>(is_large ? blockIdx.x * each : blockIdx.x + large * (each - 1)) * STEP;
+        unsigned left = is_large ? each : 1;
+        float sums[MEAN_PIECES] = {};
+        const auto *from = body + i + threadIdx.x;
+#pragma unroll 1
+        for (; left > 0 && i + STEP <= pieces; left--, i += STEP, from += STEP) {
+            typename P::Raw raw[MEAN_PIECES];
+#pragma unroll
+            for (int k = 0; k < MEAN_PIECES; k++) raw[k] = from[k * MEAN_THREADS];
+#pragma unroll
+            for (int k = 0; k < MEAN_PIECES; k++) sums[k] += sum_of<Storage>(raw[k]);
+        }
+        if (left > 0) {  // a step that the end cuts off
+#pragma unroll
+            for (int k = 0; k < MEAN_PIECES; k++) {
+                const long long at = i + k * MEAN_THREADS + threadIdx.x;
+                if (at < pieces) sums[k] += sum_of<Storage>(body[at]);
+            }
+        }
+        if (blockIdx.x == 0) {
+            const long long rest = head + pieces * P::COUNT + threadIdx.x;
+            if (threadIdx.x < head) sums[0] += to_float(x[threadIdx.x]);
+            if (rest < n) sums[0] += to_float(x[rest]);
+        }
+        total = over_block<Sum>(added(sums), of_warps);
+        if (last == 0) {
+            if (threadIdx.x == 0) from_float(total / static_cast<float>(n), out[0]);
+            return;
+        }
+        if (threadIdx.x == 0) put_word(words + blockIdx.x, word_of(total));
+        return;
+    }
+    total = over_block<Sum>(taken(words, last), of_warps);
+    if (threadIdx.x == 0) from_float(total / static_cast<float>(n), out[0]);
+}
+
 #define MEAN_KERNEL(dtype, Storage, size)                                                                                                  \
     IF_WANTED(mean_##dtype,                                                                                                                \
     extern "C" __global__ void __launch_bounds__(MEAN_THREADS, MEAN_BLOCKS)                                                                \
         mean_##dtype(const Storage *__restrict__ x, Storage *__restrict__ out, long long n, unsigned *words) {                             \
         mean<Storage>(x, out, n, words);                                                                                                   \
+    })                                                                                                                                     \
+    IF_WANTED(mean_ordered_##dtype,                                                                                                        \
+    extern "C" __global__ void __launch_bounds__(MEAN_THREADS, MEAN_BLOCKS)                                                                \
+        mean_ordered_##dtype(const Storage *__restrict__ x, Storage *__restrict__ out, long long n, long long each, long long large,       \
+                             unsigned *words) {                                                                                            \
+        mean_ordered<Storage>(x, out, n, static_cast<unsigned>(each), static_cast<unsigned>(large), words);                                \
     })
 FOR_EACH_DTYPE(MEAN_KERNEL)

@@ -88,6 +88,10 @@ def _mean_plan(x: Tensor, out: Tensor) -> Plan:
     return plan.mean(x.numel(), _dtype(x), _processors(x))
 
 
+def _mean_sizes(x: Tensor, out: Tensor) -> tuple[int, ...]:
+    return plan.mean_sizes(x.numel(), _dtype(x), _processors(x))
+
+
 def _softmax_plan(x: Tensor, out: Tensor) -> Plan:
     choices = look(softmax_offered.TABLE, x.device)
     return softmax_offered.taken(x.shape[0], x.shape[1], _dtype(x), _aligned(x, out), _processors(x), _capability(x), choices)
@@ -139,7 +143,7 @@ RECIPES: Mapping[str, Mapping[str, Recipe]] = {
         "": Recipe("x / (1 + exp(-2a)) in 16-byte pieces", _elementwise_plan("gelu"), _count),
         "textbook": Recipe("one element a thread, computed in double (CS336)", _gelu_textbook_plan, _count),
     },
-    "mean": {"": Recipe("one launch, the last block waits for the others' sums and adds them", _mean_plan, _count)},
+    "mean": {"": Recipe("one launch, the last block waits for the others' sums and adds them", _mean_plan, _mean_sizes)},
     "softmax": {
         "": Recipe("a row in a warp's or a block's registers, or over the blocks of a cluster or of the GPU", _softmax_plan, _rows_columns),
         **{rung: _softmax_rung(rung, summary) for rung, summary in softmax_ladder.RUNGS.items()},

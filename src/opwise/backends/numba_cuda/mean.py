@@ -2,7 +2,8 @@
 
 The fast kernel is one launch: each block sums its share, leaves the sum in scratch and ends; the grid's last block waits for all sums and
 adds them up. A sum is told by a word other than 0 (+0 as -0), and the last block leaves 0 in each place, so that the next launch, or a
-replay of a CUDA graph, finds scratch as this one did. The portable kernel is two launches, in which no block waits for another.
+replay of a CUDA graph, finds scratch as this one did. Here one wave of blocks shares x; a large x goes to mean_ordered. The portable kernel
+is two launches, in which no block waits for another.
 """
 
 from __future__ import annotations
@@ -15,8 +16,11 @@ import torch
 from numba import cuda, float32, int64, uint32
 from torch import Tensor
 
+from opwise.backends.cuda_src.plan import mean_steps
 from opwise.backends.numba_cuda import portable, ptx
-from opwise.backends.numba_cuda.launch import SIMULATED, Kernel, inlined
+from opwise.backends.numba_cuda.launch import SIMULATED, Kernel
+from opwise.backends.numba_cuda.mean_ordered import ordered_kernel
+from opwise.backends.numba_cuda.reduce import within_of
 from opwise.backends.protocol import Bind, Launch, Variant
 
 
@@ -32,24 +36,6 @@ SHAPE = Shape(512, 4, 3)  # best or level from 64 MiB to 1 GiB on an H200, and a
 PORTABLE_THREADS, PORTABLE_BLOCKS = (8, 2) if SIMULATED else (256, 1024)
 ALL_LANES = 0xFFFFFFFF
 ZERO = portable.f32(0.0)
-
-
-def within_of(each: int) -> Any:
-    """(values, at) -> the sum of values[at:at + each], of 1, 4 or 8, in pairs."""
-
-    @inlined
-    def one(values: Any, at: Any) -> Any:
-        return values[at]
-
-    @inlined
-    def four(values: Any, at: Any) -> Any:
-        return (values[at] + values[at + 1]) + (values[at + 2] + values[at + 3])
-
-    @inlined
-    def eight(values: Any, at: Any) -> Any:
-        return four(values, at) + four(values, at + 4)
-
-    return {1: one, 4: four, 8: eight}[each]
 
 
 @cache
@@ -176,15 +162,20 @@ def build(x: Tensor, out: Tensor) -> Bind:
         return build_portable(x, out)
     dtype, n = portable.name_of(x), x.numel()
     wide = x.data_ptr() % 16 == 0
-    kernel = fast_kernel(dtype, wide, SHAPE)
     per_block = SHAPE.threads * SHAPE.loads * (ptx.ELEMENTS[dtype] if wide else 1)
     at_once = torch.cuda.get_device_properties(x.device).multi_processor_count * SHAPE.blocks
-    blocks = min(-(-n // per_block), at_once)
+    steps = -(-n // per_block)
+    shared = mean_steps(steps, at_once)
+    if wide and shared.each > 1:  # as CUDA C++ has it
+        ordered, room = ordered_kernel(dtype, SHAPE), shared.scratch_bytes
+        return ordered.fixed((shared.blocks + 1, 1), n, shared.each, shared.large, device=x.device, scratch_bytes=room, zeroed=room)
+    kernel, blocks = fast_kernel(dtype, wide, SHAPE), min(steps, at_once)
     return kernel.fixed((blocks, 1), n, device=x.device, scratch_bytes=4 * at_once, zeroed=4 * at_once)
 
 
 def kernels() -> Mapping[str, Kernel]:
     found = {f"{d} {'vector' if w else 'scalar'}": fast_kernel(d, w, SHAPE) for d in portable.DTYPES for w in (True, False)}
+    found |= {f"{d} vector, in order": ordered_kernel(d, SHAPE) for d in portable.DTYPES}
     found |= {f"{d} portable sums": portable_kernel(d, "float32") for d in portable.DTYPES}
     return found | {f"{d} portable finish": portable_kernel("float32", d) for d in portable.DTYPES}
 

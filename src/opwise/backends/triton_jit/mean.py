@@ -1,7 +1,8 @@
-"""mean in Triton, in one launch: each program sums its share into a partial, and the one that finishes last sums the partials.
+"""mean in Triton, in one launch: each program sums its steps and tells the sum; the last one waits for all sums and adds them.
 
-Reads n elements. The order of every sum is fixed by n alone, so ten runs are bit-equal. The count of finished programs lives in
-scratch memory of the binding's own; the last program sets it back to zero, for the next launch, the next binding or a graph's replay.
+Reads n elements. The order of every sum is fixed by n and the GPU alone, so ten runs are bit-equal. A sum is told by a word other than 0
+(+0 as -0) in scratch memory of the binding's own; the last program leaves 0 in each place, for the next launch, the next binding or a
+graph's replay. It alone waits and nobody waits for it, so the others come to their ends.
 """
 
 from __future__ import annotations
@@ -13,53 +14,57 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from opwise.backends.cuda_src.plan import Steps, mean_steps
 from opwise.backends.protocol import Bind, Launch, Variant
-from opwise.backends.scratch import COUNTER_BYTES, Scratch, launched_with, lender
+from opwise.backends.scratch import Scratch, launched_with, lender
 from opwise.backends.triton_jit.launch import INTERPRETING, built, processors
 from opwise.backends.triton_jit.portable import narrow, widen
 from opwise.backends.triton_jit.specimen import POINTERS, Specimen
 from opwise.backends.tuned import look
 
+NEGATIVE_ZERO = tl.constexpr(-(1 << 31))  # its bits
+
 
 @triton.jit
-def mean_kernel(x, out, partials, finished, n, PROGRAMS: tl.constexpr, ROWS: tl.constexpr, PADDED: tl.constexpr, BLOCK: tl.constexpr,
-                LOADS: tl.constexpr, LATE: tl.constexpr, WIDE: tl.constexpr):  # type: ignore[no-untyped-def]  # fmt: skip
-    """PROGRAMS programs share steps of LOADS blocks; LOADS loads of 16 bytes are in flight a thread.
-
-    Of ROWS rows of programs the first walks most of the way, and each further one LATE turns more, its programs starting as processors
-    become free: 1 % of 16 bits at 1 GiB."""
-    program, row = tl.program_id(0), tl.program_id(1)
-    lane = tl.arange(0, BLOCK)
-    total = tl.zeros((BLOCK,), tl.float32)
+def mean_kernel(x, out, words, n, each, large, programs, BLOCK: tl.constexpr, LANES: tl.constexpr, WIDE: tl.constexpr,
+                LOADS: tl.constexpr):  # type: ignore[no-untyped-def]  # fmt: skip
+    """A step is LOADS blocks, a load of 16 bytes a thread each. Programs begin in order of memory, so that none is far ahead of the others:
+    `large` of `each` consecutive steps, then ones of a single step, `programs` in all; and one more, which adds."""
+    program = tl.program_id(0)
     if WIDE:  # an index can pass 2^31
         n = tl.cast(n, tl.int64)
-    first, end = program, tl.cdiv(n, BLOCK * LOADS)
-    if ROWS > 1:
-        upto = (n // (BLOCK * LOADS * PROGRAMS) - LATE * (ROWS - 1 - row)).to(tl.int32)
-        if row > 0:
-            first += (upto - LATE) * PROGRAMS
-        if row < ROWS - 1:
-            end = (upto * PROGRAMS).to(end.dtype)
-    for step in range(first, end, PROGRAMS):
-        start = step * BLOCK * LOADS
-        if WIDE:
-            start = tl.cast(step, tl.int64) * BLOCK * LOADS
-        if start + BLOCK * LOADS <= n:
-            for i in tl.static_range(LOADS):
-                total += widen(tl.load(x + start + i * BLOCK + lane))
-        else:
-            for i in tl.static_range(LOADS):
-                at = start + i * BLOCK + lane
-                total += widen(tl.load(x + at, mask=at < n, other=0.0))
-    # Store, then count, both by the same thread: the atomic releases the store and acquires those of all that counted before.
-    tl.store(partials + row * PROGRAMS + program, tl.sum(total, axis=0))
-    if tl.atomic_add(finished, 1, sem="acq_rel", scope="gpu") == PROGRAMS * ROWS - 1:
-        which = tl.arange(0, PADDED)
-        # .cg reads L2, where the other programs' stores are: an L1 line could be stale.
-        parts = tl.load(partials + which, mask=which < PROGRAMS * ROWS, other=0.0, cache_modifier=".cg")
+    if program < programs:
+        lane = tl.arange(0, BLOCK)
+        total = tl.zeros((BLOCK,), tl.float32)
+        first, end = program + large * (each - 1), program + large * (each - 1) + 1
+        if program < large:
+            first, end = program * each, program * each + each
+        for step in range(first, end):
+            start = step * (BLOCK * LOADS)
+            if WIDE:
+                start = tl.cast(step, tl.int64) * (BLOCK * LOADS)
+            if start + BLOCK * LOADS <= n:
+                for i in tl.static_range(LOADS):
+                    total += widen(tl.load(x + start + i * BLOCK + lane))
+            else:
+                for i in tl.static_range(LOADS):
+                    at = start + i * BLOCK + lane
+                    total += widen(tl.load(x + at, mask=at < n, other=0.0))
+        bits = tl.sum(total, axis=0).to(tl.int32, bitcast=True)
+        tl.store(words + program, tl.where(bits == 0, NEGATIVE_ZERO, bits))
+    else:
+        which = tl.arange(0, LANES)
+        parts = tl.zeros((LANES,), tl.float32)
+        for base in range(0, programs, LANES):
+            at = base + which
+            # Volatile: from L2, where the other programs' stores are. The word is all that is told, so no order is asked for.
+            word = tl.load(words + at, mask=at < programs, other=NEGATIVE_ZERO, volatile=True)
+            while tl.max((word == 0).to(tl.int32), axis=0) == 1:
+                word = tl.load(words + at, mask=at < programs, other=NEGATIVE_ZERO, volatile=True)
+            parts += word.to(tl.float32, bitcast=True)
+            tl.store(words + at, 0, mask=at < programs)
         count = tl.zeros((), tl.float32) + n
         tl.store(out, narrow(tl.div_rn(tl.sum(parts, axis=0), count), out.dtype.element_ty))
-        tl.store(finished, 0)
 
 
 @triton.jit
@@ -73,7 +78,8 @@ def textbook_kernel(x, partials, n, BLOCK: tl.constexpr):  # type: ignore[no-unt
 TABLE = "triton_jit/mean"  # of opwise tune
 THREADS, LOADS = 512, 4
 PROGRAMS_A_PROCESSOR = 4  # 2048 threads a processor: with 2 of them, not all of a thread's four loads were in flight, and 1 to 4 % slower
-LATE_TURNS, TURNS_PER_ROW, MOST_ROWS = 2, 16, 8  # of late programs: from 16 turns on, 264 MiB on an H200
+MOST_STEPS = 8  # a program: at 1 GiB 4 are 0.7 % slower on an H200
+LANES_A_THREAD = 4  # words that a thread of the last program asks for
 TEXTBOOK_BLOCK = 1024
 OPTIONS: dict[str, Any] = {"enable_fp_fusion": False, "num_stages": 1}
 
@@ -91,52 +97,52 @@ class Share(NamedTuple):
     def block(self, element_size: int) -> int:
         return self.threads * 16 // element_size
 
-    def programs(self, n: int, element_size: int, multiprocessors: int) -> int:
-        return min(-(-n // (self.block(element_size) * self.loads)), self.at_once * multiprocessors)
-
-    def rows(self, n: int, element_size: int, programs: int) -> int:
-        return 1 + min(n // (self.block(element_size) * self.loads * programs) // TURNS_PER_ROW, MOST_ROWS)
+    def steps(self, n: int, element_size: int, multiprocessors: int) -> Steps:
+        """How programs share those of n elements."""
+        return mean_steps(-(-n // (self.block(element_size) * self.loads)), self.at_once * multiprocessors, MOST_STEPS)
 
 
-SHIPPED = Share(THREADS, LOADS, PROGRAMS_A_PROCESSOR)
+SHIPPED, SMALL = Share(THREADS, LOADS, PROGRAMS_A_PROCESSOR), Share(THREADS // 2, LOADS, 2 * PROGRAMS_A_PROCESSOR)
 # What opwise tune chooses among: 1024 or 2048 threads a multiprocessor at once.
-SHARES = tuple(dict.fromkeys((SHIPPED, *(Share(t, loads, at_once // t) for at_once in (1024, 2048) for t in (256, 512, 1024)
-                                         for loads in (2, 4, 8)))))  # fmt: skip
+SHARES = tuple(dict.fromkeys((SHIPPED, SMALL, *(Share(t, loads, at_once // t) for at_once in (1024, 2048) for t in (256, 512, 1024)
+                                                for loads in (2, 4, 8)))))  # fmt: skip
+
+
+def shipped(n: int, element_size: int, multiprocessors: int) -> Share:
+    """Half as large programs where there would be less than two a multiprocessor: on an H200 4 % quicker at 4 MiB, 1 % slower at 16."""
+    return SMALL if n <= SHIPPED.block(element_size) * LOADS * 2 * multiprocessors else SHIPPED
 
 
 def tuned(x: Tensor) -> Share:
     """What was measured to be the quickest on this GPU for x's size, or the nearest; else the shipped one."""
     dtype, by_name = str(x.dtype).removeprefix("torch."), {str(share): share for share in SHARES}
     name = look(TABLE, x.device).pick(dtype, dtype, (x.numel(),), by_name)
-    return SHIPPED if name is None else by_name[name]
+    return shipped(x.numel(), x.element_size(), processors(x.device)) if name is None else by_name[name]
 
 
 def build(x: Tensor, out: Tensor) -> Bind:
     n = x.numel()
     share = tuned(x)
-    block, programs = share.block(x.element_size()), share.programs(n, x.element_size(), processors(x.device))
-    rows = share.rows(n, x.element_size(), programs)
-    lend = lender(COUNTER_BYTES + 4 * programs * rows, x.device)
-    partials, finished = _parts(lend())
+    block, steps = share.block(x.element_size()), share.steps(n, x.element_size(), processors(x.device))
+    (each, large, programs), room = steps, steps.scratch_bytes
+    lend = lender(room, x.device, zeroed=room)
     ready = built(
-        mean_kernel, (programs, rows, 1), x, out, partials, finished, n, PROGRAMS=programs, ROWS=rows,
-        PADDED=triton.next_power_of_2(programs * rows), BLOCK=block, LOADS=share.loads, LATE=LATE_TURNS,
-        WIDE=n > 2**31 - 2 * block * share.loads, num_warps=share.threads // 32, **OPTIONS,
+        mean_kernel, (programs + 1, 1, 1), x, out, _words(lend()), n, each, large, programs, BLOCK=block, LOADS=share.loads,
+        LANES=LANES_A_THREAD * share.threads, WIDE=n > 2**31 - 4 * block * share.loads, num_warps=share.threads // 32, **OPTIONS,
     )  # fmt: skip
 
     def bind(x: Tensor, out: Tensor) -> Launch:
         scratch = lend()
         if INTERPRETING:
-            return ready(x, out, *_parts(scratch), n)
-        address = scratch.memory.address
-        return launched_with(scratch, ready(x, out, address + COUNTER_BYTES, address, n))
+            return ready(x, out, _words(scratch), n, each, large, programs)
+        return launched_with(scratch, ready(x, out, scratch.memory.address, n, each, large, programs))
 
     return bind
 
 
-def _parts(scratch: Scratch) -> tuple[Tensor, Tensor]:
-    """A partial a program and the count of finished ones: at most a few KiB. Both start on 16 bytes, as the kernel was compiled."""
-    return scratch.memory.tensor[COUNTER_BYTES // 4 :], scratch.memory.tensor[:1].view(torch.int32)
+def _words(scratch: Scratch) -> Tensor:
+    """One a program that has steps: at most 64 KiB, on 16 bytes."""
+    return scratch.memory.tensor.view(torch.int32)
 
 
 def build_textbook(x: Tensor, out: Tensor) -> Bind:
@@ -160,7 +166,7 @@ def build_textbook(x: Tensor, out: Tensor) -> Bind:
 
 
 VARIANTS = {
-    "": Variant(build, "one launch, the program that finishes last sums the partials"),
+    "": Variant(build, "one launch, the last program waits for the others' sums and adds them"),
     "textbook": Variant(build_textbook, "a partial sum a block of 1024, summed by torch"),
 }
 
@@ -170,10 +176,11 @@ def specimens(arch: str) -> dict[str, Specimen]:
     options = {"num_warps": THREADS // 32, **OPTIONS}
     for dtype in ("float32", "float16", "bfloat16"):
         for label, n, odd in (("", "i32", ()), (", unaligned", "i32", ("x", "n")), (", beyond 2^31", "i64", ())):
-            types = {"x": POINTERS[dtype], "out": POINTERS[dtype], "partials": "*fp32", "finished": "*i32", "n": n}
+            told = {"each": "i32", "large": "i32", "programs": "i32"}
+            types = {"x": POINTERS[dtype], "out": POINTERS[dtype], "words": "*i32", "n": n, **told}
             block = THREADS * 16 // (4 if dtype == "float32" else 2)
-            constants = {"PROGRAMS": 528, "ROWS": 5, "PADDED": 4096, "BLOCK": block, "LOADS": LOADS, "LATE": LATE_TURNS, "WIDE": n == "i64"}
-            found[dtype + label] = Specimen(mean_kernel, types, constants, options, odd)
+            constants = {"BLOCK": block, "LANES": LANES_A_THREAD * THREADS, "WIDE": n == "i64", "LOADS": LOADS}
+            found[dtype + label] = Specimen(mean_kernel, types, constants, options, (*odd, *told))
         textbook = {"x": POINTERS[dtype], "partials": "*fp32", "n": "i32"}
         found[f"textbook, {dtype}"] = Specimen(textbook_kernel, textbook, {"BLOCK": TEXTBOOK_BLOCK}, {"num_warps": 4, **OPTIONS})
     return found

@@ -102,6 +102,10 @@ inline void atom_acq_rel_gpu_global_inc_u32(unsigned &d, std::uint64_t address, 
 // What other blocks write while it is read: as atomics.
 inline void st_relaxed_gpu_global_u32(std::uint64_t address, std::uint32_t x) { atomicExch(reinterpret_cast<unsigned *>(address), x); }
 inline void ld_relaxed_gpu_global_u32(unsigned &d, std::uint64_t address) { d = atomicOr(reinterpret_cast<unsigned *>(address), 0u); }
+inline void ld_relaxed_gpu_global_v4_u32(unsigned &a, unsigned &b, unsigned &c, unsigned &d, std::uint64_t address) {
+    unsigned *to[4] = {&a, &b, &c, &d};
+    for (int k = 0; k < 4; k++) ld_relaxed_gpu_global_u32(*to[k], address + 4 * k);
+}
 
 // ---- special registers ---------------------------------------------------------------------------------------------------------------
 template <class T> inline void mov_u32(T &d, std::uint32_t a) { d = a; }
