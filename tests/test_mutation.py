@@ -29,7 +29,7 @@ A_FEW = {
     "torch_inline": ("square the tail is written without end",),  # each is a build of a quarter of a minute
     "cupy_raw": ("square the last block is not launched",),
     "numba_cuda": ("square the elements after the last vector are written", "mean:portable half of the threads"),
-    "triton_jit": ("square the last block is not launched", "mean the counter is not set back", "softmax rows past the end"),
+    "triton_jit": ("square the last block is not launched", "mean a sum that was read stays", "softmax rows past the end"),
 }
 
 
