@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from opwise.backends.cuda_src.matmul_model import MEMORY, SECTOR, Share, Tiled, hopper_share
+from opwise.backends.cuda_src.matmul_model import MEMORY, SECTOR, Share, Tiled, hopper_share, in_clusters
 
 TENSOR_CORES_FROM = (8, 0)  # mma.sync m16n8k16, TF32 and cp.async
 WGMMA_ON = (9, 0)  # and on no later GPU
@@ -73,9 +73,7 @@ class Kernel(Tiled):
         return self.split > 0 and not self.turned and self.cluster == (1, 1)
 
     def tiles(self, m: int, n: int) -> int:
-        """Of whole clusters: the last of a row or column may lie outside of C."""
-        high, wide = self.cluster
-        return -(-m // (self.rows * high)) * -(-n // (self.columns * wide)) * high * wide
+        return math.prod(in_clusters(m, n, self.rows, self.columns, self.cluster))
 
     def shared_bytes(self, size: int) -> int:
         ring = self.stages * (self.rows * self.step_bytes + self.step_bytes // size * self.columns * size)

@@ -72,6 +72,12 @@ class Tiled(Estimated):
         return -(-m // self.rows) * -(-n // self.columns)
 
 
+def in_clusters(m: int, n: int, rows: int, columns: int, cluster: tuple[int, int]) -> tuple[int, int]:
+    """How many tiles of whole clusters are below and beside one another: the last of a row or column may lie outside of C."""
+    high, wide = cluster
+    return -(-m // (rows * high)) * high, -(-n // (columns * wide)) * wide
+
+
 def rows_suffice(rows: int, m: int, k: int, n: int) -> bool:
     """May a product get a tile of so many rows?"""
     return m >= ROWS_FROM[rows] or (rows == 64 and k * n >= LARGE_B)
@@ -99,7 +105,7 @@ def hopper_share(m: int, k: int, n: int, rows: int, columns: int, step: int, spl
     """
     high, wide = cluster
     together = high * wide
-    down, across = -(-m // (rows * high)) * high, -(-n // (columns * wide)) * wide
+    down, across = in_clusters(m, n, rows, columns, cluster)
     tiles = down * across
     begun = waves(tiles // together, split * together, resident, sm_count)
     depth = -(-k // (step * split)) * step
