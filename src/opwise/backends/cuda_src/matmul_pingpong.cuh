@@ -29,7 +29,7 @@ __device__ __forceinline__ void consume_in_turns(const Tile &tile, const TensorM
         turn.skip(steps);  // the other's tile
 #pragma unroll
         for (int unit = 0; unit < Tile::UNITS; unit++)
-            store_rows(tile, c, at.row + 64 * unit, at.column, consumer, sums[unit]);
+            store_rows(tile, c, at.row + 64 * unit, at.column, consumer, sums[unit], unit);
     }
 }
 

@@ -5,23 +5,26 @@
 // each multiplies 64 rows. A slot has two barriers, `full` (the copies have landed) and `empty` (all consumers have read it); the producer
 // runs ahead into the next tile while the consumers store the last one.
 //
-// A cluster of two blocks, as matmul_pingpong.cuh has it, computes tiles side by side: each fetches half of the rows of A, for both, and a slot
-// may be filled again once both have read it. Here, with a tile of both consumers, clusters gained nothing (docs/lab/matmul-cuda.md).
+// A cluster of two blocks computes tiles side by side, as matmul_pingpong.cuh has it, or one below the other: each fetches half of the rows of
+// A, or of B, for both, and a slot may be filled again once both have read it.
 #pragma once
 #include "matmul_tile.cuh"
 #include "matmul_wgmma_ptx.cuh"
 
-// CLUSTER: blocks, one or two. Of a block's two consumers READERS read a slot.
-template <int CLUSTER_, class Storage_, int BM_, int BN_, int STAGES_, int OUTBOXES_ = 2, int READERS_ = 2> struct WarpgroupTile {
+// CLUSTER: blocks, one or two, HIGH of them one below the other. Of a block's consumers READERS read a slot: both, all three, or one of two.
+template <int CLUSTER_, class Storage_, int BM_, int BN_, int STAGES_, int OUTBOXES_ = 2, int READERS_ = 2, int HIGH_ = 1>
+struct WarpgroupTile {
     using Storage = Storage_;
-    static constexpr int BM = BM_, BN = BN_, BK = 64, STAGES = STAGES_, OUTBOXES = OUTBOXES_, CONSUMERS = 2, CLUSTER = CLUSTER_;
+    static constexpr int BM = BM_, BN = BN_, BK = 64, STAGES = STAGES_, OUTBOXES = OUTBOXES_, CONSUMERS = READERS_ > 2 ? READERS_ : 2;
+    static constexpr int CLUSTER = CLUSTER_, HIGH = HIGH_, WIDE = CLUSTER / HIGH;
     static constexpr int THREADS = 128 * (CONSUMERS + 1), UNITS = BM / 64 / READERS_;  // of 64 rows, that a consumer multiplies
-    static constexpr unsigned GROUP = BM > 128 ? 8 : 16;  // tile rows that are walked together: some 1500 to 2000 of C
+    static constexpr unsigned GROUP = (BM > 128 ? 8 : 16) / HIGH;  // tile rows that are walked together: some 1500 to 2000 of C
     static constexpr int BOX = 64 * 128;                  // bytes of 64 rows of 64 elements
     static constexpr int BYTES_A = BM / 64 * BOX, STAGE_BYTES = BYTES_A + BN / 64 * BOX;
     static constexpr int EMPTY_ARRIVALS = CLUSTER * READERS_ * 4;  // one a warp
-    static constexpr int ROWS_FETCHED = BM / CLUSTER;              // of A, by a block
+    static constexpr int ROWS_FETCHED = BM / WIDE;                 // of A, by a block
     static_assert(CLUSTER <= 2 && ROWS_FETCHED * 128 % 1024 == 0, "the swizzle is by address");
+    static constexpr int CLAIMED = CONSUMERS > 2 ? 160 : 232, KEPT = CONSUMERS > 2 ? 32 : 40;  // registers of a consumer, of the producer
 
     // Shared memory: the ring, a consumer's boxes through which C is stored, the barriers. From the first multiple of 1024 on.
     SharedAddress ring;
@@ -45,19 +48,20 @@ template <int STAGES> struct Turn {
     }
 };
 
-// The tiles of C that a cluster computes at once, side by side: how many there are, and where this block's of the i-th lies, outside of C
-// perhaps. A cluster takes every clusters()-th.
+// The tiles of C that a cluster computes at once: how many there are, and where this block's of the i-th lies, outside of C perhaps. A cluster
+// takes every clusters()-th.
 template <class Tile> __device__ __forceinline__ unsigned clusters() { return gridDim.x / Tile::CLUSTER; }
 template <class Tile> __device__ __forceinline__ unsigned tiles_of(long long m, long long n) {
-    constexpr int WIDTH = Tile::CLUSTER * Tile::BN;
-    return static_cast<unsigned>((m + Tile::BM - 1) / Tile::BM) * static_cast<unsigned>((n + WIDTH - 1) / WIDTH);
+    constexpr int HEIGHT = Tile::HIGH * Tile::BM, WIDTH = Tile::WIDE * Tile::BN;
+    return static_cast<unsigned>((m + HEIGHT - 1) / HEIGHT) * static_cast<unsigned>((n + WIDTH - 1) / WIDTH);
 }
 struct Corner {
     int row, column;
 };
 template <class Tile> __device__ __forceinline__ Corner tile_corner(long long m, long long n, unsigned i) {
-    const TilePosition at = tile_position<Tile::BM, Tile::CLUSTER * Tile::BN, Tile::GROUP>(m, n, i);
-    return {static_cast<int>(at.m * Tile::BM), static_cast<int>((at.n * Tile::CLUSTER + block_index() % Tile::CLUSTER) * Tile::BN)};
+    const TilePosition at = tile_position<Tile::HIGH * Tile::BM, Tile::WIDE * Tile::BN, Tile::GROUP>(m, n, i);
+    return {static_cast<int>((at.m * Tile::HIGH + block_index() % Tile::HIGH) * Tile::BM),
+            static_cast<int>((at.n * Tile::WIDE + block_index() % Tile::WIDE) * Tile::BN)};
 }
 
 // This block's tiles, one after the other: visit(row, column) of C. GROUP: as in tile_position.
@@ -71,20 +75,26 @@ template <class Tile, class Visit> __device__ __forceinline__ void for_each_tile
 
 template <class Tile>
 __device__ __forceinline__ void produce(const Tile &tile, const TensorMap &a, const TensorMap &b, long long m, int k, long long n) {
-    const int first = static_cast<int>(block_index() % Tile::CLUSTER) * Tile::ROWS_FETCHED;
+    const int first = static_cast<int>(block_index() % Tile::WIDE) * Tile::ROWS_FETCHED;
+    const int half = static_cast<int>(block_index() % Tile::HIGH) * (Tile::BK / Tile::HIGH);  // the first of the rows of B
     Turn<Tile::STAGES> turn;
     for_each_tile<Tile>(m, n, [&](int row, int column) {
         for (int depth = 0; depth < k; depth += Tile::BK) {
             const SharedAddress slot = tile.slot(turn.slot), full = tile.full(turn.slot);
             barrier_wait(tile.empty(turn.slot), turn.phase ^ 1);
             barrier_expect(full, Tile::STAGE_BYTES);  // the other block's half may have landed already
-            if constexpr (Tile::CLUSTER == 2)
+            if constexpr (Tile::WIDE == 2)
                 box_load_both(slot + first * 128, a, row + first, depth, full);
             else
                 box_load(slot, a, row, depth, full);
 #pragma unroll
-            for (int box = 0; box < Tile::BN / 64; box++)
-                box_load(slot + Tile::BYTES_A + box * Tile::BOX, b, depth, column + 64 * box, full);
+            for (int box = 0; box < Tile::BN / 64; box++) {
+                const SharedAddress to = slot + Tile::BYTES_A + box * Tile::BOX;
+                if constexpr (Tile::HIGH == 2)
+                    box_load_both(to + half * 128, b, depth + half, column + 64 * box, full);
+                else
+                    box_load(to, b, depth, column + 64 * box, full);
+            }
             turn.next();
         }
     });
@@ -129,19 +139,20 @@ __device__ __forceinline__ int multiply(const Tile &tile, Turn<Tile::STAGES> &tu
     return last;
 }
 
-// 64 rows of a tile leave by boxes of 64 columns, OUTBOXES of which are under way at a time.
+// 64 rows of a tile, a consumer's `unit`-th, leave by boxes of 64 columns, OUTBOXES of which are under way at a time.
 template <class Tile>
 __device__ __forceinline__ void store_rows(const Tile &tile, const TensorMap &c, int row, int column, int consumer,
-                                           const float (&sums)[Tile::BN / 2]) {
+                                           const float (&sums)[Tile::BN / 2], int unit = 0) {
     using Storage = typename Tile::Storage;
     const int thread = thread_index() % 128, lane = thread % 32;
     // Lane l gives the address of a row of matrix l / 8 of store_matrices: rows 0-7 and 8-15 of 8 columns, then of the next 8.
     const int line = thread / 32 * 16 + lane % 16;
 #pragma unroll
     for (int box = 0; box < Tile::BN / 64; box++) {
-        const SharedAddress outbox = tile.outbox(consumer, box % Tile::OUTBOXES);
+        const int number = unit * (Tile::BN / 64) + box;
+        const SharedAddress outbox = tile.outbox(consumer, number % Tile::OUTBOXES);
         if (thread == 0) {
-            if (Tile::BN / 64 % Tile::OUTBOXES && box == 0)
+            if (Tile::UNITS * (Tile::BN / 64) % Tile::OUTBOXES && number == 0)
                 boxes_wait<0>();  // the last rows ended with this outbox, too
             else
                 boxes_wait<Tile::OUTBOXES - 1>();  // this outbox has been read, the other may still be
@@ -160,7 +171,7 @@ __device__ __forceinline__ void store_rows(const Tile &tile, const TensorMap &c,
     }
 }
 
-// Both consumers share a tile, 64 rows each.
+// All consumers share a tile, 64 rows each.
 template <class Tile>
 __device__ __forceinline__ void consume(const Tile &tile, const TensorMap &c, long long m, int k, long long n, int consumer) {
     Turn<Tile::STAGES> turn;
@@ -186,10 +197,10 @@ __device__ __forceinline__ void by_warpgroups(const TensorMap &a, const TensorMa
     if constexpr (Tile::CLUSTER > 1) cluster_arrive(), cluster_wait();  // nobody fetches for a block whose barriers are not there
     const int warpgroup = warpgroup_index();
     if (warpgroup == Tile::CONSUMERS) {
-        registers_release<40>();
+        registers_release<Tile::KEPT>();
         if (thread_index() / 32 % 4 == 0 && elected()) produce(tile, a, b, m, static_cast<int>(k), n);
     } else {
-        registers_claim<232>();
+        registers_claim<Tile::CLAIMED>();
         consume(tile, warpgroup);
         if (thread_index() % 128 == 0) boxes_wait<0>();  // shared memory must outlive its stores
     }

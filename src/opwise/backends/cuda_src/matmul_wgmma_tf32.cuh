@@ -23,7 +23,7 @@ template <int ROWS_, int STAGES_, int CONSUMERS_ = 2, bool SPREAD_ = true, unsig
     static constexpr int BOX = BK * 128;  // bytes of 32 rows and 32 columns of B
     static constexpr int BYTES_A = BM * 128, STAGE_BYTES = BYTES_A + BN / 32 * BOX;
     static constexpr int EMPTY_ARRIVALS = CONSUMERS * 4;  // one a warp
-    static constexpr int CLUSTER = 1;                     // no block has the tile beside
+    static constexpr int CLUSTER = 1, HIGH = 1, WIDE = 1;  // no block has the tile beside
 
     // Shared memory: the ring, the barriers. From the first multiple of 1024 on.
     SharedAddress ring;
