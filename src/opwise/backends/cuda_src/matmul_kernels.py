@@ -38,7 +38,7 @@ class Kernel(Tiled):
     `split`: blocks of a cluster that share a tile's K, as in matmul_split.cuh; of these `resident`: blocks a multiprocessor, `inbox`: bytes
     for what other blocks push (or for what else lies beside the ring). `turned`: of matmul_turned.cuh, one tile a block (`split` 1).
     `boxes`: of C beside the ring, where there is no `split`. `cluster`: rows and columns of tiles whose blocks
-    fetch parts of A (side by side) or of B (one below the other) for each other, as in matmul_pingpong.cuh and matmul_pair.cuh.
+    fetch parts of A (side by side) or of B (one below the other) for each other, as in matmul_wgmma.cuh and matmul_pair.cuh.
     `alone`: what a multiprocessor's only tile takes, in tiles of many. `at_once`: blocks that it begins and ends together, so that it has a
     multiple of them or one. `among`: where a kernel was measured that is offered nowhere else.
     """
@@ -130,8 +130,8 @@ STAGED = (  # cp.async copies 4 bytes at least: 16-bit rows of odd length or at 
 # Several widths, because a wave of tiles is paid for in full: 3072 in tiles of 256 fills 2.2 waves, of 192 it fills 2.9; and K shared where
 # tiles are few. Of 169 products measured the plan takes the fastest kernel, or one within 1 % of it, for 150, within 5 % for 159.
 WGMMA = (
-    Kernel("128x256", 128, 256, 384, 128, 4, 16, 2.28, 307, wgmma=True, crowd=0.29),
-    Kernel("128x192", 128, 192, 384, 128, 4, 16, 1.92, 196, wgmma=True, crowd=0.09),
+    Kernel("128x256", 128, 256, 384, 128, 4, 16, 2.27, 243, wgmma=True, crowd=0.28),
+    Kernel("128x192", 128, 192, 384, 128, 4, 16, 2.02, 221, wgmma=True, crowd=0.15),
     Kernel("128x128", 128, 128, 384, 128, 6, 16, 1.98, 208, wgmma=True, crowd=0.17),
     Kernel("128x64", 128, 64, 384, 128, 8, 16, 2.94, 459, wgmma=True, crowd=1.05, lean=1),
 )
@@ -155,8 +155,15 @@ PAIRS = (Kernel("64x128_p2x1", 64, 128, 160, 256, 4, 16, 2.1, 400, wgmma=True, s
 TURNED = (Kernel("144x128", 144, 128, 288, 128, 6, 16, 2.25, 282, wgmma=True, split=1, turned=True, crowd=0.40),)
 STEPS = Among(65, 2**30, 0.0, math.inf)  # more than one step of K: of one there is nothing to take turns at, and it was slower
 PINGPONG = (
-    Kernel("pingpong_128x128", 128, 128, 384, 128, 6, 16, 1.90, 163, wgmma=True, cluster=(1, 2), crowd=0.05, among=STEPS),
-    Kernel("pingpong_192x128", 192, 128, 384, 128, 5, 16, 2.12, 245, wgmma=True, boxes=2, cluster=(1, 2), crowd=0.16, among=STEPS),
+    Kernel("pingpong_128x128", 128, 128, 384, 128, 6, 16, 1.84, 197, wgmma=True, cluster=(1, 2), crowd=0.03, among=STEPS),
+    Kernel("pingpong_192x128", 192, 128, 384, 128, 5, 16, 2.14, 248, wgmma=True, boxes=2, cluster=(1, 2), crowd=0.20, among=STEPS),
+)
+# Pairs of blocks that fetch for each other. Where requests to the L2 are the limit, of all tiles these make the fewest for a product;
+# and 192x192, of three consumers, fills waves that others do not: 2112 cubed is 132 of its tiles.
+LARGE = Among(256, 8200, 0.9, math.inf)
+COUPLED = (
+    Kernel("192x192_1x2", 192, 192, 512, 128, 4, 16, 1.98, 355, wgmma=True, boxes=3, cluster=(1, 2), crowd=0.09, among=LARGE),
+    Kernel("128x256_2x1", 128, 256, 384, 128, 4, 16, 2.29, 253, wgmma=True, cluster=(2, 1), crowd=0.17, among=LARGE._replace(slanted=True)),
 )
 SHORT = Among(31, 256, 0.75, math.inf, rows_from=256, columns_from=256, granule_to=8)  # a short K, rows that do not begin on 16 bytes
 FEW = SHORT._replace(many=4.0)  # where four stages were quicker than three, or nearly
@@ -188,8 +195,8 @@ SIMT_HALF = (Kernel("simt_64x64_v2", 64, 64, 128, 32, 3, 2, 0.02, 32, simt=True)
 KERNELS: dict[str, tuple[Kernel, ...]] = {
     "float32": SIMT_FLOAT32,
     "tfloat32": TENSOR,
-    "float16": WGMMA + PINGPONG + TURNED + SPLIT + LONG + PAIRS + TENSOR_HALF + FLAT + STAGED + SIMT_HALF,
-    "bfloat16": WGMMA + PINGPONG + TURNED + SPLIT + LONG + PAIRS + TENSOR_HALF + FLAT + STAGED + SIMT_HALF,
+    "float16": WGMMA + PINGPONG + COUPLED + TURNED + SPLIT + LONG + PAIRS + TENSOR_HALF + FLAT + STAGED + SIMT_HALF,
+    "bfloat16": WGMMA + PINGPONG + COUPLED + TURNED + SPLIT + LONG + PAIRS + TENSOR_HALF + FLAT + STAGED + SIMT_HALF,
 }
 GROUPS = {"float32": 1, "tfloat32": 2, "float16": 3, "bfloat16": 4}  # MATMUL_GROUP of matmul.cu: a type that is compiled alone
 

@@ -1,7 +1,8 @@
 """What a kernel of matmul.cu or matmul_wgmma.cu should take for a product, by a few numbers of its own and what all of Hopper's share.
 
 In multiply-adds, of which an H200's multiprocessor does 1.9 million a us at a speed of 1. Hopper's are fitted to 980 times of 18 kernels on
-169 products of that GPU, by what a choice loses: 0.6 % on average (docs/lab.md); those in turns and slanted rows to 83 more: 0.2 %.
+169 products of that GPU, by what a choice loses: 0.6 % on average (docs/lab.md); slanted rows, those in turns and the widest tiles to 141:
+0.2 %.
 """
 
 from __future__ import annotations
@@ -16,11 +17,10 @@ CLUSTERS_AT_ONCE, CLUSTERS_OF = {1: 132, 2: 66, 3: 38, 4: 30, 6: 16, 8: 15, 16: 
 # of A took longer than 64 in the same tiles); and, by `lean`, a row or column of a tile for each doubling of one factor over the other.
 OUTSIDE, LEANING = 47.6, 1.96
 MEMORY = 0.645  # an element of A and B, read once
-# Rows of A or B are slanted where they are not a multiple of 128 bytes (64 elements) apart: a row of a box then lies in two lines, and
-# the L2 answers two requests for one. What an element that a block fetches costs where all fetch at once, beside slanted rows EVEN if its
-# own are not; where none are, no product waited for it. BY_SECTORS: by what part of that where rows are whole sectors of 32 bytes apart.
-# ALONE: by what part a block whose neighbours rest is held up still.
-LINE, SECTOR, EVEN, SLANTED_A, SLANTED_B, BY_SECTORS, ALONE = 64, 16, 32, 58, 106, 0.72, 0.66
+# Rows of A or B are slanted where they are not a multiple of 64 bytes (32 elements) apart: a row of a box then lies in two lines of 128,
+# and the L2 answers two requests for one. What an element of a slanted factor that a block fetches costs where all fetch at once; for
+# the others no product waited. BY_SECTORS: by what part of that where rows are whole sectors of 32 bytes apart.
+HALF_LINE, SECTOR, SLANTED_A, SLANTED_B, BY_SECTORS = 32, 16, 77, 76, 0.85
 # By the rows of one of Hopper's tiles, the least of A: with half of 128 or three quarters of 64 empty, the mma kernels, whose tiles are
 # lower, are no slower. But where B has as many elements as this, what counts is how it is read.
 ROWS_FROM, LARGE_B = {192: 129, 144: 129, 128: 65, 64: 17}, 2**22
@@ -119,11 +119,10 @@ def hopper_share(m: int, k: int, n: int, rows: int, columns: int, step: int, spl
     beside = begun * depth * (OUTSIDE * outside + LEANING * (rows + columns) * steep)
     each = begun * rows * columns
     work = each, each * depth * (1 + crowd * busy), beside, MEMORY * (m + n) * k
-    if not (k % LINE or n % LINE):
+    if not (k % HALF_LINE or n % HALF_LINE):
         return Share(*work)
     full, rest = divmod(tiles // together / clusters_at_once(split * together, sm_count), resident)
     worst = 1 if k % SECTOR or n % SECTOR else BY_SECTORS
-    a_row, b_row = worst * (SLANTED_A if k % LINE else EVEN), worst * (SLANTED_B if n % LINE else EVEN)
-    fetched = k / split * (m / down / wide * a_row + n / across / high * b_row)  # by a block
-    last = max(rest, ALONE) * fetched if rest else 0.0
-    return Share(*work, max(1 - full * resident / begun, 0), (full * resident * fetched, last))
+    a_row, b_row = SLANTED_A if k % HALF_LINE else 0, SLANTED_B if n % HALF_LINE else 0
+    fetched = worst * k / split * (m / down / wide * a_row + n / across / high * b_row)  # by a block
+    return Share(*work, max(1 - full * resident / begun, 0), (full * resident * fetched, rest * fetched))

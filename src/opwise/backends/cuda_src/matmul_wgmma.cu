@@ -4,6 +4,9 @@
 // matmul_wgmma_<dtype>_128x<BN>: A, B and C come as tensor maps with boxes of 128, 64 and 64 rows by 64 columns, swizzled by 128 bytes.
 // The grid is one-dimensional, of any size: a block takes the tiles i, i + gridDim.x, ... of C.
 //
+// matmul_wgmma_<dtype>_<BM>x<BN>_1x2, _2x1: the same in clusters of two blocks, side by side or one below the other: boxes of BM / 2 rows of A,
+// or of 32 of B.
+//
 // matmul_wgmma_<dtype>_<BM>x<BN>_s<S>: A and B as maps with boxes of BM rows, or m where A has fewer, and BK rows, C as an address. S blocks,
 // a cluster, share the K of a tile: the grid has S for each tile.
 //
@@ -33,14 +36,17 @@
         matmul<Tile_##name>(a, b, c, m, k, n);                                                                                             \
     })
 
-// WarpgroupTile: a cluster's blocks, rows and columns of the tile, stages, outboxes a consumer, readers of a slot. As many stages as fit.
+// WarpgroupTile: a cluster's blocks, rows and columns of the tile, stages, outboxes a consumer, readers of a slot, rows of the
+// cluster. As many stages as fit.
 #define KERNELS(dtype)                                                                                                                     \
     KERNEL(matmul_wgmma_##dtype##_128x256, warpgroup_matmul, 1, dtype, 128, 256, 4)                                                        \
     KERNEL(matmul_wgmma_##dtype##_128x192, warpgroup_matmul, 1, dtype, 128, 192, 4)                                                        \
     KERNEL(matmul_wgmma_##dtype##_128x128, warpgroup_matmul, 1, dtype, 128, 128, 6)                                                        \
     KERNEL(matmul_wgmma_##dtype##_128x64, warpgroup_matmul, 1, dtype, 128, 64, 8)                                                          \
     KERNEL(matmul_wgmma_##dtype##_pingpong_128x128, pingpong_matmul, 2, dtype, 128, 128, 6, 2, 1)                                          \
-    KERNEL(matmul_wgmma_##dtype##_pingpong_192x128, pingpong_matmul, 2, dtype, 192, 128, 5, 1, 1)
+    KERNEL(matmul_wgmma_##dtype##_pingpong_192x128, pingpong_matmul, 2, dtype, 192, 128, 5, 1, 1)                                          \
+    KERNEL(matmul_wgmma_##dtype##_192x192_1x2, warpgroup_matmul, 2, dtype, 192, 192, 4, 1, 3)                                              \
+    KERNEL(matmul_wgmma_##dtype##_128x256_2x1, warpgroup_matmul, 2, dtype, 128, 256, 4, 2, 2, 2)
 
 #define SPLIT_KERNEL(dtype, bm, bn, bk, stages, s, blocks_a_sm, group)                                                                     \
     using Tile_##dtype##_##bm##x##bn##_s##s = SplitTile<dtype, bm, bn, bk, stages, s, blocks_a_sm, group>;                                 \
