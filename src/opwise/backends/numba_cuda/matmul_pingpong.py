@@ -13,15 +13,25 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from numba import cuda, float32, int64, uint8, uint32
+from numba import cuda, float32, int64, uint32
 
 from opwise.backends.cuda_src.matmul_kernels import Among
 from opwise.backends.cuda_src.matmul_kernels import Kernel as Tile
 from opwise.backends.numba_cuda import barrier_ptx as barriers
 from opwise.backends.numba_cuda import matmul_wgmma_ptx as ptx
-from opwise.backends.numba_cuda import tensor
 from opwise.backends.numba_cuda.launch import Kernel, inlined
-from opwise.backends.numba_cuda.matmul_wgmma import BOX, DEPTH, THREADS, leaving_of, position_of, prepare, producer_of
+from opwise.backends.numba_cuda.matmul_wgmma import (
+    BOX,
+    DEPTH,
+    THREADS,
+    consumer_of,
+    leaving_of,
+    position_of,
+    prepare,
+    producer_of,
+    ring_begins,
+    tiling_of,
+)
 
 OWN_TURN = 3  # and the next: barriers at which a consumer waits for its turn
 
@@ -93,20 +103,18 @@ def pingpong_kernel(dtype: str) -> Kernel:
     sums_count = units * columns // 2
     multiply, finish, store = ptx.step(dtype, columns, units=units), ptx.finish(units * columns), storing_of(dtype, SQUARE)
     position, skip = position_of(rows, columns), skipper_of(stages)
-    produce = producer_of(rows, columns, stages, position)
+    produce, tiling = producer_of(rows, columns, stages, position), tiling_of(rows, columns)
+    consume = consumer_of(multiply, stages, slot_bytes)
 
     def matmul(a: Any, b: Any, c: Any, m: Any, n: Any, k: Any) -> None:
-        memory = cuda.shared.array(0, uint8)
         sums = cuda.local.array(sums_count, float32)
-        # Shared memory: the ring, the boxes through which C is stored, the barriers. From the first multiple of 1024 on.
-        ring = uint32((tensor.shared_address(memory) + uint32(1023)) & uint32(0xFFFFFC00))
+        ring = ring_begins()  # behind it the boxes through which C is stored, then the barriers
         outboxes = uint32(ring + uint32(stages * slot_bytes))
         full = uint32(outboxes + uint32(2 * own * BOX))
-        empty = uint32(full + uint32(8 * stages))
         thread = uint32(cuda.threadIdx.x)
         prepare(full, stages, 4)  # one arrival a warp, of the one warpgroup that reads a slot, frees it
         depth_end = uint32(k)
-        tiles_m, tiles_n = uint32((m + (rows - 1)) // rows), uint32((n + (columns - 1)) // columns)
+        tiles_m, tiles_n = tiling(m, n)
         count, stride = uint32(tiles_m * tiles_n), uint32(cuda.gridDim.x)
         tile = uint32(cuda.blockIdx.x)
         warpgroup = barriers.same_in_warp(uint32(thread >> uint32(7)))
@@ -121,20 +129,9 @@ def pingpong_kernel(dtype: str) -> Kernel:
             slot, phase = skip(uint32(0), uint32(0), uint32(steps * warpgroup))
             while tile < count:
                 row, column = position(tile, tiles_m, tiles_n)
-                depth, last = uint32(0), uint32(0)
                 if tile >= stride:  # the block has a tile before this one, which the other warpgroup multiplies
                     ptx.take_turn(uint32(uint32(OWN_TURN) + warpgroup))
-                while depth < depth_end:
-                    at = uint32(ring + slot * uint32(slot_bytes))
-                    barriers.wait(uint32(full + slot * uint32(8)), phase)
-                    multiply(sums, at, uint32(at + uint32(bytes_a)), depth)
-                    if depth > 0 and lane == 0:
-                        barriers.arrive(last)  # the step before this one has been multiplied: its slot may be filled again
-                    last = uint32(empty + slot * uint32(8))
-                    depth = uint32(depth + uint32(DEPTH))
-                    slot = uint32(slot + uint32(1))
-                    if slot == stages:
-                        slot, phase = uint32(0), uint32(phase ^ uint32(1))
+                last, slot, phase = consume(sums, ring, full, uint32(0), uint32(bytes_a), slot, phase, depth_end, lane)
                 if uint32(tile + stride) < count:
                     ptx.give_turn(uint32(uint32(OWN_TURN + 1) - warpgroup))  # a step is still being multiplied: time enough to begin
                 finish(sums)

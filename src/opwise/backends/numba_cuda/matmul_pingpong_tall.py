@@ -12,14 +12,13 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from numba import cuda, float32, int64, uint8, uint32
+from numba import cuda, float32, int64, uint32
 
 from opwise.backends.numba_cuda import barrier_ptx as barriers
 from opwise.backends.numba_cuda import matmul_wgmma_ptx as ptx
-from opwise.backends.numba_cuda import tensor
 from opwise.backends.numba_cuda.launch import Kernel, inlined
 from opwise.backends.numba_cuda.matmul_pingpong import OWN_TURN, TALL, skipper_of, storing_of
-from opwise.backends.numba_cuda.matmul_wgmma import BOX, DEPTH, filler_of, position_of, prepare
+from opwise.backends.numba_cuda.matmul_wgmma import BOX, DEPTH, filler_of, position_of, prepare, ring_begins, tiling_of
 
 TILE_ROWS = 8  # walked together
 
@@ -48,7 +47,7 @@ def tall_kernel(dtype: str) -> Kernel:
     sums_count = units * columns // 2
     multiply, finish, store = ptx.step(dtype, columns, units=units), ptx.finish(units * columns), storing_of(dtype, TALL)
     position, skip = position_of(rows, columns, TILE_ROWS), skipper_of(stages)
-    fill, onward = filler_of(rows, columns), onward_of(position)
+    fill, onward, tiling = filler_of(rows, columns), onward_of(position), tiling_of(rows, columns)
 
     @inlined
     def refill(
@@ -64,16 +63,14 @@ def tall_kernel(dtype: str) -> Kernel:
                 fill(uint32(ring + slot * uint32(slot_bytes)), landed, a, b, row, column, depth)
 
     def matmul(a: Any, b: Any, c: Any, m: Any, n: Any, k: Any) -> None:
-        memory = cuda.shared.array(0, uint8)
         sums = cuda.local.array(sums_count, float32)
-        # Shared memory: the ring, the boxes through which C is stored, the barriers. From the first multiple of 1024 on.
-        ring = uint32((tensor.shared_address(memory) + uint32(1023)) & uint32(0xFFFFFC00))
+        ring = ring_begins()  # behind it the boxes through which C is stored, then the barriers
         outboxes = uint32(ring + uint32(stages * slot_bytes))
         full = uint32(outboxes + uint32(2 * own * BOX))
         thread = uint32(cuda.threadIdx.x)
         prepare(full, stages, 4)  # one arrival a warp, of the one warpgroup that reads a slot
         depth_end = uint32(k)
-        tiles_m, tiles_n = uint32((m + (rows - 1)) // rows), uint32((n + (columns - 1)) // columns)
+        tiles_m, tiles_n = tiling(m, n)
         count, stride = uint32(tiles_m * tiles_n), uint32(cuda.gridDim.x)
         warp = barriers.same_in_warp(uint32(thread >> uint32(5)))
         warpgroup, feeds = uint32(warp >> uint32(2)), uint32(warp & uint32(3)) == 0

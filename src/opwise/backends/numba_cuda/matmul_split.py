@@ -13,7 +13,7 @@ from functools import cache
 from typing import Any
 
 from llvmlite import ir
-from numba import cuda, float32, int64, types, uint8, uint32
+from numba import cuda, float32, int64, types, uint32
 from numba.cuda.extending import intrinsic
 
 from opwise.backends.cuda_src.matmul_kernels import Kernel as Tile
@@ -21,7 +21,7 @@ from opwise.backends.numba_cuda import barrier_ptx as barriers
 from opwise.backends.numba_cuda import matmul_wgmma_ptx as ptx
 from opwise.backends.numba_cuda import portable, tensor, words
 from opwise.backends.numba_cuda.launch import Kernel, inlined
-from opwise.backends.numba_cuda.matmul_wgmma import BOX, position_of, prepare
+from opwise.backends.numba_cuda.matmul_wgmma import BOX, position_of, prepare, ring_begins, tiling_of
 from opwise.backends.numba_cuda.ptx import assembly, element, instruction
 
 UNIT = 1024  # bytes: sums travel by 16 rows and 16 columns, which a warp has in 8 registers a thread
@@ -110,14 +110,14 @@ def split_kernel(dtype: str, tile: Tile) -> Kernel:
     if (split - 1) * owned * UNIT > tile.inbox:
         raise ValueError(f"{tile.name}: {owned} units from {split - 1} blocks do not fit into an inbox of {tile.inbox} bytes")
     multiply, finish, store_unit = ptx.step(dtype, columns, depth, rows), ptx.finish(columns), storing(dtype)
+    tiling = tiling_of(rows, columns)
     position, sums_count, groups, inbox_bytes = position_of(rows, columns), columns // 2, -(-across // split), tile.inbox
 
     def matmul(a: Any, b: Any, c: Any, m: Any, n: Any, k: Any) -> None:
-        memory = cuda.shared.array(0, uint8)
         sums, own, part = cuda.local.array(sums_count, float32), cuda.local.array(8, float32), cuda.local.array(8, float32)
         packed = cuda.local.array(4, uint32)
         # Shared memory: the ring, the inbox, the barriers: of the ring's slots, and one a warp for what is pushed to it.
-        ring = uint32((tensor.shared_address(memory) + uint32(1023)) & uint32(0xFFFFFC00))
+        ring = ring_begins()
         inbox = uint32(ring + uint32(stages * slot_bytes))
         full = uint32(inbox + uint32(inbox_bytes))
         empty = uint32(full + uint32(8 * stages))
@@ -131,7 +131,7 @@ def split_kernel(dtype: str, tile: Tile) -> Kernel:
         if split > 1:
             words.cluster_arrive()
         rank = words.rank_in_cluster()
-        tiles_m, tiles_n = uint32((m + (rows - 1)) // rows), uint32((n + (columns - 1)) // columns)
+        tiles_m, tiles_n = tiling(m, n)
         row, column = position(barriers.divide(uint32(cuda.blockIdx.x), uint32(split)), tiles_m, tiles_n)
         steps = uint32((k + (depth - 1)) // depth)
         step = barriers.divide(uint32(steps * rank), uint32(split))

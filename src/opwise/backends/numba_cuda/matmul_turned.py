@@ -12,14 +12,13 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from numba import cuda, float32, int64, uint8, uint32
+from numba import cuda, float32, int64, uint32
 
 from opwise.backends.cuda_src.matmul_kernels import Kernel as Tile
 from opwise.backends.numba_cuda import barrier_ptx as barriers
 from opwise.backends.numba_cuda import matmul_wgmma_ptx as ptx
-from opwise.backends.numba_cuda import tensor
 from opwise.backends.numba_cuda.launch import Kernel
-from opwise.backends.numba_cuda.matmul_wgmma import BOX, DEPTH, position_of, prepare
+from opwise.backends.numba_cuda.matmul_wgmma import BOX, consumer_of, feeder_of, position_of, prepare, ring_begins, tiling_of
 
 
 @cache
@@ -37,46 +36,27 @@ def turned_kernel(dtype: str, tile: Tile) -> Kernel:
     slot_bytes = bytes_a + consumers * BOX
     multiply, finish, store_turned = ptx.turned_step(dtype, rows), ptx.finish(rows), ptx.store_matrices(dtype, turned=True)
     position, sums_count, units = position_of(rows, columns), rows // 2, rows // 16
+    feed, consume, tiling = feeder_of(rows, columns, stages), consumer_of(multiply, stages, slot_bytes), tiling_of(rows, columns)
 
     def matmul(a: Any, b: Any, c: Any, m: Any, n: Any, k: Any) -> None:
-        memory = cuda.shared.array(0, uint8)
         sums = cuda.local.array(sums_count, float32)
-        ring = uint32((tensor.shared_address(memory) + uint32(1023)) & uint32(0xFFFFFC00))
+        ring = ring_begins()
         full = uint32(ring + uint32(stages * slot_bytes))
         empty = uint32(full + uint32(8 * stages))
         thread = uint32(cuda.threadIdx.x)
         prepare(full, stages, warps)  # one arrival a warp frees a slot
         depth_end = uint32(k)
-        tiles_m, tiles_n = uint32((m + (rows - 1)) // rows), uint32((n + (columns - 1)) // columns)
+        tiles_m, tiles_n = tiling(m, n)
         row, column = position(uint32(cuda.blockIdx.x), tiles_m, tiles_n)
-        depth, slot, phase = uint32(0), uint32(0), uint32(0)
+        slot, phase = uint32(0), uint32(0)
         warpgroup = barriers.same_in_warp(uint32(thread >> uint32(7)))
         if warpgroup == consumers:
             if barriers.elected() != 0:
-                while depth < depth_end:
-                    at, landed = uint32(ring + slot * uint32(slot_bytes)), uint32(full + slot * uint32(8))
-                    barriers.wait(uint32(empty + slot * uint32(8)), uint32(phase ^ uint32(1)))
-                    barriers.expect(landed, uint32(slot_bytes))  # boxes are whole, also where they lie partly outside of their matrix
-                    ptx.box_load(at, a, depth, row, landed)
-                    for box in range(consumers):
-                        ptx.box_load(uint32(at + uint32(bytes_a + box * BOX)), b, uint32(column + uint32(64 * box)), depth, landed)
-                    depth = uint32(depth + uint32(DEPTH))
-                    slot = uint32(slot + uint32(1))
-                    if slot == stages:
-                        slot, phase = uint32(0), uint32(phase ^ uint32(1))
+                feed(ring, full, a, b, row, column, slot, phase, depth_end)
         else:
-            lane, last = uint32(thread & uint32(31)), uint32(0)
-            while depth < depth_end:
-                at = uint32(ring + slot * uint32(slot_bytes))
-                barriers.wait(uint32(full + slot * uint32(8)), phase)
-                multiply(sums, uint32(at + uint32(bytes_a) + warpgroup * uint32(BOX)), at, depth)
-                if depth > 0 and lane == 0:
-                    barriers.arrive(last)  # the step before this one has been multiplied: its slot may be filled again
-                last = uint32(empty + slot * uint32(8))
-                depth = uint32(depth + uint32(DEPTH))
-                slot = uint32(slot + uint32(1))
-                if slot == stages:
-                    slot, phase = uint32(0), uint32(phase ^ uint32(1))
+            lane = uint32(thread & uint32(31))
+            left = uint32(uint32(bytes_a) + warpgroup * uint32(BOX))
+            last, slot, phase = consume(sums, ring, full, left, uint32(0), slot, phase, depth_end, lane)
             finish(sums)
             if lane == 0:
                 barriers.arrive(last)

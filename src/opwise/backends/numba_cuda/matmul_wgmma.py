@@ -43,6 +43,23 @@ def position_of(rows: int, columns: int, group: int = GROUP) -> Any:
 
 
 @inlined
+def ring_begins() -> Any:
+    """The shared address from which on the ring lies: the first multiple of 1024, since the swizzle is by address."""
+    memory = cuda.shared.array(0, uint8)
+    return uint32((tensor.shared_address(memory) + uint32(1023)) & uint32(0xFFFFFC00))
+
+
+def tiling_of(rows: int, columns: int) -> Any:
+    """(m, n) -> tiles down and across of C, of rows x columns."""
+
+    @inlined
+    def tiling(m: Any, n: Any) -> Any:
+        return uint32((m + (rows - 1)) // rows), uint32((n + (columns - 1)) // columns)
+
+    return tiling
+
+
+@inlined
 def prepare(full: Any, stages: Any, arrivals: Any) -> None:
     """Barriers of the ring, made by one thread for all: those of full slots and, behind them, those of slots left `arrivals` times."""
     if cuda.threadIdx.x == 0:
@@ -68,27 +85,63 @@ def filler_of(rows: int, columns: int) -> Any:
     return fill
 
 
-def producer_of(rows: int, columns: int, stages: int, position: Any) -> Any:
-    """What the producer's thread does: every `stride`-th tile from `tile` on, step by step, into the ring's slots."""
+def feeder_of(rows: int, columns: int, stages: int) -> Any:
+    """What the producer's thread does for a tile: step by step into the ring's slots, from `slot` on; the next slot and its phase."""
     slot_bytes, fill = rows * 128 + columns // 64 * BOX, filler_of(rows, columns)
 
     @inlined
+    def feed(ring: Any, full: Any, a: Any, b: Any, row: Any, column: Any, slot: Any, phase: Any, depth_end: Any) -> Any:
+        empty, depth = uint32(full + uint32(8 * stages)), uint32(0)
+        while depth < depth_end:
+            at, landed = uint32(ring + slot * uint32(slot_bytes)), uint32(full + slot * uint32(8))
+            barriers.wait(uint32(empty + slot * uint32(8)), uint32(phase ^ uint32(1)))
+            fill(at, landed, a, b, row, column, depth)
+            depth = uint32(depth + uint32(DEPTH))
+            slot = uint32(slot + uint32(1))
+            if slot == stages:
+                slot, phase = uint32(0), uint32(phase ^ uint32(1))
+        return slot, phase
+
+    return feed
+
+
+def producer_of(rows: int, columns: int, stages: int, position: Any) -> Any:
+    """What the producer's thread does: every `stride`-th tile from `tile` on."""
+    feed = feeder_of(rows, columns, stages)
+
+    @inlined
     def produce(ring: Any, full: Any, a: Any, b: Any, tile: Any, stride: Any, tiles_m: Any, tiles_n: Any, depth_end: Any) -> None:
-        empty, slot, phase = uint32(full + uint32(8 * stages)), uint32(0), uint32(0)
+        slot, phase = uint32(0), uint32(0)
         while tile < uint32(tiles_m * tiles_n):
             row, column = position(tile, tiles_m, tiles_n)
-            depth = uint32(0)
-            while depth < depth_end:
-                at, landed = uint32(ring + slot * uint32(slot_bytes)), uint32(full + slot * uint32(8))
-                barriers.wait(uint32(empty + slot * uint32(8)), uint32(phase ^ uint32(1)))
-                fill(at, landed, a, b, row, column, depth)
-                depth = uint32(depth + uint32(DEPTH))
-                slot = uint32(slot + uint32(1))
-                if slot == stages:
-                    slot, phase = uint32(0), uint32(phase ^ uint32(1))
+            slot, phase = feed(ring, full, a, b, row, column, slot, phase, depth_end)
             tile = uint32(tile + stride)
 
     return produce
+
+
+def consumer_of(multiply: Any, stages: int, slot_bytes: int) -> Any:
+    """What a consumer does for a tile: all steps of K, from `slot` on. left, right: where its factors lie in a slot.
+
+    The barrier that frees the last slot, which is perhaps still being read; the next slot, and its phase."""
+
+    @inlined
+    def consume(sums: Any, ring: Any, full: Any, left: Any, right: Any, slot: Any, phase: Any, depth_end: Any, lane: Any) -> Any:
+        empty, depth, last = uint32(full + uint32(8 * stages)), uint32(0), uint32(0)
+        while depth < depth_end:
+            at = uint32(ring + slot * uint32(slot_bytes))
+            barriers.wait(uint32(full + slot * uint32(8)), phase)
+            multiply(sums, uint32(at + left), uint32(at + right), depth)
+            if depth > 0 and lane == 0:
+                barriers.arrive(last)  # the step before this one has been multiplied: its slot may be filled again
+            last = uint32(empty + slot * uint32(8))
+            depth = uint32(depth + uint32(DEPTH))
+            slot = uint32(slot + uint32(1))
+            if slot == stages:
+                slot, phase = uint32(0), uint32(phase ^ uint32(1))
+        return last, slot, phase
+
+    return consume
 
 
 def leaving_of(dtype: str) -> Any:
@@ -121,20 +174,18 @@ def wgmma_kernel(dtype: str, columns: int, stages: int, shared_bytes: int) -> Ke
     odd = boxes % 2
     multiply, finish, leave = ptx.step(dtype, columns), ptx.finish(columns), leaving_of(dtype)
     position, sums_count = position_of(ROWS, columns), columns // 2
-    produce = producer_of(ROWS, columns, stages, position)
+    produce, tiling = producer_of(ROWS, columns, stages, position), tiling_of(ROWS, columns)
+    consume = consumer_of(multiply, stages, slot_bytes)
 
     def matmul(a: Any, b: Any, c: Any, m: Any, n: Any, k: Any) -> None:
-        memory = cuda.shared.array(0, uint8)
         sums = cuda.local.array(sums_count, float32)
-        # Shared memory: the ring, two boxes a consumer through which C is stored, the barriers. From the first multiple of 1024 on.
-        ring = uint32((tensor.shared_address(memory) + uint32(1023)) & uint32(0xFFFFFC00))
+        ring = ring_begins()  # behind it two boxes a consumer through which C is stored, then the barriers
         outboxes = uint32(ring + uint32(stages * slot_bytes))
         full = uint32(outboxes + uint32(2 * CONSUMERS * BOX))
-        empty = uint32(full + uint32(8 * stages))
         thread = uint32(cuda.threadIdx.x)
         prepare(full, stages, 4 * CONSUMERS)  # one arrival a warp frees a slot
         depth_end = uint32(k)
-        tiles_m, tiles_n = uint32((m + ROWS - 1) // ROWS), uint32((n + columns - 1) // columns)
+        tiles_m, tiles_n = tiling(m, n)
         count, stride = uint32(tiles_m * tiles_n), uint32(cuda.gridDim.x)
         tile = uint32(cuda.blockIdx.x)
         slot, phase = uint32(0), uint32(0)  # the slot in turn, and how often the ring has gone round, modulo 2
@@ -148,18 +199,8 @@ def wgmma_kernel(dtype: str, columns: int, stages: int, shared_bytes: int) -> Ke
             outbox = uint32(outboxes + warpgroup * uint32(2 * BOX))
             while tile < count:
                 row, column = position(tile, tiles_m, tiles_n)
-                depth, last = uint32(0), uint32(0)
-                while depth < depth_end:
-                    at = uint32(ring + slot * uint32(slot_bytes))
-                    barriers.wait(uint32(full + slot * uint32(8)), phase)
-                    multiply(sums, uint32(at + warpgroup * uint32(BOX)), uint32(at + uint32(bytes_a)), depth)
-                    if depth > 0 and lane == 0:
-                        barriers.arrive(last)  # the step before this one has been multiplied: its slot may be filled again
-                    last = uint32(empty + slot * uint32(8))
-                    depth = uint32(depth + uint32(DEPTH))
-                    slot = uint32(slot + uint32(1))
-                    if slot == stages:
-                        slot, phase = uint32(0), uint32(phase ^ uint32(1))
+                left, right = uint32(warpgroup * uint32(BOX)), uint32(bytes_a)
+                last, slot, phase = consume(sums, ring, full, left, right, slot, phase, depth_end, lane)
                 finish(sums)
                 if lane == 0:
                     barriers.arrive(last)
