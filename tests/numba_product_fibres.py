@@ -101,6 +101,12 @@ def instructions(machine: Callable[[], Clusters], narrow: Callable[..., Any], wi
 
         machine().land_later(barrier(address), matrix.rows * 128, act)
 
+    def box_load_both(to: Any, matrix: Map, column: Any, row: Any, address: Any) -> None:
+        if machine().size != 2:
+            raise Fault(f"a box for both of {machine().size} blocks")
+        for rank in range(2):
+            box_load(of_block(to, rank), matrix, column, row, of_block(address, rank))
+
     def box_store(matrix: Map, column: Any, row: Any, source: Any) -> None:
         memory, column, row, thread = getcurrent().block.memory, int(column), int(row), getcurrent()
         indices = lines(memory, place(source), matrix.rows)
@@ -148,11 +154,20 @@ def instructions(machine: Callable[[], Clusters], narrow: Callable[..., Any], wi
 
         machine().land_later(barrier(bell), 16, act)
 
+    def of_block(address: Any, rank: Any) -> Any:
+        return u32(int(address) & (1 << RANK) - 1 | int(rank) << RANK)
+
+    def arrive_there(address: Any) -> None:
+        if all(fibre.dead for fibre in block_of(address).fibres):
+            raise Fault("an arrival at a block that has ended")
+        barrier(address).arrive()
+
     def cluster_arrive() -> None:
         getcurrent().block.cluster.arrived += 1
+        getcurrent().met = getattr(getcurrent(), "met", 0) + 1
 
     def cluster_wait() -> None:
-        cluster, threads = getcurrent().block.cluster, machine().size * machine().blockDim.x
+        cluster, threads = getcurrent().block.cluster, getcurrent().met * machine().size * machine().blockDim.x
         machine().until(lambda: cluster.arrived >= threads)
 
     def rank() -> Any:
@@ -167,10 +182,11 @@ def instructions(machine: Callable[[], Clusters], narrow: Callable[..., Any], wi
     words = word_instructions(machine, narrow, widen)
     return {
         "tensor": {"shared_address": lambda array: u32(SHARED_BASE | int(rank()) << RANK), "load_floats": load_floats},
-        "barrier_ptx": barriers,
+        "barrier_ptx": {**barriers, "arrive_there": arrive_there},
         "matmul_wgmma_ptx": {
             **wgmma_instructions(machine, shared, narrow, widen),
             "box_load": box_load,
+            "box_load_both": box_load_both,
             "box_store": box_store,
             "boxes_wait_all": boxes_wait(0),
             "boxes_wait_but_one": boxes_wait(1),
@@ -179,11 +195,12 @@ def instructions(machine: Callable[[], Clusters], narrow: Callable[..., Any], wi
             "take_turn": lambda number: bar(number, 2 * BARS),
             "give_turn": lambda number: come(number, 2 * BARS) and None,
         },
-        "matmul_split": {"push": push, "exchange": exchange, "of_block": lambda a, r: u32(int(a) & (1 << RANK) - 1 | int(r) << RANK)},
+        "matmul_split": {"push": push, "exchange": exchange},
         "words": {
             "PACK_WORDS": words["PACK_WORDS"],
             "store_words": words["store_words"],
             "rank_in_cluster": rank,
+            "of_block": of_block,
             "cluster_arrive": cluster_arrive,
             "cluster_wait": cluster_wait,
             "pairs_arrived": arrived,

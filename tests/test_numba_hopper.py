@@ -49,17 +49,17 @@ def run(tile: matmul_kernels.Kernel, dtype: str, m: int, k: int, n: int, seed: i
     maps = [
         Map(x.view(torch.int16).numpy().view(np.uint16), matrix.box_rows) for x, matrix in zip((a, b, out), plan.matrices, strict=False)
     ]
-    if tile.name == "pingpong_128x128":
-        kernel = module("matmul_pingpong").pingpong_kernel.__wrapped__(dtype)
-    elif tile.name == "pingpong_192x128":
-        kernel = module("matmul_pingpong_tall").tall_kernel.__wrapped__(dtype)
+    if tile.name.startswith("pingpong_128"):
+        kernel = module("matmul_pingpong").pingpong_kernel.__wrapped__(dtype, tile)
+    elif tile.name.startswith("pingpong_192"):
+        kernel = module("matmul_pingpong_tall").tall_kernel.__wrapped__(dtype, tile)
     elif tile.turned:
         kernel = module("matmul_turned").turned_kernel.__wrapped__(dtype, tile)
     elif tile.split:
         module("matmul_split").storing.cache_clear()
         kernel = module("matmul_split").split_kernel.__wrapped__(dtype, tile)
     else:
-        kernel = module("matmul_wgmma").wgmma_kernel.__wrapped__(dtype, tile.columns, tile.stages, plan.shared_bytes)
+        kernel = module("matmul_wgmma").wgmma_kernel.__wrapped__(dtype, tile.columns, tile.stages, plan.shared_bytes, tile.cluster)
     arguments = maps if len(maps) == 3 else [*maps, np.int64(out.data_ptr())]
     machine = Clusters(plan.grid[0], kernel.threads, kernel.dynamic_shared, Memory([a, b, out]), seed, kernel.cluster)
     with pytest.MonkeyPatch.context() as patch:
@@ -96,4 +96,19 @@ def test_warpgroups_that_take_turns_are_right_whatever_comes_first(name: str) ->
         for seed, (shape, processors) in enumerate(
             (((1, 8, 8), 1), ((500, 72, 264), 1), ((tile.rows + 8, 456, 272), 1), ((130, 200, 264), 3))
         ):
+            assert run(tile, ("bfloat16", "float16")[seed % 2], *shape, seed, processors) <= 1, shape
+
+
+PAIRED = "pingpong_128x128_1x2", "pingpong_128x128_2x1", "pingpong_192x128_1x2", "128x192_2x1", "128x256_2x1", "128x192_1x2", "64x128_p2x1"
+
+
+@pytest.mark.parametrize("name", PAIRED)
+def test_blocks_that_fetch_for_each_other_are_right_whatever_comes_first(name: str) -> None:
+    with played():
+        pingpong = module("matmul_pingpong")
+        tile = next(tile for tile in (*pingpong.PAIRS, *pingpong.SHARED_PAIRS, *matmul_kernels.PAIRS) if tile.name == name)
+        # A tile whose neighbour lies outside of C; half of a step of K; several tiles a block, parts of them, two clusters.
+        shapes = ((1, 8, 8), 2), ((tile.rows + 8, 232, 3 * tile.columns - 56), 2), ((400, 200, 520), 4)
+        module("matmul_split").storing.cache_clear()
+        for seed, (shape, processors) in enumerate(shapes):
             assert run(tile, ("bfloat16", "float16")[seed % 2], *shape, seed, processors) <= 1, shape

@@ -25,6 +25,8 @@ passed = instruction(  # waits a while; 0 where it must be asked again
 expect = instruction("mbarrier.arrive.expect_tx.shared::cta.b64 _, [$0], $1;", void, u32, u32, effect=True)  # and so many bytes
 arrive = instruction("mbarrier.arrive.shared::cta.b64 _, [$0];", void, u32, effect=True)
 
+arrive_there = instruction("mbarrier.arrive.shared::cluster.b64 _, [$0];", void, u32, effect=True)  # of any block of a cluster
+
 
 @inlined
 def wait(barrier: Any, phase: Any) -> None:

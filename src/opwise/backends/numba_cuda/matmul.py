@@ -32,7 +32,7 @@ from opwise.backends.numba_cuda.matmul_offered import (
     own_elsewhere,
     own_on_hopper,
 )
-from opwise.backends.numba_cuda.matmul_pingpong import SQUARE, TALL, pingpong_kernel
+from opwise.backends.numba_cuda.matmul_pingpong import SHARED_PAIRS, SQUARE, TALL, PingpongTile, pingpong_kernel
 from opwise.backends.numba_cuda.matmul_pingpong_tall import tall_kernel
 from opwise.backends.numba_cuda.matmul_split import split_kernel
 from opwise.backends.numba_cuda.matmul_tensor import LARGE, MEDIUM, SMALL, tensor_kernel
@@ -132,10 +132,7 @@ def build_wgmma(a: Tensor, b: Tensor, out: Tensor, tile: Tile) -> Bind:
     if tile.split and not tile.turned:
         return build_split(a, b, out, tile)
     plan = matmul_plan.launch(tile, dtype, m, k, n, processors_of(a))
-    if tile in (SQUARE, TALL):
-        kernel = pingpong_kernel(dtype) if tile == SQUARE else tall_kernel(dtype)
-    else:
-        kernel = turned_kernel(dtype, tile) if tile.turned else wgmma_kernel(dtype, tile.columns, tile.stages, plan.shared_bytes)
+    kernel = wgmma_of(dtype, tile)
     grid = plan.grid[:2]
     maps = mapped(plan.matrices, (a.data_ptr(), b.data_ptr(), out.data_ptr()))
 
@@ -144,6 +141,16 @@ def build_wgmma(a: Tensor, b: Tensor, out: Tensor, tile: Tile) -> Bind:
         return kernel.bind(grid, *described, m, n, k, device=a.device, keep=(a, b, out))
 
     return bind
+
+
+def wgmma_of(dtype: str, tile: Tile) -> Kernel:
+    if tile.turned:
+        return turned_kernel(dtype, tile)
+    if tile.split:
+        return split_kernel(dtype, tile)
+    if not isinstance(tile, PingpongTile) or tile in SHARED_PAIRS:
+        return wgmma_kernel(dtype, tile.columns, tile.stages, tile.shared_bytes(2), tile.cluster)
+    return pingpong_kernel(dtype, tile) if tile.rows == SQUARE.rows else tall_kernel(dtype, tile)
 
 
 def build_split(a: Tensor, b: Tensor, out: Tensor, tile: Tile) -> Bind:

@@ -9,7 +9,7 @@ see matmul_wgmma.py); matmul_pingpong_tall.py has a higher tile, and none.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -21,14 +21,18 @@ from opwise.backends.numba_cuda import barrier_ptx as barriers
 from opwise.backends.numba_cuda import matmul_wgmma_ptx as ptx
 from opwise.backends.numba_cuda.launch import Kernel, inlined
 from opwise.backends.numba_cuda.matmul_wgmma import (
+    ALONE,
     BOX,
     DEPTH,
+    GROUP,
     THREADS,
     consumer_of,
     leaving_of,
+    meet,
     position_of,
     prepare,
     producer_of,
+    releaser_of,
     ring_begins,
     tiling_of,
 )
@@ -38,7 +42,7 @@ OWN_TURN = 3  # and the next: barriers at which a consumer waits for its turn
 
 @dataclass(frozen=True)
 class PingpongTile(Tile):
-    """`inbox`: bytes of the boxes, as many a consumer, through which C is stored."""
+    """`inbox`: bytes of the boxes, as many a consumer, through which C is stored. Clusters are for rows that are not 128 bytes apart."""
 
     def shared_bytes(self, size: int) -> int:
         return self.stages * self.step_bytes * (self.rows + self.columns) + self.inbox + 16 * self.stages + 1024
@@ -49,8 +53,10 @@ class PingpongTile(Tile):
         return self.inbox // (2 * BOX)
 
     def takes(self, m: int, k: int, n: int, granule: int, sm_count: int, capability: tuple[int, int]) -> bool:
-        """Not where rows are no multiple of 128 bytes apart: a row of a box then lies in two lines of the L2, and that is the limit."""
-        return k % 64 == n % 64 == 0 and super().takes(m, k, n, granule, sm_count, capability)
+        """Where rows are no multiple of 128 bytes apart, a row of a box lies in two lines of the L2, and that is the limit: there blocks
+        fetch for each other, and nowhere else."""
+        even = k % 64 == n % 64 == 0
+        return even == (self.cluster == ALONE) and super().takes(m, k, n, granule, sm_count, capability)
 
 
 # Of one step of K, or of one tile a block, there is nothing to take turns at: 128 x 128 was level with the shared tile then, or a little
@@ -59,6 +65,17 @@ class PingpongTile(Tile):
 TURNS = Among(DEPTH + 1, 2**30, 1.005, math.inf)
 SQUARE = PingpongTile("pingpong_128x128", 128, 128, THREADS, 128, 6, 16, 2.03, 180, wgmma=True, inbox=4 * BOX, crowd=0.13, among=TURNS)
 TALL = PingpongTile("pingpong_192x128", 192, 128, 256, 128, 5, 16, 2.45, 292, wgmma=True, inbox=2 * BOX, crowd=0.31, among=TURNS)
+# Of two blocks.
+PAIRS = (
+    replace(SQUARE, name="pingpong_128x128_1x2", cluster=(1, 2)),
+    replace(SQUARE, name="pingpong_128x128_2x1", cluster=(2, 1)),
+    replace(TALL, name="pingpong_192x128_1x2", cluster=(1, 2)),
+)
+SHARED_PAIRS = (  # a tile by both consumers
+    PingpongTile("128x192_2x1", 128, 192, THREADS, 128, 4, 16, 1.92, 196, wgmma=True, inbox=4 * BOX, cluster=(2, 1), crowd=0.09),
+    PingpongTile("128x256_2x1", 128, 256, THREADS, 128, 4, 16, 2.28, 307, wgmma=True, inbox=4 * BOX, cluster=(2, 1), crowd=0.29),
+    PingpongTile("128x192_1x2", 128, 192, THREADS, 128, 4, 16, 1.92, 196, wgmma=True, inbox=4 * BOX, cluster=(1, 2), crowd=0.09),
+)
 
 
 def skipper_of(stages: int) -> Any:
@@ -95,16 +112,19 @@ def storing_of(dtype: str, tile: PingpongTile) -> Any:
 
 
 @cache
-def pingpong_kernel(dtype: str) -> Kernel:
-    """Tensor maps of a (m, k), b (k, n), c (m, n), with boxes of 128, 64 and 64 rows by 64 columns; then m, n, k, each up to 2^30."""
-    rows, columns, stages, own = SQUARE.rows, SQUARE.columns, SQUARE.stages, SQUARE.outboxes
+def pingpong_kernel(dtype: str, shape: PingpongTile = SQUARE) -> Kernel:
+    """Tensor maps of a (m, k), b (k, n), c (m, n), with boxes of 128, 64 and 64 rows by 64 columns, of half as many where the blocks of a
+    cluster share a factor; then m, n, k, each up to 2^30."""
+    rows, columns, stages, own = shape.rows, shape.columns, shape.stages, shape.outboxes
+    cluster, blocks = shape.cluster, math.prod(shape.cluster)
     units, bytes_a = rows // 64, rows * 128
     slot_bytes = bytes_a + columns // 64 * BOX
     sums_count = units * columns // 2
-    multiply, finish, store = ptx.step(dtype, columns, units=units), ptx.finish(units * columns), storing_of(dtype, SQUARE)
-    position, skip = position_of(rows, columns), skipper_of(stages)
-    produce, tiling = producer_of(rows, columns, stages, position), tiling_of(rows, columns)
-    consume = consumer_of(multiply, stages, slot_bytes)
+    multiply, finish, store = ptx.step(dtype, columns, units=units), ptx.finish(units * columns), storing_of(dtype, shape)
+    position, skip = position_of(rows, columns, GROUP // cluster[0], cluster), skipper_of(stages)
+    produce = producer_of(rows, columns, stages, position, cluster)
+    tiling, release = tiling_of(rows * cluster[0], columns * cluster[1]), releaser_of(blocks > 1)
+    consume = consumer_of(multiply, stages, slot_bytes, blocks > 1)
 
     def matmul(a: Any, b: Any, c: Any, m: Any, n: Any, k: Any) -> None:
         sums = cuda.local.array(sums_count, float32)
@@ -112,11 +132,13 @@ def pingpong_kernel(dtype: str) -> Kernel:
         outboxes = uint32(ring + uint32(stages * slot_bytes))
         full = uint32(outboxes + uint32(2 * own * BOX))
         thread = uint32(cuda.threadIdx.x)
-        prepare(full, stages, 4)  # one arrival a warp, of the one warpgroup that reads a slot, frees it
+        prepare(full, stages, 4 * blocks)  # one arrival a warp, of the one warpgroup that reads a slot, frees it
+        if blocks > 1:
+            meet()
         depth_end = uint32(k)
         tiles_m, tiles_n = tiling(m, n)
-        count, stride = uint32(tiles_m * tiles_n), uint32(cuda.gridDim.x)
-        tile = uint32(cuda.blockIdx.x)
+        count, stride = uint32(tiles_m * tiles_n), uint32(uint32(cuda.gridDim.x) // uint32(blocks))
+        tile = uint32(uint32(cuda.blockIdx.x) // uint32(blocks))
         warpgroup = barriers.same_in_warp(uint32(thread >> uint32(7)))
         if warpgroup == 2:
             if barriers.elected() != 0:
@@ -135,12 +157,14 @@ def pingpong_kernel(dtype: str) -> Kernel:
                 if uint32(tile + stride) < count:
                     ptx.give_turn(uint32(uint32(OWN_TURN + 1) - warpgroup))  # a step is still being multiplied: time enough to begin
                 finish(sums)
-                if lane == 0:
-                    barriers.arrive(last)
+                release(last, lane)
                 slot, phase = skip(slot, phase, steps)  # the other's tile
                 store(c, column, row, outbox, warpgroup, thread, sums)
                 tile = uint32(uint32(tile + stride) + stride)
             if uint32(thread & uint32(127)) == 0:
                 ptx.boxes_wait_all()  # shared memory must outlive its stores
+        if blocks > 1:
+            cuda.syncwarp()
+            meet()  # and its barriers the other block's arrivals
 
-    return Kernel(matmul, (int64,) * 6, SQUARE.threads, dynamic_shared=SQUARE.shared_bytes(2), maps=3, only="sm_90")
+    return Kernel(matmul, (int64,) * 6, shape.threads, dynamic_shared=shape.shared_bytes(2), maps=3, only="sm_90", cluster=blocks)

@@ -9,6 +9,7 @@ slot, asks for the step that is as many steps on as the ring has slots, of whose
 
 from __future__ import annotations
 
+import math
 from functools import cache
 from typing import Any
 
@@ -17,8 +18,19 @@ from numba import cuda, float32, int64, uint32
 from opwise.backends.numba_cuda import barrier_ptx as barriers
 from opwise.backends.numba_cuda import matmul_wgmma_ptx as ptx
 from opwise.backends.numba_cuda.launch import Kernel, inlined
-from opwise.backends.numba_cuda.matmul_pingpong import OWN_TURN, TALL, skipper_of, storing_of
-from opwise.backends.numba_cuda.matmul_wgmma import BOX, DEPTH, filler_of, position_of, prepare, ring_begins, tiling_of
+from opwise.backends.numba_cuda.matmul_pingpong import OWN_TURN, TALL, PingpongTile, skipper_of, storing_of
+from opwise.backends.numba_cuda.matmul_wgmma import (
+    BOX,
+    DEPTH,
+    OWN_SHARED,
+    filler_of,
+    meet,
+    position_of,
+    prepare,
+    releaser_of,
+    ring_begins,
+    tiling_of,
+)
 
 TILE_ROWS = 8  # walked together
 
@@ -39,15 +51,18 @@ def onward_of(position: Any) -> Any:
 
 
 @cache
-def tall_kernel(dtype: str) -> Kernel:
-    """Tensor maps of a (m, k), b (k, n), c (m, n), with boxes of 192, 64 and 64 rows by 64 columns; then m, n, k, each up to 2^30."""
-    rows, columns, stages, own = TALL.rows, TALL.columns, TALL.stages, TALL.outboxes
+def tall_kernel(dtype: str, shape: PingpongTile = TALL) -> Kernel:
+    """Tensor maps of a (m, k), b (k, n), c (m, n), with boxes of 192, 64 and 64 rows by 64 columns, of half as many where the blocks of a
+    cluster share a factor; then m, n, k, each up to 2^30."""
+    rows, columns, stages, own = shape.rows, shape.columns, shape.stages, shape.outboxes
+    cluster, blocks = shape.cluster, math.prod(shape.cluster)
     units, bytes_a = rows // 64, rows * 128
     slot_bytes = bytes_a + columns // 64 * BOX
     sums_count = units * columns // 2
-    multiply, finish, store = ptx.step(dtype, columns, units=units), ptx.finish(units * columns), storing_of(dtype, TALL)
-    position, skip = position_of(rows, columns, TILE_ROWS), skipper_of(stages)
-    fill, onward, tiling = filler_of(rows, columns), onward_of(position), tiling_of(rows, columns)
+    multiply, finish, store = ptx.step(dtype, columns, units=units), ptx.finish(units * columns), storing_of(dtype, shape)
+    position, skip = position_of(rows, columns, TILE_ROWS // cluster[0], cluster), skipper_of(stages)
+    fill, onward, release = filler_of(rows, columns, cluster), onward_of(position), releaser_of(blocks > 1)
+    tiling = tiling_of(rows * cluster[0], columns * cluster[1])
 
     @inlined
     def refill(
@@ -55,8 +70,7 @@ def tall_kernel(dtype: str) -> Kernel:
     ) -> None:
         landed = uint32(full + slot * uint32(8))
         empty = uint32(landed + uint32(8 * stages))
-        if uint32(thread & uint32(31)) == 0:
-            barriers.arrive(empty)
+        release(empty, uint32(thread & uint32(31)))
         if feeds:
             barriers.wait(empty, phase)
             if barriers.elected() != 0:
@@ -68,16 +82,19 @@ def tall_kernel(dtype: str) -> Kernel:
         outboxes = uint32(ring + uint32(stages * slot_bytes))
         full = uint32(outboxes + uint32(2 * own * BOX))
         thread = uint32(cuda.threadIdx.x)
-        prepare(full, stages, 4)  # one arrival a warp, of the one warpgroup that reads a slot
+        prepare(full, stages, 4 * blocks)  # one arrival a warp, of the one warpgroup that reads a slot
+        if blocks > 1:
+            meet()
         depth_end = uint32(k)
         tiles_m, tiles_n = tiling(m, n)
-        count, stride = uint32(tiles_m * tiles_n), uint32(cuda.gridDim.x)
+        count, stride = uint32(tiles_m * tiles_n), uint32(uint32(cuda.gridDim.x) // uint32(blocks))
+        first = uint32(uint32(cuda.blockIdx.x) // uint32(blocks))
         warp = barriers.same_in_warp(uint32(thread >> uint32(5)))
         warpgroup, feeds = uint32(warp >> uint32(2)), uint32(warp & uint32(3)) == 0
         outbox = uint32(outboxes + warpgroup * uint32(own * BOX))
         steps = uint32(uint32(depth_end + uint32(DEPTH - 1)) // uint32(DEPTH))
         # The step that is asked for next: its tile, where that begins, and how deep it is in it.
-        next_tile, next_depth, slot = uint32(cuda.blockIdx.x), uint32(0), uint32(0)
+        next_tile, next_depth, slot = first, uint32(0), uint32(0)
         next_row, next_column = position(next_tile, tiles_m, tiles_n)
         while slot < stages:
             if warp == 0 and next_tile < count and barriers.elected() != 0:
@@ -87,7 +104,7 @@ def tall_kernel(dtype: str) -> Kernel:
             next_tile, next_depth, next_row, next_column = onward(
                 next_tile, next_depth, next_row, next_column, depth_end, stride, tiles_m, tiles_n
             )
-        tile = uint32(uint32(cuda.blockIdx.x) + warpgroup * stride)
+        tile = uint32(first + warpgroup * stride)
         slot, phase = skip(uint32(0), uint32(0), uint32(steps * warpgroup))
         next_tile = uint32(next_tile + warpgroup * stride)
         while tile < count:
@@ -100,6 +117,8 @@ def tall_kernel(dtype: str) -> Kernel:
             while depth < depth_end:
                 at = uint32(ring + slot * uint32(slot_bytes))
                 barriers.wait(uint32(full + slot * uint32(8)), phase)
+                if blocks > 1:
+                    at = uint32(at & uint32(OWN_SHARED))
                 multiply(sums, at, uint32(at + uint32(bytes_a)), depth)
                 if depth > 0:  # the step before this one has been multiplied
                     feeding = feeds and next_tile < count
@@ -126,5 +145,8 @@ def tall_kernel(dtype: str) -> Kernel:
             next_tile, tile = uint32(next_tile + stride), uint32(uint32(tile + stride) + stride)
         if uint32(thread & uint32(127)) == 0:
             ptx.boxes_wait_all()  # shared memory must outlive its stores
+        if blocks > 1:
+            cuda.syncwarp()
+            meet()  # and its barriers the other block's arrivals
 
-    return Kernel(matmul, (int64,) * 6, TALL.threads, dynamic_shared=TALL.shared_bytes(2), maps=3, only="sm_90")
+    return Kernel(matmul, (int64,) * 6, shape.threads, dynamic_shared=shape.shared_bytes(2), maps=3, only="sm_90", cluster=blocks)

@@ -9,6 +9,7 @@ every run.
 
 from __future__ import annotations
 
+import math
 from functools import cache
 from typing import Any
 
@@ -21,14 +22,12 @@ from opwise.backends.numba_cuda import barrier_ptx as barriers
 from opwise.backends.numba_cuda import matmul_wgmma_ptx as ptx
 from opwise.backends.numba_cuda import portable, tensor, words
 from opwise.backends.numba_cuda.launch import Kernel, inlined
-from opwise.backends.numba_cuda.matmul_wgmma import BOX, position_of, prepare, ring_begins, tiling_of
+from opwise.backends.numba_cuda.matmul_wgmma import BOX, GROUP, OWN_SHARED, meet, position_of, prepare, releaser_of, ring_begins, tiling_of
 from opwise.backends.numba_cuda.ptx import assembly, element, instruction
 
 UNIT = 1024  # bytes: sums travel by 16 rows and 16 columns, which a warp has in 8 registers a thread
 BOX_COLUMNS = 64  # of B, in one copy
 ZERO = portable.f32(0.0)
-OWN_SHARED = 0x3FFFF  # the bits of a shared address that say where in a block's shared memory it is
-of_block = instruction("mapa.shared::cluster.u32 $0, $1, $2;", types.uint32, types.uint32, types.uint32)  # where that block has the same
 exchange = instruction(  # with the lane whose number differs by the mask
     "shfl.sync.bfly.b32 $0, $1, $2, 31, 0xffffffff;", types.uint32, types.uint32, types.uint32, effect=True, together=True
 )
@@ -96,7 +95,8 @@ def split_kernel(dtype: str, tile: Tile) -> Kernel:
     """Tensor maps of a (m, k), b (k, n), with boxes of tile.rows, or m where a has fewer, and of a step's rows by 64 columns; the address
     of c; m, n, k, each up to 2^30.
 
-    A grid of tile.split blocks a tile. Raises ValueError for a tile that is not of whole boxes, or whose inbox cannot hold what is pushed.
+    A grid of tile.split blocks a tile; or, of a cluster of two tiles one below the other, a block a tile, which fetches half of B's
+    boxes for both. Raises ValueError for a tile that is not of whole boxes, or whose inbox cannot hold what is pushed.
     """
     rows, columns, stages, split, depth = tile.rows, tile.columns, tile.stages, tile.split, tile.step_bytes // 2
     if columns % BOX_COLUMNS or rows % 64:
@@ -110,8 +110,11 @@ def split_kernel(dtype: str, tile: Tile) -> Kernel:
     if (split - 1) * owned * UNIT > tile.inbox:
         raise ValueError(f"{tile.name}: {owned} units from {split - 1} blocks do not fit into an inbox of {tile.inbox} bytes")
     multiply, finish, store_unit = ptx.step(dtype, columns, depth, rows), ptx.finish(columns), storing(dtype)
-    tiling = tiling_of(rows, columns)
-    position, sums_count, groups, inbox_bytes = position_of(rows, columns), columns // 2, -(-across // split), tile.inbox
+    paired = tile.cluster == (2, 1)
+    blocks, tiling, release = math.prod(tile.cluster) * split, tiling_of(rows * tile.cluster[0], columns), releaser_of(paired)
+    half = boxes_b // 2
+    position, sums_count = position_of(rows, columns, GROUP, tile.cluster), columns // 2
+    groups, inbox_bytes = -(-across // split), tile.inbox
 
     def matmul(a: Any, b: Any, c: Any, m: Any, n: Any, k: Any) -> None:
         sums, own, part = cuda.local.array(sums_count, float32), cuda.local.array(8, float32), cuda.local.array(8, float32)
@@ -127,12 +130,14 @@ def split_kernel(dtype: str, tile: Tile) -> Kernel:
         if split > 1 and warp < warps and lane == 0:
             barriers.barrier_init(arrived, uint32(1))
             barriers.barriers_publish()
-        prepare(full, stages, warps)  # one arrival a warp frees a slot
+        prepare(full, stages, 2 * warps if paired else warps)  # one arrival a warp frees a slot
+        if paired:
+            meet()
         if split > 1:
             words.cluster_arrive()
-        rank = words.rank_in_cluster()
+        rank = uint32(0) if paired else words.rank_in_cluster()
         tiles_m, tiles_n = tiling(m, n)
-        row, column = position(barriers.divide(uint32(cuda.blockIdx.x), uint32(split)), tiles_m, tiles_n)
+        row, column = position(barriers.divide(uint32(cuda.blockIdx.x), uint32(blocks)), tiles_m, tiles_n)
         steps = uint32((k + (depth - 1)) // depth)
         step = barriers.divide(uint32(steps * rank), uint32(split))
         last_step = barriers.divide(uint32(steps * (rank + uint32(1))), uint32(split))
@@ -140,7 +145,8 @@ def split_kernel(dtype: str, tile: Tile) -> Kernel:
         warpgroup = barriers.same_in_warp(uint32(thread >> uint32(7)))
         if warpgroup == consumers:
             if barriers.elected() != 0:
-                bytes_ = landing(m, rows, slot_bytes, boxes_a)
+                bytes_ = uint32(slot_bytes) if paired else landing(m, rows, slot_bytes, boxes_a)
+                own_half = uint32(words.rank_in_cluster() * uint32(half))
                 while step < last_step:
                     at, landed = uint32(ring + slot * uint32(slot_bytes)), uint32(full + slot * uint32(8))
                     of_k = uint32(step * uint32(depth))
@@ -148,8 +154,14 @@ def split_kernel(dtype: str, tile: Tile) -> Kernel:
                     barriers.expect(landed, bytes_)
                     for box in range(boxes_a):
                         ptx.box_load(uint32(at + uint32(box * box_a)), a, uint32(of_k + uint32(64 * box)), row, landed)
-                    for box in range(boxes_b):
-                        ptx.box_load(uint32(at + uint32(bytes_a + box * box_b)), b, uint32(column + uint32(64 * box)), of_k, landed)
+                    if paired:
+                        for i in range(half):
+                            nth = uint32(own_half + uint32(i))
+                            to = uint32(at + uint32(bytes_a) + nth * uint32(box_b))
+                            ptx.box_load_both(to, b, uint32(column + nth * uint32(64)), of_k, landed)
+                    else:
+                        for box in range(boxes_b):
+                            ptx.box_load(uint32(at + uint32(bytes_a + box * box_b)), b, uint32(column + uint32(64 * box)), of_k, landed)
                     step = uint32(step + uint32(1))
                     slot = uint32(slot + uint32(1))
                     if slot == stages:
@@ -178,8 +190,8 @@ def split_kernel(dtype: str, tile: Tile) -> Kernel:
                 # A shared address has the block's rank in its upper byte, which in a descriptor would be the distance of B's boxes.
                 at = uint32(at & uint32(OWN_SHARED))
                 multiply(sums, uint32(at + warpgroup * uint32(BOX)), uint32(at + uint32(bytes_a)), uint32(1))
-                if begun > 0 and lane == 0:
-                    barriers.arrive(last)  # the step before this one has been multiplied: its slot may be filled again
+                if begun > 0:
+                    release(last, lane)  # the step before this one has been multiplied: its slot may be filled again
                 last = uint32(empty + slot * uint32(8))
                 begun = uint32(1)
                 step = uint32(step + uint32(1))
@@ -200,8 +212,8 @@ def split_kernel(dtype: str, tile: Tile) -> Kernel:
                     if owner != rank:
                         # An inbox has a room for each other block, by how many ranks that is further on than the owner.
                         room = uint32(rank - owner - uint32(1)) if rank > owner else uint32(rank + uint32(split - 1) - owner)
-                        there = of_block(uint32(inbox + (room * uint32(owned) + place) * uint32(UNIT) + lane * uint32(16)), owner)
-                        bell = of_block(arrived, owner)
+                        there = words.of_block(uint32(inbox + (room * uint32(owned) + place) * uint32(UNIT) + lane * uint32(16)), owner)
+                        bell = words.of_block(arrived, owner)
                         push(there, sums, 8 * i, bell)
                         push(uint32(there + uint32(512)), sums, 8 * i + 4, bell)
                     owner = uint32(owner + uint32(1))
@@ -230,8 +242,11 @@ def split_kernel(dtype: str, tile: Tile) -> Kernel:
                             for e in range(8):
                                 own[e] += part[e]
                         store_unit(c, m, n, row, uint32(column + unit * uint32(16)), own, packed, lane)
+        if paired:
+            cuda.syncwarp()
+            meet()  # this block's barriers must outlive the other's arrivals
 
     shared_bytes = tile.shared_bytes(2)
     return Kernel(
-        matmul, (int64,) * 6, tile.threads, min_blocks=tile.resident, dynamic_shared=shared_bytes, maps=2, only="sm_90", cluster=split
+        matmul, (int64,) * 6, tile.threads, min_blocks=tile.resident, dynamic_shared=shared_bytes, maps=2, only="sm_90", cluster=blocks
     )

@@ -19,16 +19,21 @@ from numba import cuda, float32, int64, uint8, uint32
 
 from opwise.backends.numba_cuda import barrier_ptx as barriers
 from opwise.backends.numba_cuda import matmul_wgmma_ptx as ptx
-from opwise.backends.numba_cuda import tensor
+from opwise.backends.numba_cuda import tensor, words
 from opwise.backends.numba_cuda.launch import Kernel, inlined
 
 ROWS, BOX, DEPTH, CONSUMERS = 128, ptx.BOX, ptx.DEPTH, 2
 THREADS = 128 * CONSUMERS + 32
+ALONE = (1, 1)  # rows and columns of tiles whose blocks fetch for each other: of one
+OWN_SHARED = 0x3FFFF  # the bits of a shared address that say where in a block's shared memory it is
 GROUP = 16  # tile rows that are walked together, so that their A and B stay in L2
 
 
-def position_of(rows: int, columns: int, group: int = GROUP) -> Any:
-    """(tile, tiles_m, tiles_n) -> row and column of C at which the tile (rows x columns) begins."""
+def position_of(rows: int, columns: int, group: int = GROUP, cluster: tuple[int, int] = ALONE) -> Any:
+    """(tile, tiles_m, tiles_n) -> row and column of C at which this block's part (rows x columns) of a cluster's tile begins, perhaps
+    outside of C."""
+    high, wide = rows * cluster[0], columns * cluster[1]
+    down_each, right_each = high - rows, wide - columns
 
     @inlined
     def position(tile: Any, tiles_m: Any, tiles_n: Any) -> Any:
@@ -37,7 +42,11 @@ def position_of(rows: int, columns: int, group: int = GROUP) -> Any:
         within = barriers.remainder(tile, across)
         height = uint32(min(uint32(tiles_m - first), uint32(group)))
         down, right = barriers.remainder(within, height), barriers.divide(within, height)
-        return uint32((first + down) * uint32(rows)), uint32(right * uint32(columns))
+        row, column = uint32((first + down) * uint32(high)), uint32(right * uint32(wide))
+        if down_each + right_each > 0:
+            rank = words.rank_in_cluster()
+            row, column = uint32(row + rank * uint32(down_each)), uint32(column + rank * uint32(right_each))
+        return row, column
 
     return position
 
@@ -71,9 +80,19 @@ def prepare(full: Any, stages: Any, arrivals: Any) -> None:
     cuda.syncthreads()
 
 
-def filler_of(rows: int, columns: int) -> Any:
-    """What one thread does to fill a slot that is empty: it asks for a step's factors, of the tile at (row, column) from `depth` on."""
+@inlined
+def meet() -> None:
+    """All threads of a cluster: its barriers are there, or nobody arrives at them any more."""
+    words.cluster_arrive()
+    words.cluster_wait()
+
+
+def filler_of(rows: int, columns: int, cluster: tuple[int, int] = ALONE) -> Any:
+    """What one thread does to fill a slot that is empty: it asks for a step's factors, of the tile at (row, column) from `depth` on.
+
+    Of two blocks side by side each fetches half of the rows of A for both, of two one below the other half of B."""
     bytes_a, boxes = rows * 128, columns // 64
+    half_a, half_b = rows // 2, DEPTH // 2
 
     @inlined
     def fill(at: Any, landed: Any, a: Any, b: Any, row: Any, column: Any, depth: Any) -> None:
@@ -82,12 +101,43 @@ def filler_of(rows: int, columns: int) -> Any:
         for box in range(boxes):
             ptx.box_load(uint32(at + uint32(bytes_a + box * BOX)), b, uint32(column + uint32(64 * box)), depth, landed)
 
-    return fill
+    @inlined
+    def fill_half_a(at: Any, landed: Any, a: Any, b: Any, row: Any, column: Any, depth: Any) -> None:
+        barriers.expect(landed, uint32(bytes_a + boxes * BOX))  # the other's half may have landed already
+        first = uint32(words.rank_in_cluster() * uint32(half_a))
+        ptx.box_load_both(uint32(at + first * uint32(128)), a, depth, uint32(row + first), landed)
+        for box in range(boxes):
+            ptx.box_load(uint32(at + uint32(bytes_a + box * BOX)), b, uint32(column + uint32(64 * box)), depth, landed)
+
+    @inlined
+    def fill_half_b(at: Any, landed: Any, a: Any, b: Any, row: Any, column: Any, depth: Any) -> None:
+        barriers.expect(landed, uint32(bytes_a + boxes * BOX))
+        first = uint32(words.rank_in_cluster() * uint32(half_b))
+        to, first_depth = uint32(at + uint32(bytes_a) + first * uint32(128)), uint32(depth + first)
+        ptx.box_load(at, a, depth, row, landed)
+        for box in range(boxes):
+            ptx.box_load_both(uint32(to + uint32(box * BOX)), b, uint32(column + uint32(64 * box)), first_depth, landed)
+
+    return {ALONE: fill, (1, 2): fill_half_a, (2, 1): fill_half_b}[cluster]
 
 
-def feeder_of(rows: int, columns: int, stages: int) -> Any:
+def releaser_of(paired: bool) -> Any:
+    """What a warp does that has read a slot: it tells the slot's barrier, and of two blocks that fetch for each other both's."""
+
+    @inlined
+    def release(empty: Any, lane: Any) -> None:
+        if paired:
+            if lane < 2:
+                barriers.arrive_there(words.of_block(empty, lane))
+        elif lane == 0:
+            barriers.arrive(empty)
+
+    return release
+
+
+def feeder_of(rows: int, columns: int, stages: int, cluster: tuple[int, int] = ALONE) -> Any:
     """What the producer's thread does for a tile: step by step into the ring's slots, from `slot` on; the next slot and its phase."""
-    slot_bytes, fill = rows * 128 + columns // 64 * BOX, filler_of(rows, columns)
+    slot_bytes, fill = rows * 128 + columns // 64 * BOX, filler_of(rows, columns, cluster)
 
     @inlined
     def feed(ring: Any, full: Any, a: Any, b: Any, row: Any, column: Any, slot: Any, phase: Any, depth_end: Any) -> Any:
@@ -105,9 +155,9 @@ def feeder_of(rows: int, columns: int, stages: int) -> Any:
     return feed
 
 
-def producer_of(rows: int, columns: int, stages: int, position: Any) -> Any:
+def producer_of(rows: int, columns: int, stages: int, position: Any, cluster: tuple[int, int] = ALONE) -> Any:
     """What the producer's thread does: every `stride`-th tile from `tile` on."""
-    feed = feeder_of(rows, columns, stages)
+    feed = feeder_of(rows, columns, stages, cluster)
 
     @inlined
     def produce(ring: Any, full: Any, a: Any, b: Any, tile: Any, stride: Any, tiles_m: Any, tiles_n: Any, depth_end: Any) -> None:
@@ -120,10 +170,11 @@ def producer_of(rows: int, columns: int, stages: int, position: Any) -> Any:
     return produce
 
 
-def consumer_of(multiply: Any, stages: int, slot_bytes: int) -> Any:
+def consumer_of(multiply: Any, stages: int, slot_bytes: int, paired: bool = False) -> Any:
     """What a consumer does for a tile: all steps of K, from `slot` on. left, right: where its factors lie in a slot.
 
     The barrier that frees the last slot, which is perhaps still being read; the next slot, and its phase."""
+    release = releaser_of(paired)
 
     @inlined
     def consume(sums: Any, ring: Any, full: Any, left: Any, right: Any, slot: Any, phase: Any, depth_end: Any, lane: Any) -> Any:
@@ -131,9 +182,11 @@ def consumer_of(multiply: Any, stages: int, slot_bytes: int) -> Any:
         while depth < depth_end:
             at = uint32(ring + slot * uint32(slot_bytes))
             barriers.wait(uint32(full + slot * uint32(8)), phase)
+            if paired:  # a shared address has the block's rank in its upper byte, which in a descriptor would be another field
+                at = uint32(at & uint32(OWN_SHARED))
             multiply(sums, uint32(at + left), uint32(at + right), depth)
-            if depth > 0 and lane == 0:
-                barriers.arrive(last)  # the step before this one has been multiplied: its slot may be filled again
+            if depth > 0:
+                release(last, lane)  # the step before this one has been multiplied: its slot may be filled again
             last = uint32(empty + slot * uint32(8))
             depth = uint32(depth + uint32(DEPTH))
             slot = uint32(slot + uint32(1))
@@ -166,16 +219,19 @@ def leaving_of(dtype: str) -> Any:
 
 
 @cache
-def wgmma_kernel(dtype: str, columns: int, stages: int, shared_bytes: int) -> Kernel:
-    """Tensor maps of a (m, k), b (k, n), c (m, n), with boxes of 128, 64 and 64 rows by 64 columns; then m, n, k, each up to 2^30."""
+def wgmma_kernel(dtype: str, columns: int, stages: int, shared_bytes: int, cluster: tuple[int, int] = ALONE) -> Kernel:
+    """Tensor maps of a (m, k), b (k, n), c (m, n), with boxes of 128, 64 and 64 rows by 64 columns, of half as many where the blocks of a
+    cluster share a factor; then m, n, k, each up to 2^30."""
     bytes_a = ROWS // 64 * BOX
     boxes = columns // 64
     slot_bytes = bytes_a + boxes * BOX
     odd = boxes % 2
     multiply, finish, leave = ptx.step(dtype, columns), ptx.finish(columns), leaving_of(dtype)
-    position, sums_count = position_of(ROWS, columns), columns // 2
-    produce, tiling = producer_of(ROWS, columns, stages, position), tiling_of(ROWS, columns)
-    consume = consumer_of(multiply, stages, slot_bytes)
+    blocks = cluster[0] * cluster[1]
+    position, sums_count = position_of(ROWS, columns, GROUP // cluster[0], cluster), columns // 2
+    produce = producer_of(ROWS, columns, stages, position, cluster)
+    tiling, release = tiling_of(ROWS * cluster[0], columns * cluster[1]), releaser_of(blocks > 1)
+    consume = consumer_of(multiply, stages, slot_bytes, blocks > 1)
 
     def matmul(a: Any, b: Any, c: Any, m: Any, n: Any, k: Any) -> None:
         sums = cuda.local.array(sums_count, float32)
@@ -183,11 +239,13 @@ def wgmma_kernel(dtype: str, columns: int, stages: int, shared_bytes: int) -> Ke
         outboxes = uint32(ring + uint32(stages * slot_bytes))
         full = uint32(outboxes + uint32(2 * CONSUMERS * BOX))
         thread = uint32(cuda.threadIdx.x)
-        prepare(full, stages, 4 * CONSUMERS)  # one arrival a warp frees a slot
+        prepare(full, stages, 4 * CONSUMERS * blocks)  # one arrival a warp frees a slot
+        if blocks > 1:
+            meet()
         depth_end = uint32(k)
         tiles_m, tiles_n = tiling(m, n)
-        count, stride = uint32(tiles_m * tiles_n), uint32(cuda.gridDim.x)
-        tile = uint32(cuda.blockIdx.x)
+        count, stride = uint32(tiles_m * tiles_n), uint32(uint32(cuda.gridDim.x) // uint32(blocks))
+        tile = uint32(uint32(cuda.blockIdx.x) // uint32(blocks))
         slot, phase = uint32(0), uint32(0)  # the slot in turn, and how often the ring has gone round, modulo 2
         warpgroup = barriers.same_in_warp(uint32(thread >> uint32(7)))
         if warpgroup == CONSUMERS:
@@ -202,8 +260,7 @@ def wgmma_kernel(dtype: str, columns: int, stages: int, shared_bytes: int) -> Ke
                 left, right = uint32(warpgroup * uint32(BOX)), uint32(bytes_a)
                 last, slot, phase = consume(sums, ring, full, left, right, slot, phase, depth_end, lane)
                 finish(sums)
-                if lane == 0:
-                    barriers.arrive(last)
+                release(last, lane)
                 row = uint32(row + warpgroup * uint32(64))
                 for box in range(boxes):  # C leaves by boxes of 64 columns, two of which are under way at a time
                     leaving = uint32(outbox + uint32(box % 2 * BOX))
@@ -216,5 +273,8 @@ def wgmma_kernel(dtype: str, columns: int, stages: int, shared_bytes: int) -> Ke
                 tile = uint32(tile + stride)
             if first:
                 ptx.boxes_wait_all()  # shared memory must outlive its stores
+        if blocks > 1:
+            cuda.syncwarp()
+            meet()  # and its barriers the other block's arrivals
 
-    return Kernel(matmul, (int64,) * 6, THREADS, dynamic_shared=shared_bytes, maps=3, only="sm_90")
+    return Kernel(matmul, (int64,) * 6, THREADS, dynamic_shared=shared_bytes, maps=3, only="sm_90", cluster=blocks)

@@ -27,6 +27,11 @@ box_load = instruction(  # to, map, column, row, barrier
     "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [$0], [$1, {$2, $3}], [$4];",
     void, u32, i64, u32, u32, u32, effect=True,
 )  # fmt: skip
+box_load_both = instruction(  # to this block's shared memory and the other's of a cluster of two, whose barriers count it as well
+    "{ .reg .b16 both; mov.b16 both, 3; cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster "
+    "[$0], [$1, {$2, $3}], [$4], both; }",
+    void, u32, i64, u32, u32, u32, effect=True,
+)  # fmt: skip
 box_store = instruction(  # map, column, row, from: a group of one store
     "cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [$0, {$1, $2}], [$3]; cp.async.bulk.commit_group;",
     void, i64, u32, u32, u32, effect=True,
