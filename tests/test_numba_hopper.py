@@ -20,7 +20,7 @@ from opwise.ops import OPS, Workload
 pytestmark = pytest.mark.skipif(ON_GPU, reason="a GPU is here: it runs these kernels itself")
 PACKAGE = "opwise.backends.numba_cuda"
 MAIN = [c for c in right_candidates() if (c.backend, c.op, c.variant) == ("numba_cuda", "matmul", "")]
-MODULES = ("matmul_wgmma", "matmul_pingpong", "matmul_pingpong_tall", "matmul_split", "matmul_turned", "words", "tensor")
+MODULES = ("matmul_ring", "matmul_wgmma", "matmul_pingpong", "matmul_pingpong_tall", "matmul_split", "matmul_turned", "words", "tensor")
 TILES = *(tile.name for tile in (*matmul_kernels.TURNED, *matmul_kernels.WGMMA[2:], *matmul_kernels.SPLIT)), "128x128_s6"
 
 

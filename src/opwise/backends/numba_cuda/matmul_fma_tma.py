@@ -21,7 +21,7 @@ from opwise.backends.numba_cuda import barrier_ptx as barriers
 from opwise.backends.numba_cuda import matmul_wgmma_ptx as ptx
 from opwise.backends.numba_cuda import portable, tensor
 from opwise.backends.numba_cuda.launch import Kernel, inlined
-from opwise.backends.numba_cuda.matmul_wgmma import position_of, prepare
+from opwise.backends.numba_cuda.matmul_ring import position_of, prepare
 from opwise.backends.numba_cuda.ptx import I64, assembly, element
 
 TILE, DEPTH, STAGES, THREADS = 128, 32, 3, 128

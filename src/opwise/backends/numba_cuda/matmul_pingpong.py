@@ -20,14 +20,10 @@ from opwise.backends.cuda_src.matmul_kernels import Kernel as Tile
 from opwise.backends.numba_cuda import barrier_ptx as barriers
 from opwise.backends.numba_cuda import matmul_wgmma_ptx as ptx
 from opwise.backends.numba_cuda.launch import Kernel, inlined
-from opwise.backends.numba_cuda.matmul_wgmma import (
+from opwise.backends.numba_cuda.matmul_ring import (
     ALONE,
-    BOX,
-    DEPTH,
     GROUP,
-    THREADS,
     consumer_of,
-    leaving_of,
     meet,
     position_of,
     prepare,
@@ -36,6 +32,8 @@ from opwise.backends.numba_cuda.matmul_wgmma import (
     ring_begins,
     tiling_of,
 )
+from opwise.backends.numba_cuda.matmul_wgmma import THREADS, leaving_of
+from opwise.backends.numba_cuda.matmul_wgmma_ptx import BOX, DEPTH
 
 OWN_TURN = 3  # and the next: barriers at which a consumer waits for its turn
 

@@ -19,18 +19,8 @@ from opwise.backends.numba_cuda import barrier_ptx as barriers
 from opwise.backends.numba_cuda import matmul_wgmma_ptx as ptx
 from opwise.backends.numba_cuda.launch import Kernel, inlined
 from opwise.backends.numba_cuda.matmul_pingpong import OWN_TURN, TALL, PingpongTile, skipper_of, storing_of
-from opwise.backends.numba_cuda.matmul_wgmma import (
-    BOX,
-    DEPTH,
-    OWN_SHARED,
-    filler_of,
-    meet,
-    position_of,
-    prepare,
-    releaser_of,
-    ring_begins,
-    tiling_of,
-)
+from opwise.backends.numba_cuda.matmul_ring import OWN_SHARED, filler_of, meet, position_of, prepare, releaser_of, ring_begins, tiling_of
+from opwise.backends.numba_cuda.matmul_wgmma_ptx import BOX, DEPTH
 
 TILE_ROWS = 8  # walked together
 

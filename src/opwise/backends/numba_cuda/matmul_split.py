@@ -22,7 +22,8 @@ from opwise.backends.numba_cuda import barrier_ptx as barriers
 from opwise.backends.numba_cuda import matmul_wgmma_ptx as ptx
 from opwise.backends.numba_cuda import portable, tensor, words
 from opwise.backends.numba_cuda.launch import Kernel, inlined
-from opwise.backends.numba_cuda.matmul_wgmma import BOX, GROUP, OWN_SHARED, meet, position_of, prepare, releaser_of, ring_begins, tiling_of
+from opwise.backends.numba_cuda.matmul_ring import GROUP, OWN_SHARED, meet, position_of, prepare, releaser_of, ring_begins, tiling_of
+from opwise.backends.numba_cuda.matmul_wgmma_ptx import BOX
 from opwise.backends.numba_cuda.ptx import assembly, element, instruction
 
 UNIT = 1024  # bytes: sums travel by 16 rows and 16 columns, which a warp has in 8 registers a thread
@@ -112,8 +113,7 @@ def split_kernel(dtype: str, tile: Tile) -> Kernel:
     multiply, finish, store_unit = ptx.step(dtype, columns, depth, rows), ptx.finish(columns), storing(dtype)
     paired = tile.cluster == (2, 1)
     blocks, tiling, release = math.prod(tile.cluster) * split, tiling_of(rows * tile.cluster[0], columns), releaser_of(paired)
-    half = boxes_b // 2
-    position, sums_count = position_of(rows, columns, GROUP, tile.cluster), columns // 2
+    position, sums_count, half = position_of(rows, columns, GROUP, tile.cluster), columns // 2, boxes_b // 2
     groups, inbox_bytes = -(-across // split), tile.inbox
 
     def matmul(a: Any, b: Any, c: Any, m: Any, n: Any, k: Any) -> None:
@@ -157,8 +157,8 @@ def split_kernel(dtype: str, tile: Tile) -> Kernel:
                     if paired:
                         for i in range(half):
                             nth = uint32(own_half + uint32(i))
-                            to = uint32(at + uint32(bytes_a) + nth * uint32(box_b))
-                            ptx.box_load_both(to, b, uint32(column + nth * uint32(64)), of_k, landed)
+                            to, to_right = uint32(at + uint32(bytes_a) + nth * uint32(box_b)), uint32(column + nth * uint32(64))
+                            ptx.box_load_both(to, b, to_right, of_k, landed)
                     else:
                         for box in range(boxes_b):
                             ptx.box_load(uint32(at + uint32(bytes_a + box * box_b)), b, uint32(column + uint32(64 * box)), of_k, landed)
@@ -246,7 +246,5 @@ def split_kernel(dtype: str, tile: Tile) -> Kernel:
             cuda.syncwarp()
             meet()  # this block's barriers must outlive the other's arrivals
 
-    shared_bytes = tile.shared_bytes(2)
-    return Kernel(
-        matmul, (int64,) * 6, tile.threads, min_blocks=tile.resident, dynamic_shared=shared_bytes, maps=2, only="sm_90", cluster=blocks
-    )
+    resident, shared_bytes = tile.resident, tile.shared_bytes(2)
+    return Kernel(matmul, (int64,) * 6, tile.threads, resident, dynamic_shared=shared_bytes, maps=2, only="sm_90", cluster=blocks)

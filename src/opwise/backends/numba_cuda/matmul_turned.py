@@ -18,7 +18,8 @@ from opwise.backends.cuda_src.matmul_kernels import Kernel as Tile
 from opwise.backends.numba_cuda import barrier_ptx as barriers
 from opwise.backends.numba_cuda import matmul_wgmma_ptx as ptx
 from opwise.backends.numba_cuda.launch import Kernel
-from opwise.backends.numba_cuda.matmul_wgmma import BOX, consumer_of, feeder_of, position_of, prepare, ring_begins, tiling_of
+from opwise.backends.numba_cuda.matmul_ring import consumer_of, feeder_of, position_of, prepare, ring_begins, tiling_of
+from opwise.backends.numba_cuda.matmul_wgmma_ptx import BOX
 
 
 @cache

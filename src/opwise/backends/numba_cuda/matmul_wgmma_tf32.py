@@ -20,7 +20,8 @@ from opwise.backends.numba_cuda import barrier_ptx as barriers
 from opwise.backends.numba_cuda import matmul_wgmma_ptx as ptx
 from opwise.backends.numba_cuda import tensor
 from opwise.backends.numba_cuda.launch import Kernel
-from opwise.backends.numba_cuda.matmul_wgmma import CONSUMERS, THREADS, position_of, prepare
+from opwise.backends.numba_cuda.matmul_ring import position_of, prepare
+from opwise.backends.numba_cuda.matmul_wgmma import CONSUMERS, THREADS
 from opwise.backends.numba_cuda.ptx import I32, I64, assembly, element
 
 COLUMNS, DEPTH = 64 * CONSUMERS, 32  # of a tile, and of k in a stage: 128 bytes of a row of A
