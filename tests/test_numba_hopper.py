@@ -99,7 +99,7 @@ def test_warpgroups_that_take_turns_are_right_whatever_comes_first(name: str) ->
             assert run(tile, ("bfloat16", "float16")[seed % 2], *shape, seed, processors) <= 1, shape
 
 
-PAIRED = "pingpong_128x128_1x2", "pingpong_128x128_2x1", "pingpong_192x128_1x2", "128x192_2x1", "128x256_2x1", "128x192_1x2", "64x128_p2x1"
+PAIRED = "pingpong_128x128_2x1", "pingpong_192x128_1x2", "128x192_2x1", "128x256_2x1", "64x128_p2x1"
 
 
 @pytest.mark.parametrize("name", PAIRED)

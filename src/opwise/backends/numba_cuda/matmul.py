@@ -24,6 +24,7 @@ from opwise.backends.numba_cuda.matmul_fma_tma import fma_tma_kernel
 from opwise.backends.numba_cuda.matmul_map import mapped
 from opwise.backends.numba_cuda.matmul_offered import (
     FMA_TILE,
+    IN_PAIRS,
     TABLE,
     FmaTile,
     Way,
@@ -221,6 +222,7 @@ def kernels() -> Mapping[str, Kernel]:
         for t in matmul_kernels.WGMMA:
             found[f"{dtype} wgmma {t.name}"] = wgmma_kernel(dtype, t.columns, t.stages, t.shared_bytes(2))
         found |= {f"{dtype} wgmma {t.name}": turned_kernel(dtype, t) for t in matmul_kernels.TURNED}
+        found |= {f"{dtype} wgmma {t.name}": wgmma_of(dtype, t) for t in IN_PAIRS}
         found |= {f"{dtype} wgmma {SQUARE.name}": pingpong_kernel(dtype), f"{dtype} wgmma {TALL.name}": tall_kernel(dtype)}
     for t in (tile for tile in matmul_kernels.SPLIT if tile.name in SPLIT_SPECIMENS):
         found[f"bfloat16 wgmma {t.name}"] = split_kernel("bfloat16", t)

@@ -13,7 +13,7 @@ from opwise.backends.cuda_src import matmul_kernels, matmul_plan
 from opwise.backends.cuda_src.matmul_kernels import Kernel as Tile
 from opwise.backends.numba_cuda import ptx
 from opwise.backends.numba_cuda.matmul_fma_tma import TILE as FMA_SIDE
-from opwise.backends.numba_cuda.matmul_pingpong import SQUARE, TALL
+from opwise.backends.numba_cuda.matmul_pingpong import PAIRS, SHARED_PAIRS, SQUARE, TALL
 from opwise.backends.numba_cuda.matmul_tensor import LARGE, MEDIUM, SMALL
 from opwise.backends.numba_cuda.matmul_tensor import Tile as TensorTile
 from opwise.backends.numba_cuda.matmul_wgmma_tf32 import TILES as TF32_TILES
@@ -25,7 +25,9 @@ TABLE = "numba_cuda/matmul"
 SIX = replace(next(tile for tile in matmul_kernels.SPLIT if tile.name == "128x128_s4"),
               name="128x128_s6", split=6, inbox=55 * 1024, speed=2.61, fixed=790, crowd=0.68)  # fmt: skip
 # CUDA C++'s kernels in Python, and so its model of them.
-HALF_TILES: tuple[Tile, ...] = (*matmul_kernels.WGMMA, SQUARE, TALL, *matmul_kernels.TURNED, *matmul_kernels.SPLIT, SIX)
+ALONE: tuple[Tile, ...] = (*matmul_kernels.WGMMA, SQUARE, TALL, *matmul_kernels.TURNED, *matmul_kernels.SPLIT, SIX)
+IN_PAIRS: tuple[Tile, ...] = (*PAIRS, *SHARED_PAIRS, *matmul_kernels.PAIRS)
+HALF_TILES = ALONE + IN_PAIRS
 FMA_TILE = Tile("tma_128x128", FMA_SIDE, FMA_SIDE, 128, 128, 3, 16, 1.0, 32, simt=True)
 
 
