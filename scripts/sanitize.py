@@ -1,6 +1,9 @@
-"""Every implementation launched once on every smoke workload, in one process: what compute-sanitizer is to watch.
+"""Every implementation launched twice on every smoke workload, in one process: what compute-sanitizer is to watch.
 
-    compute-sanitizer --tool memcheck python scripts/sanitize.py [BACKEND...]
+    compute-sanitizer --tool memcheck python scripts/sanitize.py [--also kernels.json] [BACKEND...]
+
+--also: and these cells, of kernels that smoke workloads do not reach (scripts/every_kernel.py finds them). --seconds: no cell is begun
+after as many; those left are counted, and the exit status is 1.
 
 Inputs and references are computed on the CPU, so that only the kernels under test and a few copies run on the GPU. torch's caching
 allocator must be off (PYTORCH_NO_CUDA_MEMORY_CACHING=1): an access past the end of a tensor is then one past the end of an allocation.
@@ -9,9 +12,13 @@ Exit status 1 where a result is wrong; findings are the sanitizer's to report.
 
 from __future__ import annotations
 
+import argparse
+import json
 import os
 import sys
 import time
+from collections.abc import Iterator
+from pathlib import Path
 
 import torch
 
@@ -37,28 +44,48 @@ def launched(implementation: Implementation, spec: OpSpec, workload: Workload) -
     return judge(out.cpu(), reference, spec.error_bound(workload, reference, *exact))
 
 
-def main(backends: list[str]) -> int:
+def cells(backend: str, also: list[tuple[str, str]]) -> Iterator[tuple[Implementation, Workload]]:
+    for op, spec in OPS.items():
+        offered = implementations(backend, op, "cuda")
+        for variant, implementation in offered.items():
+            for workload in spec.workloads["smoke"] if variant not in LEFT_OUT else ():
+                yield implementation, workload
+        for name, text in also:
+            if name == f"{backend}/{op}":
+                yield offered[""], Workload.parse(text)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("backends", nargs="*", default=[name for name in BACKENDS if name != "torch_eager"], metavar="BACKEND")
+    parser.add_argument("--also", type=Path)
+    parser.add_argument("--seconds", type=float, default=float("inf"))
+    given = parser.parse_args()
     if os.environ.get("PYTORCH_NO_CUDA_MEMORY_CACHING") != "1":
         print("PYTORCH_NO_CUDA_MEMORY_CACHING=1 is not set: accesses past a tensor's end could go unseen", file=sys.stderr)
         return 2
-    wrong = 0
-    for backend in backends:
-        began, cells = time.monotonic(), 0
-        for op, spec in OPS.items():
-            for variant, implementation in implementations(backend, op, "cuda").items():
-                for workload in spec.workloads["smoke"] if variant not in LEFT_OUT else ():
-                    with workload.precision(), torch.no_grad():
-                        try:
-                            verdict = launched(implementation, spec, workload)
-                        except UnsupportedWorkload:
-                            continue
-                    cells += 1
-                    if not verdict.ok and implementation.source.fault is None:
-                        wrong += 1
-                        print(f"WRONG {implementation.name} {workload}: {verdict.reason}", flush=True)
-        print(f"{backend}: {cells} launches checked in {time.monotonic() - began:.0f} s", flush=True)
-    return 1 if wrong else 0
+    also = [] if given.also is None else json.loads(given.also.read_text(encoding="utf-8"))
+    until, wrong, left = time.monotonic() + given.seconds, 0, 0
+    for backend in given.backends:
+        began, checked = time.monotonic(), 0
+        for implementation, workload in cells(backend, also):
+            if time.monotonic() > until:
+                left += 1
+                continue
+            with workload.precision(), torch.no_grad():
+                try:
+                    verdict = launched(implementation, implementation.op, workload)
+                except UnsupportedWorkload:
+                    continue
+            checked += 1
+            if not verdict.ok and implementation.source.fault is None:
+                wrong += 1
+                print(f"WRONG {implementation.name} {workload}: {verdict.reason}", flush=True)
+        print(f"{backend}: {checked} cells checked in {time.monotonic() - began:.0f} s", flush=True)
+    if left:
+        print(f"out of time: {left} cells were not begun", file=sys.stderr)
+    return 1 if wrong or left else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:] or [name for name in BACKENDS if name != "torch_eager"]))
+    sys.exit(main())

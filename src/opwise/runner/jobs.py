@@ -67,7 +67,7 @@ def plan(
     Raises UnknownName for a filter that matches no implementation and no workload of any set.
     """
     names = {op: _implementations(catalogue, op) for op in OPS}
-    candidates = _workloads(set_name, filters)
+    candidates = workloads_of(set_name, filters)
     sorted_filters = _sort_filters(filters, names, candidates)
     own = {name for name, entry in catalogue.items() if entry.own}
     jobs = []
@@ -86,7 +86,7 @@ def _implementations(catalogue: Mapping[str, Entry], op: str) -> list[str]:
     return found
 
 
-def _workloads(set_name: str, filters: Sequence[str]) -> list[Workload]:
+def workloads_of(set_name: str, filters: Sequence[str]) -> list[Workload]:
     """The set's workloads, and any that a filter spells out in full, whether or not a set holds it."""
     found = _of_bars() if set_name == "bars" else [w for spec in OPS.values() for w in spec.workloads.get(set_name, ())]
     for text in filters:
