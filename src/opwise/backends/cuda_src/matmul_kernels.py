@@ -36,7 +36,8 @@ class Kernel(Tiled):
     `speed`: multiply-adds per time, relative to one another; of Hopper's own, of a block that is alone. `fixed`: cost of a tile
     beyond its products, as elements of K. `memory`: of an element of A or B, read once. `crowd`, `lean`: as in matmul_model.hopper_share.
     `split`: blocks of a cluster that share a tile's K, as in matmul_split.cuh; of these `resident`: blocks a multiprocessor, `inbox`: bytes
-    for what other blocks push (or for what else lies beside the ring). `turned`: of matmul_turned.cuh, one tile a block (`split` 1).
+    for what other blocks push (or for what else lies beside the ring). `turned`: of matmul_turned.cuh, one tile a block (`split` 1),
+    or of matmul_turned_pair.cuh.
     `boxes`: of C beside the ring, where there is no `split`. `cluster`: rows and columns of tiles whose blocks
     fetch parts of A (side by side) or of B (one below the other) for each other, as in matmul_wgmma.cuh and matmul_pair.cuh.
     `alone`: what a multiprocessor's only tile takes, in tiles of many. `at_once`: blocks that it begins and ends together, so that it has a
@@ -79,8 +80,8 @@ class Kernel(Tiled):
         ring = self.stages * (self.rows * self.step_bytes + self.step_bytes // size * self.columns * size)
         if self.split:  # as in SplitTile and TurnedTile: two barriers a stage and one a warp, the way to a multiple of 1024
             return ring + self.inbox + 16 * self.stages + self.threads // 4 + 1024
-        if self.wgmma:  # as in WarpgroupTile
-            return ring + self.boxes * 64 * 128 + 16 * self.stages + 1024
+        if self.wgmma:  # as in WarpgroupTile and TurnedPairTile
+            return ring + self.boxes * 64 * 128 + self.inbox + 16 * self.stages + 1024
         return ring + self.inbox
 
     def runs_on(self, capability: tuple[int, int]) -> bool:

@@ -113,7 +113,8 @@ def launch(kernel: Kernel, kind: str, m: int, k: int, n: int, sm_count: int) -> 
         box_rows = min(m, kernel.rows)  # as matmul_split.cuh counts the bytes
     depth = kernel.step_bytes // 2 // (1 if kernel.split else kernel.cluster[0])  # of B, that a block fetches
     factors = (Matrix(m, k, box_rows, 64), Matrix(k, n, depth, 64))
-    result = (Matrix(m, n, kernel.rows if kernel.turned else 64, 64),) if kernel.turned or not kernel.split else ()
+    stored = (kernel.rows if kernel.split else 16) if kernel.turned else 64  # rows of a box of C
+    result = (Matrix(m, n, stored, 64),) if kernel.turned or not kernel.split else ()
     blocks = tiles * kernel.split if kernel.split else min(tiles, sm_count // math.prod(kernel.cluster) * math.prod(kernel.cluster))
     return Plan(kernel.source_name(kind), _line(blocks, m, n), block, shared, matrices=(*factors, *result))
 

@@ -14,11 +14,14 @@
 //
 // matmul_wgmma_<dtype>_144x128: A, B and C as maps with boxes of 144, 64 and 144 rows. A block a tile.
 //
+// matmul_wgmma_<dtype>_208x256_1x2, 176x192_2x1, 160x256_2x1, 144x192_1x2: as those in clusters, C as a map with boxes of 16 rows.
+//
 // matmul_wgmma_<dtype>_pingpong_<BM>x<BN>: A, B and C as maps with boxes of BM / 2, 64 and 64 rows. The grid as the first's, in clusters of
 // two blocks.
 #include "matmul_pair.cuh"
 #include "matmul_pingpong.cuh"
 #include "matmul_turned.cuh"
+#include "matmul_turned_pair.cuh"
 
 // The cluster's size is the kernel's own: a plain launch then makes clusters, whichever library it goes through.
 #define OF_CLUSTERS_1
@@ -93,8 +96,26 @@
     })
 #define TURNED_KERNELS(dtype) TURNED_KERNEL(dtype, 144, 128, 6)
 
+// TurnedPairTile: a cluster's blocks, rows and columns of the tile, stages, outboxes a consumer, consumers, boxes of C an outbox, rows of the
+// cluster.
+#define TURNED_PAIR_KERNEL(name, ...)                                                                                                      \
+    using Tile_##name = TurnedPairTile<2, __VA_ARGS__>;                                                                                    \
+    IF_WANTED(name,                                                                                                                        \
+    extern "C" __global__ void OF_CLUSTERS_2 __launch_bounds__(Tile_##name::THREADS, 1)                                                    \
+        name(const __grid_constant__ TensorMap a, const __grid_constant__ TensorMap b, const __grid_constant__ TensorMap c, long long m,   \
+             long long k, long long n) {                                                                                                   \
+        turned_pair_matmul<Tile_##name>(a, b, c, m, k, n);                                                                                 \
+    })
+#define TURNED_PAIR_KERNELS(dtype)                                                                                                         \
+    TURNED_PAIR_KERNEL(matmul_wgmma_##dtype##_208x256_1x2, dtype, 208, 256, 3, 2, 2, 5)                                                    \
+    TURNED_PAIR_KERNEL(matmul_wgmma_##dtype##_176x192_2x1, dtype, 176, 192, 4, 2, 3, 3, 2)                                                 \
+    TURNED_PAIR_KERNEL(matmul_wgmma_##dtype##_160x256_2x1, dtype, 160, 256, 4, 1, 2, 4, 2)                                                 \
+    TURNED_PAIR_KERNEL(matmul_wgmma_##dtype##_144x192_1x2, dtype, 144, 192, 4, 2, 3, 3)
+
 KERNELS(float16)
 KERNELS(bfloat16)
+TURNED_PAIR_KERNELS(float16)
+TURNED_PAIR_KERNELS(bfloat16)
 SPLIT_KERNELS(float16)
 SPLIT_KERNELS(bfloat16)
 PAIR_KERNELS(float16)

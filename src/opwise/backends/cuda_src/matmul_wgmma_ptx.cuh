@@ -62,12 +62,15 @@ __device__ __forceinline__ void box_load_both(SharedAddress to, const TensorMap 
                  "l"(&map), "r"(column), "r"(row), "r"(barrier), "h"(static_cast<unsigned short>(3))
                  : "memory");
 }
-// A group of one store. `boxes_wait` waits until all but PENDING of this thread's latest have read their shared memory.
-__device__ __forceinline__ void box_store(const TensorMap &map, int row, int column, SharedAddress from) {
-    asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%1, %2}], [%3];\n"
-                 "cp.async.bulk.commit_group;" ::"l"(&map),
-                 "r"(column), "r"(row), "r"(from)
+// Stores up to a `boxes_commit` are a group. `boxes_wait` waits until all but PENDING of this thread's latest have read their shared memory.
+__device__ __forceinline__ void box_store_begin(const TensorMap &map, int row, int column, SharedAddress from) {
+    asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%1, %2}], [%3];" ::"l"(&map), "r"(column), "r"(row), "r"(from)
                  : "memory");
+}
+__device__ __forceinline__ void boxes_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
+// A group of one store.
+__device__ __forceinline__ void box_store(const TensorMap &map, int row, int column, SharedAddress from) {
+    box_store_begin(map, row, column, from), boxes_commit();
 }
 template <int PENDING> __device__ __forceinline__ void boxes_wait() {
     asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(PENDING) : "memory");
@@ -172,7 +175,11 @@ template <int PENDING> __device__ __forceinline__ void products_wait() {
 #define SUMS_32(c, i) SUMS_16(c, i), SUMS_16(c, i + 16)
 #define SUMS_64(c, i) SUMS_32(c, i), SUMS_32(c, i + 32)
 #define SUMS_72(c, i) SUMS_64(c, i), SUMS_4(c, i + 64), SUMS_4(c, i + 68)
+#define SUMS_8(c, i) SUMS_4(c, i), SUMS_4(c, i + 4)
+#define SUMS_80(c, i) SUMS_64(c, i), SUMS_16(c, i + 64)
+#define SUMS_88(c, i) SUMS_72(c, i), SUMS_16(c, i + 72)
 #define SUMS_96(c, i) SUMS_64(c, i), SUMS_32(c, i + 64)
+#define SUMS_104(c, i) SUMS_96(c, i), SUMS_8(c, i + 96)
 #define SUMS_128(c, i) SUMS_64(c, i), SUMS_64(c, i + 64)
 #define REGISTERS_16 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
 #define REGISTERS_32 REGISTERS_16 ", "                                                                                                     \
@@ -181,9 +188,12 @@ template <int PENDING> __device__ __forceinline__ void products_wait() {
     "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "                                                     \
     "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
 #define REGISTERS_72 REGISTERS_64 ", %64, %65, %66, %67, %68, %69, %70, %71"
+#define REGISTERS_80 REGISTERS_72 ", %72, %73, %74, %75, %76, %77, %78, %79"
+#define REGISTERS_88 REGISTERS_80 ", %80, %81, %82, %83, %84, %85, %86, %87"
 #define REGISTERS_96 REGISTERS_64 ", "                                                                                                     \
     "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, "                                                     \
     "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95"
+#define REGISTERS_104 REGISTERS_96 ", %96, %97, %98, %99, %100, %101, %102, %103"
 #define REGISTERS_128 REGISTERS_96 ", "                                                                                                    \
     "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, "                                         \
     "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
@@ -200,6 +210,9 @@ template <int PENDING> __device__ __forceinline__ void products_wait() {
     PRODUCT(warpgroup_product, "0, 1", Storage, type, "64", 32, "32", "33", "34")                                                          \
     PRODUCT(warpgroup_product, "0, 1", Storage, type, "128", 64, "64", "65", "66")                                                         \
     PRODUCT(turned_product, "1, 0", Storage, type, "144", 72, "72", "73", "74")                                                            \
+    PRODUCT(turned_product, "1, 0", Storage, type, "160", 80, "80", "81", "82")                                                            \
+    PRODUCT(turned_product, "1, 0", Storage, type, "176", 88, "88", "89", "90")                                                            \
+    PRODUCT(turned_product, "1, 0", Storage, type, "208", 104, "104", "105", "106")                                                         \
     PRODUCT(warpgroup_product, "0, 1", Storage, type, "192", 96, "96", "97", "98")                                                         \
     PRODUCT(warpgroup_product, "0, 1", Storage, type, "256", 128, "128", "129", "130")
 PRODUCTS(float16, "f16")
