@@ -11,6 +11,7 @@ from opwise.backends.cuda_src import matmul_kernels, matmul_ladder, matmul_model
 from opwise.backends.cuda_src.matmul_kernels import KERNELS
 from opwise.backends.cuda_src.matmul_plan import SHARED_LIMIT, SIZE, launch, plan
 from opwise.backends.cuda_src.sources import FOLDER, target, unit_of, units
+from opwise.backends.numba_cuda.matmul_offered import HALF_TILES
 
 H200 = {"alignment": 16, "sm_count": 132, "capability": (9, 0)}
 MATMUL_KINDS = sorted(KERNELS)
@@ -169,16 +170,39 @@ def test_the_plan_knows_the_tiles_of_warpgroups_as_the_source_has_them(kernel: m
         assert found.grid[0] % blocks == 0
 
 
+@pytest.mark.parametrize("kernel", matmul_kernels.TURNED_PAIRS, ids=lambda kernel: str(kernel.name))
+def test_the_plan_knows_the_turned_pairs_as_the_source_has_them(kernel: matmul_kernels.Kernel) -> None:
+    source = (FOLDER / "matmul_wgmma.cu").read_text()
+    consumers, (high, wide) = kernel.threads // 128 - 1, kernel.cluster
+    boxes = kernel.inbox // (consumers * 16 * 128)  # of C, 16 rows each, in all outboxes of a consumer
+    tile = f"TURNED_PAIR_KERNEL(matmul_wgmma_##dtype##_{kernel.name}, dtype, {kernel.rows}, {kernel.columns}, {kernel.stages}, "
+    last = ", 2)" if high == 2 else ")"
+    assert any(f"{tile}{outboxes}, {consumers}, {boxes // outboxes}{last}" in source for outboxes in (1, 2))
+    for m in (200, 2504):
+        found = launch(kernel, "bfloat16", m, 512, 776, 132)
+        assert [matrix.box_rows for matrix in found.matrices] == [kernel.rows // wide, 64 // high, 16]
+        assert (found.grid[0] % 2, kernel.rows // wide % 8) == (0, 0), "whole clusters; the swizzle is by address"
+
+
+def test_turned_pairs_are_offered_where_they_were_timed() -> None:
+    def there(*shape: int) -> list[str]:
+        found = matmul_plan.offered(*shape, "bfloat16", 16, 132, (9, 0))
+        return [kernel.name[:3] for kernel in matmul_kernels.TURNED_PAIRS if kernel.name in found]
+
+    assert [there(n, n, n) for n in (1800, 2056, 2560, 5000)] == [["144"], ["176", "160"], ["208", "160"], ["160"]]
+    beyond = (4096, 4096, 4096), (5120, 5120, 5120), (5000, 5000, 5120), (5008, 5008, 5008), (2504, 256, 2504), (1024, 2504, 6400)
+    assert not any(there(*shape) for shape in beyond)
+    assert not set(matmul_kernels.TURNED_PAIRS) & set(HALF_TILES), "Numba has none of them"
+
+
 def test_a_step_of_k_that_is_the_only_one_has_nothing_to_take_turns_at() -> None:
     assert [kernel_for(4096, k, 4096).endswith("pingpong_128x128") for k in (64, 128)] == [False, True]
 
 
 def test_where_rows_are_slanted_the_least_to_fetch_wins() -> None:
-    """A pair of 192x192 fetches 576 rows and columns for 73728 products, of 128x256 512 for 65536."""
-    for n in (2056, 3000, 5000):
-        assert kernel_for(n, n, n) == "matmul_wgmma_bfloat16_192x192_1x2"
-    for n in (1960, 6008, 8200):
-        assert kernel_for(n, n, n) == "matmul_wgmma_bfloat16_128x256_2x1"
+    """A pair of 160x256 fetches 576 rows and columns for 81920 products, of 192x192 as many for 73728, of 128x256 512 for 65536."""
+    for kernel, sizes in (("160x256_2x1", (2200, 3144, 5000, 6008, 8200)), ("192x192_1x2", (3000,)), ("128x256_2x1", (1960, 2600))):
+        assert {kernel_for(n, n, n) for n in sizes} == {f"matmul_wgmma_bfloat16_{kernel}"}
     large = next(kernel for kernel in matmul_kernels.WGMMA if kernel.name == "128x256")
     even, a, b, both = (large.estimate(4096, k, n, 132) / (k * n) for k, n in ((4096, 4096), (4104, 4096), (4096, 4088), (4104, 4088)))
     assert even < min(a, b)

@@ -16,7 +16,8 @@ TEXTBOOK = "matmul_textbook_float32"
 
 class Among(NamedTuple):
     """The products a kernel was measured for: K from and to, tiles a multiprocessor from and to, m and n from; `granule_to`: bytes that
-    divide addresses and rows at most; `slanted`: only where rows of A or B, in 16 bits, are not a multiple of 32 bytes apart."""
+    divide addresses and rows at most; `slanted`: only where rows of A or B, in 16 bits, are not a multiple of 32 bytes apart. Where rows
+    of both are not, tiles may be `many_slanted`, if that is more."""
 
     k_from: int
     k_to: int
@@ -26,6 +27,7 @@ class Among(NamedTuple):
     columns_from: int = 32
     granule_to: int = 16
     slanted: bool = False
+    many_slanted: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -91,9 +93,10 @@ class Kernel(Tiled):
         """Is the product among those that this kernel was measured for, if it is for some alone?"""
         if self.among is None:
             return True
-        of = self.among
-        large = m >= of.rows_from and n >= of.columns_from and of.few * sm_count <= self.tiles(m, n) <= of.many * sm_count
-        large = large and (not of.slanted or k % SECTOR > 0 or n % SECTOR > 0)
+        of, slanted = self.among, (k % SECTOR > 0, n % SECTOR > 0)
+        many = max(of.many, of.many_slanted) if all(slanted) else of.many
+        large = m >= of.rows_from and n >= of.columns_from and of.few * sm_count <= self.tiles(m, n) <= many * sm_count
+        large = large and (any(slanted) or not of.slanted)
         return large and of.k_from <= k <= of.k_to and granule <= of.granule_to and capability == MEASURED_ON
 
     def share(self, m: int, k: int, n: int, sm_count: int) -> Share:
@@ -166,6 +169,21 @@ COUPLED = (
     Kernel("192x192_1x2", 192, 192, 512, 128, 4, 16, 1.98, 355, wgmma=True, boxes=3, cluster=(1, 2), crowd=0.09, among=LARGE),
     Kernel("128x256_2x1", 128, 256, 384, 128, 4, 16, 2.29, 253, wgmma=True, cluster=(2, 1), crowd=0.17, among=LARGE._replace(slanted=True)),
 )
+# Turned round, as high as one wave of an H200 asks for: 2504 cubed is 13 x 10 tiles of 208x256, 2056 cubed 12 x 11 of 176x192, 2200 cubed
+# 14 x 9 of 160x256, 1800 cubed 13 x 10 of 144x192. Beside the ring: outboxes of 5, 3, 4 and 3 boxes of C of 16 rows.
+# Offered where they were timed: 160x256, which asks the L2 for the least, up to two waves, and for as many where A and B are slanted.
+ONE_WAVE = Among(512, 4608, 0.95, 1.0, rows_from=1600, columns_from=1600)
+FROM_ONE_WAVE = ONE_WAVE._replace(many=2.0, many_slanted=math.inf, k_to=8200)
+TURNED_PAIRS = (
+    Kernel("208x256_1x2", 208, 256, 384, 128, 3, 16, 2.44, 413, wgmma=True, turned=True, boxes=0, inbox=2 * 2 * 5 * 2048, cluster=(1, 2),
+           crowd=0.28, among=ONE_WAVE),
+    Kernel("176x192_2x1", 176, 192, 512, 128, 4, 16, 1.77, 330, wgmma=True, turned=True, boxes=0, inbox=3 * 2 * 3 * 2048, cluster=(2, 1),
+           crowd=0.10, among=ONE_WAVE),
+    Kernel("160x256_2x1", 160, 256, 384, 128, 4, 16, 2.21, 428, wgmma=True, turned=True, boxes=0, inbox=2 * 4 * 2048, cluster=(2, 1),
+           crowd=0.22, among=FROM_ONE_WAVE),
+    Kernel("144x192_1x2", 144, 192, 512, 128, 4, 16, 1.89, 269, wgmma=True, turned=True, boxes=0, inbox=3 * 2 * 3 * 2048, cluster=(1, 2),
+           crowd=0.12, among=ONE_WAVE),
+)  # fmt: skip
 SHORT = Among(31, 256, 0.75, math.inf, rows_from=256, columns_from=256, granule_to=8)  # a short K, rows that do not begin on 16 bytes
 FEW = SHORT._replace(many=4.0)  # where four stages were quicker than three, or nearly
 LOW = SHORT._replace(k_to=128, many=1.0)
@@ -196,8 +214,8 @@ SIMT_HALF = (Kernel("simt_64x64_v2", 64, 64, 128, 32, 3, 2, 0.02, 32, simt=True)
 KERNELS: dict[str, tuple[Kernel, ...]] = {
     "float32": SIMT_FLOAT32,
     "tfloat32": TENSOR,
-    "float16": WGMMA + PINGPONG + COUPLED + TURNED + SPLIT + LONG + PAIRS + TENSOR_HALF + FLAT + STAGED + SIMT_HALF,
-    "bfloat16": WGMMA + PINGPONG + COUPLED + TURNED + SPLIT + LONG + PAIRS + TENSOR_HALF + FLAT + STAGED + SIMT_HALF,
+    "float16": WGMMA + PINGPONG + COUPLED + TURNED + TURNED_PAIRS + SPLIT + LONG + PAIRS + TENSOR_HALF + FLAT + STAGED + SIMT_HALF,
+    "bfloat16": WGMMA + PINGPONG + COUPLED + TURNED + TURNED_PAIRS + SPLIT + LONG + PAIRS + TENSOR_HALF + FLAT + STAGED + SIMT_HALF,
 }
 GROUPS = {"float32": 1, "tfloat32": 2, "float16": 3, "bfloat16": 4}  # MATMUL_GROUP of matmul.cu: a type that is compiled alone
 

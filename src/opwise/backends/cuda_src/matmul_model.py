@@ -23,7 +23,7 @@ MEMORY = 0.645  # an element of A and B, read once
 HALF_LINE, SECTOR, SLANTED_A, SLANTED_B, BY_SECTORS = 32, 16, 77, 76, 0.85
 # By the rows of one of Hopper's tiles, the least of A: with half of 128 or three quarters of 64 empty, the mma kernels, whose tiles are
 # lower, are no slower. But where B has as many elements as this, what counts is how it is read.
-ROWS_FROM, LARGE_B = {192: 129, 144: 129, 128: 65, 64: 17}, 2**22
+ROWS_FROM, LARGE_B = {208: 129, 192: 129, 176: 129, 160: 129, 144: 129, 128: 65, 64: 17}, 2**22
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,8 @@
 // boxes here), are rows of C: 1536 x 1536 is 11 x 12 tiles of 144 x 128 for 132 multiprocessors, where 128 x 192 makes 96. Every box is
 // whole: BM rows of A by 64 of K, BK rows of K by 64 columns of B a consumer warpgroup.
 //
-// One tile a block. A producer warp fills the ring as in matmul_split.cuh. The sums of a warpgroup leave by one box of BM rows and 64
-// columns, which is laid, turned back, into a slot of the ring that everybody has released.
+// One tile a block, unlike matmul_turned_pair.cuh. A producer warp fills the ring as in matmul_split.cuh. The sums of a warpgroup leave by
+// one box of BM rows and 64 columns, which is laid, turned back, into a slot of the ring that everybody has released.
 #pragma once
 #include "matmul_split.cuh"
 
