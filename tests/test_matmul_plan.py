@@ -6,12 +6,12 @@ import math
 
 import pytest
 from hopper_times import MEASURED
+from support import LARGE_PRODUCTS
 
 from opwise.backends.cuda_src import matmul_kernels, matmul_ladder, matmul_model, matmul_plan
 from opwise.backends.cuda_src.matmul_kernels import KERNELS
 from opwise.backends.cuda_src.matmul_plan import SHARED_LIMIT, SIZE, launch, plan
 from opwise.backends.cuda_src.sources import FOLDER, target, unit_of, units
-from opwise.backends.numba_cuda.matmul_offered import HALF_TILES
 
 H200 = {"alignment": 16, "sm_count": 132, "capability": (9, 0)}
 MATMUL_KINDS = sorted(KERNELS)
@@ -178,6 +178,7 @@ def test_the_plan_knows_the_turned_pairs_as_the_source_has_them(kernel: matmul_k
     tile = f"TURNED_PAIR_KERNEL(matmul_wgmma_##dtype##_{kernel.name}, dtype, {kernel.rows}, {kernel.columns}, {kernel.stages}, "
     last = ", 2)" if high == 2 else ")"
     assert any(f"{tile}{outboxes}, {consumers}, {boxes // outboxes}{last}" in source for outboxes in (1, 2))
+    assert any(kernel_for(*shape).endswith(f"6_{kernel.name}") for shape in LARGE_PRODUCTS), "run on a GPU"
     for m in (200, 2504):
         found = launch(kernel, "bfloat16", m, 512, 776, 132)
         assert [matrix.box_rows for matrix in found.matrices] == [kernel.rows // wide, 64 // high, 16]
@@ -192,7 +193,6 @@ def test_turned_pairs_are_offered_where_they_were_timed() -> None:
     assert [there(n, n, n) for n in (1800, 2056, 2560, 5000)] == [["144"], ["176", "160"], ["208", "160"], ["160"]]
     beyond = (4096, 4096, 4096), (5120, 5120, 5120), (5000, 5000, 5120), (5008, 5008, 5008), (2504, 256, 2504), (1024, 2504, 6400)
     assert not any(there(*shape) for shape in beyond)
-    assert not set(matmul_kernels.TURNED_PAIRS) & set(HALF_TILES), "Numba has none of them"
 
 
 def test_a_step_of_k_that_is_the_only_one_has_nothing_to_take_turns_at() -> None:
