@@ -102,11 +102,22 @@ def test_small_products_get_the_tiles_that_were_measured_for_them() -> None:
     flat = [(32, 32, 8192), (16, 32, 8192), (8192, 32, 32), (32, 32, 2048)]
     assert all(kernel_for(*shape) == "matmul_bfloat16_32x32_v16" for shape in flat)
     assert not any(there("32x32_v16", *shape, 16) for shape in ((32, 40, 8192), (32, 32, 2016), (64, 32, 8192), (8, 32, 8192)))
-    odd = [(1003, 95, 73), (257, 95, 73), (37, 95, 73), (37, 95, 463)]
-    assert all(kernel_for(*shape) == "matmul_bfloat16_16x32_v2" for shape in odd)
+    assert all(kernel_for(*shape) == "matmul_bfloat16_16x32_v2" for shape in ((37, 95, 463), (1003, 97, 73), (1003, 95, 81)))
     assert not any(there("16x32_v2", *shape, 2) for shape in ((1003, 95, 463), (37, 63, 73), (37, 129, 73)))
     assert not there("16x32_v2", 37, 100, 74, 4)
     assert not there("16x32_v2", 37, 95, 73, 2, (8, 0))
+
+
+def test_a_b_that_a_block_holds_whole_is_taken_so_where_that_was_measured() -> None:
+    low = [(37, 95, 73), (257, 95, 73), (1003, 95, 73), (1003, 33, 73), (1003, 95, 17), (1003, 65, 65), (2047, 95, 73), (463, 77, 79)]
+    assert {kernel_for(*shape) for shape in low} == {"matmul_bfloat16_whole_16x80_v2"}
+    assert {kernel_for(*shape) for shape in ((2049, 95, 73), (4001, 95, 73), (8003, 95, 73))} == {"matmul_bfloat16_whole_32x80_v2"}
+    assert {kernel_for(*shape) for shape in LARGE_PRODUCTS if shape[1] < 96} >= {f"matmul_bfloat16_{k.name}" for k in matmul_kernels.WHOLE}
+    beyond = [(1003, 97, 73), (1003, 95, 81), (9001, 95, 73), (1003, 31, 73), (36, 95, 73)]
+    assert not any("whole" in kernel_for(*shape) for shape in beyond)
+    assert not any(
+        kernel.whole and kernel.takes(1003, k, n, 2, 132, (9, 0)) for kernel in matmul_kernels.WHOLE for k, n in ((97, 80), (96, 81))
+    )
 
 
 def test_halves_of_k_are_taken_where_a_is_the_larger() -> None:

@@ -7,6 +7,7 @@
 #include "matmul_groups.cuh"
 #include "matmul_simt.cuh"
 #include "matmul_tensor.cuh"
+#include "matmul_whole.cuh"
 
 // The classroom kernel: 16x16 threads a block, one element of C a thread, every factor read from global memory 16 times over by a block
 // and served by the caches. It is here to be measured against, not to be used.
@@ -45,6 +46,8 @@ extern "C" __global__ void __launch_bounds__(256)
     KERNEL(matmul_##dtype##_128x128_v2, Storage, tensor_matmul, 1, TensorTile<Storage, 128, 128, 64, 2, 4, 1, 2, 2>)                       \
     KERNEL(matmul_##dtype##_64x64_v2, Storage, tensor_matmul, 3, TensorTile<Storage, 64, 64, 64, 2, 2, 1, 2, 2>)                           \
     KERNEL(matmul_##dtype##_16x32_v2, Storage, tensor_matmul, 3, TensorTile<Storage, 16, 32, 256, 1, 1, 4, 2, 2>)                          \
+    KERNEL(matmul_##dtype##_whole_16x80_v2, Storage, whole_matmul, 2, WholeTile<Storage, 16, 5, 6>)                                        \
+    KERNEL(matmul_##dtype##_whole_32x80_v2, Storage, whole_matmul, 2, WholeTile<Storage, 32, 5, 6>)                                        \
     KERNEL(matmul_##dtype##_32x32_v16, Storage, tensor_matmul, 3, TensorTile<Storage, 32, 32, 64, 2, 1, 1, 3, 16>)                         \
     KERNEL(matmul_##dtype##_simt_64x64_v2, Storage, simt_matmul, 2, SimtTile<Storage, 16, 8, 8, 4, 16, 1, 3, 2>)
 

@@ -43,7 +43,8 @@ class Kernel(Tiled):
     `boxes`: of C beside the ring, where there is no `split`. `cluster`: rows and columns of tiles whose blocks
     fetch parts of A (side by side) or of B (one below the other) for each other, as in matmul_wgmma.cuh and matmul_pair.cuh.
     `alone`: what a multiprocessor's only tile takes, in tiles of many. `at_once`: blocks that it begins and ends together, so that it has a
-    multiple of them or one. `among`: where a kernel was measured that is offered nowhere else.
+    multiple of them or one. `whole`: a step is all of K and a tile's columns are all of B's, as in matmul_whole.cuh.
+    `among`: where a kernel was measured that is offered nowhere else.
     """
 
     name: str
@@ -68,6 +69,7 @@ class Kernel(Tiled):
     crowd: float = 0.0
     lean: int = 0
     memory: float = 0.0
+    whole: bool = False
     among: Among | None = None
 
     @property
@@ -91,6 +93,8 @@ class Kernel(Tiled):
 
     def takes(self, m: int, k: int, n: int, granule: int, sm_count: int, capability: tuple[int, int]) -> bool:
         """Is the product among those that this kernel was measured for, if it is for some alone?"""
+        if self.whole and (n > self.columns or 2 * k > self.step_bytes):
+            return False
         if self.among is None:
             return True
         of, slanted = self.among, (k % SECTOR > 0, n % SECTOR > 0)
@@ -131,6 +135,14 @@ STAGED = (  # cp.async copies 4 bytes at least: 16-bit rows of odd length or at 
     Kernel("64x64_v2", 64, 64, 128, 64, 2, 2, 0.15, 250),
     Kernel("16x32_v2", 16, 32, 128, 256, 2, 2, 0.05, 50, among=Among(65, 128, 0.0, 1.5, granule_to=2)),
 )
+# All of B in each block: a step is all of K. Low numbers, since they are offered where they were the quickest, and nowhere else: 16 rows up
+# to a block a multiprocessor (1003x95x73 in 2.9 us, the others from 4.0 on), 32 rows to two (8003x95x73).
+WHOLE = (
+    Kernel("whole_16x80_v2", 16, 80, 160, 192, 1, 2, 0.25, 0, whole=True,
+           among=Among(33, 96, 0.0, 0.97, rows_from=37, columns_from=17, granule_to=2)),
+    Kernel("whole_32x80_v2", 32, 80, 160, 192, 1, 2, 0.25, 0, whole=True,
+           among=Among(65, 96, 0.49, 1.91, granule_to=2)),
+)  # fmt: skip
 # Several widths, because a wave of tiles is paid for in full: 3072 in tiles of 256 fills 2.2 waves, of 192 it fills 2.9; and K shared where
 # tiles are few. Of 169 products measured the plan takes the fastest kernel, or one within 1 % of it, for 150, within 5 % for 159.
 WGMMA = (
@@ -214,8 +226,8 @@ SIMT_HALF = (Kernel("simt_64x64_v2", 64, 64, 128, 32, 3, 2, 0.02, 32, simt=True)
 KERNELS: dict[str, tuple[Kernel, ...]] = {
     "float32": SIMT_FLOAT32,
     "tfloat32": TENSOR,
-    "float16": WGMMA + PINGPONG + COUPLED + TURNED + TURNED_PAIRS + SPLIT + LONG + PAIRS + TENSOR_HALF + FLAT + STAGED + SIMT_HALF,
-    "bfloat16": WGMMA + PINGPONG + COUPLED + TURNED + TURNED_PAIRS + SPLIT + LONG + PAIRS + TENSOR_HALF + FLAT + STAGED + SIMT_HALF,
+    "float16": WGMMA + PINGPONG + COUPLED + TURNED + TURNED_PAIRS + SPLIT + LONG + PAIRS + TENSOR_HALF + FLAT + STAGED + WHOLE + SIMT_HALF,
+    "bfloat16": WGMMA + PINGPONG + COUPLED + TURNED + TURNED_PAIRS + SPLIT + LONG + PAIRS + TENSOR_HALF + FLAT + STAGED + WHOLE + SIMT_HALF,
 }
 GROUPS = {"float32": 1, "tfloat32": 2, "float16": 3, "bfloat16": 4}  # MATMUL_GROUP of matmul.cu: a type that is compiled alone
 

@@ -83,6 +83,15 @@ template <int BYTES> __device__ __forceinline__ void copy_async(SharedAddress de
     }
 #endif
 }
+// Copies `bytes`, 16 at most, and zeros behind them to 16.
+__device__ __forceinline__ void copy_async_16(SharedAddress destination, const void *source, unsigned bytes) {
+#if __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(destination), "l"(__cvta_generic_to_global(source)), "r"(bytes)
+                 : "memory");
+#else
+    __trap();
+#endif
+}
 __device__ __forceinline__ void copies_commit() {
 #if __CUDA_ARCH__ >= 800
     asm volatile("cp.async.commit_group;" ::: "memory");
@@ -114,6 +123,11 @@ __device__ __forceinline__ void store_shared(SharedAddress address, unsigned sho
 }
 __device__ __forceinline__ void store_shared(SharedAddress address, float x) {
     asm volatile("st.shared.f32 [%0], %1;" ::"r"(address), "f"(x) : "memory");
+}
+__device__ __forceinline__ unsigned load_shared_2(SharedAddress address) {
+    unsigned short x;
+    asm volatile("ld.shared.u16 %0, [%1];" : "=h"(x) : "r"(address) : "memory");
+    return x;
 }
 __device__ __forceinline__ float load_shared_float(SharedAddress address) {
     float x;

@@ -57,6 +57,7 @@ template <class T> inline void aligned(std::uint64_t address, int count) {
                static_cast<unsigned long long>(address));
 }
 inline void ld_global_u16(unsigned short &d, std::uint64_t address) { std::memcpy(&d, reinterpret_cast<const void *>(address), 2); }
+inline void ld_shared_u16(unsigned short &x, std::uint32_t address) { aligned<unsigned short>(address, 1), x = load<unsigned short>(address); }
 inline void ld_shared_f32(float &d, std::uint32_t address) { aligned<float>(address, 1), d = load<float>(address); }
 inline void ld_shared_v2_u32(unsigned &a, unsigned &b, std::uint32_t address) {
     aligned<unsigned>(address, 2), a = load<unsigned>(address), b = load<unsigned>(address, 1);
