@@ -20,7 +20,7 @@ from opwise.backends.cuda_src.plan import mean_steps
 from opwise.backends.numba_cuda import portable, ptx
 from opwise.backends.numba_cuda.launch import SIMULATED, Kernel
 from opwise.backends.numba_cuda.mean_ordered import ordered_kernel
-from opwise.backends.numba_cuda.reduce import within_of
+from opwise.backends.numba_cuda.reduce import block_sum_of, within_of
 from opwise.backends.protocol import Bind, Launch, Variant
 
 
@@ -34,7 +34,6 @@ class Shape(NamedTuple):
 
 SHAPE = Shape(512, 4, 3)  # best or level from 64 MiB to 1 GiB on an H200, and ahead of four blocks at 64
 PORTABLE_THREADS, PORTABLE_BLOCKS = (8, 2) if SIMULATED else (256, 1024)
-ALL_LANES = 0xFFFFFFFF
 ZERO = portable.f32(0.0)
 
 
@@ -47,7 +46,7 @@ def fast_kernel(dtype: str, wide: bool, shape: Shape) -> Kernel:
     threads, loads, per_sm = shape
     step, count = each * size, loads * each
     warps = threads // 32
-    within = within_of(each)
+    within, block_sum = within_of(each), block_sum_of(warps)
 
     def mean(x: Any, out: Any, n: Any, scratch: Any) -> None:
         values, sums = cuda.local.array(count, float32), cuda.local.array(loads, float32)
@@ -73,16 +72,8 @@ def fast_kernel(dtype: str, wide: bool, shape: Shape) -> Kernel:
         total = ZERO
         for u in range(loads):
             total += sums[u]
-
-        for half in (16, 8, 4, 2, 1):
-            total += cuda.shfl_xor_sync(ALL_LANES, total, half)
-        if thread % 32 == 0:
-            of_warps[thread // 32] = total
-        cuda.syncthreads()
+        total = block_sum(total, thread, of_warps)
         if thread == 0:
-            total = ZERO
-            for w in range(warps):
-                total += of_warps[w]
             bits = ptx.bits_of(total)
             ptx.store_word(scratch + block * 4, uint32(0x80000000) if bits == uint32(0) else bits)
         if block == blocks - 1:  # nobody waits for it, so the others come to their ends
@@ -96,15 +87,8 @@ def fast_kernel(dtype: str, wide: bool, shape: Shape) -> Kernel:
                 ptx.store_word(scratch + i * 4, uint32(0))
                 total += ptx.float_of(bits)
                 i += threads
-            for half in (16, 8, 4, 2, 1):
-                total += cuda.shfl_xor_sync(ALL_LANES, total, half)
-            if thread % 32 == 0:
-                of_warps[thread // 32] = total
-            cuda.syncthreads()
+            total = block_sum(total, thread, of_warps)
             if thread == 0:
-                total = ZERO
-                for w in range(warps):
-                    total += of_warps[w]
                 values[0] = total / float32(n)
                 store_one(out, values, 0)
 

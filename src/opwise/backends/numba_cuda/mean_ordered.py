@@ -14,7 +14,7 @@ from numba import cuda, float32, int64, uint32
 
 from opwise.backends.numba_cuda import portable, ptx
 from opwise.backends.numba_cuda.launch import Kernel
-from opwise.backends.numba_cuda.reduce import ALL_LANES, within_of
+from opwise.backends.numba_cuda.reduce import block_sum_of, within_of
 
 ZERO = portable.f32(0.0)
 AT_ONCE = 8  # words that a thread of the last block asks for
@@ -30,7 +30,7 @@ def ordered_kernel(dtype: str, shape: tuple[int, int, int]) -> Kernel:
     threads, loads, per_sm = shape
     step, count = each * size, loads * each
     warps = threads // 32
-    within = within_of(each)
+    within, block_sum = within_of(each), block_sum_of(warps)
 
     def mean_ordered(x: Any, out: Any, n: Any, many: Any, large: Any, scratch: Any) -> None:
         values, sums = cuda.local.array(count, float32), cuda.local.array(loads, float32)
@@ -62,16 +62,8 @@ def ordered_kernel(dtype: str, shape: tuple[int, int, int]) -> Kernel:
             total = ZERO
             for u in range(loads):
                 total += sums[u]
-
-            for half in (16, 8, 4, 2, 1):
-                total += cuda.shfl_xor_sync(ALL_LANES, total, half)
-            if thread % 32 == 0:
-                of_warps[thread // 32] = total
-            cuda.syncthreads()
+            total = block_sum(total, thread, of_warps)
             if thread == 0:
-                total = ZERO
-                for w in range(warps):
-                    total += of_warps[w]
                 if last == 0:
                     values[0] = total / float32(n)
                     store_one(out, values, 0)
@@ -98,15 +90,8 @@ def ordered_kernel(dtype: str, shape: tuple[int, int, int]) -> Kernel:
                     if i + u * threads < last:
                         ptx.store_word(scratch + (i + u * threads) * 4, uint32(0))
                 i += AT_ONCE * threads
-            for half in (16, 8, 4, 2, 1):
-                total += cuda.shfl_xor_sync(ALL_LANES, total, half)
-            if thread % 32 == 0:
-                of_warps[thread // 32] = total
-            cuda.syncthreads()
+            total = block_sum(total, thread, of_warps)
             if thread == 0:
-                total = ZERO
-                for w in range(warps):
-                    total += of_warps[w]
                 values[0] = total / float32(n)
                 store_one(out, values, 0)
 

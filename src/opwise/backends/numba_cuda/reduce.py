@@ -1,4 +1,4 @@
-"""Maxima and sums over the 32 lanes of a warp, where every lane has the result; sums of what a thread loaded."""
+"""Maxima and sums over the 32 lanes of a warp, where every lane has the result; sums over a block, and of what a thread loaded."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ from typing import Any
 
 from numba import cuda
 
-from opwise.backends.numba_cuda import ptx
+from opwise.backends.numba_cuda import portable, ptx
 from opwise.backends.numba_cuda.launch import inlined
 
 ALL_LANES = 0xFFFFFFFF
+ZERO = portable.f32(0.0)
 
 
 @inlined
@@ -24,6 +25,25 @@ def warp_sum(value: Any) -> Any:
     for half in (16, 8, 4, 2, 1):
         value += cuda.shfl_xor_sync(ALL_LANES, value, half)
     return value
+
+
+def block_sum_of(warps: int) -> Any:
+    """(value, thread, of_warps) -> in thread 0 the sum over a block of so many warps. of_warps: a float32 a warp, shared, which may be used
+    again behind a barrier that comes after this call."""
+
+    @inlined
+    def block_sum(value: Any, thread: Any, of_warps: Any) -> Any:
+        total = warp_sum(value)
+        if thread % 32 == 0:
+            of_warps[thread // 32] = total
+        cuda.syncthreads()
+        if thread == 0:
+            total = ZERO
+            for w in range(warps):
+                total += of_warps[w]
+        return total
+
+    return block_sum
 
 
 def within_of(each: int) -> Any:
