@@ -40,13 +40,13 @@ ELEMENTWISE = (
 )  # fmt: skip
 MEAN = (
     Fault("the elements before the first boundary are left out", "mean", "reduction", f"{HERE}/mean.cu",
-          "\n        if (threadIdx.x < head)", "\n        if (threadIdx.x + 1 < head)"),
+          "\n    if (threadIdx.x < head)", "\n    if (threadIdx.x + 1 < head)"),
     Fault("a step of one block is passed over at each turn", "mean", "index", f"{HERE}/mean.cu", "i += gridDim.x * STEP",
           "i += (gridDim.x + 1) * STEP"),
     Fault("the step that the end cuts off is taken whole", "mean", "bound", f"{HERE}/mean.cu", "for (; i + STEP <= pieces;",
           "for (; i < pieces;"),
-    Fault("every block counts the tail", "mean", "reduction", f"{HERE}/mean.cu", "\n    if (blockIdx.x == 0) {\n",
-          "\n    if (blockIdx.x < gridDim.x) {\n"),
+    Fault("every block counts the tail", "mean", "reduction", f"{HERE}/mean.cu", "\n    if (blockIdx.x == 0) add_outside",
+          "\n    if (blockIdx.x < gridDim.x) add_outside"),
     Fault("a block's sum is not waited for", "mean", "barrier", f"{HERE}/mean.cu", "} while (word == 0);", "} while (false);",
           survives="a race: whether the last block is the last to read"),
     Fault("the last block's sum is left out", "mean", "bound", f"{HERE}/mean.cu", "i < gridDim.x; i +=", "i < gridDim.x - 1; i +="),

@@ -27,6 +27,14 @@ template <class Storage> __device__ __forceinline__ float sum_of(typename Piece<
     return values[0];
 }
 
+// The elements before the first 16-byte boundary, and those after the last whole piece, are block 0's: adds this thread's to `sum`.
+template <class Storage>
+__device__ __forceinline__ void add_outside(const Storage *x, long long n, long long head, long long pieces, float &sum) {
+    const long long rest = head + pieces * Piece<Storage, 16>::COUNT + threadIdx.x;
+    if (threadIdx.x < head) sum += to_float(x[threadIdx.x]);
+    if (rest < n) sum += to_float(x[rest]);
+}
+
 template <int N> __device__ __forceinline__ float added(const float (&x)[N]) {
     float sum = x[0];
 #pragma unroll
@@ -59,7 +67,6 @@ template <class Storage> __device__ __forceinline__ void mean(const Storage *x, 
     using P = Piece<Storage, 16>;
     __shared__ float of_warps[32];
 
-    // The elements before the first 16-byte boundary, and those after the last whole piece, are block 0's.
     const int misaligned = static_cast<int>(reinterpret_cast<unsigned long long>(x) % 16);
     const long long head = min(static_cast<long long>((16 - misaligned) % 16 / sizeof(Storage)), n);
     const long long pieces = (n - head) / P::COUNT;
@@ -81,11 +88,7 @@ template <class Storage> __device__ __forceinline__ void mean(const Storage *x, 
         const long long at = i + k * MEAN_THREADS + threadIdx.x;
         if (at < pieces) sums[k] += sum_of<Storage>(body[at]);
     }
-    if (blockIdx.x == 0) {
-        const long long rest = head + pieces * P::COUNT + threadIdx.x;
-        if (threadIdx.x < head) sums[0] += to_float(x[threadIdx.x]);
-        if (rest < n) sums[0] += to_float(x[rest]);
-    }
+    if (blockIdx.x == 0) add_outside(x, n, head, pieces, sums[0]);
     float total = over_block<Sum>(added(sums), of_warps);
 
     if (gridDim.x > 1) {
@@ -171,11 +174,7 @@ __device__ __forceinline__ void mean_ordered(const Storage *x, Storage *out, lon
                 if (at < pieces) sums[k] += sum_of<Storage>(body[at]);
             }
         }
-        if (blockIdx.x == 0) {
-            const long long rest = head + pieces * P::COUNT + threadIdx.x;
-            if (threadIdx.x < head) sums[0] += to_float(x[threadIdx.x]);
-            if (rest < n) sums[0] += to_float(x[rest]);
-        }
+        if (blockIdx.x == 0) add_outside(x, n, head, pieces, sums[0]);
         total = over_block<Sum>(added(sums), of_warps);
         if (last == 0) {
             if (threadIdx.x == 0) from_float(total / static_cast<float>(n), out[0]);
