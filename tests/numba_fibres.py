@@ -25,7 +25,7 @@ from opwise.backends.protocol import Launch
 
 PROCESSORS = 2  # of the GPU that is played: few, so that grids end and kernels loop
 CAPABILITY = (8, 0)  # mma.sync and cp.async, and nothing of Hopper's own
-MODULES = ("elementwise", "square", "gelu", "mean", "mean_ordered", "reduce", "softmax", "softmax_cluster",
+MODULES = ("elementwise", "square", "gelu", "mean", "reduce", "softmax", "softmax_cluster",
            "matmul", "matmul_fma", "matmul_tensor")  # fmt: skip
 f32, u16, u32 = np.float32, np.uint16, np.uint32
 

@@ -17,6 +17,9 @@ CUDA = [c for c in MEAN if c.backend in ("cupy_raw", "torch_inline")]
 NUMBA = [c for c in MEAN if c.backend == "numba_cuda"]
 TRITON = [c for c in MEAN if c.backend == "triton_jit"]
 
+Longer = tuple[tuple[int, int], ...]
+TRITONS: Longer = ((4, 2), (8, 4), (16, 8))
+
 
 def anew(candidate: Candidate) -> Tally:
     """What was built before serves no more."""
@@ -24,11 +27,11 @@ def anew(candidate: Candidate) -> Tally:
     return Tally(replace(candidate, found=Implementation(found.backend, found.op, found.variant, found.source, found.device_type)))
 
 
-@pytest.mark.parametrize("most", [4, 8])
+@pytest.mark.parametrize("longer", [plan.MEAN_LONGER, TRITONS])
 @pytest.mark.parametrize("wave", [1, 6, 396, 564])
 @pytest.mark.parametrize("steps", [1, 2, 128, 2048, 8192, 32768, 32769, 1 << 20])
-def test_every_step_is_one_blocks(steps: int, wave: int, most: int) -> None:
-    found = plan.mean_steps(steps, wave, most)
+def test_every_step_is_one_blocks(steps: int, wave: int, longer: Longer) -> None:
+    found = plan.mean_steps(steps, wave, longer)
     each, large, blocks = found
     first = [b * each if b < large else b + large * (each - 1) for b in range(blocks)]
     counts = [each if b < large else 1 for b in range(blocks)]
@@ -39,11 +42,11 @@ def test_every_step_is_one_blocks(steps: int, wave: int, most: int) -> None:
 
 
 def test_as_measured_on_an_h200() -> None:
-    def each(mib: int, blocks: int, most: int) -> int:
-        return plan.mean_steps(32 * mib, blocks * 132, most).each
+    def each(mib: int, blocks: int, longer: Longer) -> int:
+        return plan.mean_steps(32 * mib, blocks * 132, longer).each
 
-    assert [each(mib, 3, plan.MEAN_MOST_STEPS) for mib in (4, 16, 64, 128, 256, 1024)] == [1, 1, 2, 4, 4, 4]
-    assert [each(mib, 4, 8) for mib in (4, 16, 64, 128, 256, 1024)] == [1, 1, 1, 2, 4, 8]
+    assert [each(mib, 3, plan.MEAN_LONGER) for mib in (4, 16, 64, 128, 256, 1024)] == [1, 1, 1, 4, 4, 8]
+    assert [each(mib, 4, TRITONS) for mib in (4, 16, 64, 128, 256, 1024)] == [1, 1, 1, 2, 4, 8]
     assert plan.mean(16 << 18, "float32", 132).kernel == "mean_float32"
     assert plan.mean(64 << 18, "float32", 132).kernel == "mean_ordered_float32"
 
@@ -75,7 +78,7 @@ def test_long_blocks_in_fibres(candidate: Candidate, dtype: str, monkeypatch: py
         shape = mean.Shape(64, 2, 1)
         monkeypatch.setattr(mean, "SHAPE", shape)
         step = shape.threads * shape.loads * plan.VECTOR_BYTES // plan.ITEM_BYTES[dtype]
-        for steps in (9, 37):
+        for steps in (1, 5, 37, 131):  # on two multiprocessors, 1 to 8 a block
             workload = Workload("mean", (steps * step + 77,), dtype)
             tally.check(workload, truth(workload, "hard", 53))
         tally.close()
@@ -90,7 +93,8 @@ def test_long_programs(candidate: Candidate, dtype: str, monkeypatch: pytest.Mon
     monkeypatch.setattr(mean, "processors", lambda device: 2)
     monkeypatch.setattr(mean, "tuned", lambda x: share)
     turn = 6 * share.block(size) * share.loads
-    for n, each in ((3 * turn + 7, 1), (4 * turn, 2), (9 * turn + turn // 2 + 3, 4), (400 * turn + 83, mean.MOST_STEPS)):
+    assert mean.LONGER == TRITONS
+    for n, each in ((3 * turn + 7, 1), (4 * turn, 2), (9 * turn + turn // 2 + 3, 4), (400 * turn + 83, 8)):
         assert share.steps(n, size, 2).each == each
         workload = Workload("mean", (n,), dtype)
         tally.check(workload, truth(workload, "hard", 53))

@@ -1,9 +1,13 @@
 """mean over all elements, accumulated in float32. Reads x once.
 
-The fast kernel is one launch: each block sums its share, leaves the sum in scratch and ends; the grid's last block waits for all sums and
-adds them up. A sum is told by a word other than 0 (+0 as -0), and the last block leaves 0 in each place, so that the next launch, or a
-replay of a CUDA graph, finds scratch as this one did. Here one wave of blocks shares x; a large x goes to mean_ordered. The portable kernel
-is two launches, in which no block waits for another.
+The fast kernel is one launch: each block sums its steps, leaves the sum in scratch and ends; the grid's last block then waits for all sums
+and adds them up. A sum is told by a word other than 0 (+0 as -0), and the last block leaves 0 in each place, so that the next launch, or a
+replay of a CUDA graph, finds scratch as this one did. The portable kernel is two launches, in which no block waits for another.
+
+Some multiprocessors read a fifth faster than others, and the equal shares of one wave would drift apart in memory. So blocks are short, and
+the hardware begins them in order of memory as it finds room; those of one step come last, and let all multiprocessors end together. What a
+block does before its first load counts, then: numbers known not to be negative are widened as such, and the first step stands apart, since
+LLVM unrolls the loop and counts its turns before it.
 """
 
 from __future__ import annotations
@@ -18,8 +22,7 @@ from torch import Tensor
 
 from opwise.backends.cuda_src.plan import mean_steps
 from opwise.backends.numba_cuda import portable, ptx
-from opwise.backends.numba_cuda.launch import SIMULATED, Kernel
-from opwise.backends.numba_cuda.mean_ordered import ordered_kernel
+from opwise.backends.numba_cuda.launch import SIMULATED, Kernel, inlined
 from opwise.backends.numba_cuda.reduce import block_sum_of, within_of
 from opwise.backends.protocol import Bind, Launch, Variant
 
@@ -32,40 +35,58 @@ class Shape(NamedTuple):
     blocks: int
 
 
-SHAPE = Shape(512, 4, 3)  # best or level from 64 MiB to 1 GiB on an H200, and ahead of four blocks at 64
+SHAPE = Shape(512, 4, 3)  # best or level from 2 MiB to 1 GiB on an H200
+AT_ONCE = 8  # words that a thread of the last block asks for
 PORTABLE_THREADS, PORTABLE_BLOCKS = (8, 2) if SIMULATED else (256, 1024)
 ZERO = portable.f32(0.0)
 
 
 @cache
 def fast_kernel(dtype: str, wide: bool, shape: Shape) -> Kernel:
-    """x, out: addresses; n elements; scratch: the address of a word a block, 0 before and after."""
+    """x, out: addresses; n elements; many, large: the first `large` blocks have `many` steps of threads * loads vectors (elements if not
+    `wide`), the others one; scratch: the address of a word a block, 0 before and after."""
     load, load_one, store_one = ptx.LOAD[dtype, wide], ptx.LOAD[dtype, False], ptx.STORE[dtype, False]
     size = ptx.BYTES[dtype]
     each = ptx.ELEMENTS[dtype] if wide else 1
+    shift = each.bit_length() - 1
     threads, loads, per_sm = shape
     step, count = each * size, loads * each
     warps = threads // 32
     within, block_sum = within_of(each), block_sum_of(warps)
 
-    def mean(x: Any, out: Any, n: Any, scratch: Any) -> None:
+    @inlined
+    def take(address: Any, values: Any, sums: Any) -> None:
+        for u in range(loads):
+            load(address + u * (threads * step), values, u * each)
+        for u in range(loads):
+            sums[u] += within(values, u * each)
+
+    def mean(x: Any, out: Any, n: Any, many: Any, large: Any, scratch: Any) -> None:
         values, sums = cuda.local.array(count, float32), cuda.local.array(loads, float32)
         of_warps = cuda.shared.array(warps, float32)
-        thread, block, blocks = int64(cuda.threadIdx.x), int64(cuda.blockIdx.x), int64(cuda.gridDim.x)
-        vectors = n // each
+        thread, block, blocks = int64(uint32(cuda.threadIdx.x)), int64(uint32(cuda.blockIdx.x)), int64(uint32(cuda.gridDim.x))
+        many, large = int64(uint32(many)), int64(uint32(large))
+        vectors = n >> shift
         for u in range(loads):  # as many running sums as loads in flight: short chains, and a smaller error than one sum's
             sums[u] = ZERO
-        i = block * (threads * loads) + thread
-        while i + (loads - 1) * threads < vectors:
-            for u in range(loads):
-                load(x + (i + u * threads) * step, values, u * each)
-            for u in range(loads):
-                sums[u] += within(values, u * each)
-            i += blocks * (threads * loads)
-        for u in range(loads):  # what is left of this thread's last stride
-            if i + u * threads < vectors:
-                load(x + (i + u * threads) * step, values, 0)
-                sums[u] += within(values, 0)
+        at, left = block + large * (many - 1), int64(1)
+        if block < large:
+            at, left = block * many, many
+        i = at * (threads * loads) + thread
+        whole = vectors - threads * loads + thread  # the last i of a whole step
+        if i <= whole:
+            take(x + i * step, values, sums)
+            i += threads * loads
+            left -= 1
+        while left > 0 and i <= whole:
+            take(x + i * step, values, sums)
+            i += threads * loads
+            left -= 1
+        if left > 0:
+            for u in range(loads):  # the step that the end cuts off
+                if i + u * threads < vectors:
+                    load(x + (i + u * threads) * step, values, 0)
+                    sums[u] += within(values, 0)
         if each > 1 and block == 0 and thread < n - vectors * each:  # the elements after the last whole vector
             load_one(x + (vectors * each + thread) * size, values, 0)
             sums[0] += values[0]
@@ -79,20 +100,30 @@ def fast_kernel(dtype: str, wide: bool, shape: Shape) -> Kernel:
         if block == blocks - 1:  # nobody waits for it, so the others come to their ends
             cuda.syncthreads()  # of_warps is written again
             total = ZERO
+            words = cuda.local.array(AT_ONCE, uint32)
             i = thread
             while i < blocks:
-                bits = uint32(0)
-                while bits == uint32(0):
-                    bits = ptx.load_word(scratch + i * 4)
-                ptx.store_word(scratch + i * 4, uint32(0))
-                total += ptx.float_of(bits)
-                i += threads
+                missing = True
+                while missing:
+                    missing = False
+                    for u in range(AT_ONCE):
+                        words[u] = uint32(0x80000000)
+                        if i + u * threads < blocks:
+                            words[u] = ptx.load_word(scratch + (i + u * threads) * 4)
+                    for u in range(AT_ONCE):
+                        if words[u] == uint32(0):
+                            missing = True
+                for u in range(AT_ONCE):
+                    total += ptx.float_of(words[u])
+                    if i + u * threads < blocks:
+                        ptx.store_word(scratch + (i + u * threads) * 4, uint32(0))
+                i += AT_ONCE * threads
             total = block_sum(total, thread, of_warps)
             if thread == 0:
                 values[0] = total / float32(n)
                 store_one(out, values, 0)
 
-    return Kernel(mean, (int64,) * 4, threads, min_blocks=per_sm)
+    return Kernel(mean, (int64,) * 6, threads, min_blocks=per_sm)
 
 
 @cache
@@ -148,18 +179,13 @@ def build(x: Tensor, out: Tensor) -> Bind:
     wide = x.data_ptr() % 16 == 0
     per_block = SHAPE.threads * SHAPE.loads * (ptx.ELEMENTS[dtype] if wide else 1)
     at_once = torch.cuda.get_device_properties(x.device).multi_processor_count * SHAPE.blocks
-    steps = -(-n // per_block)
-    shared = mean_steps(steps, at_once)
-    if wide and shared.each > 1:  # as CUDA C++ has it
-        ordered, room = ordered_kernel(dtype, SHAPE), shared.scratch_bytes
-        return ordered.fixed((shared.blocks + 1, 1), n, shared.each, shared.large, device=x.device, scratch_bytes=room, zeroed=room)
-    kernel, blocks = fast_kernel(dtype, wide, SHAPE), min(steps, at_once)
-    return kernel.fixed((blocks, 1), n, device=x.device, scratch_bytes=4 * at_once, zeroed=4 * at_once)
+    shared = mean_steps(-(-n // per_block), at_once)
+    kernel, room = fast_kernel(dtype, wide, SHAPE), shared.scratch_bytes
+    return kernel.fixed((shared.blocks, 1), n, shared.each, shared.large, device=x.device, scratch_bytes=room, zeroed=room)
 
 
 def kernels() -> Mapping[str, Kernel]:
     found = {f"{d} {'vector' if w else 'scalar'}": fast_kernel(d, w, SHAPE) for d in portable.DTYPES for w in (True, False)}
-    found |= {f"{d} vector, in order": ordered_kernel(d, SHAPE) for d in portable.DTYPES}
     found |= {f"{d} portable sums": portable_kernel(d, "float32") for d in portable.DTYPES}
     return found | {f"{d} portable finish": portable_kernel("float32", d) for d in portable.DTYPES}
 

@@ -34,8 +34,8 @@ def block_sum_of(warps: int) -> Any:
     @inlined
     def block_sum(value: Any, thread: Any, of_warps: Any) -> Any:
         total = warp_sum(value)
-        if thread % 32 == 0:
-            of_warps[thread // 32] = total
+        if thread & 31 == 0:
+            of_warps[thread >> 5] = total
         cuda.syncthreads()
         if thread == 0:
             total = ZERO
