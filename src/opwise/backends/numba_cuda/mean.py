@@ -44,7 +44,7 @@ ZERO = portable.f32(0.0)
 @cache
 def fast_kernel(dtype: str, wide: bool, shape: Shape) -> Kernel:
     """x, out: addresses; n elements; many, large: the first `large` blocks have `many` steps of threads * loads vectors (elements if not
-    `wide`), the others one; scratch: the address of a word a block, 0 before and after."""
+    `wide`), the others one; scratch: the address of a word a block, unused by one, 0 before and after."""
     load, load_one, store_one = ptx.LOAD[dtype, wide], ptx.LOAD[dtype, False], ptx.STORE[dtype, False]
     size = ptx.BYTES[dtype]
     each = ptx.ELEMENTS[dtype] if wide else 1
@@ -94,10 +94,12 @@ def fast_kernel(dtype: str, wide: bool, shape: Shape) -> Kernel:
         for u in range(loads):
             total += sums[u]
         total = block_sum(total, thread, of_warps)
-        if thread == 0:
+        if thread == 0 and blocks > 1:
             bits = ptx.bits_of(total)
             ptx.store_word(scratch + block * 4, uint32(0x80000000) if bits == uint32(0) else bits)
-        if block == blocks - 1:  # nobody waits for it, so the others come to their ends
+        if block < blocks - 1:
+            return
+        if blocks > 1:  # the last one: nobody waits for it, so the others come to their ends
             cuda.syncthreads()  # of_warps is written again
             total = ZERO
             words = cuda.local.array(AT_ONCE, uint32)
@@ -119,9 +121,9 @@ def fast_kernel(dtype: str, wide: bool, shape: Shape) -> Kernel:
                         ptx.store_word(scratch + (i + u * threads) * 4, uint32(0))
                 i += AT_ONCE * threads
             total = block_sum(total, thread, of_warps)
-            if thread == 0:
-                values[0] = total / float32(n)
-                store_one(out, values, 0)
+        if thread == 0:
+            values[0] = total / float32(n)
+            store_one(out, values, 0)
 
     return Kernel(mean, (int64,) * 6, threads, min_blocks=per_sm)
 
