@@ -37,6 +37,7 @@ class Plan:
     A kernel with `scratch_bytes` takes the address of as many bytes of its own as its last parameter. The first `zeroed_bytes` are 0 at
     the first launch, and the kernel leaves them 0, or as launches `of_its_own` name go on from: these share scratch with no others.
     A `cooperative` launch runs with all its blocks at once or not at all, so that they may wait for each other.
+    `shares`: parameters behind the workload's sizes, each an int64: how its blocks share the work.
     The kernel's first parameters are, instead of as many addresses, tensor maps of `matrices` (zeros outside).
     """
 
@@ -49,6 +50,7 @@ class Plan:
     zeroed_bytes: int = 16
     of_its_own: str = ""
     cooperative: bool = False
+    shares: tuple[int, ...] = ()
 
 
 ITEM_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
@@ -99,25 +101,11 @@ def mean_steps(steps: int, wave: int, longer: Sequence[tuple[int, int]] = MEAN_L
     return Steps(each, large, steps - large * (each - 1))
 
 
-def _mean_shared(n: int, dtype: str, sm_count: int) -> Steps:
-    steps = blocks_for(n * ITEM_BYTES[dtype] // VECTOR_BYTES, MEAN_THREADS * MEAN_PIECES)
-    return mean_steps(steps, MEAN_BLOCKS_PER_SM * sm_count, ((4, 2), (8, 4)))
-
-
 def mean(n: int, dtype: str, sm_count: int) -> Plan:
-    """Blocks in order of memory, and one that adds; below 4 turns one wave of blocks at most, which walk through x together and have a word
-    of scratch each, whatever n. On an H200 the first is 1 to 7 % quicker from 64 MiB on, the second 4 to 6 % at 4 and 16 MiB."""
-    wave, found = MEAN_BLOCKS_PER_SM * sm_count, _mean_shared(n, dtype, sm_count)
-    if found.each > 1:
-        room = found.scratch_bytes
-        return Plan(f"mean_ordered_{dtype}", (found.blocks + 1, 1, 1), (MEAN_THREADS, 1, 1), scratch_bytes=room, zeroed_bytes=room)
-    return Plan(f"mean_{dtype}", (min(found.blocks, wave), 1, 1), (MEAN_THREADS, 1, 1), scratch_bytes=4 * wave, zeroed_bytes=4 * wave)
-
-
-def mean_sizes(n: int, dtype: str, sm_count: int) -> tuple[int, ...]:
-    """What the kernel takes between the tensors and scratch."""
-    found = _mean_shared(n, dtype, sm_count)
-    return (n, found.each, found.large) if found.each > 1 else (n,)
+    found = mean_steps(blocks_for(n * ITEM_BYTES[dtype] // VECTOR_BYTES, MEAN_THREADS * MEAN_PIECES), MEAN_BLOCKS_PER_SM * sm_count)
+    room = found.scratch_bytes
+    return Plan(f"mean_{dtype}", (found.blocks, 1, 1), (MEAN_THREADS, 1, 1), scratch_bytes=room, zeroed_bytes=room,
+                shares=(found.each | found.large << 32,))  # fmt: skip
 
 
 def square_textbook(rows: int, columns: int) -> Plan:

@@ -23,7 +23,7 @@ MOST_BLOCKS_Y = 65535  # the hardware's limit on grid.y
 @dataclass(frozen=True)
 class Recipe:
     """plan(*inputs, out) -> Plan, which may raise UnsupportedWorkload and may depend on no more than a build may;
-    sizes(*inputs, out) -> what the kernel takes after the tensors' addresses and before scratch, each an int64."""
+    sizes(*inputs, out) -> what the kernel takes after the tensors' addresses and before the plan's shares and scratch, each an int64."""
 
     summary: str
     plan: Callable[..., Plan]
@@ -88,10 +88,6 @@ def _mean_plan(x: Tensor, out: Tensor) -> Plan:
     return plan.mean(x.numel(), _dtype(x), _processors(x))
 
 
-def _mean_sizes(x: Tensor, out: Tensor) -> tuple[int, ...]:
-    return plan.mean_sizes(x.numel(), _dtype(x), _processors(x))
-
-
 def _softmax_plan(x: Tensor, out: Tensor) -> Plan:
     choices = look(softmax_offered.TABLE, x.device)
     return softmax_offered.taken(x.shape[0], x.shape[1], _dtype(x), _aligned(x, out), _processors(x), _capability(x), choices)
@@ -143,7 +139,7 @@ RECIPES: Mapping[str, Mapping[str, Recipe]] = {
         "": Recipe("x / (1 + exp(-2a)) in 16-byte pieces", _elementwise_plan("gelu"), _count),
         "textbook": Recipe("one element a thread, computed in double (CS336)", _gelu_textbook_plan, _count),
     },
-    "mean": {"": Recipe("one launch, the last block waits for the others' sums and adds them", _mean_plan, _mean_sizes)},
+    "mean": {"": Recipe("one launch, the last block waits for the others' sums and adds them", _mean_plan, _count)},
     "softmax": {
         "": Recipe("a row in a warp's or a block's registers, or over the blocks of a cluster or of the GPU", _softmax_plan, _rows_columns),
         **{rung: _softmax_rung(rung, summary) for rung, summary in softmax_ladder.RUNGS.items()},

@@ -44,7 +44,7 @@ def built(recipe: Recipe) -> Build:
         device, address = tensors[-1].device, Tensor.data_ptr
         index, stream_of, run, argument, enqueue, handle = _on_cpu(plan) if device.type == "cpu" else _on_gpu(plan, device)
         grid, block, shared, together, streams = plan.grid, plan.block, plan.shared_bytes, plan.cooperative, STREAMS
-        lengths = recipe.sizes(*tensors)
+        lengths = *recipe.sizes(*tensors), *plan.shares
         sizes = tuple(map(argument, lengths))
 
         def launch_of(tensors: tuple[Tensor, ...], *more: int) -> Launch:

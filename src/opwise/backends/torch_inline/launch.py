@@ -21,7 +21,8 @@ from opwise.backends.torch_inline.extension import extension
 
 def built(recipe: Recipe) -> Build:
     def build(*tensors: Tensor) -> Bind:
-        plan, sizes = recipe.plan(*tensors), recipe.sizes(*tensors)
+        plan = recipe.plan(*tensors)
+        sizes = *recipe.sizes(*tensors), *plan.shares
         device, address = tensors[-1].device, Tensor.data_ptr
         index, stream_of, module, library = _on_cpu() if device.type == "cpu" else _on_gpu(device)
         kernel = ctypes.cast(getattr(library, plan.kernel), ctypes.c_void_p).value
