@@ -37,7 +37,7 @@ def size(workload: Workload) -> int:
 def first_of_each(name: str, workloads: list[Workload], until: float) -> list[Workload]:
     """Those of `workloads`, in their order, whose kernels no earlier one launches. Nothing is begun after `until` (time.monotonic)."""
     found, launched = implementation(name, GPU), []
-    with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as profiler:
+    with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA], acc_events=True) as profiler:
         for workload in workloads:
             if time.monotonic() > until:
                 break
