@@ -12,12 +12,14 @@ struct RowsTile {
     static constexpr int WIDER = ANY ? 16 : 0, LINE_A = BK * 4 + WIDER, LINE_B = BN * 4 + (WORDS ? 0 : WIDER);  // bytes of a box's row
     static constexpr int LINES_A = BM / CLASSES * LINE_A, BOX_A = (LINES_A + 127) / 128 * 128;  // boxes begin on 128 bytes
     static constexpr int BOX_B = (BK / CLASSES * LINE_B + 127) / 128 * 128;
-    static constexpr int BYTES_A = CLASSES * BOX_A, STAGE_BYTES = BYTES_A + CLASSES * BOX_B, RING_BYTES = STAGES * STAGE_BYTES;
+    static constexpr int ALIGNED = ANY ? 128 : 1024;  // boxes, and the swizzle, begin here
+    static constexpr int BYTES_A = CLASSES * BOX_A, STAGE_BYTES = (BYTES_A + CLASSES * BOX_B + ALIGNED - 1) / ALIGNED * ALIGNED;
+    static constexpr int RING_BYTES = STAGES * STAGE_BYTES;
     static constexpr int FILLED = BM * LINE_A + (WORDS ? 0 : BK * LINE_B);  // of a stage, by boxes
     // Floats from row to row of sums: fours of 4 rows lie in different banks, but for 80, whose ring has no room for that.
     static constexpr int PITCH = BN + (BN == 80 ? 0 : 8);
-    static_assert(TX * TY == 32 && (TX == 4 || TX == 8), "lanes are laid out for these");
-    static_assert(STAGE_BYTES % (ANY ? 128 : 1024) == 0 && BOX_A % 128 == 0, "boxes, and the swizzle, begin here");
+    static_assert(TX * TY == 32 && (TX == 2 || TX == 4 || TX == 8), "lanes are laid out for these");
+    static_assert(BN * 4 != 128 || ANY || BYTES_A % 1024 == 0, "so does the swizzle of B");
     static_assert(BM * PITCH * 4 <= RING_BYTES, "a warp's sums fit in its ring");
     static_assert(!ANY || BM / CLASSES % TY == 0, "a thread's row is of the same class in all threads");
 
@@ -26,8 +28,8 @@ struct RowsTile {
     int warp, x, y;  // of the thread: the first of its columns is 4x, of its rows y; others are 4 TX and TY further
     __device__ __forceinline__ RowsTile() : rings((shared_base() + 1023) & ~1023u), warp(warp_index()) {
         const int lane = thread_index() % 32;
-        if constexpr (TX == 8)
-            x = lane % 8, y = lane / 8;
+        if constexpr (TX != 4)
+            x = lane % TX, y = lane / TX;
         else  // 16 lanes read 8 rows of A and 2 fours of B
             x = (lane & 1) + (lane >> 4) * 2, y = lane >> 1 & 7;
     }

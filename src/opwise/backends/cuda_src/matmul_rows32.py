@@ -70,7 +70,8 @@ class Tile(Tiled):
         """A ring a warp, a barrier a stage of each, the way to a multiple of 1024. Boxes begin on 128 bytes."""
         wider, boxes = 4 * WIDER if self.classes else 0, max(self.classes, 1)
         a, b = self.rows * (4 * DEPTH + wider), DEPTH * (4 * self.columns + (0 if self.words else wider))
-        stage = sum(-(-part // (128 * boxes)) * 128 * boxes for part in (a, b))
+        filled = sum(-(-part // (128 * boxes)) * 128 * boxes for part in (a, b))
+        stage = filled if self.classes else -(-filled // 1024) * 1024
         return self.warps * self.stages * (stage + 8) + 1024
 
     def takes(self, m: int, k: int, n: int, granule: int, sm_count: int) -> bool:
