@@ -48,6 +48,24 @@ MEASURED = {
     (1024, 2048, 1536): {"even_64x64_w8_s1": 134.8},
     (1280, 1280, 1280): {"even_64x64_w8_s1": 116.6},
     (3001, 2047, 463): {"words_64x64_w8_s1": 156.6, "any_64x64_w8_s1": 158.3},
+    # Tiles that make C one wave of clusters.
+    (128, 8192, 128): {"even_20x128_w8_s16": 12.33},
+    (64, 8192, 256): {"even_64x40_w8_s16": 13.49},
+    (256, 8192, 128): {"even_40x64_w8_s8": 19.04},
+    (512, 8192, 128): {"even_36x128_w8_s8": 29.69, "even_40x128_w8_s8": 32.09, "even_64x64_w8_s6": 34.51},
+    (32, 8192, 512): {"even_32x80_w8_s16": 13.25},
+    (512, 8192, 32): {"even_80x32_w8_s16": 13.17},
+    (256, 8192, 256): {"even_40x128_w8_s8": 32.23, "even_64x64_w8_s6": 34.35},
+    (128, 4096, 128): {"even_20x128_w8_s16": 8.80},
+    (512, 2048, 128): {"even_36x128_w8_s8": 12.18, "even_40x128_w8_s8": 12.94, "even_64x64_w8_s6": 13.79},
+    (96, 8192, 96): {"even_64x32_w8_s16": 10.72},
+    (256, 8192, 64): {"even_40x64_w8_s16": 12.36},
+    (128, 8192, 256): {"even_20x128_w8_s8": 19.28},
+    (192, 8192, 192): {"even_40x64_w8_s8": 19.14},
+    (64, 4096, 256): {"even_64x40_w8_s16": 9.59},
+    (128, 16384, 128): {"even_20x128_w8_s16": 19.38},
+    (100, 9000, 260): {"even_40x64_w8_s8": 20.85},
+    (250, 6148, 124): {"even_40x64_w8_s8": 17.08},
 }
 # The same of what shares K among blocks of the whole grid and of clusters of 8 and 16, torch 2.11, medians of 15 or more.
 SHARED = {
@@ -105,6 +123,11 @@ def test_a_product_gets_the_kernel_that_was_fastest(product: tuple[int, int, int
         tile = next(tile for tile in TILES if tile.name == name)
         told = LAUNCH_US + tile.estimate(*product, 132) / UNIT["float32"]
         assert told == pytest.approx(us, rel=0.11), f"{name}: {told:.1f} us estimated, {us} measured"
+
+
+@pytest.mark.parametrize("product", [(128, 2048, 128), (32, 2048, 512), (512, 2048, 32), (64, 8192, 64), (120, 5000, 136)], ids=str)
+def test_clusters_that_would_not_fill_the_gpu_are_left_to_smaller_tiles(product: tuple[int, int, int]) -> None:
+    assert kernel_for(*product) == "matmul_cluster_float32_simt_32x32_v16_s16"
 
 
 @pytest.mark.parametrize(("product", "times"), SHORT.items(), ids=str)
