@@ -36,6 +36,8 @@ KNOWN: tuple[Blemish, ...] = (
             "8 bytes, by Triton's ptxas, as for sm_100"),
     Blemish("spill", ("numba_cuda",), ("sm_120",), "softmax: float16 1 blocks of 512 a row",
             "40 bytes: held to 64 registers for 1024 threads a multiprocessor, of which the row's part takes 32"),
+    Blemish("spill", ("numba_cuda",), ("sm_120",), "mean: float32 vector",
+            "8 bytes: held to 40 registers for the 1536 threads of a multiprocessor"),
     Blemish("spill", ("triton_jit",), ("sm_86", "sm_89"), "matmul: (tiles|grouped), float16",
             "16 bytes, by Triton's ptxas: rungs of the ladder, there to be read; the tile is an H200's"),
     Blemish("spill", ("triton_jit",), ("sm_100",), "matmul: float32, 16x64x32, unaligned",
