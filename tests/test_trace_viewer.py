@@ -38,7 +38,8 @@ def viewer(trace: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tu
     if fetched.returncode:
         pytest.skip(f"npm cannot fetch {VIEWER}: {(fetched.stderr.strip().splitlines() or ['no reason given'])[-1]}")
     with tarfile.open(next(folder.glob("*.tgz"))) as archive:
-        archive.extractall(folder, filter="data")
+        archive.extraction_filter = getattr(tarfile, "data_filter", None)  # Python 3.11.2, of Debian 12, has no filters
+        archive.extractall(folder)
     with playwright.sync_playwright() as play:
         browser = play.chromium.launch(
             executable_path=CHROMIUM, args=[*(flag for flag in QUIET if flag != "--disable-gpu"), "--enable-unsafe-swiftshader"]
