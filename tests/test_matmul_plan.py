@@ -115,6 +115,7 @@ def test_a_b_that_a_block_holds_whole_is_taken_so_where_that_was_measured() -> N
     assert {kernel_for(*shape) for shape in SMALL_PRODUCTS} == {f"matmul_bfloat16_{k.name}" for k in matmul_kernels.WHOLE}
     beyond = [(1003, 97, 73), (1003, 95, 81), (9001, 95, 73), (1003, 31, 73), (36, 95, 73)]
     assert not any("whole" in kernel_for(*shape) for shape in beyond)
+    assert kernel_for(1003, 95, 73, alignment=8) == "matmul_bfloat16_16x32_v2"
     assert not any(
         kernel.whole and kernel.takes(1003, k, n, 2, 132, (9, 0)) for kernel in matmul_kernels.WHOLE for k, n in ((97, 80), (96, 81))
     )

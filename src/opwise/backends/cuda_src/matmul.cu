@@ -1,8 +1,9 @@
 // The matmul kernels by name: C (m, n) = A (m, k) B (k, n), row-major, any m, k, n >= 1, accumulated in float32.
 //
 // matmul_<dtype>_[simt_]<BM>x<BN>_v<GRANULE>: a block computes a BM x BN tile, and GRANULE bytes divide all three base addresses and the
-// row pitches of A, B and C. matmul_kernels.py has the same tiles, matmul_plan.py chooses among them. All but the textbook kernel take a
-// one-dimensional grid of ceil(m / BM) * ceil(n / BN) blocks and dynamic shared memory only.
+// row pitches of A, B and C (16 the addresses of whole_<BM>x<BN>). matmul_kernels.py has the same tiles, matmul_plan.py
+// chooses among them. All but the textbook kernel take a one-dimensional grid of ceil(m / BM) * ceil(n / BN) blocks and dynamic shared
+// memory only.
 #include "matmul_fma_words.cuh"
 #include "matmul_groups.cuh"
 #include "matmul_simt.cuh"

@@ -43,7 +43,7 @@ class Kernel(Tiled):
     `boxes`: of C beside the ring, where there is no `split`. `cluster`: rows and columns of tiles whose blocks
     fetch parts of A (side by side) or of B (one below the other) for each other, as in matmul_wgmma.cuh and matmul_pair.cuh.
     `alone`: what a multiprocessor's only tile takes, in tiles of many. `at_once`: blocks that it begins and ends together, so that it has a
-    multiple of them or one. `whole`: a step is all of K and a tile's columns are all of B's, as in matmul_whole.cuh.
+    multiple of them or one. `whole`: a step is all of K and a tile's columns are all of B's, A and B begin on 16 bytes: matmul_whole.cuh.
     `among`: where a kernel was measured that is offered nowhere else.
     """
 

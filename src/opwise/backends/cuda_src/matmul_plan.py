@@ -55,7 +55,7 @@ def plan(
         return Plan(TEXTBOOK, _line(-(-m // 16) * -(-n // 16), m, n), (16, 16, 1), 0)
     kind = group(dtype_name, tf32, capability)
     granule = min(alignment & -alignment, 16, _power_of_two_in(k * SIZE[kind]), _power_of_two_in(n * SIZE[kind]))
-    found = offered(m, k, n, kind, granule, sm_count, capability, wgmma)
+    found = offered(m, k, n, kind, granule, sm_count, capability, wgmma, alignment & -alignment)
     if not found:
         raise UnsupportedWorkload(f"matmul: no {kind} kernel for compute capability {capability} and data aligned to {granule} bytes "
                                   f"in {_shared_limit(capability)} bytes of shared memory: use torch_eager")  # fmt: skip
@@ -74,15 +74,17 @@ def plan(
 
 
 def offered(
-    m: int, k: int, n: int, kind: str, granule: int, sm_count: int, capability: tuple[int, int], wgmma: bool = True
+    m: int, k: int, n: int, kind: str, granule: int, sm_count: int, capability: tuple[int, int], wgmma: bool = True, alignment: int = 16
 ) -> dict[str, Kernel | Other]:
-    """Name -> kernel, of all that take the product; of equals the first is to be used. granule: bytes that divide addresses and rows."""
+    """Name -> kernel, of all that take the product; of equals the first is to be used. granule: bytes that divide addresses and rows;
+    alignment: addresses alone."""
     mapped = wgmma and capability == matmul_hopper32.ON and granule == matmul_hopper32.GRANULE
     tiles = matmul_hopper32.fitting(m, k, n, kind, sm_count) if mapped else ()
     kernels = [
         kernel
         for kernel in KERNELS[kind]
-        if kernel.granule <= granule and kernel.shared_bytes(SIZE[kind]) <= _shared_limit(capability) and kernel.runs_on(capability)
+        if kernel.granule <= granule and (not kernel.whole or alignment >= 16) and kernel.runs_on(capability)
+        and kernel.shared_bytes(SIZE[kind]) <= _shared_limit(capability)
         and kernel.takes(m, k, n, granule, sm_count, capability)
         and (not kernel.wgmma or (wgmma and rows_suffice(kernel.rows, m, k, n) and max(m, k, n) <= WGMMA_SIZE_LIMIT))
     ]  # fmt: skip

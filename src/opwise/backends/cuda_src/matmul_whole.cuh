@@ -1,4 +1,5 @@
 // C = A B in 16 bits where all of B (K to 16 STEPS, N to 16 WARPS) fits a block's shared memory, whatever the rows begin on (mma.sync).
+// A and B themselves begin on 16 bytes.
 //
 // Rows that follow one another are one stretch of memory, and eight of 16 bits are a multiple of 16 bytes, whatever K is: so a block's BM
 // rows of A, and all of B, are copied as they lie, 16 bytes at a time, all under way at once, one barrier behind them. Every block begins
@@ -20,20 +21,14 @@ __device__ __forceinline__ unsigned spread(unsigned block, unsigned end) {
     return static_cast<unsigned>(static_cast<unsigned long long>(block * 0x9e3779b9u) * end >> 32);
 }
 
-// Copies `bytes` bytes and writes zeros behind them to `room`, a multiple of 16, beginning at `begin`. Where the source does not begin on 16
-// bytes, element by element.
+// Copies `bytes` bytes from an address on 16 and writes zeros behind them to `room`, a multiple of 16, beginning at `begin`.
 template <int THREADS>
 __device__ __forceinline__ void copy_whole(SharedAddress to, const void *from, unsigned bytes, unsigned room, unsigned begin) {
     const char *source = static_cast<const char *>(from);
-    if (reinterpret_cast<unsigned long long>(source) % 16 == 0) {
 #pragma unroll 1
-        for (unsigned i = 16 * thread_index(); i < room; i += 16 * THREADS) {
-            const unsigned at = i + begin < room ? i + begin : i + begin - room, left = at < bytes ? bytes - at : 0;
-            copy_async_16(to + at, left > 0 ? source + at : source, min(left, 16u));
-        }
-    } else {
-#pragma unroll 1
-        for (unsigned i = 2 * thread_index(); i < room; i += 2 * THREADS) store_shared(to + i, load_global_2(source + i, i < bytes));
+    for (unsigned i = 16 * thread_index(); i < room; i += 16 * THREADS) {
+        const unsigned at = i + begin < room ? i + begin : i + begin - room, left = at < bytes ? bytes - at : 0;
+        copy_async_16(to + at, left > 0 ? source + at : source, min(left, 16u));
     }
 }
 
