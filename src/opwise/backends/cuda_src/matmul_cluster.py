@@ -7,7 +7,7 @@ and more than that take turns; and what a tile costs beside, its sums' meeting a
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from opwise.backends.cuda_src import plan
 from opwise.backends.cuda_src.matmul_model import CLUSTERS_AT_ONCE, CLUSTERS_OF, Share, Tiled
@@ -89,7 +89,7 @@ class Tile(Tiled):
         if self.split == 1:
             return True
         few = self.tiles(m, n) <= self.at_once(sm_count) * MOST_TURNS
-        return few and (self.granule < 16 or (k >= LONG and (m > 16 or self.rows < 16)))
+        return few and (self.granule < 16 or (k >= LONG and (m > 16 or self.rows <= 16)))
 
     def at_once(self, sm_count: int) -> int:
         """Tiles that the GPU has in the making with a block a multiprocessor."""
@@ -107,6 +107,11 @@ class Tile(Tiled):
 FLOAT32 = (
     ("simt", 4, 64, 128, 256, 4, 16, 1, 3, 0.27, 1.0, 1.0),
     ("simt", 4, 64, 128, 256, 4, 16, 2, 3, 0.26, 1.0, 0.0),
+    ("simt", 4, 64, 128, 256, 4, 16, 8, 3, 0.335, 1.0, 1.2),
+    ("simt", 4, 64, 128, 256, 4, 16, 16, 3, 0.262, 1.0, 1.2),
+    ("simt", 16, 32, 128, 256, 6, 16, 2, 2, 0.70, 1.0, 0.4),
+    ("simt", 16, 32, 128, 256, 6, 16, 8, 2, 0.872, 1.5, 1.0),
+    ("simt", 16, 32, 128, 256, 6, 16, 16, 2, 0.77, 1.5, 0.9),
     ("simt", 32, 32, 128, 128, 6, 16, 8, 3, 1.02, 1.0, 3.0),
     ("simt", 32, 32, 128, 128, 6, 16, 16, 3, 1.15, 1.0, 2.5),
     ("simt", 128, 32, 256, 128, 4, 16, 2, 2, 1.09, 1.0, 3.0),
@@ -117,6 +122,9 @@ FLOAT32 = (
     ("simt", 64, 64, 128, 64, 6, 4, 4, 3, 0.92, 1.25, 2.5),
 )
 TFLOAT32 = (
+    ("mma", 16, 32, 128, 256, 6, 16, 2, 2, 0.33, 1.0, 0.0),
+    ("mma", 16, 32, 128, 256, 6, 16, 8, 2, 0.347, 1.0, 0.3),
+    ("mma", 16, 32, 128, 256, 6, 16, 16, 2, 0.254, 1.0, 0.2),
     ("mma", 32, 32, 128, 128, 6, 16, 16, 3, 0.70, 1.0, 2.5),
     ("mma", 64, 32, 128, 128, 5, 16, 2, 3, 0.57, 1.0, 3.5),
     ("mma", 64, 32, 128, 128, 5, 16, 8, 3, 0.72, 1.0, 3.5),
@@ -140,19 +148,12 @@ HALF = (
 )
 ROWS = {"float32": FLOAT32, "tfloat32": TFLOAT32, "float16": HALF, "bfloat16": HALF}
 TILES = {kind: tuple(Tile(kind, *row) for row in rows) for kind, rows in ROWS.items()}
-# Four rows take float32 no longer than B takes to be read, and TF32's tiles of 16 rows longer: 62.3 us and 64.2 at 1 x 16384 x 4096. So
-# TF32, a permission, has float32's kernel there, its numbers in its own unit: from LOW_SIDE of K on, for columns from half of it to it.
-RATIO, LOW_SIDE = UNIT["tfloat32"] / UNIT["float32"], 4096
-FLOAT32_LOW = tuple(
-    replace(tile, speed=tile.speed / RATIO, beside=tile.beside * RATIO) for tile in TILES["float32"] if (tile.rows, tile.split) == (4, 2)
-)
 
 
 def fitting(m: int, k: int, n: int, kind: str, granule: int, sm_count: int) -> tuple[Tile, ...]:
     """The kernels here for A (m, k) B (k, n) of that kind (a key of matmul_kernels.KERNELS) on Hopper. granule: bytes that divide the
     addresses and rows."""
-    low = FLOAT32_LOW if kind == "tfloat32" and m <= FLOAT32_LOW[0].rows and k >= LOW_SIDE >= n > LOW_SIDE // 2 else ()
-    return tuple(tile for tile in (*low, *TILES.get(kind, ())) if tile.takes(m, k, n, granule, sm_count))
+    return tuple(tile for tile in TILES.get(kind, ()) if tile.takes(m, k, n, granule, sm_count))
 
 
 def launch(tile: Tile, m: int, k: int, n: int) -> Plan:
