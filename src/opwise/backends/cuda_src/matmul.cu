@@ -4,8 +4,10 @@
 // row pitches of A, B and C (16 the addresses of whole_<BM>x<BN>). matmul_kernels.py has the same tiles, matmul_plan.py
 // chooses among them. All but the textbook kernel take a one-dimensional grid of ceil(m / BM) * ceil(n / BN) blocks and dynamic shared
 // memory only.
+#include "matmul_columns.cuh"
 #include "matmul_fma_words.cuh"
 #include "matmul_groups.cuh"
+#include "matmul_row.cuh"
 #include "matmul_simt.cuh"
 #include "matmul_tensor.cuh"
 #include "matmul_whole.cuh"
@@ -42,13 +44,38 @@ extern "C" __global__ void __launch_bounds__(256)
     KERNEL(matmul_##dtype##_128x128_v4, Storage, tensor_matmul, 1, TensorTile<Storage, 128, 128, 64, 2, 4, 1, 4, 4>)                       \
     KERNEL(matmul_##dtype##_64x64_v4, Storage, tensor_matmul, 2, TensorTile<Storage, 64, 64, 128, 2, 2, 1, 4, 4>)
 
+// Columns of B, threads that share K, bytes of an access.
+#define COLUMNS(dtype, Storage, n, sharing, granule)                                                                                       \
+    KERNEL(matmul_##dtype##_columns_##n##_t##sharing##_v##granule, Storage, columns_matmul,                                                \
+           (ColumnsTile<Storage, n, sharing, granule>::RESIDENT), ColumnsTile<Storage, n, sharing, granule>)
+#define COLUMNS_1_TO_4(dtype, Storage, sharing, granule)                                                                                   \
+    COLUMNS(dtype, Storage, 1, sharing, granule) COLUMNS(dtype, Storage, 2, sharing, granule)                                              \
+    COLUMNS(dtype, Storage, 3, sharing, granule) COLUMNS(dtype, Storage, 4, sharing, granule)
+#define COLUMNS_1_TO_7(dtype, Storage, sharing, granule)                                                                                   \
+    COLUMNS_1_TO_4(dtype, Storage, sharing, granule)                                                                                       \
+    COLUMNS(dtype, Storage, 5, sharing, granule) COLUMNS(dtype, Storage, 6, sharing, granule)                                              \
+    COLUMNS(dtype, Storage, 7, sharing, granule)
+// Rows of A, columns of a block, blocks a multiprocessor, bytes of an access.
+#define ROWS(dtype, Storage, m, columns, blocks, granule)                                                                                  \
+    KERNEL(matmul_##dtype##_rows_##m##x##columns##_b##blocks##_v##granule, Storage, row_matmul, blocks,                                    \
+           RowTile<Storage, m, columns, granule>)
+#define THIN_KERNELS(dtype, Storage, size)                                                                                                 \
+    COLUMNS_1_TO_4(dtype, Storage, 32, size) COLUMNS_1_TO_4(dtype, Storage, 256, size)                                                     \
+    COLUMNS_1_TO_4(dtype, Storage, 8, 16) COLUMNS_1_TO_7(dtype, Storage, 32, 16) COLUMNS_1_TO_7(dtype, Storage, 256, 16)                   \
+    ROWS(dtype, Storage, 1, 8, 1, size) ROWS(dtype, Storage, 1, 32, 1, size) ROWS(dtype, Storage, 1, 32, 2, size)                          \
+    ROWS(dtype, Storage, 2, 8, 1, size) ROWS(dtype, Storage, 2, 32, 1, size) ROWS(dtype, Storage, 2, 32, 2, size)                          \
+    ROWS(dtype, Storage, 3, 8, 1, size) ROWS(dtype, Storage, 3, 32, 1, size)                                                               \
+    ROWS(dtype, Storage, 4, 8, 1, size) ROWS(dtype, Storage, 4, 32, 1, size)
+
 #define HALF_KERNELS(dtype, Storage)                                                                                                       \
     TENSOR_KERNELS(dtype, Storage)                                                                                                         \
     KERNEL(matmul_##dtype##_128x128_v2, Storage, tensor_matmul, 1, TensorTile<Storage, 128, 128, 64, 2, 4, 1, 2, 2>)                       \
     KERNEL(matmul_##dtype##_64x64_v2, Storage, tensor_matmul, 3, TensorTile<Storage, 64, 64, 64, 2, 2, 1, 2, 2>)                           \
     KERNEL(matmul_##dtype##_16x32_v2, Storage, tensor_matmul, 3, TensorTile<Storage, 16, 32, 256, 1, 1, 4, 2, 2>)                          \
-    KERNEL(matmul_##dtype##_whole_16x80_v2, Storage, whole_matmul, 2, WholeTile<Storage, 16, 5, 6>)                                        \
-    KERNEL(matmul_##dtype##_whole_32x80_v2, Storage, whole_matmul, 2, WholeTile<Storage, 32, 5, 6>)                                        \
+    KERNEL(matmul_##dtype##_whole_16x80_v2, Storage, whole_matmul, 2, WholeTile<Storage, 16, 5, 6, false>)                                 \
+    KERNEL(matmul_##dtype##_beside_16x80_v2, Storage, whole_matmul, 2, WholeTile<Storage, 16, 5, 6, true>)                                 \
+    KERNEL(matmul_##dtype##_whole_32x80_v2, Storage, whole_matmul, 2, WholeTile<Storage, 32, 5, 6, false>)                                 \
+    KERNEL(matmul_##dtype##_beside_32x80_v2, Storage, whole_matmul, 2, WholeTile<Storage, 32, 5, 6, true>)                                 \
     KERNEL(matmul_##dtype##_32x32_v16, Storage, tensor_matmul, 3, TensorTile<Storage, 32, 32, 64, 2, 1, 1, 3, 16>)                         \
     KERNEL(matmul_##dtype##_simt_64x64_v2, Storage, simt_matmul, 2, SimtTile<Storage, 16, 8, 8, 4, 16, 1, 3, 2>)
 
@@ -58,6 +85,10 @@ KERNEL(matmul_float32_simt_64x64_v16, float, simt_matmul, 3, SimtTile<float, 16,
 KERNEL(matmul_float32_simt_16x32_v16, float, simt_matmul, 2, SimtTile<float, 8, 4, 4, 4, 64, 4, 6, 16>)
 KERNEL(matmul_float32_simt_128x128_v4, float, simt_matmul, 1, SimtTile<float, 16, 16, 8, 8, 16, 1, 3, 4>)
 KERNEL(matmul_float32_simt_64x64_v4, float, simt_matmul, 3, SimtTile<float, 16, 8, 8, 4, 16, 1, 4, 4>)
+THIN_KERNELS(float32, float, 4)
+ROWS(float32, float, 1, 8, 1, 16)
+ROWS(float32, float, 1, 16, 1, 16)
+ROWS(float32, float, 1, 32, 1, 16)
 // WordsTile: warps in M and N, rows and columns a thread, stages.
 KERNEL(matmul_float32_words_64x128_v4, float, words_matmul, 3, WordsTile<2, 2, 8, 8, 3>)
 KERNEL(matmul_float32_words_64x128_f4_v4, float, words_matmul, 2, WordsTile<2, 2, 8, 8, 4>)
@@ -71,7 +102,9 @@ TENSOR_KERNELS(tfloat32, float)
 #endif
 #if MATMUL_GROUP == 0 || MATMUL_GROUP == MATMUL_FLOAT16
 HALF_KERNELS(float16, float16)
+THIN_KERNELS(float16, float16, 2)
 #endif
 #if MATMUL_GROUP == 0 || MATMUL_GROUP == MATMUL_BFLOAT16
 HALF_KERNELS(bfloat16, bfloat16)
+THIN_KERNELS(bfloat16, bfloat16, 2)
 #endif

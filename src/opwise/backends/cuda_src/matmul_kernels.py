@@ -43,7 +43,7 @@ class Kernel(Tiled):
     `boxes`: of C beside the ring, where there is no `split`. `cluster`: rows and columns of tiles whose blocks
     fetch parts of A (side by side) or of B (one below the other) for each other, as in matmul_wgmma.cuh and matmul_pair.cuh.
     `alone`: what a multiprocessor's only tile takes, in tiles of many. `at_once`: blocks that it begins and ends together, so that it has a
-    multiple of them or one. `whole`: a step is all of K and a tile's columns are all of B's, A and B begin on 16 bytes: matmul_whole.cuh.
+    multiple of them or one. `whole`: a step is all of K, A and B begin on 16 bytes: matmul_whole.cuh.
     `among`: where a kernel was measured that is offered nowhere else.
     """
 
@@ -93,7 +93,7 @@ class Kernel(Tiled):
 
     def takes(self, m: int, k: int, n: int, granule: int, sm_count: int, capability: tuple[int, int]) -> bool:
         """Is the product among those that this kernel was measured for, if it is for some alone?"""
-        if self.whole and (n > self.columns or 2 * k > self.step_bytes):
+        if self.whole and (2 * k > self.step_bytes or (n > self.columns and not self.inbox)):
             return False
         if self.among is None:
             return True
@@ -135,14 +135,16 @@ STAGED = (  # cp.async copies 4 bytes at least: 16-bit rows of odd length or at 
     Kernel("64x64_v2", 64, 64, 128, 64, 2, 2, 0.15, 250),
     Kernel("16x32_v2", 16, 32, 128, 256, 2, 2, 0.05, 50, among=Among(65, 128, 0.0, 1.5, granule_to=2)),
 )
-# All of B in each block: a step is all of K. Low numbers, since they are offered where they were the quickest, and nowhere else: 16 rows up
-# to a block a multiprocessor (1003x95x73 in 2.9 us, the others from 4.0 on), 32 rows to two (8003x95x73).
+# All of K in each block, in one step. Low numbers, since they are offered where they were the quickest, and nowhere else: 16 rows up to a
+# block a multiprocessor (1003x95x73 in 2.9 us, the others from 4.0 on), 32 rows to two (8003x95x73).
+APART = 96 * 30  # bytes between B's rows where a block has some of its columns, which lie on 16 bytes as they do in B
+OF_ONE, OF_TWO = Among(33, 96, 0.0, 0.97, rows_from=37, columns_from=17, granule_to=2), Among(65, 96, 0.49, 1.91, granule_to=2)
 WHOLE = (
-    Kernel("whole_16x80_v2", 16, 80, 160, 192, 1, 2, 0.25, 0, whole=True,
-           among=Among(33, 96, 0.0, 0.97, rows_from=37, columns_from=17, granule_to=2)),
-    Kernel("whole_32x80_v2", 32, 80, 160, 192, 1, 2, 0.25, 0, whole=True,
-           among=Among(65, 96, 0.49, 1.91, granule_to=2)),
-)  # fmt: skip
+    Kernel("whole_16x80_v2", 16, 80, 160, 192, 1, 2, 0.25, 0, whole=True, among=OF_ONE),
+    Kernel("whole_32x80_v2", 32, 80, 160, 192, 1, 2, 0.25, 0, whole=True, among=OF_TWO),
+    Kernel("beside_16x80_v2", 16, 80, 160, 192, 1, 2, 0.25, 0, whole=True, inbox=APART, among=OF_ONE._replace(columns_from=81)),
+    Kernel("beside_32x80_v2", 32, 80, 160, 192, 1, 2, 0.25, 0, whole=True, inbox=APART, among=OF_TWO._replace(columns_from=81)),
+)
 # Several widths, because a wave of tiles is paid for in full: 3072 in tiles of 256 fills 2.2 waves, of 192 it fills 2.9; and K shared where
 # tiles are few. Of 169 products measured the plan takes the fastest kernel, or one within 1 % of it, for 150, within 5 % for 159.
 WGMMA = (
@@ -183,7 +185,8 @@ COUPLED = (
 )
 # Turned round, as high as one wave of an H200 asks for: 2504 cubed is 13 x 10 tiles of 208x256, 2056 cubed 12 x 11 of 176x192, 2200 cubed
 # 14 x 9 of 160x256, 1800 cubed 13 x 10 of 144x192. Beside the ring: outboxes of 5, 3, 4 and 3 boxes of C of 16 rows.
-# Offered where they were timed: 160x256, which asks the L2 for the least, up to two waves, and for as many where A and B are slanted.
+# Offered where they were timed: 160x256, which asks the L2 for the least, up to two waves, and for as many where A and B are slanted;
+# 144x192 up to any number: 2592 cubed is 1.9 waves of it, 52.2 us where the next best took 60.2.
 ONE_WAVE = Among(512, 4608, 0.95, 1.0, rows_from=1600, columns_from=1600)
 FROM_ONE_WAVE = ONE_WAVE._replace(many=2.0, many_slanted=math.inf, k_to=8200)
 TURNED_PAIRS = (
@@ -194,7 +197,7 @@ TURNED_PAIRS = (
     Kernel("160x256_2x1", 160, 256, 384, 128, 4, 16, 2.21, 428, wgmma=True, turned=True, boxes=0, inbox=2 * 4 * 2048, cluster=(2, 1),
            crowd=0.22, among=FROM_ONE_WAVE),
     Kernel("144x192_1x2", 144, 192, 512, 128, 4, 16, 1.89, 269, wgmma=True, turned=True, boxes=0, inbox=3 * 2 * 3 * 2048, cluster=(1, 2),
-           crowd=0.12, among=ONE_WAVE),
+           crowd=0.12, among=ONE_WAVE._replace(many=math.inf)),
 )  # fmt: skip
 SHORT = Among(31, 256, 0.75, math.inf, rows_from=256, columns_from=256, granule_to=8)  # a short K, rows that do not begin on 16 bytes
 FEW = SHORT._replace(many=4.0)  # where four stages were quicker than three, or nearly

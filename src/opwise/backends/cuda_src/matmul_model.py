@@ -22,8 +22,8 @@ MEMORY = 0.645  # an element of A and B, read once
 # the others no product waited. BY_SECTORS: by what part of that where rows are whole sectors of 32 bytes apart.
 HALF_LINE, SECTOR, SLANTED_A, SLANTED_B, BY_SECTORS = 32, 16, 77, 76, 0.85
 # By the rows of one of Hopper's tiles, the least of A: with half of 128 or three quarters of 64 empty, the mma kernels, whose tiles are
-# lower, are no slower. But where B has as many elements as this, what counts is how it is read.
-ROWS_FROM, LARGE_B = {208: 129, 192: 129, 176: 129, 160: 129, 144: 129, 128: 65, 64: 17}, 2**22
+# lower, are no slower. But where B has as many elements as this, what counts is how it is read; and where K is as long, that it is shared.
+ROWS_FROM, LARGE_B, LONG_K = {208: 129, 192: 129, 176: 129, 160: 129, 144: 129, 128: 65, 64: 17}, 2**22, 2048
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ def in_clusters(m: int, n: int, rows: int, columns: int, cluster: tuple[int, int
 
 def rows_suffice(rows: int, m: int, k: int, n: int) -> bool:
     """May a product get a tile of so many rows?"""
-    return m >= ROWS_FROM[rows] or (rows == 64 and k * n >= LARGE_B)
+    return m >= ROWS_FROM[rows] or (rows == 64 and (k * n >= LARGE_B or k >= LONG_K))
 
 
 def clusters_at_once(split: int, sm_count: int) -> int:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from opwise.backends.cuda_src import matmul_cluster, matmul_hopper32, matmul_odd, matmul_rows32
+from opwise.backends.cuda_src import matmul_cluster, matmul_hopper32, matmul_odd, matmul_rows32, matmul_thin
 from opwise.backends.cuda_src.matmul_kernels import KERNELS, TENSOR_CORES_FROM, TEXTBOOK, Kernel
 from opwise.backends.cuda_src.matmul_model import rows_suffice
 from opwise.backends.cuda_src.plan import Matrix, Plan
@@ -23,7 +23,7 @@ GRID_LIMIT = 2**31 - 1
 # Most shared memory a block may ask for, from the CUDA programming guide's table of compute capabilities. Others: 99 KB.
 SHARED_LIMIT = {(7, 5): 64, (8, 0): 163, (8, 7): 163, (9, 0): 227, (10, 0): 227, (10, 3): 227, (11, 0): 227}
 
-Other = matmul_hopper32.Tile | matmul_cluster.Tile | matmul_rows32.Tile | matmul_odd.Tile
+Other = matmul_hopper32.Tile | matmul_cluster.Tile | matmul_rows32.Tile | matmul_odd.Tile | matmul_thin.Tile
 
 
 def plan(
@@ -70,6 +70,8 @@ def plan(
         return matmul_rows32.launch(kernel, m, k, n, sm_count)
     if isinstance(kernel, matmul_odd.Tile):
         return matmul_odd.launch(kernel, m, k, n, sm_count)
+    if isinstance(kernel, matmul_thin.Tile):
+        return matmul_thin.launch(kernel, m, n)
     return matmul_hopper32.launch(kernel, m, k, n, sm_count)
 
 
@@ -92,8 +94,9 @@ def offered(
     rows = matmul_rows32.fitting(m, k, n, granule, sm_count) if wgmma and capability == matmul_rows32.ON and kind == "float32" else ()
     odd = matmul_odd.fitting(m, k, n, kind, granule) if wgmma and capability == matmul_odd.ON else ()
     usual = {f"hopper_{tile.name}": tile for tile in tiles} | {kernel.name: kernel for kernel in kernels}
+    thin = {f"thin_{tile.name}": tile for tile in matmul_thin.fitting(m, k, n, kind, alignment, sm_count)}
     others = {f"cluster_{tile.name}": tile for tile in shared} | {f"rows_{tile.name}": tile for tile in rows}
-    return {**usual, **others, **{f"odd_{tile.name}": tile for tile in odd}}
+    return {**thin, **usual, **others, **{f"odd_{tile.name}": tile for tile in odd}}
 
 
 def quickest(found: Mapping[str, Kernel | Other], m: int, k: int, n: int, sm_count: int) -> str:

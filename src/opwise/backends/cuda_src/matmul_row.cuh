@@ -1,0 +1,61 @@
+// C = A B where A has 4 rows at most: B is read once, wherever its rows begin, and that is the time. On any GPU.
+//
+// A block has COLUMNS columns of B, one of its 1024 threads GRANULE bytes of a row: neighbours lie side by side, and all take rows in turns. Sums meet by
+// shuffles and in shared memory, in a fixed order.
+#pragma once
+#include "elements.cuh"
+#include "matmul_ptx.cuh"
+
+template <class Storage_, int M_, int COLUMNS_, int GRANULE_> struct RowTile {
+    using Storage = Storage_;
+    using Pieces = Piece<Storage, GRANULE_>;
+    static constexpr int M = M_, COLUMNS = COLUMNS_, THREADS = 1024, WARPS = THREADS / 32, V = Pieces::COUNT;
+    static constexpr int BESIDE = COLUMNS / V, AT_ONCE = THREADS / BESIDE;  // threads of a row, rows
+    static_assert(32 % BESIDE == 0 && COLUMNS <= WARPS);
+};
+
+__device__ __forceinline__ float over_distances(float x, int from, int to) {
+#pragma unroll
+    for (int distance = from; distance >= to; distance /= 2) x = sum(x, __shfl_xor_sync(0xffffffffu, x, distance));
+    return x;
+}
+
+// m = M. n is a multiple of V; for pieces of 16 bytes B begins on 16 bytes.
+template <class Tile>
+__device__ __forceinline__ void row_matmul(const typename Tile::Storage *a, const typename Tile::Storage *b, typename Tile::Storage *c,
+                                           long long, long long k, long long n) {
+    constexpr int M = Tile::M, COLUMNS = Tile::COLUMNS, WARPS = Tile::WARPS, V = Tile::V, BESIDE = Tile::BESIDE;
+    using Pieces = typename Tile::Pieces;
+    __shared__ float of_warps[M][COLUMNS][WARPS + 1];
+    const int lane = thread_index() % 32, warp = thread_index() / 32;
+    const long long column0 = static_cast<long long>(block_index()) * COLUMNS, column = column0 + thread_index() % BESIDE * V;
+    float sums[M][V] = {};
+    if (column < n) {
+#pragma unroll 8
+        for (long long i = thread_index() / BESIDE; i < k; i += Tile::AT_ONCE) {
+            float y[V];
+            Pieces::unpack(*reinterpret_cast<const typename Pieces::Raw *>(b + i * n + column), y);
+#pragma unroll
+            for (int r = 0; r < M; r++) {
+                const float x = to_float(a[r * k + i]);
+#pragma unroll
+                for (int v = 0; v < V; v++) sums[r][v] = fused(x, y[v], sums[r][v]);
+            }
+        }
+    }
+#pragma unroll
+    for (int r = 0; r < M; r++) {
+#pragma unroll
+        for (int v = 0; v < V; v++) {
+            const float of_warp = over_distances(sums[r][v], 16, BESIDE);
+            if (lane < BESIDE) of_warps[r][lane * V + v][warp] = of_warp;
+        }
+    }
+    block_barrier();
+    if (warp >= COLUMNS) return;  // a warp for a column
+#pragma unroll
+    for (int r = 0; r < M; r++) {
+        const float total = over_distances(of_warps[r][warp][lane], 16, 1);
+        if (lane == 0 && column0 + warp < n) from_float(total, c[r * n + column0 + warp]);
+    }
+}

@@ -1,0 +1,82 @@
+"""Which product gets a kernel for thin factors, and over what grid; tests/test_cuda_on_cpu.py runs them."""
+
+from __future__ import annotations
+
+import pytest
+
+from opwise.backends.cuda_src import matmul_plan, matmul_thin
+from opwise.backends.cuda_src.matmul_thin import BYTES, MOST_COLUMNS, MOST_ROWS, fitting, launch
+from opwise.backends.cuda_src.sources import FOLDER, unit_of
+
+# us on one H200, torch 2.11, L2 flushed, interleaved, medians: kind, (m, k, n) -> kernel -> time; "other": the quickest of the rest.
+MEASURED = {
+    ("float32", (8192, 8192, 1)): {"columns_1_t32_v16": 62.9, "columns_1_t256_v16": 61.1, "other": 268.7},
+    ("float16", (8192, 8192, 4)): {"columns_4_t32_v16": 34.8, "columns_4_t256_v16": 38.8, "other": 66.1},
+    ("float32", (8192, 8192, 7)): {"columns_7_t32_v16": 73.2, "columns_7_t256_v16": 110.3, "other": 268.9},
+    ("float16", (2048, 2048, 1)): {"columns_1_t256_v16": 4.3, "columns_1_t32_v16": 5.0, "other": 12.2},
+    ("float32", (200_000, 64, 2)): {"columns_2_t8_v16": 14.3, "columns_2_t32_v16": 20.7, "other": 59.9},
+    ("float16", (65_536, 256, 4)): {"columns_4_t8_v16": 11.6, "columns_4_t32_v16": 15.4, "other": 23.6},
+    ("float32", (65_536, 256, 1)): {"columns_1_t32_v16": 17.3, "columns_1_t8_v16": 17.7, "other": 71.3},
+    ("float16", (8192, 1023, 1)): {"columns_1_t32_v2": 10.4, "columns_1_t256_v2": 16.0, "other": 36.0},
+    ("float32", (1, 4095, 4097)): {"rows_1x32_b1_v4": 20.8, "rows_1x8_b1_v4": 36.2, "other": 53.6},
+    ("float16", (1, 1023, 16_001)): {"rows_1x32_b2_v2": 16.6, "rows_1x32_b1_v2": 23.0, "other": 32.5},
+    ("float16", (4, 4095, 4097)): {"rows_4x32_b1_v2": 22.4, "rows_4x8_b1_v2": 36.6, "other": 27.3},
+    ("tfloat32", (2, 8191, 1001)): {"rows_2x8_b1_v4": 17.6, "rows_2x32_b1_v4": 23.8, "other": 28.9},
+    ("float32", (1, 2048, 2048)): {"rows_1x32_b1_v16": 6.5, "rows_1x16_b1_v16": 6.8, "rows_1x8_b1_v16": 9.9, "other": 8.5},
+    ("float32", (1, 2048, 1024)): {"rows_1x16_b1_v16": 4.8, "rows_1x32_b1_v16": 5.1, "rows_1x8_b1_v16": 5.6, "other": 6.1},
+    ("float32", (1, 512, 512)): {"rows_1x8_b1_v16": 2.8, "rows_1x16_b1_v16": 3.1, "rows_1x32_b1_v16": 4.0, "other": 3.4},
+}
+
+
+def kernel_for(kind: str, m: int, k: int, n: int, alignment: int = 16, **changes: object) -> str:
+    dtype, machine = "float32" if kind == "tfloat32" else kind, {"sm_count": 132, "capability": (9, 0), **changes}
+    return matmul_plan.plan(m, k, n, dtype, kind == "tfloat32", alignment, **machine).kernel  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("product", "times"), MEASURED.items(), ids=str)
+def test_a_product_gets_a_kernel_that_was_quick(product: tuple[str, tuple[int, int, int]], times: dict[str, float]) -> None:
+    """3 % slower than the quickest at most."""
+    kind, shape = product
+    dtype = "float32" if kind == "tfloat32" else kind
+    taken = kernel_for(kind, *shape)
+    assert times[taken.removeprefix(f"matmul_{dtype}_")] <= 1.03 * min(times.values())
+    for capability in ((8, 0), (7, 5), (10, 0)):
+        assert kernel_for(kind, *shape, capability=capability) == taken, "on any GPU"
+
+
+@pytest.mark.parametrize("kind", BYTES)
+def test_where_neither_factor_is_thin_nothing_is_offered(kind: str) -> None:
+    every = [(m, 512, n) for m in (MOST_ROWS + 1, 999) for n in (MOST_COLUMNS + 1, 1001)]
+    assert not any(fitting(*shape, kind, alignment, 132) for shape in every for alignment in (2, 16))
+    assert not fitting(999, 511, 5, kind, 16, 132), "of more than 4 columns there are kernels for rows on 16 bytes alone"
+    assert not fitting(999, 512, 5, kind, 8, 132)
+    assert not fitting(MOST_ROWS, 512, 333, kind, 4, 132), "too few blocks"
+    assert not fitting(1, 512, 16_384, kind, 16, 132)
+
+
+@pytest.mark.parametrize("kind", BYTES)
+def test_a_launch_covers_the_product_and_names_a_kernel_of_the_source(kind: str) -> None:
+    source = (FOLDER / "matmul.cu").read_text()
+    for m, k, n, alignment in (
+        (70_001, 64, 3, 16),
+        (70_001, 512, 7, 16),
+        (301, 511, 4, 16),
+        (1, 300, 8191, 4),
+        (4, 300, 701, 4),
+        (1, 99, 40_000, 8),
+    ):
+        (tile,) = fitting(m, k, n, kind, alignment, 132)
+        found = launch(tile, m, n)
+        each = tile.wide or 4 * 256 // tile.sharing
+        assert (found.grid[0] - 1) * each < (n if tile.wide else m) <= found.grid[0] * each
+        assert found.block[0] == (1024 if tile.wide else 256)
+        assert unit_of(found.kernel) == f"matmul_{'float32' if kind == 'tfloat32' else kind}"
+        assert (f"m, {tile.wide}, {tile.sharing}" if tile.wide else f"Storage, {tile.sharing}, ") in source.replace(
+            f", {tile.count}, {tile.wide}", f", m, {tile.wide}"
+        )
+
+
+def test_the_estimate_is_what_the_memory_takes() -> None:
+    (tile,) = fitting(8192, 8192, 1, "float16", 16, 132)
+    us = 2 * (8192 * 8192 + 2 * 8192) / matmul_thin.BYTES_A_US
+    assert tile.estimate(8192, 8192, 1, 132) * tile.speed == pytest.approx(us * matmul_thin.UNIT["float16"])
