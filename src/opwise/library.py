@@ -25,15 +25,20 @@ def stored(folder: Path, device_prefix: str = "") -> list[Path]:
 
 
 def find(run: str | None, folder: Path, device_prefix: str = "", label: str = "") -> Path:
-    """A run by path, by part of its name, or the newest (of a device and a set). Raises NoSuchRun."""
+    """A run by path, by part of its name, or the newest (of a device; of a whole set, `label`). Raises NoSuchRun."""
     if run and Path(run).is_file():
         return Path(run)
     places = [folder] + ([shipped()] if shipped().resolve() != folder.resolve() else [])
     for place in places:
-        fitting = [p for p in runs(place, device_prefix) if (not run or run in str(p)) and (not label or f"-{label}-" in p.name)]
+        fitting = [p for p in runs(place, device_prefix) if (not run or run in str(p)) and _whole(p.name, label)]
         if fitting:
             return fitting[-1]
     known = [str(p) for place in places for p in runs(place)]
     wanted = f"no stored run fits {run!r}" if run else f"no stored run{f' of {device_prefix}' if device_prefix else ''}"
     listing = "; known: " + ", ".join(known[-5:]) if known else "; `opwise run` makes one"
     raise NoSuchRun(f"{wanted} under {' or '.join(map(str, places))}{listing}")
+
+
+def _whole(name: str, label: str) -> bool:
+    """Is it a run of all of that set, where one is asked for? A run of some workloads or implementations is called a part."""
+    return not label or (f"-{label}-" in name and f"-{label}-part-" not in name)
