@@ -11,8 +11,9 @@ import pytest
 from kernel_facts import CUDA_CPP, Seen, complaints, stale
 from test_cli import invoke
 
+from opwise.backends.cuda_src import matmul_kernels
 from opwise.commands import inspect as command
-from opwise.inspecting import tools
+from opwise.inspecting import compilers, tools
 from opwise.inspecting.classes import class_of, count, width_of
 from opwise.inspecting.compilers import ARCHITECTURES, COMPILERS
 from opwise.inspecting.facts import Facts, facts
@@ -147,6 +148,16 @@ def test_what_an_architecture_cannot_compile_is_told_with_its_reason(backend: st
     assert all(row["status"] == "n/a" and row["reason"] and row["registers"] is None for row in absent)
     assert bool(absent) == (backend in CUDA_CPP), "their unit holds 16-bit kernels too, whose conversions sm_75 lacks"
     assert all("sm_80" in row["reason"] for row in absent)
+
+
+def test_before_sm_80_products_without_tensor_cores_are_told_of_and_no_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = {f"matmul_{kind}_{kernel.name}" for kind, group in matmul_kernels.KERNELS.items() for kernel in group if kernel.simt}
+    whole |= {"matmul_textbook_float32", "matmul_float16_columns_1_t32_v16", "matmul_bfloat16_rows_4x8_b1_v2"}
+    hollow = {f"matmul_{kind}_{kernel.name}" for kind in ("float16", "tfloat32") for kernel in matmul_kernels.KERNELS[kind]} - whole
+    made = dict.fromkeys(whole | hollow, "9 registers, 0 bytes spilled")
+    monkeypatch.setattr("opwise.backends.cuda_src.sources.resource_facts", lambda log, cubin: made)
+    for arch, told in (("sm_75", whole), ("sm_80", whole | hollow)):
+        assert {found.kernel for found in compilers._of_unit(b"", "", "", arch) if not found.reason} == told
 
 
 @pytest.mark.slow

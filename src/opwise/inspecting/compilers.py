@@ -124,7 +124,7 @@ def _of_unit(cubin: bytes, ptx: str, log: str, arch: str) -> Iterator[Compiled]:
     from opwise.backends.cuda_src.sources import resource_facts
 
     for kernel, line in resource_facts(log, cubin).items():
-        if int(arch.removeprefix("sm_")) < 80 and re.match(r"matmul_(?!.*(simt|textbook|_columns_[1-7]_|_rows_[1-4]x))", kernel):
+        if int(arch.removeprefix("sm_")) < 80 and re.match(r"matmul_(?!.*(simt|textbook|_words_|_columns_[1-7]_|_rows_[1-4]x))", kernel):
             yield Compiled(kernel, reason=HOLLOW)
         else:
             yield Compiled(kernel, kernel, cubin, ptx, _spilled(line))
