@@ -5,21 +5,16 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable
 from dataclasses import replace
-from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor
 
-from opwise.backends.cuda_on_cpu import NOT_RUN, build, rewrite, suite
+from opwise.backends.cuda_on_cpu import build, rewrite
 from opwise.backends.cuda_on_cpu.build import Kernels
-from opwise.backends.cuda_src import matmul_kernels, matmul_plan, matmul_thin
-from opwise.backends.cuda_src.plan import Plan
 from opwise.backends.cuda_src.recipes import RECIPES
 from opwise.backends.protocol import BackendUnavailable
-from opwise.measure.validate import judge
-from opwise.ops import OPS, Workload
 
 pytestmark = pytest.mark.xdist_group("cuda_on_cpu")
 TESTS = Path(__file__).parent
@@ -259,76 +254,6 @@ def test_what_the_compiler_refuses_is_one_line(monkeypatch: pytest.MonkeyPatch, 
     assert "\n" not in str(caught.value)
     with pytest.raises(RuntimeError, match="cannot preprocess bad: .*missing.cuh"):
         build.library("opwise_bad", {"bad": '#include "missing.cuh"\n'})
-
-
-# -- the suite's own kernels -------------------------------------------------------------------------------------------------
-
-MATMULS = [(kind, kernel) for kind, group in matmul_kernels.KERNELS.items() for kernel in group if not kernel.wgmma]
-
-
-@pytest.mark.parametrize(("kind", "kernel"), MATMULS, ids=lambda x: x if isinstance(x, str) else x.name)
-def test_every_matmul_kernel_but_wgmma_s_runs(kind: str, kernel: matmul_kernels.Kernel) -> None:
-    """Also those that no plan picks at the sizes that the other tests can afford."""
-    compiler_or_skip()
-    depth, columns = (kernel.step_bytes // 2 - 5, kernel.columns - 7) if kernel.whole else (200, kernel.columns + 8)
-    columns += kernel.columns if kernel.whole and kernel.inbox else 0
-    workload, spec = Workload("matmul", (kernel.rows + 8, depth, columns), kind), OPS["matmul"]
-    a, b = spec.make_inputs(workload, torch.device("cpu"), 3)
-    out = spec.empty_output(a, b).fill_(float("nan"))
-    (m, k), n = a.shape, b.shape[1]
-    plan: Plan = matmul_plan.launch(kernel, kind, m, k, n, 2)
-    suite.kernels().launch(plan.kernel, plan.grid, plan.block, (a.data_ptr(), b.data_ptr(), out.data_ptr(), m, k, n), plan.shared_bytes)
-    reference = spec.reference(a.double(), b.double())
-    verdict = judge(out, reference, spec.error_bound(workload, reference, a.double(), b.double()))
-    assert verdict.ok, verdict.reason
-
-
-THIN = [
-    *(
-        (kind, (m, k, n), 8, 4)
-        for kind in ("float32", "bfloat16")
-        for m, k, n in ((41, 40, 1), (13, 520, 3), (9, 24, 7), (3, 2056, 5), (2, 700, 1))
-    ),
-    *(("float16", (m, k, n), 1, 4) for m, k, n in ((300, 16, 1), (133, 24, 4), (37, 520, 2), (70, 99, 3), (37, 264, 6))),
-    *((kind, (m, k, n), 3000, 2) for kind in ("float32", "float16") for m, k, n in ((1, 77, 701), (3, 300, 1001), (4, 9, 1303))),
-    *(
-        (kind, (m, k, n), count, 4)
-        for kind in ("float32", "bfloat16")
-        for m, k, n, count in ((2, 71, 709, 9), (1, 50, 2000, 40), (3, 50, 1500, 20))
-    ),
-    *(("float32", (1, k, n), 20, 16) for k, n in ((1100, 72), (130, 160), (70, 700))),
-]
-
-
-@pytest.mark.parametrize(("kind", "shape", "processors", "alignment"), THIN, ids=str)
-def test_thin_factors_have_kernels_that_read_the_other_once(
-    kind: str, shape: tuple[int, int, int], processors: int, alignment: int
-) -> None:
-    """Few processors make many rows, and a row's many columns; of what begins on 16 bytes pieces of 16 are read."""
-    compiler_or_skip()
-    spec, (m, k, n) = OPS["matmul"], shape
-    (tile,) = matmul_thin.fitting(m, k, n, kind, 16 if n < 8 else alignment, processors)
-    workload = Workload("matmul", shape, kind)
-    for make in (spec.make_inputs, spec.hard_inputs):
-        a, b = make(workload, torch.device("cpu"), 5)
-        out = spec.empty_output(a, b).fill_(float("nan"))
-        found = matmul_thin.launch(tile, m, n)
-        suite.kernels().launch(found.kernel, found.grid, found.block, (a.data_ptr(), b.data_ptr(), out.data_ptr(), m, k, n), 0)
-        reference = spec.reference(a.double(), b.double())
-        verdict = judge(out, reference, spec.error_bound(workload, reference, a.double(), b.double()))
-        assert verdict.ok, verdict.reason
-
-
-def test_what_is_not_run_is_what_the_stand_in_lacks() -> None:
-    compiler_or_skip()
-    for kind, group in matmul_kernels.KERNELS.items():
-        for name, kernel in zip(matmul_kernels.kernel_names(kind), group, strict=False):
-            if kernel.wgmma:
-                assert any(fnmatch(name, pattern) for pattern in NOT_RUN["matmul"][0].split(" and "))
-                with pytest.raises(KeyError):
-                    suite.kernels().kernel(name)
-            else:
-                suite.kernels().kernel(name)
 
 
 # -- the backends' own host code -----------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Which product gets a kernel for thin factors, and over what grid; tests/test_cuda_on_cpu.py runs them."""
+"""Which product gets a kernel for thin factors, and over what grid; tests/test_products_on_cpu.py runs them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 
 from opwise.backends.cuda_src import matmul_plan, matmul_thin
 from opwise.backends.cuda_src.matmul_thin import BYTES, MOST_COLUMNS, MOST_ROWS, fitting, launch
-from opwise.backends.cuda_src.sources import FOLDER, unit_of
+from opwise.backends.cuda_src.sources import unit_of
 
 # us on one H200, torch 2.11, L2 flushed, interleaved, medians: kind, (m, k, n) -> kernel -> time; "other": the quickest of the rest.
 MEASURED = {
@@ -55,8 +55,7 @@ def test_where_neither_factor_is_thin_nothing_is_offered(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", BYTES)
-def test_a_launch_covers_the_product_and_names_a_kernel_of_the_source(kind: str) -> None:
-    source = (FOLDER / "matmul.cu").read_text()
+def test_a_launch_covers_the_product(kind: str) -> None:
     for m, k, n, alignment in (
         (70_001, 64, 3, 16),
         (70_001, 512, 7, 16),
@@ -71,9 +70,6 @@ def test_a_launch_covers_the_product_and_names_a_kernel_of_the_source(kind: str)
         assert (found.grid[0] - 1) * each < (n if tile.wide else m) <= found.grid[0] * each
         assert found.block[0] == (1024 if tile.wide else 256)
         assert unit_of(found.kernel) == f"matmul_{'float32' if kind == 'tfloat32' else kind}"
-        assert (f"m, {tile.wide}, {tile.sharing}" if tile.wide else f"Storage, {tile.sharing}, ") in source.replace(
-            f", {tile.count}, {tile.wide}", f", m, {tile.wide}"
-        )
 
 
 def test_the_estimate_is_what_the_memory_takes() -> None:

@@ -120,11 +120,20 @@ def _nvrtc(op: str, arch: str, dtype: str | None) -> Iterator[Compiled]:
             nvrtc.destroyProgram(program)
 
 
+def _without_tensor_cores(arch: str) -> frozenset[str]:
+    """The matmul kernels that this architecture compiles and cannot run."""
+    from opwise.backends.cuda_src.matmul_kernels import KERNELS
+
+    capability = divmod(int(arch.removeprefix("sm_")), 10)
+    return frozenset(kernel.source_name(kind) for kind, group in KERNELS.items() for kernel in group if not kernel.runs_on(capability))
+
+
 def _of_unit(cubin: bytes, ptx: str, log: str, arch: str) -> Iterator[Compiled]:
     from opwise.backends.cuda_src.sources import resource_facts
 
+    hollow = _without_tensor_cores(arch)
     for kernel, line in resource_facts(log, cubin).items():
-        if int(arch.removeprefix("sm_")) < 80 and re.match(r"matmul_(?!.*(simt|textbook|_words_|_columns_[1-7]_|_rows_[1-4]x))", kernel):
+        if kernel in hollow:
             yield Compiled(kernel, reason=HOLLOW)
         else:
             yield Compiled(kernel, kernel, cubin, ptx, _spilled(line))

@@ -1,0 +1,91 @@
+"""The matmul kernels of cuda_src that its stand-in runs, each against float64, those too that no plan picks at sizes it can afford."""
+
+from __future__ import annotations
+
+from fnmatch import fnmatch
+from itertools import product
+
+import pytest
+import torch
+from test_cuda_on_cpu import compiler_or_skip
+
+from opwise.backends.cuda_on_cpu import NOT_RUN, suite
+from opwise.backends.cuda_src import matmul_kernels, matmul_plan, matmul_thin
+from opwise.backends.cuda_src.plan import Plan
+from opwise.measure.validate import judge
+from opwise.ops import OPS, Workload
+
+pytestmark = pytest.mark.xdist_group("cuda_on_cpu")
+MATMULS = [(kind, kernel) for kind, group in matmul_kernels.KERNELS.items() for kernel in group if not kernel.wgmma]
+
+
+def assert_right(plan: Plan, workload: Workload, seed: int, hard: bool = False) -> None:
+    spec, (m, k, n) = OPS["matmul"], workload.shape
+    a, b = (spec.hard_inputs if hard else spec.make_inputs)(workload, torch.device("cpu"), seed)
+    out = spec.empty_output(a, b).fill_(float("nan"))
+    suite.kernels().launch(plan.kernel, plan.grid, plan.block, (a.data_ptr(), b.data_ptr(), out.data_ptr(), m, k, n), plan.shared_bytes)
+    reference = spec.reference(a.double(), b.double())
+    verdict = judge(out, reference, spec.error_bound(workload, reference, a.double(), b.double()))
+    assert verdict.ok, verdict.reason
+
+
+@pytest.mark.parametrize(("kind", "kernel"), MATMULS, ids=lambda x: x if isinstance(x, str) else x.name)
+def test_every_matmul_kernel_but_wgmma_s_runs(kind: str, kernel: matmul_kernels.Kernel) -> None:
+    compiler_or_skip()
+    depth, columns = (kernel.step_bytes // 2 - 5, kernel.columns - 7) if kernel.whole else (200, kernel.columns + 8)
+    columns += kernel.columns if kernel.whole and kernel.inbox else 0
+    shape = kernel.rows + 8, depth, columns
+    assert_right(matmul_plan.launch(kernel, kind, *shape, 2), Workload("matmul", shape, kind), 3)
+
+
+# dtypes, (m, k, n), multiprocessors, bytes that divide the addresses. Few multiprocessors make many rows, and a row's many columns.
+THIN = (
+    (("float32", "bfloat16"), ((41, 40, 1), (13, 520, 3), (9, 24, 7), (3, 2056, 5), (2, 700, 1)), 8, 16),
+    (("float16",), ((300, 16, 1), (133, 24, 4), (37, 520, 2), (70, 99, 3), (37, 264, 6)), 1, 16),
+    (("float32", "float16"), ((1, 77, 701), (3, 300, 1001), (4, 9, 1303)), 3000, 2),
+    (("float32", "bfloat16"), ((2, 71, 709),), 9, 4),
+    (("float32", "bfloat16"), ((1, 50, 2000),), 40, 4),
+    (("float32", "bfloat16"), ((3, 50, 1500),), 20, 4),
+    (("float32",), ((1, 1100, 72), (1, 130, 160), (1, 70, 700)), 20, 16),
+)
+
+
+@pytest.mark.parametrize(
+    ("kind", "shape", "processors", "alignment"),
+    [(kind, shape, *rest) for kinds, shapes, *rest in THIN for kind, shape in product(kinds, shapes)],
+    ids=str,
+)
+def test_thin_factors_have_kernels_that_read_the_other_once(
+    kind: str, shape: tuple[int, int, int], processors: int, alignment: int
+) -> None:
+    compiler_or_skip()
+    m, k, n = shape
+    (tile,) = matmul_thin.fitting(m, k, n, kind, alignment, processors)
+    for hard in (False, True):
+        assert_right(matmul_thin.launch(tile, m, n), Workload("matmul", shape, kind), 5, hard)
+
+
+def test_every_thin_kernel_that_may_be_chosen_is_there() -> None:
+    compiler_or_skip()
+    sides = (1, 2, 3, 4, 5, 6, 7, 300, 701, 1000, 1500, 3000, 5000)
+    shapes = ((m, k, n) for m, n in product(sides, sides) for k in (32, 64, 65, 1024))
+    found = {
+        tile.kernel
+        for shape, kind, alignment in product(shapes, matmul_kernels.KERNELS, (4, 16))
+        for tile in matmul_thin.fitting(*shape, kind, alignment, 132)
+    }
+    assert len(found) == 3 * (7 + 7 + 4 + 4 + 4 + 10) + 3, "columns by 256, 32, 8 threads, by elements; rows; a row of float32"
+    for kernel in found:
+        suite.kernels().kernel(kernel)
+
+
+def test_what_is_not_run_is_what_the_stand_in_lacks() -> None:
+    compiler_or_skip()
+    for kind, group in matmul_kernels.KERNELS.items():
+        for name, kernel in zip(matmul_kernels.kernel_names(kind), group, strict=False):
+            if kernel.wgmma:
+                assert any(fnmatch(name, pattern) for pattern in NOT_RUN["matmul"][0].split(" and "))
+                with pytest.raises(KeyError):
+                    suite.kernels().kernel(name)
+            else:
+                suite.kernels().kernel(name)
