@@ -7,6 +7,7 @@ from pathlib import Path
 
 from opwise import provenance
 from opwise.choosing.store import Gpu, Store
+from opwise.library import is_whole
 from opwise.record import Interval, Record, append, read
 from opwise.record import runs as runs_in
 
@@ -44,7 +45,7 @@ def stored(folder: Path, *records: Record, device: str = "nvidia-toy", name: str
 
 def core_runs(newest: int) -> list[list[Record]]:
     """The cells of so many of the newest committed core runs on an H200, the newest last."""
-    paths = [p for p in runs_in(ROOT / "results", "nvidia-h200") if "-core-" in p.name and "-core-part-" not in p.name]
+    paths = [p for p in runs_in(ROOT / "results", "nvidia-h200") if is_whole(p, "core")]
     return [[r for r in read(path) if not r.variant] for path in paths[-newest:]]
 
 

@@ -19,6 +19,7 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+from unpacking import unpack
 
 import opwise
 
@@ -60,9 +61,7 @@ def archives(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
         pytest.skip("the build backend hatchling is not installed: pip install hatchling, or the extra test")
     folder = tmp_path_factory.mktemp("dist")
     sdist = build("sdist", ROOT, folder)
-    with tarfile.open(sdist) as archive:
-        archive.extraction_filter = getattr(tarfile, "data_filter", None)  # Python 3.11.2, of Debian 12, has no filters
-        archive.extractall(folder)
+    unpack(sdist, folder)
     return sdist, build("wheel", folder / sdist.name.removesuffix(".tar.gz"), folder)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 from browser import CHROMIUM, MISSING, QUIET
+from unpacking import unpack
 
 from opwise.ops.spec import Workload
 from opwise.profiling.capture import capture
@@ -37,9 +37,7 @@ def viewer(trace: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tu
     fetched = subprocess.run(["npm", "pack", "--silent", VIEWER], cwd=folder, capture_output=True, text=True, check=False, timeout=120)
     if fetched.returncode:
         pytest.skip(f"npm cannot fetch {VIEWER}: {(fetched.stderr.strip().splitlines() or ['no reason given'])[-1]}")
-    with tarfile.open(next(folder.glob("*.tgz"))) as archive:
-        archive.extraction_filter = getattr(tarfile, "data_filter", None)  # Python 3.11.2, of Debian 12, has no filters
-        archive.extractall(folder)
+    unpack(next(folder.glob("*.tgz")), folder)
     with playwright.sync_playwright() as play:
         browser = play.chromium.launch(
             executable_path=CHROMIUM, args=[*(flag for flag in QUIET if flag != "--disable-gpu"), "--enable-unsafe-swiftshader"]

@@ -30,7 +30,7 @@ def find(run: str | None, folder: Path, device_prefix: str = "", label: str = ""
         return Path(run)
     places = [folder] + ([shipped()] if shipped().resolve() != folder.resolve() else [])
     for place in places:
-        fitting = [p for p in runs(place, device_prefix) if (not run or run in str(p)) and _whole(p.name, label)]
+        fitting = [p for p in runs(place, device_prefix) if (not run or run in str(p)) and (not label or is_whole(p, label))]
         if fitting:
             return fitting[-1]
     known = [str(p) for place in places for p in runs(place)]
@@ -39,6 +39,6 @@ def find(run: str | None, folder: Path, device_prefix: str = "", label: str = ""
     raise NoSuchRun(f"{wanted} under {' or '.join(map(str, places))}{listing}")
 
 
-def _whole(name: str, label: str) -> bool:
-    """Is it a run of all of that set, where one is asked for? A run of some workloads or implementations is called a part."""
-    return not label or (f"-{label}-" in name and f"-{label}-part-" not in name)
+def is_whole(run: Path, label: str) -> bool:
+    """Is it a run of all of that set? One of some workloads or implementations is called a part."""
+    return f"-{label}-" in run.name and f"-{label}-part-" not in run.name
