@@ -58,7 +58,7 @@ extern "C" __global__ void __launch_bounds__(256)
 // Rows of A, columns of a block, blocks a multiprocessor, bytes of an access.
 #define ROWS(dtype, Storage, m, columns, blocks, granule)                                                                                  \
     KERNEL(matmul_##dtype##_rows_##m##x##columns##_b##blocks##_v##granule, Storage, row_matmul, blocks,                                    \
-           RowTile<Storage, m, columns, granule>)
+           RowTile<Storage, m, columns, blocks, granule>)
 #define THIN_KERNELS(dtype, Storage, size)                                                                                                 \
     COLUMNS_1_TO_4(dtype, Storage, 32, size) COLUMNS_1_TO_4(dtype, Storage, 256, size)                                                     \
     COLUMNS_1_TO_4(dtype, Storage, 8, 16) COLUMNS_1_TO_7(dtype, Storage, 32, 16) COLUMNS_1_TO_7(dtype, Storage, 256, 16)                   \

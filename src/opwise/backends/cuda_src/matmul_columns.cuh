@@ -14,7 +14,7 @@ template <class Storage_, int N_, int SHARING_, int GRANULE_> struct ColumnsTile
     static constexpr int N = N_, SHARING = SHARING_, V = Pieces::COUNT, THREADS = 256, WARPS = THREADS / 32;
     static constexpr int LANES = SHARING < 32 ? SHARING : 32, ROWS = 4, BLOCK_ROWS = ROWS * THREADS / SHARING;
     static constexpr int STEPS = V == 1 ? 8 : 2;  // under way at once
-    static constexpr int RESIDENT = V == 4 && N > 6 ? 1 : 2;  // blocks a multiprocessor, as registers allow
+    static constexpr int RESIDENT = V > 1 && N > 6 ? 1 : 2;  // blocks a multiprocessor, as registers allow
     static_assert(SHARING == 8 || SHARING == 32 || SHARING == THREADS);
 };
 
@@ -51,13 +51,7 @@ __device__ __forceinline__ void columns_matmul(const typename Tile::Storage *a, 
 #pragma unroll
     for (int r = 0; r < ROWS; r++) from_a[r] = reinterpret_cast<const Raw *>(a + min(row0 + r, m - 1) * k);  // beyond A its last row
     float sums[ROWS][N] = {};
-#pragma unroll Tile::STEPS
-    for (long long i = thread_index() % SHARING; i < pieces; i += SHARING) {
-        Raw raw_a[ROWS], raw_b[N];
-#pragma unroll
-        for (int r = 0; r < ROWS; r++) raw_a[r] = from_a[r][i];
-#pragma unroll
-        for (int j = 0; j < N; j++) raw_b[j] = from_b[i * N + j];
+    const auto multiply = [&](const Raw (&raw_a)[ROWS], const Raw (&raw_b)[N]) {
         float y[V * N];
 #pragma unroll
         for (int j = 0; j < N; j++) Pieces::unpack(raw_b[j], y + j * V);
@@ -71,7 +65,28 @@ __device__ __forceinline__ void columns_matmul(const typename Tile::Storage *a, 
                 for (int j = 0; j < N; j++) sums[r][j] = fused(x[v], y[v * N + j], sums[r][j]);
             }
         }
-    }
+    };
+    const auto take = [&](long long i, int rounds) {  // of STEPS; all of them are under way at once
+        Raw raw_a[Tile::STEPS][ROWS], raw_b[Tile::STEPS][N];
+#pragma unroll
+        for (int s = 0; s < Tile::STEPS; s++) {
+            if (s >= rounds) break;
+#pragma unroll
+            for (int r = 0; r < ROWS; r++) raw_a[s][r] = from_a[r][i + s * SHARING];
+#pragma unroll
+            for (int j = 0; j < N; j++) raw_b[s][j] = from_b[(i + s * SHARING) * N + j];
+        }
+#pragma unroll
+        for (int s = 0; s < Tile::STEPS; s++) {
+            if (s >= rounds) break;
+            multiply(raw_a[s], raw_b[s]);
+        }
+    };
+    const int first = thread_index() % SHARING;
+    long long left = (pieces - first + SHARING - 1) / SHARING, i = first;
+#pragma unroll 1
+    for (; left >= Tile::STEPS; left -= Tile::STEPS, i += Tile::STEPS * SHARING) take(i, Tile::STEPS);
+    if (Tile::STEPS > 1) take(i, static_cast<int>(left));
     over_lanes<LANES>(sums, lane);
     const int row = lane / (LANES / 4);
     const bool tells = lane % (LANES / 4) == 0;

@@ -6,11 +6,12 @@
 #include "elements.cuh"
 #include "matmul_ptx.cuh"
 
-template <class Storage_, int M_, int COLUMNS_, int GRANULE_> struct RowTile {
+template <class Storage_, int M_, int COLUMNS_, int BLOCKS_, int GRANULE_> struct RowTile {
     using Storage = Storage_;
     using Pieces = Piece<Storage, GRANULE_>;
     static constexpr int M = M_, COLUMNS = COLUMNS_, THREADS = 1024, WARPS = THREADS / 32, V = Pieces::COUNT;
     static constexpr int BESIDE = COLUMNS / V, AT_ONCE = THREADS / BESIDE;  // threads of a row, rows
+    static constexpr int STEPS = BLOCKS_ == 1 ? 8 : 4 / M;  // rows of a thread that are under way at once, as registers allow
     static_assert(32 % BESIDE == 0 && COLUMNS <= WARPS);
 };
 
@@ -31,17 +32,35 @@ __device__ __forceinline__ void row_matmul(const typename Tile::Storage *a, cons
     const long long column0 = static_cast<long long>(block_index()) * COLUMNS, column = column0 + thread_index() % BESIDE * V;
     float sums[M][V] = {};
     if (column < n) {
-#pragma unroll 8
-        for (long long i = thread_index() / BESIDE; i < k; i += Tile::AT_ONCE) {
-            float y[V];
-            Pieces::unpack(*reinterpret_cast<const typename Pieces::Raw *>(b + i * n + column), y);
+        const int first = thread_index() / BESIDE;
+        const auto *from_a = a + first;
+        const auto *from_b = b + first * n + column;
+        const long long below = Tile::AT_ONCE * n;
+        const auto take = [&](int rows) {  // of STEPS; all of them are under way at once
+            typename Pieces::Raw raw[Tile::STEPS];
 #pragma unroll
-            for (int r = 0; r < M; r++) {
-                const float x = to_float(a[r * k + i]);
+            for (int s = 0; s < Tile::STEPS; s++)
+                if (s < rows) raw[s] = *reinterpret_cast<const typename Pieces::Raw *>(from_b + s * below);
 #pragma unroll
-                for (int v = 0; v < V; v++) sums[r][v] = fused(x, y[v], sums[r][v]);
+            for (int s = 0; s < Tile::STEPS; s++) {
+                if (s >= rows) break;
+                float y[V];
+                Pieces::unpack(raw[s], y);
+#pragma unroll
+                for (int r = 0; r < M; r++) {
+                    const float x = to_float(from_a[r * k + s * Tile::AT_ONCE]);
+#pragma unroll
+                    for (int v = 0; v < V; v++) sums[r][v] = fused(x, y[v], sums[r][v]);
+                }
             }
+        };
+        long long left = (k - first + Tile::AT_ONCE - 1) / Tile::AT_ONCE;
+#pragma unroll 1
+        for (; left >= Tile::STEPS; left -= Tile::STEPS) {
+            take(Tile::STEPS);
+            from_a += Tile::STEPS * Tile::AT_ONCE, from_b += Tile::STEPS * below;
         }
+        take(static_cast<int>(left));
     }
 #pragma unroll
     for (int r = 0; r < M; r++) {

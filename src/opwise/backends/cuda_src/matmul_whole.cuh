@@ -25,23 +25,31 @@ __device__ __forceinline__ unsigned spread(unsigned block, unsigned end) {
     return static_cast<unsigned>(static_cast<unsigned long long>(block * 0x9e3779b9u) * end >> 32);
 }
 
-// Of the 16 bytes at `source` the `left` that are the tensor's, by one thread for each two, and zeros behind them. A copy_async_16 of fewer
-// bytes than 16 reads no more either, but compute-sanitizer goes by the 16.
-__device__ __forceinline__ void copy_cut_off(SharedAddress to, const char *source, unsigned left, unsigned thread) {
-    if (thread < 8) store_shared(to + 2 * thread, load_global_2(source + 2 * thread, 2 * thread < left));
-}
+// A copy_async_16 of fewer bytes than 16 reads no more either, but compute-sanitizer goes by the 16. So the last bytes of what is no multiple
+// of 16 are copied by a thread for each two, and zeros behind them: asked for first of all, and stored when the other copies are under way.
+struct CutOff {
+    unsigned short part;
+    __device__ __forceinline__ CutOff(const char *source, unsigned bytes) : part(0) {
+        const unsigned at = (bytes & ~15u) + 2 * thread_index();
+        if (thread_index() < 8) part = load_global_2(source + at, at < bytes);
+    }
+    __device__ __forceinline__ void store(SharedAddress to) const {
+        if (thread_index() < 8) store_shared(to + 2 * thread_index(), part);
+    }
+};
 
 // Copies `bytes` bytes from an address on 16 and writes zeros behind them to `room`, a multiple of 16, beginning at `begin`.
 template <int THREADS>
 __device__ __forceinline__ void copy_whole(SharedAddress to, const void *from, unsigned bytes, unsigned room, unsigned begin) {
     const char *source = static_cast<const char *>(from);
-    const unsigned full = bytes & ~15u, cut_off = bytes % 16;
+    const unsigned full = bytes & ~15u;
+    const CutOff cut_off(source, bytes);
 #pragma unroll 1
     for (unsigned i = 16 * thread_index(); i < room; i += 16 * THREADS) {
         const unsigned at = i + begin < room ? i + begin : i + begin - room;
-        if (cut_off == 0 || at != full) copy_async_16(to + at, at < full ? source + at : source, at < full ? 16 : 0);
+        if (full == bytes || at != full) copy_async_16(to + at, at < full ? source + at : source, at < full ? 16 : 0);
     }
-    if (cut_off > 0) copy_cut_off(to + full, source + full, cut_off, thread_index());
+    if (full < bytes) cut_off.store(to + full);
 }
 
 // Columns column0 to column0 + BN of `depth` rows of B, `width` elements each, with zeros in the rows beyond, to 16 STEPS. A row lies `pitch`
@@ -50,19 +58,19 @@ template <class Tile>
 __device__ __forceinline__ void copy_columns(SharedAddress to, const void *from, unsigned depth, unsigned width, unsigned column0, unsigned pitch) {
     constexpr unsigned PIECES = Tile::PIECES, ALL = 16 * Tile::STEPS * PIECES;
     const char *source = static_cast<const char *>(from);
-    const unsigned begin = spread(block_index(), ALL), bytes = 2 * depth * width;
+    const unsigned begin = spread(block_index(), ALL), bytes = 2 * depth * width, full = bytes & ~15u;
+    const unsigned last = 2 * ((depth - 1) * width + column0), last_piece = full - (last & ~15u);  // of the last row, where B ends
+    const bool has_cut_off = full < bytes && last_piece < 16 * PIECES;
+    const CutOff cut_off(source, has_cut_off ? bytes : full);
 #pragma unroll 1
     for (unsigned i = thread_index(); i < ALL; i += Tile::THREADS) {
         const unsigned at = i + begin < ALL ? i + begin : i + begin - ALL, row = at / PIECES, piece = at % PIECES;
         const unsigned first = 2 * (row * width + column0), place = row * pitch + 2 * column0 % 16 - first % 16 + 16 * piece;
-        const unsigned begins = first - first % 16 + 16 * piece, left = row < depth && begins < bytes ? bytes - begins : 0;
-        if (left == 0 || left >= 16) {
-            copy_async_16(to + place, left > 0 ? source + begins : source, min(left, 16u));
-        } else {
-#pragma unroll 1
-            for (unsigned j = 0; j < 8; j++) copy_cut_off(to + place, source + begins, left, j);
-        }
+        const unsigned begins = (first & ~15u) + 16 * piece;
+        const bool there = row < depth && begins < full;  // what a row before the last has of the end's piece are columns beyond N
+        if (row != depth - 1 || begins != full || !has_cut_off) copy_async_16(to + place, there ? source + begins : source, there ? 16 : 0);
     }
+    if (has_cut_off) cut_off.store(to + (depth - 1) * pitch + 2 * column0 % 16 - last % 16 + last_piece);
 }
 
 template <class Tile>
