@@ -39,6 +39,7 @@ MEASURED: dict[tuple[str, tuple[int, int, int]], dict[str, float]] = {
     ("tfloat32", (3001, 95, 3003)): {"128_s1": 27.6, "64_s1_straight": 28.0, "64_s1": 29.1, "256_s1": 31.4, "before": 113.2},
     ("tfloat32", (1003, 4501, 73)): {"128_s8": 12.8, "64_s8": 19.6, "40_s4_straight": 21.4, "64_s8_straight": 25.4, "before": 38.4},
     ("tfloat32", (37, 4501, 73)): {"before": 10.0},
+    ("tfloat32", (16, 4095, 4097)): {"40_s4_straight": 34.4, "64_s8_straight": 37.9, "40_s1_straight": 47.6},
     ("tfloat32", (37, 701, 3003)): {"40_s4_straight": 7.8, "64_s8_straight": 12.3, "before": 12.7, "64_s1": 13.7},
 }
 
