@@ -30,6 +30,8 @@ KNOWN: tuple[Blemish, ...] = (
     Blemish("double", CUDA_CPP, (), "gelu_float32_textbook", "the classroom kernel: its constants are doubles, and that is its point"),
     Blemish("spill", CUDA_CPP, ("sm_80", "sm_86", "sm_89"), "matmul_tfloat32_128x256_v16",
             "32 bytes: of 255 registers the tile's accumulators take 128; for sm_90 and sm_100 ptxas finds room for the rest"),
+    Blemish("spill", CUDA_CPP, ("sm_90",), "matmul_cluster_float32_simt_64x32_v4_s1",
+            "4 bytes: held to 128 registers for two blocks of 256 threads a multiprocessor; copies of 4 bytes, of rows off alignment only"),
     Blemish("spill", ("triton_jit",), ("sm_100",), "matmul: (float32, 128x64x16|b?float16, 16x64x128)",
             "8 bytes, by Triton's ptxas: stored before the loop, loaded behind it, so once a launch"),
     Blemish("spill", ("triton_jit",), ("sm_120",), "matmul: b?float16, (16x64x128|128x128x64/4/3, descriptors)",

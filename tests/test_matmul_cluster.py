@@ -31,6 +31,20 @@ MEASURED = {
     ("float32", (16, 8192, 1024)): {"simt_16x32_v16_s8": 17.2, "simt_16x32_v16_s16": 17.7, "simt_16x32_v16_s2": 27.2},
     ("float32", (16, 16384, 128)): {"simt_16x32_v16_s16": 9.1, "simt_16x32_v16_s8": 14.6},
     ("float32", (1, 4096, 16384)): {"simt_4x64_v16_s1": 64.1, "simt_4x64_v16_s2": 77.5},
+    ("float32", (65536, 512, 8)): {"simt_64x16_v16_s1": 43.8, "simt_64x32_v16_s1": 66.2},
+    ("float32", (2048, 2048, 16)): {"simt_64x16_v16_s4": 11.4, "simt_64x16_v16_s1": 21.3, "simt_128x32_v16_s2": 32.2},
+    ("float32", (8192, 8192, 10)): {"simt_64x16_v4a16_s1": 78.7, "simt_64x16_v4a16_s4": 85.1, "simt_64x16_v4_s1": 115.0},
+    ("float32", (4096, 4096, 10)): {"simt_64x16_v4a16_s4": 28.2, "simt_64x16_v4_s4": 38.6, "simt_32x32_v4_s4": 54.8},
+    ("float32", (8192, 4095, 9)): {"simt_64x16_v4_s1": 59.7, "simt_64x16_v4_s4": 62.7, "simt_64x64_v4_s2": 137.4},
+    ("float32", (8192, 8192, 27)): {"simt_64x32_v4a16_s1": 131.3, "simt_64x32_v4_s1": 161.5, "simt_64x64_v4_s2": 268.8},
+    ("float32", (1024, 4096, 27)): {"simt_32x32_v4_s16": 17.8, "simt_32x32_v4_s4": 23.8},
+    ("float32", (5, 1023, 16001)): {"simt_16x64_v4_s1": 26.6, "simt_64x64_v4_s2": 72.1},
+    ("float32", (8, 511, 5001)): {"simt_16x64_v4_s4": 8.4, "simt_16x64_v4_s1": 9.7, "simt_64x64_v4_s4": 17.1},
+    ("float32", (16, 8192, 1001)): {"simt_16x64_v4_s16": 22.4, "simt_16x64_v4_s8": 26.6, "simt_32x32_v4_s16": 29.9},
+    ("float32", (16, 4097, 4097)): {"simt_16x64_v4_s8": 37.8, "simt_16x64_v4_s4": 41.0, "simt_32x32_v4_s4": 55.4},
+    ("tfloat32", (16, 8192, 1001)): {"simt_16x64_v4_s16": 22.4},
+    ("tfloat32", (8192, 8192, 10)): {"simt_64x16_v4a16_s1": 78.6, "simt_64x16_v4a16_s4": 84.6, "simt_64x16_v4_s1": 114.9},
+    ("tfloat32", (1024, 4096, 12)): {"mma_64x32_v16_s8": 10.8, "simt_64x16_v16_s4": 12.3, "mma_32x32_v16_s16": 12.7},
     ("tfloat32", (37, 4501, 73)): {"mma_32x32_v4_s16": 9.7, "mma_32x32_v4_s4": 17.2, "mma_128x64_v4_s2": 85.0},
     ("tfloat32", (37, 701, 463)): {"mma_32x32_v4_s4": 8.9, "mma_32x32_v4_s16": 11.9, "mma_128x64_v4_s2": 21.4},
     ("tfloat32", (1003, 4501, 463)): {"mma_128x64_v4_s2": 82.3},
@@ -71,9 +85,10 @@ def test_a_product_gets_the_kernel_that_was_fastest(product: tuple[str, tuple[in
     kind, (m, k, n) = product
     taken, fastest = kernel_for(m, k, n, kind), min(times, key=times.__getitem__)
     granule = next(granule for granule in (16, 8, 4, 2) if k * SIZE[kind] % granule == n * SIZE[kind] % granule == 0)
-    assert min(fitting(m, k, n, kind, granule, 132), key=lambda tile: tile.estimate(m, k, n, 132)).name == fastest
+    granule_a = min(16, k * SIZE[kind] & -(k * SIZE[kind]))
+    assert min(fitting(m, k, n, kind, granule, granule_a, 132), key=lambda tile: tile.estimate(m, k, n, 132)).name == fastest
     elsewhere = f"matmul_odd_{kind}_" if granule < 16 else "matmul_rows_float32_even_20x128_w8_s16"
-    assert taken == f"matmul_cluster_{kind}_{fastest}" or taken.startswith(elsewhere)
+    assert taken == f"matmul_cluster_{'float32' if fastest.startswith('simt') else kind}_{fastest}" or taken.startswith(elsewhere)
     for changes in ({"capability": (8, 0)}, {"capability": (10, 0)}, {"wgmma": False}):
         assert "cluster" not in kernel_for(m, k, n, kind, **changes)
     for name, us in times.items():
@@ -90,7 +105,7 @@ def test_what_fills_the_gpu_or_is_short_is_not_shared(kind: str) -> None:
 
 def test_a_low_or_narrow_tile_is_for_a_low_or_narrow_product() -> None:
     def offered(name: str, m: int, n: int) -> bool:
-        return next(tile for tile in TILES["float32"] if tile.name == name).takes(m, 8192, n, 16, 132)
+        return next(tile for tile in TILES["float32"] if tile.name == name).takes(m, 8192, n, 16, 16, 132)
 
     assert [offered("simt_32x128_v16_s2", m, 4096) for m in (32, 33)] == [True, False]
     assert [offered("simt_128x32_v16_s2", 4096, n) for n in (32, 36)] == [True, False]
@@ -98,11 +113,11 @@ def test_a_low_or_narrow_tile_is_for_a_low_or_narrow_product() -> None:
     assert [offered("simt_32x32_v16_s8", m, 512) for m in (17, 16)] == [True, False]
     by_name = {tile.name: tile for tile in TILES["tfloat32"]}
     whole, high, low = (by_name[f"wgmma_{name}"] for name in ("128x128_v16_s4", "128x128_v16_s2", "32x128_v16_s2"))
-    assert [whole.takes(m, 8192, 128, 16, 132) for m in (30 * 128, 30 * 128 + 1, SIZE_LIMIT + 1)] == [True, False, False]
-    assert [high.takes(m, 8192, 8192, 16, 132) for m in (64, 65)] == [False, True], "half of it would be empty"
-    assert [high.takes(8192, k, n, 16, 132) for k, n in ((4096, 128), (2048, 128), (4096, 129))] == [True, False, False]
-    assert [low.takes(m, 4096, 8192, 16, 132) for m in (16, 17, 32, 33)] == [False, True, True, False]
-    assert [low.takes(32, 4096, 128 * tiles, 16, 132) for tiles in (63, 64, 66, 67)] == [False, True, True, False]
+    assert [whole.takes(m, 8192, 128, 16, 16, 132) for m in (30 * 128, 30 * 128 + 1, SIZE_LIMIT + 1)] == [True, False, False]
+    assert [high.takes(m, 8192, 8192, 16, 16, 132) for m in (64, 65)] == [False, True], "half of it would be empty"
+    assert [high.takes(8192, k, n, 16, 16, 132) for k, n in ((4096, 128), (2048, 128), (4096, 129))] == [True, False, False]
+    assert [low.takes(m, 4096, 8192, 16, 16, 132) for m in (16, 17, 32, 33)] == [False, True, True, False]
+    assert [low.takes(32, 4096, 128 * tiles, 16, 16, 132) for tiles in (63, 64, 66, 67)] == [False, True, True, False]
 
 
 @each_tile
@@ -110,7 +125,7 @@ def test_a_launch_fits_the_gpu_and_covers_the_product(tile: Tile) -> None:
     found = launch(tile, 1000, 512, 776)
     assert found.grid == (-(-1000 // tile.rows) * -(-776 // tile.columns) * tile.split, 1, 1)
     assert tile.resident * (found.shared_bytes + 1024) <= (SHARED_LIMIT[9, 0] + 1) * 1024, "as many blocks fit as it says"
-    assert unit_of(found.kernel) == f"matmul_cluster_{tile.kind}"
+    assert unit_of(found.kernel) == f"matmul_cluster_{'float32' if tile.way == 'simt' else tile.kind}", "TF32 is a permission"
     assert unit_of(found.kernel) in units("sm_90")
     assert unit_of(found.kernel) not in units("sm_100")
     assert [matrix[:2] for matrix in found.matrices] == ([(1000, 512), (512, 776)] if tile.mapped else [])
@@ -126,9 +141,10 @@ def test_the_plan_knows_the_tiles_as_the_source_has_them(tile: Tile) -> None:
     source = (FOLDER / "matmul_cluster.cu").read_text()
     size = SIZE[tile.kind]
     if tile.way in ("simt", "mma"):
-        of = "SIMT(" if tile.way == "simt" else r"MMA\(dtype, dtype, " if size == 2 else f"MMA({tile.kind}, float, "
-        label = ", ".join(map(str, (tile.rows, tile.columns, tile.granule, tile.split, tile.resident)))
-        made = re.search(rf"{re.escape(of.replace(chr(92), ''))}{label}, ([\d, ]+)\)", source)
+        of = "SIMT(" if tile.way == "simt" else "MMA(dtype, dtype, " if size == 2 else f"MMA({tile.kind}, float, "
+        granules = () if tile.granule_a else (tile.granule,)
+        label = ", ".join(map(str, (tile.rows, tile.columns, *granules, tile.split, tile.resident)))
+        made = re.search(rf"{re.escape('SIMT_A(' if tile.granule_a else of)}{label}, ([\d, ]+)\)", source)
         assert made, f"{tile.kernel} is in the source"
         numbers = [int(x) for x in made[1].split(", ")]
         if tile.way == "simt":

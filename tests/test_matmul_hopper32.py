@@ -47,7 +47,7 @@ def test_multiply_adds_take_what_fills_the_gpu() -> None:
         {"wgmma": False},
         {"k": 4098},
         {"n": 4097},
-        {"m": 2**30 + 1, "k": 8, "n": 8},
+        {"m": 2**30 + 1, "k": 8, "n": 40},
         {"m": 16, "k": 32},
     ],
     ids=str,

@@ -79,7 +79,7 @@ def test_the_choice_loses_little_over_all_that_was_measured() -> None:
     assert sum(lost) / len(lost) < 1.005
 
 
-@pytest.mark.parametrize("kernel", matmul_kernels.SPLIT + matmul_kernels.LONG, ids=lambda kernel: str(kernel.name))
+@pytest.mark.parametrize("kernel", matmul_kernels.SPLIT + matmul_kernels.TWICE + matmul_kernels.LONG, ids=lambda kernel: str(kernel.name))
 def test_a_box_has_no_row_more_than_a_where_the_kernel_counts_its_bytes(kernel: matmul_kernels.Kernel) -> None:
     for m in (1, 40, 64, 100, 128, 500):
         assert launch(kernel, "bfloat16", m, 512, 776, 132).matrices[0].box_rows == min(m, kernel.rows)
@@ -157,7 +157,8 @@ def test_a_cluster_that_does_not_fit_beside_the_others_is_a_second_wave() -> Non
 def test_the_plan_knows_the_shared_tiles_as_the_source_has_them(kernel: matmul_kernels.Kernel) -> None:
     source = (FOLDER / "matmul_wgmma.cu").read_text()
     tile = (kernel.rows, kernel.columns, kernel.step_bytes // 2, kernel.stages, kernel.split, kernel.resident)
-    assert f"SPLIT_KERNEL(dtype, {', '.join(map(str, tile))}, {4 if kernel.name == '64x128_s1' else 16})" in source
+    group = 4 if kernel.columns == 128 and kernel.split == 1 else 16
+    assert f"SPLIT_KERNEL(matmul_wgmma_##dtype##_{kernel.name}, dtype, {', '.join(map(str, tile))}, {group})" in source
     assert kernel.threads == 32 * (kernel.rows // 16 + 1), "four warps for 64 rows, and the producer"
     assert kernel.resident * (kernel.shared_bytes(2) + 1024) <= 228 * 1024, "as many blocks fit a multiprocessor as it says"
     owned, more = divmod(kernel.rows // 16 * (kernel.columns // 16), kernel.split)  # units of 1 KiB

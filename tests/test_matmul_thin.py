@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from opwise.backends.cuda_src import matmul_plan, matmul_thin
@@ -12,19 +14,38 @@ from opwise.backends.cuda_src.sources import unit_of
 MEASURED = {
     ("float32", (8192, 8192, 1)): {"columns_1_t32_v16": 62.9, "columns_1_t256_v16": 61.1, "other": 268.7},
     ("float16", (8192, 8192, 4)): {"columns_4_t32_v16": 34.8, "columns_4_t256_v16": 38.8, "other": 66.1},
-    ("float32", (8192, 8192, 7)): {"columns_7_t32_v16": 73.2, "columns_7_t256_v16": 110.3, "other": 268.9},
+    ("float32", (8192, 8192, 7)): {"columns_7_t32_v16": 68.9, "columns_7_t256_v16": 110.3, "other": 115.1},
     ("float16", (2048, 2048, 1)): {"columns_1_t256_v16": 4.3, "columns_1_t32_v16": 5.0, "other": 12.2},
     ("float32", (200_000, 64, 2)): {"columns_2_t8_v16": 14.3, "columns_2_t32_v16": 20.7, "other": 59.9},
     ("float16", (65_536, 256, 4)): {"columns_4_t8_v16": 11.6, "columns_4_t32_v16": 15.4, "other": 23.6},
     ("float32", (65_536, 256, 1)): {"columns_1_t32_v16": 17.3, "columns_1_t8_v16": 17.7, "other": 71.3},
-    ("float16", (8192, 1023, 1)): {"columns_1_t32_v2": 10.4, "columns_1_t256_v2": 16.0, "other": 36.0},
-    ("float32", (1, 4095, 4097)): {"rows_1x32_b1_v4": 20.8, "rows_1x8_b1_v4": 36.2, "other": 53.6},
-    ("float16", (1, 1023, 16_001)): {"rows_1x32_b2_v2": 16.6, "rows_1x32_b1_v2": 23.0, "other": 32.5},
-    ("float16", (4, 4095, 4097)): {"rows_4x32_b1_v2": 22.4, "rows_4x8_b1_v2": 36.6, "other": 27.3},
-    ("tfloat32", (2, 8191, 1001)): {"rows_2x8_b1_v4": 17.6, "rows_2x32_b1_v4": 23.8, "other": 28.9},
-    ("float32", (1, 2048, 2048)): {"rows_1x32_b1_v16": 6.5, "rows_1x16_b1_v16": 6.8, "rows_1x8_b1_v16": 9.9, "other": 8.5},
-    ("float32", (1, 2048, 1024)): {"rows_1x16_b1_v16": 4.8, "rows_1x32_b1_v16": 5.1, "rows_1x8_b1_v16": 5.6, "other": 6.1},
-    ("float32", (1, 512, 512)): {"rows_1x8_b1_v16": 2.8, "rows_1x16_b1_v16": 3.1, "rows_1x32_b1_v16": 4.0, "other": 3.4},
+    ("float16", (8192, 1023, 1)): {"columns_1_t32_v2": 7.9, "columns_1_t256_v2": 16.0, "other": 36.0},
+    ("float32", (1, 4095, 4097)): {"rows_1x32_b1_v4": 19.7, "rows_1x8_b1_v4": 30.2, "other": 53.6},
+    ("float32", (1, 1023, 16_001)): {"rows_1x128_b1_v4": 18.5, "rows_1x32_b2_v4": 20.0, "rows_1x32_b1_v4": 21.2, "other": 26.3},
+    ("float16", (1, 511, 50_001)): {"rows_1x128_b1_v2": 19.6, "rows_1x32_b1_v2": 31.3, "rows_1x8_b1_v2": 75.8, "other": 41.7},
+    ("float16", (4, 1023, 16_001)): {"rows_4x128_b1_v2": 18.8, "rows_4x32_b1_v2": 25.6, "other": 26.2},
+    ("float16", (4, 4097, 4097)): {"rows_4x32_b1_v2": 21.1, "rows_4x8_b1_v2": 30.2, "other": 27.7},
+    ("tfloat32", (2, 8192, 1001)): {"rows_2x8_b1_v4": 16.9, "rows_2x32_b1_v4": 23.1, "other": 28.9},
+    ("float32", (2, 2047, 2049)): {"rows_2x32_b1_v4": 8.9, "rows_2x8_b1_v4": 11.0, "other": 14.2},
+    ("float32", (1, 2048, 2048)): {"rows_1x32_b1_v16": 6.6, "rows_1x16_b1_v16": 6.6, "rows_1x8_b1_v16": 9.6, "other": 8.5},
+    ("float32", (1, 2048, 1024)): {"rows_1x16_b1_v16": 4.6, "rows_1x32_b1_v16": 5.1, "rows_1x8_b1_v16": 5.4, "other": 6.1},
+    ("float32", (1, 512, 512)): {"rows_1x8_b1_v16": 2.7, "rows_1x16_b1_v16": 2.8, "rows_1x32_b1_v16": 3.3, "other": 3.1},
+}
+BY_MMA = {  # from sm_80 on
+    ("float16", (65_536, 512, 6)): {"columns_mma_8_h2_t32_v2": 19.8, "columns_6_t32_v16": 28.0, "other": 32.9},
+    ("float16", (8192, 1024, 7)): {"columns_mma_8_h2_t256_v2": 7.3, "columns_7_t32_v16": 8.2, "other": 17.0},
+    ("float16", (1024, 4096, 6)): {"columns_6_t256_v16": 5.7, "other": 9.1},
+    ("float16", (8192, 8192, 8)): {"columns_mma_8_h2_t256_v16": 38.7, "columns_mma_8_h1_t256_v16": 40.5, "other": 47.6},
+    ("float16", (2048, 2048, 8)): {"columns_mma_8_h1_t256_v16": 5.3, "columns_mma_8_h2_t256_v16": 6.8, "other": 9.4},
+    ("float16", (32_768, 256, 8)): {"columns_mma_8_h2_t64_v16": 6.6, "columns_mma_8_h2_t32_v16": 7.3, "other": 9.3},
+    ("float16", (200_000, 64, 8)): {"columns_mma_8_h2_t32_v16": 9.2, "columns_mma_8_h2_t64_v16": 13.4, "other": 25.2},
+    ("float16", (65_536, 512, 12)): {"columns_mma_16_h2_t64_v2": 22.0, "columns_mma_16_h2_t32_v2": 25.5, "other": 32.9},
+    ("float16", (4096, 4096, 12)): {"columns_mma_16_h2_t256_v2": 16.4, "other": 22.5},
+    ("float16", (1024, 1024, 16)): {"columns_mma_16_h1_t256_v16": 3.4, "columns_mma_16_h2_t256_v16": 4.6, "other": 4.4},
+    ("float16", (8192, 1024, 16)): {"columns_mma_16_h2_t256_v16": 7.1, "columns_mma_16_h1_t256_v16": 8.0, "other": 9.2},
+    ("float16", (8192, 8192, 16)): {"wgmma_64x64_s1": 39.5, "columns_mma_16_h2_t256_v16": 40.2},
+    ("float16", (65_536, 512, 24)): {"columns_mma_24_h2_t32_v16": 21.6, "columns_mma_24_h2_t64_v16": 23.2, "other": 30.9},
+    ("float16", (1920, 8192, 24)): {"wgmma_64x64_s4": 16.4, "columns_mma_24_h2_t256_v16": 25.8},
 }
 
 
@@ -44,9 +65,25 @@ def test_a_product_gets_a_kernel_that_was_quick(product: tuple[str, tuple[int, i
         assert kernel_for(kind, *shape, capability=capability) == taken, "on any GPU"
 
 
+@pytest.mark.parametrize(("product", "times"), BY_MMA.items(), ids=str)
+def test_of_more_columns_and_of_many_rows_the_tensor_cores_take_16_bits(
+    product: tuple[str, tuple[int, int, int]], times: dict[str, float]
+) -> None:
+    kind, shape = product
+    taken = kernel_for(kind, *shape)
+    assert times[re.sub("matmul_(wgmma_)?float16_", r"\1", taken)] <= 1.03 * min(times.values())
+    for capability in ((8, 0), (10, 0)):
+        assert ("wgmma" in taken) == (kernel_for(kind, *shape, capability=capability) != taken)
+    assert "mma" not in kernel_for(kind, *shape, capability=(7, 5))
+
+
 @pytest.mark.parametrize("kind", BYTES)
 def test_where_neither_factor_is_thin_nothing_is_offered(kind: str) -> None:
-    every = [(m, 512, n) for m in (MOST_ROWS + 1, 999) for n in (MOST_COLUMNS + 1, 1001)]
+    every = [(m, 512, n) for m in (MOST_ROWS + 1, 999) for n in (17, 1001)]
+    for n in range(MOST_COLUMNS + 1, 17):
+        many = [fitting(m, 512, n, kind, *rest) for m, *rest in ((999, 16, 132), (460, 16, 132), (999, 16, 132, False), (999, 8, 132))]
+        assert [len(found) for found in many] == [BYTES[kind] == 2, 0, 0, 0]
+    assert not fitting(70_000, 32, 5, "float32", 16, 132), "a short K leaves lanes without work"
     assert not any(fitting(*shape, kind, alignment, 132) for shape in every for alignment in (2, 16))
     assert not fitting(999, 511, 5, kind, 16, 132), "of more than 4 columns there are kernels for rows on 16 bytes alone"
     assert not fitting(999, 512, 5, kind, 8, 132)
@@ -61,12 +98,12 @@ def test_a_launch_covers_the_product(kind: str) -> None:
         (70_001, 512, 7, 16),
         (301, 511, 4, 16),
         (1, 300, 8191, 4),
-        (4, 300, 701, 4),
+        (4, 4000, 701, 4),
         (1, 99, 40_000, 8),
     ):
         (tile,) = fitting(m, k, n, kind, alignment, 132)
         found = launch(tile, m, n)
-        each = tile.wide or 4 * 256 // tile.sharing
+        each = tile.wide or (16 * tile.high or 4) * 256 // tile.sharing
         assert (found.grid[0] - 1) * each < (n if tile.wide else m) <= found.grid[0] * each
         assert found.block[0] == (1024 if tile.wide else 256)
         assert unit_of(found.kernel) == f"matmul_{'float32' if kind == 'tfloat32' else kind}"

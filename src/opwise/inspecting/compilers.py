@@ -120,12 +120,14 @@ def _nvrtc(op: str, arch: str, dtype: str | None) -> Iterator[Compiled]:
             nvrtc.destroyProgram(program)
 
 
-def _without_tensor_cores(arch: str) -> frozenset[str]:
-    """The matmul kernels that this architecture compiles and cannot run."""
-    from opwise.backends.cuda_src.matmul_kernels import KERNELS
+def _without_tensor_cores(arch: str) -> Callable[[str], bool]:
+    """Which matmul kernels does this architecture compile and cannot run?"""
+    from opwise.backends.cuda_src.matmul_kernels import KERNELS, TENSOR_CORES_FROM
+    from opwise.backends.cuda_src.matmul_thin import MMA
 
     capability = divmod(int(arch.removeprefix("sm_")), 10)
-    return frozenset(kernel.source_name(kind) for kind, group in KERNELS.items() for kernel in group if not kernel.runs_on(capability))
+    tiles = {kernel.source_name(kind) for kind, group in KERNELS.items() for kernel in group if not kernel.runs_on(capability)}
+    return lambda kernel: kernel in tiles or (f"_{MMA}_" in kernel and capability < TENSOR_CORES_FROM)
 
 
 def _of_unit(cubin: bytes, ptx: str, log: str, arch: str) -> Iterator[Compiled]:
@@ -133,7 +135,7 @@ def _of_unit(cubin: bytes, ptx: str, log: str, arch: str) -> Iterator[Compiled]:
 
     hollow = _without_tensor_cores(arch)
     for kernel, line in resource_facts(log, cubin).items():
-        if kernel in hollow:
+        if hollow(kernel):
             yield Compiled(kernel, reason=HOLLOW)
         else:
             yield Compiled(kernel, kernel, cubin, ptx, _spilled(line))

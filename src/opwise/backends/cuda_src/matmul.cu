@@ -1,10 +1,11 @@
 // The matmul kernels by name: C (m, n) = A (m, k) B (k, n), row-major, any m, k, n >= 1, accumulated in float32.
 //
-// matmul_<dtype>_[simt_]<BM>x<BN>_v<GRANULE>: a block computes a BM x BN tile, and GRANULE bytes divide all three base addresses and the
-// row pitches of A, B and C (16 the addresses of whole_<BM>x<BN>). matmul_kernels.py has the same tiles, matmul_plan.py
-// chooses among them. All but the textbook kernel take a one-dimensional grid of ceil(m / BM) * ceil(n / BN) blocks and dynamic shared
-// memory only.
+// matmul_<dtype>_[simt_|words_]<BM>x<BN>_v<GRANULE>: a block computes a BM x BN tile, and GRANULE bytes divide all three base addresses and
+// the row pitches of A, B and C. whole_ and beside_<BM>x<BN>: the same, with all of K, of a B that begins on 16 bytes. columns_<N>,
+// columns_mma_<N>, rows_<M>x<BN>: of a B or an A that is thin, GRANULE bytes an access; matmul_thin.py names them. matmul_kernels.py has the
+// tiles of the others, matmul_plan.py chooses. All but the textbook kernel take a one-dimensional grid.
 #include "matmul_columns.cuh"
+#include "matmul_columns_mma.cuh"
 #include "matmul_fma_words.cuh"
 #include "matmul_groups.cuh"
 #include "matmul_row.cuh"
@@ -26,7 +27,7 @@ extern "C" __global__ void __launch_bounds__(256)
 }
 #endif
 
-#define KERNEL(name, Storage, compute, blocks_a_sm, ...)                                                                                  \
+#define KERNEL(name, Storage, compute, blocks_a_sm, ...)                                                                                   \
     using Tile_##name = __VA_ARGS__;                                                                                                       \
     IF_WANTED(name,                                                                                                                        \
     extern "C" __global__ void __launch_bounds__(Tile_##name::THREADS, blocks_a_sm)                                                        \
@@ -46,8 +47,7 @@ extern "C" __global__ void __launch_bounds__(256)
 
 // Columns of B, threads that share K, bytes of an access.
 #define COLUMNS(dtype, Storage, n, sharing, granule)                                                                                       \
-    KERNEL(matmul_##dtype##_columns_##n##_t##sharing##_v##granule, Storage, columns_matmul,                                                \
-           (ColumnsTile<Storage, n, sharing, granule>::RESIDENT), ColumnsTile<Storage, n, sharing, granule>)
+    KERNEL(matmul_##dtype##_columns_##n##_t##sharing##_v##granule, Storage, columns_matmul, 2, ColumnsTile<Storage, n, sharing, granule>)
 #define COLUMNS_1_TO_4(dtype, Storage, sharing, granule)                                                                                   \
     COLUMNS(dtype, Storage, 1, sharing, granule) COLUMNS(dtype, Storage, 2, sharing, granule)                                              \
     COLUMNS(dtype, Storage, 3, sharing, granule) COLUMNS(dtype, Storage, 4, sharing, granule)
@@ -62,16 +62,29 @@ extern "C" __global__ void __launch_bounds__(256)
 #define THIN_KERNELS(dtype, Storage, size)                                                                                                 \
     COLUMNS_1_TO_4(dtype, Storage, 32, size) COLUMNS_1_TO_4(dtype, Storage, 256, size)                                                     \
     COLUMNS_1_TO_4(dtype, Storage, 8, 16) COLUMNS_1_TO_7(dtype, Storage, 32, 16) COLUMNS_1_TO_7(dtype, Storage, 256, 16)                   \
-    ROWS(dtype, Storage, 1, 8, 1, size) ROWS(dtype, Storage, 1, 32, 1, size) ROWS(dtype, Storage, 1, 32, 2, size)                          \
-    ROWS(dtype, Storage, 2, 8, 1, size) ROWS(dtype, Storage, 2, 32, 1, size) ROWS(dtype, Storage, 2, 32, 2, size)                          \
-    ROWS(dtype, Storage, 3, 8, 1, size) ROWS(dtype, Storage, 3, 32, 1, size)                                                               \
-    ROWS(dtype, Storage, 4, 8, 1, size) ROWS(dtype, Storage, 4, 32, 1, size)
+    ROWS(dtype, Storage, 1, 8, 1, size) ROWS(dtype, Storage, 1, 32, 1, size) ROWS(dtype, Storage, 2, 8, 1, size)                           \
+    ROWS(dtype, Storage, 2, 32, 1, size) ROWS(dtype, Storage, 3, 8, 1, size) ROWS(dtype, Storage, 3, 32, 1, size)                          \
+    ROWS(dtype, Storage, 4, 8, 1, size) ROWS(dtype, Storage, 4, 32, 1, size)                                                               \
+    ROWS(dtype, Storage, 1, 128, 1, size) ROWS(dtype, Storage, 2, 128, 1, size)                                                            \
+    ROWS(dtype, Storage, 3, 128, 1, size) ROWS(dtype, Storage, 4, 128, 1, size)
+
+// Columns of B at most, rows of a warp in sixteens, threads that share K, bytes of an access of B.
+#define COLUMNS_MMA_KERNEL(dtype, Storage, most, high, sharing, granule)                                                                   \
+    KERNEL(matmul_##dtype##_columns_mma_##most##_h##high##_t##sharing##_v##granule, Storage, columns_mma_matmul, 2,                        \
+           ColumnsMmaTile<Storage, most, high, sharing / 32, granule>)
+#define COLUMNS_MMA(dtype, Storage, most, high, granule)                                                                                   \
+    COLUMNS_MMA_KERNEL(dtype, Storage, most, high, 32, granule) COLUMNS_MMA_KERNEL(dtype, Storage, most, high, 64, granule)                \
+    COLUMNS_MMA_KERNEL(dtype, Storage, most, high, 128, granule) COLUMNS_MMA_KERNEL(dtype, Storage, most, high, 256, granule)
 
 #define HALF_KERNELS(dtype, Storage)                                                                                                       \
     TENSOR_KERNELS(dtype, Storage)                                                                                                         \
     KERNEL(matmul_##dtype##_128x128_v2, Storage, tensor_matmul, 1, TensorTile<Storage, 128, 128, 64, 2, 4, 1, 2, 2>)                       \
     KERNEL(matmul_##dtype##_64x64_v2, Storage, tensor_matmul, 3, TensorTile<Storage, 64, 64, 64, 2, 2, 1, 2, 2>)                           \
     KERNEL(matmul_##dtype##_16x32_v2, Storage, tensor_matmul, 3, TensorTile<Storage, 16, 32, 256, 1, 1, 4, 2, 2>)                          \
+    COLUMNS_MMA(dtype, Storage, 8, 2, 2) COLUMNS_MMA(dtype, Storage, 8, 2, 16)                                                             \
+    COLUMNS_MMA(dtype, Storage, 16, 2, 2) COLUMNS_MMA(dtype, Storage, 16, 2, 16) COLUMNS_MMA(dtype, Storage, 24, 2, 16)                    \
+    COLUMNS_MMA_KERNEL(dtype, Storage, 8, 1, 256, 16) COLUMNS_MMA_KERNEL(dtype, Storage, 16, 1, 256, 16)                                   \
+    COLUMNS_MMA_KERNEL(dtype, Storage, 24, 1, 256, 16)                                                                                     \
     KERNEL(matmul_##dtype##_whole_16x80_v2, Storage, whole_matmul, 2, WholeTile<Storage, 16, 5, 6, false>)                                 \
     KERNEL(matmul_##dtype##_beside_16x80_v2, Storage, whole_matmul, 2, WholeTile<Storage, 16, 5, 6, true>)                                 \
     KERNEL(matmul_##dtype##_whole_32x80_v2, Storage, whole_matmul, 2, WholeTile<Storage, 32, 5, 6, false>)                                 \
@@ -86,6 +99,7 @@ KERNEL(matmul_float32_simt_16x32_v16, float, simt_matmul, 2, SimtTile<float, 8, 
 KERNEL(matmul_float32_simt_128x128_v4, float, simt_matmul, 1, SimtTile<float, 16, 16, 8, 8, 16, 1, 3, 4>)
 KERNEL(matmul_float32_simt_64x64_v4, float, simt_matmul, 3, SimtTile<float, 16, 8, 8, 4, 16, 1, 4, 4>)
 THIN_KERNELS(float32, float, 4)
+ROWS(float32, float, 1, 32, 2, 4)
 ROWS(float32, float, 1, 8, 1, 16)
 ROWS(float32, float, 1, 16, 1, 16)
 ROWS(float32, float, 1, 32, 1, 16)

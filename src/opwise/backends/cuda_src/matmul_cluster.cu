@@ -2,7 +2,8 @@
 // (m, k) B (k, n), row-major, any m, k, n >= 1, accumulated in float32. Compiled for sm_90a and nothing else.
 //
 // matmul_cluster_<dtype>_<way>_<BM>x<BN>_v<GRANULE>_s<S>: the S blocks of a cluster, 1 to 16, have one BM x BN tile and each a part of K;
-// their sums meet in matmul_meet.cuh. GRANULE is as in matmul.cu. The grid is one-dimensional, ceil(m / BM) * ceil(n / BN) * S blocks. The
+// their sums meet in matmul_meet.cuh. GRANULE is as in matmul.cu; 4a16: 16
+// bytes divide A's address and rows. The grid is one-dimensional, ceil(m / BM) * ceil(n / BN) * S blocks. The
 // ways: simt and mma, as in matmul.cu; wgmma, as in matmul_hopper32.cu, whose factors are tensor maps. matmul_cluster.py chooses
 // among the kernels and knows the same tiles.
 #include "matmul_groups.cuh"
@@ -29,6 +30,9 @@
 #define SIMT(bm, bn, granule, s, blocks_a_sm, ...)                                                                                         \
     KERNEL(matmul_cluster_float32_simt_##bm##x##bn##_v##granule##_s##s, float *, float, simt_matmul, s, blocks_a_sm,                       \
            SimtTile<float, __VA_ARGS__, granule>)
+#define SIMT_A(bm, bn, s, blocks_a_sm, ...)                                                                                                \
+    KERNEL(matmul_cluster_float32_simt_##bm##x##bn##_v4a16_s##s, float *, float, simt_matmul, s, blocks_a_sm,                              \
+           SimtTile<float, __VA_ARGS__, 4, 16>)
 #define MMA(dtype, Storage, bm, bn, granule, s, blocks_a_sm, ...)                                                                          \
     KERNEL(matmul_cluster_##dtype##_mma_##bm##x##bn##_v##granule##_s##s, Storage *, Storage, tensor_matmul, s, blocks_a_sm,                \
            TensorTile<Storage, bm, bn, __VA_ARGS__, granule>)
@@ -38,6 +42,19 @@ SIMT(4, 64, 16, 1, 3, 16, 4, 1, 4, 64, 2, 4)
 SIMT(4, 64, 16, 2, 3, 16, 4, 1, 4, 64, 2, 4)
 SIMT(4, 64, 16, 8, 3, 16, 4, 1, 4, 64, 2, 4)
 SIMT(4, 64, 16, 16, 3, 16, 4, 1, 4, 64, 2, 4)
+SIMT(16, 64, 4, 1, 3, 16, 4, 4, 4, 64, 2, 3)
+SIMT(16, 64, 4, 4, 3, 16, 4, 4, 4, 64, 2, 3)
+SIMT(16, 64, 4, 8, 3, 16, 4, 4, 4, 64, 2, 3)
+SIMT(16, 64, 4, 16, 3, 16, 4, 4, 4, 64, 2, 3)
+SIMT(64, 16, 16, 1, 3, 4, 8, 8, 4, 64, 4, 3)
+SIMT(64, 16, 16, 4, 3, 4, 8, 8, 4, 64, 4, 3)
+SIMT_A(64, 16, 1, 3, 4, 8, 8, 4, 64, 4, 3)
+SIMT_A(64, 16, 4, 3, 4, 8, 8, 4, 64, 4, 3)
+SIMT(64, 16, 4, 1, 3, 4, 8, 8, 4, 64, 4, 3)
+SIMT(64, 16, 4, 4, 3, 4, 8, 8, 4, 64, 4, 3)
+SIMT(64, 32, 16, 1, 2, 8, 8, 8, 4, 64, 4, 3)
+SIMT_A(64, 32, 1, 2, 8, 8, 8, 4, 64, 4, 3)
+SIMT(64, 32, 4, 1, 2, 8, 8, 8, 4, 64, 4, 3)
 SIMT(16, 32, 16, 2, 2, 8, 4, 4, 4, 64, 4, 6)
 SIMT(16, 32, 16, 8, 2, 8, 4, 4, 4, 64, 4, 6)
 SIMT(16, 32, 16, 16, 2, 8, 4, 4, 4, 64, 4, 6)
@@ -51,10 +68,10 @@ SIMT(64, 64, 4, 2, 3, 16, 8, 8, 4, 16, 1, 6)
 SIMT(64, 64, 4, 4, 3, 16, 8, 8, 4, 16, 1, 6)
 #endif
 #if MATMUL_GROUP == 0 || MATMUL_GROUP == MATMUL_TFLOAT32
-MMA(tfloat32, float, 32, 32, 16, 16, 3, 128, 2, 1, 2, 6)
 MMA(tfloat32, float, 16, 32, 16, 2, 2, 256, 1, 1, 4, 6)
 MMA(tfloat32, float, 16, 32, 16, 8, 2, 256, 1, 1, 4, 6)
 MMA(tfloat32, float, 16, 32, 16, 16, 2, 256, 1, 1, 4, 6)
+MMA(tfloat32, float, 32, 32, 16, 16, 3, 128, 2, 1, 2, 6)
 MMA(tfloat32, float, 64, 32, 16, 2, 3, 128, 4, 1, 1, 5)
 MMA(tfloat32, float, 64, 32, 16, 8, 3, 128, 4, 1, 1, 5)
 MMA(tfloat32, float, 32, 32, 4, 4, 3, 128, 2, 1, 2, 6)

@@ -13,8 +13,7 @@ template <class Storage_, int N_, int SHARING_, int GRANULE_> struct ColumnsTile
     using Pieces = Piece<Storage, GRANULE_>;
     static constexpr int N = N_, SHARING = SHARING_, V = Pieces::COUNT, THREADS = 256, WARPS = THREADS / 32;
     static constexpr int LANES = SHARING < 32 ? SHARING : 32, ROWS = 4, BLOCK_ROWS = ROWS * THREADS / SHARING;
-    static constexpr int STEPS = V == 1 ? 8 : 2;  // under way at once
-    static constexpr int RESIDENT = V > 1 && N > 6 ? 1 : 2;  // blocks a multiprocessor, as registers allow
+    static constexpr int STEPS = V == 1 ? 8 : N > 5 ? 1 : 2;  // under way at once
     static_assert(SHARING == 8 || SHARING == 32 || SHARING == THREADS);
 };
 

@@ -24,12 +24,12 @@ template <int S_, int BM_, int BN_, int THREADS_> struct Meeting {
     static constexpr int S = S_, BM = BM_, BN = BN_, THREADS = THREADS_;
     static constexpr int BYTES = BM * BN * 4, OWNED = BM * BN / S, EACH = OWNED > THREADS ? OWNED / THREADS : 1;
     static constexpr int TOGETHER = EACH * S > 64 ? 64 / S : EACH;  // elements of a thread whose parts are on their way at once
-    static_assert(THREADS % BN == 0 && (OWNED % THREADS == 0 || OWNED < THREADS) && EACH % TOGETHER == 0);
+    static_assert(THREADS % BN == 0 && BN % 16 == 0 && (OWNED % THREADS == 0 || OWNED < THREADS) && EACH % TOGETHER == 0);
 
     SharedAddress room;  // BYTES
     __device__ __forceinline__ explicit Meeting(SharedAddress room) : room(room) {}
     // Of 4 rows that follow one another, written together, the same columns lie in different banks.
-    __device__ __forceinline__ static int at(int row, int column) { return (row * BN + (column ^ (row & 3) << 3)) * 4; }
+    __device__ __forceinline__ static int at(int row, int column) { return (row * BN + (column ^ ((row & 3) << 3) % BN)) * 4; }
     __device__ __forceinline__ SharedAddress place(int row, int column) const { return room + at(row, column); }
     __device__ __forceinline__ void lay(int row, int column, float x) const { store_shared(place(row, column), x); }
 

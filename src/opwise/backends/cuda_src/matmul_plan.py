@@ -54,8 +54,8 @@ def plan(
             raise UnsupportedWorkload(f"matmul:textbook: {dtype_name} given, float32 alone is taken: use the unnamed variant")
         return Plan(TEXTBOOK, _line(-(-m // 16) * -(-n // 16), m, n), (16, 16, 1), 0)
     kind = group(dtype_name, tf32, capability)
-    granule = min(alignment & -alignment, 16, _power_of_two_in(k * SIZE[kind]), _power_of_two_in(n * SIZE[kind]))
-    found = offered(m, k, n, kind, granule, sm_count, capability, wgmma, alignment & -alignment)
+    granule = min(alignment, _power_of_two_in(k * SIZE[kind]), _power_of_two_in(n * SIZE[kind]))
+    found = offered(m, k, n, kind, granule, sm_count, capability, wgmma, alignment)
     if not found:
         raise UnsupportedWorkload(f"matmul: no {kind} kernel for compute capability {capability} and data aligned to {granule} bytes "
                                   f"in {_shared_limit(capability)} bytes of shared memory: use torch_eager")  # fmt: skip
@@ -90,11 +90,13 @@ def offered(
         and kernel.takes(m, k, n, granule, sm_count, capability)
         and (not kernel.wgmma or (wgmma and rows_suffice(kernel.rows, m, k, n) and max(m, k, n) <= WGMMA_SIZE_LIMIT))
     ]  # fmt: skip
-    shared = matmul_cluster.fitting(m, k, n, kind, granule, sm_count) if wgmma and capability == matmul_cluster.ON else ()
+    granule_a = min(alignment, _power_of_two_in(k * SIZE[kind]))
+    shared = matmul_cluster.fitting(m, k, n, kind, granule, granule_a, sm_count) if wgmma and capability == matmul_cluster.ON else ()
     rows = matmul_rows32.fitting(m, k, n, granule, sm_count) if wgmma and capability == matmul_rows32.ON and kind == "float32" else ()
     odd = matmul_odd.fitting(m, k, n, kind, granule) if wgmma and capability == matmul_odd.ON else ()
     usual = {f"hopper_{tile.name}": tile for tile in tiles} | {kernel.name: kernel for kernel in kernels}
-    thin = {f"thin_{tile.name}": tile for tile in matmul_thin.fitting(m, k, n, kind, alignment, sm_count)}
+    mma = capability >= TENSOR_CORES_FROM
+    thin = {f"thin_{tile.name}": tile for tile in matmul_thin.fitting(m, k, n, kind, alignment, sm_count, mma)}
     others = {f"cluster_{tile.name}": tile for tile in shared} | {f"rows_{tile.name}": tile for tile in rows}
     return {**thin, **usual, **others, **{f"odd_{tile.name}": tile for tile in odd}}
 

@@ -6,17 +6,20 @@
 #pragma once
 #include "matmul_meet.cuh"
 
-// Threads of a warp: 4 rows x 8 columns. SLICES > 1: that many groups of TX x TY threads take different parts of every step of K.
-template <class Storage_, int TX_, int TY_, int TM_, int TN_, int BK_, int SLICES_, int STAGES_, int GRANULE_> struct SimtTile {
+// Threads of a warp: 4 rows x 8 columns, or 8 x 4. SLICES > 1: that many groups of TX x TY threads take different parts of every step of K.
+// GRANULE_A: of A alone, whose rows may begin on 16 bytes where those of B do not.
+template <class Storage_, int TX_, int TY_, int TM_, int TN_, int BK_, int SLICES_, int STAGES_, int GRANULE_, int GRANULE_A = GRANULE_>
+struct SimtTile {
     using Storage = Storage_;
     static constexpr int TX = TX_, TY = TY_, TM = TM_, TN = TN_, BK = BK_, SLICES = SLICES_, STAGES = STAGES_, GRANULE = GRANULE_;
     static constexpr int BM = TY * TM, BN = TX * TN, SIZE = sizeof(Storage), THREADS = TX * TY * SLICES, SLICE_K = BK / SLICES;
     static constexpr int BYTES_A = BM * BK * SIZE, STAGE_BYTES = BYTES_A + BK * BN * SIZE;
+    static constexpr int WX = TX < 8 ? TX : 8, WY = 32 / WX;
     using LayoutA = ByRow<BK * SIZE>;
     using LayoutB = ByRow<BN * SIZE>;
-    using CopyA = TileCopy<Storage, BM, BK, GRANULE, THREADS, LayoutA>;
+    using CopyA = TileCopy<Storage, BM, BK, GRANULE_A, THREADS, LayoutA>;
     using CopyB = TileCopy<Storage, BK, BN, GRANULE, THREADS, LayoutB>;
-    static_assert(TX % 8 == 0 && TY % 4 == 0 && TX * TY % 32 == 0 && TN % 4 == 0 && SLICE_K % 4 == 0, "whole warps");
+    static_assert((WX == 4 || WX == 8) && TX % WX == 0 && TY % WY == 0 && TX * TY % 32 == 0 && TN % 4 == 0 && SLICE_K % 4 == 0, "whole warps");
     static_assert((SLICES - 1) * BM * BN * 4 <= STAGES * STAGE_BYTES, "partial sums fit in the ring");
 };
 
@@ -95,7 +98,7 @@ __device__ __forceinline__ void simt_matmul(const typename Tile::Storage *a, con
     const int steps = part_of_k.last - part_of_k.first;
     const int thread = thread_index() % (Tile::TX * Tile::TY), slice = thread_index() / (Tile::TX * Tile::TY);
     const int warp = thread / 32, lane = thread % 32;
-    const int x = warp % (Tile::TX / 8) * 8 + lane % 8, y = warp / (Tile::TX / 8) * 4 + lane / 8;
+    const int x = warp % (Tile::TX / Tile::WX) * Tile::WX + lane % Tile::WX, y = warp / (Tile::TX / Tile::WX) * Tile::WY + lane / Tile::WX;
     const SharedAddress ring = shared_base();
 
     typename Tile::CopyA copy_a;

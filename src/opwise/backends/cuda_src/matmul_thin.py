@@ -1,5 +1,5 @@
 """Whether a product runs one of the kernels of matmul.cu for thin factors, which one, over what grid: B of 7 columns at most
-(matmul_columns.cuh), or A of 4 rows at most (matmul_row.cuh).
+(matmul_columns.cuh), in 16 bits of 16 (matmul_columns_mma.cuh), or A of 4 rows at most (matmul_row.cuh).
 
 Such a product takes the time of reading its other factor once. No tile does that as directly: columns of a tile that lie outside of C
 take their time, and where C's rows do not begin on 16 bytes tiles are copied in small pieces. An estimate, in the unit of
@@ -8,6 +8,7 @@ Kernel.estimate, is the bytes over what an H200's memory gives.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from opwise.backends.cuda_src.matmul_cluster import UNIT
@@ -18,18 +19,25 @@ BYTES = {"float32": 4, "tfloat32": 4, "float16": 2, "bfloat16": 2}  # of an elem
 BYTES_A_US = 4.5e6  # of an H200
 ROWS = 4  # of A, that threads of a columns' kernel have
 THREADS = 256  # of its block
+MMA, MMA_ROWS = "columns_mma", 16  # by mma.sync; of A, that a warp has at least
+# Where it was the quickest in 16 bits: columns of B -> so many times 16 rows a multiprocessor, so many times them K at most.
+MMA_FOR: dict[int, tuple[float, float]] = {n: (0.45, 2.0) for n in range(9, 16)} | {n: (0.45, 1.0) for n in (5, 6, 7, 16)}
+MMA_FOR |= {8: (0.22, 4.3), 24: (0.7, 1.0)}
+LONG_K = 8192  # from which tiles are quicker for 16 columns
+WARPS = 15  # a multiprocessor that is busy reading
 WAVE = 32  # times the multiprocessors: rows of A from which a warp for 4 of them leaves none without work
 SHORT = 2  # turns of 16 bytes that 8 lanes take, for each column of B: up to there they are quicker than a warp
 MOST_COLUMNS, MOST_ROWS = 7, 4  # of B, of A
 ROWS_FROM = 700  # columns of B for which a rows' kernel has blocks enough
+ROWS_K_FROM = 4000  # of 3 rows and 4 in 16 bits
 EVEN_TO = 8192  # columns of B, one row of A, in pieces of 16 bytes: beyond, clusters' tiles are as quick
-TWICE_TO = 2  # rows of A for which two blocks of 1024 threads fit a multiprocessor; where there is but one, more loads of it are under way
 
 
 @dataclass(frozen=True)
 class Tile(Estimated):
-    """A kernel. `way`: columns or rows. `count`: of B's columns, or of A's rows. `granule`: bytes of an access. `sharing`: threads that
-    share K; or of a rows' kernel blocks a multiprocessor, each with `wide` columns of B."""
+    """A kernel. `way`: columns, columns_mma or rows. `count`: of B's columns (by mma, at most), or of A's rows. `granule`: bytes of an
+    access. `sharing`: threads that share K; or of a rows' kernel blocks a multiprocessor, each with `wide` columns of B. `high`: by mma,
+    a warp's rows of A in sixteens."""
 
     kind: str
     way: str
@@ -37,27 +45,38 @@ class Tile(Estimated):
     sharing: int
     granule: int
     wide: int = 0
+    high: int = 0
     speed: float = 4.0  # more than the memory gives: they are offered where they were the quickest
     fixed: float = 0.0
 
     @property
     def name(self) -> str:
-        wide = f"x{self.wide}" if self.wide else ""
-        return f"{self.way}_{self.count}{wide}_{'b' if wide else 't'}{self.sharing}_v{self.granule}"
+        more = f"x{self.wide}" if self.wide else f"_h{self.high}" if self.high else ""
+        return f"{self.way}_{self.count}{more}_{'b' if self.wide else 't'}{self.sharing}_v{self.granule}"
 
     @property
     def kernel(self) -> str:
         return f"matmul_{'float32' if self.kind == 'tfloat32' else self.kind}_{self.name}"  # TF32 is a permission: nothing to gain here
+
+    @property
+    def shared_bytes(self) -> int:
+        """For ldmatrix: 32 rows of B for each step that is under way, as in matmul_columns_mma.cuh."""
+        if self.way != MMA or self.granule < 16:
+            return 0
+        steps = 4 if self.high == 1 and self.count < 24 else 2
+        return THREADS // 32 * steps * 64 * self.count
 
     def share(self, m: int, k: int, n: int, sm_count: int) -> Share:
         us = BYTES[self.kind] * (m * k + k * n + m * n) / BYTES_A_US
         return Share(0.0, us * UNIT[self.kind])
 
 
-def fitting(m: int, k: int, n: int, kind: str, alignment: int, sm_count: int) -> tuple[Tile, ...]:
+def fitting(m: int, k: int, n: int, kind: str, alignment: int, sm_count: int, mma: bool = True) -> tuple[Tile, ...]:
     """The kernel for A (m, k) B (k, n) of that kind (a key of matmul_kernels.KERNELS), if there is one. alignment: bytes that divide the
-    addresses."""
+    addresses. mma: does the GPU have mma.sync for 16 bits?"""
     size = BYTES[kind]
+    if mma and size == 2 and alignment >= 16 and k % 8 == 0 and _by_mma(m, k, n, sm_count):
+        return (_columns_mma(kind, m, n, sm_count),)
     if n <= MOST_COLUMNS:
         wide = alignment >= 16 and k * size % 16 == 0
         if n > 4 and not wide:
@@ -65,6 +84,8 @@ def fitting(m: int, k: int, n: int, kind: str, alignment: int, sm_count: int) ->
         granule = 16 if wide else size
         pieces = k * size // granule
         sharing = 32 if m >= WAVE * sm_count else THREADS
+        if n > 4 and pieces < sharing == 32:
+            return ()  # lanes without work
         if wide and n <= 4 and sharing == 32 and pieces <= 8 * SHORT * n:
             sharing = 8
         return (Tile(kind, "columns", n, sharing, granule),)
@@ -72,18 +93,35 @@ def fitting(m: int, k: int, n: int, kind: str, alignment: int, sm_count: int) ->
         return ()
     blocks = -(-n // 32)
     if alignment < 16 or n * size % 16:
-        if n < ROWS_FROM:
+        if -(-n // 128) > sm_count * 0.9:
+            return (Tile(kind, "rows", m, 1, size, 128),)
+        if n < ROWS_FROM or (size == 2 and m > 2 and k < ROWS_K_FROM):
             return ()
-        if blocks <= sm_count // 2:
+        if blocks < sm_count * 0.45:
             return (Tile(kind, "rows", m, 1, size, 8),)
-        return (Tile(kind, "rows", m, 2 if m <= TWICE_TO and blocks > sm_count else 1, size, 32),)
+        return (Tile(kind, "rows", m, 2 if m == 1 and size == 4 and blocks > sm_count else 1, size, 32),)
     if m == 1 and size == 4 and n <= EVEN_TO:
         return (Tile(kind, "rows", 1, 1, 16, next((wide for wide in (8, 16) if n <= wide * sm_count // 2), 32)),)
     return ()
+
+
+def _by_mma(m: int, k: int, n: int, sm_count: int) -> bool:
+    tiles, depth = MMA_FOR.get(n, (math.inf, 0))
+    return m >= tiles * MMA_ROWS * sm_count and k <= depth * m and (n != 16 or k < LONG_K)
+
+
+def _columns_mma(kind: str, m: int, n: int, sm_count: int) -> Tile:
+    """Of 16 rows a warp where 32 would leave multiprocessors without work; of so few threads for a row as keep them all busy."""
+    even = n % 8 == 0
+    high = 1 if even and m < (3 if n == 8 else 2) * MMA_ROWS * sm_count else 2
+    warps = WARPS * (1 if even or n <= 8 else 2) * sm_count
+    threads = next((t for t in (32, 64, 128) if m * t >= MMA_ROWS * high * 32 * warps and high > 1), THREADS)
+    return Tile(kind, MMA, -(-n // 8) * 8, threads, 16 if even else 2, high=high)
 
 
 def launch(tile: Tile, m: int, n: int) -> Plan:
     """The kernel over all of C."""
     if tile.way == "rows":
         return Plan(tile.kernel, (-(-n // tile.wide), 1, 1), (1024, 1, 1))
-    return Plan(tile.kernel, (-(-m // (ROWS * THREADS // tile.sharing)), 1, 1), (THREADS, 1, 1))
+    rows = MMA_ROWS * tile.high if tile.way == MMA else ROWS
+    return Plan(tile.kernel, (-(-m // (rows * THREADS // tile.sharing)), 1, 1), (THREADS, 1, 1), tile.shared_bytes)

@@ -51,28 +51,28 @@
     KERNEL(matmul_wgmma_##dtype##_192x192_1x2, warpgroup_matmul, 2, dtype, 192, 192, 4, 1, 3)                                              \
     KERNEL(matmul_wgmma_##dtype##_128x256_2x1, warpgroup_matmul, 2, dtype, 128, 256, 4, 2, 2, 2)
 
-#define SPLIT_KERNEL(dtype, bm, bn, bk, stages, s, blocks_a_sm, group)                                                                     \
-    using Tile_##dtype##_##bm##x##bn##_s##s = SplitTile<dtype, bm, bn, bk, stages, s, blocks_a_sm, group>;                                 \
-    IF_WANTED(matmul_wgmma_##dtype##_##bm##x##bn##_s##s,                                                                                   \
-    extern "C" __global__ void OF_CLUSTERS_##s __launch_bounds__(Tile_##dtype##_##bm##x##bn##_s##s::THREADS, blocks_a_sm)                  \
-        matmul_wgmma_##dtype##_##bm##x##bn##_s##s(const __grid_constant__ TensorMap a, const __grid_constant__ TensorMap b, dtype *c,      \
-                                                  long long m, long long k, long long n) {                                                 \
-        split_matmul<Tile_##dtype##_##bm##x##bn##_s##s>(a, b, c, m, k, n);                                                                 \
+#define SPLIT_KERNEL(name, dtype, bm, bn, bk, stages, s, blocks_a_sm, group)                                                               \
+    using Tile_##name = SplitTile<dtype, bm, bn, bk, stages, s, blocks_a_sm, group>;                                                       \
+    IF_WANTED(name,                                                                                                                        \
+    extern "C" __global__ void OF_CLUSTERS_##s __launch_bounds__(Tile_##name::THREADS, blocks_a_sm)                                        \
+        name(const __grid_constant__ TensorMap a, const __grid_constant__ TensorMap b, dtype *c, long long m, long long k, long long n) {  \
+        split_matmul<Tile_##name>(a, b, c, m, k, n);                                                                                       \
     })
 
 // SplitTile: rows and columns of the tile, K of a stage, stages, blocks that share K, blocks a multiprocessor, rows of tiles in a group.
 // Groups of 4 rows of 64x128: blocks that begin together fetch 4 + 4 tiles of A and B, where groups of 16 fetch 16 + 1.
 #define SPLIT_KERNELS(dtype)                                                                                                               \
-    SPLIT_KERNEL(dtype, 64, 64, 128, 6, 1, 1, 16)                                                                                          \
-    SPLIT_KERNEL(dtype, 64, 64, 128, 6, 2, 1, 16)                                                                                          \
-    SPLIT_KERNEL(dtype, 64, 64, 64, 6, 4, 2, 16)                                                                                           \
-    SPLIT_KERNEL(dtype, 64, 64, 64, 6, 8, 2, 16)                                                                                           \
-    SPLIT_KERNEL(dtype, 64, 64, 64, 6, 16, 2, 16)                                                                                          \
-    SPLIT_KERNEL(dtype, 64, 128, 128, 4, 1, 1, 4)                                                                                          \
-    SPLIT_KERNEL(dtype, 64, 128, 128, 4, 2, 1, 16)                                                                                         \
-    SPLIT_KERNEL(dtype, 128, 128, 64, 6, 2, 1, 16)                                                                                         \
-    SPLIT_KERNEL(dtype, 128, 128, 64, 5, 4, 1, 16)                                                                                         \
-    SPLIT_KERNEL(dtype, 128, 128, 64, 5, 8, 1, 16)
+    SPLIT_KERNEL(matmul_wgmma_##dtype##_64x64_s1, dtype, 64, 64, 128, 6, 1, 1, 16)                                                         \
+    SPLIT_KERNEL(matmul_wgmma_##dtype##_64x64_s2, dtype, 64, 64, 128, 6, 2, 1, 16)                                                         \
+    SPLIT_KERNEL(matmul_wgmma_##dtype##_64x64_s4, dtype, 64, 64, 64, 6, 4, 2, 16)                                                          \
+    SPLIT_KERNEL(matmul_wgmma_##dtype##_64x64_s8, dtype, 64, 64, 64, 6, 8, 2, 16)                                                          \
+    SPLIT_KERNEL(matmul_wgmma_##dtype##_64x64_s16, dtype, 64, 64, 64, 6, 16, 2, 16)                                                        \
+    SPLIT_KERNEL(matmul_wgmma_##dtype##_64x128_s1, dtype, 64, 128, 128, 4, 1, 1, 4)                                                        \
+    SPLIT_KERNEL(matmul_wgmma_##dtype##_64x128_s2, dtype, 64, 128, 128, 4, 2, 1, 16)                                                       \
+    SPLIT_KERNEL(matmul_wgmma_##dtype##_128x128_s2, dtype, 128, 128, 64, 6, 2, 1, 16)                                                      \
+    SPLIT_KERNEL(matmul_wgmma_##dtype##_128x128_s4, dtype, 128, 128, 64, 5, 4, 1, 16)                                                      \
+    SPLIT_KERNEL(matmul_wgmma_##dtype##_128x128_s8, dtype, 128, 128, 64, 5, 8, 1, 16)                                                      \
+    SPLIT_KERNEL(matmul_wgmma_##dtype##_64x128_twice, dtype, 64, 128, 64, 4, 1, 2, 4)
 
 // PairTile: rows and columns of the tile, K of a stage, stages, rows of pairs in a group.
 #define PAIR_KERNEL(dtype, bm, bn, bk, stages, group)                                                                                      \
