@@ -17,7 +17,7 @@ from opwise.inspecting import compilers, tools
 from opwise.inspecting.classes import class_of, count, width_of
 from opwise.inspecting.compilers import ARCHITECTURES, COMPILERS
 from opwise.inspecting.facts import Facts, facts
-from opwise.inspecting.rows import MOST_SHARED
+from opwise.inspecting.rows import MOST_SHARED, variants_of_kernel
 from opwise.inspecting.tools import ToolMissing
 
 # One load of 16 bytes, one store of 4, an FMA, an exponential, a sum in double, an array on the stack, 64 bytes of shared memory.
@@ -148,6 +148,19 @@ def test_what_an_architecture_cannot_compile_is_told_with_its_reason(backend: st
     assert all(row["status"] == "n/a" and row["reason"] and row["registers"] is None for row in absent)
     assert bool(absent) == (backend in CUDA_CPP), "their unit holds 16-bit kernels too, whose conversions sm_75 lacks"
     assert all("sm_80" in row["reason"] for row in absent)
+
+
+def test_a_variant_for_any_gpu_runs_the_unnamed_one_s_kernels_but_hoppers_own() -> None:
+    names = ("", "textbook", "mma", "pipeline")
+    for kernel, expected in {
+        "matmul_float16_columns_mma_8_h2_t32_v16": ["", "mma"],
+        "matmul_float32_rows_1x32_b1_v4": ["", "mma"],
+        "matmul_cluster_tfloat32_mma_16x32_v16_s2": [""],
+        "matmul_odd_float16_64_s1": [""],
+        "matmul_rows_float32_even_64x64_w8_s1": [""],
+        "matmul_textbook_float32": ["textbook"],
+    }.items():
+        assert variants_of_kernel(kernel, "matmul", names) == expected
 
 
 def test_before_sm_80_products_without_tensor_cores_are_told_of_and_no_others(monkeypatch: pytest.MonkeyPatch) -> None:

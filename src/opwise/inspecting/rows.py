@@ -12,9 +12,9 @@ from opwise.inspecting.facts import Facts, facts
 
 # Bytes of shared memory a block may have, asked for: CUDA C++ Programming Guide, technical specifications per compute capability.
 MOST_SHARED = {"sm_75": 65536, "sm_80": 166912, "sm_86": 101376, "sm_89": 101376, "sm_90": 232448, "sm_100": 232448, "sm_120": 101376}
-# A kernel belongs to the variant that is in its name, else to the unnamed one; these variants run kernels that are not named after them.
+# A kernel belongs to the variant that is in its name, else to the unnamed one; these variants run the unnamed one's, but for Hopper's own.
 RUNS: Mapping[tuple[str, str], re.Pattern[str]] = {
-    ("matmul", "mma"): re.compile(r"(?!.*(wgmma|by TMA|textbook|ladder|portable))"),  # the unnamed one's, but for Hopper's own
+    ("matmul", "mma"): re.compile(r"(?!.*(wgmma|by TMA|textbook|ladder|portable)|matmul_(tma|cluster|rows|odd)_)"),
     ("matmul", "pointers"): re.compile(r"(?!.*(descriptors|textbook|tiles|grouped))"),
 }
 
@@ -79,8 +79,8 @@ def _absent(backend: str, op: str, arch: str, reason: str) -> tuple[Row, Compile
 def variants_of_kernel(kernel: str, op: str, names: Iterable[str]) -> list[str]:
     """Which of the op's variants, `names`, run the kernel."""
     words = re.split(r"[^a-z0-9]+", kernel)
-    named = [name for name in names if name in words]
-    return (named or [""]) + [name for name in names if name not in words and (op, name) in RUNS and RUNS[op, name].match(kernel)]
+    named = [name for name in names if name in words and (op, name) not in RUNS]
+    return (named or [""]) + [name for name in names if (op, name) in RUNS and RUNS[op, name].match(kernel)]
 
 
 def _row(name: str, kernel: Compiled, arch: str, own: Facts | None) -> Row:
