@@ -38,7 +38,7 @@ UNAVAILABLE = 77  # the exit status by which the child says that the compiler is
 
 # Every backend counts the instructions of each cubin that it makes, by one function: that is where the cubins are kept.
 CHILD = """
-import importlib, json, sys
+import importlib, json, shutil, sys
 from opwise.backends import cubin
 from opwise.backends.protocol import BackendUnavailable
 made, counted = [], cubin.instructions
@@ -94,6 +94,13 @@ def without_alike():
         module = importlib.import_module(f"{sys.argv[1]}.{op}")
         name = "kernels" if hasattr(module, "kernels") else "specimens"
         setattr(module, name, wrapped(getattr(module, name)))
+def without_bfloat16():
+    # Products in bfloat16 are float16's but for the type's conversions: nvcc compiles both for sm_90, where it is here.
+    from opwise.backends.cupy_raw import module
+    every = module.units
+    module.units = lambda arch: {name: text for name, text in every(arch).items() if not (name.startswith("matmul") and "bfloat16" in name)}
+if "cupy" in sys.argv[1] and shutil.which("nvcc"):
+    without_bfloat16()
 if "numba" in sys.argv[1]:
     shared_front_end()
 if "numba" in sys.argv[1] or "triton" in sys.argv[1]:

@@ -26,8 +26,8 @@ LEAST = 15  # faults of each backend
 # Two or three of each backend, quick to run; of CUDA C++ one in a kernel and one in a plan, which need two compilations in all.
 A_FEW = {
     "torch_eager": ("square:mul multiplied by two", "softmax columns for rows"),
-    "torch_inline": ("square the tail is written without end",),  # each is a build of a quarter of a minute
-    "cupy_raw": ("square the last block is not launched",),
+    "torch_inline": ("square the tail is written without end",),  # a build of a quarter of a minute, for both
+    "cupy_raw": ("square the tail is written without end",),
     "numba_cuda": ("square the elements after the last vector are written", "mean:portable half of the threads"),
     "triton_jit": ("square the last block is not launched", "mean a sum that was read stays", "softmax rows past the end"),
 }
