@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from opwise.backends.cuda_src.matmul_cluster import SIZE_LIMIT, TILES, UNIT, Tile, fitting, launch
+from opwise.backends.cuda_src.matmul_cluster import SIZE_LIMIT, TILES, UNIT, Tile, fitting
 from opwise.backends.cuda_src.matmul_plan import SHARED_LIMIT, SIZE, plan
 from opwise.backends.cuda_src.plan import ELEMENT_BYTES
 from opwise.backends.cuda_src.sources import FOLDER, unit_of, units
@@ -122,7 +122,7 @@ def test_a_low_or_narrow_tile_is_for_a_low_or_narrow_product() -> None:
 
 @each_tile
 def test_a_launch_fits_the_gpu_and_covers_the_product(tile: Tile) -> None:
-    found = launch(tile, 1000, 512, 776)
+    found = tile.launch(1000, 512, 776, 132)
     assert found.grid == (-(-1000 // tile.rows) * -(-776 // tile.columns) * tile.split, 1, 1)
     assert tile.resident * (found.shared_bytes + 1024) <= (SHARED_LIMIT[9, 0] + 1) * 1024, "as many blocks fit as it says"
     assert unit_of(found.kernel) == f"matmul_cluster_{'float32' if tile.way == 'simt' else tile.kind}", "TF32 is a permission"
@@ -132,7 +132,7 @@ def test_a_launch_fits_the_gpu_and_covers_the_product(tile: Tile) -> None:
     if found.matrices:
         a = found.matrices[0]
         assert (a.box_rows, a.box_columns * ELEMENT_BYTES[a.element]) == (tile.rows, 128), "rows as wide as the swizzle"
-        low = launch(tile, 5, 512, 776).matrices[0]
+        low = tile.launch(5, 512, 776, 132).matrices[0]
         assert low.box_rows == (5 if tile.low else tile.rows), "as the kernel counts the bytes of its boxes"
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from opwise.backends.cuda_src import matmul_kernels, matmul_plan
-from opwise.backends.cuda_src.matmul_hopper32 import DEPTH, TILES, Tile, launch
+from opwise.backends.cuda_src.matmul_hopper32 import DEPTH, TILES, Tile
 from opwise.backends.cuda_src.matmul_plan import SHARED_LIMIT, plan
 from opwise.backends.cuda_src.plan import ELEMENT_BYTES, FLOAT32, TFLOAT32
 from opwise.backends.cuda_src.sources import FOLDER, HOPPER32, unit_of, units
@@ -62,7 +62,7 @@ def test_what_the_copy_engine_does_not_take_keeps_its_old_kernel(tf32: bool, cha
 
 @each_tile
 def test_a_launch_fits_the_gpu_and_covers_the_product(tile: Tile) -> None:
-    found = launch(tile, 1000, 512, 776, 132)
+    found = tile.launch(1000, 512, 776, 132)
     blocks_a_processor = 1 if tile.kind == "tfloat32" else 2
     assert blocks_a_processor * (found.shared_bytes + 1024) <= (SHARED_LIMIT[9, 0] + 1) * 1024
     assert unit_of(found.kernel) == HOPPER32

@@ -8,7 +8,7 @@ import re
 import pytest
 
 from opwise.backends.cuda_src.matmul_cluster import UNIT
-from opwise.backends.cuda_src.matmul_odd import SIZE_LIMIT, TILES, Tile, fitting, launch
+from opwise.backends.cuda_src.matmul_odd import SIZE_LIMIT, TILES, Tile, fitting
 from opwise.backends.cuda_src.matmul_plan import SHARED_LIMIT, plan
 from opwise.backends.cuda_src.sources import FOLDER, unit_of, units
 
@@ -74,7 +74,7 @@ def test_rows_that_begin_on_16_bytes_have_other_kernels(kind: str) -> None:
 
 @each_tile
 def test_a_launch_fits_the_gpu_and_covers_the_product(tile: Tile) -> None:
-    found = launch(tile, 1003, 701, 777, 132)
+    found = tile.launch(1003, 701, 777, 132)
     assert found.shared_bytes <= SHARED_LIMIT[9, 0] * 1024
     assert unit_of(found.kernel) == f"matmul_odd_{tile.kind}"
     assert unit_of(found.kernel) in units("sm_90")

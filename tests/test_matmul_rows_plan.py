@@ -8,7 +8,7 @@ from opwise.backends.cuda_src import tensor_maps
 from opwise.backends.cuda_src.matmul_cluster import UNIT
 from opwise.backends.cuda_src.matmul_kernels import SIMT_FLOAT32, Kernel
 from opwise.backends.cuda_src.matmul_plan import SHARED_LIMIT, offered, plan, quickest
-from opwise.backends.cuda_src.matmul_rows32 import SIZE_LIMIT, TILES, Tile, launch
+from opwise.backends.cuda_src.matmul_rows32 import SIZE_LIMIT, TILES, Tile
 from opwise.backends.cuda_src.plan import FLOAT32, UINT16, Matrix
 from opwise.backends.cuda_src.sources import FOLDER, unit_of, units
 
@@ -172,7 +172,7 @@ def test_a_slice_at_any_address_takes_maps_of_classes(alignment: int) -> None:
 
 @pytest.mark.parametrize("tile", [tile for tile in TILES if not tile.shares], ids=lambda tile: str(tile.name))
 def test_a_launch_fits_the_gpu_and_is_as_the_source_has_it(tile: Tile) -> None:
-    found = launch(tile, 1000, 513, 777, 132)
+    found = tile.launch(1000, 513, 777, 132)
     assert tile.resident * (found.shared_bytes + 1024) <= (SHARED_LIMIT[9, 0] + 1) * 1024, "as many blocks fit as it says"
     assert found.grid == (-(-1000 // tile.rows) * -(-777 // tile.columns) * tile.split, 1, 1)
     assert unit_of(found.kernel) in units("sm_90")

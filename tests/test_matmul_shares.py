@@ -12,7 +12,7 @@ from pathlib import Path
 from clusters_on_cpu import needs_compiler, said_by
 from test_matmul_rows import MAIN, taken
 
-from opwise.backends.cuda_src.matmul_rows32 import TILES, Tile, launch
+from opwise.backends.cuda_src.matmul_rows32 import TILES, Tile
 from opwise.backends.cuda_src.sources import FOLDER
 
 SHARED = [tile for tile in TILES if tile.shares]
@@ -196,7 +196,7 @@ def test_a_launch_has_a_flag_for_each_block_and_no_more_blocks_than_run_at_once(
     source = (FOLDER / "matmul_rows32.cu").read_text()
     for tile in SHARED:
         for m, k, n in ((3001, 4501, 463), (385, 4501, 463), (20, 700, 20), (1000, 1000, 1000)):
-            plan, tiles = launch(tile, m, k, n, 132), tile.tiles(m, n)
+            plan, tiles = tile.launch(m, k, n, 132), tile.tiles(m, n)
             assert plan.cooperative
             assert tile.resident * (plan.shared_bytes + 1024) <= 228 * 1024, "as many blocks fit as it says"
             assert plan.grid[0] <= min(132 * tile.resident, tiles * tile.rounds(k)), "all run at once, each has a round or more"

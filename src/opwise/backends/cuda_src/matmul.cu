@@ -84,7 +84,7 @@ extern "C" __global__ void __launch_bounds__(256)
     COLUMNS_MMA(dtype, Storage, 8, 2, 2) COLUMNS_MMA(dtype, Storage, 8, 2, 16)                                                             \
     COLUMNS_MMA(dtype, Storage, 16, 2, 2) COLUMNS_MMA(dtype, Storage, 16, 2, 16) COLUMNS_MMA(dtype, Storage, 24, 2, 16)                    \
     COLUMNS_MMA_KERNEL(dtype, Storage, 8, 1, 256, 16) COLUMNS_MMA_KERNEL(dtype, Storage, 16, 1, 256, 16)                                   \
-    COLUMNS_MMA_KERNEL(dtype, Storage, 24, 1, 256, 16)                                                                                     \
+    COLUMNS_MMA_KERNEL(dtype, Storage, 24, 1, 256, 16) COLUMNS_MMA(dtype, Storage, 24, 2, 2)                                               \
     KERNEL(matmul_##dtype##_whole_16x80_v2, Storage, whole_matmul, 2, WholeTile<Storage, 16, 5, 6, false>)                                 \
     KERNEL(matmul_##dtype##_beside_16x80_v2, Storage, whole_matmul, 2, WholeTile<Storage, 16, 5, 6, true>)                                 \
     KERNEL(matmul_##dtype##_whole_32x80_v2, Storage, whole_matmul, 2, WholeTile<Storage, 32, 5, 6, false>)                                 \

@@ -106,6 +106,14 @@ class Tile(Tiled):
         beside = self.beside * UNIT[self.kind] * max(blocks / self.resident, 1)
         return Share(each, each * k / self.split, beside, self.memory * (m + n) * k)
 
+    def launch(self, m: int, k: int, n: int, sm_count: int) -> Plan:
+        """The kernel over all of C: a cluster a self."""
+        factors: tuple[Matrix, ...] = ()
+        if self.mapped:
+            factors = Matrix(m, k, min(m, self.rows) if self.low else self.rows, 32, plan.TFLOAT32), Matrix(k, n, 32, 32, plan.TFLOAT32)
+        grid = (self.tiles(m, n) * self.split, 1, 1)
+        return Plan(self.kernel, grid, (self.threads, 1, 1), self.shared_bytes, matrices=factors)
+
 
 # Fitted to what an H200 measured of 60 products (docs/lab.md), within 5 % of most.
 # A granule may be a pair: of B and C, of A.
@@ -190,12 +198,3 @@ def fitting(m: int, k: int, n: int, kind: str, granule: int, granule_a: int, sm_
     """The kernels here for A (m, k) B (k, n) of that kind (a key of matmul_kernels.KERNELS) on Hopper. granule: bytes that divide the
     addresses and rows; granule_a: those of A alone."""
     return tuple(tile for tile in TILES.get(kind, ()) if tile.takes(m, k, n, granule, granule_a, sm_count))
-
-
-def launch(tile: Tile, m: int, k: int, n: int) -> Plan:
-    """The kernel over all of C: a cluster a tile."""
-    factors: tuple[Matrix, ...] = ()
-    if tile.mapped:
-        factors = Matrix(m, k, min(m, tile.rows) if tile.low else tile.rows, 32, plan.TFLOAT32), Matrix(k, n, 32, 32, plan.TFLOAT32)
-    grid = (tile.tiles(m, n) * tile.split, 1, 1)
-    return Plan(tile.kernel, grid, (tile.threads, 1, 1), tile.shared_bytes, matrices=factors)

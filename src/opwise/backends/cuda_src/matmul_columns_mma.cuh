@@ -13,8 +13,8 @@ template <class Storage_, int MOST_, int HIGH_, int SHARING_, int GRANULE> struc
     using Storage = Storage_;
     static constexpr int MOST = MOST_, EIGHTS = MOST / 8, HIGH = HIGH_, SHARING = SHARING_, THREADS = 256, WARPS = THREADS / 32;
     static constexpr int ROWS = 16 * HIGH, BLOCK_ROWS = ROWS * WARPS / SHARING;
-    static constexpr int STEPS = HIGH == 1 && EIGHTS < 3 ? 4 : 2;  // of 32 of K, under way at once
     static constexpr bool EVEN = GRANULE == 16;
+    static constexpr int STEPS = EIGHTS < 3 ? 4 / HIGH : EVEN ? 2 : 1;  // of 32 of K, under way at once, as registers allow
 };
 
 // Of B 32 rows a step, for one warp.

@@ -54,6 +54,15 @@ class Tile(Tiled):
         each = -(-self.tiles(m, n) // sm_count) * self.rows * self.columns
         return Share(each, each * k)
 
+    def launch(self, m: int, k: int, n: int, sm_count: int) -> Plan:
+        """The kernel over all of C: TF32's blocks stay for tile after tile, the others compute one."""
+        block, tiles = (self.threads, 1, 1), self.tiles(m, n)
+        if self.kind == "tfloat32":
+            factors = Matrix(m, k, self.rows, DEPTH, TFLOAT32), Matrix(k, n, DEPTH, 32, TFLOAT32)
+            return Plan(self.kernel, (min(tiles, sm_count), 1, 1), block, self.shared_bytes, matrices=factors)
+        factors = Matrix(m, k, self.rows, DEPTH, FLOAT32), Matrix(k, n, DEPTH, self.columns, FLOAT32)
+        return Plan(self.kernel, (tiles, 1, 1), block, self.shared_bytes, matrices=factors)
+
 
 # cuBLAS's speed is 2.5 times that of matmul.cu's TF32, and 1.4 times that of its float32; these multiply-adds' is 1.52 times that.
 TF32 = tuple(
@@ -70,13 +79,3 @@ def fitting(m: int, k: int, n: int, kind: str, sm_count: int) -> tuple[Tile, ...
     if max(m, k, n) > SIZE_LIMIT:
         return ()
     return tuple(tile for tile in TILES.get(kind, ()) if tile.takes(m, n, sm_count))
-
-
-def launch(tile: Tile, m: int, k: int, n: int, sm_count: int) -> Plan:
-    """The kernel over all of C: TF32's blocks stay for tile after tile, the others compute one."""
-    block, tiles = (tile.threads, 1, 1), tile.tiles(m, n)
-    if tile.kind == "tfloat32":
-        factors = Matrix(m, k, tile.rows, DEPTH, TFLOAT32), Matrix(k, n, DEPTH, 32, TFLOAT32)
-        return Plan(tile.kernel, (min(tiles, sm_count), 1, 1), block, tile.shared_bytes, matrices=factors)
-    factors = Matrix(m, k, tile.rows, DEPTH, FLOAT32), Matrix(k, n, DEPTH, tile.columns, FLOAT32)
-    return Plan(tile.kernel, (tiles, 1, 1), block, tile.shared_bytes, matrices=factors)

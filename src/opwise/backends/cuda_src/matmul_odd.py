@@ -86,6 +86,15 @@ class Tile(Estimated):
         step = self.step + self.crowd * min(self.tiles(m, n) * self.split / sm_count, 1)
         return Share(turns * self.tile * unit, turns * steps * step * unit, self.beside * unit)
 
+    def launch(self, m: int, k: int, n: int, sm_count: int) -> Plan:
+        """The kernel over all of C."""
+        element, wide = plan.TFLOAT32 if self.kind == "tfloat32" else plan.UINT16, ROW // self.size
+        a = (self.rows // self.classes, wide + 16 // self.size) if self.straight else (self.rows, wide)  # a chunk more, to be cut from
+        factors = Matrix(m, k, *a, element, self.classes), Matrix(k, n, 8, wide, element, self.classes)
+        tiles = self.tiles(m, n)
+        grid = (tiles * self.split if self.split > 1 else min(tiles, sm_count), 1, 1)
+        return Plan(self.kernel, grid, (THREADS, 1, 1), self.shared_bytes, matrices=factors)
+
 
 # Fitted to what an H200 measured of 65 products (docs/lab.md), within 10 % on average.
 #   rows split stages straight step crowd tile beside
@@ -128,13 +137,3 @@ def fitting(m: int, k: int, n: int, kind: str, granule: int) -> tuple[Tile, ...]
     if granule >= GRANULE or max(m, k, n) > SIZE_LIMIT or (kind == "tfloat32" and n <= NARROW and min(m / 2, k) >= LONG):
         return ()
     return TILES.get(kind, ())
-
-
-def launch(tile: Tile, m: int, k: int, n: int, sm_count: int) -> Plan:
-    """The kernel over all of C."""
-    element, wide = plan.TFLOAT32 if tile.kind == "tfloat32" else plan.UINT16, ROW // tile.size
-    a = (tile.rows // tile.classes, wide + 16 // tile.size) if tile.straight else (tile.rows, wide)  # a chunk more, to be cut from
-    factors = Matrix(m, k, *a, element, tile.classes), Matrix(k, n, 8, wide, element, tile.classes)
-    tiles = tile.tiles(m, n)
-    grid = (tiles * tile.split if tile.split > 1 else min(tiles, sm_count), 1, 1)
-    return Plan(tile.kernel, grid, (THREADS, 1, 1), tile.shared_bytes, matrices=factors)

@@ -64,15 +64,7 @@ def plan(
     kernel = found[choices.pick(kind, shared, (m, k, n), found) or quickest(found, m, k, n, sm_count)]
     if isinstance(kernel, Kernel):
         return launch(kernel, kind, m, k, n, sm_count)
-    if isinstance(kernel, matmul_cluster.Tile):
-        return matmul_cluster.launch(kernel, m, k, n)
-    if isinstance(kernel, matmul_rows32.Tile):
-        return matmul_rows32.launch(kernel, m, k, n, sm_count)
-    if isinstance(kernel, matmul_odd.Tile):
-        return matmul_odd.launch(kernel, m, k, n, sm_count)
-    if isinstance(kernel, matmul_thin.Tile):
-        return matmul_thin.launch(kernel, m, n)
-    return matmul_hopper32.launch(kernel, m, k, n, sm_count)
+    return kernel.launch(m, k, n, sm_count)
 
 
 def offered(

@@ -4,7 +4,7 @@
 // Sums meet by shuffles, where a warp has several rows, and in shared memory, in a fixed order.
 #pragma once
 #include "elements.cuh"
-#include "matmul_ptx.cuh"
+#include "matmul_tile.cuh"
 
 template <class Storage_, int M_, int COLUMNS_, int BLOCKS_, int GRANULE_> struct RowTile {
     using Storage = Storage_;
@@ -12,9 +12,12 @@ template <class Storage_, int M_, int COLUMNS_, int BLOCKS_, int GRANULE_> struc
     static constexpr int M = M_, COLUMNS = COLUMNS_, THREADS = 1024, WARPS = THREADS / 32, V = Pieces::COUNT;
     static constexpr int BESIDE = COLUMNS / V, AT_ONCE = THREADS / BESIDE;  // threads of a row, rows
     // Rows of a thread that are under way at once, as registers allow.
-    static constexpr int STEPS = BLOCKS_ > 1 ? 4 : M > 3 ? 6 : M == 1 && V == 1 ? 16 : 8;
+    static constexpr int STEPS = BLOCKS_ > 1 ? 4 : V == 1 ? 16 : 8;
     static constexpr int PARTS = BESIDE < 32 ? WARPS : AT_ONCE;  // of a column's sum, in shared memory
+    // Of several rows of A, in shared memory: K at a time, a place for each of as many as one access reads.
+    static constexpr int DEPTH = 1024, TOGETHER = M < 3 ? M : 4;
     static_assert(32 % BESIDE == 0 ? COLUMNS <= WARPS : BESIDE % 32 == 0 && V == 1);
+    static_assert(M == 1 || V == 1);
 };
 
 __device__ __forceinline__ float over_distances(float x, int from, int to) {
@@ -23,52 +26,97 @@ __device__ __forceinline__ float over_distances(float x, int from, int to) {
     return x;
 }
 
+// One row of A, by each thread from the L1: adds its rows of B, times A's element, to its sums.
+template <class Tile>
+__device__ __forceinline__ void add_rows(float (&sums)[1][Tile::V], const typename Tile::Storage *a, const typename Tile::Storage *b, long long k,
+                                         long long n, bool inside) {
+    constexpr int V = Tile::V, STEPS = Tile::STEPS, AT_ONCE = Tile::AT_ONCE;
+    using Pieces = typename Tile::Pieces;
+    if (!inside) return;
+    const int first = thread_index() / Tile::BESIDE;
+    const auto *from_a = a + first;
+    const auto *from_b = b + first * n;
+    const auto take = [&](int rows) {  // of STEPS; all of them are under way at once
+        typename Tile::Storage raw_a[STEPS];
+        typename Pieces::Raw raw_b[STEPS];
+#pragma unroll
+        for (int s = 0; s < STEPS; s++) {
+            if (s >= rows) break;
+            raw_b[s] = *reinterpret_cast<const typename Pieces::Raw *>(from_b + s * (AT_ONCE * n));
+            raw_a[s] = from_a[s * AT_ONCE];
+        }
+#pragma unroll
+        for (int s = 0; s < STEPS; s++) {
+            if (s >= rows) break;
+            float y[V];
+            Pieces::unpack(raw_b[s], y);
+#pragma unroll
+            for (int v = 0; v < V; v++) sums[0][v] = fused(to_float(raw_a[s]), y[v], sums[0][v]);
+        }
+    };
+    long long left = (k - first + AT_ONCE - 1) / AT_ONCE;
+#pragma unroll 1
+    for (; left >= STEPS; left -= STEPS, from_a += STEPS * AT_ONCE, from_b += STEPS * (AT_ONCE * n)) take(STEPS);
+    take(static_cast<int>(left));
+}
+
+// Several rows of A: DEPTH of K at a time in shared memory, where one access has the elements of all rows. By all threads of the block.
+template <class Tile>
+__device__ __forceinline__ void add_rows_for_several(float (&sums)[Tile::M][1], const typename Tile::Storage *a, const typename Tile::Storage *b, long long k,
+                                         long long n, bool inside) {
+    constexpr int M = Tile::M, DEPTH = Tile::DEPTH, TOGETHER = Tile::TOGETHER, STEPS = Tile::STEPS, AT_ONCE = Tile::AT_ONCE;
+    using Storage = typename Tile::Storage;
+    __shared__ alignas(16) float of_a[DEPTH][TOGETHER];
+    const int first = thread_index() / Tile::BESIDE;
+    const Storage *from_b = b + first * n;
+#pragma unroll 1
+    for (long long k0 = 0; k0 < k; k0 += DEPTH) {
+        const int depth = least(k - k0, DEPTH), left = inside ? (depth - first + AT_ONCE - 1) / AT_ONCE : 0;
+        Storage own[M], raw[STEPS];
+        const bool has = thread_index() < depth;
+#pragma unroll
+        for (int r = 0; r < M; r++)
+            if (has) own[r] = a[r * k + k0 + thread_index()];
+        const auto fetch = [&](int done) {
+#pragma unroll
+            for (int s = 0; s < STEPS; s++)
+                if (done + s < left) raw[s] = from_b[(done + s) * (AT_ONCE * n)];
+        };
+        fetch(0);
+        if (k0 > 0) block_barrier();  // every thread has read the last of A
+#pragma unroll
+        for (int r = 0; r < M; r++)
+            if (has) of_a[thread_index()][r] = to_float(own[r]);
+        block_barrier();
+#pragma unroll 1
+        for (int done = 0; done < left; done += STEPS) {
+            if (done > 0) fetch(done);
+#pragma unroll
+            for (int s = 0; s < STEPS; s++) {
+                if (done + s >= left) break;
+                const float y = to_float(raw[s]);
+                const float *x = of_a[first + (done + s) * AT_ONCE];
+#pragma unroll
+                for (int r = 0; r < M; r++) sums[r][0] = fused(x[r], y, sums[r][0]);
+            }
+        }
+        from_b += DEPTH * n;
+    }
+}
+
 // m = M. n is a multiple of V; for pieces of 16 bytes B begins on 16 bytes.
 template <class Tile>
 __device__ __forceinline__ void row_matmul(const typename Tile::Storage *a, const typename Tile::Storage *b, typename Tile::Storage *c,
                                            long long, long long k, long long n) {
     constexpr int M = Tile::M, COLUMNS = Tile::COLUMNS, V = Tile::V, BESIDE = Tile::BESIDE;
-    using Pieces = typename Tile::Pieces;
     __shared__ float parts[M][COLUMNS][Tile::PARTS + 1];
     const int lane = thread_index() % 32, warp = thread_index() / 32;
     const long long column0 = static_cast<long long>(block_index()) * COLUMNS, column = column0 + thread_index() % BESIDE * V;
     float sums[M][V] = {};
-    if (column < n) {
-        const int first = thread_index() / BESIDE;
-        const auto *from_a = a + first;
-        const auto *from_b = b + first * n + column;
-        const long long below = Tile::AT_ONCE * n;
-        const auto take = [&](int rows) {  // of STEPS; all of them are under way at once
-            typename Tile::Storage raw_a[Tile::STEPS][M];
-            typename Pieces::Raw raw_b[Tile::STEPS];
-#pragma unroll
-            for (int s = 0; s < Tile::STEPS; s++) {
-                if (s >= rows) break;
-                raw_b[s] = *reinterpret_cast<const typename Pieces::Raw *>(from_b + s * below);
-#pragma unroll
-                for (int r = 0; r < M; r++) raw_a[s][r] = from_a[r * k + s * Tile::AT_ONCE];
-            }
-#pragma unroll
-            for (int s = 0; s < Tile::STEPS; s++) {
-                if (s >= rows) break;
-                float y[V];
-                Pieces::unpack(raw_b[s], y);
-#pragma unroll
-                for (int r = 0; r < M; r++) {
-                    const float x = to_float(raw_a[s][r]);
-#pragma unroll
-                    for (int v = 0; v < V; v++) sums[r][v] = fused(x, y[v], sums[r][v]);
-                }
-            }
-        };
-        long long left = (k - first + Tile::AT_ONCE - 1) / Tile::AT_ONCE;
-#pragma unroll 1
-        for (; left >= Tile::STEPS; left -= Tile::STEPS) {
-            take(Tile::STEPS);
-            from_a += Tile::STEPS * Tile::AT_ONCE, from_b += Tile::STEPS * below;
-        }
-        take(static_cast<int>(left));
-    }
+    if constexpr (M == 1)
+        add_rows<Tile>(sums, a, b + column, k, n, column < n);
+    else
+        add_rows_for_several<Tile>(sums, a, b + column, k, n, column < n);
     if constexpr (BESIDE > 32) {
 #pragma unroll
         for (int r = 0; r < M; r++) parts[r][thread_index() % BESIDE][thread_index() / BESIDE] = sums[r][0];

@@ -125,6 +125,17 @@ class Tile(Tiled):
         beside = (MEETING_US if self.split > 1 else 0.0) - OVERLAP_US
         return Share(each, each * depth, beside * UNIT["float32"])
 
+    def launch(self, m: int, k: int, n: int, sm_count: int) -> Plan:
+        """The kernel over all of C: a block, or a cluster, a tile; or blocks of the whole grid, each with a flag for the next."""
+        parts, wider = max(self.classes, 1), WIDER if self.classes else 0
+        a = Matrix(m, k, self.rows // parts, DEPTH + wider, FLOAT32, self.classes)
+        b = Matrix(k, n, DEPTH // parts, self.columns + wider, FLOAT32, self.classes)
+        blocks, maps = self.blocks(m, k, n, sm_count), (a,) if self.words else (a, b)
+        flags = 4 * self.resident * sm_count if self.shares else 0  # whatever the blocks' number: one shelf of scratch for all
+        return Plan(
+            self.kernel, (blocks, 1, 1), (32 * self.warps, 1, 1), self.shared_bytes, flags, maps, flags, cooperative=self.shares is not None
+        )
+
 
 # Fitted to what an H200 measured of 60 products (docs/lab.md), within 6 % of most.
 #   classes rows columns thread warps split resident stages speed fixed alone words shares
@@ -174,15 +185,3 @@ TILES = tuple(Tile(*row) for row in ROWS) + tuple(Tile(*row, wave=True) for row 
 def fitting(m: int, k: int, n: int, granule: int, sm_count: int) -> tuple[Tile, ...]:
     """The kernels here for float32's A (m, k) B (k, n) on Hopper. granule: bytes that divide the addresses and rows."""
     return tuple(tile for tile in TILES if tile.takes(m, k, n, granule, sm_count))
-
-
-def launch(tile: Tile, m: int, k: int, n: int, sm_count: int) -> Plan:
-    """The kernel over all of C: a block, or a cluster, a tile; or blocks of the whole grid, each with a flag for the next."""
-    parts, wider = max(tile.classes, 1), WIDER if tile.classes else 0
-    a = Matrix(m, k, tile.rows // parts, DEPTH + wider, FLOAT32, tile.classes)
-    b = Matrix(k, n, DEPTH // parts, tile.columns + wider, FLOAT32, tile.classes)
-    blocks, maps = tile.blocks(m, k, n, sm_count), (a,) if tile.words else (a, b)
-    flags = 4 * tile.resident * sm_count if tile.shares else 0  # whatever the blocks' number: one shelf of scratch for all
-    return Plan(
-        tile.kernel, (blocks, 1, 1), (32 * tile.warps, 1, 1), tile.shared_bytes, flags, maps, flags, cooperative=tile.shares is not None
-    )

@@ -1,5 +1,5 @@
 """Whether a product runs one of the kernels of matmul.cu for thin factors, which one, over what grid: B of 7 columns at most
-(matmul_columns.cuh), in 16 bits of 16 (matmul_columns_mma.cuh), or A of 4 rows at most (matmul_row.cuh).
+(matmul_columns.cuh), in 16 bits of 24 (matmul_columns_mma.cuh), or A of 4 rows at most (matmul_row.cuh).
 
 Such a product takes the time of reading its other factor once. No tile does that as directly: columns of a tile that lie outside of C
 take their time, and where C's rows do not begin on 16 bytes tiles are copied in small pieces. An estimate, in the unit of
@@ -22,7 +22,7 @@ THREADS = 256  # of its block
 MMA, MMA_ROWS = "columns_mma", 16  # by mma.sync; of A, that a warp has at least
 # Where it was the quickest in 16 bits: columns of B -> so many times 16 rows a multiprocessor, so many times them K at most.
 MMA_FOR: dict[int, tuple[float, float]] = {n: (0.45, 2.0) for n in range(9, 16)} | {n: (0.45, 1.0) for n in (5, 6, 7, 16)}
-MMA_FOR |= {8: (0.22, 4.3), 24: (0.7, 1.0)}
+MMA_FOR |= {8: (0.22, 4.3)} | {n: (0.7, 1.0) for n in range(17, 25)}
 LONG_K = 8192  # from which tiles are quicker for 16 columns
 WARPS = 15  # a multiprocessor that is busy reading
 WAVE = 32  # times the multiprocessors: rows of A from which a warp for 4 of them leaves none without work
@@ -63,12 +63,19 @@ class Tile(Estimated):
         """For ldmatrix: 32 rows of B for each step that is under way, as in matmul_columns_mma.cuh."""
         if self.way != MMA or self.granule < 16:
             return 0
-        steps = 4 if self.high == 1 and self.count < 24 else 2
+        steps = 4 // self.high if self.count < 24 else 2
         return THREADS // 32 * steps * 64 * self.count
 
     def share(self, m: int, k: int, n: int, sm_count: int) -> Share:
         us = BYTES[self.kind] * (m * k + k * n + m * n) / BYTES_A_US
         return Share(0.0, us * UNIT[self.kind])
+
+    def launch(self, m: int, k: int, n: int, sm_count: int) -> Plan:
+        """The kernel over all of C."""
+        if self.way == "rows":
+            return Plan(self.kernel, (-(-n // self.wide), 1, 1), (1024, 1, 1))
+        rows = MMA_ROWS * self.high if self.way == MMA else ROWS
+        return Plan(self.kernel, (-(-m // (rows * THREADS // self.sharing)), 1, 1), (THREADS, 1, 1), self.shared_bytes)
 
 
 def fitting(m: int, k: int, n: int, kind: str, alignment: int, sm_count: int, mma: bool = True) -> tuple[Tile, ...]:
@@ -117,11 +124,3 @@ def _columns_mma(kind: str, m: int, n: int, sm_count: int) -> Tile:
     warps = WARPS * (1 if even or n <= 8 else 2) * sm_count
     threads = next((t for t in (32, 64, 128) if m * t >= MMA_ROWS * high * 32 * warps and high > 1), THREADS)
     return Tile(kind, MMA, -(-n // 8) * 8, threads, 16 if even else 2, high=high)
-
-
-def launch(tile: Tile, m: int, n: int) -> Plan:
-    """The kernel over all of C."""
-    if tile.way == "rows":
-        return Plan(tile.kernel, (-(-n // tile.wide), 1, 1), (1024, 1, 1))
-    rows = MMA_ROWS * tile.high if tile.way == MMA else ROWS
-    return Plan(tile.kernel, (-(-m // (rows * THREADS // tile.sharing)), 1, 1), (THREADS, 1, 1), tile.shared_bytes)
