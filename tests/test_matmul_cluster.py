@@ -62,7 +62,7 @@ MEASURED = {
     ("tfloat32", (16, 8192, 1024)): {"mma_16x32_v16_s8": 13.7, "mma_16x32_v16_s16": 15.6, "mma_16x32_v16_s2": 16.0},
     ("tfloat32", (4, 16384, 128)): {"mma_16x32_v16_s16": 6.6, "mma_16x32_v16_s8": 9.4},
     ("tfloat32", (16, 4096, 11008)): {"wgmma_32x128_v16_s1": 44.3},
-    ("tfloat32", (64, 4096, 4096)): {"wgmma_64x128_v16_s2": 22.1},
+    ("tfloat32", (64, 4096, 4096)): {"wgmma_64x64_v16_s2": 20.7, "wgmma_64x128_v16_s2": 21.5, "wgmma_64x64_v16_s1": 26.1},
     ("tfloat32", (33, 8192, 8192)): {"wgmma_64x128_v16_s2": 65.1},
     ("tfloat32", (128, 8192, 128)): {"wgmma_64x64_v16_s16": 7.6, "mma_32x32_v16_s16": 10.7},
     ("tfloat32", (32, 8192, 512)): {"wgmma_32x64_v16_s8": 8.8, "mma_32x32_v16_s16": 10.8},
@@ -115,7 +115,7 @@ def test_a_low_or_narrow_tile_is_for_a_low_or_narrow_product() -> None:
     whole, high, low = (by_name[f"wgmma_{name}"] for name in ("128x128_v16_s4", "128x128_v16_s2", "32x128_v16_s2"))
     assert [whole.takes(m, 8192, 128, 16, 16, 132) for m in (30 * 128, 30 * 128 + 1, SIZE_LIMIT + 1)] == [True, False, False]
     assert [high.takes(m, 8192, 8192, 16, 16, 132) for m in (64, 65)] == [False, True], "half of it would be empty"
-    assert [high.takes(8192, k, n, 16, 16, 132) for k, n in ((4096, 128), (2048, 128), (4096, 129))] == [True, False, False]
+    assert [high.takes(8192, k, n, 16, 16, 132) for k, n in ((2048, 128), (2047, 128), (2048, 129))] == [True, False, False]
     assert [low.takes(m, 4096, 8192, 16, 16, 132) for m in (16, 17, 32, 33)] == [False, True, True, False]
     assert [low.takes(32, 4096, 128 * tiles, 16, 16, 132) for tiles in (63, 64, 66, 67)] == [False, True, True, False]
 

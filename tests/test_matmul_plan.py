@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
-
+import hopper_times
+import layer_times
 import pytest
-from hopper_times import MEASURED
-from support import LARGE_PRODUCTS, SMALL_PRODUCTS
+from support import SMALL_PRODUCTS
 
-from opwise.backends.cuda_src import matmul_kernels, matmul_ladder, matmul_model, matmul_plan
+from opwise.backends.cuda_src import matmul_kernel, matmul_kernels, matmul_ladder, matmul_model, matmul_plan, matmul_wgmma
 from opwise.backends.cuda_src.matmul_kernels import KERNELS
 from opwise.backends.cuda_src.matmul_plan import SHARED_LIMIT, SIZE, launch, plan
 from opwise.backends.cuda_src.sources import FOLDER, target, unit_of, units
@@ -61,7 +60,11 @@ def test_a_launch_fits_the_gpu_and_covers_the_product(kind: str) -> None:
         if kernel.wgmma:
             by_maps = [(1000, 512), (512, 776), (1000, 776)]  # where K is shared, C is stored by address
             assert [matrix[:2] for matrix in found.matrices] == by_maps[: 3 if kernel.turned or not kernel.split else 2]
-            assert all(matrix.box_columns * SIZE[kind] == 128 for matrix in found.matrices), "rows as wide as the swizzle"
+            widths = [64 if matrix[1] == 776 and kernel.columns % 64 else 128 for matrix in found.matrices]
+            assert [matrix.box_columns * SIZE[kind] for matrix in found.matrices] == widths, "rows as wide as the swizzle"
+
+
+MEASURED = hopper_times.MEASURED | layer_times.MEASURED
 
 
 @pytest.mark.parametrize("shape", MEASURED, ids=str)
@@ -79,11 +82,14 @@ def test_the_choice_loses_little_over_all_that_was_measured() -> None:
     assert sum(lost) / len(lost) < 1.005
 
 
-@pytest.mark.parametrize("kernel", matmul_kernels.SPLIT + matmul_kernels.TWICE + matmul_kernels.LONG, ids=lambda kernel: str(kernel.name))
-def test_a_box_has_no_row_more_than_a_where_the_kernel_counts_its_bytes(kernel: matmul_kernels.Kernel) -> None:
+SHARED = matmul_wgmma.SPLIT + matmul_wgmma.TWICE + matmul_wgmma.NARROW + matmul_wgmma.LONG
+
+
+@pytest.mark.parametrize("kernel", SHARED, ids=lambda kernel: str(kernel.name))
+def test_a_box_has_no_row_more_than_a_where_the_kernel_counts_its_bytes(kernel: matmul_kernel.Kernel) -> None:
     for m in (1, 40, 64, 100, 128, 500):
         assert launch(kernel, "bfloat16", m, 512, 776, 132).matrices[0].box_rows == min(m, kernel.rows)
-    (turned,) = matmul_kernels.TURNED
+    (turned,) = matmul_wgmma.TURNED
     assert launch(turned, "bfloat16", 40, 512, 776, 132).matrices[0].box_rows == turned.rows
 
 
@@ -146,71 +152,17 @@ def test_what_fills_the_gpu_is_not_split() -> None:
 
 
 def test_a_cluster_that_does_not_fit_beside_the_others_is_a_second_wave() -> None:
-    kernel = next(k for k in matmul_kernels.SPLIT if k.name == "128x128_s4")
+    kernel = next(k for k in matmul_wgmma.SPLIT if k.name == "128x128_s4")
     at_once = matmul_model.CLUSTERS_AT_ONCE[4]
     fits, one_more = (kernel.share(128, 8192, 128 * tiles, 132).each for tiles in (at_once, at_once + 1))
     assert one_more == 2 * fits
     assert kernel.share(128, 8192, 128 * at_once, 66).each == 2 * fits, "15 clusters on half of the multiprocessors"
 
 
-@pytest.mark.parametrize("kernel", matmul_kernels.SPLIT + matmul_kernels.LONG, ids=lambda kernel: str(kernel.name))
-def test_the_plan_knows_the_shared_tiles_as_the_source_has_them(kernel: matmul_kernels.Kernel) -> None:
-    source = (FOLDER / "matmul_wgmma.cu").read_text()
-    tile = (kernel.rows, kernel.columns, kernel.step_bytes // 2, kernel.stages, kernel.split, kernel.resident)
-    group = 4 if kernel.columns == 128 and kernel.split == 1 else 16
-    assert f"SPLIT_KERNEL(matmul_wgmma_##dtype##_{kernel.name}, dtype, {', '.join(map(str, tile))}, {group})" in source
-    assert kernel.threads == 32 * (kernel.rows // 16 + 1), "four warps for 64 rows, and the producer"
-    assert kernel.resident * (kernel.shared_bytes(2) + 1024) <= 228 * 1024, "as many blocks fit a multiprocessor as it says"
-    owned, more = divmod(kernel.rows // 16 * (kernel.columns // 16), kernel.split)  # units of 1 KiB
-    assert (more, kernel.inbox) == (0, owned * (kernel.split - 1) * 1024), "each block owns as many and takes the others' parts of them"
-
-
-def test_the_plan_knows_the_turned_tiles_as_the_source_has_them() -> None:
-    (kernel,), source = matmul_kernels.TURNED, (FOLDER / "matmul_wgmma.cu").read_text()
-    assert f"TURNED_KERNEL(dtype, {kernel.rows}, {kernel.columns}, {kernel.stages})" in source
-    assert kernel.threads == 32 * (kernel.columns // 16 + 1), "four warps for 64 columns, and the producer"
-    for m in (128, 129):
-        found = matmul_plan.offered(m, 512, 1536, "float16", 16, 132, (9, 0))
-        assert (kernel.name in found) == (m > 128)
-
-
-@pytest.mark.parametrize(
-    "kernel", [*matmul_kernels.WGMMA, *matmul_kernels.PINGPONG, *matmul_kernels.COUPLED], ids=lambda kernel: str(kernel.name)
-)
-def test_the_plan_knows_the_tiles_of_warpgroups_as_the_source_has_them(kernel: matmul_kernels.Kernel) -> None:
-    source = (FOLDER / "matmul_wgmma.cu").read_text()
-    high, blocks = kernel.cluster[0], math.prod(kernel.cluster)
-    in_turns, consumers = kernel in matmul_kernels.PINGPONG, kernel.threads // 128 - 1
-    assert (consumers == 2) if in_turns else (kernel.rows == 64 * consumers)
-    beside = (kernel.boxes // consumers, 1 if in_turns else consumers, *((high,) if high > 1 else ()))  # outboxes, readers of a slot
-    tile = (kernel.rows, kernel.columns, kernel.stages, *(beside if blocks > 1 else ()))
-    matmul = f"{'pingpong' if in_turns else 'warpgroup'}_matmul, {blocks}"
-    assert f"KERNEL(matmul_wgmma_##dtype##_{kernel.name}, {matmul}, dtype, {', '.join(map(str, tile))})" in source
-    for m in (128, 40):  # however low A is, a box has all rows that the barrier counts
-        found, rows = launch(kernel, "bfloat16", m, 512, 776, 132), kernel.rows // kernel.cluster[1]
-        assert [matrix.box_rows for matrix in found.matrices] == [rows, 64 // kernel.cluster[0], 64]
-        assert found.grid[0] % blocks == 0
-
-
-@pytest.mark.parametrize("kernel", matmul_kernels.TURNED_PAIRS, ids=lambda kernel: str(kernel.name))
-def test_the_plan_knows_the_turned_pairs_as_the_source_has_them(kernel: matmul_kernels.Kernel) -> None:
-    source = (FOLDER / "matmul_wgmma.cu").read_text()
-    consumers, (high, wide) = kernel.threads // 128 - 1, kernel.cluster
-    boxes = kernel.inbox // (consumers * 16 * 128)  # of C, 16 rows each, in all outboxes of a consumer
-    tile = f"TURNED_PAIR_KERNEL(matmul_wgmma_##dtype##_{kernel.name}, dtype, {kernel.rows}, {kernel.columns}, {kernel.stages}, "
-    last = ", 2)" if high == 2 else ")"
-    assert any(f"{tile}{outboxes}, {consumers}, {boxes // outboxes}{last}" in source for outboxes in (1, 2))
-    assert any(kernel_for(*shape).endswith(f"6_{kernel.name}") for shape in LARGE_PRODUCTS), "run on a GPU"
-    for m in (200, 2504):
-        found = launch(kernel, "bfloat16", m, 512, 776, 132)
-        assert [matrix.box_rows for matrix in found.matrices] == [kernel.rows // wide, 64 // high, 16]
-        assert (found.grid[0] % 2, kernel.rows // wide % 8) == (0, 0), "whole clusters; the swizzle is by address"
-
-
 def test_turned_pairs_are_offered_where_they_were_timed() -> None:
     def there(*shape: int) -> list[str]:
         found = matmul_plan.offered(*shape, "bfloat16", 16, 132, (9, 0))
-        return [kernel.name[:3] for kernel in matmul_kernels.TURNED_PAIRS if kernel.name in found]
+        return [kernel.name[:3] for kernel in matmul_wgmma.TURNED_PAIRS if kernel.name in found]
 
     assert [there(n, n, n) for n in (1800, 2056, 2560, 5000)] == [["144"], ["176", "160", "144"], ["208", "160", "144"], ["160"]]
     beyond = (4096, 4616, 4096), (5120, 5120, 5120), (5000, 5000, 5120), (5008, 5008, 5008), (2504, 256, 2504), (1024, 2504, 6400)
@@ -225,18 +177,10 @@ def test_where_rows_are_slanted_the_least_to_fetch_wins() -> None:
     """A pair of 160x256 fetches 576 rows and columns for 81920 products, of 192x192 as many for 73728, of 128x256 512 for 65536."""
     for kernel, sizes in (("160x256_2x1", (2200, 3144, 5000, 6008, 8200)), ("192x192_1x2", (3000,)), ("128x256_2x1", (1960, 2600))):
         assert {kernel_for(n, n, n) for n in sizes} == {f"matmul_wgmma_bfloat16_{kernel}"}
-    large = next(kernel for kernel in matmul_kernels.WGMMA if kernel.name == "128x256")
+    large = next(kernel for kernel in matmul_wgmma.WGMMA if kernel.name == "128x256")
     even, a, b, both = (large.estimate(4096, k, n, 132) / (k * n) for k, n in ((4096, 4096), (4104, 4096), (4096, 4088), (4104, 4088)))
     assert even < min(a, b)
     assert max(a, b) < both
-
-
-def test_the_plan_knows_the_pairs_as_the_source_has_them() -> None:
-    (kernel,), source = matmul_kernels.PAIRS, (FOLDER / "matmul_wgmma.cu").read_text()
-    assert f"PAIR_KERNEL(dtype, {kernel.rows}, {kernel.columns}, {kernel.step_bytes // 2}, {kernel.stages}, 16)" in source
-    for m, blocks in ((40, 2), (128, 2), (129, 4), (1080, 18)):
-        found = launch(kernel, "bfloat16", m, 512, 128, 132)
-        assert (found.grid[0], found.matrices[0].box_rows) == (blocks, 64), "boxes have all rows that the barrier counts, however low A is"
 
 
 def test_pairs_are_offered_where_a_row_of_a_box_has_two_lines() -> None:

@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 from clusters_on_cpu import needs_compiler, said_by
 
-from opwise.backends.cuda_src import matmul_kernels
+from opwise.backends.cuda_src import matmul_kernel, matmul_wgmma
 from opwise.backends.cuda_src.sources import FOLDER
 
-TILES = [kernel for kernel in matmul_kernels.SPLIT + matmul_kernels.LONG if kernel.split > 1]
+TILES = [kernel for kernel in matmul_wgmma.SPLIT + matmul_wgmma.NARROW + matmul_wgmma.LONG + matmul_wgmma.HALVES if kernel.split > 1]
 BEFORE = r"""
 constexpr int SHARED = 232448, BASE = 16;  // of a block; addresses begin at no multiple of 1024
 struct Waiting {};
@@ -88,7 +88,7 @@ int main() {
 
 @needs_compiler
 @pytest.mark.parametrize("kernel", TILES, ids=lambda kernel: str(kernel.name))
-def test_pushed_sums_meet_where_they_are_added(kernel: matmul_kernels.Kernel, tmp_path: Path) -> None:
+def test_pushed_sums_meet_where_they_are_added(kernel: matmul_kernel.Kernel, tmp_path: Path) -> None:
     source = (FOLDER / "matmul_split.cuh").read_text()
     parts = [re.search(rf"^template <[^\n]*(?=\n__device|struct){between}.*?^}};?\n", source, re.MULTILINE | re.DOTALL)
              for between in (r"struct SplitTile ", r"\n[^\n]*push_and_store\(")]  # fmt: skip

@@ -6,7 +6,8 @@ import pytest
 
 from opwise.backends.cuda_src import tensor_maps
 from opwise.backends.cuda_src.matmul_cluster import UNIT
-from opwise.backends.cuda_src.matmul_kernels import SIMT_FLOAT32, Kernel
+from opwise.backends.cuda_src.matmul_kernel import Kernel
+from opwise.backends.cuda_src.matmul_kernels import SIMT_FLOAT32
 from opwise.backends.cuda_src.matmul_plan import SHARED_LIMIT, offered, plan, quickest
 from opwise.backends.cuda_src.matmul_rows32 import SIZE_LIMIT, TILES, Tile
 from opwise.backends.cuda_src.plan import FLOAT32, UINT16, Matrix
@@ -44,7 +45,7 @@ MEASURED = {
     (2048, 8192, 32): {"even_128x32_w8_s6": 37.7},
     (1024, 1024, 1024): {"even_64x64_w8_s1": 48.7},
     (1536, 1536, 1536): {"even_64x64_w8_s1": 171.3},
-    (1024, 4096, 1024): {"even_64x64_w8_s1": 171.4},
+    (512, 8192, 2048): {"even_64x64_w8_s1": 338.1},
     (1024, 2048, 1536): {"even_64x64_w8_s1": 134.8},
     (1280, 1280, 1280): {"even_64x64_w8_s1": 116.6},
     (3001, 2047, 463): {"words_64x64_w8_s1": 156.6, "any_64x64_w8_s1": 158.3},
@@ -69,6 +70,13 @@ MEASURED = {
 }
 # The same of what shares K among blocks of the whole grid and of clusters of 8 and 16, torch 2.11, medians of 15 or more.
 SHARED = {
+    (512, 8192, 2048): {"even_64x64_w4_shares": 334.7},
+    (64, 4096, 11008): {"even_64x64_w4_shares": 121.1, "even_64x64_w8_s1": 173.6},
+    (128, 13824, 5120): {"even_64x64_w4_shares": 352.6, "even_64x80_w8_s2": 367.3},
+    (64, 13824, 5120): {"even_64x80_w8_s2": 185.0, "even_64x64_w4_shares": 200.6},
+    (64, 7168, 2048): {"even_64x80_w8_s4": 52.7, "even_64x64_w4_shares": 66.7, "even_64x64_w8_s2": 78.8},
+    (64, 8960, 1536): {"even_64x64_w8_s4": 51.7, "even_64x80_w8_s4": 63.5, "even_64x64_w4_shares": 70.5},
+    (3001, 4501, 73): {"words_64x80_w8_shares": 62.3},
     (3001, 4501, 3003): {"words_64x80_w4_shares": 1731, "words_64x80_w8_shares": 1777, "words_48x96_w4_shares": 1813},
     (3001, 4501, 463): {"words_64x80_w4_shares": 281.9, "words_64x80_w8_shares": 282.9, "words_48x96_w4_shares": 289.6},
     (1003, 4501, 3003): {"words_64x80_w4_shares": 595.6, "words_64x80_w8_shares": 601.3, "words_48x96_w4_shares": 603.9},

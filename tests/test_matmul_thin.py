@@ -23,6 +23,9 @@ MEASURED = {
     ("float32", (1, 4095, 4097)): {"rows_1x32_b1_v4": 19.7, "rows_1x8_b1_v4": 30.2, "other": 53.6},
     ("float32", (1, 1023, 16_001)): {"rows_1x128_b1_v4": 18.5, "rows_1x32_b2_v4": 20.0, "rows_1x32_b1_v4": 21.2, "other": 26.3},
     ("float16", (1, 511, 50_001)): {"rows_1x128_b1_v2": 19.6, "rows_1x32_b1_v2": 31.3, "rows_1x8_b1_v2": 75.8, "other": 41.7},
+    ("float32", (4, 511, 50_001)): {"rows_4x128_b4_v4": 29.9, "rows_4x128_b2_v4": 34.4, "rows_4x128_b1_v4": 35.2, "other": 40.5},
+    ("float32", (4, 1023, 30_001)): {"rows_4x128_b2_v4": 34.4, "rows_4x128_b1_v4": 39.2, "rows_4x128_b4_v4": 45.2, "other": 51.0},
+    ("float16", (3, 255, 20_001)): {"rows_3x128_b2_v2": 9.6, "rows_3x128_b1_v2": 10.8, "other": 14.1},
     ("float16", (4, 1023, 16_001)): {"rows_4x128_b1_v2": 18.8, "rows_4x32_b1_v2": 25.6, "other": 26.2},
     ("float16", (4, 4097, 4097)): {"rows_4x32_b1_v2": 21.1, "rows_4x8_b1_v2": 30.2, "other": 27.7},
     ("tfloat32", (2, 8192, 1001)): {"rows_2x8_b1_v4": 16.9, "rows_2x32_b1_v4": 23.1, "other": 28.9},
@@ -45,7 +48,14 @@ BY_MMA = {  # from sm_80 on
     ("float16", (8192, 1024, 16)): {"columns_mma_16_h2_t256_v16": 7.1, "columns_mma_16_h1_t256_v16": 8.0, "other": 9.2},
     ("float16", (8192, 8192, 16)): {"wgmma_64x64_s1": 39.5, "columns_mma_16_h2_t256_v16": 40.2},
     ("float16", (65_536, 512, 24)): {"columns_mma_24_h2_t32_v16": 21.6, "columns_mma_24_h2_t64_v16": 23.2, "other": 30.9},
-    ("float16", (1920, 8192, 24)): {"wgmma_64x64_s4": 16.4, "columns_mma_24_h2_t256_v16": 25.8},
+    ("float16", (1920, 8192, 24)): {"wgmma_64x32_s4": 13.1, "wgmma_64x64_s4": 16.4, "columns_mma_24_h2_t256_v16": 25.8},
+    ("float16", (4096, 1024, 24)): {"columns_mma_24_h1_t256_v16": 5.9, "wgmma_128x32_s2": 6.3, "wgmma_64x32_s2": 6.4},
+    ("float16", (4096, 4096, 24)): {"wgmma_64x32_s2": 14.1, "wgmma_128x32_s2": 14.2, "columns_mma_24_h1_t256_v16": 15.5},
+    ("float16", (5000, 512, 24)): {"wgmma_128x32_s2": 5.1, "columns_mma_24_h2_t256_v16": 5.6},
+    ("float16", (8192, 1024, 17)): {"columns_mma_24_h2_t256_v2": 9.8, "columns_mma_24_h2_t128_v2": 11.9, "other": 17.3},
+    ("float16", (4096, 4096, 23)): {"columns_mma_24_h2_t256_v2": 21.3, "other": 21.7},
+    ("float16", (65_536, 512, 17)): {"columns_mma_24_h2_t64_v2": 28.2, "columns_mma_24_h2_t32_v2": 29.5, "other": 30.4},
+    ("float16", (200_000, 64, 23)): {"columns_mma_24_h2_t32_v2": 20.7, "columns_mma_24_h2_t64_v2": 21.2, "other": 32.5},
 }
 
 
@@ -81,7 +91,7 @@ def test_of_more_columns_and_of_many_rows_the_tensor_cores_take_16_bits(
 def test_where_neither_factor_is_thin_nothing_is_offered(kind: str) -> None:
     every = [(m, 512, n) for m in (MOST_ROWS + 1, 999) for n in (25, 1001)]
     for n in range(MOST_COLUMNS + 1, 25):
-        many = [fitting(m, 512, n, kind, *rest) for m, *rest in ((1999, 16, 132), (460, 16, 132), (1999, 16, 132, False), (1999, 8, 132))]
+        many = [fitting(m, 512, n, kind, *rest) for m, *rest in ((3999, 16, 132), (460, 16, 132), (3999, 16, 132, False), (3999, 8, 132))]
         assert [len(found) for found in many] == [BYTES[kind] == 2, 0, 0, 0]
     assert not fitting(70_000, 32, 5, "float32", 16, 132), "a short K leaves lanes without work"
     assert not any(fitting(*shape, kind, alignment, 132) for shape in every for alignment in (2, 16))
@@ -105,7 +115,7 @@ def test_a_launch_covers_the_product(kind: str) -> None:
         found = tile.launch(m, k, n, 132)
         each = tile.wide or (16 * tile.high or 4) * 256 // tile.sharing
         assert (found.grid[0] - 1) * each < (n if tile.wide else m) <= found.grid[0] * each
-        assert found.block[0] == (1024 if tile.wide else 256)
+        assert found.block[0] == (1024 // (tile.sharing if tile.count > 1 else 1) if tile.wide else 256)
         assert unit_of(found.kernel) == f"matmul_{'float32' if kind == 'tfloat32' else kind}"
 
 

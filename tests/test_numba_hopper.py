@@ -14,14 +14,14 @@ from fibres import Memory
 from numba_product_fibres import Clusters, Map, instructions
 from support import ON_GPU, right_candidates
 
-from opwise.backends.cuda_src import matmul_kernels, matmul_plan
+from opwise.backends.cuda_src import matmul_kernel, matmul_plan, matmul_wgmma
 from opwise.ops import OPS, Workload
 
 pytestmark = pytest.mark.skipif(ON_GPU, reason="a GPU is here: it runs these kernels itself")
 PACKAGE = "opwise.backends.numba_cuda"
 MAIN = [c for c in right_candidates() if (c.backend, c.op, c.variant) == ("numba_cuda", "matmul", "")]
 MODULES = ("matmul_ring", "matmul_wgmma", "matmul_pingpong", "matmul_pingpong_tall", "matmul_split", "matmul_turned", "words", "tensor")
-TILES = *(tile.name for tile in (*matmul_kernels.TURNED, *matmul_kernels.WGMMA[2:], *matmul_kernels.SPLIT)), "128x128_s6"
+TILES = *(tile.name for tile in (*matmul_wgmma.TURNED, *matmul_wgmma.WGMMA[2:], *matmul_wgmma.SPLIT)), "128x128_s6"
 
 
 def module(name: str):  # type: ignore[no-untyped-def]
@@ -40,7 +40,7 @@ def played() -> Iterator[None]:
         yield
 
 
-def run(tile: matmul_kernels.Kernel, dtype: str, m: int, k: int, n: int, seed: int, processors: int = 3) -> float:
+def run(tile: matmul_kernel.Kernel, dtype: str, m: int, k: int, n: int, seed: int, processors: int = 3) -> float:
     """The worst error of a launch in its bound."""
     drawn = torch.Generator().manual_seed(seed)
     a, b = (torch.randn(shape, generator=drawn).to(getattr(torch, dtype)) for shape in ((m, k), (k, n)))
@@ -73,7 +73,7 @@ def run(tile: matmul_kernels.Kernel, dtype: str, m: int, k: int, n: int, seed: i
     return float(((out.double() - reference).abs() / bound).nan_to_num(torch.inf).max())
 
 
-def shapes(tile: matmul_kernels.Kernel) -> tuple[tuple[int, int, int], ...]:
+def shapes(tile: matmul_kernel.Kernel) -> tuple[tuple[int, int, int], ...]:
     """m, k, n: one step of K, which some blocks do not have; parts of tiles, of one where blocks are many; a ring that goes round."""
     more = 8 if tile.split < 4 else -8
     deep = max(tile.split, 1) * tile.step_bytes // 2 * (tile.stages + 2)
@@ -106,7 +106,7 @@ PAIRED = "pingpong_128x128_2x1", "pingpong_192x128_1x2", "128x192_2x1", "128x256
 def test_blocks_that_fetch_for_each_other_are_right_whatever_comes_first(name: str) -> None:
     with played():
         pingpong = module("matmul_pingpong")
-        tile = next(tile for tile in (*pingpong.PAIRS, *pingpong.SHARED_PAIRS, *matmul_kernels.PAIRS) if tile.name == name)
+        tile = next(tile for tile in (*pingpong.PAIRS, *pingpong.SHARED_PAIRS, *matmul_wgmma.PAIRS) if tile.name == name)
         # A tile whose neighbour lies outside of C; half of a step of K; several tiles a block, parts of them, two clusters.
         shapes = ((1, 8, 8), 2), ((tile.rows + 8, 232, 3 * tile.columns - 56), 2), ((400, 200, 520), 4)
         module("matmul_split").storing.cache_clear()

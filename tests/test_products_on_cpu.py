@@ -10,7 +10,7 @@ import torch
 from test_cuda_on_cpu import compiler_or_skip
 
 from opwise.backends.cuda_on_cpu import NOT_RUN, suite
-from opwise.backends.cuda_src import matmul_kernels, matmul_plan, matmul_thin
+from opwise.backends.cuda_src import matmul_kernel, matmul_kernels, matmul_plan, matmul_thin
 from opwise.backends.cuda_src.plan import Plan
 from opwise.measure.validate import judge
 from opwise.ops import OPS, Workload
@@ -30,7 +30,7 @@ def assert_right(plan: Plan, workload: Workload, seed: int, hard: bool = False) 
 
 
 @pytest.mark.parametrize(("kind", "kernel"), MATMULS, ids=lambda x: x if isinstance(x, str) else x.name)
-def test_every_matmul_kernel_but_wgmma_s_runs(kind: str, kernel: matmul_kernels.Kernel) -> None:
+def test_every_matmul_kernel_but_wgmma_s_runs(kind: str, kernel: matmul_kernel.Kernel) -> None:
     compiler_or_skip()
     depth, columns = (kernel.step_bytes // 2 - 5, kernel.columns - 7) if kernel.whole else (200, kernel.columns + 8)
     columns += kernel.columns if kernel.whole and kernel.inbox else 0
@@ -38,7 +38,7 @@ def test_every_matmul_kernel_but_wgmma_s_runs(kind: str, kernel: matmul_kernels.
     assert_right(matmul_plan.launch(kernel, kind, *shape, 2), Workload("matmul", shape, kind), 3)
 
 
-MMA = ((530, 72, 1), (133, 128, 1), (70, 40, 1), (37, 32, 2), (300, 296, 1))  # m, k, multiprocessors
+MMA = ((530, 72, 1), (133, 128, 1), (70, 40, 1), (61, 32, 2), (300, 296, 1))  # m, k, multiprocessors
 # dtypes, (m, k, n), multiprocessors, bytes that divide the addresses. Few multiprocessors make many rows, and a row's many columns.
 THIN = (
     (("float32", "bfloat16"), ((41, 40, 1), (13, 520, 3), (9, 24, 7), (3, 2056, 5), (2, 700, 1)), 8, 16),
@@ -70,14 +70,15 @@ def test_thin_factors_have_kernels_that_read_the_other_once(
 
 def test_every_thin_kernel_that_may_be_chosen_is_there() -> None:
     compiler_or_skip()
-    sides = (1, 2, 3, 4, 5, 6, 7, 8, 15, 16, 20, 24, 300, 701, 1000, 1500, 3000, 5000, 8000, 20_000, 40_000, 90_000, 200_000)
+    few, many = (*range(1, 9), 15, 16, 20, 24), (300, 701, 1000, 1500, 3000, 5000, 8000, 16_500, 20_000, 32_768, 40_000, 90_000, 200_000)
+    sides = (*few, *many)
     shapes = ((m, k, n) for m, n in product(sides, sides) for k in (32, 64, 65, 1024, 4096))
     found = {
         tile.kernel
         for shape, kind, alignment, mma in product(shapes, matmul_kernels.KERNELS, (4, 16), (False, True))
         for tile in matmul_thin.fitting(*shape, kind, alignment, 132, mma)
     }
-    columns, rows, by_mma = 7 + 7 + 4 + 4 + 4, 12, 6 * 4 + 3
+    columns, rows, by_mma = 7 + 7 + 4 + 4 + 4, 12 + 6, 6 * 4 + 3
     assert len(found) == 3 * (columns + rows) + 2 * by_mma + 4, "of each dtype; of 16 bits; of a row of float32"
     for kernel in found:
         suite.kernels().kernel(kernel)

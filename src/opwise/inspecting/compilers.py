@@ -122,7 +122,8 @@ def _nvrtc(op: str, arch: str, dtype: str | None) -> Iterator[Compiled]:
 
 def _without_tensor_cores(arch: str) -> Callable[[str], bool]:
     """Which matmul kernels does this architecture compile and cannot run?"""
-    from opwise.backends.cuda_src.matmul_kernels import KERNELS, TENSOR_CORES_FROM
+    from opwise.backends.cuda_src.matmul_kernel import TENSOR_CORES_FROM
+    from opwise.backends.cuda_src.matmul_kernels import KERNELS
     from opwise.backends.cuda_src.matmul_thin import MMA
 
     capability = divmod(int(arch.removeprefix("sm_")), 10)

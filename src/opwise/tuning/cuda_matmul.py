@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from opwise.backends.cuda_src import matmul_kernels, matmul_plan
+from opwise.backends.cuda_src import matmul_kernel, matmul_plan
 from opwise.backends.cuda_src.matmul_cluster import UNIT
-from opwise.backends.cuda_src.matmul_kernels import Kernel
+from opwise.backends.cuda_src.matmul_kernel import Kernel
 from opwise.backends.cuda_src.matmul_plan import Other
 from opwise.backends.tuned import with_numbers
 from opwise.backends.tuned_table import Row
@@ -21,6 +21,8 @@ from opwise.tuning.ways import NONE, Machine, Parameters, Term, Ways
 QUICK = ((1024, 1024, 1024), (2048, 2048, 2048), (4096, 4096, 4096), (8192, 128, 8192), (64, 4096, 4096), (16, 4096, 4096))
 FULL = (*QUICK, (512, 512, 512), (1536, 1536, 1536), (3072, 3072, 3072), (8192, 8192, 8192), (1024, 8192, 1024), (4096, 4096, 128),
         (256, 4096, 4096), (128, 16384, 512), (128, 16384, 128), (64, 16384, 64), (32, 8192, 1024), (4096, 1024, 16384))  # fmt: skip
+LAYERS = ((256, 2048, 5632), (512, 5120, 5120), (512, 8192, 3072), (1024, 5120, 5120), (1024, 8192, 1536), (1536, 4096, 1024),
+          (2048, 3072, 768), (2048, 4608, 1152), (512, 4096, 32), (2048, 2048, 32), (4096, 4096, 32), (8192, 1024, 32))  # fmt: skip
 FLOAT32 = ((512, 512, 512), (1024, 1024, 1024), (1536, 1536, 1536), (2048, 2048, 2048), (4096, 4096, 4096), (128, 4096, 4096))
 WORTH = 3.5  # times the least estimate: what is dearer by the shipped numbers is not measured
 GRANULE = 16  # bytes that divide what is measured: kernels for less are there for what has less
@@ -28,7 +30,7 @@ GRANULE = 16  # bytes that divide what is measured: kernels for less are there f
 
 class CudaMatmul(Ways):
     def workloads(self, quick: bool) -> tuple[Workload, ...]:
-        half = [("float16", shape) for shape in (QUICK if quick else FULL)]
+        half = [("float16", shape) for shape in (QUICK if quick else (*FULL, *LAYERS))]
         more = [] if quick else [(dtype, shape) for dtype in ("tfloat32", "float32") for shape in FLOAT32]
         return tuple(Workload("matmul", shape, dtype) for dtype, shape in (*half, *more))
 
@@ -62,7 +64,7 @@ class CudaMatmul(Ways):
         anchor = max((name for name in fitted if name in known), key=lambda name: known[name].speed, default=None)
         if anchor is None:
             return {}
-        hopper = kind == "16-bit" and machine.capability == matmul_kernels.WGMMA_ON
+        hopper = kind == "16-bit" and machine.capability == matmul_kernel.WGMMA_ON
         us = 1 / UNIT["float16"] if hopper else fitted[anchor][1] * known[anchor].speed
         return {name: {"speed": round(us / b, 5), "fixed": round(a / b, 3)} for name, (a, b) in fitted.items() if name in known}
 
@@ -71,7 +73,7 @@ class CudaMatmul(Ways):
 
     def _offered(self, workload: Workload, machine: Machine) -> Mapping[str, Kernel | Other]:
         (m, k, n), kind = workload.shape, workload.dtype
-        if kind == "tfloat32" and machine.capability < matmul_kernels.TENSOR_CORES_FROM:
+        if kind == "tfloat32" and machine.capability < matmul_kernel.TENSOR_CORES_FROM:
             return {}
         if any(x * matmul_plan.SIZE[kind] % GRANULE for x in (k, n)):
             return {}

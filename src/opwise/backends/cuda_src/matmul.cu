@@ -55,7 +55,7 @@ extern "C" __global__ void __launch_bounds__(256)
     COLUMNS_1_TO_4(dtype, Storage, sharing, granule)                                                                                       \
     COLUMNS(dtype, Storage, 5, sharing, granule) COLUMNS(dtype, Storage, 6, sharing, granule)                                              \
     COLUMNS(dtype, Storage, 7, sharing, granule)
-// Rows of A, columns of a block, blocks a multiprocessor, bytes of an access.
+// Rows of A, columns of a block, blocks a multiprocessor (of several rows, of 1024 threads together), bytes of an access.
 #define ROWS(dtype, Storage, m, columns, blocks, granule)                                                                                  \
     KERNEL(matmul_##dtype##_rows_##m##x##columns##_b##blocks##_v##granule, Storage, row_matmul, blocks,                                    \
            RowTile<Storage, m, columns, blocks, granule>)
@@ -66,7 +66,9 @@ extern "C" __global__ void __launch_bounds__(256)
     ROWS(dtype, Storage, 2, 32, 1, size) ROWS(dtype, Storage, 3, 8, 1, size) ROWS(dtype, Storage, 3, 32, 1, size)                          \
     ROWS(dtype, Storage, 4, 8, 1, size) ROWS(dtype, Storage, 4, 32, 1, size)                                                               \
     ROWS(dtype, Storage, 1, 128, 1, size) ROWS(dtype, Storage, 2, 128, 1, size)                                                            \
-    ROWS(dtype, Storage, 3, 128, 1, size) ROWS(dtype, Storage, 4, 128, 1, size)
+    ROWS(dtype, Storage, 3, 128, 1, size) ROWS(dtype, Storage, 4, 128, 1, size)                                                            \
+    ROWS(dtype, Storage, 2, 128, 2, size) ROWS(dtype, Storage, 3, 128, 2, size) ROWS(dtype, Storage, 4, 128, 2, size)                      \
+    ROWS(dtype, Storage, 2, 128, 4, size) ROWS(dtype, Storage, 3, 128, 4, size) ROWS(dtype, Storage, 4, 128, 4, size)
 
 // Columns of B at most, rows of a warp in sixteens, threads that share K, bytes of an access of B.
 #define COLUMNS_MMA_KERNEL(dtype, Storage, most, high, sharing, granule)                                                                   \

@@ -86,6 +86,8 @@ KERNEL(matmul_cluster_tfloat32_wgmma_128x128_v16_s4, MAPPED, float, tf32_matmul,
 KERNEL(matmul_cluster_tfloat32_wgmma_32x128_v16_s1, MAPPED, float, tf32_matmul, 1, 2, Tf32Tile<32, 5>)
 KERNEL(matmul_cluster_tfloat32_wgmma_32x128_v16_s2, MAPPED, float, tf32_matmul, 2, 2, Tf32Tile<32, 5>)
 KERNEL(matmul_cluster_tfloat32_wgmma_32x64_v16_s8, MAPPED, float, tf32_matmul, 8, 2, Tf32Tile<32, 8, 1>)
+KERNEL(matmul_cluster_tfloat32_wgmma_64x64_v16_s1, MAPPED, float, tf32_matmul, 1, 2, Tf32Tile<64, 6, 1>)
+KERNEL(matmul_cluster_tfloat32_wgmma_64x64_v16_s2, MAPPED, float, tf32_matmul, 2, 2, Tf32Tile<64, 6, 1>)
 KERNEL(matmul_cluster_tfloat32_wgmma_64x64_v16_s16, MAPPED, float, tf32_matmul, 16, 2, Tf32Tile<64, 6, 1>)
 #endif
 #define HALF(dtype)                                                                                                                        \

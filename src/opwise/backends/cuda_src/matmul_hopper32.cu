@@ -21,6 +21,9 @@
 KERNEL(matmul_wgmma_tfloat32_256x128, tf32_matmul, 1, Tf32Tile<256, 4>)
 KERNEL(matmul_wgmma_tfloat32_192x128, tf32_matmul, 1, Tf32Tile<192, 4>)
 KERNEL(matmul_wgmma_tfloat32_128x128, tf32_matmul, 1, Tf32Tile<128, 6>)
+KERNEL(matmul_wgmma_tfloat32_176x128, tf32_matmul, 1, Tf32Tile<176, 5>)
+KERNEL(matmul_wgmma_tfloat32_160x128, tf32_matmul, 1, Tf32Tile<160, 5>)
+KERNEL(matmul_wgmma_tfloat32_96x128, tf32_matmul, 1, Tf32Tile<96, 7>)
 KERNEL(matmul_wgmma_tfloat32_64x128, tf32_matmul, 1, Tf32Tile<64, 8>)
 
 // Rows and columns a thread, k a turn of its loop.

@@ -1,6 +1,6 @@
 """Whether a float32 product runs a kernel of matmul_hopper32.cu, which one, over what grid: TF32 by wgmma, else multiply-adds with TMA.
 
-Costs are in the unit of matmul_kernels.Kernel.estimate, so that they compare with those of the kernels for any GPU.
+Costs are in the unit of matmul_kernel.Kernel.estimate, so that they compare with those of the kernels for any GPU.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ STAGE_BYTES_A_ROW = STAGE_BYTES_A_COLUMN = DEPTH * 4
 
 @dataclass(frozen=True)
 class Tile(Tiled):
-    """A kernel's tile of C (rows x columns) and what it is launched with; `rows_from`, `columns_from`: least of C.
+    """A kernel's tile of C (rows x columns) and what it is launched with; `rows_from`, `columns_from`, `k_from`: where it was measured.
 
     `speed`: multiply-adds per time, relative to the fastest kernel of matmul.cu for that type; `fixed`: cost of a tile beyond its products,
     as elements of K. Measured on an H200: docs/lab.md.
@@ -35,6 +35,7 @@ class Tile(Tiled):
     fixed: int
     rows_from: int = 1
     columns_from: int = 1
+    k_from: int = 1
 
     @property
     def kernel(self) -> str:
@@ -46,9 +47,10 @@ class Tile(Tiled):
         ring = self.stages * (self.rows * STAGE_BYTES_A_ROW + self.columns * STAGE_BYTES_A_COLUMN)
         return ring + 16 * self.stages + 1024
 
-    def takes(self, m: int, n: int, sm_count: int) -> bool:
+    def takes(self, m: int, k: int, n: int, sm_count: int) -> bool:
         """Tiles of multiply-adds that leave multiprocessors idle lose to smaller ones; those of TF32 do that lie mostly outside of C."""
-        return m >= self.rows_from and n >= self.columns_from and (self.kind == "tfloat32" or self.tiles(m, n) >= sm_count)
+        inside = m >= self.rows_from and n >= self.columns_from and k >= self.k_from
+        return inside and (self.kind == "tfloat32" or self.tiles(m, n) >= sm_count)
 
     def share(self, m: int, k: int, n: int, sm_count: int) -> Share:
         each = -(-self.tiles(m, n) // sm_count) * self.rows * self.columns
@@ -65,9 +67,15 @@ class Tile(Tiled):
 
 
 # cuBLAS's speed is 2.5 times that of matmul.cu's TF32, and 1.4 times that of its float32; these multiply-adds' is 1.52 times that.
-TF32 = tuple(
-    Tile(f"{rows}x128", "tfloat32", rows, 128, 384, stages, 2.5 * speed, 64, 65, 33)
-    for rows, stages, speed in ((256, 4, 1.0), (192, 4, 0.985), (128, 6, 0.845), (64, 8, 0.6))
+BETWEEN = {"k_from": 512}  # heights that others do not have: 1024x1536x8960 is 490 tiles of 160x128, 93.5 us, 128x128 took 101.0
+TF32 = (
+    Tile("256x128", "tfloat32", 256, 128, 384, 4, 2.5, 64, 65, 33),
+    Tile("192x128", "tfloat32", 192, 128, 384, 4, 2.46, 64, 65, 33),
+    Tile("176x128", "tfloat32", 176, 128, 384, 5, 2.57, 63, 65, 33, **BETWEEN),
+    Tile("160x128", "tfloat32", 160, 128, 384, 5, 2.64, 71, 65, 33, **BETWEEN),
+    Tile("128x128", "tfloat32", 128, 128, 384, 6, 2.11, 64, 65, 33),
+    Tile("96x128", "tfloat32", 96, 128, 384, 7, 2.1, 48, 65, 33, **BETWEEN),
+    Tile("64x128", "tfloat32", 64, 128, 384, 8, 1.78, 109, 33, 33),
 )
 FMA = (Tile("128x128_8x16", "float32", 128, 128, 128, 3, 1.52, 32),)
 TILES = {"tfloat32": TF32, "float32": FMA}
@@ -78,4 +86,4 @@ def fitting(m: int, k: int, n: int, kind: str, sm_count: int) -> tuple[Tile, ...
     and rows."""
     if max(m, k, n) > SIZE_LIMIT:
         return ()
-    return tuple(tile for tile in TILES.get(kind, ()) if tile.takes(m, n, sm_count))
+    return tuple(tile for tile in TILES.get(kind, ()) if tile.takes(m, k, n, sm_count))

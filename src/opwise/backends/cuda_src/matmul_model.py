@@ -17,13 +17,14 @@ CLUSTERS_AT_ONCE, CLUSTERS_OF = {1: 132, 2: 66, 3: 38, 4: 30, 6: 16, 8: 15, 16: 
 # of A took longer than 64 in the same tiles); and, by `lean`, a row or column of a tile for each doubling of one factor over the other.
 OUTSIDE, LEANING = 47.6, 1.96
 MEMORY = 0.645  # an element of A and B, read once
-# Rows of A or B are slanted where they are not a multiple of 64 bytes (32 elements) apart: a row of a box then lies in two lines of 128,
-# and the L2 answers two requests for one. What an element of a slanted factor that a block fetches costs where all fetch at once; for
-# the others no product waited. BY_SECTORS: by what part of that where rows are whole sectors of 32 bytes apart.
-HALF_LINE, SECTOR, SLANTED_A, SLANTED_B, BY_SECTORS = 32, 16, 77, 76, 0.85
+# Rows of A or B are slanted where they are not a multiple of 64 bytes (32 elements, half a line of memory) apart: a row of a box then lies
+# in two lines of 128, and the L2 answers two requests for one. What an element of a slanted factor that a block fetches costs where all
+# fetch at once; for the others no product waited. BY_SECTORS: by what part of that where rows are whole sectors of 32 bytes apart.
+LINE, HALF_LINE, SECTOR, SLANTED_A, SLANTED_B, BY_SECTORS = 64, 32, 16, 77, 76, 0.85
 # By the rows of one of Hopper's tiles, the least of A: with half of 128 or three quarters of 64 empty, the mma kernels, whose tiles are
 # lower, are no slower. But where B has as many elements as this, what counts is how it is read; and where K is as long, that it is shared.
-ROWS_FROM, LARGE_B, LONG_K = {208: 129, 192: 129, 176: 129, 160: 129, 144: 129, 128: 65, 64: 17}, 2**22, 2048
+LONG_FOR_PAIRS = 1024
+ROWS_FROM, LARGE_B, LONG_K = {208: 129, 192: 129, 176: 129, 160: 129, 144: 129, 128: 65, 96: 65, 64: 17}, 2**22, 2048
 
 
 @dataclass(frozen=True)
@@ -96,7 +97,7 @@ def waves(tiles: int, split: int, resident: int, sm_count: int) -> float:
 
 
 def hopper_share(m: int, k: int, n: int, rows: int, columns: int, step: int, split: int, resident: int, crowd: float, lean: int,
-                 cut: bool, cluster: tuple[int, int], sm_count: int) -> Share:  # fmt: skip
+                 cut: bool, cluster: tuple[int, int], sm_count: int, alone: float = 1.0) -> Share:  # fmt: skip
     """Of a tile of rows x columns, whose K goes by steps of `step`, shared by `split` blocks.
 
     crowd: by how much a step is longer where every multiprocessor has a block, in parts of itself. lean: what suffers where one factor is
@@ -109,6 +110,7 @@ def hopper_share(m: int, k: int, n: int, rows: int, columns: int, step: int, spl
     tiles = down * across
     begun = waves(tiles // together, split * together, resident, sm_count)
     depth = -(-k // (step * split)) * step
+    weight = alone if begun <= (2 if n >= 2 * m and k >= LONG_FOR_PAIRS else 1) else 1.0
     busy = min(tiles * split / sm_count, resident)
     outside = (0 if cut and down == 1 else rows - m / down) + columns - n / across
     steep = 0.0
@@ -118,7 +120,7 @@ def hopper_share(m: int, k: int, n: int, rows: int, columns: int, step: int, spl
         steep = max(math.log2(n / m), 0)
     beside = begun * depth * (OUTSIDE * outside + LEANING * (rows + columns) * steep)
     each = begun * rows * columns
-    work = each, each * depth * (1 + crowd * busy), beside, MEMORY * (m + n) * k
+    work = each, each * depth * (weight + crowd * busy), beside, MEMORY * (m + n) * k
     if not (k % HALF_LINE or n % HALF_LINE):
         return Share(*work)
     full, rest = divmod(tiles // together / clusters_at_once(split * together, sm_count), resident)

@@ -1,6 +1,6 @@
 """Whether a product runs a kernel of matmul_odd.cu, which one, over what grid: on Hopper, 16 bits and TF32 whose rows begin anywhere.
 
-Estimates are in the unit of matmul_kernels.Kernel.estimate, so that they compare with those of the kernels that copy such rows element by
+Estimates are in the unit of matmul_kernel.Kernel.estimate, so that they compare with those of the kernels that copy such rows element by
 element.
 """
 

@@ -11,7 +11,8 @@ import math
 from collections.abc import Mapping
 
 from opwise.backends.cuda_src import matmul_cluster, matmul_hopper32, matmul_odd, matmul_rows32, matmul_thin
-from opwise.backends.cuda_src.matmul_kernels import KERNELS, TENSOR_CORES_FROM, TEXTBOOK, Kernel
+from opwise.backends.cuda_src.matmul_kernel import TENSOR_CORES_FROM, Kernel
+from opwise.backends.cuda_src.matmul_kernels import KERNELS, TEXTBOOK
 from opwise.backends.cuda_src.matmul_model import rows_suffice
 from opwise.backends.cuda_src.plan import Matrix, Plan
 from opwise.backends.protocol import UnsupportedWorkload
@@ -111,9 +112,10 @@ def launch(kernel: Kernel, kind: str, m: int, k: int, n: int, sm_count: int) -> 
     if kernel.cut:
         box_rows = min(m, kernel.rows)  # as matmul_split.cuh counts the bytes
     depth = kernel.step_bytes // 2 // (1 if kernel.split else kernel.cluster[0])  # of B, that a block fetches
-    factors = (Matrix(m, k, box_rows, 64), Matrix(k, n, depth, 64))
+    wide = 32 if kernel.columns % 64 else 64  # columns of a box of B, and of C by a map
+    factors = (Matrix(m, k, box_rows, 64), Matrix(k, n, depth, wide))
     stored = (kernel.rows if kernel.split else 16) if kernel.turned else 64  # rows of a box of C
-    result = (Matrix(m, n, stored, 64),) if kernel.turned or not kernel.split else ()
+    result = (Matrix(m, n, stored, wide),) if kernel.turned or not kernel.split else ()
     blocks = tiles * kernel.split if kernel.split else min(tiles, sm_count // math.prod(kernel.cluster) * math.prod(kernel.cluster))
     return Plan(kernel.source_name(kind), _line(blocks, m, n), block, shared, matrices=(*factors, *result))
 

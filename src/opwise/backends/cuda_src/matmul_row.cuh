@@ -1,6 +1,6 @@
 // C = A B where A has 4 rows at most: B is read once, wherever its rows begin, and that is the time. On any GPU.
 //
-// A block has COLUMNS columns of B, one of its 1024 threads GRANULE bytes of a row: neighbours lie side by side, and all take rows in turns.
+// A block has COLUMNS columns of B, one of its threads GRANULE bytes of a row: neighbours lie side by side, and all take rows in turns.
 // Sums meet by shuffles, where a warp has several rows, and in shared memory, in a fixed order.
 #pragma once
 #include "elements.cuh"
@@ -9,13 +9,13 @@
 template <class Storage_, int M_, int COLUMNS_, int BLOCKS_, int GRANULE_> struct RowTile {
     using Storage = Storage_;
     using Pieces = Piece<Storage, GRANULE_>;
-    static constexpr int M = M_, COLUMNS = COLUMNS_, THREADS = 1024, WARPS = THREADS / 32, V = Pieces::COUNT;
+    static constexpr int M = M_, COLUMNS = COLUMNS_, THREADS = M == 1 ? 1024 : 1024 / BLOCKS_, WARPS = THREADS / 32, V = Pieces::COUNT;
     static constexpr int BESIDE = COLUMNS / V, AT_ONCE = THREADS / BESIDE;  // threads of a row, rows
     // Rows of a thread that are under way at once, as registers allow.
-    static constexpr int STEPS = BLOCKS_ > 1 ? 4 : V == 1 ? 16 : 8;
+    static constexpr int STEPS = THREADS * BLOCKS_ > 1024 ? 4 : V == 1 ? 16 : 8;
     static constexpr int PARTS = BESIDE < 32 ? WARPS : AT_ONCE;  // of a column's sum, in shared memory
     // Of several rows of A, in shared memory: K at a time, a place for each of as many as one access reads.
-    static constexpr int DEPTH = 1024, TOGETHER = M < 3 ? M : 4;
+    static constexpr int DEPTH = THREADS, TOGETHER = M < 3 ? M : 4;
     static_assert(32 % BESIDE == 0 ? COLUMNS <= WARPS : BESIDE % 32 == 0 && V == 1);
     static_assert(M == 1 || V == 1);
 };

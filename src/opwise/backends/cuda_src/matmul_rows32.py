@@ -22,7 +22,7 @@ DEPTH = 16  # elements of K in a step
 CLASSES = 4  # of rows of 4-byte elements that begin anywhere
 WIDER = 4  # elements of a box of such rows
 # Of K that the grid shares where rows begin on 16 bytes (of others from WORDS_LONG on), and of C: measured from there on.
-SHARES_LONG, SHARES_SIDE = 1280, 257
+SHARES_LONG, SHARES_SIDE = 700, 33
 MOST_OF_A_WAVE = 0.8
 WAITING_US = 4.0  # of a block for the one before it that has the same tile, where all end at once
 MEETING_US, OVERLAP_US = 1.9, 3.0  # of a cluster's sums; of what a tile costs beside, what a launch costs anyway
@@ -140,8 +140,8 @@ class Tile(Tiled):
 # Fitted to what an H200 measured of 60 products (docs/lab.md), within 6 % of most.
 #   classes rows columns thread warps split resident stages speed fixed alone words shares
 ROWS = (
-    (0, 64, 64, (8, 16), 8, 1, 1, 3, 1.49, 155),
-    (0, 64, 64, (8, 16), 8, 2, 1, 3, 1.49, 155),
+    (0, 64, 64, (8, 16), 8, 1, 1, 3, 1.44, 183),
+    (0, 64, 64, (8, 16), 8, 2, 1, 3, 1.48, 301),
     (0, 64, 64, (8, 16), 8, 6, 1, 3, 1.43, 155),
     (0, 32, 128, (8, 16), 8, 6, 1, 2, 1.42, 320),
     (0, 128, 32, (16, 8), 8, 6, 1, 2, 1.37, 320),
@@ -160,7 +160,10 @@ ROWS = (
     (CLASSES, 48, 96, (12, 12), 8, 8, 1, 2, 1.33, 190, 1.0, True),
     (CLASSES, 48, 96, (12, 12), 8, 16, 1, 2, 1.33, 200, 1.0, True),
     (0, 64, 80, (8, 20), 8, 8, 1, 3, 1.49, 155),
-    (0, 64, 64, (8, 16), 4, 1, 2, 3, 1.52, 135, 1.0, False, (2.9, 4.4)),
+    (0, 64, 80, (8, 20), 8, 4, 1, 3, 1.44, 189),
+    (0, 64, 80, (8, 20), 8, 2, 1, 3, 1.475, 274),
+    (0, 64, 64, (8, 16), 8, 4, 1, 3, 1.423, 176),
+    (0, 64, 64, (8, 16), 4, 1, 2, 3, 1.473, 127, 1.0, False, (0.2, 4.4)),
     (CLASSES, 64, 80, (8, 20), 4, 1, 2, 2, 1.38, 135, 1.0, True, (0.3, 16)),
     (CLASSES, 64, 80, (8, 20), 8, 1, 1, 2, 1.39, 200, 1.0, True, (0.3, 16)),
     (CLASSES, 48, 96, (12, 12), 4, 1, 2, 2, 1.33, 130, 1.0, True, (0.3, 16)),

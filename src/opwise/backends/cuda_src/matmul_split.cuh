@@ -18,8 +18,10 @@ template <class Storage_, int BM_, int BN_, int BK_, int STAGES_, int S_, int BL
     static constexpr int BM = BM_, BN = BN_, BK = BK_, STAGES = STAGES_, S = S_, BLOCKS_A_SM = BLOCKS_A_SM_;
     static constexpr unsigned GROUP = GROUP_;  // as in tile_position
     static constexpr int CONSUMERS = BM / 64, WARPS = 4 * CONSUMERS, THREADS = 32 * (WARPS + 1);
-    // Boxes have rows of 128 bytes: BM rows of A by 64 of K, BK rows of K by 64 columns of B.
-    static constexpr int BOX_A = BM * 128, BOXES_A = BK / 64, BOX_B = BK * 128, BOXES_B = (BN + 63) / 64;
+    // Boxes have rows of 128 bytes: BM rows of A by 64 of K, BK rows of K by 64 columns of B; or of 64 bytes, of a B of 32 columns, where
+    // the copy engine would fill in the other half with zeros, slowly.
+    static constexpr int BOX_COLUMNS = BN < 64 ? 32 : 64, ROW_B = 2 * BOX_COLUMNS;
+    static constexpr int BOX_A = BM * 128, BOXES_A = BK / 64, BOX_B = BK * ROW_B, BOXES_B = (BN + BOX_COLUMNS - 1) / BOX_COLUMNS;
     static constexpr int BYTES_A = BOXES_A * BOX_A, STAGE_BYTES = BYTES_A + BOXES_B * BOX_B;
     static constexpr int EMPTY_ARRIVALS = WARPS;
     // Sums travel by units of 16 rows and 16 columns, 1 KiB: a unit is what a warp holds in 8 registers a thread.
@@ -77,7 +79,7 @@ __device__ __forceinline__ void produce_part(const Tile &tile, const TensorMap &
         for (int box = 0; box < Tile::BOXES_A; box++) box_load(slot + box * Tile::BOX_A, a, row, step * Tile::BK + 64 * box, full);
 #pragma unroll
         for (int box = 0; box < Tile::BOXES_B; box++)
-            box_load(slot + Tile::BYTES_A + box * Tile::BOX_B, b, step * Tile::BK, column + 64 * box, full);
+            box_load(slot + Tile::BYTES_A + box * Tile::BOX_B, b, step * Tile::BK, column + Tile::BOX_COLUMNS * box, full);
         turn.next();
     }
 }
@@ -94,11 +96,11 @@ __device__ __forceinline__ void consume_part(const Tile &tile, int consumer, int
     for (int step = 0; step < steps; step++) {
         barrier_wait(tile.full(turn.slot), turn.phase);
         const unsigned long long a = factor(tile.slot(turn.slot) + consumer * 64 * 128, 1024, 0);
-        const unsigned long long b = factor(tile.slot(turn.slot) + Tile::BYTES_A, 1024, Tile::BOX_B);
+        const unsigned long long b = factor<Tile::ROW_B>(tile.slot(turn.slot) + Tile::BYTES_A, 8 * Tile::ROW_B, Tile::BOX_B);
         products_begin();
 #pragma unroll
         for (int i = 0; i < Tile::BK / 16; i++)
-            warpgroup_product(sums, further(a, i / 4 * Tile::BOX_A + i % 4 * 32), further(b, 16 * 128 * i),
+            warpgroup_product(sums, further(a, i / 4 * Tile::BOX_A + i % 4 * 32), further(b, 16 * Tile::ROW_B * i),
                               !Tile::PAIRED || step > 0 || i > 0, typename Tile::Storage{});
         products_commit();
         products_wait<1>();

@@ -19,11 +19,13 @@ BYTES = {"float32": 4, "tfloat32": 4, "float16": 2, "bfloat16": 2}  # of an elem
 BYTES_A_US = 4.5e6  # of an H200
 ROWS = 4  # of A, that threads of a columns' kernel have
 THREADS = 256  # of its block
+MOST_THREADS = 1024  # of a rows' kernel: of its block, or of several rows of A, of all blocks of a multiprocessor
 MMA, MMA_ROWS = "columns_mma", 16  # by mma.sync; of A, that a warp has at least
 # Where it was the quickest in 16 bits: columns of B -> so many times 16 rows a multiprocessor, so many times them K at most.
 MMA_FOR: dict[int, tuple[float, float]] = {n: (0.45, 2.0) for n in range(9, 16)} | {n: (0.45, 1.0) for n in (5, 6, 7, 16)}
-MMA_FOR |= {8: (0.22, 4.3)} | {n: (0.7, 1.0) for n in range(17, 25)}
-LONG_K = 8192  # from which tiles are quicker for 16 columns
+MMA_FOR |= {8: (0.22, 4.3), 24: (0.7, 0.5)} | {n: (1.5, 1.0) for n in range(17, 24)}
+LONG_K = {16: 8192, 24: 1025}  # from which tiles are quicker for so many columns
+EVEN = 0.9  # of 24 columns, so much of what the busiest multiprocessor does the others do on average, or tiles are quicker
 WARPS = 15  # a multiprocessor that is busy reading
 WAVE = 32  # times the multiprocessors: rows of A from which a warp for 4 of them leaves none without work
 SHORT = 2  # turns of 16 bytes that 8 lanes take, for each column of B: up to there they are quicker than a warp
@@ -73,7 +75,8 @@ class Tile(Estimated):
     def launch(self, m: int, k: int, n: int, sm_count: int) -> Plan:
         """The kernel over all of C."""
         if self.way == "rows":
-            return Plan(self.kernel, (-(-n // self.wide), 1, 1), (1024, 1, 1))
+            threads = MOST_THREADS if self.count == 1 else MOST_THREADS // self.sharing
+            return Plan(self.kernel, (-(-n // self.wide), 1, 1), (threads, 1, 1))
         rows = MMA_ROWS * self.high if self.way == MMA else ROWS
         return Plan(self.kernel, (-(-m // (rows * THREADS // self.sharing)), 1, 1), (THREADS, 1, 1), self.shared_bytes)
 
@@ -83,7 +86,9 @@ def fitting(m: int, k: int, n: int, kind: str, alignment: int, sm_count: int, mm
     addresses. mma: does the GPU have mma.sync for 16 bits?"""
     size = BYTES[kind]
     if mma and size == 2 and alignment >= 16 and k % 8 == 0 and _by_mma(m, k, n, sm_count):
-        return (_columns_mma(kind, m, n, sm_count),)
+        by_mma = _columns_mma(kind, m, n, sm_count)
+        blocks = by_mma.launch(m, k, n, sm_count).grid[0] / sm_count
+        return (by_mma,) if n != 24 or blocks <= 1 or blocks >= EVEN * math.ceil(blocks) else ()
     if n <= MOST_COLUMNS:
         wide = alignment >= 16 and k * size % 16 == 0
         if n > 4 and not wide:
@@ -100,8 +105,9 @@ def fitting(m: int, k: int, n: int, kind: str, alignment: int, sm_count: int, mm
         return ()
     blocks = -(-n // 32)
     if alignment < 16 or n * size % 16:
-        if -(-n // 128) > sm_count * 0.9:
-            return (Tile(kind, "rows", m, 1, size, 128),)
+        wide_blocks = -(-n // 128)
+        if wide_blocks > sm_count * 0.9:
+            return (Tile(kind, "rows", m, 1 if m == 1 else _at_once(wide_blocks / sm_count), size, 128),)
         if n < ROWS_FROM or (size == 2 and m > 2 and k < ROWS_K_FROM):
             return ()
         if blocks < sm_count * 0.45:
@@ -112,9 +118,14 @@ def fitting(m: int, k: int, n: int, kind: str, alignment: int, sm_count: int, mm
     return ()
 
 
+def _at_once(blocks: float) -> int:
+    """Blocks that a multiprocessor has at once of so many: all, up to 4 (4x511x50001 float32, of 3: 29.9 us, by two at once 34.4)."""
+    return 1 if blocks <= 1 else 4 if 2 < blocks <= 4 else 2
+
+
 def _by_mma(m: int, k: int, n: int, sm_count: int) -> bool:
     tiles, depth = MMA_FOR.get(n, (math.inf, 0))
-    return m >= tiles * MMA_ROWS * sm_count and k <= depth * m and (n != 16 or k < LONG_K)
+    return m >= tiles * MMA_ROWS * sm_count and k <= depth * m and k < LONG_K.get(n, math.inf)
 
 
 def _columns_mma(kind: str, m: int, n: int, sm_count: int) -> Tile:

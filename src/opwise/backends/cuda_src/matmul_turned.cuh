@@ -13,7 +13,7 @@ template <class Storage_, int BM_, int BN_, int STAGES_> struct TurnedTile {
     using Storage = Storage_;
     static constexpr int BM = BM_, BN = BN_, BK = 64, STAGES = STAGES_, CONSUMERS = BN / 64, WARPS = 4 * CONSUMERS;
     static constexpr int THREADS = 32 * (WARPS + 1), UNITS = BM / 16;
-    static constexpr int BOX_A = BM * 128, BOXES_A = 1, BOX_B = BK * 128, BOXES_B = CONSUMERS;
+    static constexpr int BOX_A = BM * 128, BOXES_A = 1, BOX_COLUMNS = 64, BOX_B = BK * 128, BOXES_B = CONSUMERS;
     static constexpr int BYTES_A = BOX_A, STAGE_BYTES = BYTES_A + BOXES_B * BOX_B;
     static_assert(BM % 16 == 0 && BN % 64 == 0 && CONSUMERS <= STAGES, "each consumer stores through a slot of its own");
 

@@ -15,8 +15,9 @@ struct TurnedPairTile {
     static constexpr int CLUSTER = CLUSTER_, HIGH = HIGH_, WIDE = CLUSTER / HIGH, OUT = OUT_;
     static constexpr int THREADS = 128 * (CONSUMERS + 1), UNITS = BN / 64 / CONSUMERS;  // of 64 columns, that a consumer multiplies
     static constexpr unsigned GROUP = 8 / HIGH;
-    static constexpr int BOX = BK * 128, PART = 16 * 128;  // bytes of a box of B, of C
-    static constexpr int BYTES_A = BM * 128, STAGE_BYTES = BYTES_A + BN / 64 * BOX;
+    static constexpr int COLUMNS = 64, ROW = 128, BOX_B = BK * ROW, BOXES_B = BN / COLUMNS;
+    static constexpr int BOX = BOX_B, PART = 16 * ROW;  // bytes of a box of B, of C
+    static constexpr int BYTES_A = BM * 128, STAGE_BYTES = BYTES_A + BOXES_B * BOX;
     static constexpr int EMPTY_ARRIVALS = CLUSTER * CONSUMERS * 4;
     static constexpr int ROWS_FETCHED = BM / WIDE;
     static_assert(CLUSTER == 2 && ROWS_FETCHED * 128 % 1024 == 0, "the swizzle is by address");

@@ -7,7 +7,8 @@
 // matmul_wgmma_<dtype>_<BM>x<BN>_1x2, _2x1: the same in clusters of two blocks, side by side or one below the other: boxes of BM / 2 rows of A,
 // or of 32 of B.
 //
-// matmul_wgmma_<dtype>_<BM>x<BN>_s<S>: A and B as maps with boxes of BM rows, or m where A has fewer, and BK rows, C as an address. S blocks,
+// matmul_wgmma_<dtype>_<BM>x<BN>_s<S>: A and B as maps with boxes of BM rows, or m where A has fewer, and BK rows, for a BN of 32 by 32
+// columns, C as an address. S blocks,
 // a cluster, share the K of a tile: the grid has S for each tile.
 //
 // matmul_wgmma_<dtype>_<BM>x<BN>_p2x1: likewise, with boxes of BM rows of A; two blocks, a cluster, for each two tiles, one below the other.
@@ -46,6 +47,10 @@
     KERNEL(matmul_wgmma_##dtype##_128x192, warpgroup_matmul, 1, dtype, 128, 192, 4)                                                        \
     KERNEL(matmul_wgmma_##dtype##_128x128, warpgroup_matmul, 1, dtype, 128, 128, 6)                                                        \
     KERNEL(matmul_wgmma_##dtype##_128x64, warpgroup_matmul, 1, dtype, 128, 64, 8)                                                          \
+    KERNEL(matmul_wgmma_##dtype##_128x96, warpgroup_matmul, 1, dtype, 128, 96, 7)                                                          \
+    KERNEL(matmul_wgmma_##dtype##_128x160, warpgroup_matmul, 1, dtype, 128, 160, 5)                                                        \
+    KERNEL(matmul_wgmma_##dtype##_pingpong_128x96, pingpong_matmul, 2, dtype, 128, 96, 7, 2, 1)                                            \
+    KERNEL(matmul_wgmma_##dtype##_pingpong_128x160, pingpong_matmul, 2, dtype, 128, 160, 5, 2, 1)                                          \
     KERNEL(matmul_wgmma_##dtype##_pingpong_128x128, pingpong_matmul, 2, dtype, 128, 128, 6, 2, 1)                                          \
     KERNEL(matmul_wgmma_##dtype##_pingpong_192x128, pingpong_matmul, 2, dtype, 192, 128, 5, 1, 1)                                          \
     KERNEL(matmul_wgmma_##dtype##_192x192_1x2, warpgroup_matmul, 2, dtype, 192, 192, 4, 1, 3)                                              \
@@ -70,9 +75,15 @@
     SPLIT_KERNEL(matmul_wgmma_##dtype##_64x128_s1, dtype, 64, 128, 128, 4, 1, 1, 4)                                                        \
     SPLIT_KERNEL(matmul_wgmma_##dtype##_64x128_s2, dtype, 64, 128, 128, 4, 2, 1, 16)                                                       \
     SPLIT_KERNEL(matmul_wgmma_##dtype##_128x128_s2, dtype, 128, 128, 64, 6, 2, 1, 16)                                                      \
+    SPLIT_KERNEL(matmul_wgmma_##dtype##_128x192_s2, dtype, 128, 192, 64, 4, 2, 1, 16)                                                      \
     SPLIT_KERNEL(matmul_wgmma_##dtype##_128x128_s4, dtype, 128, 128, 64, 5, 4, 1, 16)                                                      \
     SPLIT_KERNEL(matmul_wgmma_##dtype##_128x128_s8, dtype, 128, 128, 64, 5, 8, 1, 16)                                                      \
-    SPLIT_KERNEL(matmul_wgmma_##dtype##_64x128_twice, dtype, 64, 128, 64, 4, 1, 2, 4)
+    SPLIT_KERNEL(matmul_wgmma_##dtype##_64x128_twice, dtype, 64, 128, 64, 4, 1, 2, 4)                                                      \
+    SPLIT_KERNEL(matmul_wgmma_##dtype##_64x32_s2, dtype, 64, 32, 64, 8, 2, 2, 16)                                                          \
+    SPLIT_KERNEL(matmul_wgmma_##dtype##_64x32_s4, dtype, 64, 32, 64, 8, 4, 2, 16)                                                          \
+    SPLIT_KERNEL(matmul_wgmma_##dtype##_64x32_s8, dtype, 64, 32, 64, 8, 8, 2, 16)                                                          \
+    SPLIT_KERNEL(matmul_wgmma_##dtype##_128x32_s1, dtype, 128, 32, 64, 5, 1, 2, 16)                                                        \
+    SPLIT_KERNEL(matmul_wgmma_##dtype##_128x32_s2, dtype, 128, 32, 64, 5, 2, 2, 16)
 
 // PairTile: rows and columns of the tile, K of a stage, stages, rows of pairs in a group.
 #define PAIR_KERNEL(dtype, bm, bn, bk, stages, group)                                                                                      \
@@ -94,7 +105,7 @@
                                            const __grid_constant__ TensorMap c, long long m, long long k, long long n) {                   \
         turned_matmul<Tile_##dtype##_##bm##x##bn>(a, b, c, m, k, n);                                                                       \
     })
-#define TURNED_KERNELS(dtype) TURNED_KERNEL(dtype, 144, 128, 6)
+#define TURNED_KERNELS(dtype) TURNED_KERNEL(dtype, 96, 128, 7) TURNED_KERNEL(dtype, 144, 128, 6) TURNED_KERNEL(dtype, 160, 128, 6)
 
 // TurnedPairTile: a cluster's blocks, rows and columns of the tile, stages, outboxes a consumer, consumers, boxes of C an outbox, rows of the
 // cluster.

@@ -20,7 +20,9 @@ struct WarpgroupTile {
     static constexpr int THREADS = 128 * (CONSUMERS + 1), UNITS = BM / 64 / READERS_;  // of 64 rows, that a consumer multiplies
     static constexpr unsigned GROUP = (BM > 128 ? 8 : 16) / HIGH;  // tile rows that are walked together: some 1500 to 2000 of C
     static constexpr int BOX = 64 * 128;                  // bytes of 64 rows of 64 elements
-    static constexpr int BYTES_A = BM / 64 * BOX, STAGE_BYTES = BYTES_A + BN / 64 * BOX;
+    // Boxes of B and of C have 64 columns, or 32, where 64 do not divide BN.
+    static constexpr int COLUMNS = BN % 64 ? 32 : 64, ROW = 2 * COLUMNS, BOX_B = 64 * ROW, BOXES_B = BN / COLUMNS;
+    static constexpr int BYTES_A = BM / 64 * BOX, STAGE_BYTES = BYTES_A + BOXES_B * BOX_B;
     static constexpr int EMPTY_ARRIVALS = CLUSTER * READERS_ * 4;  // one a warp
     static constexpr int ROWS_FETCHED = BM / WIDE;                 // of A, by a block
     static_assert(CLUSTER <= 2 && ROWS_FETCHED * 128 % 1024 == 0, "the swizzle is by address");
@@ -32,7 +34,7 @@ struct WarpgroupTile {
     SharedAddress ring;
     __device__ __forceinline__ WarpgroupTile() : ring((shared_base() + 1023) & ~1023u) {}
     __device__ __forceinline__ SharedAddress slot(int i) const { return ring + i * STAGE_BYTES; }
-    __device__ __forceinline__ SharedAddress outbox(int consumer, int i) const { return slot(STAGES) + (OUTBOXES * consumer + i) * BOX; }
+    __device__ __forceinline__ SharedAddress outbox(int consumer, int i) const { return slot(STAGES) + (OUTBOXES * consumer + i) * BOX_B; }
     __device__ __forceinline__ SharedAddress full(int i) const { return outbox(CONSUMERS, 0) + 8 * i; }
     __device__ __forceinline__ SharedAddress empty(int i) const { return full(STAGES + i); }
 };
@@ -90,12 +92,12 @@ __device__ __forceinline__ void produce(const Tile &tile, const TensorMap &a, co
             else
                 box_load(slot, a, row, depth, full);
 #pragma unroll
-            for (int box = 0; box < Tile::BN / 64; box++) {
-                const SharedAddress to = slot + Tile::BYTES_A + box * Tile::BOX;
+            for (int box = 0; box < Tile::BOXES_B; box++) {
+                const SharedAddress to = slot + Tile::BYTES_A + box * Tile::BOX_B;
                 if constexpr (Tile::HIGH == 2)
-                    box_load_both(to + half * 128, b, depth + half, column + 64 * box, full);
+                    box_load_both(to + half * Tile::ROW, b, depth + half, column + Tile::COLUMNS * box, full);
                 else
-                    box_load(to, b, depth, column + 64 * box, full);
+                    box_load(to, b, depth, column + Tile::COLUMNS * box, full);
             }
             turn.next();
         }
@@ -125,7 +127,8 @@ __device__ __forceinline__ int multiply(const Tile &tile, Turn<Tile::STAGES> &tu
         barrier_wait(tile.full(turn.slot), turn.phase);
         const SharedAddress slot = tile.slot(turn.slot);
         const unsigned long long a = factor(slot + (Tile::TURNED ? 0 : first), 1024, 0);
-        const unsigned long long b = factor(slot + Tile::BYTES_A + (Tile::TURNED ? first : 0), 1024, Tile::TURNED ? 0 : Tile::BOX);
+        const unsigned long long b = factor<Tile::ROW>(slot + Tile::BYTES_A + (Tile::TURNED ? first : 0), 8 * Tile::ROW,
+                                                       Tile::TURNED ? 0 : Tile::BOX_B);
         products_begin();
 #pragma unroll
         for (int i = 0; i < Tile::BK / 16; i++) {  // 16 elements of K are 32 bytes of a row of A, 16 rows of B
@@ -136,7 +139,7 @@ __device__ __forceinline__ int multiply(const Tile &tile, Turn<Tile::STAGES> &tu
                     turned_product(sums[unit], further(b, unit * Tile::BOX + 16 * 128 * i), further(a, 32 * i), add,
                                    typename Tile::Storage{});
                 else
-                    warpgroup_product(sums[unit], further(a, unit * Tile::BOX + 32 * i), further(b, 16 * 128 * i), add,
+                    warpgroup_product(sums[unit], further(a, unit * Tile::BOX + 32 * i), further(b, 16 * Tile::ROW * i), add,
                                       typename Tile::Storage{});
             }
         }
@@ -149,7 +152,7 @@ __device__ __forceinline__ int multiply(const Tile &tile, Turn<Tile::STAGES> &tu
     return last;
 }
 
-// 64 rows of a tile, a consumer's `unit`-th, leave by boxes of 64 columns, OUTBOXES of which are under way at a time.
+// 64 rows of a tile, a consumer's `unit`-th, leave by boxes, OUTBOXES of which are under way at a time.
 template <class Tile>
 __device__ __forceinline__ void store_rows(const Tile &tile, const TensorMap &c, int row, int column, int consumer,
                                            const float (&sums)[Tile::BN / 2], int unit = 0) {
@@ -158,26 +161,26 @@ __device__ __forceinline__ void store_rows(const Tile &tile, const TensorMap &c,
     // Lane l gives the address of a row of matrix l / 8 of store_matrices: rows 0-7 and 8-15 of 8 columns, then of the next 8.
     const int line = thread / 32 * 16 + lane % 16;
 #pragma unroll
-    for (int box = 0; box < Tile::BN / 64; box++) {
-        const int number = unit * (Tile::BN / 64) + box;
+    for (int box = 0; box < Tile::BOXES_B; box++) {
+        const int number = unit * Tile::BOXES_B + box;
         const SharedAddress outbox = tile.outbox(consumer, number % Tile::OUTBOXES);
         if (thread == 0) {
-            if (Tile::UNITS * (Tile::BN / 64) % Tile::OUTBOXES && number == 0)
+            if (Tile::UNITS * Tile::BOXES_B % Tile::OUTBOXES && number == 0)
                 boxes_wait<0>();  // the last rows ended with this outbox, too
             else
                 boxes_wait<Tile::OUTBOXES - 1>();  // this outbox has been read, the other may still be
         }
         warpgroup_barrier(1 + consumer);
 #pragma unroll
-        for (int pair = 0; pair < 4; pair++) {
-            const float *from = sums + 32 * box + 8 * pair;
+        for (int pair = 0; pair < Tile::COLUMNS / 16; pair++) {
+            const float *from = sums + Tile::COLUMNS / 2 * box + 8 * pair;
             const unsigned f[4] = {pack_pair(from[0], from[1], Storage{}), pack_pair(from[2], from[3], Storage{}),
                                    pack_pair(from[4], from[5], Storage{}), pack_pair(from[6], from[7], Storage{})};
-            store_matrices(outbox + line * 128 + ((2 * pair + lane / 16) ^ (line & 7)) * 16, f);
+            store_matrices(outbox + ByRow<Tile::ROW>::at(line, 32 * pair + lane / 16 * 16), f);
         }
         publish_to_copies();
         warpgroup_barrier(1 + consumer);
-        if (thread == 0) box_store(c, row, column + 64 * box, outbox);
+        if (thread == 0) box_store(c, row, column + Tile::COLUMNS * box, outbox);
     }
 }
 

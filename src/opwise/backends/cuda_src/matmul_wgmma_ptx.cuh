@@ -150,10 +150,13 @@ __device__ __forceinline__ void store_matrices_turned(SharedAddress column, cons
 // ---- wgmma: c += a b for 64 rows, N columns and k = 16, by the 128 threads of a warpgroup, both factors in shared memory ----------------
 
 // Where a factor lies, swizzled: `apart` and `columns_apart` are bytes from one group of 8 rows to the next and, for b, from one
-// 64-column tile to the next. Only addresses below 256 KB fit, and 16 bytes are the unit.
+// 64-column tile to the next; ROW_BYTES are those of a row: 128 or, of a b of 32 columns, 64. Only addresses below 256 KB fit, and 16 bytes
+// are the unit.
+template <int ROW_BYTES = 128>
 __device__ __forceinline__ unsigned long long factor(SharedAddress tile, unsigned apart, unsigned columns_apart) {
-    constexpr unsigned long long SWIZZLED_128 = 1ull << 62;
-    return SWIZZLED_128 | static_cast<unsigned long long>(apart / 16) << 32 | static_cast<unsigned long long>(columns_apart / 16) << 16 |
+    static_assert(ROW_BYTES == 128 || ROW_BYTES == 64);
+    constexpr unsigned long long SWIZZLED = (ROW_BYTES == 128 ? 1ull : 2ull) << 62;
+    return SWIZZLED | static_cast<unsigned long long>(apart / 16) << 32 | static_cast<unsigned long long>(columns_apart / 16) << 16 |
            (tile & 0x3ffff) / 16;
 }
 // The same, `bytes` further on: one addition to its low word, out of which nothing is carried.
@@ -173,6 +176,7 @@ template <int PENDING> __device__ __forceinline__ void products_wait() {
 #define SUMS_4(c, i) "+f"(c[i]), "+f"(c[i + 1]), "+f"(c[i + 2]), "+f"(c[i + 3])
 #define SUMS_16(c, i) SUMS_4(c, i), SUMS_4(c, i + 4), SUMS_4(c, i + 8), SUMS_4(c, i + 12)
 #define SUMS_32(c, i) SUMS_16(c, i), SUMS_16(c, i + 16)
+#define SUMS_48(c, i) SUMS_32(c, i), SUMS_16(c, i + 32)
 #define SUMS_64(c, i) SUMS_32(c, i), SUMS_32(c, i + 32)
 #define SUMS_72(c, i) SUMS_64(c, i), SUMS_4(c, i + 64), SUMS_4(c, i + 68)
 #define SUMS_8(c, i) SUMS_4(c, i), SUMS_4(c, i + 4)
@@ -184,6 +188,7 @@ template <int PENDING> __device__ __forceinline__ void products_wait() {
 #define REGISTERS_16 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
 #define REGISTERS_32 REGISTERS_16 ", "                                                                                                     \
     "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+#define REGISTERS_48 REGISTERS_32 ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47"
 #define REGISTERS_64 REGISTERS_32 ", "                                                                                                     \
     "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "                                                     \
     "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
@@ -207,8 +212,12 @@ template <int PENDING> __device__ __forceinline__ void products_wait() {
                      : "memory");                                                                                                          \
     }
 #define PRODUCTS(Storage, type)                                                                                                            \
+    PRODUCT(warpgroup_product, "0, 1", Storage, type, "32", 16, "16", "17", "18")                                                          \
     PRODUCT(warpgroup_product, "0, 1", Storage, type, "64", 32, "32", "33", "34")                                                          \
+    PRODUCT(warpgroup_product, "0, 1", Storage, type, "96", 48, "48", "49", "50")                                                          \
     PRODUCT(warpgroup_product, "0, 1", Storage, type, "128", 64, "64", "65", "66")                                                         \
+    PRODUCT(warpgroup_product, "0, 1", Storage, type, "160", 80, "80", "81", "82")                                                         \
+    PRODUCT(turned_product, "1, 0", Storage, type, "96", 48, "48", "49", "50")                                                             \
     PRODUCT(turned_product, "1, 0", Storage, type, "144", 72, "72", "73", "74")                                                            \
     PRODUCT(turned_product, "1, 0", Storage, type, "160", 80, "80", "81", "82")                                                            \
     PRODUCT(turned_product, "1, 0", Storage, type, "176", 88, "88", "89", "90")                                                            \

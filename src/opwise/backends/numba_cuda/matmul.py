@@ -14,8 +14,8 @@ import torch
 from numba import cuda, float32, int64
 from torch import Tensor
 
-from opwise.backends.cuda_src import matmul_kernels, matmul_plan
-from opwise.backends.cuda_src.matmul_kernels import Kernel as Tile
+from opwise.backends.cuda_src import matmul_plan, matmul_wgmma
+from opwise.backends.cuda_src.matmul_kernel import Kernel as Tile
 from opwise.backends.numba_cuda import portable, ptx
 from opwise.backends.numba_cuda.launch import SIMULATED, Kernel
 from opwise.backends.numba_cuda.matmul_fma import fma_kernel
@@ -219,12 +219,12 @@ def kernels() -> Mapping[str, Kernel]:
             found[f"{dtype} {shape.rows}x{shape.columns} {how}"] = tensor_kernel(dtype, shape, aligned)
     found |= {"float32 128x128 aligned": fma_kernel(128, True), "float32 64x64 unaligned": fma_kernel(64, False)}
     for dtype in ("float16", "bfloat16"):
-        for t in matmul_kernels.WGMMA:
+        for t in matmul_wgmma.WGMMA:
             found[f"{dtype} wgmma {t.name}"] = wgmma_kernel(dtype, t.columns, t.stages, t.shared_bytes(2))
-        found |= {f"{dtype} wgmma {t.name}": turned_kernel(dtype, t) for t in matmul_kernels.TURNED}
+        found |= {f"{dtype} wgmma {t.name}": turned_kernel(dtype, t) for t in matmul_wgmma.TURNED}
         found |= {f"{dtype} wgmma {t.name}": wgmma_of(dtype, t) for t in IN_PAIRS}
         found |= {f"{dtype} wgmma {SQUARE.name}": pingpong_kernel(dtype), f"{dtype} wgmma {TALL.name}": tall_kernel(dtype)}
-    for t in (tile for tile in matmul_kernels.SPLIT if tile.name in SPLIT_SPECIMENS):
+    for t in (tile for tile in matmul_wgmma.SPLIT if tile.name in SPLIT_SPECIMENS):
         found[f"bfloat16 wgmma {t.name}"] = split_kernel("bfloat16", t)
     found |= {f"float32 {FMA_TILE.rows}x{FMA_TILE.columns} by TMA": fma_tma_kernel()}
     found |= {f"tfloat32 wgmma {tile.name}": tf32_kernel(tile) for tile in TF32_TILES}

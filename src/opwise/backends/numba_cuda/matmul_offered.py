@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import NamedTuple
 
-from opwise.backends.cuda_src import matmul_kernels, matmul_plan
-from opwise.backends.cuda_src.matmul_kernels import Kernel as Tile
+from opwise.backends.cuda_src import matmul_kernel, matmul_plan, matmul_wgmma
+from opwise.backends.cuda_src.matmul_kernel import Kernel as Tile
 from opwise.backends.numba_cuda import ptx
 from opwise.backends.numba_cuda.matmul_fma_tma import TILE as FMA_SIDE
 from opwise.backends.numba_cuda.matmul_pingpong import PAIRS, SHARED_PAIRS, SQUARE, TALL
@@ -22,11 +22,11 @@ TABLE = "numba_cuda/matmul"
 # Of 16 tiles, as many as clusters of six that run at once, 96 of 132 multiprocessors have a part, where clusters of four use 64: 512 x 8192
 # x 512 takes 12.4 us for 14.2 on an H200. Of 8 tiles clusters of eight are faster, 256 x 8192 x 512 10.2 us for 11.2, and so s4's numbers,
 # by which the two were equal there, are not taken over.
-SIX = replace(next(tile for tile in matmul_kernels.SPLIT if tile.name == "128x128_s4"),
+SIX = replace(next(tile for tile in matmul_wgmma.SPLIT if tile.name == "128x128_s4"),
               name="128x128_s6", split=6, inbox=55 * 1024, speed=2.61, fixed=790, crowd=0.68)  # fmt: skip
 # CUDA C++'s kernels in Python, and so its model of them.
-ALONE: tuple[Tile, ...] = (*matmul_kernels.WGMMA, SQUARE, TALL, *matmul_kernels.TURNED, *matmul_kernels.SPLIT, SIX)
-IN_PAIRS: tuple[Tile, ...] = (*PAIRS, *SHARED_PAIRS, *matmul_kernels.PAIRS)
+ALONE: tuple[Tile, ...] = (*matmul_wgmma.WGMMA, SQUARE, TALL, *matmul_wgmma.TURNED, *matmul_wgmma.SPLIT, SIX)
+IN_PAIRS: tuple[Tile, ...] = (*PAIRS, *SHARED_PAIRS, *matmul_wgmma.PAIRS)
 HALF_TILES = ALONE + IN_PAIRS
 FMA_TILE = Tile("tma_128x128", FMA_SIDE, FMA_SIDE, 128, 128, 3, 16, 1.0, 32, simt=True)
 
@@ -60,7 +60,7 @@ def hopper_tiles(m: int, k: int, n: int, kind: str, aligned: bool, capability: t
     start at multiples of 16 bytes?"""
     each = ptx.ELEMENTS["float32" if kind == "tfloat32" else kind]
     whole = aligned and k % each == 0 and n % each == 0 and max(m, k, n) <= matmul_plan.WGMMA_SIZE_LIMIT
-    if capability != matmul_kernels.WGMMA_ON or not whole:
+    if capability != matmul_kernel.WGMMA_ON or not whole:
         return ()
     if kind == "float32":
         return (FMA_TILE,)

@@ -15,8 +15,8 @@ from typing import Any
 
 from numba import cuda, float32, int64, uint32
 
-from opwise.backends.cuda_src.matmul_kernels import Among
-from opwise.backends.cuda_src.matmul_kernels import Kernel as Tile
+from opwise.backends.cuda_src.matmul_kernel import Among
+from opwise.backends.cuda_src.matmul_kernel import Kernel as Tile
 from opwise.backends.cuda_src.matmul_model import HALF_LINE
 from opwise.backends.numba_cuda import barrier_ptx as barriers
 from opwise.backends.numba_cuda import matmul_wgmma_ptx as ptx

@@ -1,0 +1,105 @@
+"""The kernels of matmul_wgmma.cu: their tiles, and the numbers by which matmul_plan.py chooses among them."""
+
+from __future__ import annotations
+
+import math
+
+from opwise.backends.cuda_src.matmul_kernel import Among, Kernel
+
+# Several widths, because a wave of tiles is paid for in full: 3072 in tiles of 256 fills 2.2 waves, of 192 it fills 2.9; and K shared where
+# tiles are few. Of 169 products measured the plan takes the fastest kernel, or one within 1 % of it, for 150, within 5 % for 159.
+WGMMA = (
+    Kernel("128x256", 128, 256, 384, 128, 4, 16, 2.27, 243, wgmma=True, crowd=0.28),
+    Kernel("128x192", 128, 192, 384, 128, 4, 16, 2.02, 221, wgmma=True, crowd=0.15),
+    Kernel("128x128", 128, 128, 384, 128, 6, 16, 1.98, 208, wgmma=True, crowd=0.17),
+    Kernel("128x64", 128, 64, 384, 128, 8, 16, 2.94, 459, wgmma=True, crowd=1.05, lean=1),
+)
+SPLIT = (
+    Kernel("64x64_s1", 64, 64, 160, 256, 6, 16, 1.61, 373, wgmma=True, split=1, crowd=0.47, lean=1),
+    Kernel("64x64_s2", 64, 64, 160, 256, 6, 16, 2.16, 1215, wgmma=True, split=2, inbox=8 * 1024, crowd=1.62, lean=-1),
+    Kernel("64x64_s4", 64, 64, 160, 128, 6, 16, 1.06, 594, wgmma=True, split=4, resident=2, inbox=12 * 1024, crowd=0.64),
+    Kernel("64x64_s8", 64, 64, 160, 128, 6, 16, 1.13, 524, wgmma=True, split=8, resident=2, inbox=14 * 1024, crowd=0.66),
+    Kernel("64x64_s16", 64, 64, 160, 128, 6, 16, 2.82, 3359, wgmma=True, split=16, resident=2, inbox=15 * 1024, crowd=3.59),
+    Kernel("64x128_s1", 64, 128, 160, 256, 4, 16, 1.78, 635, wgmma=True, split=1, crowd=0.26),
+    Kernel("64x128_s2", 64, 128, 160, 256, 4, 16, 1.87, 569, wgmma=True, split=2, inbox=16 * 1024, crowd=0.73, lean=-1),
+    Kernel("128x128_s4", 128, 128, 288, 128, 5, 16, 3.67, 1238, wgmma=True, split=4, inbox=48 * 1024, crowd=1.36),
+    Kernel("128x128_s8", 128, 128, 288, 128, 5, 16, 4.45, 1595, wgmma=True, split=8, inbox=56 * 1024, crowd=1.6),
+)
+# Two blocks a multiprocessor, for a B that is large and read once, by few rows: 16x512x30000 takes 10.4 us, by the others 12.3 or more.
+# High numbers, since it is offered where it was the quickest, or nearly.
+TWICE = (Kernel("64x128_twice", 64, 128, 160, 128, 4, 16, 2.8, 300, wgmma=True, split=1, resident=2,
+                among=Among(1, 2048, 0.9, math.inf, rows_from=1, columns_from=8192, rows_to=64)),)  # fmt: skip
+# Where B has 17 to 32 columns, by boxes as wide: of boxes of 64 columns half are zeros, which the copy engine is slow to make. 4096x4096x32
+# takes 11.8 us by halves of K, 64x64_s1 14.5; fitted to 42 products, of which the plan's choice loses 0.6 %.
+NARROW_B = Among(257, 2**30, 0.0, math.inf, rows_from=17, columns_from=17, columns_to=32)
+NARROW = (
+    Kernel("64x32_s2", 64, 32, 160, 128, 8, 16, 0.81, 342, wgmma=True, split=2, resident=2, inbox=4 * 1024, crowd=0.98, among=NARROW_B),
+    Kernel("64x32_s4", 64, 32, 160, 128, 8, 16, 0.73, 303, wgmma=True, split=4, resident=2, inbox=6 * 1024, crowd=0.77, among=NARROW_B),
+    Kernel("64x32_s8", 64, 32, 160, 128, 8, 16, 0.44, 129, wgmma=True, split=8, resident=2, inbox=7 * 1024, crowd=0.31, among=NARROW_B),
+    Kernel("128x32_s1", 128, 32, 288, 128, 5, 16, 1.37, 105, wgmma=True, split=1, resident=2, crowd=1.57,
+           among=NARROW_B._replace(k_from=33, few=0.25)),
+    Kernel("128x32_s2", 128, 32, 288, 128, 5, 16, 0.82, 91, wgmma=True, split=2, resident=2, inbox=8 * 1024, crowd=0.86, among=NARROW_B),
+)  # fmt: skip
+# Two halves of a long K where A is the larger; CUDA C++ alone has it.
+LONG = (Kernel("128x128_s2", 128, 128, 288, 128, 6, 16, 1.92, 400, wgmma=True, split=2, inbox=32 * 1024, crowd=0.3,
+               among=Among(4096, 8192, 0.45, 0.5, rows_from=2048, columns_from=256)),)  # fmt: skip
+# Two halves of a long K where 128 x 192 makes nearly half a wave: 1024x8192x1536 and 256x13824x5120.
+HALVES = (Kernel("128x192_s2", 128, 192, 288, 128, 4, 16, 2.1, 280, wgmma=True, split=2, inbox=48 * 1024, crowd=0.36,
+               among=Among(3072, 2**30, 0.4, 0.5, rows_from=129, columns_from=129, straight=True)),)  # fmt: skip
+# Where requests to the L2 are the limit: its own numbers hardly count there.
+PAIRS = (Kernel("64x128_p2x1", 64, 128, 160, 256, 4, 16, 2.1, 400, wgmma=True, split=1, cluster=(2, 1), crowd=0.2,
+                among=Among(512, 8192, 0.9, 1.0, rows_from=512, columns_from=512, slanted=True)),)  # fmt: skip
+TURNED = (Kernel("144x128", 144, 128, 288, 128, 6, 16, 2.25, 282, wgmma=True, split=1, turned=True, crowd=0.40),)
+# Sizes between the others, since what is not a power of two seldom fills waves of these: 256x13824x5120 is 108 tiles of 128x96, where
+# 128x128 makes 80 and takes 74.8 us for 62.4; 1024 x 5120 is 256 of 128x160, two waves that 128x192 takes, too. Where B is the wider
+# by 96 and 160 columns, in boxes of 32, where A is the higher by as many rows, turned: 2048x3072x768 is 132 tiles of 96x128, 15.9 us
+# for 18.9, and 5120 x 1024 is 256 of 160x128, 77.6 for 90.2. Fitted to 306 products of layers of language models, K and N multiples of a
+# line of memory: the plan's choices among them lose 0.5 %.
+BETWEEN_FROM = Among(513, 2**30, 0.5, math.inf, rows_from=129, straight=True)
+ONE, TWO = (BETWEEN_FROM._replace(rows_from=257, many=waves) for waves in (1.0, 2.0))
+TURNED_BETWEEN = (
+    Kernel("96x128", 96, 128, 288, 128, 7, 16, 2.01, 164, wgmma=True, split=1, turned=True, crowd=0.36, among=ONE),
+    Kernel("160x128", 160, 128, 288, 128, 6, 16, 2.55, 214, wgmma=True, split=1, turned=True, crowd=0.53, among=TWO),
+)
+BETWEEN = (
+    Kernel("128x96", 128, 96, 384, 128, 7, 16, 2.01, 174, wgmma=True, boxes=2, crowd=0.34, lean=1, among=BETWEEN_FROM),
+    Kernel("128x160", 128, 160, 384, 128, 5, 16, 3.15, 27, wgmma=True, boxes=2, crowd=1.14, lean=1, among=BETWEEN_FROM),
+)
+STEPS = Among(65, 2**30, 0.0, math.inf)  # more than one step of K: of one there is nothing to take turns at, and it was slower
+PINGPONG = (
+    Kernel("pingpong_128x128", 128, 128, 384, 128, 6, 16, 1.84, 197, wgmma=True, cluster=(1, 2), crowd=0.03, alone=1.08, among=STEPS),
+    Kernel("pingpong_192x128", 192, 128, 384, 128, 5, 16, 1.93, 239, wgmma=True, boxes=2, cluster=(1, 2), crowd=0.07, alone=1.06,
+           among=STEPS),
+    Kernel("pingpong_128x96", 128, 96, 384, 128, 7, 16, 1.88, 155, wgmma=True, boxes=2, cluster=(1, 2), crowd=0.29, alone=1.015,
+           among=BETWEEN_FROM),
+    Kernel("pingpong_128x160", 128, 160, 384, 128, 5, 16, 1.89, 211, wgmma=True, boxes=2, cluster=(1, 2), crowd=0.05, alone=1.11,
+           among=BETWEEN_FROM),
+)  # fmt: skip
+# Pairs of blocks that fetch for each other. Where requests to the L2 are the limit, of all tiles these make the fewest for a product;
+# and 192x192, of three consumers, fills waves that others do not: 2112 cubed is 132 of its tiles.
+LARGE = Among(256, 8200, 0.9, math.inf)
+COUPLED = (
+    Kernel("192x192_1x2", 192, 192, 512, 128, 4, 16, 1.98, 355, wgmma=True, boxes=3, cluster=(1, 2), crowd=0.09, among=LARGE),
+    Kernel("128x256_2x1", 128, 256, 384, 128, 4, 16, 2.29, 253, wgmma=True, cluster=(2, 1), crowd=0.17, among=LARGE._replace(slanted=True)),
+)
+# Turned round, as high as one wave of an H200 asks for: 2504 cubed is 13 x 10 tiles of 208x256, 2056 cubed 12 x 11 of 176x192, 2200 cubed
+# 14 x 9 of 160x256, 1800 cubed 13 x 10 of 144x192. Beside the ring: outboxes of 5, 3, 4 and 3 boxes of C of 16 rows.
+# Offered where they were timed: 160x256, which asks the L2 for the least, up to two waves, and for as many where A and B are slanted;
+# 144x192 up to any number: 2592 cubed is 1.9 waves of it, 52.2 us where the next best took 60.2.
+ONE_WAVE = Among(512, 4608, 0.95, 1.0, rows_from=1600, columns_from=1600)
+FROM_ONE_WAVE = ONE_WAVE._replace(many=2.0, many_slanted=math.inf, k_to=8200)
+TURNED_PAIRS = (
+    Kernel("208x256_1x2", 208, 256, 384, 128, 3, 16, 2.44, 413, wgmma=True, turned=True, boxes=0, inbox=2 * 2 * 5 * 2048, cluster=(1, 2),
+           crowd=0.28, among=ONE_WAVE),
+    Kernel("176x192_2x1", 176, 192, 512, 128, 4, 16, 1.77, 330, wgmma=True, turned=True, boxes=0, inbox=3 * 2 * 3 * 2048, cluster=(2, 1),
+           crowd=0.10, among=ONE_WAVE),
+    Kernel("160x256_2x1", 160, 256, 384, 128, 4, 16, 2.21, 428, wgmma=True, turned=True, boxes=0, inbox=2 * 4 * 2048, cluster=(2, 1),
+           crowd=0.22, among=FROM_ONE_WAVE),
+    Kernel("144x192_1x2", 144, 192, 512, 128, 4, 16, 1.89, 269, wgmma=True, turned=True, boxes=0, inbox=3 * 2 * 3 * 2048, cluster=(1, 2),
+           crowd=0.12, among=ONE_WAVE._replace(many=math.inf)),
+)  # fmt: skip
+
+TILES = (
+    *(*WGMMA, *BETWEEN, *PINGPONG, *COUPLED, *TURNED, *TURNED_BETWEEN, *TURNED_PAIRS),
+    *(*SPLIT, *TWICE, *NARROW, *LONG, *HALVES, *PAIRS),
+)
