@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -108,22 +109,26 @@ def test_a_killed_run_leaves_earlier_results_whole_and_no_sweep_behind(history: 
     for line in process.stdout:
         if "Benchmarking" in line:
             break
-    assert eventually(lambda: len(sweeps(made)) == 1), "the sweep has begun"
+    assert eventually(lambda: len(running(made, "setup_cache")) == 1), "the sweep has begun"
     time.sleep(1.0)
     process.kill()  # asv alone
     process.stdout.close()
     process.wait(30)
-    assert eventually(lambda: sweeps(made) == []), "a sweep that outlives asv uses the GPU under the next one"
+    assert eventually(lambda: running(made, "setup_cache") == []), "a sweep that outlives asv uses the GPU under the next one"
     assert made.results() == before
+    for server in running(made, "run_server"):  # asv's own, which waits for it for ever
+        os.kill(server, signal.SIGKILL)
 
 
-def sweeps(made: SmallHistory) -> list[str]:
-    """Command lines of running setup_cache processes of this history."""
-    lines = []
+def running(made: SmallHistory, what: str) -> list[int]:
+    """Processes of this history whose command line has that word."""
+    found = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         with contextlib.suppress(OSError):
-            lines.append(path.read_bytes().replace(b"\0", b" ").decode(errors="replace"))
-    return [line for line in lines if "setup_cache" in line and str(made.folder) in line]
+            line = path.read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            if what in line and str(made.folder) in line:
+                found.append(int(path.parent.name))
+    return found
 
 
 def eventually(true: Callable[[], bool]) -> bool:
