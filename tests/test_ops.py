@@ -15,6 +15,7 @@ from support import DEVICE, INPUT_KINDS, ranks, small_workload, truth, truth_of
 from opwise.measure.validate import judge
 from opwise.ops import OPS, Workload
 from opwise.ops.spec import DTYPES, LEAST_SUBNORMAL, STORAGE_DTYPES, UNIT_ROUNDOFF, tf32_allowed
+from opwise.runner import SETS
 
 CASES = [(op, dtype) for op, spec in OPS.items() for dtype in spec.dtypes]
 each_case = pytest.mark.parametrize(("op", "dtype"), CASES)
@@ -194,3 +195,20 @@ def test_under_no_grad_a_parameter_is_an_input_like_any_other(op: str) -> None:
     spec = OPS[op]
     with torch.no_grad():
         spec.check_inputs(*(x.requires_grad_() for x in good_inputs(spec)))
+
+
+@each_op
+def test_every_op_has_the_sets_that_run_offers(op: str) -> None:
+    spec = OPS[op]
+    assert {*SETS} - {*spec.workloads} == {"bars"}, "which are of all ops together"
+    for name, workloads in spec.workloads.items():
+        assert all(w.op == op and w.dtype in spec.dtypes for w in workloads), name
+        assert len({*workloads}) == len(workloads) > 0, "each once"
+
+
+@each_op
+def test_layers_are_of_one_token_and_of_many_and_fit_any_gpu(op: str) -> None:
+    layers = OPS[op].workloads["layers"]
+    assert {w.dtype for w in layers} == {"bfloat16"}
+    assert {w.shape[0] for w in layers} >= {1, 2048}, "one that is generated, and a prompt"
+    assert max(OPS[op].cost(w).bytes for w in layers) < 2 * 2**30

@@ -113,7 +113,7 @@ class OpSpec:
     error_bound(workload, reference, *float64 inputs) -> elementwise bound on |out - reference|, float64.
     cost(workload) -> Cost.
     sizes(a workload's shape) -> the sizes that its time depends on, themselves a shape of the op: (elements,) unless the op says otherwise.
-    workloads: named sets (smoke, seed, core, sweep).
+    workloads: named sets (smoke, seed, core, sweep, grid, layers).
     """
 
     name: str

@@ -1,0 +1,37 @@
+"""What layers of published language models ask of each op, in bfloat16: the set `layers`.
+
+Sizes are those of GPT-2 small, Llama 3 8B and 70B, and Llama 2 13B, by their published configurations: hidden size, feed-forward size,
+heads, vocabulary. Rows are tokens: one or a few that are generated, a prompt's hundreds and thousands.
+"""
+
+from __future__ import annotations
+
+from opwise.ops.spec import Workload, over_dtypes
+
+DTYPES = ("bfloat16",)
+TOKENS = (1, 16, 256, 2048)
+# Hidden size to queries, keys and values; within; to the feed-forward layer; and back.
+MATRICES = (
+    *((768, 2304), (768, 768), (768, 3072), (3072, 768)),  # GPT-2 small
+    *((4096, 6144), (4096, 4096), (4096, 14336), (14336, 4096)),  # Llama 3 8B
+    *((5120, 15360), (5120, 5120), (5120, 13824), (13824, 5120)),  # Llama 2 13B
+    *((8192, 10240), (8192, 8192), (8192, 28672), (28672, 8192)),  # Llama 3 70B
+    *((4096, 32), (32, 4096)),  # an adapter of rank 32
+)
+FEED_FORWARD = (3072, 13824, 14336, 28672)
+VOCABULARY = (50257, 128256)  # of GPT-2, whose rows begin anywhere, and of Llama 3
+# Rows and keys: all heads of a token that is generated, and of a prompt.
+ATTENTION = ((12, 1024), (32, 8192), (64, 32768), (12 * 1024, 1024), (32 * 2048, 2048))
+
+
+def products(op: str) -> tuple[Workload, ...]:
+    return over_dtypes(op, tuple((m, k, n) for k, n in MATRICES for m in TOKENS), DTYPES)
+
+
+def rows(op: str) -> tuple[Workload, ...]:
+    """Scores over keys, and logits."""
+    return over_dtypes(op, (*ATTENTION, *((m, n) for n in VOCABULARY for m in TOKENS)), DTYPES)
+
+
+def activations(op: str) -> tuple[Workload, ...]:
+    return over_dtypes(op, tuple((m, n) for n in FEED_FORWARD for m in TOKENS), DTYPES)
