@@ -6,8 +6,10 @@ Installed packages add to it by entry points: in the group `opwise.ops`, an op's
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from importlib.metadata import EntryPoint
 
+from opwise.ops._layers import LAYERS
 from opwise.ops.gelu import GELU
 from opwise.ops.installed import Table, offered
 from opwise.ops.matmul import MATMUL
@@ -24,7 +26,9 @@ def _checked(point: EntryPoint, spec: object) -> OpSpec:
     return spec
 
 
-OURS = {spec.name: spec for spec in (SQUARE, MEAN, GELU, SOFTMAX, MATMUL)}
+OURS = {
+    spec.name: replace(spec, workloads={**spec.workloads, "layers": LAYERS[spec.name]}) for spec in (SQUARE, MEAN, GELU, SOFTMAX, MATMUL)
+}
 OPS: Mapping[str, OpSpec] = Table(OURS, offered("opwise.ops", {name: f"opwise.ops.{name}" for name in OURS}), _checked)
 
 __all__ = ["OPS", "Cost", "OpSpec", "Workload"]

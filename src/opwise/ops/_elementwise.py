@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from opwise.ops._layers import activations
 from opwise.ops.spec import Cost, Workload, elements, over_dtypes
 
 DTYPES = ("float32", "float16", "bfloat16")
@@ -31,5 +30,4 @@ def workload_sets(op: str, seed: tuple[Workload, ...]) -> dict[str, tuple[Worklo
         "core": over_dtypes(op, CORE, DTYPES),
         "sweep": over_dtypes(op, SWEEP, DTYPES),
         "grid": over_dtypes(op, GRID, DTYPES),
-        "layers": activations(op),
     }

@@ -17,7 +17,6 @@ import math
 import torch
 from torch import Tensor
 
-from opwise.ops._layers import products
 from opwise.ops.spec import LEAST_SUBNORMAL, U32, UNIT_ROUNDOFF, Cost, OpSpec, Workload, normal, over_dtypes, signed_powers
 
 DTYPES = ("float32", "float16", "bfloat16", "tfloat32")
@@ -107,7 +106,6 @@ MATMUL = OpSpec(
         "core": over_dtypes("matmul", CORE, DTYPES),
         "sweep": over_dtypes("matmul", tuple((n, n, n) for n in (256, 512, 1024, 2048, 4096, 8192)), DTYPES),
         "grid": over_dtypes("matmul", GRID, DTYPES),
-        "layers": products("matmul"),
     },
     value_of_nothing=0.0,
     reads_precision=True,

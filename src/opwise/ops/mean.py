@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 
 from opwise.ops._elementwise import CORE, DTYPES, GRID, SMOKE, SWEEP, same_shape
-from opwise.ops._layers import activations
 from opwise.ops.spec import (
     LEAST_SUBNORMAL,
     U32,
@@ -69,7 +68,6 @@ MEAN = OpSpec(
         "core": over_dtypes("mean", CORE, DTYPES),
         "sweep": over_dtypes("mean", SWEEP, DTYPES),
         "grid": over_dtypes("mean", GRID, DTYPES),
-        "layers": activations("mean"),
     },
     value_of_nothing=math.nan,
 )

@@ -13,7 +13,6 @@ import math
 import torch
 from torch import Tensor
 
-from opwise.ops._layers import rows
 from opwise.ops.spec import LEAST_SUBNORMAL, U32, UNIT_ROUNDOFF, Cost, OpSpec, Workload, elements, normal, one_normal_input, over_dtypes
 
 DTYPES = ("float32", "float16", "bfloat16")
@@ -77,7 +76,6 @@ SOFTMAX = OpSpec(
         "core": over_dtypes("softmax", CORE, DTYPES),
         "sweep": over_dtypes("softmax", tuple((4096, 2**k) for k in range(6, 18)), DTYPES),
         "grid": over_dtypes("softmax", GRID, DTYPES),
-        "layers": rows("softmax"),
     },
     sizes=same_matrix,
 )
