@@ -95,10 +95,13 @@ def without_alike():
         name = "kernels" if hasattr(module, "kernels") else "specimens"
         setattr(module, name, wrapped(getattr(module, name)))
 def without_bfloat16():
-    # Products in bfloat16 are float16's but for the type's conversions: nvcc compiles both for sm_90, where it is here.
+    # Of sm_90 nvcc compiles products in bfloat16 too, where it is here; of the others nobody else does.
     from opwise.backends.cupy_raw import module
     every = module.units
-    module.units = lambda arch: {name: text for name, text in every(arch).items() if not (name.startswith("matmul") and "bfloat16" in name)}
+    def units(arch):
+        left_out = arch == "sm_90"
+        return {name: text for name, text in every(arch).items() if not (left_out and name.startswith("matmul") and "bfloat16" in name)}
+    module.units = units
 if "cupy" in sys.argv[1] and shutil.which("nvcc"):
     without_bfloat16()
 if "numba" in sys.argv[1]:

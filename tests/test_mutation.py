@@ -23,7 +23,7 @@ from opwise.ops import OPS
 
 ROOT = Path(__file__).resolve().parents[1]
 LEAST = 15  # faults of each backend
-# Two or three of each backend, quick to run; of CUDA C++ one in a kernel and one in a plan, which need two compilations in all.
+# Two or three of each backend, quick to run; of CUDA C++ one in a kernel, compiled once for both that launch it.
 A_FEW = {
     "torch_eager": ("square:mul multiplied by two", "softmax columns for rows"),
     "torch_inline": ("square the tail is written without end",),  # a build of a quarter of a minute, for both
