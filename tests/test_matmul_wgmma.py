@@ -41,9 +41,16 @@ def test_the_plan_knows_the_turned_tiles_as_the_source_has_them(kernel: matmul_k
     assert f"TURNED_KERNEL(dtype, {kernel.rows}, {kernel.columns}, {kernel.stages})" in source
     assert kernel.threads == 32 * (kernel.columns // 16 + 1), "four warps for 64 columns, and the producer"
     assert kernel.shared_bytes(2) <= matmul_plan.SHARED_LIMIT[9, 0] * 1024
-    for m in (128, 1280):
-        found = matmul_plan.offered(m, 576, 1152, "float16", 16, 132, (9, 0))
-        assert (kernel.name in found) == (m > 128)
+
+
+def test_turned_tiles_are_offered_where_half_of_one_is_not_empty_and_others_where_they_were_timed() -> None:
+    def there(m: int, k: int, n: int) -> list[str]:
+        found = matmul_plan.offered(m, k, n, "float16", 16, 132, (9, 0))
+        return [kernel.name for kernel in TURNED if kernel.name in found]
+
+    assert [there(m, 512, 1536) for m in (128, 129)] == [[], ["144x128"]]
+    assert [there(1280, k, 1152) for k in (512, 576)] == [["144x128"], ["144x128", "96x128", "160x128"]]
+    assert there(1280, 600, 1152) == ["144x128"], "rows of A are not whole lines"
 
 
 @pytest.mark.parametrize("kernel", OF_WARPGROUPS, ids=lambda kernel: str(kernel.name))
