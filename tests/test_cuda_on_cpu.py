@@ -247,8 +247,9 @@ def test_a_missing_or_old_compiler_is_one_line_with_its_remedy(monkeypatch: pyte
 
 def test_what_the_compiler_refuses_is_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     compiler_or_skip()
+    runtime = build._runtime(None)
+    monkeypatch.setattr(build, "_runtime", lambda binding: runtime)  # it is there already: the unit alone is compiled
     monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path))
-    monkeypatch.setattr(build, "HERE", tmp_path)  # no runtime: the unit alone is compiled
     with pytest.raises(RuntimeError, match="refuses opwise_bad: .*no_such_function.*") as caught:
         build.library("opwise_bad", {"bad": 'extern "C" __global__ void f(int *x) { x[0] = no_such_function(1); }\n'})
     assert "\n" not in str(caught.value)

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import sysconfig
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -31,6 +31,7 @@ STANDARD = "-std=c++20"
 # Thread sanitizer's instrumentation without its runtime: every access calls a function, and runtime.cpp defines those functions.
 # A product and a sum are contracted where a kernel says so, and not where the compiler likes.
 FLAGS = ("-O1", STANDARD, "-fsanitize=thread", "-ffp-contract=off", "-fno-strict-aliasing", "-w")
+MODULE = "opwise_on_cpu"  # what Python calls every library that has a binding, which is compiled once for all of them
 _refused: dict[Path, str] = {}
 REMEDY = "install g++ 10 or later (Debian, Ubuntu: apt install g++) or clang++ 12 or later, and set CXX where it is not c++"
 
@@ -69,19 +70,49 @@ def _said(command: list[str], text: str = "") -> tuple[int, str]:
 def library(name: str, units: Mapping[str, str], *, folders: tuple[Path, ...] = (), binding: Path | None = None) -> Path:
     """The shared library of these units (name -> CUDA C++), built where it is not there yet; `folders` hold what they include.
 
-    `binding` is a C++ source that goes along and makes the library a Python module, called as its file. Raises BackendUnavailable without a
+    `binding` is a C++ source that goes along and makes the library a Python module, called MODULE. Raises BackendUnavailable without a
     compiler, Unsupported for a construct without stand-in, RuntimeError with the compiler's message.
     """
-    tools = compiler()
-    texts = [
-        *sorted(HERE.glob("*.cpp")),
-        Path(rewrite.__file__),
-        *(p for folder in (rewrite.INCLUDE, *folders) for p in sorted(folder.glob("*.[ch]*"))),
-    ]
-    key = hashlib.sha256(repr((name, sorted(units.items()), torch.__version__, sys.version, tools, FLAGS, os.uname().machine)).encode())
-    for path in [*texts, *([binding] if binding else [])]:
+    included = [path for folder in folders for path in sorted(folder.glob("*.[ch]*"))]
+    runtime, told = _runtime(binding), [Path(rewrite.__file__), *included]
+    name = f"{name}_{_key(runtime.folder.name, sorted(units.items()), files=told)}"  # torch renames what it builds under one name twice
+    return _once(name, lambda folder: _build_units(name, folder, units, folders, runtime))
+
+
+@dataclass(frozen=True)
+class Runtime:
+    """What every library is linked with, compiled: fibres, memory, launches, and a binding, which takes longer than all kernels."""
+
+    folder: Path
+    sources: tuple[str, ...]
+
+    @property
+    def objects(self) -> list[Path]:
+        return [self.folder / f"{Path(source).stem}.o" for source in self.sources]
+
+
+def _runtime(binding: Path | None) -> Runtime:
+    sources = [*sorted(HERE.glob("*.cpp")), *([binding] if binding else [])]
+    name = f"opwise_runtime_{_key(files=[*sources, *sorted(rewrite.INCLUDE.glob('*.[ch]*'))])}"
+
+    def build(folder: Path) -> None:
+        for path in sources:
+            shutil.copyfile(path, folder / path.name)
+        _load(name, folder, [folder / path.name for path in sources], ["-UTORCH_EXTENSION_NAME", f"-DTORCH_EXTENSION_NAME={MODULE}"])
+
+    return Runtime(_once(name, build).parent, tuple(path.name for path in sources))
+
+
+def _key(*values: object, files: Iterable[Path] = ()) -> str:
+    """Of what a folder is built from: these, and torch, Python and the compiler."""
+    key = hashlib.sha256(repr((values, torch.__version__, sys.version, compiler(), FLAGS, os.uname().machine)).encode())
+    for path in files:
         key.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
-    name = f"{name}_{key.hexdigest()[:20]}"  # torch renames what it builds under one name twice in a process
+    return key.hexdigest()[:20]
+
+
+def _once(name: str, build: Callable[[Path], None]) -> Path:
+    """The library in the folder `name`, by `build` where it is not there yet; other processes wait for it."""
     folder = _root() / name
     if folder in _refused:  # a compiler that said no says no again, half a minute later
         raise RuntimeError(_refused[folder])
@@ -90,7 +121,10 @@ def library(name: str, units: Mapping[str, str], *, folders: tuple[Path, ...] = 
     if not (done.exists() and built.exists()):
         with _locked(folder / "opwise.lock"):
             if not (done.exists() and built.exists()):
-                _build(name, folder, units, folders, binding)
+                log.warning("building %s for the CPU: half a minute or so, once (%s)", name, folder)
+                began = time.monotonic()
+                build(folder)
+                log.info("built in %.0f s", time.monotonic() - began)
                 done.touch()
     return built
 
@@ -119,25 +153,26 @@ def _ninja_on_path() -> Iterator[None]:
         os.environ["PATH"] = before
 
 
-def _build(name: str, folder: Path, units: Mapping[str, str], folders: tuple[Path, ...], binding: Path | None) -> None:
-    from torch.utils import cpp_extension
-
-    (folder / "lock").unlink(missing_ok=True)  # torch's lock file, for which it would wait for ever: its owner is dead, we hold ours
-    log.warning("building %s for the CPU: half a minute or so, once (%s)", name, folder)
-    began = time.monotonic()
-    sources = [folder / path.name for path in ([binding] if binding else []) + sorted(HERE.glob("*.cpp"))]
-    for path in sources:
-        shutil.copyfile(binding if binding and path.name == binding.name else HERE / path.name, path)
+def _build_units(name: str, folder: Path, units: Mapping[str, str], folders: tuple[Path, ...], runtime: Runtime) -> None:
+    sources = []
     for unit, text in units.items():
         sources.append(folder / f"unit_{unit}.cpp")
         sources[-1].write_text(f'#include "stand_in.h"\n{rewrite.rewritten(_preprocessed(unit, text, folders))}', encoding="utf-8")
+    _load(name, folder, sources, linked=runtime.objects)
+
+
+def _load(name: str, folder: Path, sources: Sequence[Path], flags: Sequence[str] = (), linked: Sequence[Path] = ()) -> None:
+    """Builds name.so in `folder`. Raises RuntimeError with what the compiler refused."""
+    from torch.utils import cpp_extension
+
+    (folder / "lock").unlink(missing_ok=True)  # torch's lock file, for which it would wait for ever: its owner is dead, we hold ours
     with _ninja_on_path():
         try:
             cpp_extension.load(
                 name,
                 [str(path) for path in sources],
-                extra_cflags=list(FLAGS),
-                extra_ldflags=["-Wl,--as-needed", "-pthread"],
+                extra_cflags=[*FLAGS, *flags],
+                extra_ldflags=[*map(str, linked), "-Wl,--as-needed", "-pthread"],
                 extra_include_paths=[str(rewrite.INCLUDE)],
                 build_directory=str(folder),
                 with_cuda=False,
@@ -151,7 +186,6 @@ def _build(name: str, folder: Path, units: Mapping[str, str], folders: tuple[Pat
             ]
             _refused[folder] = f"{compiler().command} refuses {name.rpartition('_')[0]}: {'; '.join(told[:3]) or error}"
             raise RuntimeError(_refused[folder]) from error
-    log.info("built in %.0f s", time.monotonic() - began)
 
 
 def _preprocessed(unit: str, text: str, folders: tuple[Path, ...]) -> str:

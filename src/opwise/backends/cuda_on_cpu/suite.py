@@ -12,14 +12,13 @@ from typing import Any
 from opwise.backends.cuda_on_cpu import build
 from opwise.backends.cuda_src.sources import FOLDER, UNITS
 
-NAME = "opwise_on_cpu"
 BINDING = Path(__file__).parents[1] / "torch_inline" / "binding.cpp"
 
 
 @cache
 def path() -> Path:
     """The library, built on first use. Raises what build.library raises."""
-    return build.library(NAME, UNITS, folders=(FOLDER,), binding=BINDING)
+    return build.library(build.MODULE, UNITS, folders=(FOLDER,), binding=BINDING)
 
 
 @cache
@@ -34,7 +33,7 @@ class Extension:
     """
 
     def __init__(self) -> None:
-        spec = importlib.util.spec_from_file_location(path().stem, path())
+        spec = importlib.util.spec_from_file_location(build.MODULE, path())
         if spec is None or spec.loader is None:
             raise RuntimeError(f"{path()} cannot be imported: remove its folder, so that it is built anew")
         self._module: Any = importlib.util.module_from_spec(spec)
