@@ -5,9 +5,10 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
 import torch
 
-from opwise.measure.device import Monitor, State, facts, slug
+from opwise.measure.device import Monitor, State, facts, is_called, slug
 
 
 def test_facts_of_the_cpu() -> None:
@@ -17,6 +18,16 @@ def test_facts_of_the_cpu() -> None:
     assert found["cpu"]
     assert found["versions"]["torch"] == torch.__version__, "with its local part: +cpu and +cu130 are two builds"
     assert {"numpy", "torch"} <= set(found["versions"])
+
+
+@pytest.mark.parametrize("name", ["NVIDIA H100 80GB HBM3", "nvidia-h100-80gb-hbm3", "nvidia-h100", "h100", "H100", "hbm3", "h100 80gb"])
+def test_a_device_goes_by_its_name_how_that_begins_and_words_of_it(name: str) -> None:
+    assert is_called("NVIDIA H100 80GB HBM3", name)
+
+
+@pytest.mark.parametrize("name", ["h200", "h10", "00", "80gb-h100", "nvidia-h100-pcie", "100"])
+def test_a_device_does_not_go_by_another_name(name: str) -> None:
+    assert not is_called("NVIDIA H100 80GB HBM3", name)
 
 
 def test_slugs_are_folder_names() -> None:

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
+from rich.text import Text
 from typer.testing import CliRunner
 
 from opwise.backends import BACKENDS
@@ -13,7 +14,7 @@ from opwise.cli import app
 from opwise.library import find
 from opwise.ops import OPS
 from opwise.record import read
-from opwise.report import overview
+from opwise.report import overview, tables
 
 ROOT = Path(__file__).resolve().parents[1]
 README = ROOT / "README.md"
@@ -43,6 +44,15 @@ def test_every_figure_of_the_quoted_run_is_in_the_record() -> None:
         assert record.error_ratio is not None
         assert float(cold) == pytest.approx(record.kernel_cold_us.median, rel=1e-3)
         assert float(ratio) == pytest.approx(record.error_ratio, rel=0.05)
+
+
+@pytest.mark.parametrize(("after", "run"), [("`--gpus all`", "core-71c1ce3"), ("`opwise show h100`", "h100")])
+def test_the_quoted_counts_are_what_the_command_prints(after: str, run: str) -> None:
+    text = README.read_text()
+    quoted = re.search(r"^    \d+ ok\n(?:      .*\n)+", text[text.index(after) :], re.MULTILINE)
+    assert quoted
+    printed = [Text.from_markup(line).plain for line in tables.summary(read(find(run, ROOT / "results")))]
+    assert [line.removeprefix("    ") for line in quoted[0].splitlines()] == printed
 
 
 def test_the_quoted_choice_is_what_the_command_prints() -> None:

@@ -13,8 +13,10 @@ from reporting import CELL, CORE, ROOT, report, written
 
 from opwise.backends import BACKENDS
 from opwise.record import append
+from opwise.report import pictures
 from opwise.report.figures import styles
-from opwise.report.html import MOST_BYTES
+from opwise.report.html import MOST_BYTES, Run
+from opwise.report.plots import figures
 
 for library in ("jinja2", "plotly", "matplotlib"):
     pytest.importorskip(library, reason=f"{library} is not installed: pip install 'opwise[report]'")
@@ -87,3 +89,16 @@ def test_no_two_backends_look_alike() -> None:
     assert len(set(looks.values())) == len(looks)
     assert list(looks)[: len(BACKENDS)] == list(BACKENDS)
     assert len({s.symbol for s in list(looks.values())[:9]}) == 9
+
+
+def test_no_title_of_a_plot_reaches_into_its_neighbour() -> None:
+    canvas = pytest.importorskip("matplotlib.figure", reason="matplotlib is not installed: pip install 'opwise[report]'")
+    run = Run.read(CORE)
+    looks = styles(r.backend for r in run.records)
+    for figure in filter(lambda f: f.panels, figures(run.records, run.roofs)):
+        drawn = pictures._drawn(figure, looks, canvas)
+        drawn.draw_without_rendering()
+        titles = [axes.title.get_window_extent() for axes in drawn.axes]
+        for i, one in enumerate(titles):
+            assert 0 <= one.x0 < one.x1 <= drawn.bbox.width, f"{figure.name}: {drawn.axes[i].get_title()!r} leaves the picture"
+            assert not any(one.overlaps(other) for other in titles[:i]), f"{figure.name}: {drawn.axes[i].get_title()!r}"

@@ -18,7 +18,7 @@ from typing import Any
 from opwise import comparing
 from opwise.bars.table import EACH, GEOMETRIC_MEAN, Bar
 from opwise.choosing.store import stale
-from opwise.measure.device import slug
+from opwise.measure.device import is_called
 from opwise.ops.spec import Workload
 from opwise.record import Interval, Record, UnknownSchema, read
 
@@ -60,9 +60,8 @@ def read_runs(paths: Iterable[Path]) -> list[Run]:
 
 
 def of_device(runs: Iterable[Run], device: str) -> list[Run]:
-    """Those of a GPU by its name, or by the short form of it or how that begins: nvidia-h200."""
-    wanted = slug({"device": device})
-    return [run for run in runs if slug({"device": run.device}).startswith(wanted)]
+    """Those of a GPU, as users call it: nvidia-h200, or h200."""
+    return [run for run in runs if is_called(run.device, device)]
 
 
 def _speed(run: Run, r: Record) -> float | None:

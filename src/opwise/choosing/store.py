@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from opwise import provenance
-from opwise.measure.device import slug
+from opwise.measure.device import is_called
 from opwise.ops import OPS
 from opwise.ops.spec import Workload
 from opwise.record import Record, UnknownSchema, read
@@ -71,9 +71,8 @@ class Store:
         return list(dict.fromkeys(Gpu(r.device, r.capability) for r in reversed(self.records) if _timed(r)))
 
     def named(self, name: str) -> list[Gpu]:
-        """The recorded GPUs whose name, or its short form as in 'nvidia-h200', begins like or is `name`."""
-        wanted = slug({"device": name})
-        return [gpu for gpu in self.gpus if slug({"device": gpu.device}) == wanted or slug({"device": gpu.device}).startswith(wanted)]
+        """The recorded GPUs that users call so: nvidia-h200, or h200."""
+        return [gpu for gpu in self.gpus if is_called(gpu.device, name)]
 
     def figures(self, op: str, dtype: str, gpu: Gpu) -> Figures:
         """What counts for an op in a dtype on a GPU. An implementation found wrong anywhere is barred until it is found right there."""

@@ -31,7 +31,7 @@ def choose(
     dtype: Annotated[str, typer.Option(help="float32, float16, bfloat16; tfloat32 for a matmul whose factors may be rounded to TF32.")],
     purpose: Annotated[str, typer.Option("--for", help="; ".join(f"{name}: {what}" for name, what in PURPOSES.items()) + ".")] = "stream",
     device: Annotated[
-        str | None, typer.Option(help="cuda:0, or a recorded GPU such as nvidia-h200. Default: the GPU here, else the one measured last.")
+        str | None, typer.Option(help="cuda:0, or a recorded GPU such as h200. Default: the GPU here, else the one measured last.")
     ] = None,
     measure: Annotated[bool, typer.Option("--measure", help="Time every backend at this shape first, and store the run.")] = False,
     out: Out = Path("results"),

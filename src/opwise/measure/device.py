@@ -73,6 +73,12 @@ def slug(found: Mapping[str, Any]) -> str:
     return re.sub(r"[^a-z0-9]+", "-", str(found["device"]).lower()).strip("-") or "unknown"
 
 
+def is_called(device: str, name: str) -> bool:
+    """Is `name` the device's name, its short form, how that begins, or words of it? So h100 is NVIDIA H100 80GB HBM3."""
+    short, wanted = slug({"device": device}), slug({"device": name})
+    return short.startswith(wanted) or f"-{wanted}-" in f"{short}-"
+
+
 def short_uuid(uuid: str) -> str:
     """ "GPU-1a2b3c4d" of a GPU's UUID, written with its prefix or, as by torch, without: enough to tell the GPUs of a machine apart."""
     prefix, _, rest = uuid.partition("-") if uuid.startswith(("GPU-", "MIG-")) else ("GPU", "", uuid)

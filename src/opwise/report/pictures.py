@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import math
+import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ MARKERS = {"circle": "o", "square": "s", "diamond": "D", "triangle-up": "^", "cr
 FORMATS = ("svg", "png")
 COLUMNS = 4
 INCHES = (3.6, 3.0)
+NOTE_CHARACTERS = 56  # of 7 points, what is as wide as a panel
 
 
 def write(figures: Sequence[Figure], looks: Mapping[str, Style], folder: Path, prefix: str) -> list[Path]:
@@ -54,13 +56,19 @@ def _drawn(figure: Figure, looks: Mapping[str, Style], canvas: Any) -> Any:
 
 
 def _panel(axes: Any, panel: Panel, looks: Mapping[str, Style]) -> None:
-    axes.set_title(_literal(panel.title + (f"\n{panel.note}" if panel.note else "")), fontsize=7 if panel.note else 9)
+    axes.set_title(_literal("\n".join([panel.title, *_lines(panel.note)])), fontsize=7 if panel.note else 9)
     for side, axis in (("x", panel.x), ("y", panel.y)):
         _axis(axes, side, axis)
     for s in panel.series:
         _series(axes, s, looks)
     axes.grid(visible=True, alpha=0.25)
     axes.set_axisbelow(True)
+
+
+def _lines(note: str) -> list[str]:
+    """A note in lines that fit above a panel, broken between its parts and not within one."""
+    parts = note.replace(" ", "\N{NO-BREAK SPACE}").replace(",\N{NO-BREAK SPACE}", ", ")
+    return [line.replace("\N{NO-BREAK SPACE}", " ") for line in textwrap.wrap(parts, NOTE_CHARACTERS, break_long_words=False)]
 
 
 def _axis(axes: Any, side: str, axis: Axis) -> None:
