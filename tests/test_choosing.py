@@ -15,9 +15,9 @@ from opwise import library, provenance
 from opwise.backends import BACKENDS
 from opwise.choosing.query import NothingMeasured, choose_from
 from opwise.choosing.ranking import PREFERENCE, Choice
-from opwise.choosing.store import Gpu, Store, stale
+from opwise.choosing.store import JUDGED, Gpu, Store, stale
 from opwise.ops import OPS, Workload
-from opwise.record import Record
+from opwise.record import Record, read
 
 AT = Workload("softmax", (64, 64), "float16")
 
@@ -138,6 +138,26 @@ def test_a_torn_store_gives_what_is_whole(tmp_path: Path) -> None:
         store = Store.load(sorted(tmp_path.glob("*/*.jsonl")))
     assert len(caught) == 2
     assert choose_from(store, AT, TOY).backend == "torch_eager"
+
+
+def test_of_each_cell_the_newest_run_counts_that_says_something(tmp_path: Path) -> None:
+    """And what an older one says of it is not even parsed, here a record that was torn apart."""
+    old = stored(tmp_path, cell("torch_eager", 9.0), cell("cupy_raw", 1.0), name="20260101T000000Z-core-abc1234")
+    torn = old.read_text().replace('"kernel_cold_us"', "kernel_cold_us", 1)
+    old.write_text(torn)
+    stored(tmp_path, cell("torch_eager", 3.0), cell("torch_eager", 4.0), cell("cupy_raw", None, status="unavailable"))
+    store = Store.load(sorted(tmp_path.glob("*/*.jsonl")))
+    assert {r.backend: r.kernel_cold_us.median for r in store.records if r.kernel_cold_us} == {"torch_eager": 4.0, "cupy_raw": 1.0}
+
+
+def test_a_store_holds_what_all_records_together_say() -> None:
+    """All shipped runs, read whole: the newest of each cell by its own time is the store's."""
+    paths = library.stored(library.shipped())
+    newest: dict[tuple[object, ...], Record] = {}
+    for r in sorted((r for path in paths for r in read(path)), key=lambda r: r.time):
+        if not r.variant and r.stand_in is None and r.capability and r.status in JUDGED:
+            newest[r.implementation, r.workload, r.device, r.capability] = r
+    assert sorted(map(repr, Store.load(paths).records)) == sorted(map(repr, newest.values()))
 
 
 # --- stale figures --------------------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from datetime import UTC, datetime
 from pathlib import Path
@@ -130,13 +130,21 @@ class Record:
         if not isinstance(data, dict) or data.get("schema") != SCHEMA:
             found = data.get("schema") if isinstance(data, dict) else type(data).__name__
             raise UnknownSchema(f"schema {found!r} found, {SCHEMA} is read: use the opwise that wrote the file")
-        known = {f.name for f in fields(cls)}
-        kept = {name: _rebuilt(name, value) for name, value in data.items() if name in known}
+        kept = {name: value for name, value in data.items() if name in _FIELDS}
+        for name, rebuilt in _REBUILT.items():
+            if kept.get(name) is not None:
+                kept[name] = rebuilt(kept[name])
         return cls(**kept)
 
 
+_BEHIND_CELL = '"status": '  # the field that follows those which say what was measured
+_FIELDS = frozenset(f.name for f in fields(Record))
 _INTERVALS = ("kernel_cold_us", "kernel_warm_us", "launch_us", "call_us")
-_TUPLES = ("shape", "throttle", "versus_best")
+_REBUILT: Mapping[str, Callable[[Any], Any]] = {  # what JSON has no type or no number for
+    **dict.fromkeys(_INTERVALS, lambda value: Interval(**value)),
+    **dict.fromkeys(("shape", "throttle", "versus_best"), tuple),
+    **dict.fromkeys(("error_ratio", "disagreement"), float),
+}
 
 
 def _plain(value: Any) -> Any:
@@ -147,14 +155,6 @@ def _plain(value: Any) -> Any:
     if isinstance(value, dict):
         return {name: _plain(part) for name, part in value.items()}
     return [_plain(part) for part in value] if isinstance(value, tuple) else value
-
-
-def _rebuilt(name: str, value: Any) -> Any:
-    if name in _INTERVALS and value is not None:
-        return Interval(**value)
-    if name in _TUPLES and value is not None:
-        return tuple(value)
-    return float(value) if name in ("error_ratio", "disagreement") and value is not None else value
 
 
 def append(path: Path, lines: Iterable[str]) -> None:
@@ -176,6 +176,17 @@ def read(path: Path) -> list[Record]:
     return [Record.from_data(data) for data in _whole_lines(path) if _kind(data) == "cell"]
 
 
+def read_newest(path: Path, known: Container[str]) -> list[tuple[str, Record]]:
+    """The cells of a run, the last one first, each with what its line begins with: op, backend, variant, dtype and shape.
+
+    Lines that begin like one of `known` are not parsed, which takes most of the time. Warns and raises as `read`.
+    """
+    newest_first = reversed(list(enumerate(_text(path).splitlines(), start=1)))
+    lines = ((number, line, line.partition(_BEHIND_CELL)[0]) for number, line in newest_first)
+    found = ((cell, data) for number, line, cell in lines if cell not in known for data in _parsed(path, number, line))
+    return [(cell, Record.from_data(data)) for cell, data in found if _kind(data) == "cell"]
+
+
 def read_extra(path: Path, kind: str) -> list[dict[str, Any]]:
     """The lines of another kind in a run: `limits` holds the roofs measured beside it."""
     return [data for data in _whole_lines(path) if _kind(data) == kind]
@@ -187,14 +198,21 @@ def _kind(data: Any) -> str:
 
 def _whole_lines(path: Path) -> Iterator[Any]:
     """What each line holds, parsed once."""
-    for number, line in enumerate(path.read_text(encoding="utf-8", errors="replace").splitlines(), start=1):
-        try:
-            data = json.loads(line)
-        except json.JSONDecodeError:
-            if line.strip():
-                warnings.warn(f"{path}:{number}: a torn record is skipped", stacklevel=3)
-            continue
-        yield data
+    for number, line in enumerate(_text(path).splitlines(), start=1):
+        yield from _parsed(path, number, line)
+
+
+def _text(path: Path) -> str:
+    return path.read_text(encoding="utf-8", errors="replace")
+
+
+def _parsed(path: Path, number: int, line: str) -> Iterator[Any]:
+    """What a line holds; nothing, and a warning, where it is torn."""
+    try:
+        yield json.loads(line)
+    except json.JSONDecodeError:
+        if line.strip():
+            warnings.warn(f"{path}:{number}: a torn record is skipped", stacklevel=4)
 
 
 def new_run(folder: Path, device_slug: str, label: str, commit: str) -> Path:

@@ -9,6 +9,7 @@ through git, by its commit; where that cannot be told, it is stale.
 from __future__ import annotations
 
 import warnings
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,7 +19,7 @@ from opwise import provenance
 from opwise.measure.device import is_called
 from opwise.ops import OPS
 from opwise.ops.spec import Workload
-from opwise.record import Record, UnknownSchema, read
+from opwise.record import Record, UnknownSchema, read_newest
 
 JUDGED = ("ok", "wrong", "failed", "timeout", "unsupported")  # an implementation that was only missing says nothing of itself
 UNTIMED_LIBRARIES = ("nvidia-ml-py",)  # reads temperatures, and is in no figure
@@ -50,20 +51,25 @@ class Figures:
 
 @dataclass
 class Store:
-    """The unnamed variants' records of many runs, newest last."""
+    """The unnamed variants' records, of each cell on each device the one that counts of the newest run that has one; newest last."""
 
     records: list[Record] = field(default_factory=list)
 
     @classmethod
     def load(cls, paths: Iterable[Path]) -> Store:
-        """Reads runs. Torn lines, and files that are no run of this schema, are left out with a warning each."""
-        records: list[Record] = []
-        for path in paths:
+        """Reads runs, given oldest first. Torn lines, and files that are no run of this schema, are left out with a warning each."""
+        known: defaultdict[str, dict[str, Record]] = defaultdict(dict)  # the device's folder -> how a line begins -> its record
+        for path in reversed(list(paths)):
+            of_device = known[path.parent.name]
             try:
-                records += [r for r in read(path) if not r.variant and r.stand_in is None and r.capability and r.status in JUDGED]
+                found = read_newest(path, of_device)
             except (UnknownSchema, OSError, TypeError) as problem:
                 warnings.warn(f"{path} is left out: {problem}", stacklevel=2)
-        return cls(sorted(records, key=lambda r: r.time))
+                continue
+            for cell, record in found:
+                if _counts(record):
+                    of_device.setdefault(cell, record)
+        return cls(sorted((r for of_device in known.values() for r in of_device.values()), key=lambda r: r.time))
 
     @property
     def gpus(self) -> list[Gpu]:
@@ -91,6 +97,10 @@ class Store:
             elif r.status != "ok":
                 refused.setdefault(backend, {})[shape] = f"{r.status}: {r.reason}"
         return Figures({b: cells for b, cells in timed.items() if b not in barred}, barred, refused)
+
+
+def _counts(r: Record) -> bool:
+    return not r.variant and r.stand_in is None and bool(r.capability) and r.status in JUDGED
 
 
 def _timed(r: Record) -> bool:
