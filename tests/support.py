@@ -40,7 +40,7 @@ RUNS_TORCH_OPERATORS = frozenset({"torch_eager"})  # whose kernels, workspaces a
 # Elements a workload may touch in a stand-in, so that a test stays under a second or so; a real device has no such limit.
 # Triton's interpreter costs about a millisecond a program, Numba's simulator a Python thread a CUDA thread.
 THREADS_A_ROW = 8  # of Numba's portable softmax there: 257 rows of 3 elements take it 13 s
-STAND_IN_BUDGET = {"cpu": 4_000_000, "fibres": 400_000, "interpreter": 40_000, "simulator": 2_500}
+STAND_IN_BUDGET = {"cpu": 1_200_000, "fibres": 400_000, "interpreter": 40_000, "simulator": 2_500}
 
 # Of Hopper's own tiles several, one that begins within the last one's columns; and more of them than there are multiprocessors. Then few
 # rows and columns. Then tiles whose K the whole grid shares: a block has several, or a tile several blocks.

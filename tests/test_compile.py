@@ -94,16 +94,15 @@ def without_alike():
         module = importlib.import_module(f"{sys.argv[1]}.{op}")
         name = "kernels" if hasattr(module, "kernels") else "specimens"
         setattr(module, name, wrapped(getattr(module, name)))
-def without_bfloat16():
-    # Of sm_90 nvcc compiles products in bfloat16 too, where it is here; of the others nobody else does.
+def without_one_of_16_bits():
+    # Of products that differ in the 16-bit type alone one of two units: nvcc compiles both for sm_90.
     from opwise.backends.cupy_raw import module
-    every = module.units
+    every, left_out = module.units, {"sm_80": "_float16", "sm_90": "_bfloat16", "sm_100": "_bfloat16"}
     def units(arch):
-        left_out = arch == "sm_90"
-        return {name: text for name, text in every(arch).items() if not (left_out and name.startswith("matmul") and "bfloat16" in name)}
+        return {name: text for name, text in every(arch).items() if not (name.startswith("matmul") and name.endswith(left_out[arch]))}
     module.units = units
 if "cupy" in sys.argv[1] and shutil.which("nvcc"):
-    without_bfloat16()
+    without_one_of_16_bits()
 if "numba" in sys.argv[1]:
     shared_front_end()
 if "numba" in sys.argv[1] or "triton" in sys.argv[1]:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from functools import cache
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -20,25 +20,24 @@ SOURCE = Path(__file__).resolve().parents[1] / "src"
 TELL = f"; import sys; print('LOADED', *sorted(set({LIBRARIES!r}) & set(sys.modules)))"
 
 
-def loaded_by(code: str, **environment: str) -> set[str]:
-    """The GPU libraries that a fresh interpreter without a GPU has in sys.modules after the code."""
+def loaded_by(*steps: str) -> list[set[str]]:
+    """The GPU libraries that each step of code, one after the other in a fresh interpreter without a GPU, adds to sys.modules.
+
+    Those of torch, which is imported first, are not ours to keep out.
+    """
     clean = {k: v for k, v in os.environ.items() if k not in {"TRITON_INTERPRET", "NUMBA_ENABLE_CUDASIM", "PYTHONPATH"}}
-    clean |= {"PYTHONPATH": str(SOURCE), "CUDA_VISIBLE_DEVICES": ""} | environment
-    done = subprocess.run([sys.executable, "-c", code + TELL], capture_output=True, text=True, timeout=120, env=clean, check=False)
+    clean |= {"PYTHONPATH": str(SOURCE), "CUDA_VISIBLE_DEVICES": ""}
+    code = "\n".join(step + TELL for step in ("import torch", *steps))
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, env=clean, check=False)
     assert done.returncode == 0, done.stderr
-    line = next(line for line in done.stdout.splitlines() if line.startswith("LOADED"))
-    return set(line.split()[1:])
+    loaded = [set(line.split()[1:]) for line in done.stdout.splitlines() if line.startswith("LOADED")]
+    return [after - before for before, after in pairwise(loaded)]
 
 
-@cache
-def by_torch() -> set[str]:
-    """What torch itself brings is not ours to keep out."""
-    return loaded_by("import torch")
-
-
-def test_opwise_imports_no_gpu_library_and_begins_no_process() -> None:
+def test_opwise_imports_no_gpu_library_touches_no_cuda_and_begins_no_process() -> None:
     begun = "; import gc; from multiprocessing import forkserver as f; assert gc.isenabled() and f._forkserver._forkserver_pid is None"
-    assert loaded_by("import opwise, opwise.measure.validate" + begun) == by_torch()
+    untouched = "; assert not torch.cuda.is_initialized()"
+    assert loaded_by("import opwise, opwise.measure.validate" + begun + untouched) == [set()]
 
 
 @pytest.mark.parametrize(("command", "early"), [("run", "True False"), ("show", "False True")])
@@ -66,16 +65,10 @@ def test_which_process_is_a_command(argv: list[str], original: list[str], comman
     assert commanded(argv, original) == command
 
 
-def test_opwise_never_touches_cuda_by_being_imported() -> None:
-    assert loaded_by("import opwise, opwise.measure.validate, torch; assert not torch.cuda.is_initialized()") == by_torch()
-
-
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_a_backend_imports_its_library_in_probe_and_no_other(backend: str) -> None:
-    assert loaded_by(f"import importlib; importlib.import_module({BACKENDS[backend]!r})") == by_torch()
     code = "\n".join(
         [
-            "import torch",
             "from opwise.backends import implementations",
             "from opwise.backends.protocol import BackendUnavailable",
             "try:",
@@ -86,14 +79,16 @@ def test_a_backend_imports_its_library_in_probe_and_no_other(backend: str) -> No
             "pass",
         ]
     )
-    assert len(loaded_by(code) - by_torch()) <= 1
+    by_import, by_probe = loaded_by(f"import importlib; importlib.import_module({BACKENDS[backend]!r})", code)
+    assert not by_import
+    assert len(by_probe) <= 1
 
 
 def test_a_missing_library_is_a_reason_and_a_remedy() -> None:
     """Where a library is not installed its backend says so and the others work."""
     code = "\n".join(
         [
-            "import sys, torch",
+            "import sys",
             f"for name in {LIBRARIES!r}:",
             "    sys.modules[name] = None",  # importing it raises ImportError
             "from opwise.backends import BACKENDS, implementations, probe",
@@ -111,7 +106,7 @@ def test_a_missing_library_is_a_reason_and_a_remedy() -> None:
             f"[sys.modules.pop(name) for name in {LIBRARIES!r}]",
         ]
     )
-    assert loaded_by(code) <= by_torch()
+    assert loaded_by(code) == [set()]
 
 
 def test_a_clusters_workers_are_told_to_begin_theirs_and_this_process_begins_none(tmp_path: Path) -> None:
@@ -141,4 +136,5 @@ def test_gluon_is_imported_with_the_first_kernel_that_is_written_in_it() -> None
     """Half of what Triton's ops would import, and short rows and small products want none of it."""
     pytest.importorskip("triton")
     ops = "; ".join(f"import opwise.backends.triton_jit.{op}" for op in OPS)
-    assert loaded_by(f"{ops}; import sys; assert 'triton.experimental.gluon' not in sys.modules") - by_torch() == {"triton"} - by_torch()
+    (added,) = loaded_by(f"{ops}; import sys; assert 'triton' in sys.modules and 'triton.experimental.gluon' not in sys.modules")
+    assert added <= {"triton"}
