@@ -164,6 +164,11 @@ def test_two_runs_stand_side_by_side(browser: Any, tmp_path: Path) -> None:
     labels = opened.page.evaluate("() => [...document.querySelectorAll('#errors-3-1 .xtick text')].map(t => t.textContent)")
     finite = {r.implementation for r in read(SEED) if r.op == "softmax" and r.error_ratio is not None and r.error_ratio < 10}
     assert set(labels) == {name.replace("/softmax", "") for name in finite}, "no name is dropped"
+    ticks = opened.page.evaluate(
+        "() => [...document.querySelectorAll('#costs-0-0 .ytick text')].map(t => t.textContent.replaceAll(',', ''))"
+    )
+    assert "20" in ticks, "a tick says its whole value, not its leading digit"
+    assert [float(t) for t in ticks] == sorted({float(t) for t in ticks})
     compared = opened.page.inner_text("#compared")
     assert "faster" in compared
     assert opened.page.locator("#compared tbody tr").count() == len(list(comparing.runs(read(CORE), read(SEED)))) > 0

@@ -8,6 +8,12 @@
   const colour = (name) => getComputedStyle(root).getPropertyValue(name).trim();
   const log = (v, on) => (on ? Math.log10(v) : v);
 
+  function oneTwoFive([low, high]) {
+    const values = [];
+    for (let decade = Math.floor(Math.log10(low)); decade <= Math.log10(high); decade++) values.push(...[1, 2, 5].map((v) => v * 10 ** decade));
+    return values;
+  }
+
   function axis(a, across) {
     const made = { title: { text: plain(a.title) }, type: a.log ? "log" : "linear", gridcolor: colour("--rule"), zeroline: false, linecolor: colour("--rule"), automargin: true };
     if (a.span) made.range = a.span.map((v) => log(v, a.log));
@@ -15,7 +21,8 @@
     if (across && a.ticks.length > 6) Object.assign(made, { tickangle: -60, tickfont: { size: 10 } }); // else Plotly drops names
     if (a.log) {
       const decades = Math.log10(a.span[1] / a.span[0]);
-      made.dtick = decades > 5 ? 2 : decades > 2 ? 1 : "D2"; // D2: at 2 and 5 too
+      if (decades > 2) made.dtick = decades > 5 ? 2 : 1;
+      else Object.assign(made, { tickvals: oneTwoFive(a.span), tickformat: ",~r" }); // Plotly's own say 2 for 20 as for 200
     }
     return made;
   }
