@@ -162,6 +162,11 @@ def instructions(machine: Callable[[], Clusters], narrow: Callable[..., Any], wi
             raise Fault("an arrival at a block that has ended")
         barrier(address).arrive()
 
+    def load_there(address: Any, buffer: Any, at: int) -> None:
+        if all(fibre.dead for fibre in block_of(address).fibres):
+            raise Fault("read from a block that has ended")
+        buffer[at : at + 4] = shared(address, 16).view(f32)
+
     def cluster_arrive() -> None:
         getcurrent().block.cluster.arrived += 1
         getcurrent().met = getattr(getcurrent(), "met", 0) + 1
@@ -196,12 +201,14 @@ def instructions(machine: Callable[[], Clusters], narrow: Callable[..., Any], wi
             "give_turn": lambda number: come(number, 2 * BARS) and None,
         },
         "matmul_split": {"push": push, "exchange": exchange},
+        "matmul_parts": {"load_there": load_there},
         "words": {
             "PACK_WORDS": words["PACK_WORDS"],
             "store_words": words["store_words"],
             "rank_in_cluster": rank,
             "of_block": of_block,
             "cluster_arrive": cluster_arrive,
+            "cluster_publish": cluster_arrive,
             "cluster_wait": cluster_wait,
             "pairs_arrived": arrived,
         },

@@ -86,7 +86,7 @@ def of_numba(module: Any, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]
         for name in ("build_wgmma", "build_tf32"):
             monkeypatch.setattr(module, name, lambda a, b, out, way: offered.name_of(way))
         monkeypatch.setattr(module, "build_fma", lambda a, b, out: offered.name_of(module.FMA_TILE))
-        monkeypatch.setattr(module, "fma_kernel", lambda side, whole: kernel(offered.FmaTile(side)))
+        monkeypatch.setattr(module, "fma_kernel", lambda tile, whole: kernel(tile))
         monkeypatch.setattr(module, "tensor_kernel", lambda kind, tile, whole: kernel(tile))
     made: Callable[..., str] = module.build
     return made

@@ -1,4 +1,4 @@
-"""The tiles of matmul in Numba. Sizes that were not measured get what the nearest ones got: only Hopper's tiles have a model."""
+"""The tiles of matmul in Numba. Sizes that were not measured get what the nearest ones got: models are not fitted."""
 
 from __future__ import annotations
 
@@ -18,18 +18,25 @@ class NumbaMatmul(Ways):
         return tuple(Workload("matmul", shape, dtype) for dtype, shape in (*half, *more))
 
     def configurations(self, workload: Workload, machine: Machine) -> Mapping[str, str]:
-        from opwise.backends.numba_cuda.matmul_offered import hopper_tiles, offered
+        from opwise.backends.numba_cuda.matmul_elsewhere import estimates
+        from opwise.backends.numba_cuda.matmul_offered import hopper_tiles, name_of, offered
 
         (m, k, n), kind = workload.shape, workload.dtype
         tiles = hopper_tiles(m, k, n, kind, True, machine.capability)
-        costs = {tile.name: tile.estimate(m, k, n, machine.processors) for tile in tiles}
-        most = WORTH * min(costs.values(), default=0.0)
         names = offered(m, k, n, kind, True, machine.capability)
-        return {name: f"{name} {kind}" for name in names if costs.get(name, 0.0) <= most}
+        elsewhere = estimates(m, k, n, kind, True, machine.processors, machine.capability)
+        dear: set[str] = set()  # two models, each in a unit of its own
+        for costs in (
+            {tile.name: tile.estimate(m, k, n, machine.processors) for tile in tiles},
+            {name_of(tile): cost for tile, cost in elsewhere.items()},
+        ):
+            dear |= {name for name, cost in costs.items() if cost > WORTH * min(costs.values())}
+        return {name: f"{name} {kind}" for name in names if name not in dear}
 
     def choose(self, workload: Workload, machine: Machine, parameters: Parameters = NONE) -> str:
-        from opwise.backends.numba_cuda.matmul_offered import name_of, own_elsewhere, own_on_hopper
+        from opwise.backends.numba_cuda.matmul_elsewhere import own_elsewhere
+        from opwise.backends.numba_cuda.matmul_offered import name_of, own_on_hopper
 
         (m, k, n), kind = workload.shape, workload.dtype
         tile = own_on_hopper(m, k, n, kind, True, machine.processors, machine.capability)
-        return name_of(tile or own_elsewhere(m, n, kind, machine.processors))
+        return name_of(tile or own_elsewhere(m, k, n, kind, True, machine.processors, machine.capability))

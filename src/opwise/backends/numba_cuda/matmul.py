@@ -1,7 +1,8 @@
 """matmul (m, k) x (k, n), row-major, accumulated in float32: tensor cores for 16-bit and TF32, fused multiply-adds for float32.
 
-Three tiles: large ones reuse more, small ones give every multiprocessor something to do. Rows that do not start at multiples of 16
-bytes take slower copies of the same kernels. The portable kernel is the textbook's, 16 x 16 tiles in shared memory.
+Large tiles reuse more, small ones give every multiprocessor something to do, and on Hopper so do blocks that share a tile's K. Rows that
+do not start at multiples of 16 bytes take slower copies of the same kernels. The portable kernel is the textbook's, 16 x 16 tiles in
+shared memory.
 """
 
 from __future__ import annotations
@@ -16,9 +17,21 @@ from torch import Tensor
 
 from opwise.backends.cuda_src import matmul_plan, matmul_wgmma
 from opwise.backends.cuda_src.matmul_kernel import Kernel as Tile
-from opwise.backends.numba_cuda import portable, ptx
+from opwise.backends.numba_cuda import portable
 from opwise.backends.numba_cuda.launch import SIMULATED, Kernel
-from opwise.backends.numba_cuda.matmul_fma import fma_kernel
+from opwise.backends.numba_cuda.matmul_elsewhere import (
+    FLAT,
+    FMA_FLAT,
+    FMA_LARGE,
+    FMA_LEAST,
+    FMA_SMALL,
+    LEAST,
+    LOW,
+    own_elsewhere,
+    tiles_of,
+    whole_rows,
+)
+from opwise.backends.numba_cuda.matmul_fma import FmaTile, fma_kernel
 from opwise.backends.numba_cuda.matmul_fma_tma import described as fma_factors
 from opwise.backends.numba_cuda.matmul_fma_tma import fma_tma_kernel
 from opwise.backends.numba_cuda.matmul_map import mapped
@@ -26,11 +39,9 @@ from opwise.backends.numba_cuda.matmul_offered import (
     FMA_TILE,
     IN_PAIRS,
     TABLE,
-    FmaTile,
     Way,
-    blocks,
+    name_of,
     offered,
-    own_elsewhere,
     own_on_hopper,
 )
 from opwise.backends.numba_cuda.matmul_pingpong import SHARED_PAIRS, SQUARE, TALL, PingpongTile, pingpong_kernel
@@ -50,6 +61,11 @@ from opwise.ops.spec import tf32_allowed
 PORTABLE_TILE = 16
 PORTABLE_ROWS = 16 if SIMULATED else 4  # of a thread: simulated threads are dear
 SPLIT_SPECIMENS = ("64x64_s16", "64x128_s1", "128x128_s4")  # those with the most parts, none, and the most sums; others lie in between
+# As many parts as there are, fewer, and none; units that each thread owns some of, and that some threads do.
+SHARED_SPECIMENS: tuple[tuple[str, TensorTile | FmaTile, int, bool], ...] = (
+    ("float32", FMA_LARGE, 2, True), ("float32", FMA_LEAST, 16, False), ("float32", FMA_FLAT, 8, True), ("float32", FMA_LEAST, 1, True),
+    ("tfloat32", FLAT, 8, True), ("tfloat32", SMALL, 4, False), ("bfloat16", LOW, 16, False), ("bfloat16", LEAST, 1, True),
+)  # fmt: skip
 ZERO = portable.f32(0.0)
 
 
@@ -198,13 +214,11 @@ def build_mma(a: Tensor, b: Tensor, out: Tensor, tile: TensorTile | FmaTile | No
     if SIMULATED:
         return build_portable(a, b, out)
     (m, k), n, kind = a.shape, b.shape[1], kind_of(a)
-    tile = tile or own_elsewhere(m, n, kind, processors_of(a))
-    chunk, at_16_bytes = ptx.ELEMENTS[portable.name_of(a)], aligned(a, b, out)
-    if isinstance(tile, FmaTile):
-        kernel = fma_kernel(tile.side, at_16_bytes and n % chunk == 0)
-    else:
-        kernel = tensor_kernel(kind, tile, at_16_bytes and n % chunk == 0 and k % chunk == 0)
-    return _bind(kernel, blocks(tile, m, n), m, n, k, a.device)
+    at_16_bytes = aligned(a, b, out)
+    tile = tile or own_elsewhere(m, k, n, kind, at_16_bytes, processors_of(a), torch.cuda.get_device_capability(a.device))
+    whole = whole_rows(kind, k, n, at_16_bytes)
+    kernel = fma_kernel(tile, whole) if isinstance(tile, FmaTile) else tensor_kernel(kind, tile, whole)
+    return _bind(kernel, tiles_of(tile, m, n) * tile.split, m, n, k, a.device)
 
 
 def _bind(kernel: Kernel, blocks: int, m: int, n: int, k: int, device: torch.device) -> Bind:
@@ -217,7 +231,11 @@ def kernels() -> Mapping[str, Kernel]:
         how = "aligned" if aligned else "unaligned"
         for dtype in ("float16", "bfloat16", "tfloat32"):
             found[f"{dtype} {shape.rows}x{shape.columns} {how}"] = tensor_kernel(dtype, shape, aligned)
-    found |= {"float32 128x128 aligned": fma_kernel(128, True), "float32 64x64 unaligned": fma_kernel(64, False)}
+    found |= {"float32 128x128 aligned": fma_kernel(FMA_LARGE, True), "float32 64x64 unaligned": fma_kernel(FMA_SMALL, False)}
+    for dtype, tile, split, whole in SHARED_SPECIMENS:
+        tile, how = tile._replace(split=split), "aligned" if whole else "unaligned"
+        kernel = fma_kernel(tile, whole) if isinstance(tile, FmaTile) else tensor_kernel(dtype, tile, whole)
+        found[f"{dtype} {name_of(tile)} {how}"] = kernel
     for dtype in ("float16", "bfloat16"):
         for t in matmul_wgmma.WGMMA:
             found[f"{dtype} wgmma {t.name}"] = wgmma_kernel(dtype, t.columns, t.stages, t.shared_bytes(2))

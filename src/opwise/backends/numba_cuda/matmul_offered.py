@@ -1,20 +1,20 @@
 """Which of Numba's kernels a product gets, and which others could compute it: what `opwise tune` measures, and a tuned table names.
 
 A name is the tile's: 128x256, pingpong_128x128, 144x128 or 64x64_s2 by wgmma, tma_128x128 in float32 on Hopper; mma_128x256 and fma_64x64
-of the kernels for any GPU.
+of the kernels for any GPU, fma_32x32_s8 where eight blocks share K.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import NamedTuple
 
 from opwise.backends.cuda_src import matmul_kernel, matmul_plan, matmul_wgmma
 from opwise.backends.cuda_src.matmul_kernel import Kernel as Tile
 from opwise.backends.numba_cuda import ptx
+from opwise.backends.numba_cuda.matmul_elsewhere import tiles_elsewhere
+from opwise.backends.numba_cuda.matmul_fma import FmaTile
 from opwise.backends.numba_cuda.matmul_fma_tma import TILE as FMA_SIDE
 from opwise.backends.numba_cuda.matmul_pingpong import PAIRS, SHARED_PAIRS, SQUARE, TALL
-from opwise.backends.numba_cuda.matmul_tensor import LARGE, MEDIUM, SMALL
 from opwise.backends.numba_cuda.matmul_tensor import Tile as TensorTile
 from opwise.backends.numba_cuda.matmul_wgmma_tf32 import TILES as TF32_TILES
 
@@ -31,28 +31,17 @@ HALF_TILES = ALONE + IN_PAIRS
 FMA_TILE = Tile("tma_128x128", FMA_SIDE, FMA_SIDE, 128, 128, 3, 16, 1.0, 32, simt=True)
 
 
-class FmaTile(NamedTuple):
-    """Of matmul_fma.py: `side` x `side` of the product."""
-
-    side: int
-
+# TF32's tiles on Hopper are high and wide, and know no shared K: fewer of them than this a multiprocessor, and mma's tiles get the product.
+FEW_TF32 = 0.25
 
 Way = Tile | TensorTile | FmaTile
-
-
-def sides(tile: TensorTile | FmaTile) -> tuple[int, int]:
-    return (tile.side, tile.side) if isinstance(tile, FmaTile) else (tile.rows, tile.columns)
 
 
 def name_of(way: Way) -> str:
     if isinstance(way, Tile):
         return way.name
-    rows, columns = sides(way)
-    return f"{'fma' if isinstance(way, FmaTile) else 'mma'}_{rows}x{columns}"
-
-
-TENSOR_TILES: tuple[TensorTile, ...] = LARGE, MEDIUM, SMALL  # as FMA_TILES for any GPU from sm_80 on, the largest first
-FMA_TILES = FmaTile(128), FmaTile(64)
+    shared = f"_s{way.split}" if way.split > 1 else ""
+    return f"{'fma' if isinstance(way, FmaTile) else 'mma'}_{way.rows}x{way.columns}{shared}"
 
 
 def hopper_tiles(m: int, k: int, n: int, kind: str, aligned: bool, capability: tuple[int, int]) -> tuple[Tile, ...]:
@@ -73,24 +62,12 @@ def own_on_hopper(m: int, k: int, n: int, kind: str, aligned: bool, processors: 
     if kind == "float32":
         return next((tile for tile in tiles if tile.tiles(m, n) >= processors), None)
     known = (tile for tile in tiles if tile.takes(m, k, n, 16, processors, capability))  # where it was measured, if it is for some alone
-    return min(known, key=lambda tile: tile.estimate(m, k, n, processors), default=None)
-
-
-def own_elsewhere(m: int, n: int, kind: str, processors: int) -> TensorTile | FmaTile:
-    """The largest tile of which every multiprocessor has one."""
-    tiles = tiles_elsewhere(kind)
-    return next((tile for tile in tiles if blocks(tile, m, n) >= processors), tiles[-1])
-
-
-def blocks(tile: TensorTile | FmaTile, m: int, n: int) -> int:
-    rows, columns = sides(tile)
-    return -(-m // rows) * -(-n // columns)
-
-
-def tiles_elsewhere(kind: str) -> tuple[TensorTile | FmaTile, ...]:
-    return FMA_TILES if kind == "float32" else TENSOR_TILES
+    best = min(known, key=lambda tile: tile.estimate(m, k, n, processors), default=None)
+    if best is not None and kind == "tfloat32" and best.tiles(m, n) < FEW_TF32 * processors:
+        return None
+    return best
 
 
 def offered(m: int, k: int, n: int, kind: str, aligned: bool, capability: tuple[int, int]) -> dict[str, Way]:
     """Name -> tile, of all that take the product."""
-    return {name_of(way): way for way in (*hopper_tiles(m, k, n, kind, aligned, capability), *tiles_elsewhere(kind))}
+    return {name_of(way): way for way in (*hopper_tiles(m, k, n, kind, aligned, capability), *tiles_elsewhere(kind, capability))}

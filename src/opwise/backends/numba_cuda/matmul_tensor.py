@@ -2,7 +2,8 @@
 
 A block computes a tile of the product. Tiles of A and B travel by cp.async through a ring of stages in shared memory, so that the
 copies of later stages run under the products of this one. Rows of A's tile are 64 bytes and its 16-byte chunks are permuted by the row
-(B's by its own row), so that the eight rows an ldmatrix reads lie in eight different groups of banks.
+(B's by its own row), so that the eight rows an ldmatrix reads lie in eight different groups of banks. On Hopper the blocks of a cluster may
+share a tile's K (matmul_parts.py).
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from numba import cuda, float32, int64, uint8, uint32
 
 from opwise.backends.numba_cuda import portable, ptx, tensor
 from opwise.backends.numba_cuda.launch import Kernel, inlined
+from opwise.backends.numba_cuda.matmul_parts import shared_bytes, sharing
 
 GROUP = 8  # tile rows that are walked together, so that their A and B stay in L2
 ZERO = portable.f32(0.0)
@@ -28,6 +30,7 @@ class Tile(NamedTuple):
     across: int
     stages: int
     at_once: int  # blocks on a multiprocessor, which bounds the registers
+    split: int = 1  # blocks of a cluster that share K
 
     @property
     def threads(self) -> int:
@@ -39,7 +42,8 @@ LARGE, MEDIUM, SMALL = Tile(128, 256, 2, 4, 4, 1), Tile(128, 128, 2, 4, 4, 1), T
 
 @cache
 def tensor_kernel(dtype: str, tile: Tile, aligned: bool) -> Kernel:
-    """a (m, k), b (k, n), c (m, n): addresses. `aligned`: rows start at multiples of 16 bytes; else elements are fetched one by one."""
+    """a (m, k), b (k, n), c (m, n): addresses. `aligned`: rows start at multiples of 16 bytes; else elements are fetched one by one. A grid
+    of tile.split blocks a tile, side by side."""
     is_tf32 = dtype == "tfloat32"
     storage = "float32" if is_tf32 else dtype
     size = ptx.BYTES[storage]
@@ -58,14 +62,23 @@ def tensor_kernel(dtype: str, tile: Tile, aligned: bool) -> Kernel:
     sums_count, left_count, right_count = counts
     multiply, store_pair, store_one = tensor.MULTIPLY[dtype], tensor.STORE_PAIR[storage], ptx.STORE[storage, False]
     wait = tensor.wait_for_all_but(stages - 2)
-    row_mask = 3 if is_tf32 else 7
+    # What of a row's number is in the place of its chunks. Two rows of 64 bytes, of 32 columns in 16 bits, have the banks of one of 128.
+    row_mask = 3 if is_tf32 or b_chunks < 8 else 7
     row_shift = 1 if is_tf32 else 0
+    row_from = 1 if b_chunks < 8 else 0
+    split = tile.split
+    each, room, share_of, add_up, owned = sharing(split, threads, down * right)  # a unit: what a thread has of 16 rows and 8 columns
+    shift = split.bit_length() - 1
 
     @inlined
     def fetch(address: Any, source: Any, present: Any) -> None:
         """A 16-byte chunk, of which the first `present` elements exist, to shared memory; zeros for the others."""
         if aligned:
             tensor.copy16(address, source, uint32(16 if present > 0 else 0))
+        elif is_tf32 and split > 1:  # K is long, and nobody waits for these
+            for e in range(4):
+                there = present > e
+                tensor.copy4(address + uint32(e * 4), source + e * 4 if there else source, uint32(4 if there else 0))
         elif is_tf32:
             words = cuda.local.array(4, uint32)
             for e in range(4):
@@ -95,8 +108,22 @@ def tensor_kernel(dtype: str, tile: Tile, aligned: bool) -> Kernel:
             row, column = k0 + r, n0 + c * chunk
             present = n - column if row < k else int64(0)
             source = b + (row * n + column) * size if present > 0 else b
-            swizzled = c ^ ((r & row_mask) << row_shift)
+            swizzled = c ^ (((r >> row_from) & row_mask) << row_shift)
             fetch(stage + uint32(a_bytes + r * (tile_columns * size) + (swizzled << 4)), source, present)
+
+    @inlined
+    def store_unit(c: Any, m: Any, n: Any, upper: Any, column: Any, values: Any, at: Any) -> None:
+        """Two neighbours in a row, and two 8 rows below."""
+        for h in range(2):
+            row = upper + h * 8
+            target = c + (row * n + column) * size
+            if row < m and column < n:
+                if aligned:  # n is even, so the pair ends inside
+                    store_pair(target, values, at + h * 2)
+                else:
+                    store_one(target, values, at + h * 2)
+                    if column + 1 < n:
+                        store_one(target + size, values, at + h * 2 + 1)
 
     def matmul(a: Any, b: Any, c: Any, m: Any, n: Any, k: Any) -> None:
         memory = cuda.shared.array(0, uint8)
@@ -109,7 +136,7 @@ def tensor_kernel(dtype: str, tile: Tile, aligned: bool) -> Kernel:
 
         # Blocks walk GROUP tile rows, column by column: 8 + 132 / 8 strips in L2 at a time instead of 1 + 132.
         tiles_m, tiles_n = (m + tile_rows - 1) // tile_rows, (n + tile_columns - 1) // tile_columns
-        block = int64(cuda.blockIdx.x)
+        block = int64(cuda.blockIdx.x) >> shift
         first = block // (GROUP * tiles_n) * GROUP
         height = min(tiles_m - first, int64(GROUP))
         within = block % (GROUP * tiles_n)
@@ -117,10 +144,13 @@ def tensor_kernel(dtype: str, tile: Tile, aligned: bool) -> Kernel:
 
         for i in range(sums_count):
             sums[i] = ZERO
-        steps = (k + depth - 1) // depth
+        begin, steps = int64(0), (k + depth - 1) // depth
+        if split > 1:
+            begin, steps = share_of(steps)
+        start = begin * depth
         for s in range(stages - 1):
             if s < steps:
-                fill(shared + uint32(s * stage_bytes), a, b, m, n, k, m0, n0, int64(s * depth), thread)
+                fill(shared + uint32(s * stage_bytes), a, b, m, n, k, m0, n0, start + s * depth, thread)
             tensor.commit()
         reading, writing = int64(0), int64(stages - 1)
         for t in range(steps):
@@ -128,7 +158,7 @@ def tensor_kernel(dtype: str, tile: Tile, aligned: bool) -> Kernel:
             cuda.syncthreads()  # ... for all; and everybody has left the stage that is written next
             ahead = t + stages - 1
             if ahead < steps:
-                fill(shared + uint32(writing * stage_bytes), a, b, m, n, k, m0, n0, ahead * depth, thread)
+                fill(shared + uint32(writing * stage_bytes), a, b, m, n, k, m0, n0, start + ahead * depth, thread)
             tensor.commit()  # an empty group counts too, which keeps `wait` right at the end
             a_tile = shared + uint32(reading * stage_bytes)
             b_tile = a_tile + uint32(a_bytes)
@@ -148,7 +178,7 @@ def tensor_kernel(dtype: str, tile: Tile, aligned: bool) -> Kernel:
                 else:
                     for j in range(right // 2):  # two neighbouring 8-column tiles at a time
                         r = half * step + (lane & 15)
-                        at = r * (tile_columns * 2) + ((((warp_n >> 3) + j * 2 + (lane >> 4)) ^ (r & 7)) << 4)
+                        at = r * (tile_columns * 2) + ((((warp_n >> 3) + j * 2 + (lane >> 4)) ^ ((r >> row_from) & row_mask)) << 4)
                         tensor.load_transposed(b_tile + uint32(at), of_right, j * 4)
                 for i in range(down):
                     for j in range(right):
@@ -156,19 +186,21 @@ def tensor_kernel(dtype: str, tile: Tile, aligned: bool) -> Kernel:
             reading = reading + 1 if reading < stages - 1 else int64(0)
             writing = writing + 1 if writing < stages - 1 else int64(0)
 
-        for i in range(down):
-            for j in range(right):
-                column = n0 + warp_n + j * 8 + (lane & 3) * 2
-                for h in range(2):
-                    row = m0 + warp_m + i * 16 + h * 8 + (lane >> 2)
-                    at = (i * right + j) * 4 + h * 2
-                    target = c + (row * n + column) * size
-                    if row < m and column < n:
-                        if aligned:  # n is even, so the pair ends inside
-                            store_pair(target, sums, at)
-                        else:
-                            store_one(target, sums, at)
-                            if column + 1 < n:
-                                store_one(target + size, sums, at + 1)
+        if split > 1:
+            parts = cuda.local.array(room, float32)
+            add_up(shared, sums, parts, thread)
+            for i in range(each):
+                unit, whose = owned(thread, i)
+                row = m0 + (whose >> 5) // across * warp_rows + unit // right * 16 + ((whose & 31) >> 2)
+                column = n0 + (whose >> 5) % across * warp_columns + unit % right * 8 + (whose & 3) * 2
+                if unit < down * right:
+                    store_unit(c, m, n, row, column, parts, 4 * split * i)
+        else:
+            for i in range(down):
+                for j in range(right):
+                    row, column = m0 + warp_m + i * 16 + (lane >> 2), n0 + warp_n + j * 8 + (lane & 3) * 2
+                    store_unit(c, m, n, row, column, sums, (i * right + j) * 4)
 
-    return Kernel(matmul, (int64,) * 6, threads, min_blocks=tile.at_once, dynamic_shared=stages * stage_bytes)
+    shared = shared_bytes(stages * stage_bytes, split, threads, down * right)
+    only = "sm_90" if split > 1 else None
+    return Kernel(matmul, (int64,) * 6, threads, min_blocks=tile.at_once, dynamic_shared=shared, only=only, cluster=split)

@@ -1,0 +1,148 @@
+"""Which tile of the kernels for any GPU, matmul_fma.py and matmul_tensor.py, a product gets, and by how many blocks it is computed.
+
+Hopper's blocks may share a tile's K, and a small model of what that takes there chooses. Other GPUs get the largest tile of which every
+multiprocessor has one.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import NamedTuple
+
+from opwise.backends.cuda_src.matmul_kernel import MEASURED_ON
+from opwise.backends.cuda_src.matmul_model import clusters_at_once
+from opwise.backends.numba_cuda import ptx
+from opwise.backends.numba_cuda.matmul_fma import FmaTile
+from opwise.backends.numba_cuda.matmul_parts import SPLITS
+from opwise.backends.numba_cuda.matmul_tensor import LARGE, MEDIUM, SMALL
+from opwise.backends.numba_cuda.matmul_tensor import Tile as TensorTile
+
+AnyTile = TensorTile | FmaTile
+FMA_LARGE, FMA_SMALL = FmaTile(128, 128), FmaTile(64, 64)
+FMA_LOW, FMA_NARROW = FmaTile(32, 64, 4, 8, stages=6), FmaTile(64, 32, 8, 4, stages=6)
+FMA_LEAST, FMA_FLAT = FmaTile(32, 32, 4, 4, stages=6), FmaTile(16, 128, 8, 4, stages=6)
+LOW, LEAST, FLAT = TensorTile(32, 64, 2, 2, 4, 5), TensorTile(32, 32, 1, 2, 6, 8), TensorTile(16, 128, 1, 2, 6, 4)
+ANYWHERE: dict[bool, tuple[AnyTile, ...]] = {
+    True: (FMA_LARGE, FMA_SMALL),
+    False: (LARGE, MEDIUM, SMALL),
+}  # is it float32? the largest first
+MOST_SHARED = 8  # blocks that share a tile of 128x128: beyond, a tile of 64x64 has as many blocks, and its sums travel less
+
+
+class Cost(NamedTuple):
+    """What a tile takes on an H200: its `resident` blocks run on a multiprocessor at once. A block takes `fixed_us`, and for each 1 of its
+    part of K `alone_ns` where it is the multiprocessor's only one; of several each takes `busy_ns` for each that is there, if that is more.
+    """
+
+    resident: int
+    fixed_us: float
+    alone_ns: float
+    busy_ns: float
+
+
+# Estimates, not yet fitted to measurements: (kind, do all rows start at multiples of 16 bytes?) -> tile, of one block, -> what it takes.
+COSTS: dict[tuple[str, bool], dict[AnyTile, Cost]] = {
+    ("float32", True): {
+        FMA_LARGE: Cost(1, 4.5, 120, 110),
+        FMA_SMALL: Cost(7, 3.5, 70, 29),
+        FMA_LOW: Cost(5, 3.2, 40, 18.5),
+        FMA_NARROW: Cost(5, 3.2, 40, 18.5),
+        FMA_LEAST: Cost(8, 3.0, 24, 12.5),
+        FMA_FLAT: Cost(3, 3.2, 42, 18.5),
+    },
+    ("float32", False): {
+        FMA_LARGE: Cost(1, 4.8, 135, 125),
+        FMA_SMALL: Cost(7, 3.8, 85, 37),
+        FMA_LOW: Cost(5, 3.4, 50, 25),
+        FMA_NARROW: Cost(5, 3.4, 50, 24),
+        FMA_LEAST: Cost(8, 3.2, 30, 17),
+        FMA_FLAT: Cost(3, 3.4, 60, 30),
+    },
+    ("tfloat32", True): {
+        LARGE: Cost(1, 5.5, 75, 75),
+        MEDIUM: Cost(1, 4.5, 42, 42),
+        SMALL: Cost(3, 3.5, 17, 12),
+        LOW: Cost(5, 3.2, 12, 7.5),
+        LEAST: Cost(8, 3.0, 11, 5),
+        FLAT: Cost(4, 3.2, 18, 11),
+    },
+    ("tfloat32", False): {
+        LARGE: Cost(1, 6.0, 130, 130),
+        MEDIUM: Cost(1, 5.0, 80, 80),
+        SMALL: Cost(3, 4.0, 35, 25),
+        LOW: Cost(4, 3.5, 24, 16),
+        LEAST: Cost(8, 3.2, 20, 11),
+        FLAT: Cost(4, 3.5, 40, 26),
+    },
+    ("16-bit", True): {
+        LARGE: Cost(1, 5.5, 38, 38),
+        MEDIUM: Cost(1, 4.5, 21, 21),
+        SMALL: Cost(3, 3.5, 8.5, 6),
+        LOW: Cost(5, 3.2, 6, 3.8),
+        LEAST: Cost(8, 3.0, 5.5, 2.5),
+        FLAT: Cost(4, 3.2, 9, 5.5),
+    },
+    ("16-bit", False): {
+        LARGE: Cost(1, 6.0, 85, 85),
+        MEDIUM: Cost(1, 5.0, 50, 50),
+        SMALL: Cost(3, 4.0, 28, 15),
+        LOW: Cost(4, 3.5, 25, 10),
+        LEAST: Cost(8, 3.2, 27, 7),
+        FLAT: Cost(4, 3.5, 36, 17),
+    },
+}
+SHARED_US = {1: 0.0, 2: 1.3, 4: 1.4, 8: 1.6, 16: 2.4}  # what it takes to meet and to add up the parts of so many blocks
+
+
+def whole_rows(kind: str, k: int, n: int, at_16_bytes: bool) -> bool:
+    """Do all rows that 16-byte copies fetch, or whole vectors store, start at multiples of 16 bytes? at_16_bytes: do the matrices?"""
+    each = ptx.ELEMENTS["float32" if kind == "tfloat32" else kind]
+    return at_16_bytes and n % each == 0 and (kind == "float32" or k % each == 0)  # float32's A is fetched element by element
+
+
+def tiles_elsewhere(kind: str, capability: tuple[int, int]) -> tuple[AnyTile, ...]:
+    """All that a product may get: of one block each, and on Hopper of as many as may share it."""
+    tiles = tuple(COSTS[kind if kind.startswith("t") or kind == "float32" else "16-bit", True])
+    if capability != MEASURED_ON:
+        return tiles
+    return tuple(tile._replace(split=split) for tile in tiles for split in splits(tile))
+
+
+def splits(tile: AnyTile) -> tuple[int, ...]:
+    area = tile.rows * tile.columns
+    return tuple(split for split in SPLITS if split <= (1 if area > 128 * 128 else MOST_SHARED if area == 128 * 128 else max(SPLITS)))
+
+
+def own_elsewhere(m: int, k: int, n: int, kind: str, at_16_bytes: bool, processors: int, capability: tuple[int, int]) -> AnyTile:
+    """On Hopper the tile of the least estimate. Elsewhere the largest of which every multiprocessor has one."""
+    if capability == MEASURED_ON:
+        costs = estimates(m, k, n, kind, at_16_bytes, processors, capability)
+        return min(costs, key=lambda tile: costs[tile])
+    tiles = ANYWHERE[kind == "float32"]
+    return next((tile for tile in tiles if tiles_of(tile, m, n) >= processors), tiles[-1])
+
+
+@cache
+def estimates(m: int, k: int, n: int, kind: str, at_16_bytes: bool, processors: int, capability: tuple[int, int]) -> dict[AnyTile, float]:
+    """Of each tile, in us on an H200; empty for another GPU."""
+    if capability != MEASURED_ON:
+        return {}
+    whole = whole_rows(kind, k, n, at_16_bytes)
+    return {tile: estimate(tile, m, k, n, kind, whole, processors) for tile in tiles_elsewhere(kind, capability)}
+
+
+def estimate(tile: AnyTile, m: int, k: int, n: int, kind: str, whole: bool, processors: int) -> float:
+    """Waves of blocks: those that run at once, and a last one with fewer on a multiprocessor."""
+    cost = COSTS[kind if kind in ("float32", "tfloat32") else "16-bit", whole][tile._replace(split=1)]
+    at_once = clusters_at_once(tile.split, processors)  # with one block a multiprocessor
+    full, rest = divmod(tiles_of(tile, m, n), at_once * cost.resident)
+
+    def wave(blocks: int) -> float:
+        """With so many on a multiprocessor."""
+        return cost.fixed_us + SHARED_US[tile.split] + k / tile.split * max(cost.alone_ns, blocks * cost.busy_ns) / 1000
+
+    return full * wave(cost.resident) + (wave(-(-rest // at_once)) if rest else 0.0)
+
+
+def tiles_of(tile: AnyTile, m: int, n: int) -> int:
+    return -(-m // tile.rows) * -(-n // tile.columns)

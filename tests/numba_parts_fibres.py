@@ -1,0 +1,101 @@
+"""Numba's products for any GPU whose blocks share K, in fibres: a cluster's barriers and memory (numba_product_fibres.py) beside cp.async
+and mma.sync (numba_fibres_tensor.py), all blocks at once, their warps in an order drawn by lot.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numba_fibres
+import numpy as np
+import pytest
+import torch
+from fibres import SHARED_BASE, Collective, Fault, Memory
+from greenlet import getcurrent
+from numba_fibres_tensor import tensor_instructions
+from numba_product_fibres import Clusters, instructions
+from support import right_candidates
+
+MAIN = [c for c in right_candidates() if (c.backend, c.op, c.variant) == ("numba_cuda", "matmul", "")]
+MODULES = ("matmul_fma", "matmul_tensor", "matmul_parts")
+f32 = np.float32
+
+
+def module(name: str) -> Any:
+    return importlib.import_module(f"opwise.backends.numba_cuda.{name}")
+
+
+class Sharers(Clusters):
+    _acting: Any = None
+
+    @property
+    def queues(self) -> dict[int, Any]:
+        """A block's copies, thread by thread."""
+        found: dict[int, Any] = getcurrent().block.__dict__.setdefault("queues", {})
+        return found
+
+    @property
+    def dynamic(self) -> Any:
+        """Of the thread's block; where a warp acts as one, of the block whose it is."""
+        return getattr(getcurrent(), "block", self._acting).memory
+
+    def together(self, what: str, brings: Any, act: Collective) -> Any:
+        block = getcurrent().block
+
+        def of_block(lanes: list[Any]) -> list[Any]:
+            self._acting = block
+            return act(lanes)
+
+        return super().together(what, brings, of_block)
+
+
+@contextmanager
+def played() -> Iterator[None]:
+    """The kernels' instructions as what they mean. A kernel must be made within, and not by way of a cache."""
+    for candidate in MAIN:
+        candidate.get()  # where there is no GPU, the backend asks for Numba's simulator
+    now = lambda: numba_fibres.Now.machine  # noqa: E731
+    rounding = numba_fibres.from_float32, numba_fibres.to_float32
+    of_clusters, of_tensor = instructions(now, *rounding), tensor_instructions(now, *rounding)
+
+    def store_floats(address: Any, values: Any, at: int) -> None:
+        at_byte, memory = int(address) - SHARED_BASE, now().dynamic
+        if at_byte % 16 or at_byte < 0 or at_byte + 16 > memory.size:
+            raise Fault(f"16 bytes at {at_byte} of {memory.size} of dynamic shared memory")
+        memory[at_byte : at_byte + 16] = np.array(values[at : at + 4], f32).view(np.uint8)
+
+    meanings = {
+        "words": of_clusters["words"] | {"copies_done": of_tensor["wait_for_all_but"](0)},
+        "matmul_parts": of_clusters["matmul_parts"] | {"store_floats": store_floats},
+        "tensor": of_tensor,
+    }
+    ptx = module("ptx")
+    with pytest.MonkeyPatch.context() as patch:
+        for name, found in meanings.items():
+            for instruction, meaning in found.items():
+                patch.setattr(module(name), instruction, meaning)
+        for dtype, wide in ptx.STORE:
+            patch.setitem(ptx.STORE, (dtype, wide), numba_fibres.loads_and_stores(dtype, 16 if wide else ptx.BYTES[dtype])[1])
+        yield
+
+
+def product(tile: Any, kind: str, aligned: bool, a: torch.Tensor, b: torch.Tensor, seed: int) -> torch.Tensor:
+    """Of one launch. kind: float32, tfloat32, float16 or bfloat16."""
+    (m, k), n = a.shape, b.shape[1]
+    out = torch.full((m, n), torch.nan, dtype=a.dtype)
+    if kind == "float32":
+        kernel = module("matmul_fma").fma_kernel.__wrapped__(tile, aligned)
+    else:
+        kernel = module("matmul_tensor").tensor_kernel.__wrapped__(kind, tile, aligned)
+    grid = -(-m // tile.rows) * -(-n // tile.columns) * tile.split
+    machine = Sharers(grid, kernel.threads, kernel.dynamic_shared, Memory([a, b, out]), seed, kernel.cluster)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(numba_fibres.Now, "machine", machine, raising=False)
+        for name in MODULES:
+            patch.setattr(module(name), "cuda", machine)
+        addresses = (np.int64(x.data_ptr()) for x in (a, b, out))
+        machine.run(kernel.function, (*addresses, *(np.int64(size) for size in (m, n, k))))
+    return out

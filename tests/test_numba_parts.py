@@ -1,0 +1,112 @@
+"""numba_cuda's products for any GPU whose K the blocks of a cluster share, in fibres; and which of them a product gets on Hopper."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numba_parts_fibres import module, played, product
+from support import ON_GPU
+
+from opwise.ops import OPS, Workload
+
+in_fibres = pytest.mark.skipif(ON_GPU, reason="a GPU is here: it runs these kernels itself")
+pytest.importorskip("numba.cuda", reason="numba-cuda is not installed")
+KINDS = "float32", "tfloat32", "float16", "bfloat16"
+HOPPER = (9, 0)
+
+
+def factors(m: int, k: int, n: int, kind: str, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
+    drawn = torch.Generator().manual_seed(seed)
+    dtype = torch.float32 if kind == "tfloat32" else getattr(torch, kind)
+    return torch.randn((m, k), generator=drawn).to(dtype), torch.randn((k, n), generator=drawn).to(dtype)
+
+
+def error(out: torch.Tensor, a: torch.Tensor, b: torch.Tensor, kind: str) -> float:
+    """The worst in its bound."""
+    (m, k), n = a.shape, b.shape[1]
+    reference = OPS["matmul"].reference(a.double(), b.double())
+    bound = OPS["matmul"].error_bound(Workload("matmul", (m, k, n), kind), reference, a.double(), b.double())
+    return float(((out.double() - reference).abs() / bound).nan_to_num(torch.inf).max())
+
+
+def small(kind: str) -> list[Any]:
+    """Tiles that fibres compute in less than a second."""
+    tiles = (tile for tile in module("matmul_elsewhere").tiles_elsewhere(kind, (8, 0)) if tile.rows * tile.columns <= 64 * 64)
+    return list(tiles)
+
+
+def depth(kind: str) -> int:
+    """Of a step of K."""
+    return 32 if kind in ("float16", "bfloat16") else 16
+
+
+@in_fibres
+@pytest.mark.parametrize("split", [1, 2, 4, 8])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_shared_product_is_right_whatever_comes_first(kind: str, split: int) -> None:
+    with played():
+        for seed, tile in enumerate(small(kind)):
+            shared = tile._replace(split=split)
+            assert shared in module("matmul_elsewhere").tiles_elsewhere(kind, HOPPER)
+            # Rows that start on 16 bytes: a step that is not whole, and parts of tiles. Then rows that do not, and fewer steps than blocks.
+            for aligned, (m, k, n) in (
+                (True, (5, depth(kind) * (split + 1) - 8, 24)),
+                (False, (tile.rows + 1, depth(kind) + 3, 7 if split > 2 else tile.columns + 5)),
+            ):
+                a, b = factors(m, k, n, kind, seed)
+                out = product(shared, kind, aligned, a, b, seed)
+                assert error(out, a, b, kind) <= 1, (shared, aligned)
+
+
+@in_fibres
+@pytest.mark.parametrize("kind", ["float32", "float16"])
+def test_sixteen_blocks_of_which_some_have_no_step_and_a_ring_that_goes_round(kind: str) -> None:
+    with played():
+        tile = module("matmul_elsewhere").LEAST if kind == "float16" else module("matmul_elsewhere").FMA_LEAST
+        for seed, (split, k) in enumerate(((16, 5 * depth(kind)), (16, 1), (2, depth(kind) * 2 * (tile.stages + 2) + 1))):
+            a, b = factors(3, k, 40, kind, seed)
+            assert error(product(tile._replace(split=split), kind, False, a, b, seed), a, b, kind) <= 1, (split, k)
+
+
+@in_fibres
+@pytest.mark.parametrize("kind", ["float32", "bfloat16"])
+def test_a_large_tile_is_shared_too(kind: str) -> None:
+    with played():
+        tile = module("matmul_elsewhere").FMA_LARGE if kind == "float32" else module("matmul_elsewhere").MEDIUM
+        a, b = factors(70, 2 * depth(kind) + 8, 136, kind, 3)
+        assert error(product(tile._replace(split=2), kind, True, a, b, 3), a, b, kind) <= 1
+
+
+@in_fibres
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_shared_sum_is_the_same_in_every_run(kind: str) -> None:
+    with played():
+        a, b = factors(9, 150, 50, kind, 4)
+        tile = small(kind)[-1]._replace(split=4)
+        first, *others = (product(tile, kind, False, a, b, seed) for seed in range(3))
+        assert all(torch.equal(first, other) for other in others)
+
+
+@in_fibres
+@pytest.mark.parametrize("split", [1, 4])
+def test_parts_are_added_in_the_order_of_their_ranks(split: int) -> None:
+    """Bit by bit: within a part by k, then part by part."""
+    with played():
+        m, k, n = 5, 16 * 7 - 3, 33
+        a, b = factors(m, k, n, "float32", 5)
+        out = product(module("matmul_elsewhere").FMA_LEAST._replace(split=split), "float32", False, a, b, 5)
+    steps, total = -(-k // 16), np.zeros((m, n), np.float32)
+    for rank in range(split):
+        part = np.zeros((m, n), np.float32)
+        for p in range(steps * rank // split * 16, min(steps * (rank + 1) // split * 16, k)):
+            part += a.numpy()[:, p, None] * b.numpy()[p]
+        total = part if rank == 0 else total + part
+    assert np.array_equal(out.numpy(), total)
+
+
+def test_what_cannot_be_shared_evenly_is_refused() -> None:
+    with pytest.raises(ValueError, match="3 blocks of 64 threads with 4 units each: powers of two are taken"):
+        module("matmul_parts").sharing(3, 64, 4)
