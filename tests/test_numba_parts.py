@@ -110,3 +110,44 @@ def test_parts_are_added_in_the_order_of_their_ranks(split: int) -> None:
 def test_what_cannot_be_shared_evenly_is_refused() -> None:
     with pytest.raises(ValueError, match="3 blocks of 64 threads with 4 units each: powers of two are taken"):
         module("matmul_parts").sharing(3, 64, 4)
+
+
+def test_a_name_is_of_one_tile_and_of_what_a_kernel_can_be_made_for() -> None:
+    elsewhere, offered = module("matmul_elsewhere"), module("matmul_offered")
+    for kind in KINDS:
+        tiles = elsewhere.tiles_elsewhere(kind, HOPPER)
+        assert len({offered.name_of(tile) for tile in tiles}) == len(tiles)
+        assert {tile.split for tile in elsewhere.tiles_elsewhere(kind, (8, 0))} == {1}
+        assert elsewhere.costs_of(kind, True).keys() == elsewhere.costs_of(kind, False).keys()
+        for tile in tiles:
+            assert tile.rows * 64 % (16 * tile.threads) == 0 or kind == "float32"  # each thread copies whole chunks
+            assert tile.rows * tile.columns % (4 * tile.threads) == 0
+
+
+@pytest.mark.parametrize(("m", "k", "n"), [(32, 8192, 32), (16, 4096, 4096), (37, 4501, 73), (128, 16384, 128), (512, 8192, 512)])
+def test_few_tiles_of_a_long_k_are_shared_on_hopper_and_nowhere_else(m: int, k: int, n: int) -> None:
+    elsewhere, offered = module("matmul_elsewhere"), module("matmul_offered")
+    for kind in KINDS[:3]:
+        if kind == "float16" and (k % 8, n % 8) == (0, 0):  # Hopper's own tiles
+            continue
+        assert offered.own_on_hopper(m, k, n, kind, True, 132, HOPPER) is None
+        tile = elsewhere.own_elsewhere(m, k, n, kind, True, 132, HOPPER)
+        assert tile.split > 1, offered.name_of(tile)
+        assert f"_s{tile.split}" in offered.name_of(tile)
+        assert offered.offered(m, k, n, kind, True, HOPPER)[offered.name_of(tile)] == tile
+
+
+@pytest.mark.parametrize("capability", [(8, 0), (10, 0)])
+def test_other_gpus_have_the_largest_tile_of_which_each_multiprocessor_has_one(capability: tuple[int, int]) -> None:
+    elsewhere, offered = module("matmul_elsewhere"), module("matmul_offered")
+    for kind, (m, n), name in (
+        ("float32", (4096, 4096), "fma_128x128"), ("float32", (1024, 1024), "fma_64x64"), ("float32", (16, 16), "fma_64x64"),
+        ("float16", (4096, 4096), "mma_128x256"), ("tfloat32", (1536, 1536), "mma_128x128"), ("bfloat16", (32, 32), "mma_64x64"),
+    ):  # fmt: skip
+        assert offered.name_of(elsewhere.own_elsewhere(m, 8192, n, kind, True, 108, capability)) == name
+
+
+def test_tf32_keeps_hoppers_own_tiles_where_they_are_many() -> None:
+    offered = module("matmul_offered")
+    assert offered.own_on_hopper(4096, 4096, 4096, "tfloat32", True, 132, HOPPER) in offered.TF32_TILES
+    assert offered.own_on_hopper(128, 4096, 128, "tfloat32", True, 132, HOPPER) is None

@@ -20,8 +20,10 @@ from opwise.backends.numba_cuda.matmul_tensor import Tile as TensorTile
 AnyTile = TensorTile | FmaTile
 FMA_LARGE, FMA_SMALL = FmaTile(128, 128), FmaTile(64, 64)
 FMA_LOW, FMA_NARROW = FmaTile(32, 64, 4, 8, stages=6), FmaTile(64, 32, 8, 4, stages=6)
-FMA_LEAST, FMA_FLAT = FmaTile(32, 32, 4, 4, stages=6), FmaTile(16, 128, 8, 4, stages=6)
-LOW, LEAST, FLAT = TensorTile(32, 64, 2, 2, 4, 5), TensorTile(32, 32, 1, 2, 6, 8), TensorTile(16, 128, 1, 2, 6, 4)
+FMA_LEAST = FmaTile(32, 32, 4, 4, stages=6)
+FMA_FLAT, FMA_THIN = FmaTile(16, 128, 8, 4, stages=6), FmaTile(16, 64, 4, 4, stages=6)  # for few rows: a large B that is read once
+LOW, LEAST = TensorTile(32, 64, 2, 2, 4, 5), TensorTile(32, 32, 1, 2, 6, 8)
+FLAT, THIN = TensorTile(16, 128, 1, 2, 6, 4), TensorTile(16, 64, 1, 2, 6, 6)
 ANYWHERE: dict[bool, tuple[AnyTile, ...]] = {
     True: (FMA_LARGE, FMA_SMALL),
     False: (LARGE, MEDIUM, SMALL),
@@ -48,7 +50,8 @@ COSTS: dict[tuple[str, bool], dict[AnyTile, Cost]] = {
         FMA_LOW: Cost(5, 3.2, 40, 18.5),
         FMA_NARROW: Cost(5, 3.2, 40, 18.5),
         FMA_LEAST: Cost(8, 3.0, 24, 12.5),
-        FMA_FLAT: Cost(3, 3.2, 42, 18.5),
+        FMA_FLAT: Cost(4, 3.2, 36, 18.5),
+        FMA_THIN: Cost(6, 3.0, 24, 12),
     },
     ("float32", False): {
         FMA_LARGE: Cost(1, 4.8, 135, 125),
@@ -56,7 +59,8 @@ COSTS: dict[tuple[str, bool], dict[AnyTile, Cost]] = {
         FMA_LOW: Cost(5, 3.4, 50, 25),
         FMA_NARROW: Cost(5, 3.4, 50, 24),
         FMA_LEAST: Cost(8, 3.2, 30, 17),
-        FMA_FLAT: Cost(3, 3.4, 60, 30),
+        FMA_FLAT: Cost(4, 3.4, 60, 30),
+        FMA_THIN: Cost(6, 3.2, 34, 18),
     },
     ("tfloat32", True): {
         LARGE: Cost(1, 5.5, 75, 75),
@@ -65,6 +69,7 @@ COSTS: dict[tuple[str, bool], dict[AnyTile, Cost]] = {
         LOW: Cost(5, 3.2, 12, 7.5),
         LEAST: Cost(8, 3.0, 11, 5),
         FLAT: Cost(4, 3.2, 18, 11),
+        THIN: Cost(6, 3.0, 13, 6.5),
     },
     ("tfloat32", False): {
         LARGE: Cost(1, 6.0, 130, 130),
@@ -73,6 +78,7 @@ COSTS: dict[tuple[str, bool], dict[AnyTile, Cost]] = {
         LOW: Cost(4, 3.5, 24, 16),
         LEAST: Cost(8, 3.2, 20, 11),
         FLAT: Cost(4, 3.5, 40, 26),
+        THIN: Cost(6, 3.2, 26, 14),
     },
     ("16-bit", True): {
         LARGE: Cost(1, 5.5, 38, 38),
@@ -81,6 +87,7 @@ COSTS: dict[tuple[str, bool], dict[AnyTile, Cost]] = {
         LOW: Cost(5, 3.2, 6, 3.8),
         LEAST: Cost(8, 3.0, 5.5, 2.5),
         FLAT: Cost(4, 3.2, 9, 5.5),
+        THIN: Cost(6, 3.0, 6.5, 3.3),
     },
     ("16-bit", False): {
         LARGE: Cost(1, 6.0, 85, 85),
@@ -89,9 +96,15 @@ COSTS: dict[tuple[str, bool], dict[AnyTile, Cost]] = {
         LOW: Cost(4, 3.5, 25, 10),
         LEAST: Cost(8, 3.2, 27, 7),
         FLAT: Cost(4, 3.5, 36, 17),
+        THIN: Cost(6, 3.2, 28, 9),
     },
 }
 SHARED_US = {1: 0.0, 2: 1.3, 4: 1.4, 8: 1.6, 16: 2.4}  # what it takes to meet and to add up the parts of so many blocks
+
+
+def costs_of(kind: str, whole: bool) -> dict[AnyTile, Cost]:
+    """kind: float32, tfloat32, float16 or bfloat16."""
+    return COSTS[kind if kind in ("float32", "tfloat32") else "16-bit", whole]
 
 
 def whole_rows(kind: str, k: int, n: int, at_16_bytes: bool) -> bool:
@@ -102,15 +115,16 @@ def whole_rows(kind: str, k: int, n: int, at_16_bytes: bool) -> bool:
 
 def tiles_elsewhere(kind: str, capability: tuple[int, int]) -> tuple[AnyTile, ...]:
     """All that a product may get: of one block each, and on Hopper of as many as may share it."""
-    tiles = tuple(COSTS[kind if kind.startswith("t") or kind == "float32" else "16-bit", True])
+    tiles = tuple(costs_of(kind, True))
     if capability != MEASURED_ON:
         return tiles
     return tuple(tile._replace(split=split) for tile in tiles for split in splits(tile))
 
 
 def splits(tile: AnyTile) -> tuple[int, ...]:
-    area = tile.rows * tile.columns
-    return tuple(split for split in SPLITS if split <= (1 if area > 128 * 128 else MOST_SHARED if area == 128 * 128 else max(SPLITS)))
+    """By how many blocks it may be computed."""
+    most = {128 * 256: 1, 128 * 128: MOST_SHARED}.get(tile.rows * tile.columns, max(SPLITS))
+    return tuple(split for split in SPLITS if split <= most)
 
 
 def own_elsewhere(m: int, k: int, n: int, kind: str, at_16_bytes: bool, processors: int, capability: tuple[int, int]) -> AnyTile:
@@ -133,7 +147,7 @@ def estimates(m: int, k: int, n: int, kind: str, at_16_bytes: bool, processors: 
 
 def estimate(tile: AnyTile, m: int, k: int, n: int, kind: str, whole: bool, processors: int) -> float:
     """Waves of blocks: those that run at once, and a last one with fewer on a multiprocessor."""
-    cost = COSTS[kind if kind in ("float32", "tfloat32") else "16-bit", whole][tile._replace(split=1)]
+    cost = costs_of(kind, whole)[tile._replace(split=1)]
     at_once = clusters_at_once(tile.split, processors)  # with one block a multiprocessor
     full, rest = divmod(tiles_of(tile, m, n), at_once * cost.resident)
 
