@@ -61,15 +61,31 @@ def played() -> Iterator[None]:
     rounding = numba_fibres.from_float32, numba_fibres.to_float32
     of_clusters, of_tensor = instructions(now, *rounding), tensor_instructions(now, *rounding)
 
+    def four(address: Any) -> Any:
+        at, memory = int(address) - SHARED_BASE, now().dynamic
+        if at % 16 or at < 0 or at + 16 > memory.size:
+            raise Fault(f"16 bytes at {at} of {memory.size} of dynamic shared memory")
+        return memory[at : at + 16].view(f32)
+
     def store_floats(address: Any, values: Any, at: int) -> None:
-        at_byte, memory = int(address) - SHARED_BASE, now().dynamic
-        if at_byte % 16 or at_byte < 0 or at_byte + 16 > memory.size:
-            raise Fault(f"16 bytes at {at_byte} of {memory.size} of dynamic shared memory")
-        memory[at_byte : at_byte + 16] = np.array(values[at : at + 4], f32).view(np.uint8)
+        four(address)[:] = values[at : at + 4]
+
+    def multiplier(depth: int, rows: int, columns: int, high: int, wide: int) -> Any:
+        def values(address: Any, count: int, length: int) -> Any:
+            """Of a thread, which has fours evenly over so many."""
+            return np.concatenate([four(int(address) + i * length // (count // 4) * 4) for i in range(count // 4)])
+
+        def multiply(a: Any, b: Any, sums: Any) -> None:
+            for p in range(depth):
+                left, right = values(a + 4 * p * (rows + 4), high, rows), values(b + 4 * p * columns, wide, columns)
+                sums += np.outer(left, right).ravel()
+
+        return multiply
 
     meanings = {
         "words": of_clusters["words"] | {"copies_done": of_tensor["wait_for_all_but"](0)},
         "matmul_parts": of_clusters["matmul_parts"] | {"store_floats": store_floats},
+        "matmul_fma": {"multiplier": multiplier},
         "tensor": of_tensor,
     }
     ptx = module("ptx")

@@ -13,6 +13,7 @@ from numba import cuda, float32, int64, uint8, uint32
 
 from opwise.backends.numba_cuda import portable, ptx, tensor
 from opwise.backends.numba_cuda.launch import Kernel, inlined
+from opwise.backends.numba_cuda.matmul_fma_lean import filler, multiplier
 from opwise.backends.numba_cuda.matmul_parts import shared_bytes, sharing
 
 DEPTH, GROUP = 16, 8
@@ -33,6 +34,11 @@ class FmaTile(NamedTuple):
     @property
     def threads(self) -> int:
         return (self.rows // self.high) * (self.columns // self.wide)
+
+    @property
+    def lean(self) -> bool:
+        """By steps of matmul_fma_lean.py? The tiles of 8 x 8 that one block computes keep those by which they were measured."""
+        return self.split > 1 or self.high * self.wide < 64
 
 
 @cache
@@ -75,6 +81,21 @@ def fma_kernel(tile: FmaTile, aligned: bool) -> Kernel:
                 tensor.copy4(stage + uint32(a_bytes + r * columns * 4 + c * 4), source, uint32(4 if inside else 0))
 
     @inlined
+    def multiply(a_tile: Any, b_tile: Any, sums: Any) -> None:
+        left, right = cuda.local.array(high, float32), cuda.local.array(wide, float32)
+        for p in range(DEPTH):
+            for g in range(groups_down):
+                tensor.load_floats(a_tile + uint32((p * pitch + g * below) * 4), left, 4 * g)
+            for g in range(groups_across):
+                tensor.load_floats(b_tile + uint32((p * columns + g * beside) * 4), right, 4 * g)
+            for i in range(high):
+                for j in range(wide):
+                    sums[i * wide + j] += left[i] * right[j]
+
+    begin_copies = filler(DEPTH, rows, columns, threads, aligned) if tile.lean else fill
+    add_products = multiplier(DEPTH, rows, columns, high, wide) if tile.lean else multiply
+
+    @inlined
     def store_unit(c: Any, m: Any, n: Any, row: Any, column: Any, values: Any, at: Any) -> None:
         target = c + (row * n + column) * 4
         if row < m:
@@ -89,7 +110,6 @@ def fma_kernel(tile: FmaTile, aligned: bool) -> Kernel:
     def matmul(a: Any, b: Any, c: Any, m: Any, n: Any, k: Any) -> None:
         memory = cuda.shared.array(0, uint8)
         sums = cuda.local.array(count, float32)
-        left, right = cuda.local.array(high, float32), cuda.local.array(wide, float32)
         shared = tensor.shared_address(memory)
         thread = int64(cuda.threadIdx.x)
         down, across = thread // side * 4, thread % side * 4  # this thread's rows: down..+3 and `below` on; columns alike
@@ -109,25 +129,18 @@ def fma_kernel(tile: FmaTile, aligned: bool) -> Kernel:
         k0 = begin * DEPTH
         for s in range(stages - 1):
             if s < steps:
-                fill(shared + uint32(s * stage_bytes), a, b, m, n, k, m0, n0, k0 + s * DEPTH, thread)
+                begin_copies(shared + uint32(s * stage_bytes), a, b, m, n, k, m0, n0, k0 + s * DEPTH, thread)
             tensor.commit()
         reading, writing = int64(0), int64(stages - 1)
         for t in range(steps):
             wait()
             cuda.syncthreads()  # tile t is there for all, and everybody has left the stage that is written next
             if t + stages - 1 < steps:
-                fill(shared + uint32(writing * stage_bytes), a, b, m, n, k, m0, n0, k0 + (t + stages - 1) * DEPTH, thread)
+                begin_copies(shared + uint32(writing * stage_bytes), a, b, m, n, k, m0, n0, k0 + (t + stages - 1) * DEPTH, thread)
             tensor.commit()
             a_tile = shared + uint32(reading * stage_bytes + down * 4)
             b_tile = shared + uint32(reading * stage_bytes + a_bytes + across * 4)
-            for p in range(DEPTH):
-                for g in range(groups_down):
-                    tensor.load_floats(a_tile + uint32((p * pitch + g * below) * 4), left, 4 * g)
-                for g in range(groups_across):
-                    tensor.load_floats(b_tile + uint32((p * columns + g * beside) * 4), right, 4 * g)
-                for i in range(high):
-                    for j in range(wide):
-                        sums[i * wide + j] += left[i] * right[j]
+            add_products(a_tile, b_tile, sums)
             reading = reading + 1 if reading < stages - 1 else int64(0)
             writing = writing + 1 if writing < stages - 1 else int64(0)
 
