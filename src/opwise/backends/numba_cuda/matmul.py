@@ -19,18 +19,7 @@ from opwise.backends.cuda_src import matmul_plan, matmul_wgmma
 from opwise.backends.cuda_src.matmul_kernel import Kernel as Tile
 from opwise.backends.numba_cuda import portable
 from opwise.backends.numba_cuda.launch import SIMULATED, Kernel
-from opwise.backends.numba_cuda.matmul_elsewhere import (
-    FLAT,
-    FMA_FLAT,
-    FMA_LARGE,
-    FMA_LEAST,
-    FMA_SMALL,
-    LEAST,
-    LOW,
-    own_elsewhere,
-    tiles_of,
-    whole_rows,
-)
+from opwise.backends.numba_cuda.matmul_elsewhere import FMA_LARGE, FMA_SMALL, SPECIMENS, own_elsewhere, tiles_of, whole_rows
 from opwise.backends.numba_cuda.matmul_fma import FmaTile, fma_kernel
 from opwise.backends.numba_cuda.matmul_fma_tma import described as fma_factors
 from opwise.backends.numba_cuda.matmul_fma_tma import fma_tma_kernel
@@ -61,11 +50,6 @@ from opwise.ops.spec import tf32_allowed
 PORTABLE_TILE = 16
 PORTABLE_ROWS = 16 if SIMULATED else 4  # of a thread: simulated threads are dear
 SPLIT_SPECIMENS = ("64x64_s16", "64x128_s1", "128x128_s4")  # those with the most parts, none, and the most sums; others lie in between
-# As many parts as there are, fewer, and none; units that each thread owns some of, and that some threads do.
-SHARED_SPECIMENS: tuple[tuple[str, TensorTile | FmaTile, int, bool], ...] = (
-    ("float32", FMA_LARGE, 2, True), ("float32", FMA_LEAST, 16, False), ("float32", FMA_FLAT, 8, True), ("float32", FMA_LEAST, 1, True),
-    ("tfloat32", FLAT, 8, True), ("tfloat32", SMALL, 4, False), ("bfloat16", LOW, 16, False), ("bfloat16", LEAST, 1, True),
-)  # fmt: skip
 ZERO = portable.f32(0.0)
 
 
@@ -232,7 +216,7 @@ def kernels() -> Mapping[str, Kernel]:
         for dtype in ("float16", "bfloat16", "tfloat32"):
             found[f"{dtype} {shape.rows}x{shape.columns} {how}"] = tensor_kernel(dtype, shape, aligned)
     found |= {"float32 128x128 aligned": fma_kernel(FMA_LARGE, True), "float32 64x64 unaligned": fma_kernel(FMA_SMALL, False)}
-    for dtype, tile, split, whole in SHARED_SPECIMENS:
+    for dtype, tile, split, whole in SPECIMENS:
         tile, how = tile._replace(split=split), "aligned" if whole else "unaligned"
         kernel = fma_kernel(tile, whole) if isinstance(tile, FmaTile) else tensor_kernel(dtype, tile, whole)
         found[f"{dtype} {name_of(tile)} {how}"] = kernel

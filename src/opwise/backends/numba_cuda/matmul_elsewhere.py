@@ -6,7 +6,7 @@ multiprocessor has one.
 
 from __future__ import annotations
 
-from functools import cache
+from functools import lru_cache
 from typing import NamedTuple
 
 from opwise.backends.cuda_src.matmul_kernel import MEASURED_ON
@@ -18,16 +18,23 @@ from opwise.backends.numba_cuda.matmul_tensor import LARGE, MEDIUM, SMALL
 from opwise.backends.numba_cuda.matmul_tensor import Tile as TensorTile
 
 AnyTile = TensorTile | FmaTile
-FMA_LARGE, FMA_SMALL = FmaTile(128, 128), FmaTile(64, 64)
-FMA_LOW, FMA_NARROW = FmaTile(32, 64, 4, 8, stages=6), FmaTile(64, 32, 8, 4, stages=6)
-FMA_LEAST = FmaTile(32, 32, 4, 4, stages=6)
-FMA_FLAT, FMA_THIN = FmaTile(16, 128, 8, 4, stages=6), FmaTile(16, 64, 4, 4, stages=6)  # for few rows: a large B that is read once
+FMA_LARGE, FMA_SMALL = FmaTile(128, 128), FmaTile(64, 64)  # any GPU's
+FMA_128, FMA_64 = FMA_LARGE._replace(lean=True), FMA_SMALL._replace(lean=True)
+FMA_LOW, FMA_NARROW = FmaTile(32, 64, 4, 8, stages=6, lean=True), FmaTile(64, 32, 8, 4, stages=6, lean=True)
+FMA_LEAST = FmaTile(32, 32, 4, 4, stages=6, lean=True)
+# For few rows: a large B that is read once.
+FMA_FLAT, FMA_THIN = FmaTile(16, 128, 8, 4, stages=6, lean=True), FmaTile(16, 64, 4, 4, stages=6, lean=True)
 LOW, LEAST = TensorTile(32, 64, 2, 2, 4, 5), TensorTile(32, 32, 1, 2, 6, 8)
 FLAT, THIN = TensorTile(16, 128, 1, 2, 6, 4), TensorTile(16, 64, 1, 2, 6, 6)
 ANYWHERE: dict[bool, tuple[AnyTile, ...]] = {
     True: (FMA_LARGE, FMA_SMALL),
     False: (LARGE, MEDIUM, SMALL),
 }  # is it float32? the largest first
+# What is compiled without a GPU: kind, tile, split, whole rows; units that each thread owns some of, and that some threads do.
+SPECIMENS: tuple[tuple[str, AnyTile, int, bool], ...] = (
+    ("float32", FMA_128, 2, True), ("float32", FMA_LEAST, 16, False), ("float32", FMA_FLAT, 8, True), ("float32", FMA_LEAST, 1, True),
+    ("tfloat32", FLAT, 8, True), ("tfloat32", SMALL, 4, False), ("bfloat16", LOW, 16, False), ("bfloat16", LEAST, 1, True),
+)  # fmt: skip
 MOST_SHARED = 8  # blocks that share a tile of 128x128: beyond, a tile of 64x64 has as many blocks, and its sums travel less
 
 
@@ -45,8 +52,10 @@ class Cost(NamedTuple):
 # Estimates, not yet fitted to measurements: (kind, do all rows start at multiples of 16 bytes?) -> tile, of one block, -> what it takes.
 COSTS: dict[tuple[str, bool], dict[AnyTile, Cost]] = {
     ("float32", True): {
-        FMA_LARGE: Cost(1, 4.5, 110, 100),
-        FMA_SMALL: Cost(7, 3.5, 58, 26),
+        FMA_LARGE: Cost(1, 4.5, 120, 110),
+        FMA_SMALL: Cost(7, 3.5, 70, 31),
+        FMA_128: Cost(1, 4.5, 105, 96),
+        FMA_64: Cost(7, 3.5, 55, 26),
         FMA_LOW: Cost(5, 3.2, 31, 13.5),
         FMA_NARROW: Cost(5, 3.2, 31, 13.5),
         FMA_LEAST: Cost(8, 3.0, 21, 8.5),
@@ -54,8 +63,10 @@ COSTS: dict[tuple[str, bool], dict[AnyTile, Cost]] = {
         FMA_THIN: Cost(6, 3.0, 20, 8),
     },
     ("float32", False): {
-        FMA_LARGE: Cost(1, 4.8, 115, 108),
-        FMA_SMALL: Cost(7, 3.8, 65, 30),
+        FMA_LARGE: Cost(1, 4.8, 140, 130),
+        FMA_SMALL: Cost(7, 3.8, 90, 41),
+        FMA_128: Cost(1, 4.8, 110, 100),
+        FMA_64: Cost(7, 3.8, 62, 30),
         FMA_LOW: Cost(5, 3.4, 37, 17),
         FMA_NARROW: Cost(5, 3.4, 35, 16),
         FMA_LEAST: Cost(8, 3.2, 24, 10.5),
@@ -123,6 +134,8 @@ def tiles_elsewhere(kind: str, capability: tuple[int, int]) -> tuple[AnyTile, ..
 
 def splits(tile: AnyTile) -> tuple[int, ...]:
     """By how many blocks it may be computed."""
+    if isinstance(tile, FmaTile) and not tile.lean:
+        return (1,)
     most = {128 * 256: 1, 128 * 128: MOST_SHARED}.get(tile.rows * tile.columns, max(SPLITS))
     return tuple(split for split in SPLITS if split <= most)
 
@@ -132,13 +145,13 @@ def own_elsewhere(m: int, k: int, n: int, kind: str, at_16_bytes: bool, processo
     if capability == MEASURED_ON:
         costs = estimates(m, k, n, kind, at_16_bytes, processors, capability)
         return min(costs, key=lambda tile: costs[tile])
-    tiles = ANYWHERE[kind == "float32"]
+    tiles: tuple[AnyTile, ...] = ANYWHERE[kind == "float32"]
     return next((tile for tile in tiles if tiles_of(tile, m, n) >= processors), tiles[-1])
 
 
-@cache
+@lru_cache(maxsize=512)
 def estimates(m: int, k: int, n: int, kind: str, at_16_bytes: bool, processors: int, capability: tuple[int, int]) -> dict[AnyTile, float]:
-    """Of each tile, in us on an H200; empty for another GPU."""
+    """Of each tile, in us on an H200; empty for another GPU. at_16_bytes: do all three matrices start at multiples of 16 bytes?"""
     if capability != MEASURED_ON:
         return {}
     whole = whole_rows(kind, k, n, at_16_bytes)
@@ -146,14 +159,16 @@ def estimates(m: int, k: int, n: int, kind: str, at_16_bytes: bool, processors: 
 
 
 def estimate(tile: AnyTile, m: int, k: int, n: int, kind: str, whole: bool, processors: int) -> float:
-    """Waves of blocks: those that run at once, and a last one with fewer on a multiprocessor."""
+    """Waves of blocks, in us: those that run at once, and a last one with fewer on a multiprocessor. whole: as by `whole_rows`."""
     cost = costs_of(kind, whole)[tile._replace(split=1)]
     at_once = clusters_at_once(tile.split, processors)  # with one block a multiprocessor
     full, rest = divmod(tiles_of(tile, m, n), at_once * cost.resident)
+    depth = 64 // ptx.BYTES["float32" if kind == "tfloat32" else kind]  # of a step
+    part = -(-k // (depth * tile.split)) * depth  # of K, the longest
 
     def wave(blocks: int) -> float:
         """With so many on a multiprocessor."""
-        return cost.fixed_us + SHARED_US[tile.split] + k / tile.split * max(cost.alone_ns, blocks * cost.busy_ns) / 1000
+        return cost.fixed_us + SHARED_US[tile.split] + part * max(cost.alone_ns, blocks * cost.busy_ns) / 1000
 
     return full * wave(cost.resident) + (wave(-(-rest // at_once)) if rest else 0.0)
 

@@ -30,22 +30,18 @@ class FmaTile(NamedTuple):
     stages: int = 3
     at_once: int = 1  # blocks on a multiprocessor, which bounds the registers
     split: int = 1  # blocks of a cluster that share K
+    lean: bool = False  # by steps of matmul_fma_lean.py: all that share K
 
     @property
     def threads(self) -> int:
         return (self.rows // self.high) * (self.columns // self.wide)
-
-    @property
-    def lean(self) -> bool:
-        """By steps of matmul_fma_lean.py? The tiles of 8 x 8 that one block computes keep those by which they were measured."""
-        return self.split > 1 or self.high * self.wide < 64
 
 
 @cache
 def fma_kernel(tile: FmaTile, aligned: bool) -> Kernel:
     """a (m, k), b (k, n), c (m, n): addresses of float32. `aligned`: rows of b and c start at 16 bytes. A grid of tile.split blocks a tile,
     side by side."""
-    rows, columns, high, wide, stages, _, split = tile
+    rows, columns, high, wide, stages, _, split, lean = tile
     threads, side = tile.threads, columns // wide
     pitch = rows + 4  # floats in a row of A's transposed tile: 16-byte rows, and the copies along k meet two to a bank, not 16
     a_bytes, b_bytes = DEPTH * pitch * 4, DEPTH * columns * 4
@@ -92,8 +88,8 @@ def fma_kernel(tile: FmaTile, aligned: bool) -> Kernel:
                 for j in range(wide):
                     sums[i * wide + j] += left[i] * right[j]
 
-    begin_copies = filler(DEPTH, rows, columns, threads, aligned) if tile.lean else fill
-    add_products = multiplier(DEPTH, rows, columns, high, wide) if tile.lean else multiply
+    begin_copies = filler(DEPTH, rows, columns, threads, aligned) if lean else fill
+    add_products = multiplier(DEPTH, rows, columns, high, wide) if lean else multiply
 
     @inlined
     def store_unit(c: Any, m: Any, n: Any, row: Any, column: Any, values: Any, at: Any) -> None:

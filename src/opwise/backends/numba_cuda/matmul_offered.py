@@ -1,7 +1,7 @@
 """Which of Numba's kernels a product gets, and which others could compute it: what `opwise tune` measures, and a tuned table names.
 
 A name is the tile's: 128x256, pingpong_128x128, 144x128 or 64x64_s2 by wgmma, tma_128x128 in float32 on Hopper; mma_128x256 and fma_64x64
-of the kernels for any GPU, fma_32x32_s8 where eight blocks share K.
+of the kernels for any GPU, fma_32x32_s8 where eight blocks share K, fma_64x64_s1 by the same steps and one block.
 """
 
 from __future__ import annotations
@@ -40,8 +40,9 @@ Way = Tile | TensorTile | FmaTile
 def name_of(way: Way) -> str:
     if isinstance(way, Tile):
         return way.name
-    shared = f"_s{way.split}" if way.split > 1 else ""
-    return f"{'fma' if isinstance(way, FmaTile) else 'mma'}_{way.rows}x{way.columns}{shared}"
+    if isinstance(way, FmaTile):
+        return f"fma_{way.rows}x{way.columns}" + (f"_s{way.split}" if way.lean else "")
+    return f"mma_{way.rows}x{way.columns}" + (f"_s{way.split}" if way.split > 1 else "")
 
 
 def hopper_tiles(m: int, k: int, n: int, kind: str, aligned: bool, capability: tuple[int, int]) -> tuple[Tile, ...]:
