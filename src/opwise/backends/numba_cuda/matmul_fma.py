@@ -54,7 +54,7 @@ def fma_kernel(tile: FmaTile, aligned: bool) -> Kernel:
     groups_down, groups_across = high // 4, wide // 4
     below, beside = rows // groups_down, columns // groups_across
     count, units = high * wide, high * wide // 4  # a unit: four neighbours in a row
-    each, room, share_of, add_up, owned = sharing(split, threads, units)
+    each, room, share_of, add_up, owned, leave = sharing(split, threads, units)
     shift = split.bit_length() - 1
 
     @inlined
@@ -149,6 +149,7 @@ def fma_kernel(tile: FmaTile, aligned: bool) -> Kernel:
                 row = m0 + whose // side * 4 + (r & 3) + (r >> 2) * below
                 if unit < units:
                     store_unit(c, m, n, row, n0 + whose % side * 4 + g * beside, parts, 4 * split * i)
+            leave()
         else:
             for i in range(high):
                 row = m0 + down + (i % 4) + (i // 4) * below

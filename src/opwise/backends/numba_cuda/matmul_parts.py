@@ -57,8 +57,9 @@ class Sharing(NamedTuple):
     """What a kernel of S blocks a tile calls. `each`: units that a thread stores; `room`: floats that it needs for them and their parts.
 
     share_of(steps) -> this block's first step and how many it has, maybe none.
-    add_up(shared, sums, parts, thread): meets the cluster twice, so all threads call it; unit i is in parts[4 * S * i:][:4] afterwards.
+    add_up(shared, sums, parts, thread): meets the cluster, so all threads call it; unit i is in parts[4 * S * i:][:4] afterwards.
     owned(thread, i) -> the unit and the thread whose it was; the unit is `units` where this thread has none.
+    leave(): all threads call it at the end; a block stays until all of the cluster have read its sums.
     """
 
     each: int
@@ -66,6 +67,7 @@ class Sharing(NamedTuple):
     share_of: Any
     add_up: Any
     owned: Any
+    leave: Any
 
 
 @cache
@@ -101,15 +103,20 @@ def sharing(split: int, threads: int, units: int) -> Sharing:
                 for s in range(1, split):
                     for e in range(4):
                         parts[4 * i * split + e] += parts[4 * (i * split + s) + e]
-        words.cluster_publish()  # what was read has come: whoever has it may end, once all say so
-        words.cluster_wait()
+        cuda.syncwarp()  # a warp meets the others as one
+        words.cluster_publish()  # what was read has come: whose it was may end once all say so
 
     @inlined
     def owned(thread: Any, i: Any) -> Any:
         at = int64(words.rank_in_cluster()) * owned_units + i * threads + thread
         return at >> in_turn if thread < owners else int64(units), at & (threads - 1)
 
-    return Sharing(each, 4 * each * split, share_of, add_up, owned)
+    @inlined
+    def leave() -> None:
+        cuda.syncwarp()
+        words.cluster_wait()
+
+    return Sharing(each, 4 * each * split, share_of, add_up, owned, leave)
 
 
 def shared_bytes(ring: int, split: int, threads: int, units: int) -> int:

@@ -67,7 +67,7 @@ def tensor_kernel(dtype: str, tile: Tile, aligned: bool) -> Kernel:
     row_shift = 1 if is_tf32 else 0
     row_from = 1 if b_chunks < 8 else 0
     split = tile.split
-    each, room, share_of, add_up, owned = sharing(split, threads, down * right)  # a unit: what a thread has of 16 rows and 8 columns
+    each, room, share_of, add_up, owned, leave = sharing(split, threads, down * right)  # a unit: what a thread has of 16 rows and 8 columns
     shift = split.bit_length() - 1
 
     @inlined
@@ -195,6 +195,7 @@ def tensor_kernel(dtype: str, tile: Tile, aligned: bool) -> Kernel:
                 column = n0 + (whose >> 5) % across * warp_columns + unit % right * 8 + (whose & 3) * 2
                 if unit < down * right:
                     store_unit(c, m, n, row, column, parts, 4 * split * i)
+            leave()
         else:
             for i in range(down):
                 for j in range(right):
