@@ -20,14 +20,14 @@ import subprocess, tempfile
 from triton import knobs
 from opwise.backends.triton_jit.specimen import compiled
 SPECIMENS
-for specimen in specimens:
+for name, specimen in specimens.items() if isinstance(specimens, dict) else [("", each) for each in specimens]:
     with tempfile.NamedTemporaryFile(suffix=".cubin") as binary:
         made = compiled(specimen, "sm_90")
         binary.write(made.asm["cubin"])
         binary.flush()
         kinds = {"RESIDENT": "_resident", "FEW_ROWS": "_few"}
         kind = next((kind for name, kind in kinds.items() if specimen.constants.get(name)), "") or specimen.constants.get("UNITS", "")
-        print(f"KERNEL {specimen.kernel.__name__}{kind}")
+        print(f"KERNEL {name or specimen.kernel.__name__ + str(kind)}")
         print(f"shared {made.metadata.shared}", flush=True)
         subprocess.run([knobs.nvidia.cuobjdump.path, "-sass", binary.name], check=True)
 """
@@ -42,7 +42,8 @@ def needs_triton() -> None:
 
 
 def disassembly(specimens: str) -> dict[str, str]:
-    """Kernel -> the bytes of shared memory, and the code. `specimens`: Python lines that make a tuple of that name; each takes seconds."""
+    """Kernel -> the bytes of shared memory, and the code. `specimens`: Python lines that make a tuple of that name, or a dict by
+    names of the kernels; each takes seconds."""
     environment = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"} | {"PYTHONPATH": str(SOURCE)}
     program = CHILD.replace("SPECIMENS", specimens)
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment, timeout=120, check=False)

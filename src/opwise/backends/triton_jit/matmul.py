@@ -3,12 +3,15 @@
 Programs go through the tiles in groups of GROUP tile rows, so that those running at once share rows of a and columns of b in L2.
 On sm_90, where every row starts on 16 bytes, products of 17 rows and more are fetched through tensor descriptors (matmul_tma.py), those of
 float32 if they fill the GPU, in tiles of 64 x 64 at the least, those of 16 bits, on later GPUs too, from 2^28 multiply-adds on. Everything
-else goes through pointers.
+else goes through pointers, on sm_90 by the tile that is quickest by a model (matmul_pointers.py), whose K a cluster's programs may share
+(matmul_shared_k.py).
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
+from itertools import cycle
 from typing import Any
 
 import torch
@@ -17,24 +20,15 @@ import triton.language as tl
 from torch import Tensor
 
 from opwise.backends.protocol import Bind, Launch, UnsupportedWorkload, Variant
-from opwise.backends.triton_jit import matmul_ladder, matmul_tma
+from opwise.backends.triton_jit import matmul_ladder, matmul_shared_k, matmul_tma
+from opwise.backends.triton_jit.clusters import FREE
 from opwise.backends.triton_jit.launch import built
 from opwise.backends.triton_jit.matmul_config import GROUP, Config, filling
+from opwise.backends.triton_jit.matmul_pointers import SPLITS, TILES, exchanged_bytes, model_holds, quickest_through_pointers
 from opwise.backends.triton_jit.matmul_tma import tile_of
-from opwise.backends.triton_jit.portable import INTERPRETING, device_function, narrow, widen
+from opwise.backends.triton_jit.portable import factor, narrow
 from opwise.backends.triton_jit.specimen import POINTERS, Specimen
 from opwise.ops.spec import tf32_allowed
-
-
-@device_function
-def factor(x, PRECISION: tl.constexpr):  # type: ignore[no-untyped-def]
-    """What tl.dot may be given. Triton hands tf32 dots raw float32 bits and the tensor core drops the low 13: an error of up to 2^-10 a
-    factor, where rounding leaves 2^-11. So round here. The interpreter's dot multiplies a bfloat16's bits, and float32 exactly."""
-    if INTERPRETING:
-        return widen(x)
-    if PRECISION == "tf32":
-        return tl.inline_asm_elementwise("cvt.rna.tf32.f32 $0, $1;", "=r,r", [x], dtype=tl.float32, is_pure=True, pack=1)
-    return x
 
 
 @triton.jit
@@ -83,8 +77,9 @@ def textbook_kernel(a, b, out, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: 
     tl.store(out + row[:, None] * N + column[None, :], total.to(tl.float16), mask=inside)
 
 
-# Largest first: the first whose tiles fill the GPU and whose shared memory the GPU has. Without 16-byte accesses, 16-bit tiles come through
-# registers, element by element, and must be small to stay there; 4-byte elements are copied to shared memory asynchronously all the same.
+# On other GPUs than sm_90. Largest first: the first whose tiles fill the GPU and whose shared memory the GPU has. Without 16-byte accesses,
+# 16-bit tiles come through registers, element by element, and must be small to stay there; 4-byte elements are copied to shared memory
+# asynchronously all the same.
 POINTER_CONFIGS = {
     "16-bit": (Config(128, 256, 64, 8, 3), Config(128, 128, 64, 8, 3), Config(128, 64, 64, 4, 4), Config(64, 64, 64, 4, 4)),
     "unaligned": (Config(128, 128, 32, 8, 2), Config(64, 64, 32, 4, 2)),
@@ -108,8 +103,13 @@ def build(a: Tensor, b: Tensor, out: Tensor, tma: bool = True) -> Bind:
     if tma and matmul_tma.fit(a, b, out) and (bind_maps := matmul_tma.build(a, b, out, precision)):
         return bind_maps
     kind = precision if a.dtype == torch.float32 else "16-bit" if _aligned(a, b, out) else "unaligned"
-    config = filling((FLAT_CONFIGS if m <= 16 else POINTER_CONFIGS)[kind], m, n, a)
+    if model_holds(a.device):
+        config = quickest_through_pointers(kind, m, n, k, a)
+    else:
+        config = filling((FLAT_CONFIGS if m <= 16 else POINTER_CONFIGS)[kind], m, n, a)
     fixed = _pointer_constants(config, n, k, precision)
+    if config.split > 1 or config.ahead:
+        return matmul_shared_k.build(a, b, out, config, fixed)
     ready = built(
         pointer_kernel, (config.tiles(m, n), 1, 1), a, b, out, m, n, k,
         **fixed, **config.options,
@@ -155,6 +155,19 @@ VARIANTS = {
 }
 
 
+def _sharing_k(dtype: str, kind: str, precision: str) -> dict[str, Specimen]:
+    """Each tile on sm_90 once whose K programs may share, by one number of them or another."""
+    found = {}
+    for config, split in zip(TILES[kind], cycle(SPLITS[:0:-1])):
+        shared, odd = replace(config, split=split), kind != "16-bit"
+        if exchanged_bytes(shared) > FREE:
+            shared = config
+        if shared.ahead or shared.split > 1:
+            fixed = _pointer_constants(shared, int(odd), int(odd), precision)
+            found[f"{dtype}, {shared.name}"] = matmul_shared_k.specimen(shared, dtype, fixed, odd)
+    return found
+
+
 def specimens(arch: str) -> dict[str, Specimen]:
     found: dict[str, Specimen] = {}
     sizes = {"M": "i32", "N": "i32", "K": "i32"}
@@ -173,6 +186,8 @@ def specimens(arch: str) -> dict[str, Specimen]:
             for label, n, k in (("", 1, 1), (", wide offsets", 2**29, 2**29)):
                 fixed = {**_pointer_constants(config, n, k, precision), "EVEN_N": False, "EVEN_K": False}
                 found[f"{dtype}, {config}, unaligned{label}"] = Specimen(pointer_kernel, types, fixed, config.options, tuple(types))
+        if arch == "sm_90":
+            found |= _sharing_k(dtype, kind if dtype != "float16" else odd_kind, precision)
         if (kind == "16-bit" and arch != "sm_80") or arch == "sm_90":
             found |= matmul_tma.specimens(dtype, hopper=arch == "sm_90")
     types = dict.fromkeys(("a", "b", "out"), "*fp16")

@@ -22,7 +22,7 @@ class Config:
 
     together: programs that a multiprocessor holds at once. tile_us: microseconds that a tile takes whatever K is, k_ns: nanoseconds for
     each 1 of K, both of a multiprocessor that has `together` programs, so that each of them takes `together` times as long.
-    Where `split` programs share a tile, K is the part of it that one has.
+    Where `split` programs share a tile, K is the part of it that one has. load is matmul_pointers.py's.
     """
 
     BM: int
@@ -40,6 +40,8 @@ class Config:
     few: bool = False  # rows of C, BM of them at most, are wgmma's columns, in matmul_split.py
     rounds: int = 1  # see `worth`
     most: int = 2**31  # tiles of a product, as measured
+    ahead: bool = False  # a step's elements wait in registers while the last one's are multiplied, in matmul_shared_k.py
+    load: float = 1.0  # the part of a multiprocessor's throughput that one program asks for
 
     def __str__(self) -> str:
         return f"{self.BM}x{self.BN}x{self.BK}"

@@ -23,6 +23,7 @@ from opwise.backends.triton_jit import clusters
 from opwise.backends.triton_jit.launch import INTERPRETING as IN_INTERPRETER
 from opwise.backends.triton_jit.launch import built, processors
 from opwise.backends.triton_jit.matmul_config import GROUP, Config, quickest
+from opwise.backends.triton_jit.matmul_pointers import quicker_through_pointers
 from opwise.backends.triton_jit.portable import device_function
 from opwise.backends.triton_jit.specimen import POINTERS, Specimen
 
@@ -163,6 +164,8 @@ def build(a: Tensor, b: Tensor, out: Tensor, precision: str) -> Bind | None:
         return None
     if precision == "tf32":
         config = quickest(TF32_CONFIGS, m, n, k, a)
+        if quicker_through_pointers(config, m, n, k, a):
+            return None
         return build_in_gluon(_tf32(config), a, b, out, config)
     # A product that does not fill the GPU with either tile goes through pointers.
     for config, (tiles, least) in zip(FMA_CONFIGS, FMA_LEAST, strict=True):

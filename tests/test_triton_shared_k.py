@@ -1,0 +1,258 @@
+"""Products through pointers whose K a cluster's programs share: the choice, the exchange of sums, and what the compiler made of it."""
+
+from __future__ import annotations
+
+import re
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from triton_sass import LINE, disassembly, needs_triton
+
+MULTIPROCESSORS = 132
+SPECIMENS = """
+from opwise.backends.triton_jit import matmul
+specimens = {name: each for name, each in matmul.specimens("sm_90").items() if each.constants.get("WORDS") and each.constants["S"] > 1}
+"""
+NAME = re.compile(r"(\w+), (\d+)x(\d+)x\d+/(\d+)/\d+(?:/ahead)?/split(\d+)")
+WIDTH = {"64": 2, "128": 4}
+
+
+@pytest.fixture(scope="module")
+def pointers():
+    needs_triton()
+    from opwise.backends.triton_jit import matmul_pointers
+
+    return matmul_pointers
+
+
+@pytest.fixture(scope="module")
+def disassembled(pointers):
+    return disassembly(SPECIMENS)
+
+
+def words(lines, kind):
+    """Of 4 bytes that a thread moves by instructions of this kind."""
+    return sum(WIDTH.get(name.rsplit(".", 1)[-1], 1) for name, _ in lines if name.split(".")[0] == kind)
+
+
+def test_sums_are_exchanged_between_two_meetings_of_the_cluster_and_nothing_else_is_in_shared_memory(disassembled):
+    """Behind the last product: a barrier, the sums into the program's own memory; all have; a share is read from each program; stores."""
+    assert {name.partition(",")[0] for name in disassembled} == {"float32", "tfloat32", "float16", "bfloat16"}
+    for kernel, sass in disassembled.items():
+        _, bm, bn, warps, split = NAME.fullmatch(kernel).groups()
+        sums, threads, programs = int(bm) * int(bn), int(warps) * 32, int(split)
+        lines = [(name, rest) for _, name, rest in LINE.findall(sass)]
+        assert not [name for name, _ in lines if name.startswith(("LDL", "STL"))], f"{kernel}: nothing is spilled"
+        arrived, met = ([at for at, (name, _) in enumerate(lines) if name == what] for what in ("UCGABAR_ARV", "UCGABAR_WAIT"))
+        assert len(arrived) == len(met) == 2, kernel
+        product = max(at for at, (name, _) in enumerate(lines) if name.startswith(("HMMA", "HGMMA", "FFMA")))
+        assert product < arrived[0] < met[0] < arrived[1] < met[1], kernel
+        fence = max(at for at in range(arrived[0]) if lines[at][0].startswith("BAR"))
+        assert product < fence, f"{kernel}: others may read the last step's tiles"
+        assert words(lines[fence : arrived[0]], "STS") == sums // threads, kernel
+        assert words(lines[met[0] : arrived[1]], "LD") == max(sums // threads, programs), kernel
+        assert not [name for name, _ in lines[met[0] :] if name.startswith(("STS", "LDS", "LDGSTS", "STSM", "LDSM"))], kernel
+        assert not [name for name, _ in lines[: arrived[1]] if name.startswith("STG")], kernel
+
+
+def test_reads_go_through_distributed_shared_memory(pointers):
+    from opwise.backends.triton_jit import matmul_shared_k
+
+    for split in pointers.SPLITS[1:]:
+        for count in (1, 2, 4):
+            text = gathering(matmul_shared_k, split, count)
+            assert (
+                text.count("mapa.shared::cluster.u32") == text.count(f"ld.shared::cluster{f'.v{count}' if count > 1 else ''}.f32") == split
+            )
+            memory = np.random.default_rng(0).standard_normal((split, count)).astype(np.float32)
+            expected = memory[0].copy()
+            for of_one in memory[1:]:
+                expected += of_one
+            assert np.array_equal(played(text, memory), expected), "in the order of ranks"
+
+
+def gathering(module, *given):
+    function = module.gathering
+    return getattr(function, "fn", function)(*given)
+
+
+def played(text: str, memory: np.ndarray) -> np.ndarray:
+    """What the PTX's loads and additions give: memory by rank and word."""
+    registers: dict[str, np.float32] = {}
+    results: dict[int, np.float32] = {}
+    rank = -1
+    for line in text.strip("{ }").split(";"):
+        name, _, rest = line.strip().partition(" ")
+        operands = re.findall(r"\$?\w+", rest)
+        if name.startswith("mapa"):
+            rank = int(operands[-1])
+        elif name.startswith("ld."):
+            registers |= dict(zip(operands[:-1], memory[rank], strict=True))
+        elif name == "add.f32":
+            registers[operands[0]] = registers[operands[1]] + registers[operands[2]]
+        elif name == "mov.f32":
+            results[int(operands[0].removeprefix("$"))] = registers[operands[1]]
+    return np.array([results[w] for w in sorted(results)], np.float32)
+
+
+class Cluster:
+    """Plays the PTX of programs that run one after the other: the first time they leave their sums, the second time they read them."""
+
+    def __init__(self) -> None:
+        self.memory: dict[int, dict[int, np.float32]] = {}
+
+    def asm(self, text, constraints, args, dtype, is_pure, pack):
+        import triton.language as tl
+        from triton.runtime.interpreter import TensorHandle, interpreter_builder
+
+        program = interpreter_builder.grid_idx[0]
+
+        def made(values):
+            handle = TensorHandle(values, tl.float32)
+            return tl.tensor(handle, tl.block_type(tl.float32, list(values.shape)))
+
+        text = str(getattr(text, "value", text))
+        if "st.shared" in text:
+            total, at = (x.handle.data for x in args)
+            assert len(set(at.flat)) == at.size, "no two sums in one place"
+            self.memory[program] = dict(zip(at.flat, total.flat, strict=True))
+        elif "ld.shared" in text:
+            split = text.count("mapa")
+            count = len(dtype)
+            first = program // split * split
+            found = []
+            for at in args[0].handle.data.flat:
+                assert at % (count * 4) == 0, "aligned"
+                rows = [[self.memory.get(first + r, {}).get(at + 4 * w, np.float32(0)) for w in range(count)] for r in range(split)]
+                found.append(played(text, np.array(rows, np.float32)))
+            return tuple(made(np.array(column, np.float32)) for column in zip(*found, strict=True))
+        return None
+
+
+@pytest.mark.parametrize("ahead", [False, True])
+@pytest.mark.parametrize(("split", "shape"), [(1, (37, 70, 41)), (2, (33, 100, 40)), (4, (5, 129, 33)), (8, (40, 133, 20))])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+def test_programs_that_share_k_make_the_product(pointers, monkeypatch, split, shape, dtype, ahead):
+    """In Triton's interpreter, which runs one program after the other, and the PTX played."""
+    import triton.language as tl
+
+    from opwise.backends.triton_jit import matmul, matmul_shared_k
+    from opwise.backends.triton_jit.matmul_config import Config
+
+    (m, k, n), config = shape, Config(16, 32, 16, 1, 1, split=split, ahead=ahead)
+    torch.manual_seed(0)
+    a, b, out = torch.randn(m, k).to(dtype), torch.randn(k, n).to(dtype), torch.full((m, n), float("nan")).to(dtype)
+    fixed = matmul_shared_k.constants(config, matmul._pointer_constants(config, n, k, "ieee"))
+    cluster = Cluster()
+    monkeypatch.setattr(tl, "inline_asm_elementwise", cluster.asm)
+    for _ in range(2 if split > 1 else 1):
+        matmul_shared_k.shared_k_kernel[(config.tiles(m, n) * split, 1, 1)](a, b, out, m, n, k, **fixed)
+    near = 1e-4 if dtype == torch.float32 else 0.1
+    torch.testing.assert_close(out.double(), a.double() @ b.double(), rtol=near, atol=near)
+    assert len(cluster.memory) == (config.tiles(m, n) * split if split > 1 else 0)
+    assert max((max(of) for of in cluster.memory.values()), default=0) < max(pointers.exchanged_bytes(config), 1)
+
+
+LONG = [(32, 8192, 32), (128, 16384, 128), (37, 4501, 73)]
+KINDS = {"16-bit": torch.float16, "unaligned": torch.float16, "tf32": torch.float32, "ieee": torch.float32}
+
+
+def chosen(pointers, monkeypatch, kind, shape):
+    m, k, n = shape
+    monkeypatch.setattr(pointers, "processors", lambda device: MULTIPROCESSORS)
+    return pointers.quickest_through_pointers(kind, m, n, k, torch.empty(1, dtype=KINDS[kind]))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_few_tiles_of_a_long_k_are_shared_and_many_are_not(pointers, monkeypatch, kind):
+    for shape in LONG:
+        config = chosen(pointers, monkeypatch, kind, shape)
+        assert config.split >= 8, shape
+        whole = max(c.tiles(shape[0], shape[2]) for c in pointers.TILES[kind])
+        assert config.tiles(shape[0], shape[2]) * config.split > min(whole, MULTIPROCESSORS // 8), shape
+    for shape in ((4096, 4096, 4096), (4001, 4001, 4001)):
+        config = chosen(pointers, monkeypatch, kind, shape)
+        assert (config.split, config.BM * config.BN >= 4096) == (1, True)
+    assert chosen(pointers, monkeypatch, kind, (5, 7, 3)).split == 1, "less than a step for each"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_program_has_a_step_and_room_for_its_sums(pointers, monkeypatch, kind):
+    from opwise.backends.triton_jit import clusters
+
+    found = pointers.candidates(kind, 300, 227 * 1024, 4)
+    assert {c.split for c in found} >= {1, 2, 4}
+    for config in found:
+        assert config.split == 1 or config.split * config.BK <= 300
+        assert config.split == 1 or 0 < pointers.exchanged_bytes(config) <= clusters.FREE
+        assert config.BM * config.BN % config.split == 0
+    assert len({c.name for c in found}) == len(found)
+    monkeypatch.setattr(clusters, "KNOWN", False)
+    assert {c.split for c in pointers.candidates(kind, 9000, 227 * 1024, 4)} == {1}, "a launcher that was not read gets no clusters"
+
+
+def test_programs_side_by_side_take_longer_once_they_ask_for_more_than_there_is(pointers):
+    from opwise.backends.triton_jit.matmul_config import Config
+
+    config = Config(64, 64, 32, 4, 3, 2, 1.0, 10.0, load=0.75)
+
+    def us(tiles):
+        return pointers.pointers_us(config, 64 * tiles, 64, 1000, MULTIPROCESSORS)
+
+    assert us(1) == us(132) == pytest.approx(11.0)
+    assert us(133) == us(264) == pytest.approx(1 + 15.0), "two of three quarters"
+    assert us(265) == pytest.approx(2 + 22.5), "and a second wave"
+
+
+def test_other_gpus_and_the_interpreter_get_one_program_a_tile(pointers, monkeypatch):
+    from opwise.backends.triton_jit import matmul
+
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: SimpleNamespace())
+    assert not pointers.model_holds(torch.device("cpu"))
+    for interpreting in (False, True):
+        monkeypatch.setattr(pointers, "INTERPRETING", interpreting)
+        for capability in ((8, 0), (8, 9), (9, 0), (10, 0), (12, 0)):
+            monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device, capability=capability: capability)
+            assert pointers.model_holds(torch.device("cuda")) == (capability == (9, 0) and not interpreting)
+    asked = []
+    monkeypatch.setattr(matmul, "built", lambda kernel, grid, *samples, **fixed: asked.append((kernel, grid)))
+    m, k, n = 32, 8192, 32
+    matmul.build(torch.empty(m, k), torch.empty(k, n), torch.empty(m, n))
+    assert asked == [(matmul.pointer_kernel, (1, 1, 1))]
+
+
+def test_tf32_of_few_tiles_leaves_tensor_descriptors_unless_tuned_to_them(pointers, monkeypatch):
+    from opwise.backends.triton_jit import matmul_config, matmul_tma
+    from opwise.backends.tuned import Choices
+
+    for module in (pointers, matmul_config):
+        monkeypatch.setattr(module, "processors", lambda device: MULTIPROCESSORS)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
+    monkeypatch.setattr(matmul_tma, "build_in_gluon", lambda name, a, b, out, config: config.name)
+
+    def taken(m, k, n):
+        return matmul_tma.build(*(torch.empty(shape, device="meta") for shape in ((m, k), (k, n), (m, n))), "tf32")
+
+    assert taken(128, 16384, 128) is None
+    assert taken(1024, 8192, 1024) is not None
+    assert taken(4096, 4096, 4096) is not None
+    name = matmul_tma.TF32_CONFIGS[-1].name
+    forced = Choices(forced=name)
+    for module in (pointers, matmul_config):
+        monkeypatch.setattr(module, "look", lambda table, device: forced)
+    assert taken(128, 16384, 128) == name
+
+
+def test_the_launcher_is_told_of_the_room_that_sums_take(pointers):
+    from opwise.backends.triton_jit import clusters
+
+    compiled = SimpleNamespace(packed_metadata=(4, 1, 9000), metadata=SimpleNamespace(num_warps=4, num_ctas=1, shared=9000))
+    if not clusters.KNOWN:
+        pytest.skip("no cluster is asked for in this Triton")
+    for _ in range(2):
+        clusters.in_clusters(compiled, 8, 17408)
+        assert compiled.packed_metadata == (4, 8, 17408)
+    with pytest.raises(RuntimeError, match="50000 bytes of shared memory wanted, Triton asks for 9000"):
+        clusters.in_clusters(SimpleNamespace(**{**vars(compiled), "packed_metadata": (4, 1, 9000)}), 8, 50000)
