@@ -11,7 +11,7 @@ from dataclasses import replace
 from opwise.backends.cuda_src import matmul_kernel, matmul_plan, matmul_wgmma
 from opwise.backends.cuda_src.matmul_kernel import Kernel as Tile
 from opwise.backends.numba_cuda import ptx
-from opwise.backends.numba_cuda.matmul_elsewhere import tiles_elsewhere
+from opwise.backends.numba_cuda.matmul_elsewhere import estimates, tiles_elsewhere
 from opwise.backends.numba_cuda.matmul_fma import FmaTile
 from opwise.backends.numba_cuda.matmul_fma_tma import TILE as FMA_SIDE
 from opwise.backends.numba_cuda.matmul_pingpong import PAIRS, SHARED_PAIRS, SQUARE, TALL
@@ -31,8 +31,11 @@ HALF_TILES = ALONE + IN_PAIRS
 FMA_TILE = Tile("tma_128x128", FMA_SIDE, FMA_SIDE, 128, 128, 3, 16, 1.0, 32, simt=True)
 
 
-# TF32's tiles on Hopper are high and wide, and know no shared K: fewer of them than this a multiprocessor, and mma's tiles get the product.
-FEW_TF32 = 0.25
+# Hopper's own tiles of 4-byte elements know no shared K: where multiprocessors are left without one, kernels for any GPU may be quicker.
+# By a tile's kind and rows: what its beginning and end take on an H200, in us, and each 1 of K, in ns, as in matmul_elsewhere.Cost.
+BEGIN_US = 3.0
+K_NS = {("float32", 128): 87.0, ("tfloat32", 64): 8.3, ("tfloat32", 128): 11.5, ("tfloat32", 192): 15.0, ("tfloat32", 256): 19.5}
+MANY = {"float32": 4, "tfloat32": 1}  # tiles a multiprocessor from which nothing else is as quick
 
 Way = Tile | TensorTile | FmaTile
 
@@ -60,13 +63,12 @@ def hopper_tiles(m: int, k: int, n: int, kind: str, aligned: bool, capability: t
 def own_on_hopper(m: int, k: int, n: int, kind: str, aligned: bool, processors: int, capability: tuple[int, int]) -> Tile | None:
     """The tile that Hopper's own kernel should compute of this product at a time; None where that kernel cannot or should not run."""
     tiles = hopper_tiles(m, k, n, kind, aligned, capability)
-    if kind == "float32":
-        return next((tile for tile in tiles if tile.tiles(m, n) >= processors), None)
     known = (tile for tile in tiles if tile.takes(m, k, n, 16, processors, capability))  # where it was measured, if it is for some alone
     best = min(known, key=lambda tile: tile.estimate(m, k, n, processors), default=None)
-    if best is not None and kind == "tfloat32" and best.tiles(m, n) < FEW_TF32 * processors:
-        return None
-    return best
+    if best is None or (kind, best.rows) not in K_NS or best.tiles(m, n) >= MANY[kind] * processors:
+        return best
+    us = BEGIN_US + -(-best.tiles(m, n) // processors) * k * K_NS[kind, best.rows] / 1000
+    return best if us <= min(estimates(m, k, n, kind, aligned, processors, capability).values()) else None
 
 
 def offered(m: int, k: int, n: int, kind: str, aligned: bool, capability: tuple[int, int]) -> dict[str, Way]:
