@@ -90,6 +90,8 @@ extern "C" __global__ void __launch_bounds__(256)
     KERNEL(matmul_##dtype##_whole_16x80_v2, Storage, whole_matmul, 2, WholeTile<Storage, 16, 5, 6, false>)                                 \
     KERNEL(matmul_##dtype##_beside_16x80_v2, Storage, whole_matmul, 2, WholeTile<Storage, 16, 5, 6, true>)                                 \
     KERNEL(matmul_##dtype##_whole_32x80_v2, Storage, whole_matmul, 2, WholeTile<Storage, 32, 5, 6, false>)                                 \
+    KERNEL(matmul_##dtype##_whole_16x96_v2, Storage, whole_matmul, 2, WholeTile<Storage, 16, 6, 6, false>)                                 \
+    KERNEL(matmul_##dtype##_whole_32x96_v2, Storage, whole_matmul, 2, WholeTile<Storage, 32, 6, 6, false>)                                 \
     KERNEL(matmul_##dtype##_beside_32x80_v2, Storage, whole_matmul, 2, WholeTile<Storage, 32, 5, 6, true>)                                 \
     KERNEL(matmul_##dtype##_32x32_v16, Storage, tensor_matmul, 3, TensorTile<Storage, 32, 32, 64, 2, 1, 1, 3, 16>)                         \
     KERNEL(matmul_##dtype##_simt_64x64_v2, Storage, simt_matmul, 2, SimtTile<Storage, 16, 8, 8, 4, 16, 1, 3, 2>)

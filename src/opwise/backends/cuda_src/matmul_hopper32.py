@@ -5,6 +5,7 @@ Costs are in the unit of matmul_kernel.Kernel.estimate, so that they compare wit
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from opwise.backends.cuda_src.matmul_model import Share, Tiled
@@ -19,7 +20,8 @@ STAGE_BYTES_A_ROW = STAGE_BYTES_A_COLUMN = DEPTH * 4
 
 @dataclass(frozen=True)
 class Tile(Tiled):
-    """A kernel's tile of C (rows x columns) and what it is launched with; `rows_from`, `columns_from`, `k_from`: where it was measured.
+    """A kernel's tile of C (rows x columns) and what it is launched with; `rows_from`, `columns_from`, `k_from`: where it was measured;
+    `most`: tiles a multiprocessor up to which it is offered.
 
     `speed`: multiply-adds per time, relative to the fastest kernel of matmul.cu for that type; `fixed`: cost of a tile beyond its products,
     as elements of K. Measured on an H200: docs/lab.md.
@@ -36,6 +38,7 @@ class Tile(Tiled):
     rows_from: int = 1
     columns_from: int = 1
     k_from: int = 1
+    most: float = math.inf
 
     @property
     def kernel(self) -> str:
@@ -49,7 +52,7 @@ class Tile(Tiled):
 
     def takes(self, m: int, k: int, n: int, sm_count: int) -> bool:
         """Tiles of multiply-adds that leave multiprocessors idle lose to smaller ones; those of TF32 do that lie mostly outside of C."""
-        inside = m >= self.rows_from and n >= self.columns_from and k >= self.k_from
+        inside = m >= self.rows_from and n >= self.columns_from and k >= self.k_from and self.tiles(m, n) <= self.most * sm_count
         return inside and (self.kind == "tfloat32" or self.tiles(m, n) >= sm_count)
 
     def share(self, m: int, k: int, n: int, sm_count: int) -> Share:
@@ -67,14 +70,17 @@ class Tile(Tiled):
 
 
 # cuBLAS's speed is 2.5 times that of matmul.cu's TF32, and 1.4 times that of its float32; these multiply-adds' is 1.52 times that.
-BETWEEN = {"k_from": 512}  # heights that others do not have: 1024x1536x8960 is 490 tiles of 160x128, 93.5 us, 128x128 took 101.0
+# Heights that others do not have, for waves that these do not fill: 1024x1536x8960 is 490 tiles of 160x128, 93.5 us, 128x128 took 101.0. Of
+# many waves the last counts for little, and a larger tile reads less: 8192 cubed takes 3025 us by 176x128 and by 256x128 on an H200, on an
+# H100, whose memory is slower, 3526 and 3012.
+BETWEEN_K, BETWEEN_MOST = 512, 16.0
 TF32 = (
     Tile("256x128", "tfloat32", 256, 128, 384, 4, 2.5, 64, 65, 33),
     Tile("192x128", "tfloat32", 192, 128, 384, 4, 2.46, 64, 65, 33),
-    Tile("176x128", "tfloat32", 176, 128, 384, 5, 2.57, 63, 65, 33, **BETWEEN),
-    Tile("160x128", "tfloat32", 160, 128, 384, 5, 2.64, 71, 65, 33, **BETWEEN),
+    Tile("176x128", "tfloat32", 176, 128, 384, 5, 2.57, 63, 65, 33, BETWEEN_K, BETWEEN_MOST),
+    Tile("160x128", "tfloat32", 160, 128, 384, 5, 2.64, 71, 65, 33, BETWEEN_K, BETWEEN_MOST),
     Tile("128x128", "tfloat32", 128, 128, 384, 6, 2.11, 64, 65, 33),
-    Tile("96x128", "tfloat32", 96, 128, 384, 7, 2.1, 48, 65, 33, **BETWEEN),
+    Tile("96x128", "tfloat32", 96, 128, 384, 7, 2.1, 48, 65, 33, BETWEEN_K, BETWEEN_MOST),
     Tile("64x128", "tfloat32", 64, 128, 384, 8, 1.78, 109, 33, 33),
 )
 FMA = (Tile("128x128_8x16", "float32", 128, 128, 128, 3, 1.52, 32),)

@@ -37,6 +37,8 @@ OF_ONE, OF_TWO = Among(33, 96, 0.0, 0.97, rows_from=37, columns_from=17, granule
 WHOLE = (
     Kernel("whole_16x80_v2", 16, 80, 160, 192, 1, 2, 0.25, 0, whole=True, among=OF_ONE),
     Kernel("whole_32x80_v2", 32, 80, 160, 192, 1, 2, 0.25, 0, whole=True, among=OF_TWO),
+    Kernel("whole_16x96_v2", 16, 96, 192, 192, 1, 2, 0.30, 0, whole=True, among=OF_ONE._replace(columns_from=81)),
+    Kernel("whole_32x96_v2", 32, 96, 192, 192, 1, 2, 0.30, 0, whole=True, among=OF_TWO._replace(columns_from=81)),
     Kernel("beside_16x80_v2", 16, 80, 160, 192, 1, 2, 0.25, 0, whole=True, inbox=APART, among=OF_ONE._replace(columns_from=81)),
     Kernel("beside_32x80_v2", 32, 80, 160, 192, 1, 2, 0.25, 0, whole=True, inbox=APART, among=OF_TWO._replace(columns_from=81)),
 )

@@ -21,9 +21,9 @@ MEMORY = 0.645  # an element of A and B, read once
 # in two lines of 128, and the L2 answers two requests for one. What an element of a slanted factor that a block fetches costs where all
 # fetch at once; for the others no product waited. BY_SECTORS: by what part of that where rows are whole sectors of 32 bytes apart.
 LINE, HALF_LINE, SECTOR, SLANTED_A, SLANTED_B, BY_SECTORS = 64, 32, 16, 77, 76, 0.85
+LONG_FOR_PAIRS = 1024  # K from which two tiles a multiprocessor are each as slow as an only one, where C is twice as wide as high
 # By the rows of one of Hopper's tiles, the least of A: with half of 128 or three quarters of 64 empty, the mma kernels, whose tiles are
 # lower, are no slower. But where B has as many elements as this, what counts is how it is read; and where K is as long, that it is shared.
-LONG_FOR_PAIRS = 1024
 ROWS_FROM, LARGE_B, LONG_K = {208: 129, 192: 129, 176: 129, 160: 129, 144: 129, 128: 65, 96: 65, 64: 17}, 2**22, 2048
 
 

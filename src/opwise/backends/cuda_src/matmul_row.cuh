@@ -28,8 +28,8 @@ __device__ __forceinline__ float over_distances(float x, int from, int to) {
 
 // One row of A, by each thread from the L1: adds its rows of B, times A's element, to its sums.
 template <class Tile>
-__device__ __forceinline__ void add_rows(float (&sums)[1][Tile::V], const typename Tile::Storage *a, const typename Tile::Storage *b, long long k,
-                                         long long n, bool inside) {
+__device__ __forceinline__ void add_rows(float (&sums)[1][Tile::V], const typename Tile::Storage *a, const typename Tile::Storage *b,
+                                         long long k, long long n, bool inside) {
     constexpr int V = Tile::V, STEPS = Tile::STEPS, AT_ONCE = Tile::AT_ONCE;
     using Pieces = typename Tile::Pieces;
     if (!inside) return;
@@ -62,8 +62,8 @@ __device__ __forceinline__ void add_rows(float (&sums)[1][Tile::V], const typena
 
 // Several rows of A: DEPTH of K at a time in shared memory, where one access has the elements of all rows. By all threads of the block.
 template <class Tile>
-__device__ __forceinline__ void add_rows_for_several(float (&sums)[Tile::M][1], const typename Tile::Storage *a, const typename Tile::Storage *b, long long k,
-                                         long long n, bool inside) {
+__device__ __forceinline__ void add_rows_for_several(float (&sums)[Tile::M][1], const typename Tile::Storage *a,
+                                                     const typename Tile::Storage *b, long long k, long long n, bool inside) {
     constexpr int M = Tile::M, DEPTH = Tile::DEPTH, TOGETHER = Tile::TOGETHER, STEPS = Tile::STEPS, AT_ONCE = Tile::AT_ONCE;
     using Storage = typename Tile::Storage;
     __shared__ alignas(16) float of_a[DEPTH][TOGETHER];

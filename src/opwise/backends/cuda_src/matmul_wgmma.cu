@@ -8,8 +8,8 @@
 // or of 32 of B.
 //
 // matmul_wgmma_<dtype>_<BM>x<BN>_s<S>: A and B as maps with boxes of BM rows, or m where A has fewer, and BK rows, for a BN of 32 by 32
-// columns, C as an address. S blocks,
-// a cluster, share the K of a tile: the grid has S for each tile.
+// columns, C as an address. S blocks, a cluster, share the K of a tile: the grid has S for each tile. _twice: likewise, of one, two of them a
+// multiprocessor.
 //
 // matmul_wgmma_<dtype>_<BM>x<BN>_p2x1: likewise, with boxes of BM rows of A; two blocks, a cluster, for each two tiles, one below the other.
 //
