@@ -6,6 +6,7 @@ from mutation.faults import Fault
 HERE = "backends/triton_jit"
 TENSOR_CORES = "the interpreter multiplies float32 exactly: only tensor cores drop bits"
 GLUON = "the interpreter does not know Gluon"
+CLUSTERS = "programs share a tile's K on sm_90 alone"
 STREAMS = "there are streams on a GPU alone"
 ELEMENTWISE = (
     Fault("no mask on the last block's store", "square", "mask", f"{HERE}/square.py",
@@ -132,6 +133,10 @@ MATMUL = (
           "of_b = columns_at(from_b, 0,", "of_b = columns_at(from_b, BN * 4,", dtypes=("float32",), gpu_only=GLUON),
     Fault("a cluster's last block is left out of the sum", "matmul", "reduction", f"{HERE}/matmul_push.py",
           "for i in range(split - 1):", "for i in range(split - 2):", dtypes=("float16",), gpu_only=GLUON),
+    Fault("each program of a cluster has all of K", "matmul", "bound", f"{HERE}/matmul_shared_k.py",
+          "steps * part // S * BK, steps * (part + 1) // S * BK", "0 * part, steps * BK", gpu_only=CLUSTERS),
+    Fault("b stays at the first step of a part", "matmul", "index", f"{HERE}/matmul_shared_k.py",
+          "a_tile, b_tile = a_next, b_next", "a_tile, b_next = a_next, b_tile", dtypes=("float16",), gpu_only=CLUSTERS),
     Fault("tiles of the product lie a step apart", "matmul", "index", f"{HERE}/matmul_tma.py",
           "\n    out.store([row, column], total.to(out.dtype))", "\n    out.store([row, tile_n * BK], total.to(out.dtype))",
           dtypes=("float16",)),

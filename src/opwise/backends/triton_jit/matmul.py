@@ -107,6 +107,11 @@ def build(a: Tensor, b: Tensor, out: Tensor, tma: bool = True) -> Bind:
         config = quickest_through_pointers(kind, m, n, k, a)
     else:
         config = filling((FLAT_CONFIGS if m <= 16 else POINTER_CONFIGS)[kind], m, n, a)
+    return through_pointers(a, b, out, config, precision)
+
+
+def through_pointers(a: Tensor, b: Tensor, out: Tensor, config: Config, precision: str) -> Bind:
+    m, k, n = *a.shape, b.shape[1]
     fixed = _pointer_constants(config, n, k, precision)
     if config.split > 1 or config.ahead:
         return matmul_shared_k.build(a, b, out, config, fixed)
