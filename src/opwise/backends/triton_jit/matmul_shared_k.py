@@ -9,7 +9,8 @@ program; that programs are clusters is told to the launcher alone (clusters.py).
 memory, whose beginning is `global_smem`, its own name, from the last step on: tests/test_triton_shared_k.py holds compiled kernels to that.
 
 AHEAD   Elements of 16 bits whose rows begin anywhere cannot be copied to shared memory asynchronously, and Triton waits for a step's where
-        they are multiplied. So the next step's wait in registers.
+        they are multiplied. So the next step's wait in registers. TF32 factors, which are rounded there, may do so too, instead of going
+        through shared memory twice.
 """
 
 from __future__ import annotations
