@@ -156,7 +156,7 @@ def test_programs_that_share_k_make_the_product(pointers, monkeypatch, split, sh
 
 
 LONG = [(32, 8192, 32), (128, 16384, 128), (37, 4501, 73)]
-KINDS = {"16-bit": torch.float16, "unaligned": torch.float16, "tf32": torch.float32, "ieee": torch.float32}
+KINDS = {"16-bit": torch.float16, "unaligned": torch.float16, **dict.fromkeys(("tf32", "odd tf32", "ieee"), torch.float32)}
 
 
 def chosen(pointers, monkeypatch, kind, shape):
@@ -174,7 +174,8 @@ def test_few_tiles_of_a_long_k_are_shared_and_many_are_not(pointers, monkeypatch
         assert config.tiles(shape[0], shape[2]) * config.split > min(whole, MULTIPROCESSORS // 8), shape
     for shape in ((4096, 4096, 4096), (4001, 4001, 4001)):
         config = chosen(pointers, monkeypatch, kind, shape)
-        assert (config.split, config.BM * config.BN >= 4096) == (1, True)
+        assert config.split <= 2, "for the last wave at most"
+        assert config.BM * config.BN >= 4096
     assert chosen(pointers, monkeypatch, kind, (5, 7, 3)).split == 1, "less than a step for each"
 
 

@@ -43,8 +43,8 @@ NARROW = (
 # Two halves of a long K where A is the larger; CUDA C++ alone has it.
 LONG = (Kernel("128x128_s2", 128, 128, 288, 128, 6, 16, 1.92, 400, wgmma=True, split=2, inbox=32 * 1024, crowd=0.3,
                among=Among(4096, 8192, 0.45, 0.5, rows_from=2048, columns_from=256)),)  # fmt: skip
-# Two halves of a long K where 128 x 192 makes nearly half a wave: 256x13824x5120 and 2048x8192x768. 1024x8192x1536, in as many tiles, is 4 %
-# quicker by 96x128; the model does not tell the two apart.
+# Two halves of a long K where 128 x 192 makes nearly half a wave: 256x13824x5120 and 2048x8192x768. 1024x8192x1536, of as many tiles, takes
+# 4 % less by 96x128; the model does not tell the two apart.
 HALVES = (Kernel("128x192_s2", 128, 192, 288, 128, 4, 16, 2.1, 280, wgmma=True, split=2, inbox=48 * 1024, crowd=0.36,
                among=Among(3072, 2**30, 0.4, 0.5, rows_from=129, columns_from=129, straight=True)),)  # fmt: skip
 # Where requests to the L2 are the limit: its own numbers hardly count there.

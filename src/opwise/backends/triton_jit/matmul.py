@@ -102,9 +102,10 @@ def build(a: Tensor, b: Tensor, out: Tensor, tma: bool = True) -> Bind:
     m, k, n = *a.shape, b.shape[1]
     if tma and matmul_tma.fit(a, b, out) and (bind_maps := matmul_tma.build(a, b, out, precision)):
         return bind_maps
-    kind = precision if a.dtype == torch.float32 else "16-bit" if _aligned(a, b, out) else "unaligned"
+    aligned = _aligned(a, b, out)
+    kind = precision if a.dtype == torch.float32 else "16-bit" if aligned else "unaligned"
     if model_holds(a.device):
-        config = quickest_through_pointers(kind, m, n, k, a)
+        config = quickest_through_pointers("odd tf32" if kind == "tf32" and not aligned else kind, m, n, k, a)
     else:
         config = filling((FLAT_CONFIGS if m <= 16 else POINTER_CONFIGS)[kind], m, n, a)
     return through_pointers(a, b, out, config, precision)
@@ -192,7 +193,7 @@ def specimens(arch: str) -> dict[str, Specimen]:
                 fixed = {**_pointer_constants(config, n, k, precision), "EVEN_N": False, "EVEN_K": False}
                 found[f"{dtype}, {config}, unaligned{label}"] = Specimen(pointer_kernel, types, fixed, config.options, tuple(types))
         if arch == "sm_90":
-            found |= _sharing_k(dtype, kind if dtype != "float16" else odd_kind, precision)
+            found |= _sharing_k(dtype, "odd tf32" if kind == "tf32" else kind if dtype != "float16" else odd_kind, precision)
         if (kind == "16-bit" and arch != "sm_80") or arch == "sm_90":
             found |= matmul_tma.specimens(dtype, hopper=arch == "sm_90")
     types = dict.fromkeys(("a", "b", "out"), "*fp16")

@@ -18,70 +18,73 @@ from opwise.backends.triton_jit.matmul_config import TABLE, Config, busy_us, sha
 from opwise.backends.tuned import look
 
 SPLITS = (1, 2, 4, 8, 16)  # programs of a tile
-EXCHANGE_US = {1: 0.0, 2: 1.0, 4: 1.1, 8: 1.3, 16: 1.7}
-SUM_NS = 0.05  # for each of a tile's sums
+EXCHANGE_US = {1: 0.0, 2: 0.99, 4: 1.06, 8: 1.52, 16: 2.21}
+SUM_NS = 0.059  # for each of a tile's sums
 PAD = 4  # sums between rows in shared memory, so that a warp's rows begin in different banks, on 16 bytes
-# Estimates. BM, BN, BK, warps, stages; programs at once, tile_us, k_ns. "unaligned" is 16-bit elements whose rows begin anywhere: they come
-# through registers, and stages of shared memory are of no use to them.
+# BM, BN, BK, warps, stages; programs at once, tile_us, k_ns, as fitted to 3399 times of 22 products on an H200 (docs/lab/matmul-triton.md).
+# "unaligned" and "odd tf32": rows of 16 bits or of TF32 that begin anywhere. They come element by element, those of 16 bits through
+# registers, where stages of shared memory are of no use. float32's by multiply-adds, "ieee", lose a tenth by it, whichever tile.
 TILES = {
     "16-bit": (
-        Config(128, 256, 64, 8, 3, 1, 4.0, 14.0),
-        Config(128, 128, 64, 8, 3, 1, 3.5, 7.5),
-        Config(128, 64, 64, 4, 4, 2, 3.0, 5.0, load=0.7),
-        Config(64, 64, 64, 4, 4, 3, 2.8, 3.9, load=0.6),
-        Config(32, 64, 64, 4, 4, 3, 2.6, 3.5, load=0.45),
-        Config(32, 32, 128, 4, 4, 3, 2.6, 2.5, load=0.4),
-        Config(16, 64, 128, 4, 4, 2, 2.6, 2.5, load=0.35),
-        Config(16, 32, 128, 4, 4, 3, 2.6, 2.2, load=0.25),
+        Config(128, 256, 64, 8, 3, 1, 3.41, 9.47, load=0.30),
+        Config(128, 128, 64, 8, 3, 1, 2.79, 7.70, load=0.30),
+        Config(128, 64, 64, 4, 4, 1, 2.51, 5.70, load=0.30),
+        Config(64, 64, 64, 4, 4, 4, 2.28, 4.66),
+        Config(32, 64, 64, 4, 4, 8, 2.22, 4.59, load=0.90),
+        Config(32, 32, 128, 4, 4, 7, 2.22, 3.06),
+        Config(16, 64, 128, 4, 4, 4, 2.29, 2.96, load=0.89),
+        Config(16, 32, 128, 4, 4, 8, 2.25, 2.52, load=0.80),
     ),
     "unaligned": (
-        Config(128, 128, 32, 8, 2, 1, 4.0, 50.0, load=0.9),
-        Config(64, 64, 32, 4, 2, 2, 3.0, 35.0, load=0.4),
-        Config(128, 128, 32, 8, 1, 1, 4.0, 36.0, ahead=True),
-        Config(128, 64, 64, 8, 1, 1, 3.5, 22.0, ahead=True),
-        Config(64, 64, 64, 8, 1, 1, 3.0, 14.0, ahead=True, load=0.7),
-        Config(64, 64, 64, 4, 1, 2, 3.0, 20.0, ahead=True, load=0.5),
-        Config(64, 64, 32, 4, 1, 3, 3.0, 24.0, ahead=True, load=0.45),
-        Config(64, 32, 64, 4, 1, 2, 3.0, 16.0, ahead=True, load=0.4),
-        Config(32, 64, 64, 4, 1, 2, 3.0, 16.0, ahead=True, load=0.4),
-        Config(32, 32, 64, 4, 1, 3, 3.0, 12.0, ahead=True, load=0.3),
-        Config(16, 64, 64, 4, 1, 3, 3.0, 13.0, ahead=True, load=0.3),
-        Config(16, 32, 64, 4, 1, 4, 3.0, 10.0, ahead=True, load=0.25),
+        Config(128, 128, 32, 8, 1, 2, 3.10, 24.03, ahead=True, load=0.95),
+        Config(128, 64, 64, 8, 1, 2, 4.41, 13.09, ahead=True),
+        Config(64, 64, 64, 8, 1, 3, 2.74, 12.44, ahead=True, load=0.78),
+        Config(64, 64, 64, 4, 1, 2, 2.57, 14.40, ahead=True, load=0.66),
+        Config(64, 64, 32, 4, 1, 4, 3.46, 20.54, ahead=True, load=0.41),
+        Config(64, 32, 64, 4, 1, 3, 2.28, 12.44, ahead=True, load=0.57),
+        Config(32, 32, 64, 4, 1, 6, 1.73, 10.98, ahead=True, load=0.56),
+        Config(16, 64, 64, 4, 1, 5, 2.20, 10.66, ahead=True, load=0.67),
+        Config(16, 32, 64, 4, 1, 8, 2.10, 9.83, ahead=True, load=0.41),
     ),
     "tf32": (
-        Config(128, 128, 32, 8, 3, 1, 4.0, 40.0),
-        Config(128, 64, 32, 8, 3, 1, 3.5, 45.0),
-        Config(128, 128, 32, 8, 1, 1, 4.0, 40.0, ahead=True),
-        Config(128, 64, 32, 8, 1, 1, 3.5, 30.0, ahead=True, load=0.8),
-        Config(64, 64, 32, 8, 1, 2, 3.0, 30.0, ahead=True, load=0.5),
-        Config(32, 32, 32, 4, 1, 4, 2.8, 22.0, ahead=True, load=0.25),
-        Config(64, 64, 32, 4, 3, 2, 3.0, 45.0, load=0.4),
-        Config(64, 64, 32, 8, 4, 2, 3.0, 30.0, load=0.5),
-        Config(64, 32, 32, 4, 4, 3, 2.8, 20.0, load=0.35),
-        Config(32, 64, 32, 4, 4, 3, 2.8, 20.0, load=0.35),
-        Config(32, 32, 64, 4, 3, 3, 2.8, 13.0, load=0.25),
-        Config(32, 32, 32, 4, 4, 4, 2.8, 14.0, load=0.25),
-        Config(16, 64, 64, 4, 4, 2, 2.8, 12.0, load=0.3),
-        Config(16, 32, 64, 4, 4, 3, 2.8, 10.0, load=0.25),
+        Config(128, 64, 32, 8, 3, 2, 3.05, 26.98, load=0.88),
+        Config(128, 64, 32, 8, 1, 2, 2.95, 28.16, ahead=True, load=0.80),
+        Config(64, 64, 32, 8, 1, 2, 2.13, 22.47, ahead=True, load=0.78),
+        Config(32, 32, 32, 4, 1, 8, 2.10, 17.58, ahead=True, load=0.29),
+        Config(64, 64, 32, 4, 3, 7, 2.72, 21.16, load=0.82),
+        Config(32, 64, 32, 4, 4, 8, 2.44, 9.72, load=0.72),
+        Config(32, 32, 64, 4, 3, 8, 2.49, 7.81, load=0.55),
+        Config(32, 32, 32, 4, 4, 8, 2.58, 8.84, load=0.45),
+        Config(16, 64, 64, 4, 4, 4, 2.52, 6.71, load=0.69),
+        Config(16, 32, 64, 4, 4, 8, 2.71, 5.12, load=0.58),
+    ),
+    "odd tf32": (
+        Config(128, 128, 32, 8, 1, 1, 5.25, 49.62, ahead=True, load=0.30),
+        Config(128, 64, 32, 8, 1, 1, 2.82, 26.71, ahead=True, load=0.30),
+        Config(64, 64, 32, 8, 1, 3, 2.50, 20.92, ahead=True, load=0.86),
+        Config(32, 32, 32, 4, 1, 4, 1.19, 20.10, ahead=True, load=0.31),
+        Config(32, 32, 64, 4, 3, 6, 2.59, 8.65, load=0.79),
+        Config(32, 32, 32, 4, 4, 7, 2.31, 9.60, load=0.72),
+        Config(16, 64, 64, 4, 4, 5, 3.60, 8.91, load=0.98),
+        Config(16, 32, 64, 4, 4, 7, 3.17, 4.99),
     ),
     "ieee": (
-        Config(128, 128, 16, 8, 3, 1, 4.0, 95.0),
-        Config(128, 64, 16, 8, 3, 1, 3.5, 50.0),
-        Config(64, 128, 16, 8, 3, 2, 3.5, 50.0),
-        Config(128, 64, 32, 8, 3, 2, 3.5, 48.0),
-        Config(64, 64, 16, 4, 3, 2, 3.0, 26.0, load=0.9),
-        Config(64, 64, 32, 8, 3, 2, 3.0, 22.0, load=0.95),
-        Config(64, 32, 32, 4, 3, 3, 2.8, 20.0, load=0.7),
-        Config(32, 64, 32, 4, 3, 3, 2.8, 20.0, load=0.7),
-        Config(32, 32, 32, 4, 3, 4, 2.8, 13.0, load=0.58),
-        Config(32, 32, 32, 2, 4, 6, 2.8, 18.0, load=0.42),
-        Config(16, 64, 32, 4, 3, 4, 2.8, 14.0, load=0.6),
-        Config(16, 32, 32, 4, 3, 4, 2.8, 9.0, load=0.6),
+        Config(128, 128, 16, 8, 3, 1, 2.45, 113.07),
+        Config(128, 64, 16, 8, 3, 2, 3.04, 60.30, load=0.90),
+        Config(64, 128, 16, 8, 3, 2, 3.04, 57.87, load=0.95),
+        Config(128, 64, 32, 8, 3, 2, 3.45, 57.64, load=0.94),
+        Config(64, 64, 16, 4, 3, 6, 2.56, 36.82, load=0.79),
+        Config(64, 64, 32, 8, 3, 3, 2.75, 33.04, load=0.96),
+        Config(64, 32, 32, 4, 3, 5, 2.31, 23.35, load=0.82),
+        Config(32, 64, 32, 4, 3, 7, 2.76, 22.71, load=0.73),
+        Config(32, 32, 32, 4, 3, 7, 2.08, 14.96, load=0.66),
+        Config(16, 64, 32, 4, 3, 5, 1.77, 16.06, load=0.64),
+        Config(16, 32, 32, 4, 3, 8, 1.87, 16.79, load=0.43),
     ),
 }
-# TF32 goes through pointers where tiles through tensor descriptors leave this part of the multiprocessors without one, and the quickest
-# here is so many times as quick, by both models.
-IDLE, QUICKER = 0.5, 1.2
+# TF32 of no more tiles through tensor descriptors than one a multiprocessor goes through pointers where that is so many times as quick, by
+# both models; from the shortest K on that was measured.
+QUICKER, K_FROM = 1.1, 128
 
 
 def exchanged_bytes(config: Config) -> int:
@@ -116,7 +119,7 @@ def quickest_through_pointers(kind: str, m: int, n: int, k: int, x: Tensor) -> C
 
 def quicker_through_pointers(through_maps: Config, m: int, n: int, k: int, x: Tensor) -> bool:
     """Is a TF32 product of few tiles quicker through pointers than by this tile? Not where opwise tune found this tile. x: a factor."""
-    if through_maps.tiles(m, n) > (1 - IDLE) * processors(x.device):
+    if k < K_FROM or through_maps.tiles(m, n) > processors(x.device):
         return False
     if look(TABLE, x.device).pick("tfloat32", "tf32", (m, k, n), (through_maps.name,)) is not None:
         return False
