@@ -187,7 +187,7 @@ def test_each_program_has_a_step_and_room_for_its_sums(pointers, monkeypatch, ki
     assert {c.split for c in found} >= {1, 2, 4}
     for config in found:
         assert config.split == 1 or config.split * config.BK <= 300
-        assert config.split == 1 or 0 < pointers.exchanged_bytes(config) <= clusters.FREE
+        assert config.split == 1 or 0 < pointers.exchanged_bytes(config) <= pointers.FREE
         assert config.BM * config.BN % config.split == 0
     assert len({c.name for c in found}) == len(found)
     monkeypatch.setattr(clusters, "KNOWN", False)
@@ -248,12 +248,13 @@ def test_tf32_of_few_tiles_leaves_tensor_descriptors_unless_tuned_to_them(pointe
 
 def test_the_launcher_is_told_of_the_room_that_sums_take(pointers):
     from opwise.backends.triton_jit import clusters
+    from opwise.backends.triton_jit.matmul_shared_k import with_room
 
     compiled = SimpleNamespace(packed_metadata=(4, 1, 9000), metadata=SimpleNamespace(num_warps=4, num_ctas=1, shared=9000))
     if not clusters.KNOWN:
         pytest.skip("no cluster is asked for in this Triton")
     for _ in range(2):
-        clusters.in_clusters(compiled, 8, 17408)
+        with_room(compiled, 8, 17408)
         assert compiled.packed_metadata == (4, 8, 17408)
     with pytest.raises(RuntimeError, match="50000 bytes of shared memory wanted, Triton asks for 9000"):
-        clusters.in_clusters(SimpleNamespace(**{**vars(compiled), "packed_metadata": (4, 1, 9000)}), 8, 50000)
+        with_room(SimpleNamespace(**{**vars(compiled), "packed_metadata": (4, 1, 9000)}), 8, 50000)

@@ -16,7 +16,7 @@ from numba.cuda.extending import intrinsic
 
 from opwise.backends.numba_cuda import words
 from opwise.backends.numba_cuda.launch import inlined
-from opwise.backends.numba_cuda.ptx import FLOAT, assembly, element
+from opwise.backends.numba_cuda.ptx import FLOAT, assembly, element, instruction
 
 UNIT = 16  # bytes
 SPLITS = 1, 2, 4, 8, 16
@@ -38,6 +38,7 @@ def quad_load(text: str) -> Any:
     return load
 
 
+publish = instruction("barrier.cluster.arrive.release.aligned;", words.void, effect=True, together=True)  # what every thread wrote
 load_there = quad_load("ld.shared::cluster.v4.f32 {$0, $1, $2, $3}, [$4];")  # of any block of the cluster
 
 
@@ -91,7 +92,7 @@ def sharing(split: int, threads: int, units: int) -> Sharing:
         cuda.syncthreads()  # everybody has left the ring, and no copy will fill it
         for u in range(units):
             store_floats(shared + uint32((u * threads + thread) * UNIT), sums, 4 * u)
-        words.cluster_publish()
+        publish()
         words.cluster_wait()
         if thread < owners:
             first = int64(words.rank_in_cluster()) * owned_units + thread
@@ -104,7 +105,7 @@ def sharing(split: int, threads: int, units: int) -> Sharing:
                     for e in range(4):
                         parts[4 * i * split + e] += parts[4 * (i * split + s) + e]
         cuda.syncwarp()  # a warp meets the others as one
-        words.cluster_publish()  # what was read has come: whose it was may end once all say so
+        publish()  # what was read has come: whose it was may end once all say so
 
     @inlined
     def owned(thread: Any, i: Any) -> Any:

@@ -30,7 +30,6 @@ rank_in_cluster = instruction("mov.u32 $0, %cluster_ctarank;", u32)
 cluster_arrive = instruction("barrier.cluster.arrive.relaxed.aligned;", void, effect=True, together=True)
 cluster_fence = instruction("fence.acq_rel.cluster;", void, effect=True)
 of_block = instruction("mapa.shared::cluster.u32 $0, $1, $2;", u32, u32, u32)  # where that block has what is there in this one
-cluster_publish = instruction("barrier.cluster.arrive.release.aligned;", void, effect=True, together=True)  # what every thread wrote
 cluster_wait = instruction("barrier.cluster.wait.acquire.aligned;", void, effect=True, together=True)
 # Writes to the place that the shared address $0 has in block $1 of the cluster.
 store_pair_in_block = instruction(

@@ -20,6 +20,7 @@ from opwise.backends.tuned import look
 SPLITS = (1, 2, 4, 8, 16)  # programs of a tile
 EXCHANGE_US = {1: 0.0, 2: 0.99, 4: 1.06, 8: 1.52, 16: 2.21}
 SUM_NS = 0.059  # for each of a tile's sums
+FREE = 48 * 1024  # bytes of shared memory that a kernel may have without having been asked
 PAD = 4  # sums between rows in shared memory, so that a warp's rows begin in different banks, on 16 bytes
 # BM, BN, BK, warps, stages; programs at once, tile_us, k_ns, as fitted to 3399 times of 22 products on an H200 (docs/lab/matmul-triton.md).
 # "unaligned" and "odd tf32": rows of 16 bits or of TF32 that begin anywhere. They come element by element, those of 16 bits through
@@ -96,7 +97,7 @@ def candidates(kind: str, k: int, shared: int, element_size: int) -> list[Config
     """Tiles that fit so many bytes of shared memory, with the numbers of programs each of which has a step of a K at the least."""
     splits = SPLITS if clusters.KNOWN else (1,)
     found = [replace(c, split=s) for c in TILES[kind] for s in splits if s == 1 or s * c.BK <= k]
-    return [c for c in found if c.shared_bytes(element_size) <= shared and exchanged_bytes(c) <= clusters.FREE]
+    return [c for c in found if c.shared_bytes(element_size) <= shared and exchanged_bytes(c) <= FREE]
 
 
 def pointers_us(config: Config, m: int, n: int, k: int, multiprocessors: int) -> float:

@@ -27,8 +27,9 @@ from opwise.backends.triton_jit import matmul_pointers
 from opwise.backends.triton_jit.clusters import in_clusters
 from opwise.backends.triton_jit.launch import built
 from opwise.backends.triton_jit.matmul_config import Config
+from opwise.backends.triton_jit.matmul_factor import factor
 from opwise.backends.triton_jit.matmul_tma import tile_at
-from opwise.backends.triton_jit.portable import device_function, factor, narrow
+from opwise.backends.triton_jit.portable import device_function, narrow
 from opwise.backends.triton_jit.specimen import POINTERS, Specimen
 
 PAD = tl.constexpr(matmul_pointers.PAD)
@@ -148,12 +149,27 @@ def constants(config: Config, fixed: Mapping[str, Any]) -> dict[str, Any]:
     return {**fixed, "S": config.split, "AHEAD": config.ahead, "WORDS": max(min(each, 4), 1)}
 
 
+def with_room(compiled: Any, size: int, shared: int) -> None:
+    """Has the launcher make clusters of `size` programs, each of `shared` bytes of shared memory at the least: its PTX knows of sums there,
+    Triton does not. Raises RuntimeError as in_clusters does, and where that is more than a kernel may have unasked and Triton asks less.
+    """
+    asked = compiled.metadata.shared
+    if shared > max(asked, matmul_pointers.FREE):
+        raise RuntimeError(
+            f"{shared} bytes of shared memory wanted, Triton asks for {asked}: more than {matmul_pointers.FREE} have to be asked for"
+        )
+    wanted = (compiled.metadata.num_warps, size, max(asked, shared))
+    if compiled.packed_metadata != wanted:  # as it is in the kernel's second build
+        in_clusters(compiled, size)
+        compiled.packed_metadata = wanted
+
+
 def build(a: Tensor, b: Tensor, out: Tensor, config: Config, fixed: Mapping[str, Any]) -> Bind:
     """fixed: pointer_kernel's constants."""
     m, k, n = *a.shape, b.shape[1]
     grid, samples, given = (config.tiles(m, n), 1, 1), (a, b, out, m, n, k), {**constants(config, fixed), **config.options}
     if config.split > 1:  # the very kernel that `built` then finds compiled
-        in_clusters(shared_k_kernel.warmup(*samples, grid=grid, **given), config.split, matmul_pointers.exchanged_bytes(config))
+        with_room(shared_k_kernel.warmup(*samples, grid=grid, **given), config.split, matmul_pointers.exchanged_bytes(config))
     ready = built(shared_k_kernel, grid, *samples, **given)
 
     def bind(a: Tensor, b: Tensor, out: Tensor) -> Launch:

@@ -39,14 +39,3 @@ def narrow(x, dtype: tl.constexpr):  # type: ignore[no-untyped-def]
         rounded = (bits + (((bits >> 16) & 1) + 0x7FFF).to(tl.uint32)) >> 16
         return tl.where(x == x, rounded, 0x7FC0).to(tl.uint16).to(tl.bfloat16, bitcast=True)
     return x.to(dtype)
-
-
-@device_function
-def factor(x, PRECISION: tl.constexpr):  # type: ignore[no-untyped-def]
-    """What tl.dot may be given. Triton hands tf32 dots raw float32 bits and the tensor core drops the low 13: an error of up to 2^-10 a
-    factor, where rounding leaves 2^-11. So round here. The interpreter's dot multiplies a bfloat16's bits, and float32 exactly."""
-    if INTERPRETING:
-        return widen(x)
-    if PRECISION == "tf32":
-        return tl.inline_asm_elementwise("cvt.rna.tf32.f32 $0, $1;", "=r,r", [x], dtype=tl.float32, is_pure=True, pack=1)
-    return x
