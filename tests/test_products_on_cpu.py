@@ -50,6 +50,9 @@ THIN = (
     (("float32", "bfloat16"), ((1, 50, 2000),), 40, 4),
     (("float32",), ((3, 50, 1500), (4, 9, 1303), (2, 2500, 701), (4, 1025, 801), (3, 3, 1501)), 20, 4),
     (("float32",), ((1, 1100, 72), (1, 130, 160), (1, 70, 700)), 20, 16),
+    (("float32",), ((8, 1301, 87), (5, 331, 191), (6, 1100, 383)), 3, 4),
+    (("float32",), ((7, 530, 517), (8, 300, 1019), (5, 261, 777)), 4, 4),
+    (("float16",), ((3, 1301, 387), (4, 700, 1501)), 5, 2),
 )
 
 
@@ -79,7 +82,7 @@ def test_every_thin_kernel_that_may_be_chosen_is_there() -> None:
         for tile in matmul_thin.fitting(*shape, kind, alignment, 132, mma)
     }
     columns, rows, by_mma = 7 + 7 + 4 + 4 + 4, 12 + 6, 6 * 4 + 3
-    assert len(found) == 3 * (columns + rows) + 2 * by_mma + 4, "of each dtype; of 16 bits; of a row of float32"
+    assert len(found) == 3 * (columns + rows) + 2 * by_mma + 4 + 5, "of each dtype; of 16 bits; of a row of float32; of up to eight of it"
     for kernel in found:
         suite.kernels().kernel(kernel)
 

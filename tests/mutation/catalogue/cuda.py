@@ -152,6 +152,8 @@ MATMUL = (
           "left = (k - first - 2 + AT_ONCE)"),
     Fault("of a row's 128 columns the last part of K is not added", "matmul", "reduction", f"{HERE}/matmul_row.cuh",
           "p < Tile::PARTS; p++", "p < Tile::PARTS - 1; p++", gpu_only=SM90),
+    Fault("several rows' A stays that of the first part of K", "matmul", "index", f"{HERE}/matmul_row.cuh", "        a += DEPTH;\n", "",
+          dtypes=("float32",), gpu_only=SM90),
     Fault("warps that share K take two of their turns as one", "matmul", "index", f"{HERE}/matmul_columns_mma.cuh",
           "k0 += 32 * SHARING * STEPS", "k0 += 64 * SHARING * STEPS", dtypes=("float16",), gpu_only=SM90),
     Fault("ldmatrix reads rows where others were written", "matmul", "index", f"{HERE}/matmul_columns_mma.cuh",

@@ -1,4 +1,4 @@
-// C = A B where A has 4 rows at most: B is read once, wherever its rows begin, and that is the time. On any GPU.
+// C = A B where A has 8 rows at most: B is read once, wherever its rows begin, and that is the time. On any GPU.
 //
 // A block has COLUMNS columns of B, one of its threads GRANULE bytes of a row: neighbours lie side by side, and all take rows in turns.
 // Sums meet by shuffles, where a warp has several rows, and in shared memory, in a fixed order.
@@ -11,13 +11,18 @@ template <class Storage_, int M_, int COLUMNS_, int BLOCKS_, int GRANULE_> struc
     using Pieces = Piece<Storage, GRANULE_>;
     static constexpr int M = M_, COLUMNS = COLUMNS_, THREADS = M == 1 ? 1024 : 1024 / BLOCKS_, WARPS = THREADS / 32, V = Pieces::COUNT;
     static constexpr int BESIDE = COLUMNS / V, AT_ONCE = THREADS / BESIDE;  // threads of a row, rows
-    // Rows of a thread that are under way at once, as registers allow.
-    static constexpr int STEPS = THREADS * BLOCKS_ > 1024 ? 4 : V == 1 ? 16 : 8;
+    static constexpr bool TURNS = M > 2;  // a thread multiplies one turn's rows while the other's are under way
+    // Rows of a thread, of a turn, that are under way at once, as registers allow.
+    static constexpr int STEPS = THREADS * BLOCKS_ > 1024 ? 4 : TURNS ? (BESIDE < 32 ? BESIDE / 2 : 8) : V == 1 ? 16 : 8;
+    // Of several rows of A, in shared memory: K at a time, and a place for each of as many as one access reads.
+    static constexpr int DEPTH = THREADS, EACH = DEPTH / AT_ONCE, TOGETHER = M < 3 ? M : M > 4 ? 8 : 4;
     static constexpr int PARTS = BESIDE < 32 ? WARPS : AT_ONCE;  // of a column's sum, in shared memory
-    // Of several rows of A, in shared memory: K at a time, a place for each of as many as one access reads.
-    static constexpr int DEPTH = THREADS, TOGETHER = M < 3 ? M : 4;
+    // Floats of shared memory: of sums, and of A before them, or behind them where nobody waits in between.
+    static constexpr int SUMS = M * COLUMNS * (PARTS + 1), OF_A = M > 1 ? DEPTH * TOGETHER : 0, BEHIND = TURNS ? 0 : (SUMS + 3) / 4 * 4;
+    static constexpr int ROOM = TURNS && SUMS > OF_A ? SUMS : BEHIND + OF_A;
     static_assert(32 % BESIDE == 0 ? COLUMNS <= WARPS : BESIDE % 32 == 0 && V == 1);
     static_assert(M == 1 || V == 1);
+    static_assert(!TURNS || EACH % (2 * STEPS) == 0);
 };
 
 __device__ __forceinline__ float over_distances(float x, int from, int to) {
@@ -60,13 +65,12 @@ __device__ __forceinline__ void add_rows(float (&sums)[1][Tile::V], const typena
     take(static_cast<int>(left));
 }
 
-// Several rows of A: DEPTH of K at a time in shared memory, where one access has the elements of all rows. By all threads of the block.
+// Two rows of A: DEPTH of K at a time in shared memory, where one access has the elements of both. By all threads of the block.
 template <class Tile>
-__device__ __forceinline__ void add_rows_for_several(float (&sums)[Tile::M][1], const typename Tile::Storage *a,
-                                                     const typename Tile::Storage *b, long long k, long long n, bool inside) {
-    constexpr int M = Tile::M, DEPTH = Tile::DEPTH, TOGETHER = Tile::TOGETHER, STEPS = Tile::STEPS, AT_ONCE = Tile::AT_ONCE;
+__device__ __forceinline__ void add_rows_for_two(float (&sums)[2][1], float *of_a, const typename Tile::Storage *a,
+                                                 const typename Tile::Storage *b, long long k, long long n, bool inside) {
+    constexpr int M = 2, DEPTH = Tile::DEPTH, STEPS = Tile::STEPS, AT_ONCE = Tile::AT_ONCE;
     using Storage = typename Tile::Storage;
-    __shared__ alignas(16) float of_a[DEPTH][TOGETHER];
     const int first = thread_index() / Tile::BESIDE;
     const Storage *from_b = b + first * n;
 #pragma unroll 1
@@ -86,7 +90,7 @@ __device__ __forceinline__ void add_rows_for_several(float (&sums)[Tile::M][1], 
         if (k0 > 0) block_barrier();  // every thread has read the last of A
 #pragma unroll
         for (int r = 0; r < M; r++)
-            if (has) of_a[thread_index()][r] = to_float(own[r]);
+            if (has) of_a[thread_index() * M + r] = to_float(own[r]);
         block_barrier();
 #pragma unroll 1
         for (int done = 0; done < left; done += STEPS) {
@@ -95,7 +99,7 @@ __device__ __forceinline__ void add_rows_for_several(float (&sums)[Tile::M][1], 
             for (int s = 0; s < STEPS; s++) {
                 if (done + s >= left) break;
                 const float y = to_float(raw[s]);
-                const float *x = of_a[first + (done + s) * AT_ONCE];
+                const float *x = of_a + (first + (done + s) * AT_ONCE) * M;
 #pragma unroll
                 for (int r = 0; r < M; r++) sums[r][0] = fused(x[r], y, sums[r][0]);
             }
@@ -104,19 +108,82 @@ __device__ __forceinline__ void add_rows_for_several(float (&sums)[Tile::M][1], 
     }
 }
 
-// m = M. n is a multiple of V; for pieces of 16 bytes B begins on 16 bytes.
+// Of 3 to 8 rows of A, m: DEPTH of K at a time in shared memory, where one access has the elements of all rows. By all threads of the
+// block. Rows of B are fetched two turns ahead, beyond these DEPTH too, and A for the next ones: what counts is that nobody waits.
+template <class Tile>
+__device__ __forceinline__ void add_rows_for_several(float (&sums)[Tile::M][1], float *of_a, const typename Tile::Storage *a,
+                                                     const typename Tile::Storage *b, int m, long long k, long long n, bool inside) {
+    constexpr int M = Tile::M, DEPTH = Tile::DEPTH, TOGETHER = Tile::TOGETHER, STEPS = Tile::STEPS, AT_ONCE = Tile::AT_ONCE;
+    constexpr int EACH = Tile::EACH;
+    using Storage = typename Tile::Storage;
+    const int first = thread_index() / Tile::BESIDE;
+    const Storage *from_b = b + first * n;
+    long long rest = inside ? (k - first + AT_ONCE - 1) / AT_ONCE : 0;  // rows of this thread
+    Storage turns[2][STEPS];
+    const auto fetch = [&](Storage(&to)[STEPS], int done, int left) {
+#pragma unroll
+        for (int s = 0; s < STEPS; s++) {
+            if (done + s < left) to[s] = *from_b;
+            from_b += AT_ONCE * n;
+        }
+    };
+    const auto multiply = [&](const Storage(&from)[STEPS], int done, int left) {
+#pragma unroll
+        for (int s = 0; s < STEPS; s++) {
+            if (done + s >= left) break;
+            const float y = to_float(from[s]);
+            const float *x = of_a + (first + (done + s) * AT_ONCE) * TOGETHER;
+#pragma unroll
+            for (int r = 0; r < M; r++) sums[r][0] = fused(x[r], y, sums[r][0]);
+        }
+    };
+    Storage own[M] = {};
+    a += thread_index();
+    const auto fetch_a = [&](int left) {
+#pragma unroll
+        for (int r = 0; r < M; r++)
+            if (thread_index() < left && r < m) own[r] = a[r * k];
+        a += DEPTH;
+    };
+    fetch_a(least(k, DEPTH));  // before B, since all wait for it
+    fetch(turns[0], 0, least(rest, EACH));
+    fetch(turns[1], STEPS, least(rest, EACH));
+#pragma unroll 1
+    for (long long k0 = 0; k0 < k; k0 += DEPTH, rest -= EACH) {
+        if (k0 > 0) block_barrier();  // every thread has read the last of A
+#pragma unroll
+        for (int r = 0; r < M; r++) of_a[thread_index() * TOGETHER + r] = to_float(own[r]);
+        block_barrier();
+        fetch_a(least(k - k0 - DEPTH, DEPTH));
+        const int left = least(rest, EACH + 2 * STEPS);
+#pragma unroll 1
+        for (int done = 0; done < EACH && done < left; done += 2 * STEPS) {
+            multiply(turns[0], done, left);
+            fetch(turns[0], done + 2 * STEPS, left);
+            multiply(turns[1], done + STEPS, left);
+            fetch(turns[1], done + 3 * STEPS, left);
+        }
+    }
+    block_barrier();
+}
+
+// m = M, or 5 to 8 of 8. n is a multiple of V; for pieces of 16 bytes B begins on 16 bytes.
 template <class Tile>
 __device__ __forceinline__ void row_matmul(const typename Tile::Storage *a, const typename Tile::Storage *b, typename Tile::Storage *c,
-                                           long long, long long k, long long n) {
+                                           long long m, long long k, long long n) {
     constexpr int M = Tile::M, COLUMNS = Tile::COLUMNS, V = Tile::V, BESIDE = Tile::BESIDE;
-    __shared__ float parts[M][COLUMNS][Tile::PARTS + 1];
+    __shared__ alignas(16) float room[Tile::ROOM];
+    auto &parts = *reinterpret_cast<float(*)[M][COLUMNS][Tile::PARTS + 1]>(room);
+    const int rows = M > 4 ? static_cast<int>(m) : M;
     const int lane = thread_index() % 32, warp = thread_index() / 32;
     const long long column0 = static_cast<long long>(block_index()) * COLUMNS, column = column0 + thread_index() % BESIDE * V;
     float sums[M][V] = {};
     if constexpr (M == 1)
         add_rows<Tile>(sums, a, b + column, k, n, column < n);
+    else if constexpr (M == 2)
+        add_rows_for_two<Tile>(sums, room + Tile::BEHIND, a, b + column, k, n, column < n);
     else
-        add_rows_for_several<Tile>(sums, a, b + column, k, n, column < n);
+        add_rows_for_several<Tile>(sums, room, a, b + column, rows, k, n, column < n);
     if constexpr (BESIDE > 32) {
 #pragma unroll
         for (int r = 0; r < M; r++) parts[r][thread_index() % BESIDE][thread_index() / BESIDE] = sums[r][0];
@@ -126,7 +193,7 @@ __device__ __forceinline__ void row_matmul(const typename Tile::Storage *a, cons
             float total = part[0];
 #pragma unroll
             for (int p = 1; p < Tile::PARTS; p++) total = sum(total, part[p]);
-            if (column0 + i % COLUMNS < n) from_float(total, c[i / COLUMNS * n + column0 + i % COLUMNS]);
+            if (column0 + i % COLUMNS < n && i / COLUMNS < rows) from_float(total, c[i / COLUMNS * n + column0 + i % COLUMNS]);
         }
         return;
     }
@@ -143,6 +210,6 @@ __device__ __forceinline__ void row_matmul(const typename Tile::Storage *a, cons
 #pragma unroll
     for (int r = 0; r < M; r++) {
         const float total = over_distances(parts[r][warp][lane], 16, 1);
-        if (lane == 0 && column0 + warp < n) from_float(total, c[r * n + column0 + warp]);
+        if (lane == 0 && column0 + warp < n && r < rows) from_float(total, c[r * n + column0 + warp]);
     }
 }

@@ -1,5 +1,5 @@
 """Whether a product runs one of the kernels of matmul.cu for thin factors, which one, over what grid: B of 7 columns at most
-(matmul_columns.cuh), in 16 bits of 24 (matmul_columns_mma.cuh), or A of 4 rows at most (matmul_row.cuh).
+(matmul_columns.cuh), in 16 bits of 24 (matmul_columns_mma.cuh), or A of 4 rows at most, in float32 of 8 (matmul_row.cuh).
 
 Such a product takes the time of reading its other factor once. No tile does that as directly: columns of a tile that lie outside of C
 take their time, and where C's rows do not begin on 16 bytes tiles are copied in small pieces. An estimate, in the unit of
@@ -30,14 +30,17 @@ WARPS = 15  # a multiprocessor that is busy reading
 WAVE = 32  # times the multiprocessors: rows of A from which a warp for 4 of them leaves none without work
 SHORT = 2  # turns of 16 bytes that 8 lanes take, for each column of B: up to there they are quicker than a warp
 MOST_COLUMNS, MOST_ROWS = 7, 4  # of B, of A
+EIGHT, EIGHT_K_FROM = 8, 250  # rows of A in float32 at most, where B's rows begin anywhere and tiles are slower
+EIGHT_FILLS = 0.6  # of the multiprocessors that blocks of 32 columns keep busy at the least
 ROWS_FROM = 700  # columns of B for which a rows' kernel has blocks enough
+WIDE_OF_ONE, WIDE_OF_SEVERAL = 0.9, 0.5  # blocks of 128 columns a multiprocessor from which they are quickest; of one row of A, of more
 ROWS_K_FROM = 4000  # of 3 rows and 4 in 16 bits
 EVEN_TO = 8192  # columns of B, one row of A, in pieces of 16 bytes: beyond, clusters' tiles are as quick
 
 
 @dataclass(frozen=True)
 class Tile(Estimated):
-    """A kernel. `way`: columns, columns_mma or rows. `count`: of B's columns (by mma, at most), or of A's rows. `granule`: bytes of an
+    """A kernel. `way`: columns, columns_mma or rows. `count`: of B's columns (by mma, at most), or of A's rows (8: at most). `granule`: bytes of an
     access. `sharing`: threads that share K; or of a rows' kernel blocks a multiprocessor, each with `wide` columns of B. `high`: by mma,
     a warp's rows of A in sixteens."""
 
@@ -102,11 +105,11 @@ def fitting(m: int, k: int, n: int, kind: str, alignment: int, sm_count: int, mm
             sharing = 8
         return (Tile(kind, "columns", n, sharing, granule),)
     if m > MOST_ROWS:
-        return ()
+        return _of_eight(m, k, n, kind, alignment, sm_count)
     blocks = -(-n // 32)
     if alignment < 16 or n * size % 16:
         wide_blocks = -(-n // 128)
-        if wide_blocks > sm_count * 0.9:
+        if wide_blocks > sm_count * (WIDE_OF_ONE if m == 1 else WIDE_OF_SEVERAL):
             return (Tile(kind, "rows", m, 1 if m == 1 else _at_once(wide_blocks / sm_count), size, 128),)
         if n < ROWS_FROM or (size == 2 and m > 2 and k < ROWS_K_FROM):
             return ()
@@ -116,6 +119,15 @@ def fitting(m: int, k: int, n: int, kind: str, alignment: int, sm_count: int, mm
     if m == 1 and size == 4 and n <= EVEN_TO:
         return (Tile(kind, "rows", 1, 1, 16, next((wide for wide in (8, 16) if n <= wide * sm_count // 2), 32)),)
     return ()
+
+
+def _of_eight(m: int, k: int, n: int, kind: str, alignment: int, sm_count: int) -> tuple[Tile, ...]:
+    """Of 5 to 8 rows: blocks as narrow as one a multiprocessor allows, or several of 128 columns."""
+    anywhere = alignment < 16 or n * BYTES[kind] % 16 > 0
+    if kind != "float32" or m > EIGHT or k < EIGHT_K_FROM or not anywhere or -(-n // 32) < EIGHT_FILLS * sm_count:
+        return ()
+    wide = next((wide for wide in (32, 64) if -(-n // wide) <= sm_count), 128)
+    return (Tile(kind, "rows", EIGHT, _at_once(-(-n // wide) / sm_count), BYTES[kind], wide),)
 
 
 def _at_once(blocks: float) -> int:
