@@ -112,7 +112,7 @@ MATMUL = (
     Fault("b goes on by a's step", "matmul", "index", f"{HERE}/matmul.py", "        b += b_step\n", "        b += BK\n"),
     Fault("the sum is rounded to 16 bits at each step", "matmul", "type", f"{HERE}/matmul.py", "        a += BK\n",
           "        total = total.to(tl.float16).to(tl.float32)\n        a += BK\n", dtypes=("float32", "float16")),
-    Fault("factors reach the tensor core unrounded", "matmul", "type", f"{HERE}/portable.py", 'if PRECISION == "tf32":',
+    Fault("factors reach the tensor core unrounded", "matmul", "type", f"{HERE}/matmul_factor.py", 'if PRECISION == "tf32":',
           'if PRECISION == "never":', dtypes=("tfloat32",), gpu_only=TENSOR_CORES),
     Fault("float32 products in TF32 unasked", "matmul", "type", f"{HERE}/matmul.py",
           'precision = "tf32" if a.dtype == torch.float32 and tf32_allowed() else "ieee"',

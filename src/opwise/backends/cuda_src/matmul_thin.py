@@ -40,9 +40,11 @@ EVEN_TO = 8192  # columns of B, one row of A, in pieces of 16 bytes: beyond, clu
 
 @dataclass(frozen=True)
 class Tile(Estimated):
-    """A kernel. `way`: columns, columns_mma or rows. `count`: of B's columns (by mma, at most), or of A's rows (8: at most). `granule`: bytes of an
-    access. `sharing`: threads that share K; or of a rows' kernel blocks a multiprocessor, each with `wide` columns of B. `high`: by mma,
-    a warp's rows of A in sixteens."""
+    """A kernel. `way`: columns, columns_mma or rows. `count`: of B's columns (by mma, at most), or of A's rows (8: at most).
+
+    `granule`: bytes of an access. `sharing`: threads that share K; or of a rows' kernel blocks a multiprocessor, each with `wide` columns
+    of B. `high`: by mma, a warp's rows of A in sixteens.
+    """
 
     kind: str
     way: str
