@@ -59,6 +59,33 @@ def test_every_kernel_has_a_key_of_its_own_and_comes_back_from_disk(tmp_path: Pa
     assert [path.name for path in (tmp_path / "numba").iterdir()] == [told["key"]]
 
 
+KEYS = """
+import importlib, json, sys
+from opwise.backends import numba_cuda
+from opwise.ops import OPS
+numba_cuda._import_numba()
+cubins = importlib.import_module("opwise.backends.numba_cuda.cubins")
+kernels = lambda op: importlib.import_module(f"opwise.backends.numba_cuda.{op}").kernels()
+if sys.argv[1:]:
+    next(iter(kernels("square").values())).ptx("sm_90")
+print(json.dumps({f"{op} {name}": str(cubins.place(kernel, "sm_90")) for op in OPS for name, kernel in kernels(op).items()}))
+"""
+
+
+def test_a_kernel_has_the_same_key_whatever_was_compiled_before_its_module_was_imported(tmp_path: Path) -> None:
+    """A first process compiles one op, then imports the next; a second one finds the first's cubin on disk and compiles nothing."""
+    pytest.importorskip("numba.cuda", reason="numba-cuda is not installed")
+    around = {k: v for k, v in os.environ.items() if k != "NUMBA_ENABLE_CUDASIM"} | {
+        "OPWISE_CACHE_DIR": str(tmp_path), "PYTHONPATH": str(ROOT / "src"),
+    }  # fmt: skip
+    told = []
+    for more in ([], ["compile"]):
+        done = subprocess.run([sys.executable, "-c", KEYS, *more], env=around, capture_output=True, text=True, timeout=120, check=False)
+        assert done.returncode == 0, done.stderr[-2000:]
+        told.append(json.loads(done.stdout))
+    assert told[0] == told[1]
+
+
 @dataclass
 class FakeKernel:
     """What `cubins` reads of a kernel."""

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
+import numba.types  # noqa: F401 - as a compilation does, after which `from numba import types` is another module: keys of cubins tell which
 import torch
 from numba import cuda, float32, int64
 from torch import Tensor
