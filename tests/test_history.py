@@ -30,8 +30,9 @@ def history(tmp_path_factory: pytest.TempPathFactory) -> tuple[SmallHistory, dic
     made = SmallHistory(tmp_path_factory.mktemp("history"))
     commits = {"first": made.commit("first"), "spills": made.commit("spills", spilled=64)}
     commits["broken"] = made.commit("broken", source="import no_such_module_anywhere\n")
-    done = made.run(*ASV, "run", "ALL", "--bench", "square")
-    assert done.returncode in (0, 2), done.stdout + done.stderr  # 2: a benchmark failed
+    done = made.run(*ASV, "run", "ALL", "--bench", "square", "--show-stderr")
+    made.said = done.stdout + done.stderr
+    assert done.returncode in (0, 2), made.said  # 2: a benchmark failed
     return made, commits
 
 
@@ -50,7 +51,7 @@ def value(made: SmallHistory, commit: str, benchmark: str = SPILLS, cell: str = 
 
 def test_each_commit_has_its_own_kernels_facts(history: tuple[SmallHistory, dict[str, str]]) -> None:
     made, commits = history
-    assert [value(made, commits[name]) for name in ("first", "spills")] == [0, 64]
+    assert [value(made, commits[name]) for name in ("first", "spills")] == [0, 64], made.said
     assert value(made, commits["first"], cell="('cupy_raw', 'float32', 'sm_90')") != 0, "a backend that the commit lacks is n/a"
 
 
