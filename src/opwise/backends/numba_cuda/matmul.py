@@ -25,15 +25,7 @@ from opwise.backends.numba_cuda.matmul_fma import FmaTile, fma_kernel
 from opwise.backends.numba_cuda.matmul_fma_tma import described as fma_factors
 from opwise.backends.numba_cuda.matmul_fma_tma import fma_tma_kernel
 from opwise.backends.numba_cuda.matmul_map import mapped
-from opwise.backends.numba_cuda.matmul_offered import (
-    FMA_TILE,
-    IN_PAIRS,
-    TABLE,
-    Way,
-    name_of,
-    offered,
-    own_on_hopper,
-)
+from opwise.backends.numba_cuda.matmul_offered import FMA_TILE, IN_PAIRS, TABLE, Way, name_of, offered, own_on_hopper
 from opwise.backends.numba_cuda.matmul_pingpong import SHARED_PAIRS, SQUARE, TALL, PingpongTile, pingpong_kernel
 from opwise.backends.numba_cuda.matmul_pingpong_tall import tall_kernel
 from opwise.backends.numba_cuda.matmul_split import split_kernel
@@ -201,9 +193,13 @@ def build_mma(a: Tensor, b: Tensor, out: Tensor, tile: TensorTile | FmaTile | No
     (m, k), n, kind = a.shape, b.shape[1], kind_of(a)
     at_16_bytes = aligned(a, b, out)
     tile = tile or own_elsewhere(m, k, n, kind, at_16_bytes, processors_of(a), torch.cuda.get_device_capability(a.device))
-    whole = whole_rows(kind, k, n, at_16_bytes)
-    kernel = fma_kernel(tile, whole) if isinstance(tile, FmaTile) else tensor_kernel(kind, tile, whole)
+    kernel = mma_of(kind, tile, whole_rows(kind, k, n, at_16_bytes))
     return _bind(kernel, tiles_of(tile, m, n) * tile.split, m, n, k, a.device)
+
+
+def mma_of(kind: str, tile: TensorTile | FmaTile, whole: bool) -> Kernel:
+    """The kernel for any GPU. whole: as by `whole_rows`."""
+    return fma_kernel(tile, whole) if isinstance(tile, FmaTile) else tensor_kernel(kind, tile, whole)
 
 
 def _bind(kernel: Kernel, blocks: int, m: int, n: int, k: int, device: torch.device) -> Bind:
@@ -219,8 +215,7 @@ def kernels() -> Mapping[str, Kernel]:
     found |= {"float32 128x128 aligned": fma_kernel(FMA_LARGE, True), "float32 64x64 unaligned": fma_kernel(FMA_SMALL, False)}
     for dtype, tile, split, whole in SPECIMENS:
         tile, how = tile._replace(split=split), "aligned" if whole else "unaligned"
-        kernel = fma_kernel(tile, whole) if isinstance(tile, FmaTile) else tensor_kernel(dtype, tile, whole)
-        found[f"{dtype} {name_of(tile)} {how}"] = kernel
+        found[f"{dtype} {name_of(tile)} {how}"] = mma_of(dtype, tile, whole)
     for dtype in ("float16", "bfloat16"):
         for t in matmul_wgmma.WGMMA:
             found[f"{dtype} wgmma {t.name}"] = wgmma_kernel(dtype, t.columns, t.stages, t.shared_bytes(2))

@@ -14,7 +14,7 @@ from opwise.backends.cuda_src.matmul_model import clusters_at_once
 from opwise.backends.numba_cuda import ptx
 from opwise.backends.numba_cuda.matmul_fma import FmaTile
 from opwise.backends.numba_cuda.matmul_parts import SPLITS
-from opwise.backends.numba_cuda.matmul_tensor import LARGE, MEDIUM, SMALL
+from opwise.backends.numba_cuda.matmul_tensor import LARGE, MEDIUM, SMALL, storage_of
 from opwise.backends.numba_cuda.matmul_tensor import Tile as TensorTile
 
 AnyTile = TensorTile | FmaTile
@@ -121,7 +121,7 @@ def costs_of(kind: str, whole: bool) -> dict[AnyTile, Cost]:
 
 def whole_rows(kind: str, k: int, n: int, at_16_bytes: bool) -> bool:
     """Do all rows that 16-byte copies fetch, or whole vectors store, start at multiples of 16 bytes? at_16_bytes: do the matrices?"""
-    each = ptx.ELEMENTS["float32" if kind == "tfloat32" else kind]
+    each = ptx.ELEMENTS[storage_of(kind)]
     return at_16_bytes and n % each == 0 and (kind == "float32" or k % each == 0)  # float32's A is fetched element by element
 
 
@@ -143,8 +143,7 @@ def splits(tile: AnyTile) -> tuple[int, ...]:
 
 def own_elsewhere(m: int, k: int, n: int, kind: str, at_16_bytes: bool, processors: int, capability: tuple[int, int]) -> AnyTile:
     """On Hopper the tile of the least estimate. Elsewhere the largest of which every multiprocessor has one."""
-    if capability == MEASURED_ON:
-        costs = estimates(m, k, n, kind, at_16_bytes, processors, capability)
+    if costs := estimates(m, k, n, kind, at_16_bytes, processors, capability):
         return min(costs, key=lambda tile: costs[tile])
     tiles: tuple[AnyTile, ...] = ANYWHERE[kind == "float32"]
     return next((tile for tile in tiles if tiles_of(tile, m, n) >= processors), tiles[-1])
@@ -164,7 +163,7 @@ def estimate(tile: AnyTile, m: int, k: int, n: int, kind: str, whole: bool, proc
     cost = costs_of(kind, whole)[tile._replace(split=1)]
     at_once = clusters_at_once(tile.split, processors)  # with one block a multiprocessor
     full, rest = divmod(tiles_of(tile, m, n), at_once * cost.resident)
-    depth = 64 // ptx.BYTES["float32" if kind == "tfloat32" else kind]  # of a step
+    depth = 64 // ptx.BYTES[storage_of(kind)]  # of a step
     part = -(-k // (depth * tile.split)) * depth  # of K, the longest
 
     def wave(blocks: int) -> float:

@@ -16,6 +16,7 @@ from opwise.backends.numba_cuda.matmul_fma import FmaTile
 from opwise.backends.numba_cuda.matmul_fma_tma import TILE as FMA_SIDE
 from opwise.backends.numba_cuda.matmul_pingpong import PAIRS, SHARED_PAIRS, SQUARE, TALL
 from opwise.backends.numba_cuda.matmul_tensor import Tile as TensorTile
+from opwise.backends.numba_cuda.matmul_tensor import storage_of
 from opwise.backends.numba_cuda.matmul_wgmma_tf32 import TILES as TF32_TILES
 
 TABLE = "numba_cuda/matmul"
@@ -51,7 +52,7 @@ def name_of(way: Way) -> str:
 def hopper_tiles(m: int, k: int, n: int, kind: str, aligned: bool, capability: tuple[int, int]) -> tuple[Tile, ...]:
     """Those of Hopper's own kernels that take the product. kind: float32, tfloat32, float16, bfloat16; aligned: do all three matrices
     start at multiples of 16 bytes?"""
-    each = ptx.ELEMENTS["float32" if kind == "tfloat32" else kind]
+    each = ptx.ELEMENTS[storage_of(kind)]
     whole = aligned and k % each == 0 and n % each == 0 and max(m, k, n) <= matmul_plan.WGMMA_SIZE_LIMIT
     if capability != matmul_kernel.WGMMA_ON or not whole:
         return ()

@@ -40,12 +40,17 @@ class Tile(NamedTuple):
 LARGE, MEDIUM, SMALL = Tile(128, 256, 2, 4, 4, 1), Tile(128, 128, 2, 4, 4, 1), Tile(64, 64, 2, 2, 4, 3)
 
 
+def storage_of(kind: str) -> str:
+    """The dtype of the elements. kind: float32, tfloat32, float16 or bfloat16."""
+    return "float32" if kind == "tfloat32" else kind
+
+
 @cache
 def tensor_kernel(dtype: str, tile: Tile, aligned: bool) -> Kernel:
     """a (m, k), b (k, n), c (m, n): addresses. `aligned`: rows start at multiples of 16 bytes; else elements are fetched one by one. A grid
     of tile.split blocks a tile, side by side."""
     is_tf32 = dtype == "tfloat32"
-    storage = "float32" if is_tf32 else dtype
+    storage = storage_of(dtype)
     size = ptx.BYTES[storage]
     chunk = 16 // size  # elements of a 16-byte chunk
     depth = 64 // size  # elements of k in a stage: 64 bytes of a row of A, two steps of mma
