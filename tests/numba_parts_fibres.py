@@ -4,7 +4,6 @@ and mma.sync (numba_fibres_tensor.py), all blocks at once, their warps in an ord
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -16,16 +15,10 @@ import torch
 from fibres import SHARED_BASE, Collective, Fault, Memory
 from greenlet import getcurrent
 from numba_fibres_tensor import tensor_instructions
-from numba_product_fibres import Clusters, instructions
-from support import right_candidates
+from numba_product_fibres import Clusters, instructions, module, simulator_or_skip
 
-MAIN = [c for c in right_candidates() if (c.backend, c.op, c.variant) == ("numba_cuda", "matmul", "")]
 MODULES = ("matmul_fma", "matmul_tensor", "matmul_parts")
 f32 = np.float32
-
-
-def module(name: str) -> Any:
-    return importlib.import_module(f"opwise.backends.numba_cuda.{name}")
 
 
 class Sharers(Clusters):
@@ -55,8 +48,7 @@ class Sharers(Clusters):
 @contextmanager
 def played() -> Iterator[None]:
     """The kernels' instructions as what they mean. A kernel must be made within, and not by way of a cache."""
-    for candidate in MAIN:
-        candidate.get()  # where there is no GPU, the backend asks for Numba's simulator
+    simulator_or_skip()
     now = lambda: numba_fibres.Now.machine  # noqa: E731
     rounding = numba_fibres.from_float32, numba_fibres.to_float32
     of_clusters, of_tensor = instructions(now, *rounding), tensor_instructions(now, *rounding)

@@ -6,6 +6,7 @@ gone as soon as it is asked for, and comes late; a box's bytes are those that it
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,11 +17,25 @@ from greenlet import getcurrent
 from numba_fibres_words import word_instructions
 from numba_stream_fibres import AllAtOnce, Barrier, barrier_instructions
 from numba_wgmma_fibres import swizzled, wgmma_instructions
+from support import right_candidates
 
 u32, f32 = np.uint32, np.float32
 RANK = 24  # the bit from which on a shared address says whose it is
 BARS = 128  # threads at a named barrier
 LANES = np.arange(32)
+
+
+def module(name: str) -> Any:
+    return importlib.import_module(f"opwise.backends.numba_cuda.{name}")
+
+
+# As this file is imported: where there is no GPU, listing them asks for Numba's simulator, which must come before anything of Numba.
+MAIN = [c for c in right_candidates() if (c.backend, c.op, c.variant) == ("numba_cuda", "matmul", "")]
+
+
+def simulator_or_skip() -> None:
+    for candidate in MAIN:
+        candidate.get()
 
 
 @dataclass

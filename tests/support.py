@@ -14,7 +14,7 @@ from torch import Tensor
 
 from opwise.backends import BACKENDS, implementations, probe
 from opwise.backends.protocol import BackendUnavailable, Implementation, Launch, UnsupportedWorkload
-from opwise.measure.validate import Guarded, Verdict, check
+from opwise.measure.validate import Guarded, Verdict, check, judge
 from opwise.ops import OPS, OpSpec, Workload
 
 DEVICE = torch.device("cuda", 0) if torch.cuda.is_available() else torch.device("cpu")
@@ -58,14 +58,9 @@ LARGE_PRODUCTS = ((1032, 520, 1096), (2056, 264, 4104), (520, 8200, 520), (376, 
 SMALL_PRODUCTS = (  # of which a block may have all of B
     *((1003, 95, 73), (303, 34, 17), (2061, 67, 79), (1003, 95, 81), (2061, 67, 93), (385, 95, 201), (2061, 67, 151)),
 )
-SHARED_PRODUCTS = (
-    (37, 4501, 73),
-    (32, 8192, 32),
-    (257, 4501, 463),
-    (16, 4096, 4096),
-    (128, 2048, 512),
-    (3001, 701, 73),
-)  # few tiles, a long K
+SHARED_PRODUCTS = (  # few tiles, a long K
+    *((37, 4501, 73), (32, 8192, 32), (257, 4501, 463), (16, 4096, 4096), (128, 2048, 512), (3001, 701, 73)),
+)
 THIN_PRODUCTS = (  # B of few columns, A of few rows
     *((70_003, 64, 1), (70_003, 63, 2), (4801, 512, 3), (4801, 513, 4), (5003, 1024, 5), (5003, 512, 6), (4999, 264, 7)),
     *((301, 2048, 1), (301, 2047, 2), (257, 1024, 4), (259, 4096, 5), (1023, 512, 7)),
@@ -231,6 +226,12 @@ def truth_of(workload: Workload, *inputs: Tensor) -> Truth:
     wide = tuple(x.double() for x in inputs)
     reference = spec.reference(*wide)
     return Truth(inputs, reference, spec.error_bound(workload, reference, *wide))
+
+
+def worst_error(out: Tensor, workload: Workload, *inputs: Tensor) -> float:
+    """The largest error over its bound, as a run's verdict has it: inf where a nan or an inf is out of place."""
+    known = truth_of(workload, *inputs)
+    return judge(out, known.reference, known.bound).error_ratio
 
 
 def check_candidate(candidate: Candidate, workload: Workload, known: Truth, *, offset: int = 0) -> Verdict:

@@ -45,14 +45,19 @@ print(json.dumps({
 """
 
 
-def test_every_kernel_has_a_key_of_its_own_and_comes_back_from_disk(tmp_path: Path) -> None:
+def told_by(program: str, cache: Path, *arguments: str, hash_seed: str = "1") -> Any:
+    """What a process of its own prints, as JSON."""
     pytest.importorskip("numba.cuda", reason="numba-cuda is not installed")
     around = {k: v for k, v in os.environ.items() if k != "NUMBA_ENABLE_CUDASIM"} | {
-        "OPWISE_CACHE_DIR": str(tmp_path), "PYTHONPATH": str(ROOT / "src"), "PYTHONHASHSEED": "1",
+        "OPWISE_CACHE_DIR": str(cache), "PYTHONPATH": str(ROOT / "src"), "PYTHONHASHSEED": hash_seed,
     }  # fmt: skip
-    done = subprocess.run([sys.executable, "-c", REAL], env=around, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run([sys.executable, "-c", program, *arguments], env=around, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
-    told = json.loads(done.stdout)
+    return json.loads(done.stdout)
+
+
+def test_every_kernel_has_a_key_of_its_own_and_comes_back_from_disk(tmp_path: Path) -> None:
+    told = told_by(REAL, tmp_path)
     assert told["none"] == []
     assert told["keys"] == told["kernels"] > 50
     assert (told["other"], told["written"], told["same"]) == (False, True, True)
@@ -74,16 +79,7 @@ print(json.dumps({f"{op} {name}": str(cubins.place(kernel, "sm_90")) for op in O
 
 def test_a_kernel_has_the_same_key_whatever_was_compiled_before_its_module_was_imported(tmp_path: Path) -> None:
     """A first process compiles one op, then imports the next; a second one finds the first's cubin on disk and compiles nothing."""
-    pytest.importorskip("numba.cuda", reason="numba-cuda is not installed")
-    around = {k: v for k, v in os.environ.items() if k != "NUMBA_ENABLE_CUDASIM"} | {
-        "OPWISE_CACHE_DIR": str(tmp_path), "PYTHONPATH": str(ROOT / "src"),
-    }  # fmt: skip
-    told = []
-    for more in ([], ["compile"]):
-        done = subprocess.run([sys.executable, "-c", KEYS, *more], env=around, capture_output=True, text=True, timeout=120, check=False)
-        assert done.returncode == 0, done.stderr[-2000:]
-        told.append(json.loads(done.stdout))
-    assert told[0] == told[1]
+    assert told_by(KEYS, tmp_path) == told_by(KEYS, tmp_path, "compile", hash_seed="2")
 
 
 @dataclass

@@ -128,10 +128,8 @@ def test_a_launch_covers_the_product(kind: str) -> None:
         (1, 300, 8191, 4),
         (4, 4000, 701, 4),
         (1, 99, 40_000, 8),
-        (7, 300, 9001, 4),
+        *(((7, 300, 9001, 4),) if kind == "float32" else ()),
     ):
-        if m == 7 and kind != "float32":
-            continue
         (tile,) = fitting(m, k, n, kind, alignment, 132)
         found = tile.launch(m, k, n, 132)
         each = tile.wide or (16 * tile.high or 4) * 256 // tile.sharing

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -11,27 +10,20 @@ import numpy as np
 import pytest
 import torch
 from fibres import Memory
-from numba_product_fibres import Clusters, Map, instructions
-from support import ON_GPU, right_candidates
+from numba_product_fibres import Clusters, Map, instructions, module, simulator_or_skip
+from support import ON_GPU, worst_error
 
 from opwise.backends.cuda_src import matmul_kernel, matmul_plan, matmul_wgmma
-from opwise.ops import OPS, Workload
+from opwise.ops import Workload
 
 pytestmark = pytest.mark.skipif(ON_GPU, reason="a GPU is here: it runs these kernels itself")
-PACKAGE = "opwise.backends.numba_cuda"
-MAIN = [c for c in right_candidates() if (c.backend, c.op, c.variant) == ("numba_cuda", "matmul", "")]
 MODULES = ("matmul_ring", "matmul_wgmma", "matmul_pingpong", "matmul_pingpong_tall", "matmul_split", "matmul_turned", "words", "tensor")
 TILES = *(tile.name for tile in (*matmul_wgmma.TURNED, *matmul_wgmma.WGMMA[2:], *matmul_wgmma.SPLIT)), "128x128_s6"
 
 
-def module(name: str):  # type: ignore[no-untyped-def]
-    return importlib.import_module(f"{PACKAGE}.{name}")
-
-
 @contextmanager
 def played() -> Iterator[None]:
-    for candidate in MAIN:
-        candidate.get()  # where there is no GPU, the backend asks for Numba's simulator
+    simulator_or_skip()
     with pytest.MonkeyPatch.context() as patch:
         found = instructions(lambda: numba_fibres.Now.machine, numba_fibres.from_float32, numba_fibres.to_float32)
         for name, meanings in found.items():
@@ -68,9 +60,7 @@ def run(tile: matmul_kernel.Kernel, dtype: str, m: int, k: int, n: int, seed: in
             if hasattr(module(name), "cuda"):
                 patch.setattr(module(name), "cuda", machine)
         machine.run(kernel.function, (*arguments, *(np.int64(size) for size in (m, n, k))))
-    reference = OPS["matmul"].reference(a.double(), b.double())
-    bound = OPS["matmul"].error_bound(Workload("matmul", (m, k, n), dtype), reference, a.double(), b.double())
-    return float(((out.double() - reference).abs() / bound).nan_to_num(torch.inf).max())
+    return worst_error(out, Workload("matmul", (m, k, n), dtype), a, b)
 
 
 def shapes(tile: matmul_kernel.Kernel) -> tuple[tuple[int, int, int], ...]:

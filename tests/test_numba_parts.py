@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from numba_parts_fibres import module, played, product
-from support import ON_GPU
+from numba_parts_fibres import played, product
+from numba_product_fibres import module
+from support import ON_GPU, worst_error
 
-from opwise.ops import OPS, Workload
+from opwise.ops import Workload
 
 in_fibres = pytest.mark.skipif(ON_GPU, reason="a GPU is here: it runs these kernels itself")
 pytest.importorskip("numba.cuda", reason="numba-cuda is not installed")
@@ -25,11 +26,7 @@ def factors(m: int, k: int, n: int, kind: str, seed: int) -> tuple[torch.Tensor,
 
 
 def error(out: torch.Tensor, a: torch.Tensor, b: torch.Tensor, kind: str) -> float:
-    """The worst in its bound."""
-    (m, k), n = a.shape, b.shape[1]
-    reference = OPS["matmul"].reference(a.double(), b.double())
-    bound = OPS["matmul"].error_bound(Workload("matmul", (m, k, n), kind), reference, a.double(), b.double())
-    return float(((out.double() - reference).abs() / bound).nan_to_num(torch.inf).max())
+    return worst_error(out, Workload("matmul", (*a.shape, b.shape[1]), kind), a, b)
 
 
 def small(kind: str) -> list[Any]:
