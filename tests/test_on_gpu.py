@@ -225,7 +225,7 @@ def test_a_launch_allocates_nothing_and_prepare_no_more_than_scratch(candidate: 
         assert min(taken) <= 0, f"each launch takes memory that torch's allocator knows nothing of: {taken}"
 
 
-@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="one GPU here: a second one is needed")
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="fewer than two GPUs here")
 @each_quick
 def test_another_device_than_the_current_one(candidate: Candidate) -> None:
     workload, _ = workload_and_two_inputs(candidate)
