@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import few_rows_times
 import hopper_times
 import layer_times
 import pytest
@@ -83,7 +84,24 @@ def test_the_choice_loses_little_over_all_that_was_measured() -> None:
     assert sum(lost) / len(lost) < 1.005
 
 
-SHARED = matmul_wgmma.SPLIT + matmul_wgmma.TWICE + matmul_wgmma.NARROW + matmul_wgmma.LONG
+@pytest.mark.parametrize("shape", few_rows_times.MEASURED, ids=str)
+def test_few_rows_of_a_wide_b_get_the_kernel_that_was_fastest(shape: tuple[int, int, int]) -> None:
+    """At 0.95 of cuBLAS or more, but for one product."""
+    times = few_rows_times.MEASURED[shape]
+    taken = times[kernel_for(*shape).split("bfloat16_")[1]]
+    offered = matmul_plan.offered(*shape, "bfloat16", 16, 132, (9, 0))
+    assert taken <= 1.03 * min(us for name, us in times.items() if name in offered)
+    assert taken <= times["cuBLAS"] / (0.93 if shape == (16, 1000, 10_000) else 0.95)
+
+
+def test_a_k_of_two_steps_has_as_many_slots_where_all_blocks_run_at_once() -> None:
+    """200000x64x32 12.4 us, 128x32_s1 15.8; 100000x256x32 17.5, 17.4."""
+    short = "matmul_wgmma_bfloat16_128x32_short"
+    assert kernel_for(200_000, 64, 32) == kernel_for(1_000_000, 128, 32) == short
+    assert short not in {kernel_for(100_000, 256, 32), kernel_for(40_000, 64, 32), kernel_for(200_000, 64, 40)}
+
+
+SHARED = matmul_wgmma.SPLIT + matmul_wgmma.CROWDED + matmul_wgmma.NARROW + matmul_wgmma.SHORT + matmul_wgmma.LONG
 
 
 @pytest.mark.parametrize("kernel", SHARED, ids=lambda kernel: str(kernel.name))
@@ -99,6 +117,8 @@ def test_few_rows_get_tiles_of_64_where_there_is_much_to_read() -> None:
         return kernel in matmul_plan.offered(m, 1024, n, "float16", 16, 132, (9, 0))
 
     assert [there("64x64_s1", m, n) for m, n in ((1, 4096), (16, 4088), (17, 4088))] == [True, False, True]
+    wide = [matmul_plan.offered(16, 64, n, "float16", 16, 132, (9, 0)) for n in (8192, 8200)]
+    assert ["64x64_s1" in found for found in wide] == [False, True], "or where B is wide"
     assert [kernel_for(16, k, 256).removeprefix("matmul_wgmma_bfloat16_") for k in (2048, 8192, 16384)] == [
         "64x64_s8",
         "64x64_s8",

@@ -2,7 +2,7 @@
 // addresses on 16 bytes, sizes up to 2^30. Compiled for sm_90a and nothing else.
 //
 // A and B come as tensor maps, C as an address.
-// matmul_wgmma_tfloat32_<BM>x128: elements are TFLOAT32, boxes of BM and 32 rows by 32 columns, swizzled by 128 bytes. The grid is
+// matmul_wgmma_tfloat32_<BM>x<BN>: elements are TFLOAT32, boxes of BM and 32 rows by 32 columns, swizzled by 128 bytes. The grid is
 // one-dimensional, of any size: a block takes the tiles i, i + gridDim.x, ... of C.
 // matmul_tma_float32_128x128_<TM>x<TN>: elements are any of 4 bytes; boxes of 128 rows by 32 columns, swizzled by 128 bytes, and of 32 rows
 // by 128 columns, as they are. A block a tile.
@@ -17,7 +17,7 @@
         function<Tile_##name>(a, b, c, m, k, n);                                                                                           \
     })
 
-// Rows of the tile, stages: as many as fit.
+// Rows of the tile, stages: as many as fit; warpgroups of 64 columns, if not two.
 KERNEL(matmul_wgmma_tfloat32_256x128, tf32_matmul, 1, Tf32Tile<256, 4>)
 KERNEL(matmul_wgmma_tfloat32_192x128, tf32_matmul, 1, Tf32Tile<192, 4>)
 KERNEL(matmul_wgmma_tfloat32_128x128, tf32_matmul, 1, Tf32Tile<128, 6>)
@@ -25,6 +25,8 @@ KERNEL(matmul_wgmma_tfloat32_176x128, tf32_matmul, 1, Tf32Tile<176, 5>)
 KERNEL(matmul_wgmma_tfloat32_160x128, tf32_matmul, 1, Tf32Tile<160, 5>)
 KERNEL(matmul_wgmma_tfloat32_96x128, tf32_matmul, 1, Tf32Tile<96, 7>)
 KERNEL(matmul_wgmma_tfloat32_64x128, tf32_matmul, 1, Tf32Tile<64, 8>)
+KERNEL(matmul_wgmma_tfloat32_128x192, tf32_matmul, 1, Tf32Tile<128, 5, 3>)
+KERNEL(matmul_wgmma_tfloat32_64x192, tf32_matmul, 1, Tf32Tile<64, 6, 3>)
 
 // Rows and columns a thread, k a turn of its loop.
 KERNEL(matmul_tma_float32_128x128_8x16, fma_matmul, 2, FmaTile<8, 16, 8>)

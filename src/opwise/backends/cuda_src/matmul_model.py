@@ -23,8 +23,10 @@ MEMORY = 0.645  # an element of A and B, read once
 LINE, HALF_LINE, SECTOR, SLANTED_A, SLANTED_B, BY_SECTORS = 64, 32, 16, 77, 76, 0.85
 LONG_FOR_PAIRS = 1024  # K from which two tiles a multiprocessor are each as slow as an only one, where C is twice as wide as high
 # By the rows of one of Hopper's tiles, the least of A: with half of 128 or three quarters of 64 empty, the mma kernels, whose tiles are
-# lower, are no slower. But where B has as many elements as this, what counts is how it is read; and where K is as long, that it is shared.
-ROWS_FROM, LARGE_B, LONG_K = {208: 129, 192: 129, 176: 129, 160: 129, 144: 129, 128: 65, 96: 65, 64: 17}, 2**22, 2048
+# lower, are no slower. But where B has as many elements or columns as these, what counts is how it is read; and where K is as long, that
+# it is shared.
+ROWS_FROM = {208: 129, 192: 129, 176: 129, 160: 129, 144: 129, 128: 65, 96: 65, 64: 17}
+LARGE_B, WIDE_B, LONG_K = 2**22, 8193, 2048
 
 
 @dataclass(frozen=True)
@@ -81,7 +83,7 @@ def in_clusters(m: int, n: int, rows: int, columns: int, cluster: tuple[int, int
 
 def rows_suffice(rows: int, m: int, k: int, n: int) -> bool:
     """May a product get a tile of so many rows?"""
-    return m >= ROWS_FROM[rows] or (rows == 64 and (k * n >= LARGE_B or k >= LONG_K))
+    return m >= ROWS_FROM[rows] or (rows == 64 and (k * n >= LARGE_B or n >= WIDE_B or k >= LONG_K))
 
 
 def clusters_at_once(split: int, sm_count: int) -> int:

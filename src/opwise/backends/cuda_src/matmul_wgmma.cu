@@ -68,6 +68,9 @@
 // Groups of 4 rows of 64x128: blocks that begin together fetch 4 + 4 tiles of A and B, where groups of 16 fetch 16 + 1.
 #define SPLIT_KERNELS(dtype)                                                                                                               \
     SPLIT_KERNEL(matmul_wgmma_##dtype##_64x64_s1, dtype, 64, 64, 128, 6, 1, 1, 16)                                                         \
+    SPLIT_KERNEL(matmul_wgmma_##dtype##_64x64_twice, dtype, 64, 64, 64, 6, 1, 2, 4)                                                        \
+    SPLIT_KERNEL(matmul_wgmma_##dtype##_64x128_thrice, dtype, 64, 128, 64, 3, 1, 3, 4)                                                     \
+    SPLIT_KERNEL(matmul_wgmma_##dtype##_64x64_short, dtype, 64, 64, 64, 2, 1, 6, 4)                                                        \
     SPLIT_KERNEL(matmul_wgmma_##dtype##_64x64_s2, dtype, 64, 64, 128, 6, 2, 1, 16)                                                         \
     SPLIT_KERNEL(matmul_wgmma_##dtype##_64x64_s4, dtype, 64, 64, 64, 6, 4, 2, 16)                                                          \
     SPLIT_KERNEL(matmul_wgmma_##dtype##_64x64_s8, dtype, 64, 64, 64, 6, 8, 2, 16)                                                          \
@@ -83,6 +86,7 @@
     SPLIT_KERNEL(matmul_wgmma_##dtype##_64x32_s4, dtype, 64, 32, 64, 8, 4, 2, 16)                                                          \
     SPLIT_KERNEL(matmul_wgmma_##dtype##_64x32_s8, dtype, 64, 32, 64, 8, 8, 2, 16)                                                          \
     SPLIT_KERNEL(matmul_wgmma_##dtype##_128x32_s1, dtype, 128, 32, 64, 5, 1, 2, 16)                                                        \
+    SPLIT_KERNEL(matmul_wgmma_##dtype##_128x32_short, dtype, 128, 32, 64, 2, 1, 4, 16)                                                     \
     SPLIT_KERNEL(matmul_wgmma_##dtype##_128x32_s2, dtype, 128, 32, 64, 5, 2, 2, 16)
 
 // PairTile: rows and columns of the tile, K of a stage, stages, rows of pairs in a group.

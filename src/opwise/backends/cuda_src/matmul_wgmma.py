@@ -25,10 +25,20 @@ SPLIT = (
     Kernel("128x128_s4", 128, 128, 288, 128, 5, 16, 3.67, 1238, wgmma=True, split=4, inbox=48 * 1024, crowd=1.36),
     Kernel("128x128_s8", 128, 128, 288, 128, 5, 16, 4.2, 1830, wgmma=True, split=8, inbox=56 * 1024, crowd=1.6),
 )
-# Two blocks a multiprocessor, for a B that is large and read once, by few rows: 16x512x30000 takes 10.4 us, by the others 12.3 or more.
-# High numbers, since it is offered where it was the quickest, or nearly.
-TWICE = (Kernel("64x128_twice", 64, 128, 160, 128, 4, 16, 2.8, 300, wgmma=True, split=1, resident=2,
-                among=Among(1, 2048, 0.9, math.inf, rows_from=1, columns_from=8192, rows_to=64)),)  # fmt: skip
+# Several blocks a multiprocessor, for a B that is large and read once, by few rows: as many as run all tiles at once, each of fewer slots.
+# 16x512x30000 takes 10.4 us by two, 12.3 or more by others; 16x256x13824 4.4 by two of 64 columns, 5.7 by 16x32_v16, 4.7 in cuBLAS;
+# 16x256x50304 9.4 by three, 11.1 by two, 9.8; 16x64x50304 4.6 by six, 6.2 by two, 5.3. High numbers, since they are offered where they were
+# the quickest, or nearly.
+FEW_ROWS = Among(1, 2048, 0.9, 2.0, rows_from=1, columns_from=8192, rows_to=64)
+CROWDED = (
+    Kernel("64x64_twice", 64, 64, 160, 128, 6, 16, 2.8, 300, wgmma=True, split=1, resident=2,
+           among=FEW_ROWS._replace(k_to=768, few=1.0, rows_to=32)),
+    Kernel("64x64_short", 64, 64, 160, 128, 2, 16, 3.2, 300, wgmma=True, split=1, resident=6,
+           among=FEW_ROWS._replace(k_to=128, few=1.8, many=math.inf)),
+    Kernel("64x128_twice", 64, 128, 160, 128, 4, 16, 2.8, 300, wgmma=True, split=1, resident=2, among=FEW_ROWS),
+    Kernel("64x128_thrice", 64, 128, 160, 128, 3, 16, 2.8, 300, wgmma=True, split=1, resident=3,
+           among=FEW_ROWS._replace(few=2.0, many=math.inf)),
+)  # fmt: skip
 # Where B has 17 to 32 columns, by boxes as wide: of boxes of 64 columns half are zeros, which the copy engine is slow to make. 4096x4096x32
 # takes 11.8 us by halves of K, 64x64_s1 14.5; fitted to 42 products, of which the plan's choice loses 0.6 %.
 NARROW_B = Among(257, 2**30, 0.0, math.inf, rows_from=17, columns_from=17, columns_to=32)
@@ -40,6 +50,10 @@ NARROW = (
            among=NARROW_B._replace(k_from=33, few=0.25)),
     Kernel("128x32_s2", 128, 32, 288, 128, 5, 16, 0.82, 91, wgmma=True, split=2, resident=2, inbox=8 * 1024, crowd=0.86, among=NARROW_B),
 )  # fmt: skip
+# A K of two steps at most, by blocks of as many slots, four a multiprocessor: 200000x64x32 takes 12.4 us, 15.8 by 128x32_s1, 13.8 in
+# cuBLAS; 1000000x128x32 81.7, 85.2 and 78.5.
+SHORT = (Kernel("128x32_short", 128, 32, 288, 128, 2, 16, 1.37, 40, wgmma=True, split=1, resident=4, crowd=0.78,
+                among=NARROW_B._replace(k_from=33, k_to=128, few=4.0)),)  # fmt: skip
 # Two halves of a long K where A is the larger; CUDA C++ alone has it.
 LONG = (Kernel("128x128_s2", 128, 128, 288, 128, 6, 16, 1.92, 400, wgmma=True, split=2, inbox=32 * 1024, crowd=0.3,
                among=Among(4096, 8192, 0.45, 0.5, rows_from=2048, columns_from=256)),)  # fmt: skip
@@ -102,5 +116,5 @@ TURNED_PAIRS = (
 
 TILES = (
     *(*WGMMA, *BETWEEN, *PINGPONG, *COUPLED, *TURNED, *TURNED_BETWEEN, *TURNED_PAIRS),
-    *(*SPLIT, *TWICE, *NARROW, *LONG, *HALVES, *PAIRS),
+    *(*SPLIT, *CROWDED, *NARROW, *SHORT, *LONG, *HALVES, *PAIRS),
 )

@@ -2,7 +2,7 @@
 //
 // wgmma reads TF32 from shared memory only along k, and rows of B do not lie so. Hence it computes the transpose, C' = B' A': its right
 // factor is A, read by rows, and its left factor is B, which may come from registers, whose owners read their elements by columns. Each of
-// the consumer warpgroups, two or one, has 64 columns of C and all rows of the tile. Ring, producer and barriers are those of
+// the consumer warpgroups, one to three, has 64 columns of C and all rows of the tile. Ring, producer and barriers are those of
 // matmul_wgmma.cuh.
 //
 // Rows of C are columns of the product, so that a tile can be as low as C: with 32 rows next to nothing but B is read, and what limits is
@@ -17,7 +17,7 @@ template <int ROWS_, int STAGES_, int CONSUMERS_ = 2, bool SPREAD_ = true, unsig
     static constexpr int CONSUMERS = CONSUMERS_, THREADS = 128 * (CONSUMERS + 1);
     static constexpr int BM = ROWS_, BN = 64 * CONSUMERS, BK = 32, STAGES = STAGES_;
     // Sums of so few rows leave registers enough for all; and boxes of A are no higher than A.
-    static constexpr bool LOW = BM < 64 || CONSUMERS < 2;
+    static constexpr bool LOW = BM < 64 || CONSUMERS < 2, CLAIMS = !LOW && CONSUMERS < 3;
     static constexpr bool SPREAD = SPREAD_;  // which columns of C a thread has: see consume_tf32
     static constexpr unsigned GROUP = GROUP_;  // tile rows that are walked together
     static constexpr int BOX = BK * 128;  // bytes of 32 rows and 32 columns of B
@@ -186,14 +186,14 @@ __device__ __forceinline__ void tf32_matmul(const TensorMap &a, const TensorMap 
     }
     const int warpgroup = warpgroup_index();
     if (warpgroup == Tile::CONSUMERS) {
-        if constexpr (!Tile::LOW) registers_release<40>();
+        if constexpr (Tile::CLAIMS) registers_release<40>();
         if (thread_index() / 32 % 4 == 0 && elected()) produce_tf32<Tile, S>(tile, a, b, m, first, last, n);
         if constexpr (S > 1) {  // the consumers' meetings wait for these, too
             __syncwarp();
             meet_without_sums();
         }
     } else {
-        if constexpr (!Tile::LOW) registers_claim<232>();
+        if constexpr (Tile::CLAIMS) registers_claim<232>();
         consume_tf32<Tile, S>(tile, c, m, last - first, n, warpgroup);
     }
 }
