@@ -87,11 +87,11 @@ def test_the_choice_loses_little_over_all_that_was_measured() -> None:
 @pytest.mark.parametrize("shape", few_rows_times.MEASURED, ids=str)
 def test_few_rows_of_a_wide_b_get_the_kernel_that_was_fastest(shape: tuple[int, int, int]) -> None:
     """At 0.95 of cuBLAS or more, but for one product."""
-    times = few_rows_times.MEASURED[shape]
+    times = dict(few_rows_times.MEASURED[shape])
+    cublas = times.pop("cuBLAS")
     taken = times[kernel_for(*shape).split("bfloat16_")[1]]
-    offered = matmul_plan.offered(*shape, "bfloat16", 16, 132, (9, 0))
-    assert taken <= 1.03 * min(us for name, us in times.items() if name in offered)
-    assert taken <= times["cuBLAS"] / (0.93 if shape == (16, 1000, 10_000) else 0.95)
+    assert taken <= 1.03 * min(times.values())
+    assert taken <= cublas / (0.93 if shape == (16, 1000, 10_000) else 0.95)
 
 
 def test_a_k_of_two_steps_has_as_many_slots_where_all_blocks_run_at_once() -> None:
