@@ -263,7 +263,7 @@ def test_a_scheduler_that_comes_back_is_given_the_rest(tmp_path: Path) -> None:
 # -- what dies ------------------------------------------------------------------------------------------------------------------
 
 
-POISONOUS = "square/33/float32"
+POISONOUS = "square/1/float16"  # among the first to be sent: much is left when it was done again, however late its worker was missed
 
 
 @contextlib.contextmanager
@@ -317,7 +317,7 @@ def test_dead_workers_and_a_dead_scheduler_cost_nothing_that_was_finished(
     scheduler is killed, and the run is finished from its file by another cluster."""
     monkeypatch.setattr(flights, "ROSTER_S", 0.2)
     log = tmp_path / "jobs"
-    make = partial(FakePost, str(log), poison=POISONOUS, pause_s=0.1)
+    make = partial(FakePost, str(log), poison=POISONOUS, pause_s=0.2)
     with machines(tmp_path) as (scheduler, *_), joined(ready(tmp_path / "scheduler.json", 2), make, return_s=1.0, answer_s=2.0) as cluster:
         session = Session.planned(cluster.look(), [], "smoke", variants=False, timed=True, out=tmp_path / "results")
         session.executor = cluster
