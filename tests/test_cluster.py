@@ -263,7 +263,7 @@ def test_a_scheduler_that_comes_back_is_given_the_rest(tmp_path: Path) -> None:
 # -- what dies ------------------------------------------------------------------------------------------------------------------
 
 
-POISONOUS = "square/1/float16"  # among the first to be sent: much is left when it was done again, however late its worker was missed
+POISONOUS = "square/1/float16"  # among the first to be sent: its worker may be missed seconds late, and still there is work left
 
 
 @contextlib.contextmanager
