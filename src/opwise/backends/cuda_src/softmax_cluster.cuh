@@ -58,10 +58,7 @@ __device__ __forceinline__ void softmax_cluster(const Storage *x, Storage *out, 
     __shared__ float2 of_warps[32], told[MOST_TOLD];
     __shared__ Bell all_told;
     __shared__ unsigned next_row[2];
-    if constexpr (SENT) {
-        if (threadIdx.x == 0) bell_of_cluster(&all_told, BLOCKS * tellers<BLOCKS>() * sizeof(float2));
-        __syncwarp();
-    }
+    if constexpr (SENT) bell_of_cluster(&all_told, BLOCKS * tellers<BLOCKS>() * sizeof(float2));
     if constexpr (BLOCKS > 1) cluster_arrive();  // that a block has begun must be known before its shared memory is written to
 
     const unsigned rank = BLOCKS > 1 ? rank_in_cluster() : 0;

@@ -27,11 +27,18 @@ using Bell = unsigned long long;  // an mbarrier
 __device__ __forceinline__ void bell_init(Bell *bell, unsigned arrivals) {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(bell)), "r"(arrivals) : "memory");
 }
-// By one thread, whose cluster knows of the bell behind its next barrier. It rings once, when so many bytes have been sent to this block.
+// By all threads; the cluster knows of the bell behind its next barrier. It rings once, when so many bytes have been sent to this block.
+// The first __syncwarp() is for racecheck: nvcc has the init done by the warp, so that it is not seen to be the same thread's as what follows.
 __device__ __forceinline__ void bell_of_cluster(Bell *bell, unsigned bytes) {
-    bell_init(bell, 1);
-    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(bell)), "r"(bytes) : "memory");
+    if (threadIdx.x == 0) {
+        bell_init(bell, 1);
+        asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    }
+    __syncwarp();
+    if (threadIdx.x == 0) {
+        asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(bell)), "r"(bytes) : "memory");
+    }
+    __syncwarp();
 }
 // Behind it what was sent to this block may be read.
 __device__ __forceinline__ void wait_for_cluster(Bell *bell) {

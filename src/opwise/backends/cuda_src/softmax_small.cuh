@@ -52,8 +52,7 @@ template <class Storage, int BLOCKS> struct PartOfRow {
     }
     // Of a cluster: behind its barrier, for which none waits here, all blocks' bells may be sent `bytes` each.
     template <unsigned PHASES, unsigned APART = 15> __device__ __forceinline__ void begin(Bell *bell, unsigned bytes, unsigned rows) const {
-        if (threadIdx.x == 0) bell_of_cluster(bell, bytes);
-        __syncwarp();
+        bell_of_cluster(bell, bytes);
         cluster_arrive();  // that a block has begun must be known before its shared memory is written to
         begin_apart<BLOCKS, PHASES, APART>(row, rows, part);
     }

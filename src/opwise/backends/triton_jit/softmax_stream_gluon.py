@@ -174,6 +174,7 @@ def stream_kernel(x, out, words, rows, columns, part, groups, PARTS: gl.constexp
                 gl.store(target + lane, result)
             else:
                 gl.store(target + lane, result, mask=lane < left)
+    async_copy.wait_group(0)  # of no rows, but they write zeros all the same, where the words below pass through shared memory
     # What a program's threads were told they have used in the last turn's reduction: who leaves uses no word any more.
     if gl.atomic_add(words, 1, sem="acq_rel") == gl.num_programs(0) - 1:
         four: gl.constexpr = gl.BlockedLayout([4], [32], [gl.num_warps()], [0])
