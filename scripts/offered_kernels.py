@@ -1,0 +1,138 @@
+"""Cells that have each kernel launched which the plans of an H200 know, whether or not one of them takes it today: for scripts/sanitize.py.
+
+    python scripts/offered_kernels.py offered.json
+    SANITIZE='--also offered.json' scripts/sanitize.sh
+
+Needs no GPU. Of the products and rows tried, which are small, a kernel gets the least that keeps it busy for several steps of K, and else
+the least that it is offered for. CUDA C++'s go by their names in the sources, others by the tile's, the type's and whether rows begin on 16
+bytes. Triton's tiles through pointers, which no table knows, are left to scripts/every_kernel.py.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from itertools import combinations, product
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from opwise.backends import BACKENDS
+from opwise.backends.cuda_src import matmul_plan
+from opwise.backends.cuda_src.matmul_kernel import Kernel
+from opwise.backends.numba_cuda import matmul_offered
+from opwise.backends.numba_cuda.matmul_elsewhere import whole_rows
+from opwise.backends.tuned_table import TUNABLE
+from opwise.ops import OPS, Workload
+from opwise.ops.matmul import DTYPES as PRODUCTS
+from opwise.tuning.ways import H200, ways
+
+CUDA = ("torch_inline", "cupy_raw")
+HAND_WRITTEN = tuple(name for name in BACKENDS if name != "torch_eager")
+# (M, K, N) of products that are tried: low ones, tall and wide ones of few columns or rows, and some that fill a GPU.
+LOW = ((1, 2, 3, 4, 6, 8, 16, 17, 33, 40, 65, 100, 130, 257, 300, 520, 1000, 2100),
+       (33, 64, 72, 95, 130, 136, 512, 1003, 1032, 2056, 4100, 4501, 8200),
+       (*range(1, 9), 12, 16, 20, 24, 33, 40, 72, 85, 96, 129, 136, 257, 264, 300, 520, 1024, 1032, 2056, 4100, 12345))  # fmt: skip
+TALL = ((5000, 8000, 13000, 24000, 48000, 70000, 140000, 220000), (16, 72, 129, 130, 136, 384, 520, 1000, 5056),
+        (*range(1, 9), 12, 16, 20, 24))  # fmt: skip
+WIDE = ((1, 2, 3, 4, 5, 7), (10, 24, 33, 66, 136, 284, 2001, 7160), (750, 1117, 2066, 4014, 6013, 16888, 17690, 24516, 31246, 54741, 69650))
+LARGE = ((190, 940, 1233, 1536, 3043), (576, 768, 1032, 3520), (448, 832, 1024, 2064, 3200))
+MOST_ELEMENTS = 2**25  # of a matrix
+SEVERAL_STEPS = 500  # of K in each of its parts: more than any kernel has under way at once
+LENGTHS = (33, 130, 256, 301, 320, 520, 1000, 1003, 1024, 1027, 2048, 3072, 4096, 5003, 8192, 12288, 16384, 20001, 32768, 49152, 65536,
+           100000, 131072, 262144, 524288, 1048576, 3000000)  # fmt: skip
+MOST_OF_ROWS = 2**25  # elements
+
+
+def products() -> Iterator[Workload]:
+    """The least first."""
+    shapes = [
+        shape
+        for sizes in (LOW, TALL, WIDE, LARGE)
+        for shape in product(*sizes)
+        if max(a * b for a, b in combinations(shape, 2)) <= MOST_ELEMENTS
+    ]
+    for shape in sorted(shapes, key=math.prod):
+        yield from (Workload("matmul", shape, dtype) for dtype in PRODUCTS)
+
+
+def rows() -> Iterator[Workload]:
+    """A few and, of short ones, more than a GPU has room for at once."""
+    for columns, few in product(LENGTHS, (3, 17, 3000)):
+        if few * columns <= MOST_OF_ROWS:
+            yield from (Workload("softmax", (few, columns), dtype) for dtype in OPS["softmax"].dtypes)
+
+
+class Offer(NamedTuple):
+    """`kernel` is the same where the same is launched; `configuration`: the table's name for it."""
+
+    kernel: tuple[Any, ...]
+    configuration: str
+    busy: bool = True  # several tiles, of several steps of K
+
+
+def of_cuda(workload: Workload, wgmma: bool = True) -> Iterator[Offer]:
+    (m, k, n), kind = workload.shape, workload.dtype
+    granule = min(16, *(size * matmul_plan.SIZE[kind] & -(size * matmul_plan.SIZE[kind]) for size in (k, n)))
+    for name, kernel in matmul_plan.offered(m, k, n, kind, granule, H200.processors, H200.capability, wgmma).items():
+        size = m, k, n, H200.processors
+        launched = matmul_plan.launch(kernel, kind, *size) if isinstance(kernel, Kernel) else kernel.launch(*size)
+        split = getattr(kernel, "split", 1)
+        yield Offer((launched.kernel,), name, k >= SEVERAL_STEPS * split and launched.grid[0] > split)
+
+
+def of_numba(workload: Workload) -> Iterator[Offer]:
+    (m, k, n), kind = workload.shape, workload.dtype
+    for name, tile in matmul_offered.offered(m, k, n, kind, True, H200.capability).items():
+        busy = k >= SEVERAL_STEPS * tile.split and m > tile.rows and n > tile.columns
+        yield Offer((name, kind, whole_rows(kind, k, n, True)), name, busy)
+
+
+def tuned(table: str, workload: Workload) -> Iterator[Offer]:
+    """What `opwise tune` would measure. CUDA C++'s are told apart by what is compiled, others, compiled for each length, are not."""
+    for name, compiled in ways(TUNABLE[table]).configurations(workload, H200).items():
+        busy = workload.op != "matmul" or (workload.shape[1] >= SEVERAL_STEPS and workload.shape[0] > 256)
+        yield Offer((compiled,) if table.startswith("cuda_src") else (name, workload.dtype), name, busy)
+
+
+def least(workloads: Iterable[Workload], offers: Callable[[Workload], Iterable[Offer]]) -> list[tuple[str, str]]:
+    """(workload, configuration) of each kernel: the first that keeps it busy, else the first."""
+    first: dict[tuple[Any, ...], tuple[str, str]] = {}
+    busy: dict[tuple[Any, ...], tuple[str, str]] = {}
+    for workload in workloads:
+        for offer in offers(workload):
+            found = busy if offer.busy else first
+            found.setdefault(offer.kernel, (str(workload), offer.configuration))
+    return list({**first, **busy}.values())
+
+
+def anywhere(backend: str) -> list[list[Any]]:
+    """Rows that begin where an element may, of the ops whose smoke workloads would begin on 16 bytes."""
+    return [[f"{backend}/{op}", str(w), "", 1] for op, spec in OPS.items() for w in spec.workloads["smoke"]]
+
+
+def cells(backend: str) -> list[list[Any]]:
+    """As sanitize.Cell."""
+    folder = "cuda_src" if backend in CUDA else backend
+    matmul = of_cuda if backend in CUDA else of_numba if backend == "numba_cuda" else partial(tuned, f"{backend}/matmul")
+    found = {"matmul": least(products(), matmul), "softmax": least(rows(), partial(tuned, f"{folder}/softmax"))}
+    return [[f"{backend}/{op}", *cell] for op, each in found.items() for cell in each] + anywhere(backend)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("file", type=Path)
+    parser.add_argument("--backends", nargs="+", default=HAND_WRITTEN, choices=HAND_WRITTEN, metavar="BACKEND")
+    given = parser.parse_args()
+    found = []
+    for backend in given.backends:
+        own = cells(backend)
+        print(f"{backend}: {len(own)} cells")
+        found += own
+    given.file.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
