@@ -113,6 +113,7 @@ def main() -> int:
             if time.monotonic() > until:
                 left += 1
                 continue
+            print(f"{time.monotonic() - began:.0f} s: {cell}", file=sys.stderr, flush=True)  # also for the one that a run ended in
             with Workload.parse(cell.workload).precision(), torch.no_grad():
                 try:
                     verdict = launched(cell)
