@@ -39,6 +39,8 @@ TALL = ((5000, 8000, 13000, 24000, 48000, 70000, 140000, 220000), (16, 72, 129, 
         (*range(1, 9), 12, 16, 20, 24))  # fmt: skip
 WIDE = ((1, 2, 3, 4, 5, 7), (10, 24, 33, 66, 136, 284, 2001, 7160), (750, 1117, 2066, 4014, 6013, 16888, 17690, 24516, 31246, 54741, 69650))
 LARGE = ((190, 940, 1233, 1536, 3043), (576, 768, 1032, 3520), (448, 832, 1024, 2064, 3200))
+# Which alone have some kernels on offer.
+CORNERS = ((16, 256, 50304), (32, 2048, 8192), (128, 32, 512), (1003, 95, 463), (2048, 8192, 512), (2504, 2504, 2504))
 MOST_ELEMENTS = 2**25  # of a matrix
 SEVERAL_STEPS = 500  # of K in each of its parts: more than any kernel has under way at once
 LENGTHS = (33, 130, 256, 301, 320, 520, 1000, 1003, 1024, 1027, 2048, 3072, 4096, 5003, 8192, 12288, 16384, 20001, 32768, 49152, 65536,
@@ -48,7 +50,7 @@ MOST_OF_ROWS = 2**25  # elements
 
 def products() -> Iterator[Workload]:
     """The least first."""
-    shapes = [
+    shapes = [*CORNERS] + [
         shape
         for sizes in (LOW, TALL, WIDE, LARGE)
         for shape in product(*sizes)
