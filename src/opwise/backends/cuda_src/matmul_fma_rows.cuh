@@ -144,6 +144,7 @@ __device__ __forceinline__ void lay_sums(const Tile &tile, bool fills, Turn<Tile
         if (step + STAGES < steps) fill(slot, step + STAGES);
     }
 
+    warp_barrier();  // for a warp without a step, whose lanes have read their ring all the same
     // A warp lays its sums into its own ring, which nobody reads any more, rows where those of A lay.
     const unsigned as_it_is = m < 0 ? 0 : 0x3210;
 #pragma unroll
