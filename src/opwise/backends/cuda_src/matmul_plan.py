@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from opwise.backends.cuda_src import matmul_cluster, matmul_hopper32, matmul_odd, matmul_rows32, matmul_thin
+from opwise.backends.cuda_src import matmul_cluster, matmul_held, matmul_hopper32, matmul_odd, matmul_rows32, matmul_thin
 from opwise.backends.cuda_src.matmul_kernel import TENSOR_CORES_FROM, Kernel
 from opwise.backends.cuda_src.matmul_kernels import KERNELS, TEXTBOOK
 from opwise.backends.cuda_src.matmul_model import rows_suffice
@@ -24,7 +24,7 @@ GRID_LIMIT = 2**31 - 1
 # Most shared memory a block may ask for, from the CUDA programming guide's table of compute capabilities. Others: 99 KB.
 SHARED_LIMIT = {(7, 5): 64, (8, 0): 163, (8, 7): 163, (9, 0): 227, (10, 0): 227, (10, 3): 227, (11, 0): 227}
 
-Other = matmul_hopper32.Tile | matmul_cluster.Tile | matmul_rows32.Tile | matmul_odd.Tile | matmul_thin.Tile
+Other = matmul_hopper32.Tile | matmul_cluster.Tile | matmul_rows32.Tile | matmul_odd.Tile | matmul_thin.Tile | matmul_held.Tile
 
 
 def plan(
@@ -89,9 +89,10 @@ def offered(
     odd = matmul_odd.fitting(m, k, n, kind, granule) if wgmma and capability == matmul_odd.ON else ()
     usual = {f"hopper_{tile.name}": tile for tile in tiles} | {kernel.name: kernel for kernel in kernels}
     mma = capability >= TENSOR_CORES_FROM
+    held = matmul_held.fitting(m, k, n, kind, sm_count) if mapped and SIZE[kind] == 2 else ()
     thin = {f"thin_{tile.name}": tile for tile in matmul_thin.fitting(m, k, n, kind, alignment, sm_count, mma)}
     others = {f"cluster_{tile.name}": tile for tile in shared} | {f"rows_{tile.name}": tile for tile in rows}
-    return {**thin, **usual, **others, **{f"odd_{tile.name}": tile for tile in odd}}
+    return {tile.name: tile for tile in held} | {**thin, **usual, **others, **{f"odd_{tile.name}": tile for tile in odd}}
 
 
 def quickest(found: Mapping[str, Kernel | Other], m: int, k: int, n: int, sm_count: int) -> str:

@@ -17,8 +17,12 @@
 //
 // matmul_wgmma_<dtype>_208x256_1x2, 176x192_2x1, 160x256_2x1, 144x192_1x2: as those in clusters, C as a map with boxes of 16 rows.
 //
+// matmul_wgmma_<dtype>_held_<N>: of N columns and by mma.sync. A as a map with boxes of as many rows as all warps but one have, 16 each, B and
+// C as addresses; behind the sizes how many slots there are, warps for 16 rows, such rows in a tile, and tiles. The grid is of any size.
+//
 // matmul_wgmma_<dtype>_pingpong_<BM>x<BN>: A, B and C as maps with boxes of BM / 2, 64 and 64 rows. The grid as the first's, in clusters of
 // two blocks.
+#include "matmul_held.cuh"
 #include "matmul_pair.cuh"
 #include "matmul_pingpong.cuh"
 #include "matmul_turned.cuh"
@@ -127,8 +131,22 @@
     TURNED_PAIR_KERNEL(matmul_wgmma_##dtype##_160x256_2x1, dtype, 160, 256, 4, 1, 2, 4, 2)                                                 \
     TURNED_PAIR_KERNEL(matmul_wgmma_##dtype##_144x192_1x2, dtype, 144, 192, 4, 2, 3, 3)
 
+// HeldTile: columns of B.
+#define HELD_KERNEL(dtype, columns)                                                                                                        \
+    using Tile_##dtype##_held_##columns = HeldTile<dtype, columns>;                                                                        \
+    IF_WANTED(matmul_wgmma_##dtype##_held_##columns,                                                                                       \
+    extern "C" __global__ void __launch_bounds__(Tile_##dtype##_held_##columns::THREADS, 1)                                                \
+        matmul_wgmma_##dtype##_held_##columns(const __grid_constant__ TensorMap a, const dtype *b, dtype *c, long long m, long long k,     \
+                                              long long, long long stages, long long sharing, long long sixteens, long long tiles) {       \
+        held_matmul(Tile_##dtype##_held_##columns(k, stages, sharing, sixteens, tiles), a, b, c, m);                                       \
+    })
+#define HELD_KERNELS(dtype)                                                                                                                \
+    HELD_KERNEL(dtype, 16) HELD_KERNEL(dtype, 24) HELD_KERNEL(dtype, 40) HELD_KERNEL(dtype, 56)
+
 KERNELS(float16)
 KERNELS(bfloat16)
+HELD_KERNELS(float16)
+HELD_KERNELS(bfloat16)
 TURNED_PAIR_KERNELS(float16)
 TURNED_PAIR_KERNELS(bfloat16)
 SPLIT_KERNELS(float16)

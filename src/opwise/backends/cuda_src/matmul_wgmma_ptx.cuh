@@ -55,7 +55,13 @@ __device__ __forceinline__ void box_load(SharedAddress to, const TensorMap &map,
                  "l"(&map), "r"(column), "r"(row), "r"(barrier)
                  : "memory");
 }
-// The same to both blocks of a cluster of two, at the same place in each, whose own barriers count the bytes.
+// Bytes that follow one another, a multiple of 16, as they lie.
+__device__ __forceinline__ void stretch_load(SharedAddress to, const void *from, unsigned bytes, SharedAddress barrier) {
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
+                 "l"(__cvta_generic_to_global(from)), "r"(bytes), "r"(barrier)
+                 : "memory");
+}
+// A box to both blocks of a cluster of two, at the same place in each, whose own barriers count the bytes.
 __device__ __forceinline__ void box_load_both(SharedAddress to, const TensorMap &map, int row, int column, SharedAddress barrier) {
     asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1, {%2, %3}], "
                  "[%4], %5;" ::"r"(to),
@@ -127,6 +133,9 @@ template <int THREADS = 128> __device__ __forceinline__ void warpgroup_barrier(i
 template <int THREADS> __device__ __forceinline__ void warpgroup_let(int id) {
     asm volatile("bar.arrive %0, %1;" ::"r"(id), "n"(THREADS) : "memory");
 }
+
+// Among so many threads of the block, whole warps.
+__device__ __forceinline__ void threads_barrier(int id, int threads) { asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory"); }
 
 // Registers move from the warpgroup that only issues copies to those that hold the sums. Obeyed only under __launch_bounds__(threads, 1).
 template <int COUNT> __device__ __forceinline__ void registers_release() {

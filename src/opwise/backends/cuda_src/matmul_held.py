@@ -1,0 +1,92 @@
+"""Whether a product runs a kernel of matmul_held.cuh, over what grid: on Hopper, 16 bits, a B of few columns, all of which a block holds.
+
+Such a product takes the time of reading A once, if enough of A is under way at any time: with the copy engine's ring, some 100 KB a
+multiprocessor. Threads that load into registers have a third of that.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from opwise.backends.cuda_src.matmul_cluster import UNIT
+from opwise.backends.cuda_src.matmul_model import Estimated, Share
+from opwise.backends.cuda_src.matmul_thin import BYTES_A_US
+from opwise.backends.cuda_src.plan import Matrix, Plan
+
+GRANULE = 16  # bytes that must divide the three addresses and the rows of A, B and C
+SIZE_LIMIT = 2**30  # the copy engine's coordinates have 32 bits
+DEPTH, WARP_ROWS, MOST_WARPS = 64, 16, 16  # K of a slot; rows of A of a warp that multiplies, and how many of these a block has
+SHARED, LEAST_RING = 227 * 1024, 48 * 1024  # bytes a block may have, and of the ring at the least
+LEAST_STAGES, MOST_STAGES, MOST_SHARING = 4, 32, 4  # slots; warps that share K: more take longer to add up than they gain
+# Columns of B -> rows of A and K from which it was the quickest: 4096x1024x24 takes 5.74 us, by `columns_mma` 5.92; 2000x64x24 2.63
+# and 2.58. Rows of 32 or 48 columns fall on a quarter or half of the banks by eights: 65536x512x32 took 26.5 us, by tiles 20.1.
+FROM = {16: (10_000, 256), 24: (4096, 1), 40: (2000, 1), 56: (8192, 1)}
+
+
+class Ring(NamedTuple):
+    """Slots, and warps that share the K of 16 rows. Where the ring goes round, a slot is always the same warps', so that none can mistake
+    one round for another."""
+
+    stages: int
+    sharing: int
+
+
+@dataclass(frozen=True)
+class Tile(Estimated):
+    """A kernel: `columns` of B. It has one block a multiprocessor, and its tiles as many rows as make whole turns of these."""
+
+    kind: str
+    columns: int
+    speed: float = 4.0  # more than the memory gives: it is offered where it was the quickest
+    fixed: float = 0.0
+
+    @property
+    def name(self) -> str:
+        return f"held_{self.columns}"
+
+    @property
+    def kernel(self) -> str:
+        return f"matmul_wgmma_{self.kind}_{self.name}"
+
+    def share(self, m: int, k: int, n: int, sm_count: int) -> Share:
+        return Share(0.0, 2 * (m * k + k * n + m * n) / BYTES_A_US * UNIT[self.kind])
+
+    def beside(self, k: int, rows: int) -> int:
+        """Bytes of shared memory without the ring: all of B, C's rows on their way, and the way to a multiple of 1024."""
+        return 2 * self.columns * (-(-k // DEPTH) * DEPTH + rows) + 1024
+
+    def rows(self, m: int, k: int, sm_count: int) -> int:
+        """Of a tile: those of A spread evenly over the multiprocessors, in as few turns as a block's warps and LEAST_STAGES slots allow."""
+        each = LEAST_STAGES * (2 * DEPTH * WARP_ROWS) + 2 * WARP_ROWS * self.columns
+        most = min((SHARED - self.beside(k, 0) - 16 * MOST_STAGES) // each, MOST_WARPS)
+        turns = -(-m // (WARP_ROWS * most * sm_count))
+        return -(-m // (WARP_ROWS * turns * sm_count)) * WARP_ROWS
+
+    def ring(self, k: int, rows: int, turns: int) -> Ring:
+        """A slot has two barriers, whose init takes its time: no more of them than the block has steps."""
+        steps, room = -(-k // DEPTH), (SHARED - self.beside(k, rows)) // (2 * DEPTH * rows + 16)
+        stages = min(room, MOST_STAGES, steps * turns)
+        for sharing in range(min(MOST_WARPS * WARP_ROWS // rows, steps // 2, MOST_SHARING) if turns == 1 else 1, 1, -1):
+            whole = stages if stages == steps else stages // sharing * sharing
+            if 4 * whole >= 3 * stages and (sharing - 1) * self.columns // 2 <= WARP_ROWS * whole:  # sums meet in the ring
+                return Ring(whole, sharing)
+        return Ring(stages, 1)
+
+    def launch(self, m: int, k: int, n: int, sm_count: int) -> Plan:
+        """The kernel over all of C."""
+        rows = self.rows(m, k, sm_count)
+        tiles, sixteens = -(-m // rows), rows // WARP_ROWS
+        stages, sharing = self.ring(k, rows, -(-tiles // sm_count))
+        shared, threads = stages * (2 * DEPTH * rows + 16) + self.beside(k, rows), 32 * (sixteens * sharing + 1)
+        return Plan(self.kernel, (min(tiles, sm_count), 1, 1), (threads, 1, 1), shared, matrices=(Matrix(m, k, rows, DEPTH),),
+                    shares=(stages, sharing, sixteens, tiles))  # fmt: skip
+
+
+def fitting(m: int, k: int, n: int, kind: str, sm_count: int) -> tuple[Tile, ...]:
+    """The kernel for A (m, k) B (k, n) of 16 bits on Hopper, with GRANULE dividing all addresses and rows, if there is one."""
+    least_m, least_k = FROM.get(n, (SIZE_LIMIT + 1, 1))
+    if m < least_m or k < least_k or max(m, k) > SIZE_LIMIT:
+        return ()
+    tile = Tile(kind, n)
+    return (tile,) if SHARED - tile.beside(k, 0) >= LEAST_RING else ()
