@@ -9,6 +9,7 @@ from opwise.backends.cuda_src.matmul_held import FROM, MOST_STAGES, SHARED, Tile
 from opwise.backends.cuda_src.sources import FOLDER, unit_of
 
 # us on one H200, torch 2.11, by Clock.cold, interleaved, medians: type, (m, k, n) -> kernel -> time, of the quickest of the others.
+# Some are of rings of a few slots more or less than today's: docs/lab/matmul-cuda.md.
 MEASURED = {
     ("float16", (10000, 1000, 16)): {"held": 8.95, "columns_mma_16_h2_t256_v16": 9.81, "cuBLAS": 8.54},
     ("float16", (12000, 256, 16)): {"held": 4.68, "columns_mma_16_h2_t256_v16": 5.84, "cuBLAS": 4.77},
