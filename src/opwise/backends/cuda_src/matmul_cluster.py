@@ -16,9 +16,6 @@ from opwise.backends.cuda_src.plan import Matrix, Plan
 
 ON = (9, 0)  # and on no later GPU: nothing here has been measured on one
 SIZE_LIMIT = 2**30  # of kernels whose factors come by tensor maps: the copy engine's coordinates have 32 bits
-# Clusters after clusters, or side by side: more, and the tiles were enough without. Of 32x32 of float32 not so soon: 24x4096x2560, by 80
-# clusters of 8, takes 29.2 us, by the next best 41.2 and in cuBLAS 37.3.
-MOST_TURNS, MOST_TURNS_SQUARE = 5, 12
 LONG = 512  # of K, at least
 MEMORY = 0.44  # an element of A and B of 4 bytes, read once, as multiply-adds of TF32
 # Multiply-adds that one multiprocessor does in a us at speed 1, by the kernel that has it.
@@ -32,8 +29,9 @@ class Tile(Tiled):
     `way`: simt, mma or wgmma. `step_bytes`: of K, a stage holds per row of A. `granule` as in matmul_kernel.Kernel. `split`: blocks of a
     cluster that share K. `resident`: blocks that a multiprocessor holds at least; `alone`: that keep it busy. `speed`: multiply-adds of a
     busy one, relative to the fastest kernel of matmul.cu for that type. `beside`: us of the clusters that run at once, whatever their
-    speed; `fixed`: cost of a tile beyond its products, as elements of K. Of tiles by maps, where they were measured: rows of A from and to
-    (0: any), K from, tiles from; and `memory`: of an element of A or B, read once, where that is what limits. `granule_a`: bytes that must
+    speed; `fixed`: cost of a tile beyond its products, as elements of K. `turns`: clusters after clusters, or side by side: more, and the
+    tiles were enough without. Of tiles by maps, where they were measured: rows of A from and to (0: any; of a low tile not by maps: its
+    own), K from, tiles from; and `memory`: of an element of A or B, read once, where that is what limits. `granule_a`: bytes that must
     divide A's address and rows, if they are more.
     """
 
@@ -50,6 +48,7 @@ class Tile(Tiled):
     speed: float
     alone: float
     beside: float
+    turns: int = 5
     m_from: int = 1
     m_to: int = 0
     k_from: int = 1
@@ -79,22 +78,6 @@ class Tile(Tiled):
         return self.mapped and self.rows * self.columns < 64 * 128
 
     @property
-    def begins_once(self) -> bool:
-        """Low tiles of two by mma.sync, beside whole ones as low: 16x8192x8192 took 75.4 us in two waves, by whole ones 64.5."""
-        return self.way == "mma" and self.split == 2 and self.rows == 16
-
-    @property
-    def most_rows(self) -> int:
-        """Of C, for a low tile: its own, or two of them. 20x2048x5120 takes 26.8 us by 16x32 and two, by others 28.3 or more, in cuBLAS
-        31.1."""
-        twice = self.way == "simt" and self.granule == 16 and (self.rows, self.columns, self.split) == (16, 32, 2)
-        return 2 * self.rows if twice else self.rows
-
-    @property
-    def many_turns(self) -> bool:
-        return self.way == "simt" and self.granule == 16 and self.rows == self.columns == 32
-
-    @property
     def shared_bytes(self) -> int:
         """The ring; with maps two barriers a stage, and the way to a multiple of 1024."""
         ring = self.stages * self.step_bytes * (self.rows + self.columns)
@@ -106,13 +89,12 @@ class Tile(Tiled):
             return False
         if self.mapped:
             inside = self.m_from <= m <= (self.m_to or m) and k >= self.k_from and max(m, k, n) <= SIZE_LIMIT
-            return inside and self.tiles_from <= self.tiles(m, n) <= self.at_once(sm_count)
-        if (self.rows < self.columns and m > self.most_rows) or self.columns < min(self.rows, 64, n):
+            return inside and self.tiles_from <= self.tiles(m, n) <= self.at_once(sm_count) * self.turns
+        if (self.rows < self.columns and m > (self.m_to or self.rows)) or self.columns < min(self.rows, 64, n):
             return False  # a low or narrow tile is for a C that is no higher or wider
         if self.split == 1:
             return True
-        turns = self.resident if self.begins_once else MOST_TURNS_SQUARE if self.many_turns else MOST_TURNS
-        few = self.tiles(m, n) <= self.at_once(sm_count) * turns
+        few = self.tiles(m, n) <= self.at_once(sm_count) * self.turns
         return few and (self.granule < 16 or (k >= LONG and (m > 16 or self.rows <= 16)))
 
     def at_once(self, sm_count: int) -> int:
@@ -136,7 +118,10 @@ class Tile(Tiled):
 
 # Fitted to what an H200 measured of 60 products (docs/lab.md), within 5 % of most.
 # A granule may be a pair: of B and C, of A.
-#   way  rows columns threads step stages granule split resident speed alone beside m_from m_to k_from tiles_from memory
+#   way  rows columns threads step stages granule split resident speed alone beside turns m_from m_to k_from tiles_from memory
+# float32's 16x32 of two is for two of its rows as well: 20x2048x5120 takes 26.8 us by it, by others 28.3 or more, in cuBLAS 31.1. Its 32x32
+# have more turns: 24x4096x2560, by 80 clusters of 8, takes 29.2 us, by the next best 41.2 and in cuBLAS 37.3. TF32's 16x32 of two begins
+# once, beside whole tiles as low: 16x8192x8192 took 75.4 us in two waves, by whole ones 64.5.
 FLOAT32 = (
     ("simt", 4, 64, 128, 256, 4, 16, 1, 3, 0.27, 1.0, 1.0),
     ("simt", 4, 64, 128, 256, 4, 16, 2, 3, 0.26, 1.0, 0.0),
@@ -155,11 +140,11 @@ FLOAT32 = (
     ("simt", 64, 32, 256, 256, 3, 16, 1, 2, 1.052, 1.0, 1.5),
     ("simt", 64, 32, 256, 256, 3, (4, 16), 1, 2, 1.052, 1.0, 2.0),
     ("simt", 64, 32, 256, 256, 3, 4, 1, 2, 0.831, 1.0, 2.0),
-    ("simt", 16, 32, 128, 256, 6, 16, 2, 2, 0.715, 1.0, 1.6),
+    ("simt", 16, 32, 128, 256, 6, 16, 2, 2, 0.715, 1.0, 1.6, 5, 1, 32),
     ("simt", 16, 32, 128, 256, 6, 16, 8, 2, 0.872, 1.5, 1.0),
     ("simt", 16, 32, 128, 256, 6, 16, 16, 2, 0.77, 1.5, 0.9),
-    ("simt", 32, 32, 128, 128, 6, 16, 8, 3, 1.02, 1.0, 3.0),
-    ("simt", 32, 32, 128, 128, 6, 16, 16, 3, 1.15, 1.0, 2.5),
+    ("simt", 32, 32, 128, 128, 6, 16, 8, 3, 1.02, 1.0, 3.0, 12),
+    ("simt", 32, 32, 128, 128, 6, 16, 16, 3, 1.15, 1.0, 2.5, 12),
     ("simt", 128, 32, 256, 128, 4, 16, 2, 2, 1.09, 1.0, 3.0),
     ("simt", 32, 128, 256, 128, 4, 16, 2, 2, 1.05, 1.0, 4.0),
     ("simt", 32, 32, 128, 128, 6, 4, 4, 3, 0.84, 1.5, 2.5),
@@ -175,7 +160,7 @@ TFLOAT32 = (
     ("simt", 64, 16, 128, 256, 3, (4, 16), 4, 3, 0.238, 1.0, 0.5),
     ("simt", 64, 16, 128, 256, 3, 4, 1, 3, 0.188, 1.25, 2.0),
     ("simt", 64, 16, 128, 256, 3, 4, 4, 3, 0.174, 1.25, 0.5),
-    ("mma", 16, 32, 128, 256, 6, 16, 2, 2, 0.252, 1.0, 2.0),
+    ("mma", 16, 32, 128, 256, 6, 16, 2, 2, 0.252, 1.0, 2.0, 2),
     ("mma", 16, 32, 128, 256, 6, 16, 8, 2, 0.30, 1.0, 0.9),
     ("mma", 16, 32, 128, 256, 6, 16, 16, 2, 0.254, 1.0, 1.1),
     ("mma", 32, 32, 128, 128, 6, 16, 16, 3, 0.70, 1.0, 3.0),
@@ -184,17 +169,17 @@ TFLOAT32 = (
     ("mma", 32, 32, 128, 128, 6, 4, 4, 3, 0.26, 1.25, 3.0),
     ("mma", 32, 32, 128, 128, 6, 4, 16, 3, 0.20, 1.0, 3.5),
     ("mma", 128, 64, 128, 128, 3, 4, 2, 2, 0.46, 1.0, 4.0),
-    ("wgmma", 64, 128, 384, 128, 8, 16, 2, 1, 1.96, 1.0, 3.9, 17, 256, 768, 28, MEMORY),
-    ("wgmma", 64, 128, 384, 128, 8, 16, 4, 1, 1.90, 1.0, 2.0, 17, 0, 1024),
-    ("wgmma", 64, 128, 384, 128, 8, 16, 8, 1, 1.76, 1.0, 3.0, 17, 0, 1024),
-    ("wgmma", 128, 128, 384, 128, 6, 16, 2, 1, 2.24, 1.0, 6.4, 65, 0, 2048, 28),
-    ("wgmma", 128, 128, 384, 128, 6, 16, 4, 1, 2.93, 1.0, 3.0, 17, 0, 1024),
-    ("wgmma", 32, 128, 384, 128, 5, 16, 1, 2, 1.35, 1.0, 0.0, 1, 32, 1, 64, MEMORY),
-    ("wgmma", 32, 128, 384, 128, 5, 16, 2, 2, 1.35, 1.0, 1.0, 17, 32, 1, 64, MEMORY),
-    ("wgmma", 32, 64, 256, 128, 8, 16, 8, 2, 1.02, 1.0, 1.5, 17, 32, 8192, 8),
-    ("wgmma", 64, 64, 256, 128, 6, 16, 1, 2, 1.75, 1.0, 1.6, 17, 64, 1, 64, MEMORY),
-    ("wgmma", 64, 64, 256, 128, 6, 16, 2, 2, 1.63, 1.0, 0.7, 17, 64, 1, 32, MEMORY),
-    ("wgmma", 64, 64, 256, 128, 6, 16, 16, 2, 1.22, 1.0, 1.0, 33, 0, 8192, 4),
+    ("wgmma", 64, 128, 384, 128, 8, 16, 2, 1, 1.96, 1.0, 3.9, 1, 17, 256, 768, 28, MEMORY),
+    ("wgmma", 64, 128, 384, 128, 8, 16, 4, 1, 1.90, 1.0, 2.0, 1, 17, 0, 1024),
+    ("wgmma", 64, 128, 384, 128, 8, 16, 8, 1, 1.76, 1.0, 3.0, 1, 17, 0, 1024),
+    ("wgmma", 128, 128, 384, 128, 6, 16, 2, 1, 2.24, 1.0, 6.4, 1, 65, 0, 2048, 28),
+    ("wgmma", 128, 128, 384, 128, 6, 16, 4, 1, 2.93, 1.0, 3.0, 1, 17, 0, 1024),
+    ("wgmma", 32, 128, 384, 128, 5, 16, 1, 2, 1.35, 1.0, 0.0, 1, 1, 32, 1, 64, MEMORY),
+    ("wgmma", 32, 128, 384, 128, 5, 16, 2, 2, 1.35, 1.0, 1.0, 1, 17, 32, 1, 64, MEMORY),
+    ("wgmma", 32, 64, 256, 128, 8, 16, 8, 2, 1.02, 1.0, 1.5, 1, 17, 32, 8192, 8),
+    ("wgmma", 64, 64, 256, 128, 6, 16, 1, 2, 1.75, 1.0, 1.6, 1, 17, 64, 1, 64, MEMORY),
+    ("wgmma", 64, 64, 256, 128, 6, 16, 2, 2, 1.63, 1.0, 0.7, 1, 17, 64, 1, 32, MEMORY),
+    ("wgmma", 64, 64, 256, 128, 6, 16, 16, 2, 1.22, 1.0, 1.0, 1, 33, 0, 8192, 4),
 )
 HALF = (
     ("mma", 32, 32, 128, 128, 2, 2, 16, 3, 0.063, 1.5, 3.0),
