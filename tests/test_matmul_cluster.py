@@ -8,7 +8,8 @@ import re
 import pytest
 
 from opwise.backends.cuda_src.matmul_cluster import SIZE_LIMIT, TILES, UNIT, Tile, fitting
-from opwise.backends.cuda_src.matmul_plan import SHARED_LIMIT, SIZE, plan
+from opwise.backends.cuda_src.matmul_kernel import SHARED_LIMIT
+from opwise.backends.cuda_src.matmul_plan import SIZE, plan
 from opwise.backends.cuda_src.plan import ELEMENT_BYTES
 from opwise.backends.cuda_src.sources import FOLDER, unit_of, units
 

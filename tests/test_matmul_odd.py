@@ -8,8 +8,9 @@ import re
 import pytest
 
 from opwise.backends.cuda_src.matmul_cluster import UNIT
+from opwise.backends.cuda_src.matmul_kernel import SHARED_LIMIT
 from opwise.backends.cuda_src.matmul_odd import SIZE_LIMIT, TILES, Tile, fitting
-from opwise.backends.cuda_src.matmul_plan import SHARED_LIMIT, plan
+from opwise.backends.cuda_src.matmul_plan import plan
 from opwise.backends.cuda_src.sources import FOLDER, unit_of, units
 
 ALL = [tile for tiles in TILES.values() for tile in tiles]

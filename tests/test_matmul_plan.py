@@ -9,8 +9,9 @@ import pytest
 from support import SMALL_PRODUCTS
 
 from opwise.backends.cuda_src import matmul_kernel, matmul_kernels, matmul_ladder, matmul_model, matmul_plan, matmul_wgmma
+from opwise.backends.cuda_src.matmul_kernel import SHARED_LIMIT
 from opwise.backends.cuda_src.matmul_kernels import KERNELS
-from opwise.backends.cuda_src.matmul_plan import SHARED_LIMIT, SIZE, launch, plan
+from opwise.backends.cuda_src.matmul_plan import SIZE, launch, plan
 from opwise.backends.cuda_src.sources import FOLDER, target, unit_of, units
 
 H200 = {"alignment": 16, "sm_count": 132, "capability": (9, 0)}

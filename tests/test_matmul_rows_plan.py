@@ -6,9 +6,9 @@ import pytest
 
 from opwise.backends.cuda_src import tensor_maps
 from opwise.backends.cuda_src.matmul_cluster import UNIT
-from opwise.backends.cuda_src.matmul_kernel import Kernel
+from opwise.backends.cuda_src.matmul_kernel import SHARED_LIMIT, Kernel
 from opwise.backends.cuda_src.matmul_kernels import SIMT_FLOAT32
-from opwise.backends.cuda_src.matmul_plan import SHARED_LIMIT, offered, plan, quickest
+from opwise.backends.cuda_src.matmul_plan import offered, plan, quickest
 from opwise.backends.cuda_src.matmul_rows32 import SIZE_LIMIT, TILES, Tile
 from opwise.backends.cuda_src.plan import FLOAT32, UINT16, Matrix
 from opwise.backends.cuda_src.sources import FOLDER, unit_of, units

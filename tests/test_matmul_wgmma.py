@@ -40,7 +40,7 @@ def test_the_plan_knows_the_turned_tiles_as_the_source_has_them(kernel: matmul_k
     source = (FOLDER / "matmul_wgmma.cu").read_text()
     assert f"TURNED_KERNEL(dtype, {kernel.rows}, {kernel.columns}, {kernel.stages})" in source
     assert kernel.threads == 32 * (kernel.columns // 16 + 1), "four warps for 64 columns, and the producer"
-    assert kernel.shared_bytes(2) <= matmul_plan.SHARED_LIMIT[9, 0] * 1024
+    assert kernel.shared_bytes(2) <= matmul_kernel.SHARED_LIMIT[9, 0] * 1024
 
 
 def test_turned_tiles_are_offered_where_half_of_one_is_not_empty_and_others_where_they_were_timed() -> None:

@@ -17,7 +17,7 @@ template <class Storage_, int COLUMNS_> struct HeldTile {
     static_assert(COLUMNS % 8 == 0);
 
     // Shared memory: the ring, all of B, a warp's part of C, two barriers a slot. From the first multiple of 1024 on. Sums meet in the ring.
-    // sixteens: of rows of a tile. All but k and steps come from the plan, since divisions are slow.
+    // sixteens: of rows of a tile. All but k and steps are the plan's, which has them at hand.
     int k, steps, stages, sharing, sixteens, tiles;
     SharedAddress ring;
     __device__ __forceinline__ HeldTile(long long k, long long stages, long long sharing, long long sixteens, long long tiles)

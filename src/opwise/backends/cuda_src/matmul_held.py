@@ -9,15 +9,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from opwise.backends.cuda_src.matmul_cluster import UNIT
+from opwise.backends.cuda_src.matmul_kernel import SHARED_LIMIT, WGMMA_ON
 from opwise.backends.cuda_src.matmul_model import Estimated, Share
-from opwise.backends.cuda_src.matmul_thin import BYTES_A_US
+from opwise.backends.cuda_src.matmul_thin import share_of_memory
 from opwise.backends.cuda_src.plan import Matrix, Plan
 
-GRANULE = 16  # bytes that must divide the three addresses and the rows of A, B and C
 SIZE_LIMIT = 2**30  # the copy engine's coordinates have 32 bits
 DEPTH, WARP_ROWS, MOST_WARPS = 64, 16, 16  # K of a slot; rows of A of a warp that multiplies, and how many of these a block has
-SHARED, LEAST_RING = 227 * 1024, 48 * 1024  # bytes a block may have, and of the ring at the least
+SHARED, LEAST_RING = SHARED_LIMIT[WGMMA_ON] * 1024, 48 * 1024  # bytes a block may have, and of the ring at the least
 LEAST_STAGES, MOST_STAGES, MOST_SHARING = 4, 32, 4  # slots; warps that share K: more take longer to add up than they gain
 # Columns of B -> rows of A and K from which it was the quickest: 4096x1024x24 takes 5.74 us, by `columns_mma` 5.92; 2000x64x24 2.63
 # and 2.58. Rows of 32 or 48 columns fall on a quarter or half of the banks by eights: 65536x512x32 took 26.5 us, by tiles 20.1.
@@ -50,7 +49,7 @@ class Tile(Estimated):
         return f"matmul_wgmma_{self.kind}_{self.name}"
 
     def share(self, m: int, k: int, n: int, sm_count: int) -> Share:
-        return Share(0.0, 2 * (m * k + k * n + m * n) / BYTES_A_US * UNIT[self.kind])
+        return share_of_memory(m, k, n, self.kind)
 
     def beside(self, k: int, rows: int) -> int:
         """Bytes of shared memory without the ring: all of B, C's rows on their way, and the way to a multiple of 1024."""
@@ -84,7 +83,7 @@ class Tile(Estimated):
 
 
 def fitting(m: int, k: int, n: int, kind: str, sm_count: int) -> tuple[Tile, ...]:
-    """The kernel for A (m, k) B (k, n) of 16 bits on Hopper, with GRANULE dividing all addresses and rows, if there is one."""
+    """The kernel for A (m, k) B (k, n) of 16 bits on Hopper, all addresses and rows on 16 bytes, if there is one."""
     least_m, least_k = FROM.get(n, (SIZE_LIMIT + 1, 1))
     if m < least_m or k < least_k or max(m, k) > SIZE_LIMIT:
         return ()

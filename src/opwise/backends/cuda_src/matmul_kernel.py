@@ -11,6 +11,8 @@ from opwise.backends.cuda_src.matmul_model import LINE, SECTOR, Share, Tiled, ho
 TENSOR_CORES_FROM = (8, 0)  # mma.sync m16n8k16, TF32 and cp.async
 WGMMA_ON = (9, 0)  # and on no later GPU
 MEASURED_ON = (9, 0)  # kernels that are offered where they were measured and nowhere else
+# Most KB of shared memory a block may ask for, from the CUDA programming guide's table of compute capabilities. Others: 99.
+SHARED_LIMIT = {(7, 5): 64, (8, 0): 163, (8, 7): 163, (9, 0): 227, (10, 0): 227, (10, 3): 227, (11, 0): 227}
 
 
 class Among(NamedTuple):

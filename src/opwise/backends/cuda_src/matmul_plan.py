@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping
 
 from opwise.backends.cuda_src import matmul_cluster, matmul_held, matmul_hopper32, matmul_odd, matmul_rows32, matmul_thin
-from opwise.backends.cuda_src.matmul_kernel import TENSOR_CORES_FROM, Kernel
+from opwise.backends.cuda_src.matmul_kernel import SHARED_LIMIT, TENSOR_CORES_FROM, Kernel
 from opwise.backends.cuda_src.matmul_kernels import KERNELS, TEXTBOOK
 from opwise.backends.cuda_src.matmul_model import rows_suffice
 from opwise.backends.cuda_src.plan import Matrix, Plan
@@ -21,8 +21,6 @@ from opwise.backends.tuned import SHIPPED, Choices
 WGMMA_SIZE_LIMIT = 2**30  # the copy engine's coordinates have 32 bits
 SIZE = {"float32": 4, "tfloat32": 4, "float16": 2, "bfloat16": 2}
 GRID_LIMIT = 2**31 - 1
-# Most shared memory a block may ask for, from the CUDA programming guide's table of compute capabilities. Others: 99 KB.
-SHARED_LIMIT = {(7, 5): 64, (8, 0): 163, (8, 7): 163, (9, 0): 227, (10, 0): 227, (10, 3): 227, (11, 0): 227}
 
 Other = matmul_hopper32.Tile | matmul_cluster.Tile | matmul_rows32.Tile | matmul_odd.Tile | matmul_thin.Tile | matmul_held.Tile
 

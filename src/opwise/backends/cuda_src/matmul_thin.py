@@ -38,6 +38,11 @@ ROWS_K_FROM = 4000  # of 3 rows and 4 in 16 bits
 EVEN_TO = 8192  # columns of B, one row of A, in pieces of 16 bytes: beyond, clusters' tiles are as quick
 
 
+def share_of_memory(m: int, k: int, n: int, kind: str) -> Share:
+    """Of a product that takes the time of reading and writing each matrix once."""
+    return Share(0.0, BYTES[kind] * (m * k + k * n + m * n) / BYTES_A_US * UNIT[kind])
+
+
 @dataclass(frozen=True)
 class Tile(Estimated):
     """A kernel. `way`: columns, columns_mma or rows. `count`: of B's columns (by mma, at most), or of A's rows (8: at most).
@@ -74,8 +79,7 @@ class Tile(Estimated):
         return THREADS // 32 * steps * 64 * self.count
 
     def share(self, m: int, k: int, n: int, sm_count: int) -> Share:
-        us = BYTES[self.kind] * (m * k + k * n + m * n) / BYTES_A_US
-        return Share(0.0, us * UNIT[self.kind])
+        return share_of_memory(m, k, n, self.kind)
 
     def launch(self, m: int, k: int, n: int, sm_count: int) -> Plan:
         """The kernel over all of C."""
