@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from blocks_on_cpu import FIBRES, RUN
 from clusters_on_cpu import needs_compiler, said_by
 from test_matmul_rows import MAIN, taken
 
@@ -17,45 +18,11 @@ from opwise.backends.cuda_src.sources import FOLDER
 
 SHARED = [tile for tile in TILES if tile.shares]
 BEFORE = r"""
-#include <algorithm>
-#include <cmath>
-#include <ucontext.h>
-using std::min;
-struct Words4 { unsigned x, y, z, w; };
-constexpr unsigned SHARED = 232448;
-struct Gate { int count = 0, turn = 0; };
-struct Block { std::vector<char> memory; Gate all, warps[32]; };
-struct Fibre { ucontext_t at; std::vector<char> stack; int block, thread; bool done = false; };
-std::vector<Block> blocks_now;
-std::vector<Fibre> fibres;
-Fibre *now;
-ucontext_t home;
-int threads_of_block;
-struct { unsigned x; } gridDim;
-#define thread_index() (now->thread)
-unsigned block_index() { return now->block; }
-int warp_index() { return now->thread / 32; }
-bool elected() { return now->thread % 32 == 0; }
-void others_go() { swapcontext(&now->at, &home); }
-void pass(Gate &gate, int all) {
-    const int turn = gate.turn;
-    if (++gate.count == all) gate.count = 0, gate.turn++;
-    else while (gate.turn == turn) others_go();
-}
-void block_barrier() { pass(blocks_now[now->block].all, threads_of_block); }
-void warp_barrier() { pass(blocks_now[now->block].warps[now->thread / 32], 32); }
-char *memory(SharedAddress at, int size) {
-    demand(at >= 16 && at + size <= SHARED, "out of shared memory");
-    return blocks_now[now->block].memory.data() + at;
-}
-SharedAddress shared_base() { return 16; }
 float fused(float a, float b, float c) { return a * b + c; }
-int least(long long a, int b) { return a < b ? int(a) : b; }
 Words4 apart(const float *x, unsigned) { Words4 all; std::memcpy(&all, x, 16); return all; }
 struct Barrier { unsigned filled, waited; };
 void barrier_init(SharedAddress at, int) { std::memset(memory(at, 8), 0, 8); }
 Barrier barrier(SharedAddress at) { Barrier found; std::memcpy(&found, memory(at, 8), 8); return found; }
-void barriers_publish() {}
 void publish_to_copies() {}
 struct TensorMap { const float *base; int rows, columns, pitch, box_rows, box_columns; };
 template <int CLASSES> struct RowClasses { TensorMap map[CLASSES]; int shift[16]; };
@@ -83,10 +50,8 @@ void box_load(SharedAddress to, const TensorMap &m, int first_row, int first_col
             std::memcpy(memory(at ^ (at >> 7 & flips) << 4, 4), &x, 4);
         }
 }
-float load_float(SharedAddress at) { float x; std::memcpy(&x, memory(at, 4), 4); return x; }
+float load_float(SharedAddress at) { return loaded<float>(at); }
 void load_floats(float *to, SharedAddress at) { for (int i = 0; i < 4; i++) to[i] = load_float(at + 4 * i); }
-void store_shared(SharedAddress at, float x) { std::memcpy(memory(at, 4), &x, 4); }
-void store_shared_16(SharedAddress at, const Words4 &v) { std::memcpy(memory(at, 16), &v, 16); }
 template <int BYTES> void copy_async(SharedAddress to, const void *from, bool valid) {
     if (valid) std::memcpy(memory(to, BYTES), from, BYTES);
     else std::memset(memory(to, BYTES), 0, BYTES);
@@ -96,31 +61,8 @@ void raise(unsigned *flag) { demand(*flag == 0, "raised before it was seen"), *f
 void clear(unsigned *flag) { *flag = 0; }
 float load_left(const float *from) { demand(!std::isnan(*from), "read where no block has written"); return *from; }
 """
-RUN = r"""
-void (*body)();
-void begin() { body(), now->done = true, others_go(); }
-void run(int grid, int threads, void (*kernel)()) {
-    body = kernel, gridDim.x = grid, threads_of_block = threads;
-    blocks_now.assign(grid, Block());
-    for (auto &block : blocks_now) block.memory.assign(SHARED, char(0xff));  // NaN
-    fibres.clear(), fibres.resize(grid * threads);
-    for (int i = 0; i < grid * threads; i++) {
-        Fibre &fibre = fibres[i];
-        fibre.block = i / threads, fibre.thread = i % threads, fibre.stack.resize(65536), getcontext(&fibre.at);
-        fibre.at.uc_stack.ss_sp = fibre.stack.data(), fibre.at.uc_stack.ss_size = fibre.stack.size(), fibre.at.uc_link = &home;
-        makecontext(&fibre.at, begin, 0);
-    }
-    for (int turn = 0, left = 1; left; turn++) {
-        demand(turn < 100000, "waits for ever");
-        const int some = 1 + std::rand() % 3;  // blocks go on by turns that differ
-        left = 0;
-        for (auto &fibre : fibres) {
-            if (fibre.done) continue;
-            left++;
-            if ((fibre.block * 7 + turn) % some == 0) now = &fibre, swapcontext(&home, &fibre.at);
-        }
-    }
-}
+MULTIPLIES = r"""
+void after_turn() {}
 const void *of_a, *of_b;
 float *result;
 unsigned *flags_now;
@@ -142,7 +84,7 @@ template <class T, class Factor> void multiplies(int m, int k, int n, int off, i
     of_a = &maps_of_a, of_b = T::WORDS ? (const void *)b.at : &maps_of_b;
     for (int again = 0; again < 2; again++) {
         std::vector<float> c(m * n, NAN);
-        result = c.data(), run(grid, T::THREADS, call<T, Factor>);
+        result = c.data(), run(grid, T::THREADS, SHARED, char(0xff), call<T, Factor>);
         for (unsigned flag : flags) demand(flag == 0, "a flag is left");
         for (int i = 0; i < m; i++)
             for (int j = 0; j < n; j++) {
@@ -189,7 +131,7 @@ def test_blocks_that_share_all_tiles_multiply_what_lies_anywhere(tmp_path: Path)
         made = f"RowsTile<{', '.join(map(str, numbers))}>, {factor}"
         calls += [f"multiplies<{made}>({', '.join(map(str, case))});" for case in grids(tile)]
     main = MAIN[: MAIN.index("template <class T, int S, class Factor>")]
-    said_by(f"{BEFORE}{text}{main}" + RUN.replace("PRODUCTS", "\n".join(calls)), tmp_path)
+    said_by(f"{FIBRES}{RUN}{BEFORE}{text}{main}" + MULTIPLIES.replace("PRODUCTS", "\n".join(calls)), tmp_path)
 
 
 def test_a_launch_has_a_flag_for_each_block_and_no_more_blocks_than_run_at_once() -> None:
