@@ -16,7 +16,7 @@ from blocks_on_cpu import FIBRES, RUN
 from clusters_on_cpu import needs_compiler, said_by
 from test_matmul_rows import taken
 
-from opwise.backends.cuda_src.matmul_held import DEPTH, FROM, LEAST_RING, SHARED, Tile
+from opwise.backends.cuda_src.matmul_held import DEPTH, LEAST_RING, QUICKEST, SHARED, Tile
 from opwise.backends.cuda_src.plan import Plan
 from opwise.backends.cuda_src.sources import FOLDER
 
@@ -167,11 +167,11 @@ def program(source: str, launched: dict[int, list[tuple[int, int, Plan]]], seeds
 
 @needs_compiler
 def test_products_are_right_however_late_a_copy_lands(tmp_path: Path) -> None:
-    said_by(program(text(), {n: launches(n) for n in FROM}, seeds=2), tmp_path)
+    said_by(program(text(), {n: launches(n) for n in QUICKEST}, seeds=2), tmp_path)
 
 
 def test_the_cases_are_of_every_kind() -> None:
-    for columns in FROM:
+    for columns in QUICKEST:
         plans = [(-(-k // DEPTH), plan.grid[0], *plan.shares) for _, k, plan in launches(columns)]
         assert any(sharing > 1 and stages == steps for steps, _, stages, sharing, _, _ in plans), "shared K, each slot filled once"
         assert any(sharing > 1 and stages < steps for steps, _, stages, sharing, _, _ in plans), "and in rounds"

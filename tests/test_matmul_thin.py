@@ -64,6 +64,7 @@ BY_MMA = {  # from sm_80 on
     ("float16", (65_536, 512, 24)): {"wgmma_held_24": 20.23, "columns_mma_24_h2_t32_v16": 22.3},
     ("float16", (1920, 8192, 24)): {"wgmma_64x32_s4": 13.1, "wgmma_64x64_s4": 16.4, "columns_mma_24_h2_t256_v16": 25.8},
     ("float16", (4096, 1024, 24)): {"wgmma_held_24": 5.74, "columns_mma_24_h1_t256_v16": 5.92},
+    ("float16", (5000, 512, 24)): {"wgmma_held_24": 4.84, "wgmma_128x32_s2": 5.17, "columns_mma_24_h1_t256_v16": 5.6},
     ("float16", (4096, 4096, 24)): {"wgmma_64x32_s2": 14.1, "wgmma_128x32_s2": 14.2, "columns_mma_24_h1_t256_v16": 15.5},
     ("float16", (8192, 1024, 17)): {"columns_mma_24_h2_t256_v2": 9.8, "columns_mma_24_h2_t128_v2": 11.9, "other": 17.3},
     ("float16", (4096, 4096, 23)): {"columns_mma_24_h2_t256_v2": 21.3, "other": 21.7},

@@ -18,9 +18,29 @@ SIZE_LIMIT = 2**30  # the copy engine's coordinates have 32 bits
 DEPTH, WARP_ROWS, MOST_WARPS = 64, 16, 16  # K of a slot; rows of A of a warp that multiplies, and how many of these a block has
 SHARED, LEAST_RING = SHARED_LIMIT[WGMMA_ON] * 1024, 48 * 1024  # bytes a block may have, and of the ring at the least
 LEAST_STAGES, MOST_STAGES, MOST_SHARING = 4, 32, 4  # slots; warps that share K: more take longer to add up than they gain
-# Columns of B -> rows of A and K from which it was the quickest: 4096x1024x24 takes 5.74 us, by `columns_mma` 5.92; 2000x64x24 2.63
-# and 2.58. Rows of 32 or 48 columns fall on a quarter or half of the banks by eights: 65536x512x32 took 26.5 us, by tiles 20.1.
-FROM = {16: (10_000, 256), 24: (4096, 1), 40: (2000, 1), 56: (8192, 1)}
+
+
+class Span(NamedTuple):
+    """Products of `rows` of A and more, K of `k` and more, up to `most_rows` and `most_k`."""
+
+    rows: int
+    k: int = 1
+    most_rows: int = SIZE_LIMIT
+    most_k: int = SIZE_LIMIT
+
+    def holds(self, m: int, k: int) -> bool:
+        return self.rows <= m <= self.most_rows and self.k <= k <= self.most_k
+
+
+# Columns of B -> where it was the quickest, timed in tests/test_matmul_held.py: of 16 columns `columns_mma` is up to 8448 rows, 64 for
+# each multiprocessor (8192x1024 takes 7.01 us, with B held 7.47; 9000x512 6.02 and 5.52), and of 24 up to 2112, 16 for each. Rows of 32
+# or 48 columns fall on a quarter or half of the banks by eights: 65536x512x32 took 26.5 us, by tiles 20.1.
+QUICKEST = {
+    16: (Span(8449, 256), Span(5000, 2048), Span(100_000, 128), Span(8449, most_rows=40_000)),
+    24: (Span(3000), Span(2113, most_k=1024)),
+    40: (Span(2000), Span(1000, most_k=512)),
+    56: (Span(4096), Span(1000, most_k=512)),
+}
 
 
 class Ring(NamedTuple):
@@ -84,8 +104,5 @@ class Tile(Estimated):
 
 def fitting(m: int, k: int, n: int, kind: str, sm_count: int) -> tuple[Tile, ...]:
     """The kernel for A (m, k) B (k, n) of 16 bits on Hopper, all addresses and rows on 16 bytes, if there is one."""
-    least_m, least_k = FROM.get(n, (SIZE_LIMIT + 1, 1))
-    if m < least_m or k < least_k or max(m, k) > SIZE_LIMIT:
-        return ()
-    tile = Tile(kind, n)
-    return (tile,) if SHARED - tile.beside(k, 0) >= LEAST_RING else ()
+    tile, quick = Tile(kind, n), any(span.holds(m, k) for span in QUICKEST.get(n, ()))
+    return (tile,) if quick and SHARED - tile.beside(k, 0) >= LEAST_RING else ()
