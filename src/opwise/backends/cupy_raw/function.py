@@ -12,8 +12,7 @@ from opwise.backends.cuda_src.plan import Plan
 from opwise.backends.cupy_raw.module import module
 
 PORTABLE_CLUSTER = 8  # blocks; more must be allowed, on the function
-REQUIRED_CLUSTER_WIDTH, NON_PORTABLE_CLUSTER_SIZE_ALLOWED = 11, 14  # of CUfunction_attribute
-STATIC_SHARED = 48 * 1024  # more must be asked for, on the kernel
+MAX_DYNAMIC_SHARED_SIZE_BYTES, REQUIRED_CLUSTER_WIDTH, NON_PORTABLE_CLUSTER_SIZE_ALLOWED = 8, 11, 14  # of CUfunction_attribute
 
 # An 8-byte argument that CuPy passes on as it is; a Python int would be converted at every launch.
 argument: Any = getattr(function, "CIntptr", int)
@@ -23,10 +22,10 @@ def loaded(plan: Plan, index: int) -> Any:
     """The plan's kernel, loaded on GPU `index` and allowed what it asks for."""
     major, minor = torch.cuda.get_device_capability(index)
     with cupy.cuda.Device(index):
-        kernel = module(plan.kernel, f"sm_{major}{minor}").get_function(plan.kernel)
-        if plan.shared_bytes > STATIC_SHARED:
-            kernel.max_dynamic_shared_size_bytes = plan.shared_bytes
-        run = kernel.kernel
+        run = module(plan.kernel, f"sm_{major}{minor}").get_function(plan.kernel).kernel
+        # Never less than it has: what another plan of this kernel has bound may need that.
+        if plan.shared_bytes > driver.funcGetAttribute(MAX_DYNAMIC_SHARED_SIZE_BYTES, run.ptr):
+            driver.funcSetAttribute(run.ptr, MAX_DYNAMIC_SHARED_SIZE_BYTES, plan.shared_bytes)
         if driver.funcGetAttribute(REQUIRED_CLUSTER_WIDTH, run.ptr) > PORTABLE_CLUSTER:
             driver.funcSetAttribute(run.ptr, NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 1)
     return run
