@@ -48,7 +48,7 @@ class Kernel(Tiled):
     fetch parts of A (side by side) or of B (one below the other) for each other, as in matmul_wgmma.cuh and matmul_pair.cuh.
     `alone`: what a multiprocessor's only tile takes, in tiles of many; of Hopper's own, as in matmul_model.hopper_share. `at_once`: blocks
     that it begins and ends together, so that it has a multiple of them or one. `whole`: a step is all of K, A and B begin on 16 bytes:
-    matmul_whole.cuh.
+    matmul_whole.cuh. `slow_lines`: as in matmul_model.hopper_share.
     `among`: where a kernel was measured that is offered nowhere else.
     """
 
@@ -75,6 +75,7 @@ class Kernel(Tiled):
     lean: int = 0
     memory: float = 0.0
     whole: bool = False
+    slow_lines: float = 1.0
     among: Among | None = None
 
     @property
@@ -112,7 +113,7 @@ class Kernel(Tiled):
     def share(self, m: int, k: int, n: int, sm_count: int) -> Share:
         if self.wgmma:
             tile = self.rows, self.columns, self.step_bytes // 2, max(self.split, 1), self.resident
-            return hopper_share(m, k, n, *tile, self.crowd, self.lean, self.cut, self.cluster, sm_count, self.alone)
+            return hopper_share(m, k, n, *tile, self.crowd, self.lean, self.cut, self.cluster, sm_count, self.alone, self.slow_lines)
         tiles = self.tiles(m, n)
         turns = -(-tiles // (sm_count * self.at_once)) * self.at_once if tiles > sm_count else self.alone
         each = turns * self.rows * self.columns

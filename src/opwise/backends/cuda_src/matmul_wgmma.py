@@ -82,9 +82,10 @@ BETWEEN = (
 )
 STEPS = Among(65, 2**30, 0.0, math.inf)  # more than one step of K: of one there is nothing to take turns at, and it was slower
 PINGPONG = (
-    Kernel("pingpong_128x128", 128, 128, 384, 128, 6, 16, 1.84, 197, wgmma=True, cluster=(1, 2), crowd=0.03, alone=1.08, among=STEPS),
+    Kernel("pingpong_128x128", 128, 128, 384, 128, 6, 16, 1.84, 197, wgmma=True, cluster=(1, 2), crowd=0.03, alone=1.08,
+           slow_lines=1.08, among=STEPS),
     Kernel("pingpong_192x128", 192, 128, 384, 128, 5, 16, 1.93, 239, wgmma=True, boxes=2, cluster=(1, 2), crowd=0.07, alone=1.06,
-           among=STEPS),
+           slow_lines=0.88, among=STEPS),
     Kernel("pingpong_128x96", 128, 96, 384, 128, 7, 16, 1.88, 155, wgmma=True, boxes=2, cluster=(1, 2), crowd=0.29, alone=1.015,
            among=BETWEEN_FROM),
     Kernel("pingpong_128x160", 128, 160, 384, 128, 5, 16, 1.89, 211, wgmma=True, boxes=2, cluster=(1, 2), crowd=0.05, alone=1.11,
@@ -95,8 +96,9 @@ PINGPONG = (
 LARGE = Among(256, 8200, 0.9, math.inf)
 COUPLED = (
     Kernel("192x192_1x2", 192, 192, 512, 128, 4, 16, 1.98, 355, wgmma=True, boxes=3, cluster=(1, 2), crowd=0.09, among=LARGE),
-    Kernel("128x256_2x1", 128, 256, 384, 128, 4, 16, 2.29, 253, wgmma=True, cluster=(2, 1), crowd=0.17, among=LARGE._replace(slanted=True)),
-)
+    Kernel("128x256_2x1", 128, 256, 384, 128, 4, 16, 2.29, 253, wgmma=True, cluster=(2, 1), crowd=0.17, slow_lines=1.12,
+           among=LARGE._replace(slanted=True)),
+)  # fmt: skip
 # Turned round, as high as one wave of an H200 asks for: 2504 cubed is 13 x 10 tiles of 208x256, 2056 cubed 12 x 11 of 176x192, 2200 cubed
 # 14 x 9 of 160x256, 1800 cubed 13 x 10 of 144x192. Beside the ring: outboxes of 5, 3, 4 and 3 boxes of C of 16 rows.
 # Offered where they were timed: 160x256, which asks the L2 for the least, up to two waves, and for as many where A and B are slanted;
@@ -111,7 +113,7 @@ TURNED_PAIRS = (
     Kernel("160x256_2x1", 160, 256, 384, 128, 4, 16, 2.21, 428, wgmma=True, turned=True, boxes=0, inbox=2 * 4 * 2048, cluster=(2, 1),
            crowd=0.22, among=FROM_ONE_WAVE),
     Kernel("144x192_1x2", 144, 192, 512, 128, 4, 16, 1.89, 269, wgmma=True, turned=True, boxes=0, inbox=3 * 2 * 3 * 2048, cluster=(1, 2),
-           crowd=0.12, among=ONE_WAVE._replace(many=math.inf)),
+           crowd=0.12, slow_lines=0.88, among=ONE_WAVE._replace(many=math.inf)),
 )  # fmt: skip
 
 TILES = (
