@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from opwise.backends.cuda_src.matmul_model import LINE, SECTOR, Share, Tiled, hopper_share, in_clusters
+from opwise.backends.cuda_src.matmul_model import BY_SECTORS, LINE, SECTOR, Share, Tiled, hopper_share, in_clusters
 
 TENSOR_CORES_FROM = (8, 0)  # mma.sync m16n8k16, TF32 and cp.async
 WGMMA_ON = (9, 0)  # and on no later GPU
@@ -48,7 +48,7 @@ class Kernel(Tiled):
     fetch parts of A (side by side) or of B (one below the other) for each other, as in matmul_wgmma.cuh and matmul_pair.cuh.
     `alone`: what a multiprocessor's only tile takes, in tiles of many; of Hopper's own, as in matmul_model.hopper_share. `at_once`: blocks
     that it begins and ends together, so that it has a multiple of them or one. `whole`: a step is all of K, A and B begin on 16 bytes:
-    matmul_whole.cuh. `slow_lines`: as in matmul_model.hopper_share.
+    matmul_whole.cuh. `slow_lines`, `by_sectors`: as in matmul_model.hopper_share.
     `among`: where a kernel was measured that is offered nowhere else.
     """
 
@@ -76,6 +76,7 @@ class Kernel(Tiled):
     memory: float = 0.0
     whole: bool = False
     slow_lines: float = 1.0
+    by_sectors: float = BY_SECTORS
     among: Among | None = None
 
     @property
@@ -113,7 +114,9 @@ class Kernel(Tiled):
     def share(self, m: int, k: int, n: int, sm_count: int) -> Share:
         if self.wgmma:
             tile = self.rows, self.columns, self.step_bytes // 2, max(self.split, 1), self.resident
-            return hopper_share(m, k, n, *tile, self.crowd, self.lean, self.cut, self.cluster, sm_count, self.alone, self.slow_lines)
+            return hopper_share(
+                m, k, n, *tile, self.crowd, self.lean, self.cut, self.cluster, sm_count, self.alone, self.slow_lines, self.by_sectors
+            )
         tiles = self.tiles(m, n)
         turns = -(-tiles // (sm_count * self.at_once)) * self.at_once if tiles > sm_count else self.alone
         each = turns * self.rows * self.columns

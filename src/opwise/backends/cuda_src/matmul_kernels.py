@@ -76,5 +76,5 @@ GROUPS = {"float32": 1, "tfloat32": 2, "float16": 3, "bfloat16": 4}  # MATMUL_GR
 
 def kernel_names(kind: str) -> tuple[str, ...]:
     """Every kernel of matmul.cu and matmul_wgmma.cu for float32, tfloat32, float16 or bfloat16."""
-    names = tuple(kernel.source_name(kind) for kernel in KERNELS[kind])
+    names = tuple(dict.fromkeys(kernel.source_name(kind) for kernel in KERNELS[kind]))  # one may be offered in two places
     return (*names, TEXTBOOK) if kind == "float32" else names

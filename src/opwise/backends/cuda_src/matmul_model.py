@@ -19,8 +19,8 @@ OUTSIDE, LEANING = 47.6, 1.96
 MEMORY = 0.645  # an element of A and B, read once
 # Rows of A or B are slanted where they are not a multiple of 64 bytes (32 elements, half a line of memory) apart: a row of a box then lies
 # in two lines of 128, and the L2 answers two requests for one. What an element of a slanted factor that a block fetches costs where all
-# fetch at once; for the others no product waited. BY_SECTORS: by what part of that where rows are whole sectors of 32 bytes apart.
-LINE, HALF_LINE, SECTOR, SLANTED_A, SLANTED_B, BY_SECTORS = 64, 32, 16, 77, 76, 0.74
+# fetch at once; for the others no product waited. BY_SECTORS: by what part of that where rows are whole sectors of 32 bytes apart, in C++.
+LINE, HALF_LINE, SECTOR, SLANTED_A, SLANTED_B, BY_SECTORS = 64, 32, 16, 77, 76, 0.75
 LONG_FOR_PAIRS = 1024  # K from which two tiles a multiprocessor are each as slow as an only one, where C is twice as wide as high
 # By the rows of one of Hopper's tiles, the least of A: with half of 128 or three quarters of 64 empty, the mma kernels, whose tiles are
 # lower, are no slower. But where B has as many elements or columns as these, what counts is how it is read; and where K is as long, that
@@ -100,13 +100,14 @@ def waves(tiles: int, split: int, resident: int, sm_count: int) -> float:
 
 def hopper_share(m: int, k: int, n: int, rows: int, columns: int, step: int, split: int, resident: int, crowd: float, lean: int,
                  cut: bool, cluster: tuple[int, int], sm_count: int, alone: float = 1.0,
-                 slow_lines: float = 1.0) -> Share:  # fmt: skip
+                 slow_lines: float = 1.0, by_sectors: float = BY_SECTORS) -> Share:  # fmt: skip
     """Of a tile of rows x columns, whose K goes by steps of `step`, shared by `split` blocks.
 
     crowd: by how much a step is longer where every multiprocessor has a block, in parts of itself. lean: what suffers where one factor is
     the larger and its tiles are read more than once, 1: A from a quarter of B on, -1: B from A on, 0: nothing. cut: are the boxes of an A
     that is lower than a tile as low as A? cluster: rows and columns of tiles whose blocks fetch for each other: A in a row, B in a column.
-    slow_lines: what slanted rows cost it, in parts of what they cost others.
+    slow_lines: what slanted rows cost it, in parts of what they cost others;
+    by_sectors: of that, those of whole sectors.
     """
     high, wide = cluster
     together = high * wide
@@ -128,7 +129,7 @@ def hopper_share(m: int, k: int, n: int, rows: int, columns: int, step: int, spl
     if not (k % HALF_LINE or n % HALF_LINE):
         return Share(*work)
     full, rest = divmod(tiles // together / clusters_at_once(split * together, sm_count), resident)
-    worst = slow_lines * (1 if k % SECTOR or n % SECTOR else BY_SECTORS)
+    worst = slow_lines * (1 if k % SECTOR or n % SECTOR else by_sectors)
     a_row, b_row = SLANTED_A if k % HALF_LINE else 0, SLANTED_B if n % HALF_LINE else 0
     fetched = worst * k / split * (m / down / wide * a_row + n / across / high * b_row)  # by a block
     return Share(*work, max(1 - full * resident / begun, 0), (full * resident * fetched, rest * fetched))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from opwise.backends.cuda_src.matmul_kernel import Among, Kernel
 
@@ -20,7 +21,7 @@ SPLIT = (
     Kernel("64x64_s4", 64, 64, 160, 128, 6, 16, 1.06, 594, wgmma=True, split=4, resident=2, inbox=12 * 1024, crowd=0.64),
     Kernel("64x64_s8", 64, 64, 160, 128, 6, 16, 1.13, 524, wgmma=True, split=8, resident=2, inbox=14 * 1024, crowd=0.66),
     Kernel("64x64_s16", 64, 64, 160, 128, 6, 16, 2.82, 3359, wgmma=True, split=16, resident=2, inbox=15 * 1024, crowd=3.59),
-    Kernel("64x128_s1", 64, 128, 160, 256, 4, 16, 1.78, 635, wgmma=True, split=1, crowd=0.26),
+    Kernel("64x128_s1", 64, 128, 160, 256, 4, 16, 1.82, 635, wgmma=True, split=1, crowd=0.26),
     Kernel("64x128_s2", 64, 128, 160, 256, 4, 16, 1.87, 569, wgmma=True, split=2, inbox=16 * 1024, crowd=0.73, lean=-1),
     Kernel("128x128_s4", 128, 128, 288, 128, 5, 16, 3.67, 1238, wgmma=True, split=4, inbox=48 * 1024, crowd=1.36),
     Kernel("128x128_s8", 128, 128, 288, 128, 5, 16, 4.2, 1830, wgmma=True, split=8, inbox=56 * 1024, crowd=1.6),
@@ -55,15 +56,22 @@ NARROW = (
 SHORT = (Kernel("128x32_short", 128, 32, 288, 128, 2, 16, 1.37, 40, wgmma=True, split=1, resident=4, crowd=0.78,
                 among=NARROW_B._replace(k_from=33, k_to=128, few=4.0)),)  # fmt: skip
 # Two halves of a long K where A is the larger; CUDA C++ alone has it.
-LONG = (Kernel("128x128_s2", 128, 128, 288, 128, 6, 16, 1.92, 400, wgmma=True, split=2, inbox=32 * 1024, crowd=0.3,
-               among=Among(4096, 8192, 0.45, 0.5, rows_from=2048, columns_from=256)),)  # fmt: skip
+LONG = (Kernel("128x128_s2", 128, 128, 288, 128, 6, 16, 1.97, 400, wgmma=True, split=2, inbox=32 * 1024, crowd=0.3,
+               among=Among(3072, 8192, 0.36, 0.5, rows_from=2048, columns_from=256)),)  # fmt: skip
 # Two halves of a long K where 128 x 192 makes nearly half a wave of few rows: 256x13824x5120 takes 63.6 us, by 128x64 87.6. From 1024 rows
 # on 96x128 is quicker wherever both make a wave: 1024x8192x1536 38.7 and 41.3, 2048x8192x768 39.6 and 42.1, 1024x6144x1536 29.6 and 32.7.
+# But where C is two of its tiles wide and others are wider than C: 4096x4096x320 takes 21.6 us, by others 26.2 or more.
 HALVES = (Kernel("128x192_s2", 128, 192, 288, 128, 4, 16, 2.1, 280, wgmma=True, split=2, inbox=48 * 1024, crowd=0.36,
                among=Among(3072, 2**30, 0.4, 0.5, rows_from=129, columns_from=129, rows_to=512, straight=True)),)  # fmt: skip
-# Where requests to the L2 are the limit: its own numbers hardly count there.
+TWO_WIDE = tuple(
+    replace(kernel, speed=2.2, among=Among(3072, 8192, 0.4, 0.5, rows_from=3073, columns_from=257, columns_to=352, straight=True))
+    for kernel in HALVES
+)
+# Where requests to the L2 are the limit: its own numbers hardly count there. And of fewer rows and tiles, in CUDA C++ alone: 200x2000x3000
+# takes 11.7 us by 96 tiles, by others 13.8.
 PAIRS = (Kernel("64x128_p2x1", 64, 128, 160, 256, 4, 16, 2.1, 400, wgmma=True, split=1, cluster=(2, 1), crowd=0.2,
                 among=Among(512, 8192, 0.9, 1.0, rows_from=512, columns_from=512, slanted=True)),)  # fmt: skip
+LOW_PAIRS = tuple(replace(kernel, among=Among(512, 8192, 0.6, 1.0, rows_from=129, columns_from=512, slanted=True)) for kernel in PAIRS)
 TURNED = (Kernel("144x128", 144, 128, 288, 128, 6, 16, 2.25, 282, wgmma=True, split=1, turned=True, crowd=0.40),)
 # Sizes between the others, since what is not a power of two seldom fills waves of these: 256x13824x5120 is 108 tiles of 128x96, where
 # 128x128 makes 80 and takes 74.8 us for 62.4; 1024 x 5120 is 256 of 128x160, two waves that 128x192 takes, too. Where B is the wider
@@ -83,7 +91,7 @@ BETWEEN = (
 STEPS = Among(65, 2**30, 0.0, math.inf)  # more than one step of K: of one there is nothing to take turns at, and it was slower
 PINGPONG = (
     Kernel("pingpong_128x128", 128, 128, 384, 128, 6, 16, 1.84, 197, wgmma=True, cluster=(1, 2), crowd=0.03, alone=1.08,
-           slow_lines=1.08, among=STEPS),
+           slow_lines=1.04, among=STEPS),
     Kernel("pingpong_192x128", 192, 128, 384, 128, 5, 16, 1.93, 239, wgmma=True, boxes=2, cluster=(1, 2), crowd=0.07, alone=1.06,
            slow_lines=0.88, among=STEPS),
     Kernel("pingpong_128x96", 128, 96, 384, 128, 7, 16, 1.88, 155, wgmma=True, boxes=2, cluster=(1, 2), crowd=0.29, alone=1.015,
@@ -97,26 +105,27 @@ LARGE = Among(256, 8200, 0.9, math.inf)
 COUPLED = (
     Kernel("192x192_1x2", 192, 192, 512, 128, 4, 16, 1.98, 355, wgmma=True, boxes=3, cluster=(1, 2), crowd=0.09, among=LARGE),
     Kernel("128x256_2x1", 128, 256, 384, 128, 4, 16, 2.29, 253, wgmma=True, cluster=(2, 1), crowd=0.17, slow_lines=1.12,
-           among=LARGE._replace(slanted=True)),
+           among=LARGE._replace(few=0.74, slanted=True)),
 )  # fmt: skip
 # Turned round, as high as one wave of an H200 asks for: 2504 cubed is 13 x 10 tiles of 208x256, 2056 cubed 12 x 11 of 176x192, 2200 cubed
 # 14 x 9 of 160x256, 1800 cubed 13 x 10 of 144x192. Beside the ring: outboxes of 5, 3, 4 and 3 boxes of C of 16 rows.
 # Offered where they were timed: 160x256, which asks the L2 for the least, up to two waves, and for as many where A and B are slanted;
-# 144x192 up to any number: 2592 cubed is 1.9 waves of it, 52.2 us where the next best took 60.2.
+# 144x192 up to any number: 2592 cubed is 1.9 waves of it, 52.2 us where the next best took 60.2; 176x192 from three quarters of a wave on:
+# 3112x3488x1304 is 126 of it, 43.0 us for 61.7.
 ONE_WAVE = Among(512, 4608, 0.95, 1.0, rows_from=1600, columns_from=1600)
 FROM_ONE_WAVE = ONE_WAVE._replace(many=2.0, many_slanted=math.inf, k_to=8200)
 TURNED_PAIRS = (
     Kernel("208x256_1x2", 208, 256, 384, 128, 3, 16, 2.44, 413, wgmma=True, turned=True, boxes=0, inbox=2 * 2 * 5 * 2048, cluster=(1, 2),
            crowd=0.28, among=ONE_WAVE),
     Kernel("176x192_2x1", 176, 192, 512, 128, 4, 16, 1.77, 330, wgmma=True, turned=True, boxes=0, inbox=3 * 2 * 3 * 2048, cluster=(2, 1),
-           crowd=0.10, among=ONE_WAVE),
+           crowd=0.10, among=ONE_WAVE._replace(k_to=8200, few=0.74, columns_from=1200)),
     Kernel("160x256_2x1", 160, 256, 384, 128, 4, 16, 2.21, 428, wgmma=True, turned=True, boxes=0, inbox=2 * 4 * 2048, cluster=(2, 1),
            crowd=0.22, among=FROM_ONE_WAVE),
     Kernel("144x192_1x2", 144, 192, 512, 128, 4, 16, 1.89, 269, wgmma=True, turned=True, boxes=0, inbox=3 * 2 * 3 * 2048, cluster=(1, 2),
-           crowd=0.12, slow_lines=0.88, among=ONE_WAVE._replace(many=math.inf)),
+           crowd=0.12, slow_lines=0.88, among=ONE_WAVE._replace(many=math.inf, columns_from=1200)),
 )  # fmt: skip
 
 TILES = (
     *(*WGMMA, *BETWEEN, *PINGPONG, *COUPLED, *TURNED, *TURNED_BETWEEN, *TURNED_PAIRS),
-    *(*SPLIT, *CROWDED, *NARROW, *SHORT, *LONG, *HALVES, *PAIRS),
+    *(*SPLIT, *CROWDED, *NARROW, *SHORT, *LONG, *HALVES, *TWO_WIDE, *LOW_PAIRS),
 )
