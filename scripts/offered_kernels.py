@@ -81,7 +81,7 @@ def of_cuda(workload: Workload, wgmma: bool = True) -> Iterator[Offer]:
     for name, kernel in matmul_plan.offered(m, k, n, kind, granule, H200.processors, H200.capability, wgmma).items():
         size = m, k, n, H200.processors
         launched = matmul_plan.launch(kernel, kind, *size) if isinstance(kernel, Kernel) else kernel.launch(*size)
-        split = getattr(kernel, "split", 1)
+        split = getattr(kernel, "split", 1) or 1
         yield Offer((launched.kernel,), name, k >= SEVERAL_STEPS * split and launched.grid[0] > split)
 
 

@@ -19,7 +19,7 @@ ON_GPUS = matmul_wgmma.TURNED_BETWEEN + matmul_wgmma.TURNED_PAIRS + matmul_wgmma
 
 def test_kernels_that_few_products_take_are_among_those_that_gpus_are_tested_with() -> None:
     taken = {plan(*shape, "bfloat16", False, 16, 132, (9, 0)).kernel for shape in LARGE_PRODUCTS if shape[1] % 8 == shape[2] % 8 == 0}
-    names = [kernel.name for kernel in (*ON_GPUS, *matmul_wgmma.BETWEEN, *matmul_wgmma.PINGPONG)]
+    names = [kernel.name for kernel in (*ON_GPUS, *matmul_wgmma.BETWEEN, *matmul_wgmma.PINGPONG, *matmul_wgmma.COUPLED)]
     assert not [name for name in names if f"matmul_wgmma_bfloat16_{name}" not in taken]
 
 

@@ -21,7 +21,7 @@
 // C as addresses; behind the sizes how many slots there are, warps for 16 rows, such rows in a tile, and tiles. The grid is of any size.
 //
 // matmul_wgmma_<dtype>_pingpong_<BM>x<BN>: A, B and C as maps with boxes of BM / 2, 64 and 64 rows. The grid as the first's, in clusters of
-// two blocks.
+// two blocks; _2x1: one below the other, with boxes of BM, 32 and 64 rows.
 #include "matmul_held.cuh"
 #include "matmul_pair.cuh"
 #include "matmul_pingpong.cuh"
@@ -57,7 +57,9 @@
     KERNEL(matmul_wgmma_##dtype##_pingpong_128x160, pingpong_matmul, 2, dtype, 128, 160, 5, 2, 1)                                          \
     KERNEL(matmul_wgmma_##dtype##_pingpong_128x128, pingpong_matmul, 2, dtype, 128, 128, 6, 2, 1)                                          \
     KERNEL(matmul_wgmma_##dtype##_pingpong_192x128, pingpong_matmul, 2, dtype, 192, 128, 5, 1, 1)                                          \
+    KERNEL(matmul_wgmma_##dtype##_pingpong_128x128_2x1, pingpong_matmul, 2, dtype, 128, 128, 6, 2, 1, 2)                                   \
     KERNEL(matmul_wgmma_##dtype##_192x192_1x2, warpgroup_matmul, 2, dtype, 192, 192, 4, 1, 3)                                              \
+    KERNEL(matmul_wgmma_##dtype##_128x192_2x1, warpgroup_matmul, 2, dtype, 128, 192, 4, 2, 2, 2)                                           \
     KERNEL(matmul_wgmma_##dtype##_128x256_2x1, warpgroup_matmul, 2, dtype, 128, 256, 4, 2, 2, 2)
 
 #define SPLIT_KERNEL(name, dtype, bm, bn, bk, stages, s, blocks_a_sm, group)                                                               \
