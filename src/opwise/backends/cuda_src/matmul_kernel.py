@@ -18,7 +18,8 @@ SHARED_LIMIT = {(7, 5): 64, (8, 0): 163, (8, 7): 163, (9, 0): 227, (10, 0): 227,
 class Among(NamedTuple):
     """The products a kernel was measured for: K from and to, tiles a multiprocessor from and to, m and n from, m and n to; `granule_to`:
     bytes that divide addresses and rows at most; `slanted`: only where rows of A or B, in 16 bits, are not a multiple of 32 bytes apart.
-    Where rows of both are not, tiles may be `many_slanted`, if that is more. `straight`: only where they are a multiple of 128 bytes."""
+    `slanted_b`: only where those of B are not. Where rows of both are not, tiles may be `many_slanted`, if that is more. `straight`: only
+    where they are a multiple of 128 bytes."""
 
     k_from: int
     k_to: int
@@ -29,6 +30,7 @@ class Among(NamedTuple):
     rows_to: int = 2**62
     granule_to: int = 16
     slanted: bool = False
+    slanted_b: bool = False
     many_slanted: float = 0.0
     columns_to: int = 2**62
     straight: bool = False
@@ -107,6 +109,7 @@ class Kernel(Tiled):
         of, slanted = self.among, (k % SECTOR > 0, n % SECTOR > 0)
         many = max(of.many, of.many_slanted) if all(slanted) else of.many
         large = of.rows_from <= m <= of.rows_to and of.columns_from <= n <= of.columns_to and (any(slanted) or not of.slanted)
+        large = large and (slanted[1] or not of.slanted_b)
         large = large and of.few * sm_count <= self.tiles(m, n) <= many * sm_count
         large = large and not (of.straight and (k % LINE or n % LINE))
         return large and of.k_from <= k <= of.k_to and granule <= of.granule_to and capability == MEASURED_ON

@@ -93,7 +93,7 @@ PINGPONG = (
     Kernel("pingpong_128x128", 128, 128, 384, 128, 6, 16, 1.84, 197, wgmma=True, cluster=(1, 2), crowd=0.03, alone=1.08,
            slow_lines=1.04, among=STEPS),
     Kernel("pingpong_128x128_2x1", 128, 128, 384, 128, 6, 16, 1.84, 197, wgmma=True, cluster=(2, 1), crowd=0.03,
-           among=STEPS._replace(few=0.45, many=1.5, slanted=True)),
+           among=STEPS._replace(few=0.45, many=1.5, slanted_b=True)),
     Kernel("pingpong_192x128", 192, 128, 384, 128, 5, 16, 1.93, 239, wgmma=True, boxes=2, cluster=(1, 2), crowd=0.07, alone=1.06,
            slow_lines=0.88, among=STEPS),
     Kernel("pingpong_128x96", 128, 96, 384, 128, 7, 16, 1.88, 155, wgmma=True, boxes=2, cluster=(1, 2), crowd=0.29, alone=1.015,
@@ -107,7 +107,7 @@ PINGPONG = (
 LARGE = Among(256, 8200, 0.9, math.inf)
 COUPLED = (
     Kernel("128x192_2x1", 128, 192, 384, 128, 4, 16, 2.02, 221, wgmma=True, cluster=(2, 1), crowd=0.15, slow_lines=1.1,
-           among=Among(65, 3600, 0.6, 1.0, slanted=True)),
+           among=Among(65, 3600, 0.6, 1.0, slanted_b=True)),
     Kernel("192x192_1x2", 192, 192, 512, 128, 4, 16, 1.98, 355, wgmma=True, boxes=3, cluster=(1, 2), crowd=0.09, among=LARGE),
     Kernel("128x256_2x1", 128, 256, 384, 128, 4, 16, 2.29, 253, wgmma=True, cluster=(2, 1), crowd=0.17, slow_lines=1.12,
            among=LARGE._replace(few=0.74, slanted=True)),
