@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import gc
 import pickle
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -279,24 +280,52 @@ def test_among_several_gpus_everything_runs_with_its_own_device_current(monkeypa
     @contextlib.contextmanager
     def guard(device: torch.device) -> Iterator[None]:
         nonlocal inside
-        inside = True
+        before, inside = inside, True
         yield
-        inside = False
+        inside = before
+
+    def on_device(device: torch.device, run: Callable[..., Any]) -> Callable[..., Any]:
+        def run_there(*given: Tensor) -> Any:
+            with guard(device):
+                return run(*given)
+
+        return run_there
 
     def build(x: Tensor, out: Tensor) -> Bind:
         guarded.append(f"build {inside}")
 
         def bind(x: Tensor, out: Tensor) -> Launch:
             guarded.append(f"bind {inside}")
-            return lambda: None
+            return lambda: guarded.append(f"launch {inside}")
 
         return bind
 
     monkeypatch.setattr(protocol, "_several_gpus", lambda device: True)
     monkeypatch.setattr(protocol, "_current", guard)
-    monkeypatch.setattr(protocol, "_on_device", lambda device, launch: guarded.append("launch on its device") or launch)
+    monkeypatch.setattr(protocol, "_on_device", on_device)
     implementation_ = Implementation("toy", OPS["square"], "", Variant(build, "tells where it is"))
     x = torch.ones(3)
-    implementation_.prepare(x, out=torch.empty(3))
+    implementation_.prepare(x, out=torch.empty(3))()
+    assert guarded == ["build True", "bind True", "launch True"]
     implementation_(x)
-    assert guarded == ["build True", "bind True", "launch on its device"] + 2 * ["bind True", "launch on its device"]
+    assert set(guarded[3:]) == {"bind True", "launch True"}
+    del guarded[:]
+    implementation_(x)
+    assert guarded == ["bind True", "launch True"], "a call that is known"
+
+
+@pytest.mark.parametrize("current", [0, 1])
+def test_a_launch_goes_to_its_own_device_and_leaves_the_current_one(monkeypatch: pytest.MonkeyPatch, current: int) -> None:
+    seen: list[str] = []
+
+    @contextlib.contextmanager
+    def device(index: int) -> Iterator[None]:
+        seen.append(f"to {index}")
+        yield
+        seen.append("back")
+
+    monkeypatch.setattr(torch._C, "_cuda_getDevice", lambda: current, raising=False)
+    monkeypatch.setattr(torch.cuda, "device", device)
+    run = protocol._on_device(torch.device("cuda", 1), lambda *given: seen.append(f"run {given}") or 7)
+    assert run(1, 2) == 7
+    assert seen == (["run (1, 2)"] if current == 1 else ["to 1", "run (1, 2)", "back"])

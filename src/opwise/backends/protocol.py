@@ -141,8 +141,8 @@ class Implementation:
         """Everything that can be known beforehand is."""
         out = self.op.empty_output(*inputs)
         self._bind(*inputs, out, key=key)  # builds
-        bind = self._built.get((key, out.data_ptr() & 15))  # not for empty tensors, which nothing is launched for
-        if bind is None or _several_gpus(out.device):
+        bind = self._built.get((key, out.data_ptr() & 15))
+        if bind is None:  # of empty tensors, which nothing is launched for
 
             def call(*inputs: Tensor) -> Tensor:
                 out = self.op.empty_output(*inputs)
@@ -150,7 +150,10 @@ class Implementation:
                 return out
 
             return call
-        return calling(bind, out)
+        if not _several_gpus(out.device):
+            return calling(bind, out)
+        with _current(out.device):
+            return _on_device(out.device, calling(bind, out))
 
     def _key(self, inputs: tuple[Any, ...]) -> Any:
         """All that a build may depend on. Anything that is no tensor gets a key of its own and fails the checks."""
@@ -208,18 +211,17 @@ def _several_gpus(device: torch.device) -> bool:
     return device.type == "cuda" and torch.cuda.device_count() > 1
 
 
-def _on_device(device: torch.device, launch: Launch) -> Launch:
+def _on_device(device: torch.device, run: Callable[..., Any]) -> Callable[..., Any]:
     """Only where there are several GPUs: a launch must run with its own device current, whatever the caller left."""
-    index = device.index
+    index, current = device.index, torch._C._cuda_getDevice  # torch.cuda.current_device would look whether CUDA is there, each time
 
-    def launch_there() -> None:
-        if torch.cuda.current_device() == index:
-            launch()
-        else:
-            with torch.cuda.device(index):
-                launch()
+    def run_there(*given: Tensor) -> Any:
+        if current() == index:
+            return run(*given)
+        with torch.cuda.device(index):
+            return run(*given)
 
-    return launch_there
+    return run_there
 
 
 def variants_of(module: types.ModuleType) -> Mapping[str, Variant]:
