@@ -150,10 +150,7 @@ class Implementation:
                 return out
 
             return call
-        if not _several_gpus(out.device):
-            return calling(bind, out)
-        with _current(out.device):
-            return _on_device(out.device, calling(bind, out))
+        return _made_for(out.device, calling, bind, out)
 
     def _key(self, inputs: tuple[Any, ...]) -> Any:
         """All that a build may depend on. Anything that is no tensor gets a key of its own and fails the checks."""
@@ -192,11 +189,7 @@ class Implementation:
         if bind is None:
             with _current(device):
                 bind = self._built[key] = self.source.build(*inputs, out)
-        if not _several_gpus(device):
-            return bind(*inputs, out)
-        with _current(device):  # a bind may load the kernel, which makes its device's context the current one
-            launch = bind(*inputs, out)
-        return _on_device(device, launch)
+        return _made_for(device, bind, *inputs, out)
 
 
 def _do_nothing() -> None:
@@ -209,6 +202,14 @@ def _current(device: torch.device) -> Any:
 
 def _several_gpus(device: torch.device) -> bool:
     return device.type == "cuda" and torch.cuda.device_count() > 1
+
+
+def _made_for(device: torch.device, make: Callable[..., Callable[..., Any]], *given: Any) -> Callable[..., Any]:
+    """make(*given): a launch or a call that is the device's."""
+    if not _several_gpus(device):
+        return make(*given)
+    with _current(device):  # what is made may load the kernel, which makes its device's context the current one
+        return _on_device(device, make(*given))
 
 
 def _on_device(device: torch.device, run: Callable[..., Any]) -> Callable[..., Any]:
