@@ -144,6 +144,11 @@ def quick_candidates() -> list[Candidate]:
     return [c for c in right_candidates() if c.variant not in SLOW_VARIANTS and (ON_GPU or EVERY_VARIANT or c.variant not in RUNGS)]
 
 
+def our_candidates() -> list[Candidate]:
+    """The kernels to use of each backend that has its own."""
+    return [c for c in quick_candidates() if c.backend not in RUNS_TORCH_OPERATORS and not c.variant]
+
+
 def is_another_here(candidate: Candidate) -> bool:
     """Once is enough, unless a mutant asks for it. Numba's simulator runs the portable kernel as the unnamed variant and as `mma` too,
     Triton's interpreter the kernels for pointers as the unnamed one and as `pointers`; and the stand-in of CUDA C++ holds the variants of

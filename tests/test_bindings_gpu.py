@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from support import RUNS_TORCH_OPERATORS, Candidate, bound_launch, needs_gpu, quick_candidates, truth, workloads_for
+from support import Candidate, bound_launch, needs_gpu, our_candidates, truth, workloads_for
 
 from opwise.measure.validate import judge
 from opwise.ops import OPS
@@ -14,7 +14,7 @@ pytestmark = needs_gpu
 DTYPE = "float16"  # of whose products and rows a kernel has as much shared memory as each of them wants
 
 
-@pytest.mark.parametrize("candidate", [c for c in quick_candidates() if c.backend not in RUNS_TORCH_OPERATORS and not c.variant], ids=str)
+@pytest.mark.parametrize("candidate", our_candidates(), ids=str)
 def test_what_is_bound_lives_beside_all_that_is_bound_later(candidate: Candidate) -> None:
     spec, bound, failures = OPS[candidate.op], [], []
     for workload in workloads_for(candidate, DTYPE):

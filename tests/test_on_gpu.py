@@ -9,11 +9,11 @@ import pytest
 import torch
 from support import (
     DEVICE,
-    RUNS_TORCH_OPERATORS,
     Candidate,
     bits,
     bound_launch,
     needs_gpu,
+    our_candidates,
     quick_candidates,
     small_workload,
     taken_dtype,
@@ -27,7 +27,7 @@ from opwise.ops import OPS, OpSpec, Workload
 pytestmark = needs_gpu
 
 QUICK = quick_candidates()
-OURS = [c for c in QUICK if c.backend not in RUNS_TORCH_OPERATORS and not c.variant]
+OURS = our_candidates()
 each_quick = pytest.mark.parametrize("candidate", QUICK, ids=str)
 each_of_ours = pytest.mark.parametrize("candidate", OURS, ids=str)
 
