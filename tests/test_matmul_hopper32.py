@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
+import between_times
 import pytest
 
 from opwise.backends.cuda_src import matmul_kernel, matmul_plan
@@ -48,6 +49,15 @@ def test_multiply_adds_take_what_fills_the_gpu() -> None:
     assert kernel_for(4096, 4096, 4096, False) == "matmul_tma_float32_128x128_8x16"
     assert kernel_for(1024, 1024, 1024, False) == "matmul_rows_float32_even_64x64_w8_s1"  # 64 tiles of 128x128
     assert "simt" in kernel_for(1024, 1024, 1024, False, wgmma=False)
+
+
+@pytest.mark.parametrize(("product", "times"), between_times.OF_FOUR_BYTES.items(), ids=str)
+def test_a_product_between_the_powers_of_two_gets_what_was_quick(
+    product: tuple[str, tuple[int, int, int]], times: dict[str, float]
+) -> None:
+    kind, shape = product
+    taken = times[matmul_plan.quickest(matmul_plan.offered(*shape, kind, 16, 132, (9, 0)), *shape, 132)]
+    assert taken <= between_times.LOSING.get(shape, 1.04) * min(times.values())
 
 
 @pytest.mark.parametrize(
