@@ -6,8 +6,8 @@ from typing import Any
 
 from torch import Tensor
 
-from opwise.backends.protocol import Bind, Build, Launch
-from opwise.backends.triton_jit.launch import built
+from opwise.backends.protocol import Bind, Build
+from opwise.backends.triton_jit.launch import built_of_one
 from opwise.backends.triton_jit.specimen import POINTERS, Specimen
 
 # No fusion of x * y + z where the source does not say so: Triton's default differs between versions, and results with it.
@@ -28,12 +28,7 @@ def build_with(kernel: Any, blocks: dict[int, tuple[int, int]], options: dict[st
         n = x.numel()
         block, warps = blocks[x.element_size()] if _aligned(x, out) else UNALIGNED
         grid = (-(-n // block), 1, 1)
-        ready = built(kernel, grid, x, out, n, BLOCK=block, WIDE=n > 2**31 - 2 * block, num_warps=warps, **options)
-
-        def bind(x: Tensor, out: Tensor) -> Launch:
-            return ready(x, out, n)
-
-        return bind
+        return built_of_one(kernel, grid, x, out, n, BLOCK=block, WIDE=n > 2**31 - 2 * block, num_warps=warps, **options)
 
     return build
 

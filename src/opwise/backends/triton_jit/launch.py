@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 from triton import knobs
 
-from opwise.backends.protocol import Launch
+from opwise.backends.protocol import AtOnce, Launch
 
 INTERPRETING = bool(knobs.runtime.interpret)
 Grid = tuple[int, int, int]
@@ -37,10 +37,7 @@ def built(kernel: Any, grid: Grid, *samples: Any, **fixed: Any) -> Callable[...,
     """
     if INTERPRETING:
         return lambda *arguments: _interpreted(kernel, grid, arguments, fixed)
-    compiled = kernel.warmup(*samples, grid=grid, **fixed)
-    run = compiled.run  # loads the module now: a lazy load behind a blocked stream deadlocks
-    head = (compiled.function, compiled.packed_metadata, None, None, None)
-    constants = tuple(fixed[name] for name in kernel.arg_names[len(samples) :])
+    run, head, constants = _compiled(kernel, grid, samples, fixed)
 
     def bind(*arguments: Any) -> Launch:
         index = next(tensor.device.index for x in arguments if isinstance(tensor := getattr(x, "base", x), Tensor))  # a descriptor's
@@ -50,6 +47,32 @@ def built(kernel: Any, grid: Grid, *samples: Any, **fixed: Any) -> Callable[...,
         return _launcher(run, grid, index, (*head, *addresses, *constants), keep=arguments)
 
     return bind
+
+
+def built_of_one(kernel: Any, grid: Grid, x: Tensor, out: Tensor, *numbers: int, **fixed: Any) -> AtOnce:
+    """As `built`, of a kernel that takes the op's input, its output and numbers that stay as they are: it can launch without a launch made
+    first, for 1.5 us less. On the samples' device, which is the one that the key of what is built names."""
+    if INTERPRETING:
+        return AtOnce(lambda x, out: _interpreted(kernel, grid, (x, out, *numbers), fixed))
+    run, head, constants = _compiled(kernel, grid, (x, out, *numbers), fixed)
+    stream_of, index, rest = torch._C._cuda_getCurrentRawStream, out.device.index, (*numbers, *constants)
+    wide, high, deep = grid
+
+    def bind(x: Tensor, out: Tensor) -> Launch:
+        return _launcher(run, grid, index, (*head, x.data_ptr(), out.data_ptr(), *rest), keep=(x, out))
+
+    def launch_now(x: Tensor, out: Tensor) -> None:
+        run(wide, high, deep, stream_of(index), *head, x.data_ptr(), out.data_ptr(), *rest)
+
+    return AtOnce(bind, launch_now)
+
+
+def _compiled(kernel: Any, grid: Grid, samples: tuple[Any, ...], fixed: dict[str, Any]) -> tuple[Callable[..., None], Any, Any]:
+    """The launcher, what it takes between the stream and the arguments, and the constexprs that it takes after them."""
+    compiled = kernel.warmup(*samples, grid=grid, **fixed)
+    run = compiled.run  # loads the module now: a lazy load behind a blocked stream deadlocks
+    head = (compiled.function, compiled.packed_metadata, None, None, None)
+    return run, head, tuple(fixed[name] for name in kernel.arg_names[len(samples) :])
 
 
 def _launcher(run: Callable[..., None], grid: Grid, index: int, tail: tuple[Any, ...], keep: tuple[Any, ...]) -> Launch:

@@ -24,7 +24,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from opwise.backends.protocol import Bind, Launch, UnsupportedWorkload, Variant
+from opwise.backends.protocol import Bind, UnsupportedWorkload, Variant
 from opwise.backends.triton_jit import (
     softmax_cluster,
     softmax_ladder,
@@ -34,7 +34,7 @@ from opwise.backends.triton_jit import (
     softmax_twice,
     softmax_warps,
 )
-from opwise.backends.triton_jit.launch import built
+from opwise.backends.triton_jit.launch import built_of_one
 from opwise.backends.triton_jit.portable import narrow, widen
 from opwise.backends.triton_jit.softmax_math import finite_shift, shifted_power
 from opwise.backends.triton_jit.softmax_offered import (
@@ -91,7 +91,7 @@ def build(x: Tensor, out: Tensor) -> Bind:
 def _row(x: Tensor, out: Tensor, warps: int) -> Bind:
     rows, columns = x.shape
     sizes = {"COLUMNS": triton.next_power_of_2(columns), "num_warps": warps, **OPTIONS}
-    return _with_sizes(built(row_kernel, (rows, 1, 1), x, out, columns, **sizes), columns)
+    return built_of_one(row_kernel, (rows, 1, 1), x, out, columns, **sizes)
 
 
 def _tile(x: Tensor, out: Tensor, elements: int, warps: int) -> Bind:
@@ -99,16 +99,7 @@ def _tile(x: Tensor, out: Tensor, elements: int, warps: int) -> Bind:
     padded = triton.next_power_of_2(columns)
     height = elements // padded
     grid = (-(-rows // height), 1, 1)
-    return _with_sizes(
-        built(tile_kernel, grid, x, out, rows, columns, ROWS=height, COLUMNS=padded, num_warps=warps, **OPTIONS), rows, columns
-    )
-
-
-def _with_sizes(ready: Callable[..., Launch], *sizes: int) -> Bind:
-    def bind(x: Tensor, out: Tensor) -> Launch:
-        return ready(x, out, *sizes)
-
-    return bind
+    return built_of_one(tile_kernel, grid, x, out, rows, columns, ROWS=height, COLUMNS=padded, num_warps=warps, **OPTIONS)
 
 
 def build_textbook(x: Tensor, out: Tensor) -> Bind:
@@ -116,7 +107,7 @@ def build_textbook(x: Tensor, out: Tensor) -> Bind:
     rows, columns = x.shape
     if columns > 1024:
         raise UnsupportedWorkload(f"the textbook kernel's block is 1024 columns, the rows have {columns}")
-    return _with_sizes(built(row_kernel, (rows, 1, 1), x, out, columns, COLUMNS=1024, num_warps=4, **OPTIONS), columns)
+    return built_of_one(row_kernel, (rows, 1, 1), x, out, columns, COLUMNS=1024, num_warps=4, **OPTIONS)
 
 
 # By softmax_offered.Way's kinds; each takes the tensors and a way's numbers, and gives None where it cannot.

@@ -14,8 +14,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from opwise.backends.protocol import Bind, Launch
-from opwise.backends.triton_jit.launch import built
+from opwise.backends.protocol import Bind
+from opwise.backends.triton_jit.launch import built_of_one
 from opwise.backends.triton_jit.portable import narrow, widen
 from opwise.backends.triton_jit.softmax_math import finite_shift, merged, shifted_power
 from opwise.backends.triton_jit.specimen import POINTERS, Specimen
@@ -79,12 +79,7 @@ BUILDS = {"passes": build_passes, "online": build_online}
 
 def _build(kernel: Any, x: Tensor, out: Tensor) -> Bind:
     rows, columns = x.shape
-    ready = built(kernel, (rows, 1, 1), x, out, columns, BLOCK=BLOCK, **OPTIONS)
-
-    def bind(x: Tensor, out: Tensor) -> Launch:
-        return ready(x, out, columns)
-
-    return bind
+    return built_of_one(kernel, (rows, 1, 1), x, out, columns, BLOCK=BLOCK, **OPTIONS)
 
 
 def specimens() -> dict[str, Specimen]:

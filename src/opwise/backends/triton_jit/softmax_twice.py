@@ -14,7 +14,7 @@ import triton.language as tl
 from torch import Tensor
 
 from opwise.backends.protocol import Bind, Launch
-from opwise.backends.triton_jit.launch import built, chained, processors
+from opwise.backends.triton_jit.launch import built, built_of_one, chained, processors
 from opwise.backends.triton_jit.portable import device_function, narrow, widen
 from opwise.backends.triton_jit.softmax_math import finite_shift, merged, shifted_power
 from opwise.backends.triton_jit.specimen import POINTERS, Specimen
@@ -111,12 +111,7 @@ def build(x: Tensor, out: Tensor) -> Bind:
     parts = _parts(rows, columns, processors(x.device))
     if parts > 1:
         return _split(x, out, parts)
-    ready = built(long_row_kernel, (rows, 1, 1), x, out, columns, **_long(x))
-
-    def bind(x: Tensor, out: Tensor) -> Launch:
-        return ready(x, out, columns)
-
-    return bind
+    return built_of_one(long_row_kernel, (rows, 1, 1), x, out, columns, **_long(x))
 
 
 def _long(x: Tensor) -> dict[str, Any]:
