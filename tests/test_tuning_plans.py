@@ -110,8 +110,9 @@ def of_triton(module: Any, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str
             return f"tile{fixed['ROWS'] * fixed['COLUMNS']}x{num_warps}"
         return f"row{num_warps}" if "COLUMNS" in fixed else "twice" if "WIDE" in fixed else "parts"
 
-    def noted(kernel: Any, grid: Any, *samples: Any, num_warps: int, **fixed: Any) -> None:
+    def noted(kernel: Any, grid: Any, *samples: Any, num_warps: int, **fixed: Any) -> Callable[..., None]:
         taken.append(named(samples[0].dtype, num_warps, fixed))
+        return lambda *_: None
 
     def nowhere(size: int, device: Any, zeroed: int = 0) -> Any:
         return lambda: SimpleNamespace(memory=SimpleNamespace(tensor=OnH200((size // 4,), torch.float32)))
@@ -119,7 +120,7 @@ def of_triton(module: Any, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str
     kinds = ("twice", "warps", "cluster", "stream", "staged", "parts", "offered")
     others = [importlib.import_module(f"{module.__name__}_{kind}") for kind in kinds]
     stubs = {
-        "built": noted, "lender": nowhere, "processors": lambda device: H200.processors, "INTERPRETING": False,
+        "built": noted, "built_of_one": noted, "lender": nowhere, "processors": lambda device: H200.processors, "INTERPRETING": False,
         "at_once": lambda *_: 2 * H200.processors, "safe": lambda *_: True, "in_clusters": lambda *_: None,
     }  # fmt: skip
     monkeypatch.setattr(others[0], "_parts", lambda *_: 1)  # of a row that is read twice; more want device memory
