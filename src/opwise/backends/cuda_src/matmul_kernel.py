@@ -51,7 +51,7 @@ class Kernel(Tiled):
     `alone`: what a multiprocessor's only tile takes, in tiles of many; of Hopper's own, as in matmul_model.hopper_share. `at_once`: blocks
     that it begins and ends together, so that it has a multiple of them or one. `whole`: a step is all of K, A and B begin on 16 bytes:
     matmul_whole.cuh. `slow_lines`, `by_sectors`: as in matmul_model.hopper_share.
-    `among`: where a kernel was measured that is offered nowhere else.
+    `among`: where a kernel was measured that is offered nowhere else; or several such places.
     """
 
     name: str
@@ -79,7 +79,7 @@ class Kernel(Tiled):
     whole: bool = False
     slow_lines: float = 1.0
     by_sectors: float = BY_SECTORS
-    among: Among | None = None
+    among: Among | tuple[Among, ...] | None = None
 
     @property
     def cut(self) -> bool:
@@ -106,13 +106,19 @@ class Kernel(Tiled):
             return False
         if self.among is None:
             return True
-        of, slanted = self.among, (k % SECTOR > 0, n % SECTOR > 0)
+        if capability != MEASURED_ON:
+            return False
+        places = (self.among,) if isinstance(self.among, Among) else self.among
+        return any(self._lies(m, k, n, granule, sm_count, of) for of in places)
+
+    def _lies(self, m: int, k: int, n: int, granule: int, sm_count: int, of: Among) -> bool:
+        slanted = k % SECTOR > 0, n % SECTOR > 0
         many = max(of.many, of.many_slanted) if all(slanted) else of.many
         large = of.rows_from <= m <= of.rows_to and of.columns_from <= n <= of.columns_to and (any(slanted) or not of.slanted)
         large = large and (slanted[1] or not of.slanted_b)
         large = large and of.few * sm_count <= self.tiles(m, n) <= many * sm_count
         large = large and not (of.straight and (k % LINE or n % LINE))
-        return large and of.k_from <= k <= of.k_to and granule <= of.granule_to and capability == MEASURED_ON
+        return large and of.k_from <= k <= of.k_to and granule <= of.granule_to
 
     def share(self, m: int, k: int, n: int, sm_count: int) -> Share:
         if self.wgmma:
