@@ -55,20 +55,21 @@ extern "C" __global__ void __launch_bounds__(256)
     COLUMNS_1_TO_4(dtype, Storage, sharing, granule)                                                                                       \
     COLUMNS(dtype, Storage, 5, sharing, granule) COLUMNS(dtype, Storage, 6, sharing, granule)                                              \
     COLUMNS(dtype, Storage, 7, sharing, granule)
-// Rows of A, columns of a block, blocks a multiprocessor (of several rows, of 1024 threads together), bytes of an access.
+// Rows of A, columns of a block, blocks a multiprocessor, of 1024 threads together, bytes of an access.
 #define ROWS(dtype, Storage, m, columns, blocks, granule)                                                                                  \
     KERNEL(matmul_##dtype##_rows_##m##x##columns##_b##blocks##_v##granule, Storage, row_matmul, blocks,                                    \
            RowTile<Storage, m, columns, blocks, granule>)
+#define ROWS_1_TO_4(dtype, Storage, columns, blocks, granule)                                                                              \
+    ROWS(dtype, Storage, 1, columns, blocks, granule) ROWS(dtype, Storage, 2, columns, blocks, granule)                                    \
+    ROWS(dtype, Storage, 3, columns, blocks, granule) ROWS(dtype, Storage, 4, columns, blocks, granule)
 #define THIN_KERNELS(dtype, Storage, size)                                                                                                 \
     COLUMNS_1_TO_4(dtype, Storage, 32, size) COLUMNS_1_TO_4(dtype, Storage, 256, size)                                                     \
     COLUMNS_1_TO_4(dtype, Storage, 8, 16) COLUMNS_1_TO_7(dtype, Storage, 32, 16) COLUMNS_1_TO_7(dtype, Storage, 256, 16)                   \
-    ROWS(dtype, Storage, 1, 8, 1, size) ROWS(dtype, Storage, 1, 32, 1, size) ROWS(dtype, Storage, 2, 8, 1, size)                           \
-    ROWS(dtype, Storage, 2, 32, 1, size) ROWS(dtype, Storage, 3, 8, 1, size) ROWS(dtype, Storage, 3, 32, 1, size)                          \
-    ROWS(dtype, Storage, 4, 8, 1, size) ROWS(dtype, Storage, 4, 32, 1, size)                                                               \
-    ROWS(dtype, Storage, 1, 128, 1, size) ROWS(dtype, Storage, 2, 128, 1, size)                                                            \
-    ROWS(dtype, Storage, 3, 128, 1, size) ROWS(dtype, Storage, 4, 128, 1, size)                                                            \
-    ROWS(dtype, Storage, 2, 128, 2, size) ROWS(dtype, Storage, 3, 128, 2, size) ROWS(dtype, Storage, 4, 128, 2, size)                      \
-    ROWS(dtype, Storage, 2, 128, 4, size) ROWS(dtype, Storage, 3, 128, 4, size) ROWS(dtype, Storage, 4, 128, 4, size)
+    ROWS_1_TO_4(dtype, Storage, 8, 1, size) ROWS_1_TO_4(dtype, Storage, 32, 1, size) ROWS_1_TO_4(dtype, Storage, 64, 1, size)              \
+    ROWS_1_TO_4(dtype, Storage, 128, 1, size) ROWS_1_TO_4(dtype, Storage, 128, 2, size) ROWS_1_TO_4(dtype, Storage, 128, 4, size)
+#define ROWS_OF_PAIRS(dtype, Storage)                                                                                                      \
+    ROWS_1_TO_4(dtype, Storage, 16, 1, 4) ROWS_1_TO_4(dtype, Storage, 32, 1, 4) ROWS_1_TO_4(dtype, Storage, 64, 1, 4)                      \
+    ROWS_1_TO_4(dtype, Storage, 128, 1, 4) ROWS_1_TO_4(dtype, Storage, 128, 2, 4) ROWS_1_TO_4(dtype, Storage, 128, 4, 4)
 
 // Columns of B at most, rows of a warp in sixteens, threads that share K, bytes of an access of B.
 #define COLUMNS_MMA_KERNEL(dtype, Storage, most, high, sharing, granule)                                                                   \
@@ -83,6 +84,7 @@ extern "C" __global__ void __launch_bounds__(256)
     KERNEL(matmul_##dtype##_128x128_v2, Storage, tensor_matmul, 1, TensorTile<Storage, 128, 128, 64, 2, 4, 1, 2, 2>)                       \
     KERNEL(matmul_##dtype##_64x64_v2, Storage, tensor_matmul, 3, TensorTile<Storage, 64, 64, 64, 2, 2, 1, 2, 2>)                           \
     KERNEL(matmul_##dtype##_16x32_v2, Storage, tensor_matmul, 3, TensorTile<Storage, 16, 32, 256, 1, 1, 4, 2, 2>)                          \
+    KERNEL(matmul_##dtype##_16x32_v4, Storage, tensor_matmul, 2, TensorTile<Storage, 16, 32, 256, 1, 1, 4, 4, 4>)                           \
     COLUMNS_MMA(dtype, Storage, 8, 2, 2) COLUMNS_MMA(dtype, Storage, 8, 2, 16)                                                             \
     COLUMNS_MMA(dtype, Storage, 16, 2, 2) COLUMNS_MMA(dtype, Storage, 16, 2, 16) COLUMNS_MMA(dtype, Storage, 24, 2, 16)                    \
     COLUMNS_MMA_KERNEL(dtype, Storage, 8, 1, 256, 16) COLUMNS_MMA_KERNEL(dtype, Storage, 16, 1, 256, 16)                                   \
@@ -105,10 +107,9 @@ KERNEL(matmul_float32_simt_64x64_v4, float, simt_matmul, 3, SimtTile<float, 16, 
 THIN_KERNELS(float32, float, 4)
 ROWS(float32, float, 8, 32, 1, 4) ROWS(float32, float, 8, 64, 1, 4)
 ROWS(float32, float, 8, 128, 1, 4) ROWS(float32, float, 8, 128, 2, 4) ROWS(float32, float, 8, 128, 4, 4)
-ROWS(float32, float, 1, 32, 2, 4)
-ROWS(float32, float, 1, 8, 1, 16)
-ROWS(float32, float, 1, 16, 1, 16)
-ROWS(float32, float, 1, 32, 1, 16)
+ROWS(float32, float, 1, 8, 1, 16) ROWS(float32, float, 1, 16, 1, 16)
+ROWS_1_TO_4(float32, float, 16, 1, 4) ROWS_1_TO_4(float32, float, 32, 1, 16) ROWS_1_TO_4(float32, float, 64, 1, 16)
+ROWS_1_TO_4(float32, float, 64, 2, 16) ROWS_1_TO_4(float32, float, 64, 4, 16) ROWS_1_TO_4(float32, float, 128, 4, 16)
 // WordsTile: warps in M and N, rows and columns a thread, stages.
 KERNEL(matmul_float32_words_64x128_v4, float, words_matmul, 3, WordsTile<2, 2, 8, 8, 3>)
 KERNEL(matmul_float32_words_64x128_f4_v4, float, words_matmul, 2, WordsTile<2, 2, 8, 8, 4>)
@@ -123,8 +124,10 @@ TENSOR_KERNELS(tfloat32, float)
 #if MATMUL_GROUP == 0 || MATMUL_GROUP == MATMUL_FLOAT16
 HALF_KERNELS(float16, float16)
 THIN_KERNELS(float16, float16, 2)
+ROWS_OF_PAIRS(float16, float16)
 #endif
 #if MATMUL_GROUP == 0 || MATMUL_GROUP == MATMUL_BFLOAT16
 HALF_KERNELS(bfloat16, bfloat16)
 THIN_KERNELS(bfloat16, bfloat16, 2)
+ROWS_OF_PAIRS(bfloat16, bfloat16)
 #endif

@@ -6,22 +6,36 @@
 #include "elements.cuh"
 #include "matmul_tile.cuh"
 
+// Two elements of 16 bits.
+template <class Half> struct PairOfHalves {
+    static constexpr int COUNT = 2;
+    using Raw = unsigned;
+    __device__ __forceinline__ static void unpack(Raw raw, float *x) {
+        x[0] = to_float(Half{static_cast<unsigned short>(raw)});
+        x[1] = to_float(Half{static_cast<unsigned short>(raw >> 16)});
+    }
+};
+template <> struct Piece<float16, 4> : PairOfHalves<float16> {};
+template <> struct Piece<bfloat16, 4> : PairOfHalves<bfloat16> {};
+
 template <class Storage_, int M_, int COLUMNS_, int BLOCKS_, int GRANULE_> struct RowTile {
     using Storage = Storage_;
     using Pieces = Piece<Storage, GRANULE_>;
-    static constexpr int M = M_, COLUMNS = COLUMNS_, THREADS = M == 1 ? 1024 : 1024 / BLOCKS_, WARPS = THREADS / 32, V = Pieces::COUNT;
+    static constexpr int M = M_, COLUMNS = COLUMNS_, THREADS = 1024 / BLOCKS_, WARPS = THREADS / 32, V = Pieces::COUNT;
     static constexpr int BESIDE = COLUMNS / V, AT_ONCE = THREADS / BESIDE;  // threads of a row, rows
-    static constexpr bool TURNS = M > 2;  // a thread multiplies one turn's rows while the other's are under way
+    // A thread multiplies one turn's rows while the other's are under way.
+    static constexpr bool TURNS = M > 2 || (M > 1 && V > 1);
     // Rows of a thread, of a turn, that are under way at once, as registers allow.
-    static constexpr int STEPS = THREADS * BLOCKS_ > 1024 ? 4 : TURNS ? (BESIDE < 32 ? BESIDE / 2 : 8) : V == 1 ? 16 : 8;
+    static constexpr int OF_TURN = V <= 2 ? 8 : M > 2 ? 2 : 4, OF_ONE = V == 1 ? 16 : 8;
+    static constexpr int STEPS = !TURNS ? OF_ONE : BESIDE < 2 * OF_TURN ? BESIDE / 2 : OF_TURN;
     // Of several rows of A, in shared memory: K at a time, and a place for each of as many as one access reads.
     static constexpr int DEPTH = THREADS, EACH = DEPTH / AT_ONCE, TOGETHER = M < 3 ? M : M > 4 ? 8 : 4;
     static constexpr int PARTS = BESIDE < 32 ? WARPS : AT_ONCE;  // of a column's sum, in shared memory
     // Floats of shared memory: of sums, and of A before them, or behind them where nobody waits in between.
     static constexpr int SUMS = M * COLUMNS * (PARTS + 1), OF_A = M > 1 ? DEPTH * TOGETHER : 0, BEHIND = TURNS ? 0 : (SUMS + 3) / 4 * 4;
     static constexpr int ROOM = TURNS && SUMS > OF_A ? SUMS : BEHIND + OF_A;
-    static_assert(32 % BESIDE == 0 ? COLUMNS <= WARPS : BESIDE % 32 == 0 && V == 1);
-    static_assert(M == 1 || V == 1);
+    static constexpr bool BY_WARPS = COLUMNS <= WARPS && WARPS == 32;  // does a warp end a column?
+    static_assert(32 % BESIDE == 0 || BESIDE % 32 == 0);
     static_assert(!TURNS || EACH % (2 * STEPS) == 0);
 };
 
@@ -108,33 +122,40 @@ __device__ __forceinline__ void add_rows_for_two(float (&sums)[2][1], float *of_
     }
 }
 
-// Of 3 to 8 rows of A, m: DEPTH of K at a time in shared memory, where one access has the elements of all rows. By all threads of the
-// block. Rows of B are fetched two turns ahead, beyond these DEPTH too, and A for the next ones: what counts is that nobody waits.
+// Of 3 to 8 rows of A, m, or of 2 where pieces are wide: DEPTH of K at a time in shared memory, where one access has the elements of all
+// rows. By all threads of the block. Rows of B are fetched two turns ahead, beyond these DEPTH too, and A for the next ones: what counts is
+// that nobody waits.
 template <class Tile>
-__device__ __forceinline__ void add_rows_for_several(float (&sums)[Tile::M][1], float *of_a, const typename Tile::Storage *a,
+__device__ __forceinline__ void add_rows_for_several(float (&sums)[Tile::M][Tile::V], float *of_a, const typename Tile::Storage *a,
                                                      const typename Tile::Storage *b, int m, long long k, long long n, bool inside) {
     constexpr int M = Tile::M, DEPTH = Tile::DEPTH, TOGETHER = Tile::TOGETHER, STEPS = Tile::STEPS, AT_ONCE = Tile::AT_ONCE;
-    constexpr int EACH = Tile::EACH;
+    constexpr int EACH = Tile::EACH, V = Tile::V;
     using Storage = typename Tile::Storage;
+    using Pieces = typename Tile::Pieces;
+    using Raw = typename Pieces::Raw;
     const int first = thread_index() / Tile::BESIDE;
     const Storage *from_b = b + first * n;
     long long rest = inside ? (k - first + AT_ONCE - 1) / AT_ONCE : 0;  // rows of this thread
-    Storage turns[2][STEPS];
-    const auto fetch = [&](Storage(&to)[STEPS], int done, int left) {
+    Raw turns[2][STEPS];
+    const auto fetch = [&](Raw(&to)[STEPS], int done, int left) {
 #pragma unroll
         for (int s = 0; s < STEPS; s++) {
-            if (done + s < left) to[s] = *from_b;
+            if (done + s < left) to[s] = *reinterpret_cast<const Raw *>(from_b);
             from_b += AT_ONCE * n;
         }
     };
-    const auto multiply = [&](const Storage(&from)[STEPS], int done, int left) {
+    const auto multiply = [&](const Raw(&from)[STEPS], int done, int left) {
 #pragma unroll
         for (int s = 0; s < STEPS; s++) {
             if (done + s >= left) break;
-            const float y = to_float(from[s]);
+            float y[V];
+            Pieces::unpack(from[s], y);
             const float *x = of_a + (first + (done + s) * AT_ONCE) * TOGETHER;
 #pragma unroll
-            for (int r = 0; r < M; r++) sums[r][0] = fused(x[r], y, sums[r][0]);
+            for (int r = 0; r < M; r++) {
+#pragma unroll
+                for (int v = 0; v < V; v++) sums[r][v] = fused(x[r], y[v], sums[r][v]);
+            }
         }
     };
     Storage own[M] = {};
@@ -167,7 +188,7 @@ __device__ __forceinline__ void add_rows_for_several(float (&sums)[Tile::M][1], 
     block_barrier();
 }
 
-// m = M, or 5 to 8 of 8. n is a multiple of V; for pieces of 16 bytes B begins on 16 bytes.
+// m = M, or 5 to 8 of 8. n is a multiple of V; B begins on GRANULE bytes.
 template <class Tile>
 __device__ __forceinline__ void row_matmul(const typename Tile::Storage *a, const typename Tile::Storage *b, typename Tile::Storage *c,
                                            long long m, long long k, long long n) {
@@ -180,14 +201,31 @@ __device__ __forceinline__ void row_matmul(const typename Tile::Storage *a, cons
     float sums[M][V] = {};
     if constexpr (M == 1)
         add_rows<Tile>(sums, a, b + column, k, n, column < n);
-    else if constexpr (M == 2)
+    else if constexpr (!Tile::TURNS)
         add_rows_for_two<Tile>(sums, room + Tile::BEHIND, a, b + column, k, n, column < n);
     else
         add_rows_for_several<Tile>(sums, room, a, b + column, rows, k, n, column < n);
-    if constexpr (BESIDE > 32) {
 #pragma unroll
-        for (int r = 0; r < M; r++) parts[r][thread_index() % BESIDE][thread_index() / BESIDE] = sums[r][0];
-        block_barrier();
+    for (int r = 0; r < M; r++) {
+#pragma unroll
+        for (int v = 0; v < V; v++) {
+            const float of_warp = over_distances(sums[r][v], 16, BESIDE);  // as it is, where a warp has one row
+            const int beside = thread_index() % BESIDE;
+            if (BESIDE >= 32)
+                parts[r][beside * V + v][thread_index() / BESIDE] = of_warp;
+            else if (lane < BESIDE)
+                parts[r][beside * V + v][warp] = of_warp;
+        }
+    }
+    block_barrier();
+    if constexpr (Tile::BY_WARPS) {
+        if (warp >= COLUMNS) return;
+#pragma unroll
+        for (int r = 0; r < M; r++) {
+            const float total = over_distances(parts[r][warp][lane], 16, 1);
+            if (lane == 0 && column0 + warp < n && r < rows) from_float(total, c[r * n + column0 + warp]);
+        }
+    } else {
         for (int i = thread_index(); i < M * COLUMNS; i += Tile::THREADS) {
             const float *part = parts[i / COLUMNS][i % COLUMNS];
             float total = part[0];
@@ -195,21 +233,5 @@ __device__ __forceinline__ void row_matmul(const typename Tile::Storage *a, cons
             for (int p = 1; p < Tile::PARTS; p++) total = sum(total, part[p]);
             if (column0 + i % COLUMNS < n && i / COLUMNS < rows) from_float(total, c[i / COLUMNS * n + column0 + i % COLUMNS]);
         }
-        return;
-    }
-#pragma unroll
-    for (int r = 0; r < M; r++) {
-#pragma unroll
-        for (int v = 0; v < V; v++) {
-            const float of_warp = over_distances(sums[r][v], 16, BESIDE);
-            if (lane < BESIDE) parts[r][lane * V + v][warp] = of_warp;
-        }
-    }
-    block_barrier();
-    if (warp >= COLUMNS) return;  // a warp for a column
-#pragma unroll
-    for (int r = 0; r < M; r++) {
-        const float total = over_distances(parts[r][warp][lane], 16, 1);
-        if (lane == 0 && column0 + warp < n && r < rows) from_float(total, c[r * n + column0 + warp]);
     }
 }

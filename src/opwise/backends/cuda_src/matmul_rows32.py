@@ -18,7 +18,8 @@ ROWS_FROM = COLUMNS_FROM = 17  # of C: what has fewer is limited by memory, and 
 # Of K, and that of a block; or tiles a multiprocessor: at least, since beginnings and ends are most of anything shorter.
 LONG, LONG_OF_BLOCK, MANY = 512, 256, 2
 # And where rows begin on 16 bytes: 832x368x296 takes 12.1 us, by others 14.0, 880x352x440 12.2 and 15.1; 512x256x2048 18.4 and 17.8.
-EVEN_LONG = 320
+# Fewer tiles are slower than small ones of other kernels: 256x448x576, 36 of them, takes 13.3 us and 8.2.
+EVEN_LONG, FEW_EVEN = 320, 0.45
 WORDS_LONG = 700  # of K that no cluster shares, where B comes by words: measured from 701 on
 DEPTH = 16  # elements of K in a step
 CLASSES = 4  # of rows of 4-byte elements that begin anywhere
@@ -39,7 +40,8 @@ class Tile(Tiled):
     busy multiprocessor, relative to the fastest kernel of matmul.cu for float32; `fixed`: cost of a tile beside, as elements of K. `words`:
     B, whose rows begin anywhere, is copied word by word. `shares`: blocks of the whole grid share K, as matmul_fma_shares.cuh has it, and
     that between so many tiles a multiprocessor, where it was measured. `wave`: only for products whose tiles are full, and most of what
-    runs at once.
+    runs at once. `low`: for a C no higher than a tile, from so many rows and such a K on, whatever the number of tiles; `only_low`: for no
+    other.
     """
 
     classes: int
@@ -56,6 +58,8 @@ class Tile(Tiled):
     words: bool = False
     shares: tuple[float, float] | None = None
     wave: bool = False
+    low: tuple[int, int] | None = None
+    only_low: bool = False
 
     @property
     def name(self) -> str:
@@ -88,10 +92,14 @@ class Tile(Tiled):
         elif self.split > 1:
             tiles, at_once = self.tiles(m, n), self.at_once(sm_count)
             fills = m >= self.rows and n >= self.columns and tiles >= MOST_OF_A_WAVE * at_once
-            worth = k >= max(LONG, LONG_OF_BLOCK * self.split) and tiles <= at_once and (fills or not self.wave)
+            worth = k >= max(LONG, LONG_OF_BLOCK * self.split) and tiles <= at_once and (fills or not self.wave) and not self.only_low
+            if self.low is not None:
+                m_from, k_from = self.low
+                worth = worth or (m_from <= m <= self.rows and k >= k_from)
         else:
             k_from = LONG if self.classes else EVEN_LONG
             worth = k >= WORDS_LONG if self.words else k >= k_from or (self.classes > 0 and self.tiles(m, n) >= MANY * sm_count)
+            worth = worth and (self.classes > 0 or k >= LONG or self.tiles(m, n) >= FEW_EVEN * sm_count)
         return fits and worth and max(m, k, n) <= SIZE_LIMIT and m >= ROWS_FROM and n >= COLUMNS_FROM
 
     def at_once(self, sm_count: int) -> int:
@@ -146,7 +154,6 @@ ROWS = (
     (0, 64, 64, (8, 16), 8, 1, 1, 3, 1.44, 183),
     (0, 64, 64, (8, 16), 8, 2, 1, 3, 1.48, 301),
     (0, 64, 64, (8, 16), 8, 6, 1, 3, 1.43, 155),
-    (0, 32, 128, (8, 16), 8, 6, 1, 2, 1.42, 320),
     (0, 128, 32, (16, 8), 8, 6, 1, 2, 1.37, 320),
     (CLASSES, 64, 64, (8, 16), 8, 1, 1, 2, 1.29, 180),
     (CLASSES, 64, 64, (8, 16), 4, 1, 2, 2, 1.33, 125, 1.25),
@@ -174,7 +181,6 @@ ROWS = (
 # As low or as narrow as makes C 7 clusters of 16 or up to 15 of 8, which is what runs at once: 128x8192x128 is 7 tiles of 20x128. Fitted
 # to 35 products of an H200, within 9 % of those that they are offered to.
 OF_ONE_WAVE = (
-    (0, 20, 128, (5, 16), 8, 8, 1, 2, 1.329, 133),
     (0, 20, 128, (5, 16), 8, 16, 1, 2, 1.360, 172),
     (0, 36, 128, (9, 16), 8, 8, 1, 2, 1.467, 136),
     (0, 40, 128, (10, 16), 8, 8, 1, 2, 1.483, 133),
@@ -185,7 +191,17 @@ OF_ONE_WAVE = (
     (0, 32, 80, (4, 20), 8, 16, 1, 3, 1.513, 279),
     (0, 80, 32, (10, 8), 8, 16, 1, 3, 1.477, 251),
 )
-TILES = tuple(Tile(*row) for row in ROWS) + tuple(Tile(*row, wave=True) for row in OF_ONE_WAVE)
+# For a C as low as they are, in any number of turns, from a K on: 20x11008x4096 takes 71.7 us, by others 104 or more, in cuBLAS 83.3;
+# 24x4096x2560 21.8, 29.2 and 37.5. Fitted to 14 products, within 9 % of those that they are chosen for.
+OF_FEW_ROWS = (
+    Tile(0, 20, 128, (5, 16), 8, 8, 1, 2, 1.329, 133, low=(17, 8192), wave=True),
+    Tile(0, 20, 128, (5, 16), 8, 4, 1, 2, 1.329, 250, low=(17, LONG), only_low=True),
+    Tile(0, 24, 128, (6, 16), 8, 8, 1, 2, 1.329, 190, low=(21, 2048), only_low=True),
+    Tile(0, 24, 128, (6, 16), 8, 4, 1, 2, 1.329, 200, low=(21, LONG), only_low=True),
+    Tile(0, 32, 128, (8, 16), 8, 4, 1, 2, 1.329, 150, low=(25, LONG), only_low=True),
+    Tile(0, 32, 128, (8, 16), 8, 6, 1, 2, 1.42, 320, low=(25, 4096)),
+)
+TILES = (*(Tile(*row) for row in ROWS), *(Tile(*row, wave=True) for row in OF_ONE_WAVE), *OF_FEW_ROWS)
 
 
 def fitting(m: int, k: int, n: int, granule: int, sm_count: int) -> tuple[Tile, ...]:

@@ -22,7 +22,7 @@ THREADS = 256  # of its block
 MOST_THREADS = 1024  # of a rows' kernel: of its block, or of several rows of A, of all blocks of a multiprocessor
 MMA, MMA_ROWS = "columns_mma", 16  # by mma.sync; of A, that a warp has at least
 # Where it was the quickest in 16 bits: columns of B -> so many times 16 rows a multiprocessor, so many times them K at most.
-MMA_FOR: dict[int, tuple[float, float]] = {n: (0.45, 2.0) for n in range(9, 16)} | {n: (0.45, 1.0) for n in (5, 6, 7, 16)}
+MMA_FOR: dict[int, tuple[float, float]] = {n: (0.45, 2.5) for n in range(9, 16)} | {n: (0.45, 1.0) for n in (5, 6, 7, 16)}
 MMA_FOR |= {8: (0.22, 4.3), 24: (0.7, 0.5)} | {n: (1.5, 1.0) for n in range(17, 24)}
 LONG_K = {16: 8192, 24: 1025}  # from which tiles are quicker for so many columns
 EVEN = 0.9  # of 24 columns, so much of what the busiest multiprocessor does the others do on average, or tiles are quicker
@@ -32,10 +32,9 @@ SHORT = 2  # turns of 16 bytes that 8 lanes take, for each column of B: up to th
 MOST_COLUMNS, MOST_ROWS = 7, 4  # of B, of A
 EIGHT, EIGHT_K_FROM = 8, 250  # rows of A in float32 at most, where B's rows begin anywhere and tiles are slower
 EIGHT_FILLS = 0.6  # of the multiprocessors that blocks of 32 columns keep busy at the least
-ROWS_FROM = 700  # columns of B for which a rows' kernel has blocks enough
-WIDE_OF_ONE, WIDE_OF_SEVERAL = 0.9, 0.5  # blocks of 128 columns a multiprocessor from which they are quickest; of one row of A, of more
-ROWS_K_FROM = 4000  # of 3 rows and 4 in 16 bits
-EVEN_TO = 8192  # columns of B, one row of A, in pieces of 16 bytes: beyond, clusters' tiles are as quick
+ROWS_FROM, ROWS_FROM_OF_ONE = 700, 400  # columns of B for which a rows' kernel has blocks enough; of one row of float32
+# Blocks of 8 columns a multiprocessor up to which they are the quickest: of one row of float32; of 16 bits, where pairs go; of others.
+NARROW_OF_ONE, NARROW_FOR_PAIRS, NARROW = 0.5, 0.8, 1.0
 
 
 def share_of_memory(m: int, k: int, n: int, kind: str) -> Share:
@@ -84,8 +83,7 @@ class Tile(Estimated):
     def launch(self, m: int, k: int, n: int, sm_count: int) -> Plan:
         """The kernel over all of C."""
         if self.way == "rows":
-            threads = MOST_THREADS if self.count == 1 else MOST_THREADS // self.sharing
-            return Plan(self.kernel, (-(-n // self.wide), 1, 1), (threads, 1, 1))
+            return Plan(self.kernel, (-(-n // self.wide), 1, 1), (MOST_THREADS // self.sharing, 1, 1))
         rows = MMA_ROWS * self.high if self.way == MMA else ROWS
         return Plan(self.kernel, (-(-m // (rows * THREADS // self.sharing)), 1, 1), (THREADS, 1, 1), self.shared_bytes)
 
@@ -112,19 +110,32 @@ def fitting(m: int, k: int, n: int, kind: str, alignment: int, sm_count: int, mm
         return (Tile(kind, "columns", n, sharing, granule),)
     if m > MOST_ROWS:
         return _of_eight(m, k, n, kind, alignment, sm_count)
-    blocks = -(-n // 32)
-    if alignment < 16 or n * size % 16:
-        wide_blocks = -(-n // 128)
-        if wide_blocks > sm_count * (WIDE_OF_ONE if m == 1 else WIDE_OF_SEVERAL):
-            return (Tile(kind, "rows", m, 1 if m == 1 else _at_once(wide_blocks / sm_count), size, 128),)
-        if n < ROWS_FROM or (size == 2 and m > 2 and k < ROWS_K_FROM):
-            return ()
-        if blocks < sm_count * 0.45:
-            return (Tile(kind, "rows", m, 1, size, 8),)
-        return (Tile(kind, "rows", m, 2 if m == 1 and size == 4 and blocks > sm_count else 1, size, 32),)
-    if m == 1 and size == 4 and n <= EVEN_TO:
-        return (Tile(kind, "rows", 1, 1, 16, next((wide for wide in (8, 16) if n <= wide * sm_count // 2), 32)),)
-    return ()
+    return _of_few_rows(m, k, n, kind, alignment, sm_count)
+
+
+def _of_few_rows(m: int, k: int, n: int, kind: str, alignment: int, sm_count: int) -> tuple[Tile, ...]:
+    """Of up to 4 rows: blocks as narrow as one a multiprocessor allows, or several of the widest; accesses as wide as B's rows allow."""
+    size = BYTES[kind]
+    aligned = alignment >= 16 and n * size % 16 == 0
+    straight = aligned and k * size % 16 == 0  # so that the copy engine takes both factors
+
+    def blocks(wide: int) -> float:  # a multiprocessor
+        return -(-n // wide) / sm_count
+
+    if size == 4 and aligned and m == 1 and blocks(16) <= 0.6:
+        return (Tile(kind, "rows", 1, 1, 16, 8 if blocks(8) <= 0.5 else 16),)
+    if straight and (size == 2 or (m > 1 and (blocks(32) <= 1 or (kind == "tfloat32" and blocks(64) <= 2)))):
+        return ()  # tiles are as quick
+    if size == 4 and aligned and (m == 1 or blocks(16) > 1):
+        wide = next((wide for wide, most in ((32, 1), (64, 4)) if blocks(wide) <= most), 128)
+        return (Tile(kind, "rows", m, 4 if wide == 128 else _at_once(blocks(wide)), 16, wide),)
+    if n < (ROWS_FROM if m > 1 or size == 2 else ROWS_FROM_OF_ONE):
+        return ()
+    granule = 4 if alignment >= 4 and n * size % 4 == 0 else size
+    if blocks(8) <= (NARROW_OF_ONE if m == 1 and size == 4 else NARROW_FOR_PAIRS if granule > size else NARROW):
+        return (Tile(kind, "rows", m, 1, size, 8),)
+    wide = next((wide for wide in (16, 32, 64) if blocks(wide) <= 1 and (wide > 16 or granule == 4)), 128)
+    return (Tile(kind, "rows", m, _at_once(blocks(wide)), granule, wide),)
 
 
 def _of_eight(m: int, k: int, n: int, kind: str, alignment: int, sm_count: int) -> tuple[Tile, ...]:

@@ -28,15 +28,17 @@ SPLIT = (
 )
 # Several blocks a multiprocessor, for a B that is large and read once, by few rows: as many as run all tiles at once, each of fewer slots.
 # 16x512x30000 takes 10.4 us by two, 12.3 or more by others; 16x256x13824 4.4 by two of 64 columns, 5.7 by 16x32_v16, 4.7 in cuBLAS;
-# 16x256x50304 9.4 by three, 11.1 by two, 9.8; 16x64x50304 4.6 by six, 6.2 by two, 5.3. High numbers, since they are offered where they were
-# the quickest, or nearly.
+# 16x256x50304 9.4 by three, 11.1 by two, 9.8; 16x64x50304 4.6 by six, 6.2 by two, 5.3. Of a longer K where tiles are just more than the
+# multiprocessors: 6x2560x18944 takes 24.8 us by two, by others 28.3 or more, in cuBLAS 26.9; 15x4704x18552 47.8, 53.7 and 48.8. High
+# numbers, since they are offered where they were the quickest, or nearly.
 FEW_ROWS = Among(1, 2048, 0.9, 2.0, rows_from=1, columns_from=8192, rows_to=64)
 CROWDED = (
     Kernel("64x64_twice", 64, 64, 160, 128, 6, 16, 2.8, 300, wgmma=True, split=1, resident=2,
            among=FEW_ROWS._replace(k_to=768, few=1.0, rows_to=32)),
     Kernel("64x64_short", 64, 64, 160, 128, 2, 16, 3.2, 300, wgmma=True, split=1, resident=6,
            among=FEW_ROWS._replace(k_to=128, few=1.8, many=math.inf)),
-    Kernel("64x128_twice", 64, 128, 160, 128, 4, 16, 2.8, 300, wgmma=True, split=1, resident=2, among=FEW_ROWS),
+    Kernel("64x128_twice", 64, 128, 160, 128, 4, 16, 2.8, 300, wgmma=True, split=1, resident=2,
+           among=(FEW_ROWS, FEW_ROWS._replace(k_from=2049, k_to=8192, few=1.005))),
     Kernel("64x128_thrice", 64, 128, 160, 128, 3, 16, 2.8, 300, wgmma=True, split=1, resident=3,
            among=FEW_ROWS._replace(few=2.0, many=math.inf)),
 )  # fmt: skip
