@@ -84,7 +84,7 @@ def test_every_thin_kernel_that_may_be_chosen_is_there_and_those_of_few_rows_are
         for tile in matmul_thin.fitting(*shape, kind, alignment, 132, mma)
     }
     columns, by_mma, rows = 7 + 7 + 4 + 4 + 4, 6 * 4 + 3, 6 * 4
-    of_pairs, of_float32 = 6 * 4, 2 + 6 * 4 + 5
+    of_pairs, of_float32 = 6 * 4, 2 + 6 * 4 + 5 + 4
     assert len(found) == 3 * (columns + rows) + 2 * (by_mma + of_pairs) + of_float32, "of each dtype; of 16 bits; of float32"
     for kernel, tile in found.items():
         suite.kernels().kernel(kernel)

@@ -106,6 +106,8 @@ KERNEL(matmul_float32_simt_128x128_v4, float, simt_matmul, 1, SimtTile<float, 16
 KERNEL(matmul_float32_simt_64x64_v4, float, simt_matmul, 3, SimtTile<float, 16, 8, 8, 4, 16, 1, 4, 4>)
 THIN_KERNELS(float32, float, 4)
 ROWS(float32, float, 8, 32, 1, 4) ROWS(float32, float, 8, 64, 1, 4)
+ROWS(float32, float, 8, 32, 1, 8) ROWS(float32, float, 8, 64, 2, 8)
+ROWS(float32, float, 8, 128, 2, 8) ROWS(float32, float, 8, 128, 4, 8)
 ROWS(float32, float, 8, 128, 1, 4) ROWS(float32, float, 8, 128, 2, 4) ROWS(float32, float, 8, 128, 4, 4)
 ROWS(float32, float, 1, 8, 1, 16) ROWS(float32, float, 1, 16, 1, 16)
 ROWS_1_TO_4(float32, float, 16, 1, 4) ROWS_1_TO_4(float32, float, 32, 1, 16) ROWS_1_TO_4(float32, float, 64, 1, 16)

@@ -6,7 +6,7 @@
 #include "elements.cuh"
 #include "matmul_tile.cuh"
 
-// Two elements of 16 bits.
+// Two elements.
 template <class Half> struct PairOfHalves {
     static constexpr int COUNT = 2;
     using Raw = unsigned;
@@ -17,6 +17,11 @@ template <class Half> struct PairOfHalves {
 };
 template <> struct Piece<float16, 4> : PairOfHalves<float16> {};
 template <> struct Piece<bfloat16, 4> : PairOfHalves<bfloat16> {};
+template <> struct Piece<float, 8> {
+    static constexpr int COUNT = 2;
+    using Raw = float2;
+    __device__ __forceinline__ static void unpack(Raw raw, float *x) { x[0] = raw.x, x[1] = raw.y; }
+};
 
 template <class Storage_, int M_, int COLUMNS_, int BLOCKS_, int GRANULE_> struct RowTile {
     using Storage = Storage_;
@@ -26,7 +31,7 @@ template <class Storage_, int M_, int COLUMNS_, int BLOCKS_, int GRANULE_> struc
     // A thread multiplies one turn's rows while the other's are under way.
     static constexpr bool TURNS = M > 2 || (M > 1 && V > 1);
     // Rows of a thread, of a turn, that are under way at once, as registers allow.
-    static constexpr int OF_TURN = V <= 2 ? 8 : M > 2 ? 2 : 4, OF_ONE = V == 1 ? 16 : 8;
+    static constexpr int OF_TURN = V == 1 ? 8 : V == 2 ? (M > 4 ? 4 : 8) : M > 2 ? 2 : 4, OF_ONE = V == 1 ? 16 : 8;
     static constexpr int STEPS = !TURNS ? OF_ONE : BESIDE < 2 * OF_TURN ? BESIDE / 2 : OF_TURN;
     // Of several rows of A, in shared memory: K at a time, and a place for each of as many as one access reads.
     static constexpr int DEPTH = THREADS, EACH = DEPTH / AT_ONCE, TOGETHER = M < 3 ? M : M > 4 ? 8 : 4;

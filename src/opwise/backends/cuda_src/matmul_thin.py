@@ -23,8 +23,9 @@ MOST_THREADS = 1024  # of a rows' kernel: of its block, or of several rows of A,
 MMA, MMA_ROWS = "columns_mma", 16  # by mma.sync; of A, that a warp has at least
 # Where it was the quickest in 16 bits: columns of B -> so many times 16 rows a multiprocessor, so many times them K at most.
 MMA_FOR: dict[int, tuple[float, float]] = {n: (0.45, 2.5) for n in range(9, 16)} | {n: (0.45, 1.0) for n in (5, 6, 7, 16)}
-MMA_FOR |= {8: (0.22, 4.3), 24: (0.7, 0.5)} | {n: (1.5, 1.0) for n in range(17, 24)}
+MMA_FOR |= {8: (0.22, 9.5), 24: (0.7, 0.5)} | {n: (1.5, 1.0) for n in range(17, 24)}
 LONG_K = {16: 8192, 24: 1025}  # from which tiles are quicker for so many columns
+LONG_FOR_EIGHT = 4096  # columns of B, K from which 16 rows a warp are quicker: 17960x4472x8 43.0 us, by 32 rows 49.0 or more
 EVEN = 0.9  # of 24 columns, so much of what the busiest multiprocessor does the others do on average, or tiles are quicker
 WARPS = 15  # a multiprocessor that is busy reading
 WAVE = 32  # times the multiprocessors: rows of A from which a warp for 4 of them leaves none without work
@@ -32,7 +33,7 @@ SHORT = 2  # turns of 16 bytes that 8 lanes take, for each column of B: up to th
 MOST_COLUMNS, MOST_ROWS = 7, 4  # of B, of A
 EIGHT, EIGHT_K_FROM = 8, 250  # rows of A in float32 at most, where B's rows begin anywhere and tiles are slower
 EIGHT_FILLS = 0.6  # of the multiprocessors that blocks of 32 columns keep busy at the least
-ROWS_FROM, ROWS_FROM_OF_ONE = 700, 400  # columns of B for which a rows' kernel has blocks enough; of one row of float32
+ROWS_FROM, ROWS_FROM_OF_ONE = 700, 300  # columns of B for which a rows' kernel has blocks enough; of one row
 # Blocks of 8 columns a multiprocessor up to which they are the quickest: of one row of float32; of 16 bits, where pairs go; of others.
 NARROW_OF_ONE, NARROW_FOR_PAIRS, NARROW = 0.5, 0.8, 1.0
 
@@ -93,7 +94,7 @@ def fitting(m: int, k: int, n: int, kind: str, alignment: int, sm_count: int, mm
     addresses. mma: does the GPU have mma.sync for 16 bits?"""
     size = BYTES[kind]
     if mma and size == 2 and alignment >= 16 and k % 8 == 0 and _by_mma(m, k, n, sm_count):
-        by_mma = _columns_mma(kind, m, n, sm_count)
+        by_mma = _columns_mma(kind, m, k, n, sm_count)
         blocks = by_mma.launch(m, k, n, sm_count).grid[0] / sm_count
         return (by_mma,) if n != 24 or blocks <= 1 or blocks >= EVEN * math.ceil(blocks) else ()
     if n <= MOST_COLUMNS:
@@ -129,7 +130,7 @@ def _of_few_rows(m: int, k: int, n: int, kind: str, alignment: int, sm_count: in
     if size == 4 and aligned and (m == 1 or blocks(16) > 1):
         wide = next((wide for wide, most in ((32, 1), (64, 4)) if blocks(wide) <= most), 128)
         return (Tile(kind, "rows", m, 4 if wide == 128 else _at_once(blocks(wide)), 16, wide),)
-    if n < (ROWS_FROM if m > 1 or size == 2 else ROWS_FROM_OF_ONE):
+    if n < (ROWS_FROM if m > 1 else ROWS_FROM_OF_ONE):
         return ()
     granule = 4 if alignment >= 4 and n * size % 4 == 0 else size
     if blocks(8) <= (NARROW_OF_ONE if m == 1 and size == 4 else NARROW_FOR_PAIRS if granule > size else NARROW):
@@ -139,12 +140,19 @@ def _of_few_rows(m: int, k: int, n: int, kind: str, alignment: int, sm_count: in
 
 
 def _of_eight(m: int, k: int, n: int, kind: str, alignment: int, sm_count: int) -> tuple[Tile, ...]:
-    """Of 5 to 8 rows: blocks as narrow as one a multiprocessor allows, or several of 128 columns."""
+    """Of 5 to 8 rows: blocks as narrow as one a multiprocessor allows, or several; two columns a thread where that is quicker."""
     anywhere = alignment < 16 or n * BYTES[kind] % 16 > 0
     if kind != "float32" or m > EIGHT or k < EIGHT_K_FROM or not anywhere or -(-n // 32) < EIGHT_FILLS * sm_count:
         return ()
-    wide = next((wide for wide in (32, 64) if -(-n // wide) <= sm_count), 128)
-    return (Tile(kind, "rows", EIGHT, _at_once(-(-n // wide) / sm_count), BYTES[kind], wide),)
+    narrow, wide, widest = (-(-n // columns) / sm_count for columns in (32, 64, 128))
+    two = alignment >= 8 and n % 2 == 0
+    if narrow <= 1:
+        return (Tile(kind, "rows", EIGHT, 1, 8 if two else 4, 32),)
+    if wide <= 1:
+        return (Tile(kind, "rows", EIGHT, 1, 4, 64),)
+    if two and wide <= 2:
+        return (Tile(kind, "rows", EIGHT, 2, 8, 64),)
+    return (Tile(kind, "rows", EIGHT, _at_once(widest), 8 if two else 4, 128),)
 
 
 def _at_once(blocks: float) -> int:
@@ -157,10 +165,12 @@ def _by_mma(m: int, k: int, n: int, sm_count: int) -> bool:
     return m >= tiles * MMA_ROWS * sm_count and k <= depth * m and k < LONG_K.get(n, math.inf)
 
 
-def _columns_mma(kind: str, m: int, n: int, sm_count: int) -> Tile:
+def _columns_mma(kind: str, m: int, k: int, n: int, sm_count: int) -> Tile:
     """Of 16 rows a warp where 32 would leave multiprocessors without work; of so few threads for a row as keep them all busy."""
     even = n % 8 == 0
     high = 1 if even and m < (3 if n == 8 else 2) * MMA_ROWS * sm_count else 2
     warps = WARPS * (1 if even or n <= 8 else 2) * sm_count
     threads = next((t for t in (32, 64, 128) if m * t >= MMA_ROWS * high * 32 * warps and high > 1), THREADS)
+    if n == 8 and k >= LONG_FOR_EIGHT and threads < THREADS:
+        high, threads = 1, THREADS
     return Tile(kind, MMA, -(-n // 8) * 8, threads, 16 if even else 2, high=high)
