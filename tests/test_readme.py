@@ -46,7 +46,7 @@ def test_every_figure_of_the_quoted_run_is_in_the_record() -> None:
         assert float(ratio) == pytest.approx(record.error_ratio, rel=0.05)
 
 
-@pytest.mark.parametrize(("after", "run"), [("`--gpus all`", "core-2db65d3"), ("`opwise show h100`", "h100")])
+@pytest.mark.parametrize(("after", "run"), [("`--gpus all`", "core-b117cf7"), ("`opwise show h100`", "h100")])
 def test_the_quoted_counts_are_what_the_command_prints(after: str, run: str) -> None:
     text = README.read_text()
     quoted = re.search(r"^    \d+ ok\n(?:      .*\n)+", text[text.index(after) :], re.MULTILINE)
