@@ -35,6 +35,21 @@ class Among(NamedTuple):
     columns_to: int = 2**62
     straight: bool = False
 
+    def holds(self, m: int, k: int, n: int, granule: int, tiles: float) -> bool:
+        """tiles: a multiprocessor. granule: bytes that divide addresses and rows."""
+        slanted = k % SECTOR > 0, n % SECTOR > 0
+        many = max(self.many, self.many_slanted) if all(slanted) else self.many
+        large = self.rows_from <= m <= self.rows_to and self.columns_from <= n <= self.columns_to
+        large = large and (any(slanted) or not self.slanted) and (slanted[1] or not self.slanted_b)
+        straight = not (k % LINE or n % LINE)
+        return (
+            large
+            and self.few <= tiles <= many
+            and (straight or not self.straight)
+            and self.k_from <= k <= self.k_to
+            and granule <= self.granule_to
+        )
+
 
 @dataclass(frozen=True)
 class Kernel(Tiled):
@@ -109,23 +124,11 @@ class Kernel(Tiled):
         if capability != MEASURED_ON:
             return False
         places = (self.among,) if isinstance(self.among, Among) else self.among
-        return any(self._lies(m, k, n, granule, sm_count, of) for of in places)
-
-    def _lies(self, m: int, k: int, n: int, granule: int, sm_count: int, of: Among) -> bool:
-        slanted = k % SECTOR > 0, n % SECTOR > 0
-        many = max(of.many, of.many_slanted) if all(slanted) else of.many
-        large = of.rows_from <= m <= of.rows_to and of.columns_from <= n <= of.columns_to and (any(slanted) or not of.slanted)
-        large = large and (slanted[1] or not of.slanted_b)
-        large = large and of.few * sm_count <= self.tiles(m, n) <= many * sm_count
-        large = large and not (of.straight and (k % LINE or n % LINE))
-        return large and of.k_from <= k <= of.k_to and granule <= of.granule_to
+        return any(place.holds(m, k, n, granule, self.tiles(m, n) / sm_count) for place in places)
 
     def share(self, m: int, k: int, n: int, sm_count: int) -> Share:
         if self.wgmma:
-            tile = self.rows, self.columns, self.step_bytes // 2, max(self.split, 1), self.resident
-            return hopper_share(
-                m, k, n, *tile, self.crowd, self.lean, self.cut, self.cluster, sm_count, self.alone, self.slow_lines, self.by_sectors
-            )
+            return hopper_share(self, m, k, n, sm_count)
         tiles = self.tiles(m, n)
         turns = -(-tiles // (sm_count * self.at_once)) * self.at_once if tiles > sm_count else self.alone
         each = turns * self.rows * self.columns

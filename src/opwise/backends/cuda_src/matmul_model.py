@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Protocol
 
 # Clusters of so many blocks that an H200 (132 multiprocessors in groups of 14 to 18, a cluster within one group) runs at once, a block a
 # multiprocessor, as cudaOccupancyMaxActiveClusters says.
@@ -98,38 +99,66 @@ def waves(tiles: int, split: int, resident: int, sm_count: int) -> float:
     return min(found, max(tiles * split / sm_count, 1)) if resident > 1 else found
 
 
-def hopper_share(m: int, k: int, n: int, rows: int, columns: int, step: int, split: int, resident: int, crowd: float, lean: int,
-                 cut: bool, cluster: tuple[int, int], sm_count: int, alone: float = 1.0,
-                 slow_lines: float = 1.0, by_sectors: float = BY_SECTORS) -> Share:  # fmt: skip
-    """Of a tile of rows x columns, whose K goes by steps of `step`, shared by `split` blocks.
+class HopperTile(Protocol):
+    """Of rows x columns, whose K goes by steps of `step_bytes` of 16-bit elements, shared by `split` blocks where that is not 0.
 
     crowd: by how much a step is longer where every multiprocessor has a block, in parts of itself. lean: what suffers where one factor is
     the larger and its tiles are read more than once, 1: A from a quarter of B on, -1: B from A on, 0: nothing. cut: are the boxes of an A
     that is lower than a tile as low as A? cluster: rows and columns of tiles whose blocks fetch for each other: A in a row, B in a column.
-    slow_lines: what slanted rows cost it, in parts of what they cost others;
-    by_sectors: of that, those of whole sectors.
+    slow_lines: what slanted rows cost it, in parts of what they cost others; by_sectors: of that, those of whole sectors. The rest as in
+    matmul_kernel.Kernel.
     """
-    high, wide = cluster
+
+    @property
+    def rows(self) -> int: ...
+    @property
+    def columns(self) -> int: ...
+    @property
+    def step_bytes(self) -> int: ...
+    @property
+    def split(self) -> int: ...
+    @property
+    def resident(self) -> int: ...
+    @property
+    def crowd(self) -> float: ...
+    @property
+    def lean(self) -> int: ...
+    @property
+    def cut(self) -> bool: ...
+    @property
+    def cluster(self) -> tuple[int, int]: ...
+    @property
+    def alone(self) -> float: ...
+    @property
+    def slow_lines(self) -> float: ...
+    @property
+    def by_sectors(self) -> float: ...
+
+
+def hopper_share(tile: HopperTile, m: int, k: int, n: int, sm_count: int) -> Share:
+    rows, columns, split, resident = tile.rows, tile.columns, max(tile.split, 1), tile.resident
+    step = tile.step_bytes // 2 * split
+    high, wide = tile.cluster
     together = high * wide
-    down, across = in_clusters(m, n, rows, columns, cluster)
+    down, across = in_clusters(m, n, rows, columns, tile.cluster)
     tiles = down * across
     begun = waves(tiles // together, split * together, resident, sm_count)
-    depth = -(-k // (step * split)) * step
-    weight = alone if begun <= (2 if n >= 2 * m and k >= LONG_FOR_PAIRS else 1) else 1.0
+    depth = -(-k // step) * (step // split)
+    weight = tile.alone if begun <= (2 if n >= 2 * m and k >= LONG_FOR_PAIRS else 1) else 1.0
     busy = min(tiles * split / sm_count, resident)
-    outside = (0 if cut and down == 1 else rows - m / down) + columns - n / across
+    outside = (0 if tile.cut and down == 1 else rows - m / down) + columns - n / across
     steep = 0.0
-    if lean > 0 and across > 1:
+    if tile.lean > 0 and across > 1:
         steep = max(math.log2(4 * m / n), 0)
-    elif lean < 0 and down > 1:
+    elif tile.lean < 0 and down > 1:
         steep = max(math.log2(n / m), 0)
     beside = begun * depth * (OUTSIDE * outside + LEANING * (rows + columns) * steep)
     each = begun * rows * columns
-    work = each, each * depth * (weight + crowd * busy), beside, MEMORY * (m + n) * k
+    work = each, each * depth * (weight + tile.crowd * busy), beside, MEMORY * (m + n) * k
     if not (k % HALF_LINE or n % HALF_LINE):
         return Share(*work)
     full, rest = divmod(tiles // together / clusters_at_once(split * together, sm_count), resident)
-    worst = slow_lines * (1 if k % SECTOR or n % SECTOR else by_sectors)
+    worst = tile.slow_lines * (1 if k % SECTOR or n % SECTOR else tile.by_sectors)
     a_row, b_row = SLANTED_A if k % HALF_LINE else 0, SLANTED_B if n % HALF_LINE else 0
     fetched = worst * k / split * (m / down / wide * a_row + n / across / high * b_row)  # by a block
     return Share(*work, max(1 - full * resident / begun, 0), (full * resident * fetched, rest * fetched))

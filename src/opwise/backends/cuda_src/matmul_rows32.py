@@ -7,6 +7,7 @@ each, K by whole steps of its warps, and what lies between one tile and the next
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from opwise.backends.cuda_src.matmul_cluster import UNIT
 from opwise.backends.cuda_src.matmul_model import CLUSTERS_AT_ONCE, CLUSTERS_OF, Share, Tiled
@@ -31,6 +32,27 @@ WAITING_US = 4.0  # of a block for the one before it that has the same tile, whe
 MEETING_US, OVERLAP_US = 1.9, 3.0  # of a cluster's sums; of what a tile costs beside, what a launch costs anyway
 
 
+class Few(NamedTuple):
+    """Products of no more tiles than run at once, whose K is long; `full`: and only where tiles are full, and most of what runs at once."""
+
+    full: bool = False
+
+    def holds(self, tile: Tile, m: int, k: int, n: int, sm_count: int) -> bool:
+        tiles, at_once = tile.tiles(m, n), tile.at_once(sm_count)
+        fills = m >= tile.rows and n >= tile.columns and tiles >= MOST_OF_A_WAVE * at_once
+        return k >= max(LONG, LONG_OF_BLOCK * tile.split) and tiles <= at_once and (fills or not self.full)
+
+
+class Low(NamedTuple):
+    """A C no higher than a tile, from so many rows and such a K on, whatever the number of tiles."""
+
+    rows_from: int
+    k_from: int
+
+    def holds(self, tile: Tile, m: int, k: int, n: int, sm_count: int) -> bool:
+        return self.rows_from <= m <= tile.rows and k >= self.k_from
+
+
 @dataclass(frozen=True)
 class Tile(Tiled):
     """A kernel's tile of C, what it is launched with, and what its choice goes by.
@@ -39,9 +61,7 @@ class Tile(Tiled):
     share K. `resident`: blocks that a multiprocessor holds; `alone`: that keep it busy. `stages`: of a warp. `speed`: multiply-adds of a
     busy multiprocessor, relative to the fastest kernel of matmul.cu for float32; `fixed`: cost of a tile beside, as elements of K. `words`:
     B, whose rows begin anywhere, is copied word by word. `shares`: blocks of the whole grid share K, as matmul_fma_shares.cuh has it, and
-    that between so many tiles a multiprocessor, where it was measured. `wave`: only for products whose tiles are full, and most of what
-    runs at once. `low`: for a C no higher than a tile, from so many rows and such a K on, whatever the number of tiles; `only_low`: for no
-    other.
+    that between so many tiles a multiprocessor, where it was measured. `among`: the products that a cluster was measured for.
     """
 
     classes: int
@@ -57,9 +77,7 @@ class Tile(Tiled):
     alone: float = 1.0
     words: bool = False
     shares: tuple[float, float] | None = None
-    wave: bool = False
-    low: tuple[int, int] | None = None
-    only_low: bool = False
+    among: tuple[Few | Low, ...] = (Few(),)
 
     @property
     def name(self) -> str:
@@ -90,12 +108,7 @@ class Tile(Tiled):
             long = k >= (WORDS_LONG if self.words else SHARES_LONG)
             worth = long and min(m, n) >= SHARES_SIDE and few <= self.tiles(m, n) / sm_count <= many
         elif self.split > 1:
-            tiles, at_once = self.tiles(m, n), self.at_once(sm_count)
-            fills = m >= self.rows and n >= self.columns and tiles >= MOST_OF_A_WAVE * at_once
-            worth = k >= max(LONG, LONG_OF_BLOCK * self.split) and tiles <= at_once and (fills or not self.wave) and not self.only_low
-            if self.low is not None:
-                m_from, k_from = self.low
-                worth = worth or (m_from <= m <= self.rows and k >= k_from)
+            worth = any(place.holds(self, m, k, n, sm_count) for place in self.among)
         else:
             k_from = LONG if self.classes else EVEN_LONG
             worth = k >= WORDS_LONG if self.words else k >= k_from or (self.classes > 0 and self.tiles(m, n) >= MANY * sm_count)
@@ -194,14 +207,14 @@ OF_ONE_WAVE = (
 # For a C as low as they are, in any number of turns, from a K on: 20x11008x4096 takes 71.7 us, by others 104 or more, in cuBLAS 83.3;
 # 24x4096x2560 21.8, 29.2 and 37.5. Fitted to 14 products, within 9 % of those that they are chosen for.
 OF_FEW_ROWS = (
-    Tile(0, 20, 128, (5, 16), 8, 8, 1, 2, 1.329, 133, low=(17, 8192), wave=True),
-    Tile(0, 20, 128, (5, 16), 8, 4, 1, 2, 1.329, 250, low=(17, LONG), only_low=True),
-    Tile(0, 24, 128, (6, 16), 8, 8, 1, 2, 1.329, 190, low=(21, 2048), only_low=True),
-    Tile(0, 24, 128, (6, 16), 8, 4, 1, 2, 1.329, 200, low=(21, LONG), only_low=True),
-    Tile(0, 32, 128, (8, 16), 8, 4, 1, 2, 1.329, 150, low=(25, LONG), only_low=True),
-    Tile(0, 32, 128, (8, 16), 8, 6, 1, 2, 1.42, 320, low=(25, 4096)),
+    Tile(0, 20, 128, (5, 16), 8, 8, 1, 2, 1.329, 133, among=(Few(full=True), Low(17, 8192))),
+    Tile(0, 20, 128, (5, 16), 8, 4, 1, 2, 1.329, 250, among=(Low(17, LONG),)),
+    Tile(0, 24, 128, (6, 16), 8, 8, 1, 2, 1.329, 190, among=(Low(21, 2048),)),
+    Tile(0, 24, 128, (6, 16), 8, 4, 1, 2, 1.329, 200, among=(Low(21, LONG),)),
+    Tile(0, 32, 128, (8, 16), 8, 4, 1, 2, 1.329, 150, among=(Low(25, LONG),)),
+    Tile(0, 32, 128, (8, 16), 8, 6, 1, 2, 1.42, 320, among=(Few(), Low(25, 4096))),
 )
-TILES = (*(Tile(*row) for row in ROWS), *(Tile(*row, wave=True) for row in OF_ONE_WAVE), *OF_FEW_ROWS)
+TILES = (*(Tile(*row) for row in ROWS), *(Tile(*row, among=(Few(full=True),)) for row in OF_ONE_WAVE), *OF_FEW_ROWS)
 
 
 def fitting(m: int, k: int, n: int, granule: int, sm_count: int) -> tuple[Tile, ...]:
