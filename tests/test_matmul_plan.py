@@ -77,7 +77,7 @@ MEASURED = hopper_times.MEASURED | layer_times.MEASURED | between_times.MEASURED
 def test_a_product_gets_the_kernel_that_was_fastest(shape: tuple[int, int, int]) -> None:
     """Or one that is 4 % slower at most: the model has four numbers a kernel. Where K is one step, C takes the time: it has none."""
     times = {f"bfloat16_{name}": us for name, us in MEASURED[shape].items()}
-    lost = times[kernel_for(*shape).removeprefix("matmul_").removeprefix("wgmma_")] / min(times.values())
+    lost = times[re.sub("^matmul_(wgmma_|cluster_)?", "", kernel_for(*shape))] / min(times.values())
     of_a_alone = shape[1] % 16 > 0 and shape[2] % 16 == 0  # slanted: the model has it hold up all tiles, and 64x128 is not
     as_halves = shape == (1024, 8192, 1536)  # the model does not tell it from 2048 x 8192 x 768, which halves of K compute quicker
     assert lost <= between_times.LOSING.get(shape, 1.07 if shape[1] <= 64 else 1.05 if of_a_alone or as_halves else 1.04)
@@ -91,12 +91,12 @@ def test_the_choice_loses_little_over_all_that_was_measured() -> None:
 
 @pytest.mark.parametrize("shape", few_rows_times.MEASURED, ids=str)
 def test_few_rows_of_a_wide_b_get_the_kernel_that_was_fastest(shape: tuple[int, int, int]) -> None:
-    """At 0.95 of cuBLAS or more, but for one product."""
+    """At 0.95 of cuBLAS or more."""
     times = dict(few_rows_times.MEASURED[shape])
     cublas = times.pop("cuBLAS")
     taken = times[kernel_for(*shape).split("bfloat16_")[1]]
     assert taken <= 1.03 * min(times.values())
-    assert taken <= cublas / (0.93 if shape == (16, 1000, 10_000) else 0.95)
+    assert taken <= cublas / 0.95
 
 
 def test_a_k_of_two_steps_has_as_many_slots_where_all_blocks_run_at_once() -> None:
@@ -124,7 +124,7 @@ def test_few_rows_get_tiles_of_64_where_there_is_much_to_read() -> None:
     assert [there("64x64_s1", m, n) for m, n in ((1, 4096), (16, 4088), (17, 4088))] == [True, False, True]
     wide = [matmul_plan.offered(16, 64, n, "float16", 16, 132, (9, 0)) for n in (8192, 8200)]
     assert ["64x64_s1" in found for found in wide] == [False, True], "or where B is wide"
-    assert [kernel_for(16, k, 256).removeprefix("matmul_wgmma_bfloat16_") for k in (2048, 8192, 16384)] == [
+    assert [kernel_for(16, k, 256).removeprefix("matmul_wgmma_bfloat16_") for k in (3072, 8192, 16384)] == [
         "64x64_s8",
         "64x64_s8",
         "64x64_s16",

@@ -121,12 +121,14 @@ def test_where_neither_factor_is_thin_nothing_is_offered(kind: str) -> None:
     assert not fitting(EIGHT, 200, 9001, kind, 16, 132)
     assert len(fitting(MOST_ROWS + 1, 512, 9001, kind, 16, 132)) == (kind == "float32")
     for n in range(MOST_COLUMNS + 1, 25):
-        many = [fitting(m, 512, n, kind, *rest) for m, *rest in ((3999, 16, 132), (460, 16, 132), (3999, 16, 132, False), (3999, 8, 132))]
+        many = [fitting(m, 512, n, kind, *rest) for m, *rest in ((3999, 16, 132), (460, 16, 132), (3999, 16, 132, False), (3999, 2, 132))]
         assert [len(found) for found in many] == [BYTES[kind] == 2, 0, 0, 0]
     assert not fitting(70_000, 32, 5, "float32", 16, 132), "a short K leaves lanes without work"
     assert not any(fitting(*shape, kind, alignment, 132) for shape in every for alignment in (2, 16))
     assert not fitting(999, 511, 5, kind, 16, 132), "of more than 4 columns there are kernels for rows on 16 bytes alone"
-    assert not fitting(999, 512, 5, kind, 8, 132)
+    assert not fitting(799, 512, 5, kind, 8, 132)
+    assert len(fitting(999, 512, 5, kind, 8, 132)) == (BYTES[kind] == 2), "by mma of rows on 4 bytes, too"
+    assert not fitting(999, 512, 5, kind, 8, 132, mma=False)
     assert not fitting(MOST_ROWS, 512, 333, kind, 4, 132), "too few blocks"
     assert not fitting(2, 512, 4096, kind, 16, 132), "what the copy engine takes is as quick by tiles"
     assert bool(fitting(1, 512, 16_384, kind, 16, 132)) == (BYTES[kind] == 4)

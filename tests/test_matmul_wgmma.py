@@ -38,7 +38,7 @@ def test_the_plan_knows_the_shared_tiles_as_the_source_has_them(kernel: matmul_k
 @pytest.mark.parametrize("kernel", TURNED, ids=lambda kernel: str(kernel.name))
 def test_the_plan_knows_the_turned_tiles_as_the_source_has_them(kernel: matmul_kernel.Kernel) -> None:
     source = (FOLDER / "matmul_wgmma.cu").read_text()
-    assert f"TURNED_KERNEL(dtype, {kernel.rows}, {kernel.columns}, {kernel.stages})" in source
+    assert f"##_{kernel.name}, dtype, {kernel.resident}, {kernel.rows}, {kernel.columns}, {kernel.stages})" in source
     assert kernel.threads == 32 * (kernel.columns // 16 + 1), "four warps for 64 columns, and the producer"
     assert kernel.shared_bytes(2) <= matmul_kernel.SHARED_LIMIT[9, 0] * 1024
 

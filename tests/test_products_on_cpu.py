@@ -11,7 +11,7 @@ import torch
 from test_cuda_on_cpu import compiler_or_skip
 
 from opwise.backends.cuda_on_cpu import NOT_RUN, suite
-from opwise.backends.cuda_src import matmul_kernel, matmul_kernels, matmul_plan, matmul_thin
+from opwise.backends.cuda_src import matmul_few, matmul_kernel, matmul_kernels, matmul_plan, matmul_thin
 from opwise.backends.cuda_src.plan import Plan
 from opwise.measure.validate import judge
 from opwise.ops import OPS, Workload
@@ -89,7 +89,7 @@ def thin_tiles() -> dict[str, matmul_thin.Tile]:
 
 def test_every_thin_kernel_that_may_be_chosen_is_there() -> None:
     compiler_or_skip()
-    columns, by_mma, rows = 7 + 7 + 4 + 4 + 4, 6 * 4 + 3, 6 * 4
+    columns, by_mma, rows = 7 + 7 + 4 + 4 + 4, 6 * 4 + 3 + 2 * 4, 6 * 4
     of_pairs, of_float32 = 6 * 4, 2 + 6 * 4 + 5 + 4
     expected = 3 * (columns + rows) + 2 * (by_mma + of_pairs) + of_float32
     assert len(thin_tiles()) == expected, "of each dtype; of 16 bits; of float32"
@@ -105,6 +105,34 @@ def test_every_kernel_of_few_rows_is_right() -> None:
         for rows, hard in product({tile.count, 6 if tile.count == matmul_thin.EIGHT else tile.count}, (False, True)):
             shape = rows, 1103, columns
             assert_right(tile.launch(*shape, 132), Workload("matmul", shape, tile.kind), 5, hard)
+
+
+FEW = [tile for tiles in matmul_few.TILES.values() for tile in tiles if not tile.turned and tile.split == 1]
+
+
+@pytest.mark.parametrize("tile", FEW, ids=lambda tile: f"{tile.kind}-{tile.name}")
+def test_every_kernel_of_sixteen_rows_is_right(tile: matmul_few.Tile) -> None:
+    """Of fewer rows, too; of less than a step of K, of some turns of all warps and a part of one more."""
+    compiler_or_skip()
+    each = tile.granule // matmul_thin.BYTES[tile.kind]  # elements of an access
+    deep = 2 * 3 * tile.warps * matmul_few.STEP // matmul_thin.BYTES[tile.kind]
+    for rows, k, hard in product((16, 5), (3 * each, deep + 5 * each), (False, True)):
+        shape = rows, k, tile.columns + 3 * each
+        assert_right(tile.launch(*shape, 132), Workload("matmul", shape, tile.kind), 5, hard)
+
+
+WORDS = ((900, 34, 6), (801, 130, 11), (850, 70, 16), (1000, 266, 5), (70_000, 66, 8))
+
+
+@pytest.mark.parametrize("shape", WORDS, ids=str)
+@pytest.mark.parametrize("kind", ["float16", "bfloat16"])
+def test_rows_of_a_that_begin_on_four_bytes_are_right(kind: str, shape: tuple[int, int, int]) -> None:
+    compiler_or_skip()
+    (tile,) = matmul_thin.fitting(*shape, kind, 16, 132)
+    assert tile.granule_a == 4
+    rows = min(shape[0], 1100)
+    for hard in (False, True):
+        assert_right(tile.launch(rows, *shape[1:], 132), Workload("matmul", (rows, *shape[1:]), kind), 5, hard)
 
 
 def test_what_is_not_run_is_what_the_stand_in_lacks() -> None:

@@ -2,10 +2,12 @@
 //
 // matmul_<dtype>_[simt_|words_]<BM>x<BN>_v<GRANULE>: a block computes a BM x BN tile, and GRANULE bytes divide all three base addresses and
 // the row pitches of A, B and C. whole_ and beside_<BM>x<BN>: the same, with all of K, of a B that begins on 16 bytes. columns_<N>,
-// columns_mma_<N>, rows_<M>x<BN>: of a B or an A that is thin, GRANULE bytes an access; matmul_thin.py names them. matmul_kernels.py has the
-// tiles of the others, matmul_plan.py chooses. All but the textbook kernel take a one-dimensional grid.
+// columns_mma_<N>, rows_<M>x<BN>, few_16x<BN>_w<WARPS>: of a B or an A that is thin, GRANULE bytes an access; matmul_thin.py and
+// matmul_few.py name them. matmul_kernels.py has the tiles of the others, matmul_plan.py chooses. All but the textbook kernel take a
+// one-dimensional grid.
 #include "matmul_columns.cuh"
 #include "matmul_columns_mma.cuh"
+#include "matmul_few.cuh"
 #include "matmul_fma_words.cuh"
 #include "matmul_groups.cuh"
 #include "matmul_row.cuh"
@@ -71,24 +73,36 @@ extern "C" __global__ void __launch_bounds__(256)
     ROWS_1_TO_4(dtype, Storage, 16, 1, 4) ROWS_1_TO_4(dtype, Storage, 32, 1, 4) ROWS_1_TO_4(dtype, Storage, 64, 1, 4)                      \
     ROWS_1_TO_4(dtype, Storage, 128, 1, 4) ROWS_1_TO_4(dtype, Storage, 128, 2, 4) ROWS_1_TO_4(dtype, Storage, 128, 4, 4)
 
-// Columns of B at most, rows of a warp in sixteens, threads that share K, bytes of an access of B.
+// Columns of B at most, rows of a warp in sixteens, threads that share K, bytes of an access of B. _WORDS: of rows of A that begin on 4 bytes.
 #define COLUMNS_MMA_KERNEL(dtype, Storage, most, high, sharing, granule)                                                                   \
     KERNEL(matmul_##dtype##_columns_mma_##most##_h##high##_t##sharing##_v##granule, Storage, columns_mma_matmul, 2,                        \
            ColumnsMmaTile<Storage, most, high, sharing / 32, granule>)
+#define COLUMNS_MMA_WORDS_KERNEL(dtype, Storage, most, sharing)                                                                            \
+    KERNEL(matmul_##dtype##_columns_mma_##most##_h2_t##sharing##_v2a4, Storage, columns_mma_matmul, 2,                                     \
+           ColumnsMmaTile<Storage, most, 2, sharing / 32, 2, 4>)
+#define COLUMNS_MMA_WORDS(dtype, Storage, most)                                                                                            \
+    COLUMNS_MMA_WORDS_KERNEL(dtype, Storage, most, 32) COLUMNS_MMA_WORDS_KERNEL(dtype, Storage, most, 64)                                  \
+    COLUMNS_MMA_WORDS_KERNEL(dtype, Storage, most, 128) COLUMNS_MMA_WORDS_KERNEL(dtype, Storage, most, 256)
 #define COLUMNS_MMA(dtype, Storage, most, high, granule)                                                                                   \
     COLUMNS_MMA_KERNEL(dtype, Storage, most, high, 32, granule) COLUMNS_MMA_KERNEL(dtype, Storage, most, high, 64, granule)                \
     COLUMNS_MMA_KERNEL(dtype, Storage, most, high, 128, granule) COLUMNS_MMA_KERNEL(dtype, Storage, most, high, 256, granule)
+
+// Columns of B of a block, bytes of an access of B, blocks a multiprocessor, warps, steps of a warp under way at once.
+#define FEW(dtype, Storage, bn, granule, blocks_a_sm, warps, turns)                                                                        \
+    KERNEL(matmul_##dtype##_few_16x##bn##_w##warps##_v##granule, Storage, few_matmul, blocks_a_sm,                                         \
+           FewTile<Storage, bn, warps, turns, granule>)
 
 #define HALF_KERNELS(dtype, Storage)                                                                                                       \
     TENSOR_KERNELS(dtype, Storage)                                                                                                         \
     KERNEL(matmul_##dtype##_128x128_v2, Storage, tensor_matmul, 1, TensorTile<Storage, 128, 128, 64, 2, 4, 1, 2, 2>)                       \
     KERNEL(matmul_##dtype##_64x64_v2, Storage, tensor_matmul, 3, TensorTile<Storage, 64, 64, 64, 2, 2, 1, 2, 2>)                           \
     KERNEL(matmul_##dtype##_16x32_v2, Storage, tensor_matmul, 3, TensorTile<Storage, 16, 32, 256, 1, 1, 4, 2, 2>)                          \
-    KERNEL(matmul_##dtype##_16x32_v4, Storage, tensor_matmul, 2, TensorTile<Storage, 16, 32, 256, 1, 1, 4, 4, 4>)                           \
+    KERNEL(matmul_##dtype##_16x32_v4, Storage, tensor_matmul, 2, TensorTile<Storage, 16, 32, 256, 1, 1, 4, 4, 4>)                          \
     COLUMNS_MMA(dtype, Storage, 8, 2, 2) COLUMNS_MMA(dtype, Storage, 8, 2, 16)                                                             \
     COLUMNS_MMA(dtype, Storage, 16, 2, 2) COLUMNS_MMA(dtype, Storage, 16, 2, 16) COLUMNS_MMA(dtype, Storage, 24, 2, 16)                    \
     COLUMNS_MMA_KERNEL(dtype, Storage, 8, 1, 256, 16) COLUMNS_MMA_KERNEL(dtype, Storage, 16, 1, 256, 16)                                   \
     COLUMNS_MMA_KERNEL(dtype, Storage, 24, 1, 256, 16) COLUMNS_MMA(dtype, Storage, 24, 2, 2)                                               \
+    COLUMNS_MMA_WORDS(dtype, Storage, 8) COLUMNS_MMA_WORDS(dtype, Storage, 16)                                                             \
     KERNEL(matmul_##dtype##_whole_16x80_v2, Storage, whole_matmul, 2, WholeTile<Storage, 16, 5, 6, false>)                                 \
     KERNEL(matmul_##dtype##_beside_16x80_v2, Storage, whole_matmul, 2, WholeTile<Storage, 16, 5, 6, true>)                                 \
     KERNEL(matmul_##dtype##_whole_32x80_v2, Storage, whole_matmul, 2, WholeTile<Storage, 32, 5, 6, false>)                                 \
@@ -96,6 +110,8 @@ extern "C" __global__ void __launch_bounds__(256)
     KERNEL(matmul_##dtype##_whole_32x96_v2, Storage, whole_matmul, 2, WholeTile<Storage, 32, 6, 6, false>)                                 \
     KERNEL(matmul_##dtype##_beside_32x80_v2, Storage, whole_matmul, 2, WholeTile<Storage, 32, 5, 6, true>)                                 \
     KERNEL(matmul_##dtype##_32x32_v16, Storage, tensor_matmul, 3, TensorTile<Storage, 32, 32, 64, 2, 1, 1, 3, 16>)                         \
+    FEW(dtype, Storage, 32, 8, 2, 8, 3) FEW(dtype, Storage, 32, 8, 4, 4, 2)                                                                \
+    FEW(dtype, Storage, 32, 4, 2, 8, 3) FEW(dtype, Storage, 32, 4, 4, 4, 2)                                                                \
     KERNEL(matmul_##dtype##_simt_64x64_v2, Storage, simt_matmul, 2, SimtTile<Storage, 16, 8, 8, 4, 16, 1, 3, 2>)
 
 #if MATMUL_GROUP == 0 || MATMUL_GROUP == MATMUL_FLOAT32
@@ -106,9 +122,9 @@ KERNEL(matmul_float32_simt_128x128_v4, float, simt_matmul, 1, SimtTile<float, 16
 KERNEL(matmul_float32_simt_64x64_v4, float, simt_matmul, 3, SimtTile<float, 16, 8, 8, 4, 16, 1, 4, 4>)
 THIN_KERNELS(float32, float, 4)
 ROWS(float32, float, 8, 32, 1, 4) ROWS(float32, float, 8, 64, 1, 4)
+ROWS(float32, float, 8, 128, 1, 4) ROWS(float32, float, 8, 128, 2, 4) ROWS(float32, float, 8, 128, 4, 4)
 ROWS(float32, float, 8, 32, 1, 8) ROWS(float32, float, 8, 64, 2, 8)
 ROWS(float32, float, 8, 128, 2, 8) ROWS(float32, float, 8, 128, 4, 8)
-ROWS(float32, float, 8, 128, 1, 4) ROWS(float32, float, 8, 128, 2, 4) ROWS(float32, float, 8, 128, 4, 4)
 ROWS(float32, float, 1, 8, 1, 16) ROWS(float32, float, 1, 16, 1, 16)
 ROWS_1_TO_4(float32, float, 16, 1, 4) ROWS_1_TO_4(float32, float, 32, 1, 16) ROWS_1_TO_4(float32, float, 64, 1, 16)
 ROWS_1_TO_4(float32, float, 64, 2, 16) ROWS_1_TO_4(float32, float, 64, 4, 16) ROWS_1_TO_4(float32, float, 128, 4, 16)
@@ -122,6 +138,8 @@ KERNEL(matmul_float32_words_32x128_f4_v4, float, words_matmul, 3, WordsTile<2, 2
 #endif
 #if MATMUL_GROUP == 0 || MATMUL_GROUP == MATMUL_TFLOAT32
 TENSOR_KERNELS(tfloat32, float)
+FEW(tfloat32, float, 32, 16, 2, 8, 3) FEW(tfloat32, float, 32, 16, 4, 4, 2)
+FEW(tfloat32, float, 64, 16, 4, 4, 1)
 #endif
 #if MATMUL_GROUP == 0 || MATMUL_GROUP == MATMUL_FLOAT16
 HALF_KERNELS(float16, float16)

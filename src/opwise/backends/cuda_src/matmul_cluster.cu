@@ -5,7 +5,8 @@
 // their sums meet in matmul_meet.cuh. GRANULE is as in matmul.cu; 4a16: 16
 // bytes divide A's address and rows. The grid is one-dimensional, ceil(m / BM) * ceil(n / BN) * S blocks. The
 // ways: simt and mma, as in matmul.cu; wgmma, as in matmul_hopper32.cu, whose factors are tensor maps. matmul_cluster.py chooses
-// among the kernels and knows the same tiles.
+// among the kernels and knows the same tiles; few, for 16 rows, as in matmul_few.cuh, with so many warps (w): matmul_few.py.
+#include "matmul_few.cuh"
 #include "matmul_groups.cuh"
 #include "matmul_simt.cuh"
 #include "matmul_tensor.cuh"
@@ -36,6 +37,11 @@
 #define MMA(dtype, Storage, bm, bn, granule, s, blocks_a_sm, ...)                                                                          \
     KERNEL(matmul_cluster_##dtype##_mma_##bm##x##bn##_v##granule##_s##s, Storage *, Storage, tensor_matmul, s, blocks_a_sm,                \
            TensorTile<Storage, bm, bn, __VA_ARGS__, granule>)
+
+// Columns of the tile, warps, steps of a warp under way at once.
+#define FEW(dtype, Storage, bn, granule, s, blocks_a_sm, warps, turns)                                                                     \
+    KERNEL(matmul_cluster_##dtype##_few_16x##bn##_w##warps##_v##granule##_s##s, Storage *, Storage, few_matmul, s, blocks_a_sm,            \
+           FewTile<Storage, bn, warps, turns, granule>)
 
 #if MATMUL_GROUP == 0 || MATMUL_GROUP == MATMUL_FLOAT32
 SIMT(4, 64, 16, 1, 3, 16, 4, 1, 4, 64, 2, 4)
@@ -77,6 +83,9 @@ MMA(tfloat32, float, 64, 32, 16, 8, 3, 128, 4, 1, 1, 5)
 MMA(tfloat32, float, 32, 32, 4, 4, 3, 128, 2, 1, 2, 6)
 MMA(tfloat32, float, 32, 32, 4, 16, 3, 128, 2, 1, 2, 6)
 MMA(tfloat32, float, 128, 64, 4, 2, 2, 128, 2, 2, 1, 3)
+FEW(tfloat32, float, 32, 16, 4, 2, 8, 2)
+FEW(tfloat32, float, 32, 16, 8, 2, 8, 2)
+FEW(tfloat32, float, 64, 16, 8, 2, 8, 1)
 // Rows of the tile, stages, and consumers where there is one, with 64 columns.
 KERNEL(matmul_cluster_tfloat32_wgmma_64x128_v16_s2, MAPPED, float, tf32_matmul, 2, 1, Tf32Tile<64, 8>)
 KERNEL(matmul_cluster_tfloat32_wgmma_64x128_v16_s4, MAPPED, float, tf32_matmul, 4, 1, Tf32Tile<64, 8>)
@@ -93,7 +102,9 @@ KERNEL(matmul_cluster_tfloat32_wgmma_64x64_v16_s16, MAPPED, float, tf32_matmul, 
 #define HALF(dtype)                                                                                                                        \
     MMA(dtype, dtype, 32, 32, 2, 16, 3, 128, 2, 1, 2, 2)                                                                                   \
     MMA(dtype, dtype, 64, 64, 2, 4, 2, 128, 2, 2, 1, 2)                                                                                    \
-    MMA(dtype, dtype, 64, 64, 2, 16, 2, 128, 2, 2, 1, 2)
+    MMA(dtype, dtype, 64, 64, 2, 16, 2, 128, 2, 2, 1, 2)                                                                                   \
+    FEW(dtype, dtype, 32, 8, 4, 2, 8, 2) FEW(dtype, dtype, 32, 8, 8, 2, 8, 2)                                                              \
+    FEW(dtype, dtype, 32, 4, 4, 2, 8, 2) FEW(dtype, dtype, 32, 4, 8, 2, 8, 2)
 #if MATMUL_GROUP == 0 || MATMUL_GROUP == MATMUL_FLOAT16
 HALF(float16)
 #endif

@@ -8,14 +8,23 @@
 #include "elements.cuh"
 #include "matmul_tile.cuh"
 
-// MOST: columns of B at most, a multiple of 8. GRANULE: bytes of an access of B. 16: it has MOST columns.
-template <class Storage_, int MOST_, int HIGH_, int SHARING_, int GRANULE> struct ColumnsMmaTile {
+// MOST: columns of B at most, a multiple of 8. GRANULE: bytes of an access of B. 16: it has MOST columns. GRANULE_A: of an access of A.
+template <class Storage_, int MOST_, int HIGH_, int SHARING_, int GRANULE, int GRANULE_A_ = 16> struct ColumnsMmaTile {
     using Storage = Storage_;
     static constexpr int MOST = MOST_, EIGHTS = MOST / 8, HIGH = HIGH_, SHARING = SHARING_, THREADS = 256, WARPS = THREADS / 32;
     static constexpr int ROWS = 16 * HIGH, BLOCK_ROWS = ROWS * WARPS / SHARING;
+    static constexpr int GRANULE_A = GRANULE_A_;
     static constexpr bool EVEN = GRANULE == 16;
     static constexpr int STEPS = EIGHTS < 3 ? 4 / HIGH : EVEN ? 2 : 1;  // of 32 of K, under way at once, as registers allow
 };
+
+// Elements of a lane's eight of K, from there on, that lie before its end: all or none, where rows begin on 16 bytes.
+template <class Tile> __device__ __forceinline__ int eight_left(long long from, long long k) {
+    if constexpr (Tile::GRANULE_A == 16)
+        return from < k ? 8 : 0;
+    else
+        return least(k - from, 8);
+}
 
 // Of B 32 rows a step, for one warp.
 template <class Tile, bool EVEN = Tile::EVEN> struct RowsOfB;
@@ -72,14 +81,17 @@ template <class Tile> struct RowsOfB<Tile, false> {
     __device__ __forceinline__ void fetch(int, long long) {}
     __device__ __forceinline__ void landed() const {}
     __device__ __forceinline__ void factors(unsigned (&pairs)[4], int, long long row, int eight) const {
-        const bool there = row + 8 * t < k;
-        const unsigned short *at = columns[eight] + (there ? row + 8 * t : 0) * width;
+        const int left = eight_left<Tile>(row + 8 * t, k);
+        const unsigned short *at = columns[eight] + (left > 0 ? row + 8 * t : 0) * width;
 #pragma unroll
-        for (int j = 0; j < 4; j++, at += 2 * width) pairs[j] = there ? at[0] | static_cast<unsigned>(at[width]) << 16 : 0;
+        for (int j = 0; j < 4; j++, at += 2 * width) {
+            const bool there = left > (Tile::GRANULE_A < 16 ? 2 * j : 0);
+            pairs[j] = there ? at[0] | static_cast<unsigned>(at[width]) << 16 : 0;
+        }
     }
 };
 
-// n <= MOST. k is a multiple of 8, A begins on 16 bytes.
+// n <= MOST. A begins on GRANULE_A bytes, and so do its rows.
 template <class Tile>
 __device__ __forceinline__ void columns_mma_matmul(const typename Tile::Storage *a, const typename Tile::Storage *b, typename Tile::Storage *c,
                                                    long long m, long long k, long long n) {
@@ -87,9 +99,9 @@ __device__ __forceinline__ void columns_mma_matmul(const typename Tile::Storage 
     constexpr int SHARING = Tile::SHARING, EIGHTS = Tile::EIGHTS, HIGH = Tile::HIGH, STEPS = Tile::STEPS;
     const int lane = thread_index() % 32, warp = thread_index() / 32, g = lane / 4, t = lane % 4, width = static_cast<int>(n);
     const long long row0 = static_cast<long long>(block_index()) * Tile::BLOCK_ROWS + warp / SHARING * Tile::ROWS;
-    const uint4 *rows[2 * HIGH];
+    const Storage *rows[2 * HIGH];
 #pragma unroll
-    for (int r = 0; r < 2 * HIGH; r++) rows[r] = reinterpret_cast<const uint4 *>(a + min(row0 + g + 8 * r, m - 1) * k) + t;  // beyond A its last
+    for (int r = 0; r < 2 * HIGH; r++) rows[r] = a + min(row0 + g + 8 * r, m - 1) * k + 8 * t;  // beyond A its last
     RowsOfB<Tile> from_b(b, k, n, lane, warp);
     float sums[HIGH][EIGHTS][4] = {};
 #pragma unroll 1
@@ -98,8 +110,9 @@ __device__ __forceinline__ void columns_mma_matmul(const typename Tile::Storage 
 #pragma unroll
         for (int s = 0; s < STEPS; s++) {
             const long long now = k0 + 32 * SHARING * s;
+            const int left = eight_left<Tile>(now + 8 * t, k);
 #pragma unroll
-            for (int r = 0; r < 2 * HIGH; r++) raw[s][r] = now + 8 * t < k ? rows[r][now / 8] : make_uint4(0, 0, 0, 0);
+            for (int r = 0; r < 2 * HIGH; r++) raw[s][r] = piece_of_row<Tile::GRANULE_A>(rows[r] + now, 2 * left);
             from_b.fetch(s, now);
         }
         from_b.landed();

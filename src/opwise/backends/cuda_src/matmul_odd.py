@@ -21,6 +21,7 @@ ROW = 128  # bytes of a box's row
 WIDE = 128  # columns of B that a stage holds
 # In TF32 a C of few columns where A is read from the memory for a long K: matmul_cluster.py's are quicker (8192x4095x9 59.7 us, here 70.5).
 NARROW, LONG = 16, 2048
+LEAST, NARROWEST = 16, 8  # rows of a tile of 16 bits that has no use for so few columns: 1804x420x5 takes 10.8 us by it, by 64 rows 6.9
 APART = {4: 10, 2: 9}  # rows of 128 bytes from class to class of B
 
 
@@ -136,4 +137,4 @@ def fitting(m: int, k: int, n: int, kind: str, granule: int) -> tuple[Tile, ...]
     addresses and rows."""
     if granule >= GRANULE or max(m, k, n) > SIZE_LIMIT or (kind == "tfloat32" and n <= NARROW and min(m / 2, k) >= LONG):
         return ()
-    return TILES.get(kind, ())
+    return tuple(tile for tile in TILES.get(kind, ()) if tile.rows > LEAST or n > NARROWEST or kind == "tfloat32")

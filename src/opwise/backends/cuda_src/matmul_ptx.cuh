@@ -63,6 +63,13 @@ __device__ __forceinline__ Words4 apart(const float *x, unsigned as_it_is) {
     return {apart(x[0], as_it_is), apart(x[1], as_it_is), apart(x[2], as_it_is), apart(x[3], as_it_is)};
 }
 
+// Two halves of x and y: 0x5410 the low ones, 0x7632 the high ones, x's first.
+__device__ __forceinline__ unsigned pick_halves(unsigned x, unsigned y, unsigned which) {
+    unsigned halves;
+    asm("prmt.b32 %0, %1, %2, %3;" : "=r"(halves) : "r"(x), "r"(y), "r"(which));
+    return halves;
+}
+
 // ---- global memory to shared memory ------------------------------------------------------------------------------------------------
 
 // Copies BYTES (16, 8 or 4) in the background, or writes as many zeros when `valid` is false; `source` is then not read. Done for this
@@ -109,6 +116,22 @@ __device__ __forceinline__ unsigned short load_global_2(const void *source, bool
     unsigned short x = 0;
     if (valid) asm volatile("ld.global.u16 %0, [%1];" : "=h"(x) : "l"(__cvta_generic_to_global(source)) : "memory");
     return x;
+}
+// BYTES (16, 8 or 4) that are read once, or zeros without reading. The rest of their 128 bytes comes along into the L2: one request to the
+// memory where blocks side by side ask for parts of it. Of pieces of 4 bytes a warp's own next ones are there: these stay in the L1.
+template <int BYTES> __device__ __forceinline__ void load_global_words(unsigned *to, const void *source, bool valid) {
+    const unsigned long long from = __cvta_generic_to_global(source);
+#pragma unroll
+    for (int i = 0; i < BYTES / 4; i++) to[i] = 0;
+    if (!valid) return;
+    if constexpr (BYTES == 16)
+        asm volatile("ld.global.nc.L1::no_allocate.L2::128B.v4.u32 {%0, %1, %2, %3}, [%4];"
+                     : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+                     : "l"(from));
+    else if constexpr (BYTES == 8)
+        asm volatile("ld.global.nc.L1::no_allocate.L2::128B.v2.u32 {%0, %1}, [%2];" : "=r"(to[0]), "=r"(to[1]) : "l"(from));
+    else
+        asm volatile("ld.global.nc.L2::128B.u32 %0, [%1];" : "=r"(to[0]) : "l"(from));
 }
 // The same pointer, of which the compiler knows nothing: keeps it from holding every row's offset in registers of its own.
 template <class T> __device__ __forceinline__ T *opaque(T *pointer) {

@@ -10,20 +10,25 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import partial
 
-from opwise.backends.cuda_src.matmul_cluster import UNIT
+from opwise.backends.cuda_src.matmul_cluster import BYTES, UNIT
 from opwise.backends.cuda_src.matmul_model import Estimated, Share
 from opwise.backends.cuda_src.plan import Plan
 
-BYTES = {"float32": 4, "tfloat32": 4, "float16": 2, "bfloat16": 2}  # of an element
 BYTES_A_US = 4.5e6  # of an H200
 ROWS = 4  # of A, that threads of a columns' kernel have
 THREADS = 256  # of its block
-MOST_THREADS = 1024  # of a rows' kernel: of its block, or of several rows of A, of all blocks of a multiprocessor
+MOST_THREADS = 1024  # of a rows' kernel: of all its blocks of a multiprocessor
 MMA, MMA_ROWS = "columns_mma", 16  # by mma.sync; of A, that a warp has at least
 # Where it was the quickest in 16 bits: columns of B -> so many times 16 rows a multiprocessor, so many times them K at most.
 MMA_FOR: dict[int, tuple[float, float]] = {n: (0.45, 2.5) for n in range(9, 16)} | {n: (0.45, 1.0) for n in (5, 6, 7, 16)}
 MMA_FOR |= {8: (0.22, 9.5), 24: (0.7, 0.5)} | {n: (1.5, 1.0) for n in range(17, 24)}
+# K up to which so many times the rows it was of 9 to 15 columns, from as many rows on: 2228x10664x14 takes 28.5 us by it, by others 34.7.
+DEEP_FROM, DEEP = 2000, 8.0
+# And of 5 to 16 columns, rows of A that begin on 4 bytes: rows from, and K up to so many times them. 4088x298x6 takes 3.4 us by it, by
+# others 7.5 or more, in cuBLAS 5.3; 6000x1002x12 9.7, 12.8 and 12.0.
+WORDS_FROM, WORDS_DEPTH, WORDS_COLUMNS = 800, 2.0, range(5, 17)
 LONG_K = {16: 8192, 24: 1025}  # from which tiles are quicker for so many columns
 LONG_FOR_EIGHT = 4096  # columns of B, K from which 16 rows a warp are quicker: 17960x4472x8 43.0 us, by 32 rows 49.0 or more
 EVEN = 0.9  # of 24 columns, so much of what the busiest multiprocessor does the others do on average, or tiles are quicker
@@ -36,6 +41,7 @@ EIGHT_FILLS = 0.6  # of the multiprocessors that blocks of 32 columns keep busy 
 ROWS_FROM, ROWS_FROM_OF_ONE = 700, 300  # columns of B for which a rows' kernel has blocks enough; of one row
 # Blocks of 8 columns a multiprocessor up to which they are the quickest: of one row of float32; of 16 bits, where pairs go; of others.
 NARROW_OF_ONE, NARROW_FOR_PAIRS, NARROW = 0.5, 0.8, 1.0
+OF_SIXTEEN = 0.6  # blocks of 16 columns a multiprocessor up to which they are, of one row of float32 where B's rows begin on 16 bytes
 
 
 def share_of_memory(m: int, k: int, n: int, kind: str) -> Share:
@@ -47,8 +53,8 @@ def share_of_memory(m: int, k: int, n: int, kind: str) -> Share:
 class Tile(Estimated):
     """A kernel. `way`: columns, columns_mma or rows. `count`: of B's columns (by mma, at most), or of A's rows (8: at most).
 
-    `granule`: bytes of an access. `sharing`: threads that share K; or of a rows' kernel blocks a multiprocessor, each with `wide` columns
-    of B. `high`: by mma, a warp's rows of A in sixteens.
+    `granule`: bytes of an access; `granule_a`: by mma, of A. `sharing`: threads that share K; or of a rows' kernel blocks a multiprocessor,
+    each with `wide` columns of B. `high`: by mma, a warp's rows of A in sixteens.
     """
 
     kind: str
@@ -58,13 +64,15 @@ class Tile(Estimated):
     granule: int
     wide: int = 0
     high: int = 0
+    granule_a: int = 16
     speed: float = 4.0  # more than the memory gives: they are offered where they were the quickest
     fixed: float = 0.0
 
     @property
     def name(self) -> str:
         more = f"x{self.wide}" if self.wide else f"_h{self.high}" if self.high else ""
-        return f"{self.way}_{self.count}{more}_{'b' if self.wide else 't'}{self.sharing}_v{self.granule}"
+        granules = f"{self.granule}a{self.granule_a}" if self.granule_a < 16 else f"{self.granule}"
+        return f"{self.way}_{self.count}{more}_{'b' if self.wide else 't'}{self.sharing}_v{granules}"
 
     @property
     def kernel(self) -> str:
@@ -97,6 +105,9 @@ def fitting(m: int, k: int, n: int, kind: str, alignment: int, sm_count: int, mm
         by_mma = _columns_mma(kind, m, k, n, sm_count)
         blocks = by_mma.launch(m, k, n, sm_count).grid[0] / sm_count
         return (by_mma,) if n != 24 or blocks <= 1 or blocks >= EVEN * math.ceil(blocks) else ()
+    words = alignment >= 4 and k % 2 == 0 and (alignment < 16 or k % 8 > 0)
+    if mma and size == 2 and words and n in WORDS_COLUMNS and m >= WORDS_FROM and k <= WORDS_DEPTH * m:
+        return (_columns_mma(kind, m, k, n, sm_count, granule_a=4),)
     if n <= MOST_COLUMNS:
         wide = alignment >= 16 and k * size % 16 == 0
         if n > 4 and not wide:
@@ -120,11 +131,9 @@ def _of_few_rows(m: int, k: int, n: int, kind: str, alignment: int, sm_count: in
     aligned = alignment >= 16 and n * size % 16 == 0
     straight = aligned and k * size % 16 == 0  # so that the copy engine takes both factors
 
-    def blocks(wide: int) -> float:  # a multiprocessor
-        return -(-n // wide) / sm_count
-
-    if size == 4 and aligned and m == 1 and blocks(16) <= 0.6:
-        return (Tile(kind, "rows", 1, 1, 16, 8 if blocks(8) <= 0.5 else 16),)
+    blocks = partial(_blocks, n, sm_count)
+    if size == 4 and aligned and m == 1 and blocks(16) <= OF_SIXTEEN:
+        return (Tile(kind, "rows", 1, 1, 16, 8 if blocks(8) <= NARROW_OF_ONE else 16),)
     if straight and (size == 2 or (m > 1 and (blocks(32) <= 1 or (kind == "tfloat32" and blocks(64) <= 2)))):
         return ()  # tiles are as quick
     if size == 4 and aligned and (m == 1 or blocks(16) > 1):
@@ -142,9 +151,9 @@ def _of_few_rows(m: int, k: int, n: int, kind: str, alignment: int, sm_count: in
 def _of_eight(m: int, k: int, n: int, kind: str, alignment: int, sm_count: int) -> tuple[Tile, ...]:
     """Of 5 to 8 rows: blocks as narrow as one a multiprocessor allows, or several; two columns a thread where that is quicker."""
     anywhere = alignment < 16 or n * BYTES[kind] % 16 > 0
-    if kind != "float32" or m > EIGHT or k < EIGHT_K_FROM or not anywhere or -(-n // 32) < EIGHT_FILLS * sm_count:
+    narrow, wide, widest = (_blocks(n, sm_count, columns) for columns in (32, 64, 128))
+    if kind != "float32" or m > EIGHT or k < EIGHT_K_FROM or not anywhere or narrow < EIGHT_FILLS:
         return ()
-    narrow, wide, widest = (-(-n // columns) / sm_count for columns in (32, 64, 128))
     two = alignment >= 8 and n % 2 == 0
     if narrow <= 1:
         return (Tile(kind, "rows", EIGHT, 1, 8 if two else 4, 32),)
@@ -155,6 +164,11 @@ def _of_eight(m: int, k: int, n: int, kind: str, alignment: int, sm_count: int) 
     return (Tile(kind, "rows", EIGHT, _at_once(widest), 8 if two else 4, 128),)
 
 
+def _blocks(n: int, sm_count: int, wide: int) -> float:
+    """Of a multiprocessor, with `wide` columns each."""
+    return -(-n // wide) / sm_count
+
+
 def _at_once(blocks: float) -> int:
     """Blocks that a multiprocessor has at once of so many: all, up to 4 (4x511x50001 float32, of 3: 29.9 us, by two at once 34.4)."""
     return 1 if blocks <= 1 else 4 if 2 < blocks <= 4 else 2
@@ -162,15 +176,19 @@ def _at_once(blocks: float) -> int:
 
 def _by_mma(m: int, k: int, n: int, sm_count: int) -> bool:
     tiles, depth = MMA_FOR.get(n, (math.inf, 0))
+    if 9 <= n <= 15 and m >= DEEP_FROM:
+        depth = DEEP
     return m >= tiles * MMA_ROWS * sm_count and k <= depth * m and k < LONG_K.get(n, math.inf)
 
 
-def _columns_mma(kind: str, m: int, k: int, n: int, sm_count: int) -> Tile:
+def _columns_mma(kind: str, m: int, k: int, n: int, sm_count: int, granule_a: int = 16) -> Tile:
     """Of 16 rows a warp where 32 would leave multiprocessors without work; of so few threads for a row as keep them all busy."""
-    even = n % 8 == 0
+    even = n % 8 == 0 and granule_a == 16
     high = 1 if even and m < (3 if n == 8 else 2) * MMA_ROWS * sm_count else 2
     warps = WARPS * (1 if even or n <= 8 else 2) * sm_count
     threads = next((t for t in (32, 64, 128) if m * t >= MMA_ROWS * high * 32 * warps and high > 1), THREADS)
-    if n == 8 and k >= LONG_FOR_EIGHT and threads < THREADS:
+    while granule_a < 16 and threads > 32 and m >= WAVE * sm_count and threads > k:
+        threads //= 2  # warps without a step of K: 17274x90x11 takes 5.3 us by 64 threads, by 256 7.6
+    if even and n == 8 and k >= LONG_FOR_EIGHT and threads < THREADS:
         high, threads = 1, THREADS
-    return Tile(kind, MMA, -(-n // 8) * 8, threads, 16 if even else 2, high=high)
+    return Tile(kind, MMA, -(-n // 8) * 8, threads, 16 if even else 2, high=high, granule_a=granule_a)

@@ -84,7 +84,8 @@ __device__ __forceinline__ void turned_matmul(const TensorMap &a, const TensorMa
     const int row = static_cast<int>(at.m * Tile::BM), column = static_cast<int>(at.n * Tile::BN);
     const int steps = static_cast<int>((k + Tile::BK - 1) / Tile::BK), consumer = warpgroup_index();
     if (consumer == Tile::CONSUMERS) {
-        if (elected()) produce_part(tile, a, b, row, column, 0, steps);
+        const int missing = m < Tile::BM ? 128 * (Tile::BM - static_cast<int>(m)) : 0;
+        if (elected()) produce_part(tile, a, b, row, column, 0, steps, missing);
         return;
     }
     float sums[Tile::BM / 2];

@@ -106,16 +106,22 @@
     })
 #define PAIR_KERNELS(dtype) PAIR_KERNEL(dtype, 64, 128, 128, 4, 16)
 
-// TurnedTile: rows and columns of the tile, stages.
-#define TURNED_KERNEL(dtype, bm, bn, stages)                                                                                               \
-    using Tile_##dtype##_##bm##x##bn = TurnedTile<dtype, bm, bn, stages>;                                                                  \
-    IF_WANTED(matmul_wgmma_##dtype##_##bm##x##bn,                                                                                          \
-    extern "C" __global__ void __launch_bounds__(Tile_##dtype##_##bm##x##bn::THREADS, 1)                                                   \
-        matmul_wgmma_##dtype##_##bm##x##bn(const __grid_constant__ TensorMap a, const __grid_constant__ TensorMap b,                       \
-                                           const __grid_constant__ TensorMap c, long long m, long long k, long long n) {                   \
-        turned_matmul<Tile_##dtype##_##bm##x##bn>(a, b, c, m, k, n);                                                                       \
+// TurnedTile: rows and columns of the tile, stages; blocks a multiprocessor.
+#define TURNED_KERNEL(name, dtype, blocks_a_sm, ...)                                                                                       \
+    using Tile_##name = TurnedTile<dtype, __VA_ARGS__>;                                                                                    \
+    IF_WANTED(name,                                                                                                                        \
+    extern "C" __global__ void __launch_bounds__(Tile_##name::THREADS, blocks_a_sm)                                                        \
+        name(const __grid_constant__ TensorMap a, const __grid_constant__ TensorMap b, const __grid_constant__ TensorMap c, long long m,   \
+             long long k, long long n) {                                                                                                   \
+        turned_matmul<Tile_##name>(a, b, c, m, k, n);                                                                                      \
     })
-#define TURNED_KERNELS(dtype) TURNED_KERNEL(dtype, 96, 128, 7) TURNED_KERNEL(dtype, 144, 128, 6) TURNED_KERNEL(dtype, 160, 128, 6)
+#define TURNED_KERNELS(dtype)                                                                                                              \
+    TURNED_KERNEL(matmul_wgmma_##dtype##_96x128, dtype, 1, 96, 128, 7)                                                                     \
+    TURNED_KERNEL(matmul_wgmma_##dtype##_144x128, dtype, 1, 144, 128, 6)                                                                   \
+    TURNED_KERNEL(matmul_wgmma_##dtype##_160x128, dtype, 1, 160, 128, 6)                                                                   \
+    TURNED_KERNEL(matmul_wgmma_##dtype##_16x128_b2, dtype, 2, 16, 128, 6)                                                                  \
+    TURNED_KERNEL(matmul_wgmma_##dtype##_16x128_b3, dtype, 3, 16, 128, 4)                                                                  \
+    TURNED_KERNEL(matmul_wgmma_##dtype##_16x192_b1, dtype, 1, 16, 192, 8)
 
 // TurnedPairTile: a cluster's blocks, rows and columns of the tile, stages, outboxes a consumer, consumers, boxes of C an outbox, rows of the
 // cluster.

@@ -31,7 +31,7 @@ SPLIT = (
 # 16x256x50304 9.4 by three, 11.1 by two, 9.8; 16x64x50304 4.6 by six, 6.2 by two, 5.3. Of a longer K where tiles are just more than the
 # multiprocessors: 6x2560x18944 takes 24.8 us by two, by others 28.3 or more, in cuBLAS 26.9; 15x4704x18552 47.8, 53.7 and 48.8. High
 # numbers, since they are offered where they were the quickest, or nearly.
-FEW_ROWS = Among(1, 2048, 0.9, 2.0, rows_from=1, columns_from=8192, rows_to=64)
+FEW_ROWS = Among(1, 2048, 0.9, 2.0, rows_from=17, columns_from=8192, rows_to=64)
 CROWDED = (
     Kernel("64x64_twice", 64, 64, 160, 128, 6, 16, 2.8, 300, wgmma=True, split=1, resident=2,
            among=FEW_ROWS._replace(k_to=768, few=1.0, rows_to=32)),

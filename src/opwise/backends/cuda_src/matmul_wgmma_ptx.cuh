@@ -194,6 +194,7 @@ template <int PENDING> __device__ __forceinline__ void products_wait() {
 #define SUMS_96(c, i) SUMS_64(c, i), SUMS_32(c, i + 64)
 #define SUMS_104(c, i) SUMS_96(c, i), SUMS_8(c, i + 96)
 #define SUMS_128(c, i) SUMS_64(c, i), SUMS_64(c, i + 64)
+#define REGISTERS_8 "%0, %1, %2, %3, %4, %5, %6, %7"
 #define REGISTERS_16 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
 #define REGISTERS_32 REGISTERS_16 ", "                                                                                                     \
     "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
@@ -226,6 +227,7 @@ template <int PENDING> __device__ __forceinline__ void products_wait() {
     PRODUCT(warpgroup_product, "0, 1", Storage, type, "96", 48, "48", "49", "50")                                                          \
     PRODUCT(warpgroup_product, "0, 1", Storage, type, "128", 64, "64", "65", "66")                                                         \
     PRODUCT(warpgroup_product, "0, 1", Storage, type, "160", 80, "80", "81", "82")                                                         \
+    PRODUCT(turned_product, "1, 0", Storage, type, "16", 8, "8", "9", "10")                                                                \
     PRODUCT(turned_product, "1, 0", Storage, type, "96", 48, "48", "49", "50")                                                             \
     PRODUCT(turned_product, "1, 0", Storage, type, "144", 72, "72", "73", "74")                                                            \
     PRODUCT(turned_product, "1, 0", Storage, type, "160", 80, "80", "81", "82")                                                            \

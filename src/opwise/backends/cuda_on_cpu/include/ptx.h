@@ -53,10 +53,21 @@ template <class T> inline T load(std::uint64_t address, int at = 0) {
 }
 template <class T> inline void aligned(std::uint64_t address, int count) {
     if (address % (sizeof(T) * count) != 0)
-        report("an access of %d bytes to shared memory at byte %llu: not a multiple", static_cast<int>(sizeof(T) * count),
+        report("an access of %d bytes at byte %llu: not a multiple", static_cast<int>(sizeof(T) * count),
                static_cast<unsigned long long>(address));
 }
 inline void ld_global_u16(unsigned short &d, std::uint64_t address) { std::memcpy(&d, reinterpret_cast<const void *>(address), 2); }
+inline void ld_global_nc_L2_128B_u32(unsigned &x, std::uint64_t from) {
+    aligned<unsigned>(from, 1), std::memcpy(&x, reinterpret_cast<const void *>(from), 4);
+}
+inline void ld_global_nc_L1_no_allocate_L2_128B_v2_u32(unsigned &x, unsigned &y, std::uint64_t from) {
+    ld_global_nc_L2_128B_u32(x, from), ld_global_nc_L2_128B_u32(y, from + 4);
+    aligned<unsigned>(from, 2);
+}
+inline void ld_global_nc_L1_no_allocate_L2_128B_v4_u32(unsigned &x, unsigned &y, unsigned &z, unsigned &w, std::uint64_t from) {
+    ld_global_nc_L1_no_allocate_L2_128B_v2_u32(x, y, from), ld_global_nc_L1_no_allocate_L2_128B_v2_u32(z, w, from + 8);
+    aligned<unsigned>(from, 4);
+}
 inline void ld_shared_u16(unsigned short &x, std::uint32_t address) { aligned<unsigned short>(address, 1), x = load<unsigned short>(address); }
 inline void ld_shared_f32(float &d, std::uint32_t address) { aligned<float>(address, 1), d = load<float>(address); }
 inline void ld_shared_v2_u32(unsigned &a, unsigned &b, std::uint32_t address) {

@@ -1,0 +1,171 @@
+"""Whether a product of 16 rows of A at most runs a kernel made for them, which one, over what grid: on Hopper, 16 bits and TF32.
+
+`few` is matmul_few.cuh, whose B goes straight into registers; `turned` is matmul_turned.cuh, whose 16 rows of A are wgmma's columns, and
+which has B under way in shared memory, for a wide one. Estimates are in the unit of matmul_kernel.Kernel.estimate, so that all compare.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from opwise.backends.cuda_src.matmul_cluster import BYTES, UNIT
+from opwise.backends.cuda_src.matmul_model import CLUSTERS_AT_ONCE, CLUSTERS_OF, Estimated, Share
+from opwise.backends.cuda_src.matmul_thin import BYTES_A_US
+from opwise.backends.cuda_src.plan import Matrix, Plan
+
+FEW = "few"
+ON = (9, 0)  # and on no later GPU: nothing here has been measured on one
+SIZE_LIMIT = 2**30  # K counts in 32 bits, and so do the copy engine's coordinates
+ROWS = 16  # of A, at most
+STEP = 64  # bytes of a row of A that a warp takes at once
+DEPTH = 64  # elements of K in a slot of `turned`
+HALF_LINE = 64  # bytes: rows that are not a multiple of them apart are slanted, see matmul_model.py
+SLANTED = 1.17  # what memory takes then, of pieces of 8 bytes and more
+# us by which the others' estimates are less than what they take: a launch, and what their numbers do not know of slanted rows, of TF32.
+LAUNCH, LAUNCH_SLANTED, LAUNCH_TFLOAT32 = 2.1, 3.0, 2.6
+# Of the rest, this part: of rows that do not begin on 16 bytes, where others were never quicker; of `turned` and a wide B, where they
+# hardly were.
+ANYWHERE, FOR_WIDE, WIDE_B = 0.5, 0.8, 8192
+# Where rows begin on 4 or 8 bytes and there are 4 at most, a kernel of matmul_row.cuh is quicker for one of them, of more columns than
+# these; and where B is so many times as wide as K is deep: 4x34x31750 takes 3.89 us by it, 4.84 by these; 3x1142x16428 14.6 and 13.0.
+OF_ONE_COLUMNS, WIDE = 1001, 50
+# K up to which tiles of 32 columns are quicker where rows begin on 16 bytes: of 16 bits clusters of them, of TF32 all. 11x2464x544 takes
+# 4.10 us by clusters of eight, by wgmma 4.11, and 11x8616x304 5.58 and 4.78.
+MOST_USUAL = 128  # columns of a tile: wider ones are for more of these than multiprocessors
+LONGEST = {"float16": 2464, "bfloat16": 2464, "tfloat32": 8192}
+
+
+@dataclass(frozen=True)
+class Tile(Estimated):
+    """A kernel: `columns` of its tile; `warps` that share K and `split` blocks of a cluster that do, or 0 warps: `turned`; `resident`
+    blocks a multiprocessor; `granule`: bytes of an access of B, which divide addresses and rows.
+
+    `step`: us of K's part of a warp, for each 64 bytes of A's row; `wave`: us of each block of a multiprocessor beyond its first; `beside`:
+    of a launch; `memory`: of reading and writing each matrix once, in parts of what an H200's memory takes. `speed` and `fixed`: by how
+    much the steps are quicker than that, and the rest dearer.
+    """
+
+    kind: str
+    columns: int
+    warps: int
+    split: int
+    resident: int
+    granule: int
+    beside: float
+    step: float
+    wave: float
+    memory: float
+    stages: int = 0
+    speed: float = 1.0
+    fixed: float = 1.0
+
+    @property
+    def turned(self) -> bool:
+        return self.warps == 0
+
+    @property
+    def name(self) -> str:
+        if self.turned:
+            return f"16x{self.columns}_b{self.resident}"
+        return f"{FEW}_16x{self.columns}_w{self.warps}_v{self.granule}" + (f"_s{self.split}" if self.split > 1 else "")
+
+    @property
+    def kernel(self) -> str:
+        return f"matmul_{'wgmma_' if self.turned else 'cluster_' if self.split > 1 else ''}{self.kind}_{self.name}"
+
+    @property
+    def threads(self) -> int:
+        return 2 * self.columns + 32 if self.turned else 32 * self.warps
+
+    @property
+    def shared_bytes(self) -> int:
+        """Each warp's sums, and a cluster's, as in FewTile; or as in TurnedTile the ring, two barriers a slot, the way to a multiple of
+        1024."""
+        if self.turned:
+            return self.stages * (2 * DEPTH * (ROWS + self.columns) + 16) + 1024
+        return (self.warps + (self.split > 1)) * 4 * ROWS * self.columns
+
+    def takes(self, k: int, n: int, granule: int, sm_count: int) -> bool:
+        """Pieces as wide as rows allow; and clusters that run at once, since a second turn of them takes as long as the first."""
+        if not self.granule <= granule or (self.granule < 8 <= granule):
+            return False
+        limited = granule >= 16 and self.columns == 32 and (self.split > 1 or self.kind == "tfloat32")
+        at_once = self.blocks(n) <= self.resident * self.at_once(sm_count)
+        wide = self.columns <= MOST_USUAL or n > MOST_USUAL * sm_count
+        return (self.split == 1 or at_once) and wide and not (limited and k > LONGEST[self.kind])
+
+    def blocks(self, n: int) -> int:
+        return -(-n // self.columns) * self.split
+
+    def at_once(self, sm_count: int) -> int:
+        """Blocks that the GPU has with one a multiprocessor."""
+        return max(CLUSTERS_AT_ONCE[self.split] * sm_count // CLUSTERS_OF, 1) * self.split
+
+    def share(self, m: int, k: int, n: int, sm_count: int) -> Share:
+        size = BYTES[self.kind]
+        each = self.blocks(n) / self.at_once(sm_count)  # of a multiprocessor
+        steps = -(-k // DEPTH) if self.turned else -(-k // (STEP // size * self.warps * self.split))
+        slanted = size == 2 and self.granule >= 8 and n * size % HALF_LINE > 0
+        memory = self.memory * (SLANTED if slanted else 1.0) * size * (m * k + k * n + m * n) / BYTES_A_US
+        beside = self.beside + self.wave * max(math.ceil(each) - 1, 0) - self.launch_us(k, n)
+        unit = UNIT[self.kind] * self.part(k, n)
+        turns = max(math.ceil(each / self.resident) if self.turned else each / self.resident, 1)
+        return Share(beside * unit, steps * self.step * turns * unit, memory=memory * unit)
+
+    def part(self, k: int, n: int) -> float:
+        if self.turned and n >= WIDE_B:
+            return FOR_WIDE
+        return ANYWHERE if self.kind != "tfloat32" and (k % 8 or n % 8) else 1.0
+
+    def launch_us(self, k: int, n: int) -> float:
+        if self.kind == "tfloat32":
+            return LAUNCH_TFLOAT32
+        return LAUNCH_SLANTED if k * 2 % HALF_LINE or n * 2 % HALF_LINE else LAUNCH
+
+    def launch(self, m: int, k: int, n: int, sm_count: int) -> Plan:
+        """The kernel over all of C. `turned`: boxes of A are as low as A."""
+        grid, block = (self.blocks(n), 1, 1), (self.threads, 1, 1)
+        if not self.turned:
+            return Plan(self.kernel, grid, block, self.shared_bytes)
+        matrices = Matrix(m, k, m, DEPTH), Matrix(k, n, DEPTH, 64), Matrix(m, n, ROWS, 64)
+        return Plan(self.kernel, grid, block, self.shared_bytes, matrices=matrices)
+
+
+# Fitted to what an H200 measured of 187 products, which the plan's choice loses 1.1 % of.
+#   columns warps split resident granule beside step wave memory stages
+HALF = (
+    (32, 8, 1, 2, 8, 2.1, 0.432, 0.615, 0.981),
+    (32, 4, 1, 4, 8, 1.87, 0.458, 0.41, 0.92),
+    (32, 8, 4, 2, 8, 2.29, 0.466, 0.515, 1.36),
+    (32, 8, 8, 2, 8, 2.28, 0.332, 0.53, 1.43),
+    (32, 8, 1, 2, 4, 2.14, 0.482, 0.835, 1.31),
+    (32, 4, 1, 4, 4, 2.22, 0.427, 0.31, 1.21),
+    (32, 8, 4, 2, 4, 2.68, 0.462, 0.29, 1.66),
+    (32, 8, 8, 2, 4, 2.68, 0.382, 0.75, 1.78),
+    (128, 0, 1, 2, 16, 2.79, 0.168, 0.7, 0.95, 6),
+    (128, 0, 1, 3, 16, 2.7, 0.202, 0.381, 0.99, 4),
+    (192, 0, 1, 1, 16, 2.31, 0.16, 1.82, 1.0, 8),
+)
+TFLOAT32 = (
+    (32, 8, 1, 2, 16, 1.97, 0.394, 0.52, 1.2),
+    (32, 4, 1, 4, 16, 2.16, 0.421, 0.23, 1.08),
+    (64, 4, 1, 4, 16, 2.37, 0.763, 0.385, 0.99),
+    (32, 8, 4, 2, 16, 2.26, 0.457, 0.305, 1.3),
+    (32, 8, 8, 2, 16, 2.18, 0.388, 0.534, 1.3),
+    (64, 8, 8, 2, 16, 2.9, 0.821, 0.923, 0.979),
+)
+TILES = {kind: tuple(Tile(kind, *row) for row in rows) for kind, rows in (("tfloat32", TFLOAT32), ("float16", HALF), ("bfloat16", HALF))}
+
+
+def fitting(m: int, k: int, n: int, kind: str, granule: int, sm_count: int) -> tuple[Tile, ...]:
+    """The kernels here for A (m, k) B (k, n) of that kind (a key of matmul_kernels.KERNELS) on Hopper. granule: bytes that divide the
+    addresses and rows."""
+    if m > ROWS or max(k, n) > SIZE_LIMIT:
+        return ()
+    return tuple(tile for tile in TILES.get(kind, ()) if tile.takes(k, n, granule, sm_count))
+
+
+def before_rows(m: int, k: int, n: int, kind: str) -> bool:
+    """Are these quicker than the kernel of matmul_row.cuh for the product, where there is one?"""
+    return kind != "tfloat32" and n <= (WIDE * k if m > 1 else OF_ONE_COLUMNS)
