@@ -66,13 +66,13 @@ def markdown(records: Sequence[Record]) -> str:
 
 
 def table(records: Sequence[Record]) -> Table:
-    """The same for a terminal."""
-    shown = Table(title="SOL = limit / cold kernel time; bold: fastest or tied", title_justify="left", show_edge=False, pad_edge=False)
+    """The same for a terminal, or for a file, where nothing is bold."""
+    shown = Table(title="SOL = limit / cold kernel time; + fastest or tied", title_justify="left", show_edge=False, pad_edge=False)
     for name in ("workload", "limit us", *BACKENDS):
         shown.add_column(name, justify="left" if name == "workload" else "right", no_wrap=True)
     for row in rows(records):
         limit = "" if row.limit_us is None else f"{row.limit_us:.1f}"
-        shown.add_row(row.workload, limit, *(f"[bold green]{text}[/]" if best else text for text, best in row.cells))
+        shown.add_row(row.workload, limit, *(f"[bold green]{text}[/]+" if best else f"{text} " for text, best in row.cells))
     return shown
 
 

@@ -77,6 +77,11 @@ class Tile(Estimated):
             stage += self.classes * (-(-self.rows // self.classes * (ROW + 16) // ROW) * ROW)
         return self.stages * (-(-stage // 1024) * 1024) + (24 if self.straight else 16) * self.stages + 1024
 
+    def takes(self, k: int, n: int) -> bool:
+        """No cluster half of whose blocks would have no K: 62x16x90 of TF32 takes 3.54 us by four, 2.80 by one."""
+        wide = self.rows > LEAST or n > NARROWEST or self.kind == "tfloat32"
+        return wide and (self.split == 1 or 2 * k * self.size >= ROW * self.split)
+
     def tiles(self, m: int, n: int) -> int:
         every = 1 if self.straight else self.classes
         return -(-m // (self.rows * every)) * every * -(-n // self.columns)
@@ -137,4 +142,4 @@ def fitting(m: int, k: int, n: int, kind: str, granule: int) -> tuple[Tile, ...]
     addresses and rows."""
     if granule >= GRANULE or max(m, k, n) > SIZE_LIMIT or (kind == "tfloat32" and n <= NARROW and min(m / 2, k) >= LONG):
         return ()
-    return tuple(tile for tile in TILES.get(kind, ()) if tile.rows > LEAST or n > NARROWEST or kind == "tfloat32")
+    return tuple(tile for tile in TILES.get(kind, ()) if tile.takes(k, n))
