@@ -168,6 +168,8 @@ MATMUL = (
           "FURTHER = WARPS * S * Tile::DEPTH;", "FURTHER = (WARPS - 1) * S * Tile::DEPTH;", dtypes=("bfloat16",), gpu_only=SM90),
     Fault("the last warp's sums are left out", "matmul", "reduction", f"{HERE}/matmul_few.cuh",
           "w < WARPS; w++", "w < WARPS - 1; w++", dtypes=("tfloat32",), gpu_only=SM90),
+    Fault("whole boxes of a low A are counted as if they were as low", "matmul", "host", f"{HERE}/matmul_turned.cuh",
+          "CUT = BM_ <= 16;", "CUT = true;", dtypes=("float16",), gpu_only=SM90),
     Fault("every outbox of a turned tile leaves for its first rows", "matmul", "index", f"{HERE}/matmul_turned_pair.cuh",
           "row + 16 * (batch * Tile::OUT + part)", "row + 16 * part", dtypes=("bfloat16",), gpu_only=SM90),
     Fault("a consumer of a turned pair stores its columns where the first does", "matmul", "index", f"{HERE}/matmul_turned_pair.cuh",

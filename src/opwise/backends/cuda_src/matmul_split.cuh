@@ -14,7 +14,7 @@
 
 template <class Storage_, int BM_, int BN_, int BK_, int STAGES_, int S_, int BLOCKS_A_SM_, unsigned GROUP_> struct SplitTile {
     using Storage = Storage_;
-    static constexpr bool PAIRED = false;
+    static constexpr bool PAIRED = false, CUT = true;
     static constexpr int BM = BM_, BN = BN_, BK = BK_, STAGES = STAGES_, S = S_, BLOCKS_A_SM = BLOCKS_A_SM_;
     static constexpr unsigned GROUP = GROUP_;  // as in tile_position
     static constexpr int CONSUMERS = BM / 64, WARPS = 4 * CONSUMERS, THREADS = 32 * (WARPS + 1);
@@ -65,11 +65,16 @@ __device__ __forceinline__ void store_unit(Storage *c, long long m, long long n,
     if (row < m && column < n) *reinterpret_cast<Words4 *>(c + row * n + column) = Words4{v[0], v[1], v[2], v[3]};
 }
 
-// Steps first .. last of K, of the tile at (row, column). By one thread. A's boxes have `missing` bytes a step less than their places: those
-// of rows that A has not, whose zeros take longer than rows do. Sums of what lies there are of rows that are not stored.
+// Bytes a step by which A's boxes are less than their places, where a tile's are CUT: as low as an A that is lower than the tile, since the
+// zeros of rows that it has not take longer than rows do. Sums of what lies there are of rows that are not stored.
+template <class Tile> __device__ __forceinline__ int missing_bytes(long long m) {
+    return Tile::CUT && m < Tile::BM ? Tile::BOXES_A * 128 * (Tile::BM - static_cast<int>(m)) : 0;
+}
+
+// Steps first .. last of K, of the tile at (row, column), whose boxes have `missing` bytes less. By one thread.
 template <class Tile>
 __device__ __forceinline__ void produce_part(const Tile &tile, const TensorMap &a, const TensorMap &b, int row, int column, int first,
-                                             int last, int missing = 0) {
+                                             int last, int missing) {
     Turn<Tile::STAGES> turn;
     for (int step = first; step < last; step++) {
         const SharedAddress slot = tile.slot(turn.slot), full = tile.full(turn.slot);
@@ -179,8 +184,7 @@ __device__ __forceinline__ void split_matmul(const TensorMap &a, const TensorMap
     const int first = steps * rank / Tile::S, last = steps * (rank + 1) / Tile::S;
     const int warpgroup = warpgroup_index();
     if (warpgroup == Tile::CONSUMERS) {  // the producer's one warp; a cluster's barrier waits for it too
-        const int missing = m < Tile::BM ? Tile::BOXES_A * 128 * (Tile::BM - static_cast<int>(m)) : 0;
-        if (elected()) produce_part(tile, a, b, row, column, first, last, missing);
+        if (elected()) produce_part(tile, a, b, row, column, first, last, missing_bytes<Tile>(m));
         __syncwarp();
         if constexpr (Tile::S > 1) cluster_wait();
         return;

@@ -2,7 +2,7 @@
 //
 // wgmma's 64 rows are then 64 columns of B, which it takes transposed, and its columns, which may be any multiple of 16 (8, but for the
 // boxes here), are rows of C: 1536 x 1536 is 11 x 12 tiles of 144 x 128 for 132 multiprocessors, where 128 x 192 makes 96. Every box is
-// whole: BM rows of A by 64 of K, BK rows of K by 64 columns of B a consumer warpgroup.
+// whole, but for those of a CUT tile's A: BM rows of A by 64 of K, BK rows of K by 64 columns of B a consumer warpgroup.
 //
 // One tile a block, unlike matmul_turned_pair.cuh. A producer warp fills the ring as in matmul_split.cuh. The sums of a warpgroup leave by
 // one box of BM rows and 64 columns, which is laid, turned back, into a slot of the ring that everybody has released.
@@ -11,6 +11,7 @@
 
 template <class Storage_, int BM_, int BN_, int STAGES_> struct TurnedTile {
     using Storage = Storage_;
+    static constexpr bool CUT = BM_ <= 16;  // as matmul_few.py has it; matmul_plan.py has whole boxes for the others
     static constexpr int BM = BM_, BN = BN_, BK = 64, STAGES = STAGES_, CONSUMERS = BN / 64, WARPS = 4 * CONSUMERS;
     static constexpr int THREADS = 32 * (WARPS + 1), UNITS = BM / 16;
     static constexpr int BOX_A = BM * 128, BOXES_A = 1, BOX_COLUMNS = 64, BOX_B = BK * 128, BOXES_B = CONSUMERS;
@@ -84,8 +85,7 @@ __device__ __forceinline__ void turned_matmul(const TensorMap &a, const TensorMa
     const int row = static_cast<int>(at.m * Tile::BM), column = static_cast<int>(at.n * Tile::BN);
     const int steps = static_cast<int>((k + Tile::BK - 1) / Tile::BK), consumer = warpgroup_index();
     if (consumer == Tile::CONSUMERS) {
-        const int missing = m < Tile::BM ? 128 * (Tile::BM - static_cast<int>(m)) : 0;
-        if (elected()) produce_part(tile, a, b, row, column, 0, steps, missing);
+        if (elected()) produce_part(tile, a, b, row, column, 0, steps, missing_bytes<Tile>(m));
         return;
     }
     float sums[Tile::BM / 2];
