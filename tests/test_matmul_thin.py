@@ -8,7 +8,8 @@ import pytest
 import thin_rows_times
 
 from opwise.backends.cuda_src import matmul_plan, matmul_thin
-from opwise.backends.cuda_src.matmul_thin import BYTES, EIGHT, MOST_COLUMNS, MOST_ROWS, fitting
+from opwise.backends.cuda_src.matmul_model import BYTES
+from opwise.backends.cuda_src.matmul_thin import EIGHT, MOST_COLUMNS, MOST_ROWS, fitting
 from opwise.backends.cuda_src.sources import unit_of
 
 # us on one H200, torch 2.11, L2 flushed, interleaved, medians: kind, (m, k, n) -> kernel -> time; "other": the quickest of the rest.

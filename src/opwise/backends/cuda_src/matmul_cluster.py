@@ -11,14 +11,13 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from opwise.backends.cuda_src import plan
-from opwise.backends.cuda_src.matmul_model import CLUSTERS_AT_ONCE, CLUSTERS_OF, Share, Tiled
+from opwise.backends.cuda_src.matmul_model import BYTES, Share, Tiled, clusters_at_once, most_have_k
 from opwise.backends.cuda_src.plan import Matrix, Plan
 
 ON = (9, 0)  # and on no later GPU: nothing here has been measured on one
 SIZE_LIMIT = 2**30  # of kernels whose factors come by tensor maps: the copy engine's coordinates have 32 bits
 LONG = 512  # of K, at least
 MEMORY = 0.44  # an element of A and B of 4 bytes, read once, as multiply-adds of TF32
-BYTES = {"float32": 4, "tfloat32": 4, "float16": 2, "bfloat16": 2}  # of an element
 # Multiply-adds that one multiprocessor does in a us at speed 1, by the kernel that has it.
 UNIT = {"float32": 137_000, "tfloat32": 538_000, "float16": 1_900_000, "bfloat16": 1_900_000}
 
@@ -95,14 +94,14 @@ class Tile(Tiled):
             return False  # a low or narrow tile is for a C that is no higher or wider
         if self.split == 1:
             return True
-        if self.way == "mma" and self.granule < 16 and 2 * k * BYTES[self.kind] < self.step_bytes * self.split:
-            return False  # half of the blocks would have nothing: 523x29x136 of TF32 takes 4.75 us by four, 3.18 by matmul_odd.cuh
+        if self.way == "mma" and self.granule < 16 and not most_have_k(k * BYTES[self.kind], self.step_bytes, self.split):
+            return False  # 523x29x136 of TF32 takes 4.75 us by four, 3.18 by matmul_odd.cuh
         few = self.tiles(m, n) <= self.at_once(sm_count) * self.turns
         return few and (self.granule < 16 or (k >= LONG and (m > 16 or self.rows <= 16)))
 
     def at_once(self, sm_count: int) -> int:
         """Tiles that the GPU has in the making with a block a multiprocessor."""
-        return max(CLUSTERS_AT_ONCE[self.split] * sm_count // CLUSTERS_OF, 1)
+        return clusters_at_once(self.split, sm_count)
 
     def share(self, m: int, k: int, n: int, sm_count: int) -> Share:
         blocks = -(-self.tiles(m, n) // self.at_once(sm_count))  # of a multiprocessor, at most

@@ -9,9 +9,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from opwise.backends.cuda_src.matmul_cluster import BYTES, UNIT
-from opwise.backends.cuda_src.matmul_model import CLUSTERS_AT_ONCE, CLUSTERS_OF, Estimated, Share
-from opwise.backends.cuda_src.matmul_thin import BYTES_A_US
+from opwise.backends.cuda_src.matmul_cluster import UNIT
+from opwise.backends.cuda_src.matmul_model import BYTES, HALF_LINE, Estimated, Share, clusters_at_once
+from opwise.backends.cuda_src.matmul_thin import memory_us
 from opwise.backends.cuda_src.plan import Matrix, Plan
 
 FEW = "few"
@@ -20,8 +20,7 @@ SIZE_LIMIT = 2**30  # K counts in 32 bits, and so do the copy engine's coordinat
 ROWS = 16  # of A, at most
 STEP = 64  # bytes of a row of A that a warp takes at once
 DEPTH = 64  # elements of K in a slot of `turned`
-HALF_LINE = 64  # bytes: rows that are not a multiple of them apart are slanted, see matmul_model.py
-SLANTED = 1.17  # what memory takes then, of pieces of 8 bytes and more
+SLANTED = 1.17  # what memory takes where B's rows are slanted, as matmul_model.py has it, of pieces of 8 bytes and more
 # us by which the others' estimates are less than what they take: a launch, and what their numbers do not know of slanted rows, of TF32.
 LAUNCH, LAUNCH_SLANTED, LAUNCH_TFLOAT32 = 2.1, 3.0, 2.6
 # Of the rest, this part: of rows that do not begin on 16 bytes, where others were never quicker; of `turned` and a wide B, where they
@@ -31,9 +30,9 @@ BESIDE_OTHERS = 0.15  # of a step, that it takes longer for each other block of 
 # Where rows begin on 4 or 8 bytes and there are 4 at most, a kernel of matmul_row.cuh is quicker for one of them, of more columns than
 # these; and where B is so many times as wide as K is deep: 4x34x31750 takes 3.89 us by it, 4.84 by these; 3x1142x16428 14.6 and 13.0.
 OF_ONE_COLUMNS, WIDE = 1001, 50
+MOST_USUAL = 128  # columns of a tile: wider ones are for more of these than multiprocessors
 # K up to which tiles of 32 columns are quicker where rows begin on 16 bytes: of 16 bits clusters of them, of TF32 all. 11x2464x544 takes
 # 4.10 us by clusters of eight, by wgmma 4.11, and 11x8616x304 5.58 and 4.78.
-MOST_USUAL = 128  # columns of a tile: wider ones are for more of these than multiprocessors
 LONGEST = {"float16": 2464, "bfloat16": 2464, "tfloat32": 8192}
 
 
@@ -89,7 +88,7 @@ class Tile(Estimated):
 
     def takes(self, k: int, n: int, granule: int, sm_count: int) -> bool:
         """Pieces as wide as rows allow; and clusters that run at once, since a second turn of them takes as long as the first."""
-        if not self.granule <= granule or (self.granule < 8 <= granule):
+        if self.granule > granule or self.granule < 8 <= granule:
             return False
         limited = granule >= 16 and self.columns == 32 and (self.split > 1 or self.kind == "tfloat32")
         at_once = self.blocks(n) <= self.resident * self.at_once(sm_count)
@@ -101,14 +100,13 @@ class Tile(Estimated):
 
     def at_once(self, sm_count: int) -> int:
         """Blocks that the GPU has with one a multiprocessor."""
-        return max(CLUSTERS_AT_ONCE[self.split] * sm_count // CLUSTERS_OF, 1) * self.split
+        return clusters_at_once(self.split, sm_count) * self.split
 
     def share(self, m: int, k: int, n: int, sm_count: int) -> Share:
-        size = BYTES[self.kind]
         each = self.blocks(n) / self.at_once(sm_count)  # of a multiprocessor
-        steps = -(-k // DEPTH) if self.turned else -(-k // (STEP // size * self.warps * self.split))
-        slanted = size == 2 and self.granule >= 8 and n * size % HALF_LINE > 0
-        memory = self.memory * (SLANTED if slanted else 1.0) * size * (m * k + k * n + m * n) / BYTES_A_US
+        steps = -(-k // DEPTH) if self.turned else -(-k // (STEP // BYTES[self.kind] * self.warps * self.split))
+        slanted = self.kind != "tfloat32" and self.granule >= 8 and n % HALF_LINE > 0
+        memory = self.memory * (SLANTED if slanted else 1.0) * memory_us(m, k, n, self.kind)
         beside = self.beside + self.wave * max(math.ceil(each) - 1, 0) - self.launch_us(k, n)
         unit = UNIT[self.kind] * self.part(k, n)
         if self.turned:
@@ -125,7 +123,7 @@ class Tile(Estimated):
     def launch_us(self, k: int, n: int) -> float:
         if self.kind == "tfloat32":
             return LAUNCH_TFLOAT32
-        return LAUNCH_SLANTED if k * 2 % HALF_LINE or n * 2 % HALF_LINE else LAUNCH
+        return LAUNCH_SLANTED if k % HALF_LINE or n % HALF_LINE else LAUNCH
 
     def launch(self, m: int, k: int, n: int, sm_count: int) -> Plan:
         """The kernel over all of C. `turned`: boxes of A are as low as A."""

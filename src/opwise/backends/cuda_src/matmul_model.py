@@ -11,6 +11,7 @@ import math
 from dataclasses import dataclass
 from typing import Protocol
 
+BYTES = {"float32": 4, "tfloat32": 4, "float16": 2, "bfloat16": 2}  # of an element
 # Clusters of so many blocks that an H200 (132 multiprocessors in groups of 14 to 18, a cluster within one group) runs at once, a block a
 # multiprocessor, as cudaOccupancyMaxActiveClusters says.
 CLUSTERS_AT_ONCE, CLUSTERS_OF = {1: 132, 2: 66, 3: 38, 4: 30, 6: 16, 8: 15, 16: 7}, 132
@@ -90,6 +91,11 @@ def rows_suffice(rows: int, m: int, k: int, n: int) -> bool:
 def clusters_at_once(split: int, sm_count: int) -> int:
     """Of clusters of `split` blocks."""
     return max(CLUSTERS_AT_ONCE[split] * sm_count // CLUSTERS_OF, 1)
+
+
+def most_have_k(row: int, step: int, split: int) -> bool:
+    """Of a cluster's blocks, which share K: has half of them a step of it at least? row, step: bytes of a row of A, of a block's step."""
+    return 2 * row >= step * split
 
 
 def waves(tiles: int, split: int, resident: int, sm_count: int) -> float:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from opwise.backends.cuda_src import plan
 from opwise.backends.cuda_src.matmul_cluster import UNIT
-from opwise.backends.cuda_src.matmul_model import CLUSTERS_AT_ONCE, CLUSTERS_OF, Estimated, Share
+from opwise.backends.cuda_src.matmul_model import BYTES, Estimated, Share, clusters_at_once, most_have_k
 from opwise.backends.cuda_src.plan import Matrix, Plan
 
 ON = (9, 0)  # and on no later GPU: wgmma
@@ -57,7 +57,7 @@ class Tile(Estimated):
     @property
     def size(self) -> int:
         """Bytes of an element."""
-        return 4 if self.kind == "tfloat32" else 2
+        return BYTES[self.kind]
 
     @property
     def classes(self) -> int:
@@ -78,16 +78,16 @@ class Tile(Estimated):
         return self.stages * (-(-stage // 1024) * 1024) + (24 if self.straight else 16) * self.stages + 1024
 
     def takes(self, k: int, n: int) -> bool:
-        """No cluster half of whose blocks would have no K: 62x16x90 of TF32 takes 3.54 us by four, 2.80 by one."""
+        """No cluster of blocks most of which would have no K: 62x16x90 of TF32 takes 3.54 us by four, 2.80 by one."""
         wide = self.rows > LEAST or n > NARROWEST or self.kind == "tfloat32"
-        return wide and (self.split == 1 or 2 * k * self.size >= ROW * self.split)
+        return wide and (self.split == 1 or most_have_k(k * self.size, ROW, self.split))
 
     def tiles(self, m: int, n: int) -> int:
         every = 1 if self.straight else self.classes
         return -(-m // (self.rows * every)) * every * -(-n // self.columns)
 
     def share(self, m: int, k: int, n: int, sm_count: int) -> Share:
-        at_once = max(CLUSTERS_AT_ONCE[self.split] * sm_count // CLUSTERS_OF, 1)
+        at_once = clusters_at_once(self.split, sm_count)
         turns, steps, unit = -(-self.tiles(m, n) // at_once), -(-k // (ROW // self.size * self.split)), UNIT[self.kind]
         step = self.step + self.crowd * min(self.tiles(m, n) * self.split / sm_count, 1)
         return Share(turns * self.tile * unit, turns * steps * step * unit, self.beside * unit)

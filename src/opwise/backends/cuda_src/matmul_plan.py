@@ -13,13 +13,13 @@ from collections.abc import Mapping
 from opwise.backends.cuda_src import matmul_cluster, matmul_few, matmul_held, matmul_hopper32, matmul_odd, matmul_rows32, matmul_thin
 from opwise.backends.cuda_src.matmul_kernel import SHARED_LIMIT, TENSOR_CORES_FROM, Kernel
 from opwise.backends.cuda_src.matmul_kernels import KERNELS, TEXTBOOK
-from opwise.backends.cuda_src.matmul_model import rows_suffice
+from opwise.backends.cuda_src.matmul_model import BYTES, rows_suffice
 from opwise.backends.cuda_src.plan import Matrix, Plan
 from opwise.backends.protocol import UnsupportedWorkload
 from opwise.backends.tuned import SHIPPED, Choices
 
 WGMMA_SIZE_LIMIT = 2**30  # the copy engine's coordinates have 32 bits
-SIZE = {"float32": 4, "tfloat32": 4, "float16": 2, "bfloat16": 2}
+SIZE = BYTES
 GRID_LIMIT = 2**31 - 1
 
 Other = (matmul_hopper32.Tile | matmul_cluster.Tile | matmul_rows32.Tile | matmul_odd.Tile | matmul_thin.Tile | matmul_held.Tile

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from opwise.backends.cuda_src.matmul_cluster import UNIT
-from opwise.backends.cuda_src.matmul_model import CLUSTERS_AT_ONCE, CLUSTERS_OF, Share, Tiled
+from opwise.backends.cuda_src.matmul_model import Share, Tiled, clusters_at_once
 from opwise.backends.cuda_src.plan import FLOAT32, Matrix, Plan
 
 ON = (9, 0)  # and on no later GPU: nothing here has been measured on one
@@ -117,7 +117,7 @@ class Tile(Tiled):
 
     def at_once(self, sm_count: int) -> int:
         """Tiles that the GPU has in the making with a block a multiprocessor."""
-        return max(CLUSTERS_AT_ONCE[self.split] * sm_count // CLUSTERS_OF, 1)
+        return clusters_at_once(self.split, sm_count)
 
     def turns(self, m: int, n: int, sm_count: int) -> float:
         """Tiles of the multiprocessor with most, as if they took turns: blocks that are resident together end together, and what is left

@@ -12,8 +12,8 @@ import math
 from dataclasses import dataclass
 from functools import partial
 
-from opwise.backends.cuda_src.matmul_cluster import BYTES, UNIT
-from opwise.backends.cuda_src.matmul_model import Estimated, Share
+from opwise.backends.cuda_src.matmul_cluster import UNIT
+from opwise.backends.cuda_src.matmul_model import BYTES, Estimated, Share
 from opwise.backends.cuda_src.plan import Plan
 
 BYTES_A_US = 4.5e6  # of an H200
@@ -44,9 +44,14 @@ NARROW_OF_ONE, NARROW_FOR_PAIRS, NARROW = 0.5, 0.8, 1.0
 OF_SIXTEEN = 0.6  # blocks of 16 columns a multiprocessor up to which they are, of one row of float32 where B's rows begin on 16 bytes
 
 
+def memory_us(m: int, k: int, n: int, kind: str) -> float:
+    """Of reading and writing each matrix once."""
+    return BYTES[kind] * (m * k + k * n + m * n) / BYTES_A_US
+
+
 def share_of_memory(m: int, k: int, n: int, kind: str) -> Share:
     """Of a product that takes the time of reading and writing each matrix once."""
-    return Share(0.0, BYTES[kind] * (m * k + k * n + m * n) / BYTES_A_US * UNIT[kind])
+    return Share(0.0, memory_us(m, k, n, kind) * UNIT[kind])
 
 
 @dataclass(frozen=True)
