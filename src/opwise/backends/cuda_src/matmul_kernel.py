@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from opwise.backends.cuda_src.matmul_model import BY_SECTORS, LINE, SECTOR, Share, Tiled, hopper_share, in_clusters
+from opwise.backends.cuda_src.matmul_model import BY_SECTORS, LINE, SECTOR, HopperTile, Share, in_clusters
 
 TENSOR_CORES_FROM = (8, 0)  # mma.sync m16n8k16, TF32 and cp.async
 WGMMA_ON = (9, 0)  # and on no later GPU
@@ -52,20 +52,20 @@ class Among(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Kernel(Tiled):
+class Kernel(HopperTile):
     """A kernel's tile of C, what it is launched with, and what its choice goes by.
 
     `granule`: bytes that must divide the three addresses and the rows of A, B and C. `step_bytes`: bytes of K a stage holds per row of A.
     `speed`: multiply-adds per time, relative to one another; of Hopper's own, of a block that is alone. `fixed`: cost of a tile
-    beyond its products, as elements of K. `memory`: of an element of A or B, read once. `crowd`, `lean`: as in matmul_model.hopper_share.
+    beyond its products, as elements of K. `memory`: of an element of A or B, read once. `crowd`, `lean`: as in matmul_model.HopperTile.
     `split`: blocks of a cluster that share a tile's K, as in matmul_split.cuh; of these `resident`: blocks a multiprocessor, `inbox`: bytes
     for what other blocks push (or for what else lies beside the ring). `turned`: of matmul_turned.cuh, one tile a block (`split` 1),
     or of matmul_turned_pair.cuh.
     `boxes`: of C beside the ring, where there is no `split`. `cluster`: rows and columns of tiles whose blocks
     fetch parts of A (side by side) or of B (one below the other) for each other, as in matmul_wgmma.cuh and matmul_pair.cuh.
-    `alone`: what a multiprocessor's only tile takes, in tiles of many; of Hopper's own, as in matmul_model.hopper_share. `at_once`: blocks
+    `alone`: what a multiprocessor's only tile takes, in tiles of many; of Hopper's own, as in matmul_model.HopperTile. `at_once`: blocks
     that it begins and ends together, so that it has a multiple of them or one. `whole`: a step is all of K, A and B begin on 16 bytes:
-    matmul_whole.cuh. `slow_lines`, `by_sectors`: as in matmul_model.hopper_share.
+    matmul_whole.cuh. `slow_lines`, `by_sectors`: as in matmul_model.HopperTile.
     `among`: where a kernel was measured that is offered nowhere else; or several such places.
     """
 
@@ -124,11 +124,12 @@ class Kernel(Tiled):
         if capability != MEASURED_ON:
             return False
         places = (self.among,) if isinstance(self.among, Among) else self.among
-        return any(place.holds(m, k, n, granule, self.tiles(m, n) / sm_count) for place in places)
+        tiles = self.tiles(m, n) / sm_count
+        return any(place.holds(m, k, n, granule, tiles) for place in places)
 
     def share(self, m: int, k: int, n: int, sm_count: int) -> Share:
         if self.wgmma:
-            return hopper_share(self, m, k, n, sm_count)
+            return self.hopper_share(m, k, n, sm_count)
         tiles = self.tiles(m, n)
         turns = -(-tiles // (sm_count * self.at_once)) * self.at_once if tiles > sm_count else self.alone
         each = turns * self.rows * self.columns

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Protocol
 
 BYTES = {"float32": 4, "tfloat32": 4, "float16": 2, "bfloat16": 2}  # of an element
 # Clusters of so many blocks that an H200 (132 multiprocessors in groups of 14 to 18, a cluster within one group) runs at once, a block a
@@ -105,8 +104,8 @@ def waves(tiles: int, split: int, resident: int, sm_count: int) -> float:
     return min(found, max(tiles * split / sm_count, 1)) if resident > 1 else found
 
 
-class HopperTile(Protocol):
-    """Of rows x columns, whose K goes by steps of `step_bytes` of 16-bit elements, shared by `split` blocks where that is not 0.
+class HopperTile(Tiled):
+    """One whose K goes by steps of `step_bytes` of 16-bit elements, shared by `split` blocks where that is not 0.
 
     crowd: by how much a step is longer where every multiprocessor has a block, in parts of itself. lean: what suffers where one factor is
     the larger and its tiles are read more than once, 1: A from a quarter of B on, -1: B from A on, 0: nothing. cut: are the boxes of an A
@@ -115,56 +114,44 @@ class HopperTile(Protocol):
     matmul_kernel.Kernel.
     """
 
-    @property
-    def rows(self) -> int: ...
-    @property
-    def columns(self) -> int: ...
-    @property
-    def step_bytes(self) -> int: ...
-    @property
-    def split(self) -> int: ...
-    @property
-    def resident(self) -> int: ...
-    @property
-    def crowd(self) -> float: ...
-    @property
-    def lean(self) -> int: ...
-    @property
-    def cut(self) -> bool: ...
-    @property
-    def cluster(self) -> tuple[int, int]: ...
-    @property
-    def alone(self) -> float: ...
-    @property
-    def slow_lines(self) -> float: ...
-    @property
-    def by_sectors(self) -> float: ...
+    step_bytes: int
+    split: int
+    resident: int
+    crowd: float
+    lean: int
+    cluster: tuple[int, int]
+    alone: float
+    slow_lines: float
+    by_sectors: float
 
+    @property
+    def cut(self) -> bool:
+        raise NotImplementedError
 
-def hopper_share(tile: HopperTile, m: int, k: int, n: int, sm_count: int) -> Share:
-    rows, columns, split, resident = tile.rows, tile.columns, max(tile.split, 1), tile.resident
-    step = tile.step_bytes // 2 * split
-    high, wide = tile.cluster
-    together = high * wide
-    down, across = in_clusters(m, n, rows, columns, tile.cluster)
-    tiles = down * across
-    begun = waves(tiles // together, split * together, resident, sm_count)
-    depth = -(-k // step) * (step // split)
-    weight = tile.alone if begun <= (2 if n >= 2 * m and k >= LONG_FOR_PAIRS else 1) else 1.0
-    busy = min(tiles * split / sm_count, resident)
-    outside = (0 if tile.cut and down == 1 else rows - m / down) + columns - n / across
-    steep = 0.0
-    if tile.lean > 0 and across > 1:
-        steep = max(math.log2(4 * m / n), 0)
-    elif tile.lean < 0 and down > 1:
-        steep = max(math.log2(n / m), 0)
-    beside = begun * depth * (OUTSIDE * outside + LEANING * (rows + columns) * steep)
-    each = begun * rows * columns
-    work = each, each * depth * (weight + tile.crowd * busy), beside, MEMORY * (m + n) * k
-    if not (k % HALF_LINE or n % HALF_LINE):
-        return Share(*work)
-    full, rest = divmod(tiles // together / clusters_at_once(split * together, sm_count), resident)
-    worst = tile.slow_lines * (1 if k % SECTOR or n % SECTOR else tile.by_sectors)
-    a_row, b_row = SLANTED_A if k % HALF_LINE else 0, SLANTED_B if n % HALF_LINE else 0
-    fetched = worst * k / split * (m / down / wide * a_row + n / across / high * b_row)  # by a block
-    return Share(*work, max(1 - full * resident / begun, 0), (full * resident * fetched, rest * fetched))
+    def hopper_share(self, m: int, k: int, n: int, sm_count: int) -> Share:
+        rows, columns, split, resident = self.rows, self.columns, max(self.split, 1), self.resident
+        step = self.step_bytes // 2 * split
+        high, wide = self.cluster
+        together = high * wide
+        down, across = in_clusters(m, n, rows, columns, self.cluster)
+        tiles = down * across
+        begun = waves(tiles // together, split * together, resident, sm_count)
+        depth = -(-k // step) * (step // split)
+        weight = self.alone if begun <= (2 if n >= 2 * m and k >= LONG_FOR_PAIRS else 1) else 1.0
+        busy = min(tiles * split / sm_count, resident)
+        outside = (0 if self.cut and down == 1 else rows - m / down) + columns - n / across
+        steep = 0.0
+        if self.lean > 0 and across > 1:
+            steep = max(math.log2(4 * m / n), 0)
+        elif self.lean < 0 and down > 1:
+            steep = max(math.log2(n / m), 0)
+        beside = begun * depth * (OUTSIDE * outside + LEANING * (rows + columns) * steep)
+        each = begun * rows * columns
+        work = each, each * depth * (weight + self.crowd * busy), beside, MEMORY * (m + n) * k
+        if not (k % HALF_LINE or n % HALF_LINE):
+            return Share(*work)
+        full, rest = divmod(tiles // together / clusters_at_once(split * together, sm_count), resident)
+        worst = self.slow_lines * (1 if k % SECTOR or n % SECTOR else self.by_sectors)
+        a_row, b_row = SLANTED_A if k % HALF_LINE else 0, SLANTED_B if n % HALF_LINE else 0
+        fetched = worst * k / split * (m / down / wide * a_row + n / across / high * b_row)  # by a block
+        return Share(*work, max(1 - full * resident / begun, 0), (full * resident * fetched, rest * fetched))
