@@ -150,13 +150,14 @@ def test_one_op_shows_five_backends_on_one_plot_over_commits_and_over_shapes(pag
         assert sum(backend in s["label"] for s in over_commits) == 1, over_commits
     page.get_by_role("link", name="shape", exact=True).or_(page.get_by_role("button", name="shape", exact=True)).first.click()
     page.wait_for_function("location.hash.includes('x-axis=shape')", timeout=10_000)
-    until = time.monotonic() + 20  # the address changes at once, the plot only when its figures have come
-    over_shapes = series(page)
-    while {s["points"] for s in over_shapes} != {len(softmax_shapes())} and time.monotonic() < until:
-        page.wait_for_timeout(100)
+    shapes = len(softmax_shapes())
+    for _ in range(200):  # the address changes at once, the plot only when its figures have come
         over_shapes = series(page)
+        if {s["points"] for s in over_shapes} == {shapes}:
+            break
+        page.wait_for_timeout(100)
     assert len(over_shapes) == len(BACKENDS)
-    assert {s["points"] for s in over_shapes} == {len(softmax_shapes())}, "a bar for each shape and backend"
+    assert {s["points"] for s in over_shapes} == {shapes}, "a bar for each shape and backend"
 
 
 def softmax_shapes() -> list[str]:
