@@ -9,7 +9,8 @@ import pytest
 
 from opwise.backends.cuda_src.matmul_cluster import SIZE_LIMIT, TILES, UNIT, Tile, fitting
 from opwise.backends.cuda_src.matmul_kernel import SHARED_LIMIT
-from opwise.backends.cuda_src.matmul_plan import SIZE, plan
+from opwise.backends.cuda_src.matmul_model import BYTES
+from opwise.backends.cuda_src.matmul_plan import plan
 from opwise.backends.cuda_src.plan import ELEMENT_BYTES
 from opwise.backends.cuda_src.sources import FOLDER, unit_of, units
 
@@ -92,8 +93,8 @@ def kernel_for(m: int, k: int, n: int, kind: str, alignment: int = 16, **changes
 def test_a_product_gets_the_kernel_that_was_fastest(product: tuple[str, tuple[int, int, int]], times: dict[str, float]) -> None:
     kind, (m, k, n) = product
     taken, fastest = kernel_for(m, k, n, kind), min(times, key=times.__getitem__)
-    granule = next(granule for granule in (16, 8, 4, 2) if k * SIZE[kind] % granule == n * SIZE[kind] % granule == 0)
-    granule_a = min(16, k * SIZE[kind] & -(k * SIZE[kind]))
+    granule = next(granule for granule in (16, 8, 4, 2) if k * BYTES[kind] % granule == n * BYTES[kind] % granule == 0)
+    granule_a = min(16, k * BYTES[kind] & -(k * BYTES[kind]))
     assert min(fitting(m, k, n, kind, granule, granule_a, 132), key=lambda tile: tile.estimate(m, k, n, 132)).name == fastest
     here = f"matmul_cluster_{'float32' if fastest.startswith('simt') else kind}_{fastest}"
     assert taken == QUICKER.get(product, here) or (granule < 16 and taken.startswith(f"matmul_odd_{kind}_"))
@@ -147,7 +148,7 @@ def test_a_launch_fits_the_gpu_and_covers_the_product(tile: Tile) -> None:
 @each_tile
 def test_the_plan_knows_the_tiles_as_the_source_has_them(tile: Tile) -> None:
     source = (FOLDER / "matmul_cluster.cu").read_text()
-    size = SIZE[tile.kind]
+    size = BYTES[tile.kind]
     if tile.way in ("simt", "mma"):
         of = "SIMT(" if tile.way == "simt" else "MMA(dtype, dtype, " if size == 2 else f"MMA({tile.kind}, float, "
         granules = () if tile.granule_a else (tile.granule,)

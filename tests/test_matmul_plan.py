@@ -15,7 +15,8 @@ from support import SMALL_PRODUCTS
 from opwise.backends.cuda_src import matmul_kernel, matmul_kernels, matmul_ladder, matmul_model, matmul_plan, matmul_wgmma
 from opwise.backends.cuda_src.matmul_kernel import SHARED_LIMIT
 from opwise.backends.cuda_src.matmul_kernels import KERNELS
-from opwise.backends.cuda_src.matmul_plan import SIZE, launch, plan
+from opwise.backends.cuda_src.matmul_model import BYTES
+from opwise.backends.cuda_src.matmul_plan import launch, plan
 from opwise.backends.cuda_src.sources import FOLDER, target, unit_of, units
 
 H200 = {"alignment": 16, "sm_count": 132, "capability": (9, 0)}
@@ -67,7 +68,7 @@ def test_a_launch_fits_the_gpu_and_covers_the_product(kind: str) -> None:
             by_maps = [(1000, 512), (512, 776), (1000, 776)]  # where K is shared, C is stored by address
             assert [matrix[:2] for matrix in found.matrices] == by_maps[: 3 if kernel.turned or not kernel.split else 2]
             widths = [64 if matrix[1] == 776 and kernel.columns % 64 else 128 for matrix in found.matrices]
-            assert [matrix.box_columns * SIZE[kind] for matrix in found.matrices] == widths, "rows as wide as the swizzle"
+            assert [matrix.box_columns * BYTES[kind] for matrix in found.matrices] == widths, "rows as wide as the swizzle"
 
 
 MEASURED = hopper_times.MEASURED | layer_times.MEASURED | between_times.MEASURED

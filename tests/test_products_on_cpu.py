@@ -12,6 +12,7 @@ from test_cuda_on_cpu import compiler_or_skip
 
 from opwise.backends.cuda_on_cpu import NOT_RUN, suite
 from opwise.backends.cuda_src import matmul_few, matmul_kernel, matmul_kernels, matmul_plan, matmul_thin
+from opwise.backends.cuda_src.matmul_model import BYTES
 from opwise.backends.cuda_src.plan import Plan
 from opwise.measure.validate import judge
 from opwise.ops import OPS, Workload
@@ -101,7 +102,7 @@ def test_every_kernel_of_few_rows_is_right() -> None:
     """Of 8 rows with 6 as well; K is more than a block has in shared memory at a time, and no multiple of anything."""
     compiler_or_skip()
     for tile in (tile for tile in thin_tiles().values() if tile.way == "rows"):
-        columns = tile.wide + 3 * tile.granule // matmul_plan.SIZE[tile.kind]
+        columns = tile.wide + 3 * tile.granule // BYTES[tile.kind]
         for rows, hard in product({tile.count, 6 if tile.count == matmul_thin.EIGHT else tile.count}, (False, True)):
             shape = rows, 1103, columns
             assert_right(tile.launch(*shape, 132), Workload("matmul", shape, tile.kind), 5, hard)
@@ -114,8 +115,8 @@ FEW = [tile for tiles in matmul_few.TILES.values() for tile in tiles if not tile
 def test_every_kernel_of_sixteen_rows_is_right(tile: matmul_few.Tile) -> None:
     """Of fewer rows, too; of less than a step of K, of some turns of all warps and a part of one more."""
     compiler_or_skip()
-    each = tile.granule // matmul_plan.SIZE[tile.kind]  # elements of an access
-    deep = 2 * 3 * tile.warps * matmul_few.STEP // matmul_plan.SIZE[tile.kind]
+    each = tile.granule // BYTES[tile.kind]  # elements of an access
+    deep = 2 * 3 * tile.warps * matmul_few.STEP // BYTES[tile.kind]
     for rows, k, hard in product((16, 5), (3 * each, deep + 5 * each), (False, True)):
         shape = rows, k, tile.columns + 3 * each
         assert_right(tile.launch(*shape, 132), Workload("matmul", shape, tile.kind), 5, hard)

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from opwise.backends.cuda_src import matmul_kernel, matmul_plan
 from opwise.backends.cuda_src.matmul_cluster import UNIT
 from opwise.backends.cuda_src.matmul_kernel import Kernel
+from opwise.backends.cuda_src.matmul_model import BYTES
 from opwise.backends.cuda_src.matmul_plan import Other
 from opwise.backends.tuned import with_numbers
 from opwise.backends.tuned_table import Row
@@ -75,7 +76,7 @@ class CudaMatmul(Ways):
         (m, k, n), kind = workload.shape, workload.dtype
         if kind == "tfloat32" and machine.capability < matmul_kernel.TENSOR_CORES_FROM:
             return {}
-        if any(x * matmul_plan.SIZE[kind] % GRANULE for x in (k, n)):
+        if any(x * BYTES[kind] % GRANULE for x in (k, n)):
             return {}
         return matmul_plan.offered(m, k, n, kind, GRANULE, machine.processors, machine.capability)
 

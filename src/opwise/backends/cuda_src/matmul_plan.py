@@ -19,7 +19,6 @@ from opwise.backends.protocol import UnsupportedWorkload
 from opwise.backends.tuned import SHIPPED, Choices
 
 WGMMA_SIZE_LIMIT = 2**30  # the copy engine's coordinates have 32 bits
-SIZE = BYTES
 GRID_LIMIT = 2**31 - 1
 
 Other = (matmul_hopper32.Tile | matmul_cluster.Tile | matmul_rows32.Tile | matmul_odd.Tile | matmul_thin.Tile | matmul_held.Tile
@@ -54,12 +53,12 @@ def plan(
             raise UnsupportedWorkload(f"matmul:textbook: {dtype_name} given, float32 alone is taken: use the unnamed variant")
         return Plan(TEXTBOOK, _line(-(-m // 16) * -(-n // 16), m, n), (16, 16, 1), 0)
     kind = group(dtype_name, tf32, capability)
-    granule = min(alignment, _power_of_two_in(k * SIZE[kind]), _power_of_two_in(n * SIZE[kind]))
+    granule = min(alignment, _power_of_two_in(k * BYTES[kind]), _power_of_two_in(n * BYTES[kind]))
     found = offered(m, k, n, kind, granule, sm_count, capability, wgmma, alignment)
     if not found:
         raise UnsupportedWorkload(f"matmul: no {kind} kernel for compute capability {capability} and data aligned to {granule} bytes "
                                   f"in {_shared_limit(capability)} bytes of shared memory: use torch_eager")  # fmt: skip
-    shared = "16-bit" if SIZE[kind] == 2 else kind  # one model for both types of 16 bits
+    shared = "16-bit" if BYTES[kind] == 2 else kind  # one model for both types of 16 bits
     found = {name: choices.fitted(shared, name, kernel) for name, kernel in found.items()}
     kernel = found[choices.pick(kind, shared, (m, k, n), found) or quickest(found, m, k, n, sm_count)]
     if isinstance(kernel, Kernel):
@@ -78,17 +77,17 @@ def offered(
         kernel
         for kernel in KERNELS[kind]
         if kernel.granule <= granule and (not kernel.whole or alignment >= 16) and kernel.runs_on(capability)
-        and kernel.shared_bytes(SIZE[kind]) <= _shared_limit(capability)
+        and kernel.shared_bytes(BYTES[kind]) <= _shared_limit(capability)
         and kernel.takes(m, k, n, granule, sm_count, capability)
         and (not kernel.wgmma or (wgmma and rows_suffice(kernel.rows, m, k, n) and max(m, k, n) <= WGMMA_SIZE_LIMIT))
     ]  # fmt: skip
-    granule_a = min(alignment, _power_of_two_in(k * SIZE[kind]))
+    granule_a = min(alignment, _power_of_two_in(k * BYTES[kind]))
     shared = matmul_cluster.fitting(m, k, n, kind, granule, granule_a, sm_count) if wgmma and capability == matmul_cluster.ON else ()
     rows = matmul_rows32.fitting(m, k, n, granule, sm_count) if wgmma and capability == matmul_rows32.ON and kind == "float32" else ()
     odd = matmul_odd.fitting(m, k, n, kind, granule) if wgmma and capability == matmul_odd.ON else ()
     usual = {f"hopper_{tile.name}": tile for tile in tiles} | {kernel.name: kernel for kernel in kernels}
     mma = capability >= TENSOR_CORES_FROM
-    held = matmul_held.fitting(m, k, n, kind, sm_count) if mapped and SIZE[kind] == 2 else ()
+    held = matmul_held.fitting(m, k, n, kind, sm_count) if mapped and BYTES[kind] == 2 else ()
     low = matmul_few.fitting(m, k, n, kind, granule, sm_count) if wgmma and capability == matmul_few.ON else ()
     thin = matmul_thin.fitting(m, k, n, kind, alignment, sm_count, mma)
     if low and thin and thin[0].way == "rows" and matmul_few.before_rows(m, k, n, kind):
@@ -110,7 +109,7 @@ def _shared_limit(capability: tuple[int, int]) -> int:
 
 def launch(kernel: Kernel, kind: str, m: int, k: int, n: int, sm_count: int) -> Plan:
     """The kernel over all of C."""
-    block, shared, tiles = (kernel.threads, 1, 1), kernel.shared_bytes(SIZE[kind]), kernel.tiles(m, n)
+    block, shared, tiles = (kernel.threads, 1, 1), kernel.shared_bytes(BYTES[kind]), kernel.tiles(m, n)
     if not kernel.wgmma:
         return Plan(kernel.source_name(kind), _line(tiles, m, n), block, shared)
     box_rows = kernel.rows // kernel.cluster[1]
