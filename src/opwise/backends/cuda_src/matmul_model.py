@@ -11,6 +11,7 @@ import math
 from dataclasses import dataclass
 
 BYTES = {"float32": 4, "tfloat32": 4, "float16": 2, "bfloat16": 2}  # of an element
+BYTES_A_US = 4.5e6  # that an H200's memory gives
 # Clusters of so many blocks that an H200 (132 multiprocessors in groups of 14 to 18, a cluster within one group) runs at once, a block a
 # multiprocessor, as cudaOccupancyMaxActiveClusters says.
 CLUSTERS_AT_ONCE, CLUSTERS_OF = {1: 132, 2: 66, 3: 38, 4: 30, 6: 16, 8: 15, 16: 7}, 132
@@ -74,6 +75,11 @@ class Tiled(Estimated):
 
     def tiles(self, m: int, n: int) -> int:
         return -(-m // self.rows) * -(-n // self.columns)
+
+
+def memory_us(m: int, k: int, n: int, kind: str) -> float:
+    """Of reading and writing each matrix once."""
+    return BYTES[kind] * (m * k + k * n + m * n) / BYTES_A_US
 
 
 def in_clusters(m: int, n: int, rows: int, columns: int, cluster: tuple[int, int]) -> tuple[int, int]:

@@ -115,13 +115,21 @@
              long long k, long long n) {                                                                                                   \
         turned_matmul<Tile_##name>(a, b, c, m, k, n);                                                                                      \
     })
+#define TURNED_SPLIT_KERNEL(name, dtype, blocks_a_sm, s, ...)                                                                              \
+    using Tile_##name = TurnedTile<dtype, __VA_ARGS__>;                                                                                    \
+    IF_WANTED(name,                                                                                                                        \
+    extern "C" __global__ void OF_CLUSTERS_##s __launch_bounds__(Tile_##name::THREADS, blocks_a_sm)                                        \
+        name(const __grid_constant__ TensorMap a, const __grid_constant__ TensorMap b, dtype *c, long long m, long long k, long long n) {  \
+        turned_split_matmul<Tile_##name, s>(a, b, c, m, k, n);                                                                             \
+    })
 #define TURNED_KERNELS(dtype)                                                                                                              \
     TURNED_KERNEL(matmul_wgmma_##dtype##_96x128, dtype, 1, 96, 128, 7)                                                                     \
     TURNED_KERNEL(matmul_wgmma_##dtype##_144x128, dtype, 1, 144, 128, 6)                                                                   \
     TURNED_KERNEL(matmul_wgmma_##dtype##_160x128, dtype, 1, 160, 128, 6)                                                                   \
     TURNED_KERNEL(matmul_wgmma_##dtype##_16x128_b2, dtype, 2, 16, 128, 6)                                                                  \
     TURNED_KERNEL(matmul_wgmma_##dtype##_16x128_b3, dtype, 3, 16, 128, 4)                                                                  \
-    TURNED_KERNEL(matmul_wgmma_##dtype##_16x192_b1, dtype, 1, 16, 192, 8)
+    TURNED_KERNEL(matmul_wgmma_##dtype##_16x192_b1, dtype, 1, 16, 192, 8)                                                                  \
+    TURNED_SPLIT_KERNEL(matmul_wgmma_##dtype##_16x128_b2_s4, dtype, 2, 4, 16, 128, 5)
 
 // TurnedPairTile: a cluster's blocks, rows and columns of the tile, stages, outboxes a consumer, consumers, boxes of C an outbox, rows of the
 // cluster.
