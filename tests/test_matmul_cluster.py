@@ -81,6 +81,8 @@ QUICKER = {
     ("float32", (24, 4096, 2560)): "matmul_rows_float32_even_24x128_w8_s4",
     ("float32", (1, 4096, 16384)): "matmul_float32_rows_1x64_b2_v16",
     ("tfloat32", (1, 4096, 16384)): "matmul_float32_rows_1x64_b2_v16",
+    ("tfloat32", (8192, 8192, 10)): "matmul_cluster_tfloat32_columns_mma_16_h2_t256_v4_s2",  # 74.5 us
+    ("tfloat32", (1024, 4096, 12)): "matmul_cluster_tfloat32_columns_mma_16_h2_t256_v4_s4",
 }
 
 

@@ -11,7 +11,7 @@ import torch
 from test_cuda_on_cpu import compiler_or_skip
 
 from opwise.backends.cuda_on_cpu import NOT_RUN, suite
-from opwise.backends.cuda_src import matmul_few, matmul_kernel, matmul_kernels, matmul_plan, matmul_thin
+from opwise.backends.cuda_src import matmul_columns, matmul_few, matmul_kernel, matmul_kernels, matmul_plan, matmul_thin
 from opwise.backends.cuda_src.matmul_model import BYTES
 from opwise.backends.cuda_src.plan import Plan
 from opwise.measure.validate import judge
@@ -40,12 +40,11 @@ def test_every_matmul_kernel_but_wgmma_s_runs(kind: str, kernel: matmul_kernel.K
     assert_right(matmul_plan.launch(kernel, kind, *shape, 2), Workload("matmul", shape, kind), 3)
 
 
-MMA = ((530, 72, 1), (133, 128, 1), (70, 40, 1), (61, 32, 2), (300, 296, 1))  # m, k, multiprocessors
 # dtypes, (m, k, n), multiprocessors, bytes that divide the addresses. Few multiprocessors make many rows, and a row's many columns.
 THIN = (
     (("float32", "bfloat16"), ((41, 40, 1), (13, 520, 3), (9, 24, 7), (3, 2056, 5), (2, 700, 1)), 8, 16),
-    (("float16",), ((300, 16, 1), (133, 24, 4), (37, 520, 2), (70, 99, 3), (37, 264, 6)), 1, 16),
-    *((("float16", "bfloat16"), ((m, k, 8), (m, k, 11), (m, k, 16), (m, k, 19)), count, 16) for m, k, count in MMA),
+    (("float16",), ((300, 16, 1), (133, 24, 4), (37, 520, 2), (70, 99, 3)), 1, 16),
+    (("float16",), ((31, 264, 6), (37, 1032, 7)), 132, 16),
     (("float32", "float16"), ((1, 77, 701), (2, 300, 1001), (3, 4003, 701)), 3000, 2),
     (("float32", "bfloat16"), ((1, 50, 2000), (2, 9, 1303), (3, 270, 701)), 5, 4),
     (("float32", "bfloat16"), ((2, 71, 709),), 9, 4),
@@ -90,9 +89,9 @@ def thin_tiles() -> dict[str, matmul_thin.Tile]:
 
 def test_every_thin_kernel_that_may_be_chosen_is_there() -> None:
     compiler_or_skip()
-    columns, by_mma, rows = 7 + 7 + 4 + 4 + 4, 6 * 4 + 3 + 2 * 4, 6 * 4
+    columns, rows = 7 + 7 + 4 + 4 + 4, 6 * 4
     of_pairs, of_float32 = 6 * 4, 2 + 6 * 4 + 5 + 4
-    expected = 3 * (columns + rows) + 2 * (by_mma + of_pairs) + of_float32
+    expected = 3 * (columns + rows) + 2 * of_pairs + of_float32
     assert len(thin_tiles()) == expected, "of each dtype; of 16 bits; of float32"
     for kernel in thin_tiles():
         suite.kernels().kernel(kernel)
@@ -122,18 +121,20 @@ def test_every_kernel_of_sixteen_rows_is_right(tile: matmul_few.Tile) -> None:
         assert_right(tile.launch(*shape, 132), Workload("matmul", shape, tile.kind), 5, hard)
 
 
-WORDS = ((900, 34, 6), (801, 130, 11), (850, 70, 16), (1000, 266, 5), (70_000, 66, 8))
+COLUMNS = [tile for tiles in matmul_columns.TILES.values() for tile in tiles if tile.split == 1]
+# (m, k): less than a step of K, some turns of all warps and a part of one more, rows that end on every byte.
+OF_COLUMNS = ((300, 40), (133, 1032), (17, 4), (530, 262), (61, 66), (301, 5), (77, 1031), (33, 1))
 
 
-@pytest.mark.parametrize("shape", WORDS, ids=str)
-@pytest.mark.parametrize("kind", ["float16", "bfloat16"])
-def test_rows_of_a_that_begin_on_four_bytes_are_right(kind: str, shape: tuple[int, int, int]) -> None:
+@pytest.mark.parametrize("tile", COLUMNS, ids=lambda tile: f"{tile.kind}-{tile.name}")
+def test_every_kernel_of_few_columns_is_right(tile: matmul_columns.Tile) -> None:
+    """Of all its columns and, where it may have fewer, of three fewer."""
     compiler_or_skip()
-    (tile,) = matmul_thin.fitting(*shape, kind, 16, 132)
-    assert tile.granule_a == 4
-    rows = min(shape[0], 1100)
-    for hard in (False, True):
-        assert_right(tile.launch(rows, *shape[1:], 132), Workload("matmul", (rows, *shape[1:]), kind), 5, hard)
+    size = BYTES[tile.kind]
+    fewer = [] if tile.granule == 16 else [tile.count - 3]
+    for (m, k), n, hard in product(OF_COLUMNS, (tile.count, *fewer), (False, True)):
+        if k * size % tile.granule_a == 0:
+            assert_right(tile.launch(m, k, n, 132), Workload("matmul", (m, k, n), tile.kind), 5, hard)
 
 
 def test_what_is_not_run_is_what_the_stand_in_lacks() -> None:

@@ -122,10 +122,10 @@ def _nvrtc(op: str, arch: str, dtype: str | None) -> Iterator[Compiled]:
 
 def _without_tensor_cores(arch: str) -> Callable[[str], bool]:
     """Which matmul kernels does this architecture compile and cannot run?"""
+    from opwise.backends.cuda_src.matmul_columns import MMA
     from opwise.backends.cuda_src.matmul_few import FEW
     from opwise.backends.cuda_src.matmul_kernel import TENSOR_CORES_FROM
     from opwise.backends.cuda_src.matmul_kernels import KERNELS
-    from opwise.backends.cuda_src.matmul_thin import MMA
 
     capability = divmod(int(arch.removeprefix("sm_")), 10)
     tiles = {kernel.source_name(kind) for kind, group in KERNELS.items() for kernel in group if not kernel.runs_on(capability)}

@@ -2,9 +2,9 @@
 //
 // matmul_<dtype>_[simt_|words_]<BM>x<BN>_v<GRANULE>: a block computes a BM x BN tile, and GRANULE bytes divide all three base addresses and
 // the row pitches of A, B and C. whole_ and beside_<BM>x<BN>: the same, with all of K, of a B that begins on 16 bytes. columns_<N>,
-// columns_mma_<N>, rows_<M>x<BN>, few_16x<BN>_w<WARPS>: of a B or an A that is thin, GRANULE bytes an access; matmul_thin.py and
-// matmul_few.py name them. matmul_kernels.py has the tiles of the others, matmul_plan.py chooses. All but the textbook kernel take a
-// one-dimensional grid.
+// columns_mma_<N>, rows_<M>x<BN>, few_16x<BN>_w<WARPS>: of a B or an A that is thin, GRANULE bytes an access; matmul_thin.py,
+// matmul_columns.py and matmul_few.py name them. matmul_kernels.py has the tiles of the others, matmul_plan.py chooses. All but the textbook
+// kernel take a one-dimensional grid.
 #include "matmul_columns.cuh"
 #include "matmul_columns_mma.cuh"
 #include "matmul_few.cuh"
@@ -77,12 +77,12 @@ extern "C" __global__ void __launch_bounds__(256)
 #define COLUMNS_MMA_KERNEL(dtype, Storage, most, high, sharing, granule)                                                                   \
     KERNEL(matmul_##dtype##_columns_mma_##most##_h##high##_t##sharing##_v##granule, Storage, columns_mma_matmul, 2,                        \
            ColumnsMmaTile<Storage, most, high, sharing / 32, granule>)
-#define COLUMNS_MMA_WORDS_KERNEL(dtype, Storage, most, sharing)                                                                            \
-    KERNEL(matmul_##dtype##_columns_mma_##most##_h2_t##sharing##_v2a4, Storage, columns_mma_matmul, 2,                                     \
-           ColumnsMmaTile<Storage, most, 2, sharing / 32, 2, 4>)
-#define COLUMNS_MMA_WORDS(dtype, Storage, most)                                                                                            \
-    COLUMNS_MMA_WORDS_KERNEL(dtype, Storage, most, 32) COLUMNS_MMA_WORDS_KERNEL(dtype, Storage, most, 64)                                  \
-    COLUMNS_MMA_WORDS_KERNEL(dtype, Storage, most, 128) COLUMNS_MMA_WORDS_KERNEL(dtype, Storage, most, 256)
+#define COLUMNS_MMA_OF_KERNEL(dtype, Storage, most, sharing, granule, granule_a)                                                           \
+    KERNEL(matmul_##dtype##_columns_mma_##most##_h2_t##sharing##_v##granule##a##granule_a, Storage, columns_mma_matmul, 2,                 \
+           ColumnsMmaTile<Storage, most, 2, sharing / 32, granule, granule_a>)
+#define COLUMNS_MMA_OF(dtype, Storage, most, granule, granule_a)                                                                           \
+    COLUMNS_MMA_OF_KERNEL(dtype, Storage, most, 32, granule, granule_a) COLUMNS_MMA_OF_KERNEL(dtype, Storage, most, 64, granule, granule_a) \
+    COLUMNS_MMA_OF_KERNEL(dtype, Storage, most, 128, granule, granule_a) COLUMNS_MMA_OF_KERNEL(dtype, Storage, most, 256, granule, granule_a)
 #define COLUMNS_MMA(dtype, Storage, most, high, granule)                                                                                   \
     COLUMNS_MMA_KERNEL(dtype, Storage, most, high, 32, granule) COLUMNS_MMA_KERNEL(dtype, Storage, most, high, 64, granule)                \
     COLUMNS_MMA_KERNEL(dtype, Storage, most, high, 128, granule) COLUMNS_MMA_KERNEL(dtype, Storage, most, high, 256, granule)
@@ -102,7 +102,8 @@ extern "C" __global__ void __launch_bounds__(256)
     COLUMNS_MMA(dtype, Storage, 16, 2, 2) COLUMNS_MMA(dtype, Storage, 16, 2, 16) COLUMNS_MMA(dtype, Storage, 24, 2, 16)                    \
     COLUMNS_MMA_KERNEL(dtype, Storage, 8, 1, 256, 16) COLUMNS_MMA_KERNEL(dtype, Storage, 16, 1, 256, 16)                                   \
     COLUMNS_MMA_KERNEL(dtype, Storage, 24, 1, 256, 16) COLUMNS_MMA(dtype, Storage, 24, 2, 2)                                               \
-    COLUMNS_MMA_WORDS(dtype, Storage, 8) COLUMNS_MMA_WORDS(dtype, Storage, 16)                                                             \
+    COLUMNS_MMA_OF(dtype, Storage, 8, 2, 4) COLUMNS_MMA_OF(dtype, Storage, 16, 2, 4)                                                       \
+    COLUMNS_MMA_OF(dtype, Storage, 8, 2, 1) COLUMNS_MMA_OF(dtype, Storage, 16, 2, 1)                                                       \
     KERNEL(matmul_##dtype##_whole_16x80_v2, Storage, whole_matmul, 2, WholeTile<Storage, 16, 5, 6, false>)                                 \
     KERNEL(matmul_##dtype##_beside_16x80_v2, Storage, whole_matmul, 2, WholeTile<Storage, 16, 5, 6, true>)                                 \
     KERNEL(matmul_##dtype##_whole_32x80_v2, Storage, whole_matmul, 2, WholeTile<Storage, 32, 5, 6, false>)                                 \
@@ -140,6 +141,9 @@ KERNEL(matmul_float32_words_32x128_f4_v4, float, words_matmul, 3, WordsTile<2, 2
 TENSOR_KERNELS(tfloat32, float)
 FEW(tfloat32, float, 32, 16, 2, 8, 3) FEW(tfloat32, float, 32, 16, 4, 4, 2)
 FEW(tfloat32, float, 64, 16, 4, 4, 1)
+COLUMNS_MMA(tfloat32, float, 8, 2, 4) COLUMNS_MMA(tfloat32, float, 16, 2, 4)
+COLUMNS_MMA_KERNEL(tfloat32, float, 8, 1, 256, 4) COLUMNS_MMA_KERNEL(tfloat32, float, 16, 1, 256, 4)
+COLUMNS_MMA_OF(tfloat32, float, 8, 4, 4) COLUMNS_MMA_OF(tfloat32, float, 16, 4, 4)
 #endif
 #if MATMUL_GROUP == 0 || MATMUL_GROUP == MATMUL_FLOAT16
 HALF_KERNELS(float16, float16)

@@ -2,10 +2,11 @@
 // (m, k) B (k, n), row-major, any m, k, n >= 1, accumulated in float32. Compiled for sm_90a and nothing else.
 //
 // matmul_cluster_<dtype>_<way>_<BM>x<BN>_v<GRANULE>_s<S>: the S blocks of a cluster, 1 to 16, have one BM x BN tile and each a part of K;
-// their sums meet in matmul_meet.cuh. GRANULE is as in matmul.cu; 4a16: 16
-// bytes divide A's address and rows. The grid is one-dimensional, ceil(m / BM) * ceil(n / BN) * S blocks. The
-// ways: simt and mma, as in matmul.cu; wgmma, as in matmul_hopper32.cu, whose factors are tensor maps. matmul_cluster.py chooses
-// among the kernels and knows the same tiles; few, for 16 rows, as in matmul_few.cuh, with so many warps (w): matmul_few.py.
+// their sums meet in matmul_meet.cuh. GRANULE is as in matmul.cu; 4a16: 16 bytes divide A's address and rows. The grid is one-dimensional,
+// ceil(m / BM) * ceil(n / BN) * S blocks. The ways: simt and mma, as in matmul.cu; wgmma, as in matmul_hopper32.cu, whose factors are tensor
+// maps. matmul_cluster.py chooses among the kernels and knows the same tiles. few: for 16 rows, as in matmul_few.cuh, with so many warps (w):
+// matmul_few.py. columns_mma: for few columns, as in matmul_columns_mma.cuh: matmul_columns.py.
+#include "matmul_columns_mma.cuh"
 #include "matmul_few.cuh"
 #include "matmul_groups.cuh"
 #include "matmul_simt.cuh"
@@ -42,6 +43,17 @@
 #define FEW(dtype, Storage, bn, granule, s, blocks_a_sm, warps, turns)                                                                     \
     KERNEL(matmul_cluster_##dtype##_few_16x##bn##_w##warps##_v##granule##_s##s, Storage *, Storage, few_matmul, s, blocks_a_sm,            \
            FewTile<Storage, bn, warps, turns, granule>)
+
+// Columns of B at most, sixteens of rows a warp, bytes of an access of B and of A, blocks that share K.
+#define COLUMNS_KERNEL(dtype, Storage, most, high, granule, granule_a, granules, s)                                                        \
+    KERNEL(matmul_cluster_##dtype##_columns_mma_##most##_h##high##_t256_v##granules##_s##s, Storage *, Storage, columns_mma_matmul, s, 2,  \
+           ColumnsMmaTile<Storage, most, high, 8, granule, granule_a>)
+#define COLUMNS_OF_TWO(dtype, Storage, most, ...)                                                                                          \
+    COLUMNS_KERNEL(dtype, Storage, most, 2, __VA_ARGS__, 2) COLUMNS_KERNEL(dtype, Storage, most, 2, __VA_ARGS__, 4)                        \
+    COLUMNS_KERNEL(dtype, Storage, most, 2, __VA_ARGS__, 8) COLUMNS_KERNEL(dtype, Storage, most, 2, __VA_ARGS__, 16)
+#define COLUMNS(dtype, Storage, most, ...)                                                                                                 \
+    COLUMNS_OF_TWO(dtype, Storage, most, __VA_ARGS__)                                                                                      \
+    COLUMNS_KERNEL(dtype, Storage, most, 4, __VA_ARGS__, 4) COLUMNS_KERNEL(dtype, Storage, most, 1, __VA_ARGS__, 8)
 
 #if MATMUL_GROUP == 0 || MATMUL_GROUP == MATMUL_FLOAT32
 SIMT(4, 64, 16, 1, 3, 16, 4, 1, 4, 64, 2, 4)
@@ -86,6 +98,10 @@ MMA(tfloat32, float, 128, 64, 4, 2, 2, 128, 2, 2, 1, 3)
 FEW(tfloat32, float, 32, 16, 4, 2, 8, 2)
 FEW(tfloat32, float, 32, 16, 8, 2, 8, 2)
 FEW(tfloat32, float, 64, 16, 8, 2, 8, 1)
+COLUMNS(tfloat32, float, 8, 4, 16, 4)
+COLUMNS(tfloat32, float, 16, 4, 16, 4)
+COLUMNS(tfloat32, float, 8, 4, 4, 4a4)
+COLUMNS(tfloat32, float, 16, 4, 4, 4a4)
 // Rows of the tile, stages, and consumers where there is one, with 64 columns.
 KERNEL(matmul_cluster_tfloat32_wgmma_64x128_v16_s2, MAPPED, float, tf32_matmul, 2, 1, Tf32Tile<64, 8>)
 KERNEL(matmul_cluster_tfloat32_wgmma_64x128_v16_s4, MAPPED, float, tf32_matmul, 4, 1, Tf32Tile<64, 8>)
@@ -104,7 +120,11 @@ KERNEL(matmul_cluster_tfloat32_wgmma_64x64_v16_s16, MAPPED, float, tf32_matmul, 
     MMA(dtype, dtype, 64, 64, 2, 4, 2, 128, 2, 2, 1, 2)                                                                                    \
     MMA(dtype, dtype, 64, 64, 2, 16, 2, 128, 2, 2, 1, 2)                                                                                   \
     FEW(dtype, dtype, 32, 8, 4, 2, 8, 2) FEW(dtype, dtype, 32, 8, 8, 2, 8, 2)                                                              \
-    FEW(dtype, dtype, 32, 4, 4, 2, 8, 2) FEW(dtype, dtype, 32, 4, 8, 2, 8, 2)
+    FEW(dtype, dtype, 32, 4, 4, 2, 8, 2) FEW(dtype, dtype, 32, 4, 8, 2, 8, 2)                                                              \
+    COLUMNS(dtype, dtype, 8, 16, 16, 16) COLUMNS(dtype, dtype, 16, 16, 16, 16)                                                             \
+    COLUMNS(dtype, dtype, 8, 2, 16, 2) COLUMNS(dtype, dtype, 16, 2, 16, 2)                                                                 \
+    COLUMNS(dtype, dtype, 8, 2, 4, 2a4) COLUMNS(dtype, dtype, 16, 2, 4, 2a4)                                                               \
+    COLUMNS_OF_TWO(dtype, dtype, 8, 2, 1, 2a1) COLUMNS_OF_TWO(dtype, dtype, 16, 2, 1, 2a1)
 #if MATMUL_GROUP == 0 || MATMUL_GROUP == MATMUL_FLOAT16
 HALF(float16)
 #endif

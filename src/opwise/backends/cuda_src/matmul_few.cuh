@@ -33,12 +33,6 @@ template <class Tile> __device__ __forceinline__ unsigned factor_of_b(const Step
         return pick_halves(step.b[2 * i][across][v / 2], step.b[2 * i + 1][across][v / 2], v % 2 ? 0x7632 : 0x5410);
     }
 }
-template <class Storage> __device__ __forceinline__ unsigned factor_of_a(unsigned x) {
-    if constexpr (sizeof(Storage) == 4)
-        return round_to_tf32(x);
-    else
-        return x;
-}
 
 template <class Tile>
 __device__ __forceinline__ void multiply_few(float (&sums)[Tile::EIGHTS][4], const StepOfFew<Tile> &step) {
@@ -46,8 +40,8 @@ __device__ __forceinline__ void multiply_few(float (&sums)[Tile::EIGHTS][4], con
 #pragma unroll
     for (int s = 0; s < 2; s++) {
         const uint4 &high = step.a[0], &low = step.a[1];
-        const unsigned a[4] = {factor_of_a<Storage>(s ? high.z : high.x), factor_of_a<Storage>(s ? low.z : low.x),
-                               factor_of_a<Storage>(s ? high.w : high.y), factor_of_a<Storage>(s ? low.w : low.y)};
+        const unsigned a[4] = {as_factor<Storage>(s ? high.z : high.x), as_factor<Storage>(s ? low.z : low.x),
+                               as_factor<Storage>(s ? high.w : high.y), as_factor<Storage>(s ? low.w : low.y)};
 #pragma unroll
         for (int e = 0; e < Tile::EIGHTS; e++) {
             const int across = e / Tile::V, v = e % Tile::V;

@@ -24,7 +24,7 @@ template <int S_, int BM_, int BN_, int THREADS_> struct Meeting {
     static constexpr int S = S_, BM = BM_, BN = BN_, THREADS = THREADS_;
     static constexpr int BYTES = BM * BN * 4, OWNED = BM * BN / S, EACH = OWNED > THREADS ? OWNED / THREADS : 1;
     static constexpr int TOGETHER = EACH * S > 64 ? 64 / S : EACH;  // elements of a thread whose parts are on their way at once
-    static_assert(THREADS % BN == 0 && BN % 16 == 0 && (OWNED % THREADS == 0 || OWNED < THREADS) && EACH % TOGETHER == 0);
+    static_assert(THREADS % BN == 0 && BN % 8 == 0 && (OWNED % THREADS == 0 || OWNED < THREADS) && EACH % TOGETHER == 0);
 
     SharedAddress room;  // BYTES
     __device__ __forceinline__ explicit Meeting(SharedAddress room) : room(room) {}

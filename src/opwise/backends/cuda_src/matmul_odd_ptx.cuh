@@ -10,7 +10,6 @@ __device__ __forceinline__ unsigned load_half(SharedAddress from) {
 __device__ __forceinline__ void store_shared_16(SharedAddress to, unsigned x, unsigned y, unsigned z, unsigned w) {
     asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(x), "r"(y), "r"(z), "r"(w) : "memory");
 }
-__device__ __forceinline__ unsigned down_by(unsigned low, unsigned high, unsigned bits) { return __funnelshift_r(low, high, bits); }
 __device__ __forceinline__ void store_word(SharedAddress to, unsigned x) {
     asm volatile("st.shared.b32 [%0], %1;" ::"r"(to), "r"(x) : "memory");
 }

@@ -10,7 +10,16 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from opwise.backends.cuda_src import matmul_cluster, matmul_few, matmul_held, matmul_hopper32, matmul_odd, matmul_rows32, matmul_thin
+from opwise.backends.cuda_src import (
+    matmul_cluster,
+    matmul_columns,
+    matmul_few,
+    matmul_held,
+    matmul_hopper32,
+    matmul_odd,
+    matmul_rows32,
+    matmul_thin,
+)
 from opwise.backends.cuda_src.matmul_kernel import SHARED_LIMIT, TENSOR_CORES_FROM, Kernel
 from opwise.backends.cuda_src.matmul_kernels import KERNELS, TEXTBOOK
 from opwise.backends.cuda_src.matmul_model import BYTES, rows_suffice
@@ -22,7 +31,7 @@ WGMMA_SIZE_LIMIT = 2**30  # the copy engine's coordinates have 32 bits
 GRID_LIMIT = 2**31 - 1
 
 Other = (matmul_hopper32.Tile | matmul_cluster.Tile | matmul_rows32.Tile | matmul_odd.Tile | matmul_thin.Tile | matmul_held.Tile
-         | matmul_few.Tile)  # fmt: skip
+         | matmul_few.Tile | matmul_columns.Tile)  # fmt: skip
 
 
 def plan(
@@ -89,13 +98,15 @@ def offered(
     mma = capability >= TENSOR_CORES_FROM
     held = matmul_held.fitting(m, k, n, kind, sm_count) if mapped and BYTES[kind] == 2 else ()
     low = matmul_few.fitting(m, k, n, kind, granule, sm_count) if wgmma and capability == matmul_few.ON else ()
+    columns = matmul_columns.fitting(m, k, n, kind, alignment, sm_count, wgmma and capability == matmul_columns.ON) if mma else ()
     thin = matmul_thin.fitting(m, k, n, kind, alignment, sm_count, mma)
     if low and thin and thin[0].way == "rows" and matmul_few.before_rows(m, k, n, kind):
         thin = ()
     few = {tile.name: tile for tile in low if not thin}
     others = {f"cluster_{tile.name}": tile for tile in shared} | {f"rows_{tile.name}": tile for tile in rows}
     named = {f"thin_{tile.name}": tile for tile in thin}
-    return {tile.name: tile for tile in held} | {**named, **few, **usual, **others, **{f"odd_{tile.name}": tile for tile in odd}}
+    narrow = {tile.name: tile for tile in held} | {tile.name: tile for tile in columns}
+    return {**narrow, **named, **few, **usual, **others, **{f"odd_{tile.name}": tile for tile in odd}}
 
 
 def quickest(found: Mapping[str, Kernel | Other], m: int, k: int, n: int, sm_count: int) -> str:

@@ -25,6 +25,8 @@ __device__ __forceinline__ void warp_barrier() { __syncwarp(); }
 
 __device__ __forceinline__ float as_float(unsigned bits) { return __uint_as_float(bits); }
 __device__ __forceinline__ unsigned as_bits(float x) { return __float_as_uint(x); }
+__device__ __forceinline__ unsigned bits_of(float x) { return as_bits(x); }
+template <class Storage> __device__ __forceinline__ unsigned bits_of(const Storage &x) { return x.bits; }
 
 template <class Storage> __device__ __forceinline__ unsigned pack(float low, float high) {
     Storage x, y;
@@ -42,6 +44,13 @@ __device__ __forceinline__ unsigned round_to_tf32(unsigned bits) {
 #endif
     return y;
 }
+
+// Of 8 bytes the low 4, when all have gone down by so many bits, 31 at most.
+__device__ __forceinline__ unsigned down_by(unsigned low, unsigned high, unsigned bits) { return __funnelshift_r(low, high, bits); }
+
+// 4 bytes of a matrix as a tensor core takes them.
+template <class Storage> __device__ __forceinline__ unsigned as_factor(unsigned bits) { return bits; }
+template <> __device__ __forceinline__ unsigned as_factor<float>(unsigned bits) { return round_to_tf32(bits); }
 
 __device__ __forceinline__ float fused(float a, float b, float c) {
     asm("fma.rn.f32 %0, %1, %2, %0;" : "+f"(c) : "f"(a), "f"(b));

@@ -16,6 +16,9 @@ inline float __int_as_float(int x) { return cpu::bits_as<float>(x); }
 inline int __float_as_int(float x) { return cpu::bits_as<int>(x); }
 inline float __uint_as_float(unsigned x) { return cpu::bits_as<float>(x); }
 inline unsigned __float_as_uint(float x) { return cpu::bits_as<unsigned>(x); }
+inline unsigned __funnelshift_r(unsigned low, unsigned high, unsigned bits) {
+    return static_cast<unsigned>((static_cast<unsigned long long>(high) << 32 | low) >> (bits & 31));
+}
 inline double __longlong_as_double(long long x) { return cpu::bits_as<double>(x); }
 inline long long __double_as_longlong(double x) { return cpu::bits_as<long long>(x); }
 

@@ -1,0 +1,200 @@
+"""Whether a product runs a kernel of matmul_columns_mma.cuh, which one, over what grid: B of 5 to 24 columns, by mma.sync, in 16 bits or
+TF32.
+
+Such a product takes the time of reading A once, if enough warps read at any time: where A is low, those of a block share K, and on Hopper
+those of a cluster's blocks. Estimates are in the unit of matmul_kernel.Kernel.estimate, so that they compare with those of tiles.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from opwise.backends.cuda_src.matmul_cluster import UNIT
+from opwise.backends.cuda_src.matmul_model import BYTES, Estimated, Share, clusters_at_once, memory_us
+from opwise.backends.cuda_src.plan import Plan
+
+MMA = "columns_mma"
+ON = (9, 0)  # clusters, and on no later GPU: nothing here has been measured on one
+ROWS, STEP = 16, 64  # of A: that a warp has at least; bytes of each that it takes at once
+THREADS, RESIDENT = 256, 2  # of a block; blocks that a multiprocessor has at once
+LEAST_ROWS = 17  # fewer are wgmma's columns: matmul_few.py
+# us by which the estimates of others are less than what they take: a launch. Of the rest, this part, since they do not know of a C so
+# narrow; and of 16 columns on 16 bytes, for which more of them were made. By what a choice among all loses of the same products.
+LAUNCH, PART, PART_OF_WHOLE = 2.5, 0.8, 0.9
+FEWEST, MOST, WIDEST = 5, 16, 24  # columns of B: that a choice by the estimate was measured for; beyond these
+# Of 17 to 24 columns, where they were the quickest in 16 bits, and offered nowhere else: columns -> so many times 16 rows a multiprocessor,
+# so many times them K at most; of 24, K up to which, and so much of what the busiest multiprocessor does the others do on average.
+WIDE_FOR = {n: (1.5, 1.0) for n in range(17, 24)} | {24: (0.7, 0.5)}
+LONG_FOR_WIDEST, EVEN = 1025, 0.9
+WARPS_FOR_WIDEST = 15  # a multiprocessor that is busy reading; where columns are not 24, twice as many
+
+
+@dataclass(frozen=True)
+class Tile(Estimated):
+    """A kernel: `count` of B's columns at most, `high` sixteens of A's rows a warp, `sharing` threads that share a row's K, `split` blocks
+    of a cluster that do; `granule` and `granule_a`: bytes of an access of B and of A, which divide their rows and addresses (of
+    A 1: its rows begin anywhere, A on 16).
+
+    `beside`: us of a launch; `step`: of 64 bytes of K, for a warp that a block has to itself; `wave`: of each block of a multiprocessor
+    beyond its first; `crowd`: of a step, that it takes longer for another block beside; `memory`: of reading and writing each matrix once,
+    in parts of what an H200's memory takes. `speed` and `fixed`: by how much the steps are quicker than that, and the rest dearer.
+    """
+
+    kind: str
+    count: int
+    granule: int
+    granule_a: int
+    high: int
+    sharing: int
+    split: int
+    beside: float
+    step: float
+    wave: float
+    crowd: float
+    memory: float
+    speed: float = 1.0
+    fixed: float = 1.0
+
+    @property
+    def name(self) -> str:
+        granules = f"{self.granule}a{self.granule_a}" if self.granule_a < 16 else f"{self.granule}"
+        return f"{MMA}_{self.count}_h{self.high}_t{self.sharing}_v{granules}" + (f"_s{self.split}" if self.split > 1 else "")
+
+    @property
+    def kernel(self) -> str:
+        return f"matmul_{'cluster_' if self.split > 1 else ''}{self.kind}_{self.name}"
+
+    @property
+    def part(self) -> float:
+        if self.count == WIDEST:
+            return 1.0
+        return PART_OF_WHOLE if self.granule == 16 and self.count == MOST else PART
+
+    @property
+    def block_rows(self) -> int:
+        return ROWS * self.high * THREADS // self.sharing
+
+    @property
+    def shared_bytes(self) -> int:
+        """For ldmatrix: 64 bytes of K of B for each step that a warp has under way, as in ColumnsMmaTile. And a cluster's sums."""
+        steps = 4 // self.high if self.count < WIDEST else 2
+        of_b = THREADS // 32 * steps * STEP * self.count if self.granule == 16 else 0
+        return of_b + (4 * self.block_rows * self.count if self.split > 1 else 0)
+
+    def blocks(self, m: int) -> int:
+        return -(-m // self.block_rows) * self.split
+
+    def share(self, m: int, k: int, n: int, sm_count: int) -> Share:
+        each = self.blocks(m) / (clusters_at_once(self.split, sm_count) * self.split)  # of a multiprocessor
+        steps = -(-k * BYTES[self.kind] // (STEP * self.sharing // 32 * self.split))
+        turns = max(each / RESIDENT if self.split == 1 else math.ceil(each / RESIDENT), 1)  # clusters wait for one another
+        beside = 1 + self.crowd * (min(math.ceil(each), RESIDENT) - 1)
+        unit = UNIT[self.kind] * self.part
+        return Share(
+            (self.beside - LAUNCH + self.wave * max(math.ceil(each) - 1, 0)) * unit,
+            steps * self.step * turns * beside * unit,
+            memory=self.memory * memory_us(m, k, n, self.kind) * unit,
+        )
+
+    def launch(self, m: int, k: int, n: int, sm_count: int) -> Plan:
+        """The kernel over all of C."""
+        return Plan(self.kernel, (self.blocks(m), 1, 1), (THREADS, 1, 1), self.shared_bytes)
+
+
+# Fitted to what H200s measured of 182 products, 7 % off on average of the kernels that were quick, of whose time the choice among them
+# loses 1.3 % (docs/lab/matmul-cuda.md).
+#   high sharing split beside step wave crowd memory
+HALF = (
+    (1, 256, 1, 2.452, 0.226, 0.44, 0.159, 1.281),
+    (2, 32, 1, 1.633, 0.685, 0.0, 0.053, 1.126),
+    (2, 64, 1, 2.2, 0.427, 0.315, 0.0, 1.471),
+    (2, 128, 1, 2.579, 0.479, 0.459, 0.0, 1.127),
+    (2, 256, 1, 2.441, 0.472, 0.418, 0.0, 1.262),
+    (2, 256, 2, 2.819, 0.494, 0.745, 0.0, 0.987),
+    (2, 256, 4, 2.493, 0.594, 0.717, 0.0, 0.834),
+    (2, 256, 8, 2.678, 0.566, 0.657, 0.0, 1.065),
+    (2, 256, 16, 2.927, 0.527, 0.581, 0.191, 1.131),
+    (4, 256, 4, 3.103, 0.874, 0.655, 0.453, 0.467),
+    (1, 256, 8, 3.019, 0.482, 0.57, 0.0, 0.345),
+)
+TFLOAT32 = (
+    (1, 256, 1, 2.399, 0.317, 0.766, 0.025, 0.965),
+    (2, 32, 1, 2.207, 0.393, 0.0, 0.0, 0.978),
+    (2, 64, 1, 2.263, 0.49, 0.241, 0.67, 0.425),
+    (2, 128, 1, 2.172, 0.455, 0.412, 0.0, 0.914),
+    (2, 256, 1, 2.58, 0.44, 0.541, 0.249, 0.68),
+    (2, 256, 2, 2.593, 0.535, 0.938, 0.082, 0.589),
+    (2, 256, 4, 2.656, 0.453, 0.756, 0.105, 0.714),
+    (2, 256, 8, 2.769, 0.487, 0.79, 0.0, 0.749),
+    (2, 256, 16, 2.914, 0.469, 0.83, 0.115, 0.722),
+    (4, 256, 4, 3.548, 0.756, 0.56, 0.092, 0.9),
+    (1, 256, 8, 3.327, 0.349, 0.569, 0.0, 0.851),
+)
+#   count granule granule_a, us more beside, times step, times memory
+OF_HALF = (
+    (8, 16, 16, -0.54, 1.0, 0.819),
+    (8, 2, 16, -0.265, 0.889, 1.069),
+    (8, 2, 4, -0.079, 1.584, 0.924),
+    (8, 2, 1, -0.039, 2.106, 1.438),
+    (16, 16, 16, -0.012, 1.225, 0.794),
+    (16, 2, 16, 0.221, 1.298, 1.203),
+    (16, 2, 4, 0.605, 1.694, 1.645),
+    (16, 2, 1, 0.122, 2.546, 1.453),
+)
+OF_TFLOAT32 = (
+    (8, 4, 16, -0.409, 1.218, 1.136),
+    (8, 4, 4, -0.144, 1.318, 1.508),
+    (16, 4, 16, 0.315, 1.197, 1.642),
+    (16, 4, 4, 0.446, 1.935, 1.4),
+)
+# One of 17 to 24 columns is offered where it was the quickest, so that its estimate is low.
+WIDE = tuple((high, sharing, 1, LAUNCH, 0.0, 0.0, 0.0, 0.25) for high, sharing in ((1, 256), (2, 32), (2, 64), (2, 128), (2, 256)))
+
+
+def _tiles(kind: str) -> Iterator[Tile]:
+    rows, families = (TFLOAT32, OF_TFLOAT32) if kind == "tfloat32" else (HALF, OF_HALF)
+    for count, granule, granule_a, more, slower, times in families:
+        for high, sharing, split, beside, step, wave, crowd, memory in rows:
+            if (granule_a == 1 and high != 2) or ((high, split) == (1, 1) and (granule_a < 16 or granule == 2)):
+                continue  # hardly ever the quickest
+            model = beside + more, step * slower, wave, crowd, memory * times
+            yield Tile(kind, count, granule, granule_a, high, sharing, split, *model)
+    if kind != "tfloat32":
+        for granule in (16, 2):
+            yield from (Tile(kind, WIDEST, granule, 16, *row) for row in WIDE if row[0] > 1 or granule == 16)
+
+
+TILES = {kind: tuple(_tiles(kind)) for kind in ("tfloat32", "float16", "bfloat16")}
+
+
+def fitting(m: int, k: int, n: int, kind: str, alignment: int, sm_count: int, clusters: bool) -> tuple[Tile, ...]:
+    """The kernels for A (m, k) B (k, n) of that kind (a key of matmul_kernels.KERNELS) on a GPU with mma.sync for 16 bits. alignment: bytes
+    that divide the addresses; clusters: may their blocks share K?"""
+    if kind not in TILES or not FEWEST <= n <= WIDEST or m < LEAST_ROWS:
+        return ()
+    size = BYTES[kind]
+    of_a = min(alignment, k * size & -(k * size))  # bytes that divide A's address and rows
+    granule_a = 16 if of_a >= 16 else 4 if of_a >= 4 else 1
+    count = next(count for count in (8, MOST, WIDEST) if n <= count)
+    granule = 16 if size == 2 and n == count and granule_a == 16 else size
+    if granule_a == 1 and alignment < 16:
+        return ()
+    fit = count, granule, granule_a
+    found = tuple(t for t in TILES[kind] if (t.count, t.granule, t.granule_a) == fit and (clusters or t.split == 1))
+    return found if count < WIDEST else _of_the_widest(found, m, k, n, sm_count)
+
+
+def _of_the_widest(found: tuple[Tile, ...], m: int, k: int, n: int, sm_count: int) -> tuple[Tile, ...]:
+    """Of 16 rows a warp where 32 would leave multiprocessors without work; of so few threads for a row as keep them all busy."""
+    tiles, depth = WIDE_FOR[n]
+    whole = n == WIDEST
+    if m < tiles * ROWS * sm_count or k > depth * m or (whole and k >= LONG_FOR_WIDEST):
+        return ()
+    high = 1 if whole and m < 2 * ROWS * sm_count else 2
+    busy = WARPS_FOR_WIDEST * (1 if whole else 2) * sm_count  # warps
+    sharing = next((t for t in (32, 64, 128) if m * t >= ROWS * high * 32 * busy and high > 1), THREADS)
+    chosen = tuple(tile for tile in found if (tile.high, tile.sharing) == (high, sharing))
+    blocks = [tile.blocks(m) / sm_count for tile in chosen]
+    return tuple(tile for tile, b in zip(chosen, blocks, strict=True) if not whole or b <= 1 or b >= EVEN * math.ceil(b))
