@@ -6,17 +6,16 @@ import math
 import re
 
 import pytest
+from plans import kernel_for
 
 from opwise.backends.cuda_src.matmul_cluster import SIZE_LIMIT, TILES, UNIT, Tile, fitting
 from opwise.backends.cuda_src.matmul_kernel import SHARED_LIMIT
 from opwise.backends.cuda_src.matmul_model import BYTES
-from opwise.backends.cuda_src.matmul_plan import plan
 from opwise.backends.cuda_src.plan import ELEMENT_BYTES
 from opwise.backends.cuda_src.sources import FOLDER, unit_of, units
 
 ALL = [tile for tiles in TILES.values() for tile in tiles]
 each_tile = pytest.mark.parametrize("tile", ALL, ids=lambda tile: tile.kernel)
-H200 = {"sm_count": 132, "capability": (9, 0)}
 LAUNCH_US = 4.0  # between events, that no estimate tells of
 # us on one H200, torch 2.11, L2 flushed, interleaved, medians: kind, (m, k, n) -> kernel -> time.
 MEASURED = {
@@ -86,22 +85,17 @@ QUICKER = {
 }
 
 
-def kernel_for(m: int, k: int, n: int, kind: str, alignment: int = 16, **changes: object) -> str:
-    dtype = "float32" if kind == "tfloat32" else kind
-    return plan(m, k, n, dtype, kind == "tfloat32", alignment, **{**H200, **changes}).kernel  # type: ignore[arg-type]
-
-
 @pytest.mark.parametrize(("product", "times"), MEASURED.items(), ids=str)
 def test_a_product_gets_the_kernel_that_was_fastest(product: tuple[str, tuple[int, int, int]], times: dict[str, float]) -> None:
     kind, (m, k, n) = product
-    taken, fastest = kernel_for(m, k, n, kind), min(times, key=times.__getitem__)
+    taken, fastest = kernel_for(kind, m, k, n), min(times, key=times.__getitem__)
     granule = next(granule for granule in (16, 8, 4, 2) if k * BYTES[kind] % granule == n * BYTES[kind] % granule == 0)
     granule_a = min(16, k * BYTES[kind] & -(k * BYTES[kind]))
     assert min(fitting(m, k, n, kind, granule, granule_a, 132), key=lambda tile: tile.estimate(m, k, n, 132)).name == fastest
     here = f"matmul_cluster_{'float32' if fastest.startswith('simt') else kind}_{fastest}"
     assert taken == QUICKER.get(product, here) or (granule < 16 and taken.startswith(f"matmul_odd_{kind}_"))
     for changes in ({"capability": (8, 0)}, {"capability": (10, 0)}, {"wgmma": False}):
-        assert "cluster" not in kernel_for(m, k, n, kind, **changes)
+        assert "cluster" not in kernel_for(kind, m, k, n, **changes)
     for name, us in times.items():
         tile = next(tile for tile in TILES[kind] if tile.name == name)
         told = LAUNCH_US + tile.estimate(m, k, n, 132) / UNIT[kind]
@@ -111,7 +105,7 @@ def test_a_product_gets_the_kernel_that_was_fastest(product: tuple[str, tuple[in
 @pytest.mark.parametrize("kind", TILES)
 def test_what_fills_the_gpu_or_is_short_is_not_shared(kind: str) -> None:
     for m, k, n in ((4096, 4096, 4096), (2048, 2048, 2048), (512, 256, 512), (16, 4096, 16384), (8192, 32, 8192)):
-        assert not re.search(r"cluster.*_s(?!1$)\d+$", kernel_for(m, k, n, kind)), (m, k, n)
+        assert not re.search(r"cluster.*_s(?!1$)\d+$", kernel_for(kind, m, k, n)), (m, k, n)
 
 
 def test_a_low_or_narrow_tile_is_for_a_low_or_narrow_product() -> None:

@@ -6,16 +6,15 @@ import math
 import re
 
 import pytest
+from plans import kernel_for
 
 from opwise.backends.cuda_src.matmul_cluster import UNIT
 from opwise.backends.cuda_src.matmul_kernel import SHARED_LIMIT
 from opwise.backends.cuda_src.matmul_odd import SIZE_LIMIT, TILES, Tile, fitting
-from opwise.backends.cuda_src.matmul_plan import plan
 from opwise.backends.cuda_src.sources import FOLDER, unit_of, units
 
 ALL = [tile for tiles in TILES.values() for tile in tiles]
 each_tile = pytest.mark.parametrize("tile", ALL, ids=lambda tile: tile.kernel)
-H200 = {"sm_count": 132, "capability": (9, 0)}
 LAUNCH_US = 4.0  # between events, that no estimate tells of
 # us on one H200, torch 2.11, L2 flushed, interleaved, medians: kind, (m, k, n) -> kernel -> time; "before" is what was in use.
 MEASURED: dict[tuple[str, tuple[int, int, int]], dict[str, float]] = {
@@ -45,19 +44,14 @@ MEASURED: dict[tuple[str, tuple[int, int, int]], dict[str, float]] = {
 }
 
 
-def kernel_for(m: int, k: int, n: int, kind: str, alignment: int = 16, **changes: object) -> str:
-    dtype = "float32" if kind == "tfloat32" else kind
-    return plan(m, k, n, dtype, kind == "tfloat32", alignment, **{**H200, **changes}).kernel  # type: ignore[arg-type]
-
-
 @pytest.mark.parametrize(("product", "times"), MEASURED.items(), ids=str)
 def test_a_product_gets_a_kernel_that_is_nearly_the_fastest(product: tuple[str, tuple[int, int, int]], times: dict[str, float]) -> None:
     kind, (m, k, n) = product
-    taken = kernel_for(m, k, n, kind)
+    taken = kernel_for(kind, m, k, n)
     name = taken.removeprefix(f"matmul_odd_{kind}_") if "_odd_" in taken else "before"
     assert times[name] <= 1.15 * min(times.values()), taken
     for changes in ({"capability": (8, 0)}, {"capability": (10, 0)}, {"wgmma": False}):
-        assert "odd" not in kernel_for(m, k, n, kind, **changes)
+        assert "odd" not in kernel_for(kind, m, k, n, **changes)
     for tile in TILES[kind]:
         if tile.name in times:
             told = LAUNCH_US + tile.estimate(m, k, n, 132) / UNIT[kind]
@@ -66,10 +60,10 @@ def test_a_product_gets_a_kernel_that_is_nearly_the_fastest(product: tuple[str, 
 
 @pytest.mark.parametrize("kind", TILES)
 def test_rows_that_begin_on_16_bytes_have_other_kernels(kind: str) -> None:
-    assert "odd" not in kernel_for(1000, 4096, 3000, kind)
-    assert "odd" in kernel_for(1000, 4097, 3000, kind)
-    assert "odd" in kernel_for(1000, 4096, 3001, kind)
-    assert "odd" in kernel_for(1000, 4096, 3000, kind, alignment=8)
+    assert "odd" not in kernel_for(kind, 1000, 4096, 3000)
+    assert "odd" in kernel_for(kind, 1000, 4097, 3000)
+    assert "odd" in kernel_for(kind, 1000, 4096, 3001)
+    assert "odd" in kernel_for(kind, 1000, 4096, 3000, alignment=8)
     assert not fitting(SIZE_LIMIT + 1, 5, 5, kind, 2)
 
 

@@ -6,8 +6,9 @@ import re
 
 import pytest
 import thin_rows_times
+from plans import kernel_for
 
-from opwise.backends.cuda_src import matmul_plan, matmul_thin
+from opwise.backends.cuda_src import matmul_thin
 from opwise.backends.cuda_src.matmul_model import BYTES, BYTES_A_US
 from opwise.backends.cuda_src.matmul_thin import EIGHT, MOST_ROWS, fitting
 from opwise.backends.cuda_src.sources import unit_of
@@ -47,11 +48,6 @@ MEASURED = {
     ("float32", (1, 2048, 1024)): {"rows_1x16_b1_v16": 4.6, "rows_1x32_b1_v16": 5.1, "rows_1x8_b1_v16": 5.4, "other": 6.1},
     ("float32", (1, 512, 512)): {"rows_1x8_b1_v16": 2.7, "rows_1x16_b1_v16": 2.8, "rows_1x32_b1_v16": 3.3, "other": 3.1},
 }
-
-
-def kernel_for(kind: str, m: int, k: int, n: int, alignment: int = 16, **changes: object) -> str:
-    dtype, machine = "float32" if kind == "tfloat32" else kind, {"sm_count": 132, "capability": (9, 0), **changes}
-    return matmul_plan.plan(m, k, n, dtype, kind == "tfloat32", alignment, **machine).kernel  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("product", "times"), MEASURED.items(), ids=str)

@@ -1,0 +1,20 @@
+"""What the matmul plan of CUDA C++ takes for a product, and how that compares with what was timed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from opwise.backends.cuda_src.matmul_plan import plan
+
+H200 = {"sm_count": 132, "capability": (9, 0)}
+
+
+def kernel_for(kind: str, m: int, k: int, n: int, alignment: int = 16, **changes: object) -> str:
+    """kind: a key of matmul_kernels.KERNELS. changes: to what the plan is told of an H200."""
+    dtype = "float32" if kind == "tfloat32" else kind
+    return plan(m, k, n, dtype, kind == "tfloat32", alignment, **{**H200, **changes}).kernel  # type: ignore[arg-type]
+
+
+def slower(times: Mapping[str, float], taken: str) -> float:
+    """So many times the quickest of ours that was timed."""
+    return times[taken] / min(us for name, us in times.items() if name != "cuBLAS")
