@@ -123,7 +123,7 @@ def test_every_kernel_of_sixteen_rows_is_right(tile: matmul_few.Tile) -> None:
 
 COLUMNS = [tile for tiles in matmul_columns.TILES.values() for tile in tiles if tile.split == 1]
 # (m, k): less than a step of K, some turns of all warps and a part of one more, rows that end on every byte.
-OF_COLUMNS = ((300, 40), (133, 1032), (17, 4), (530, 262), (61, 66), (301, 5), (77, 1031), (33, 1))
+OF_COLUMNS = ((300, 40), (133, 1032), (530, 72), (61, 32), (300, 296), (17, 4), (530, 262), (61, 66), (301, 5), (77, 1031), (33, 1))
 
 
 @pytest.mark.parametrize("tile", COLUMNS, ids=lambda tile: f"{tile.kind}-{tile.name}")
