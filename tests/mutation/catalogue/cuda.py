@@ -129,7 +129,7 @@ MATMUL = (
     Fault("TF32 unasked", "matmul", "host", f"{HERE}/matmul_plan.py", 'if dtype_name == "float32" and tf32 and',
           'if dtype_name == "float32" and', dtypes=("float32", "tfloat32")),
     Fault("the granule is of the addresses alone", "matmul", "host", f"{HERE}/matmul_plan.py",
-          "granule = min(alignment, _power_of_two_in(k * BYTES[kind]), _power_of_two_in(n * BYTES[kind]))",
+          "granule = granule_of(alignment, k * BYTES[kind], n * BYTES[kind])",
           "granule = alignment", dtypes=("float32",)),
     Fault("m and n exchanged among the arguments", "matmul", "host", f"{HERE}/recipes.py", "a.shape[0], a.shape[1], b.shape[1]\n",
           "b.shape[1], a.shape[1], a.shape[0]\n", dtypes=("float32",)),

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from opwise.backends.cuda_src.matmul_cluster import UNIT
-from opwise.backends.cuda_src.matmul_model import BYTES, Estimated, Share, clusters_at_once, memory_us
+from opwise.backends.cuda_src.matmul_model import BYTES, Estimated, Share, clusters_at_once, granule_of, memory_us
 from opwise.backends.cuda_src.plan import Plan
 
 MMA = "columns_mma"
@@ -90,11 +90,11 @@ class Tile(Estimated):
         each = self.blocks(m) / (clusters_at_once(self.split, sm_count) * self.split)  # of a multiprocessor
         steps = -(-k * BYTES[self.kind] // (STEP * self.sharing // 32 * self.split))
         turns = max(each / RESIDENT if self.split == 1 else math.ceil(each / RESIDENT), 1)  # clusters wait for one another
-        beside = 1 + self.crowd * (min(math.ceil(each), RESIDENT) - 1)
+        crowded = 1 + self.crowd * (min(math.ceil(each), RESIDENT) - 1)
         unit = UNIT[self.kind] * self.part
         return Share(
             (self.beside - LAUNCH + self.wave * max(math.ceil(each) - 1, 0)) * unit,
-            steps * self.step * turns * beside * unit,
+            steps * self.step * turns * crowded * unit,
             memory=self.memory * memory_us(m, k, n, self.kind) * unit,
         )
 
@@ -175,7 +175,7 @@ def fitting(m: int, k: int, n: int, kind: str, alignment: int, sm_count: int, cl
     if kind not in TILES or not FEWEST <= n <= WIDEST or m < LEAST_ROWS:
         return ()
     size = BYTES[kind]
-    of_a = min(alignment, k * size & -(k * size))  # bytes that divide A's address and rows
+    of_a = granule_of(alignment, k * size)
     granule_a = 16 if of_a >= 16 else 4 if of_a >= 4 else 1
     count = next(count for count in (8, MOST, WIDEST) if n <= count)
     granule = 16 if size == 2 and n == count and granule_a == 16 else size

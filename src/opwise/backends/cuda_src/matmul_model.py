@@ -82,6 +82,11 @@ def memory_us(m: int, k: int, n: int, kind: str) -> float:
     return BYTES[kind] * (m * k + k * n + m * n) / BYTES_A_US
 
 
+def granule_of(alignment: int, *row_bytes: int) -> int:
+    """Bytes that divide addresses, which `alignment` does, and rows: the greatest such power of two."""
+    return min(alignment, *(row & -row for row in row_bytes))
+
+
 def in_clusters(m: int, n: int, rows: int, columns: int, cluster: tuple[int, int]) -> tuple[int, int]:
     """How many tiles of whole clusters are below and beside one another: the last of a row or column may lie outside of C."""
     high, wide = cluster

@@ -22,7 +22,7 @@ from opwise.backends.cuda_src import (
 )
 from opwise.backends.cuda_src.matmul_kernel import SHARED_LIMIT, TENSOR_CORES_FROM, Kernel
 from opwise.backends.cuda_src.matmul_kernels import KERNELS, TEXTBOOK
-from opwise.backends.cuda_src.matmul_model import BYTES, rows_suffice
+from opwise.backends.cuda_src.matmul_model import BYTES, granule_of, rows_suffice
 from opwise.backends.cuda_src.plan import Matrix, Plan
 from opwise.backends.protocol import UnsupportedWorkload
 from opwise.backends.tuned import SHIPPED, Choices
@@ -62,7 +62,7 @@ def plan(
             raise UnsupportedWorkload(f"matmul:textbook: {dtype_name} given, float32 alone is taken: use the unnamed variant")
         return Plan(TEXTBOOK, _line(-(-m // 16) * -(-n // 16), m, n), (16, 16, 1), 0)
     kind = group(dtype_name, tf32, capability)
-    granule = min(alignment, _power_of_two_in(k * BYTES[kind]), _power_of_two_in(n * BYTES[kind]))
+    granule = granule_of(alignment, k * BYTES[kind], n * BYTES[kind])
     found = offered(m, k, n, kind, granule, sm_count, capability, wgmma, alignment)
     if not found:
         raise UnsupportedWorkload(f"matmul: no {kind} kernel for compute capability {capability} and data aligned to {granule} bytes "
@@ -90,7 +90,7 @@ def offered(
         and kernel.takes(m, k, n, granule, sm_count, capability)
         and (not kernel.wgmma or (wgmma and rows_suffice(kernel.rows, m, k, n) and max(m, k, n) <= WGMMA_SIZE_LIMIT))
     ]  # fmt: skip
-    granule_a = min(alignment, _power_of_two_in(k * BYTES[kind]))
+    granule_a = granule_of(alignment, k * BYTES[kind])
     shared = matmul_cluster.fitting(m, k, n, kind, granule, granule_a, sm_count) if wgmma and capability == matmul_cluster.ON else ()
     rows = matmul_rows32.fitting(m, k, n, granule, sm_count) if wgmma and capability == matmul_rows32.ON and kind == "float32" else ()
     odd = matmul_odd.fitting(m, k, n, kind, granule) if wgmma and capability == matmul_odd.ON else ()
@@ -144,8 +144,3 @@ def _line(blocks: int, m: int, n: int) -> tuple[int, int, int]:
     if blocks > GRID_LIMIT:
         raise UnsupportedWorkload(f"matmul: a {m} x {n} product needs {blocks} blocks, a grid has {GRID_LIMIT} at most: split it by rows")
     return (blocks, 1, 1)
-
-
-def _power_of_two_in(number: int) -> int:
-    """The greatest power of two that divides the number."""
-    return number & -number

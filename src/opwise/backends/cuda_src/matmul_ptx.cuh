@@ -24,8 +24,7 @@ __device__ __forceinline__ void warp_barrier() { __syncwarp(); }
 // ---- conversions -------------------------------------------------------------------------------------------------------------------
 
 __device__ __forceinline__ float as_float(unsigned bits) { return __uint_as_float(bits); }
-__device__ __forceinline__ unsigned as_bits(float x) { return __float_as_uint(x); }
-__device__ __forceinline__ unsigned bits_of(float x) { return as_bits(x); }
+__device__ __forceinline__ unsigned bits_of(float x) { return __float_as_uint(x); }
 template <class Storage> __device__ __forceinline__ unsigned bits_of(const Storage &x) { return x.bits; }
 
 template <class Storage> __device__ __forceinline__ unsigned pack(float low, float high) {

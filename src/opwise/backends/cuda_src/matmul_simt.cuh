@@ -159,7 +159,7 @@ __device__ __forceinline__ void simt_matmul(const typename Tile::Storage *a, con
             typename Tile::Storage *to = c + (row0 + row) * n + column0 + column;
             if constexpr (sizeof(typename Tile::Storage) == 4) {
                 const float *s = &sums[r][4 * q];
-                const Words4 v{as_bits(s[0]), as_bits(s[1]), as_bits(s[2]), as_bits(s[3])};
+                const Words4 v{bits_of(s[0]), bits_of(s[1]), bits_of(s[2]), bits_of(s[3])};
                 store_row<Tile::GRANULE == 16>(to, v, columns_left - column);
             } else {
 #pragma unroll

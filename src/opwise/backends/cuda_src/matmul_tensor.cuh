@@ -75,7 +75,7 @@ template <> struct Factors<float> {  // float32 rounded to TF32
 #pragma unroll
         for (int p = 0; p < 2; p++) {
             const int i = 2 * upper + p;
-            const Words4 v{as_bits(c[0][i]), as_bits(c[1][i]), as_bits(c[2][i]), as_bits(c[3][i])};
+            const Words4 v{bits_of(c[0][i]), bits_of(c[1][i]), bits_of(c[2][i]), bits_of(c[3][i])};
             store_row<ALIGNED>(row + 8 * t + 4 * p, v, left - 8 * t - 4 * p);
         }
     }
