@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 
 import pytest
+import thin_columns_times
 import thin_rows_times
-from plans import kernel_for
+from plans import kernel_for, slower
 
 from opwise.backends.cuda_src import matmul_thin
 from opwise.backends.cuda_src.matmul_model import BYTES, BYTES_A_US
@@ -71,6 +72,15 @@ def test_few_rows_get_blocks_and_accesses_that_were_quick(product: tuple[str, tu
     )
 
 
+@pytest.mark.parametrize(("product", "times"), thin_columns_times.MEASURED.items(), ids=str)
+def test_few_columns_get_threads_that_were_quick(product: tuple[str, tuple[int, int, int]], times: dict[str, float]) -> None:
+    """3 % slower than the quickest at most, but for those that are known."""
+    kind, shape = product
+    found = re.fullmatch(rf"matmul_{kind}_columns_\d_(t.*)", kernel_for(kind, *shape))
+    assert found is not None
+    assert slower(times, found[1]) <= thin_columns_times.SLOWER.get(product, 1.03)
+
+
 @pytest.mark.parametrize("kind", BYTES)
 def test_where_neither_factor_is_thin_nothing_is_offered(kind: str) -> None:
     every = [(m, 512, n) for m in (MOST_ROWS + 1, EIGHT + 1, 999) for n in (25, 1001)]
@@ -78,7 +88,7 @@ def test_where_neither_factor_is_thin_nothing_is_offered(kind: str) -> None:
     assert not fitting(EIGHT, 512, 9000, kind, 16, 132), "rows on 16 bytes"
     assert not fitting(EIGHT, 200, 9001, kind, 16, 132)
     assert len(fitting(MOST_ROWS + 1, 512, 9001, kind, 16, 132)) == (kind == "float32")
-    assert not fitting(70_000, 32, 5, "float32", 16, 132), "a short K leaves lanes without work"
+    assert bool(fitting(70_000, 32, 5, kind, 16, 132)) == (kind == "float32"), "a short K leaves lanes of a warp without work"
     assert not any(fitting(*shape, kind, alignment, 132) for shape in every for alignment in (2, 16))
     assert not fitting(999, 511, 5, kind, 16, 132), "of more than 4 columns there are kernels for rows on 16 bytes alone"
     assert not fitting(999, 512, 5, kind, 8, 132)

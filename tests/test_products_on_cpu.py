@@ -90,7 +90,7 @@ def thin_tiles() -> dict[str, matmul_thin.Tile]:
 def test_every_thin_kernel_that_may_be_chosen_is_there() -> None:
     compiler_or_skip()
     columns, rows = 7 + 7 + 4 + 4 + 4, 6 * 4
-    of_pairs, of_float32 = 6 * 4, 2 + 6 * 4 + 5 + 4
+    of_pairs, of_float32 = 6 * 4, 3 + 2 + 6 * 4 + 5 + 4
     expected = 3 * (columns + rows) + 2 * of_pairs + of_float32
     assert len(thin_tiles()) == expected, "of each dtype; of 16 bits; of float32"
     for kernel in thin_tiles():

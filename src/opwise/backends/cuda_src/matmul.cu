@@ -53,10 +53,11 @@ extern "C" __global__ void __launch_bounds__(256)
 #define COLUMNS_1_TO_4(dtype, Storage, sharing, granule)                                                                                   \
     COLUMNS(dtype, Storage, 1, sharing, granule) COLUMNS(dtype, Storage, 2, sharing, granule)                                              \
     COLUMNS(dtype, Storage, 3, sharing, granule) COLUMNS(dtype, Storage, 4, sharing, granule)
-#define COLUMNS_1_TO_7(dtype, Storage, sharing, granule)                                                                                   \
-    COLUMNS_1_TO_4(dtype, Storage, sharing, granule)                                                                                       \
+#define COLUMNS_5_TO_7(dtype, Storage, sharing, granule)                                                                                   \
     COLUMNS(dtype, Storage, 5, sharing, granule) COLUMNS(dtype, Storage, 6, sharing, granule)                                              \
     COLUMNS(dtype, Storage, 7, sharing, granule)
+#define COLUMNS_1_TO_7(dtype, Storage, sharing, granule)                                                                                   \
+    COLUMNS_1_TO_4(dtype, Storage, sharing, granule) COLUMNS_5_TO_7(dtype, Storage, sharing, granule)
 // Rows of A, columns of a block, blocks a multiprocessor, of 1024 threads together, bytes of an access.
 #define ROWS(dtype, Storage, m, columns, blocks, granule)                                                                                  \
     KERNEL(matmul_##dtype##_rows_##m##x##columns##_b##blocks##_v##granule, Storage, row_matmul, blocks,                                    \
@@ -122,6 +123,7 @@ KERNEL(matmul_float32_simt_16x32_v16, float, simt_matmul, 2, SimtTile<float, 8, 
 KERNEL(matmul_float32_simt_128x128_v4, float, simt_matmul, 1, SimtTile<float, 16, 16, 8, 8, 16, 1, 3, 4>)
 KERNEL(matmul_float32_simt_64x64_v4, float, simt_matmul, 3, SimtTile<float, 16, 8, 8, 4, 16, 1, 4, 4>)
 THIN_KERNELS(float32, float, 4)
+COLUMNS_5_TO_7(float32, float, 8, 16)  // of more columns 16 bits go by mma.sync
 ROWS(float32, float, 8, 32, 1, 4) ROWS(float32, float, 8, 64, 1, 4)
 ROWS(float32, float, 8, 128, 1, 4) ROWS(float32, float, 8, 128, 2, 4) ROWS(float32, float, 8, 128, 4, 4)
 ROWS(float32, float, 8, 32, 1, 8) ROWS(float32, float, 8, 64, 2, 8)

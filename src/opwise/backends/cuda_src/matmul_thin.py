@@ -13,15 +13,18 @@ from dataclasses import dataclass
 from functools import partial
 
 from opwise.backends.cuda_src.matmul_cluster import UNIT
-from opwise.backends.cuda_src.matmul_columns import FEWEST, LAUNCH, LEAST_ROWS, PART
+from opwise.backends.cuda_src.matmul_columns import LAUNCH, LEAST_ROWS, PART
 from opwise.backends.cuda_src.matmul_model import BYTES, Estimated, Share, memory_us
 from opwise.backends.cuda_src.plan import Plan
 
 ROWS = 4  # of A, that threads of a columns' kernel have
 THREADS = 256  # of its block
 MOST_THREADS = 1024  # of a rows' kernel: of all its blocks of a multiprocessor
-WAVE = 32  # times the multiprocessors: rows of A from which a warp for 4 of them leaves none without work
-SHORT = 2  # turns of 16 bytes that 8 lanes take, for each column of B: up to there they are quicker than a warp
+# Threads that share a row's K, timed in tests/thin_columns_times.py. 8 lanes, where each takes a piece of 16 bytes of A's row, and from so
+# many rows a multiprocessor on of so many pieces; a warp for one turn of K from ONE_TURN rows on, for more from so many rows a
+# multiprocessor a turn, and of 2 columns and more from WAVE a multiprocessor on, which leave no warp without work; else a block.
+SHORT, SHORT_FROM, SHORT_TO = 8, 75, 100
+ONE_TURN, A_TURN, WAVE = 100, 3.5, 32
 MOST_COLUMNS, MOST_ROWS = 7, 4  # of B, of A
 EIGHT, EIGHT_K_FROM = 8, 250  # rows of A in float32 at most, where B's rows begin anywhere and tiles are slower
 EIGHT_FILLS = 0.6  # of the multiprocessors that blocks of 32 columns keep busy at the least
@@ -85,24 +88,39 @@ class Tile(Estimated):
 def fitting(m: int, k: int, n: int, kind: str, alignment: int, sm_count: int, mma: bool = True) -> tuple[Tile, ...]:
     """The kernel for A (m, k) B (k, n) of that kind (a key of matmul_kernels.KERNELS), if there is one. alignment: bytes that divide the
     addresses. mma: does the GPU have mma.sync for 16 bits, and with it kernels for 5 columns and more?"""
-    size = BYTES[kind]
     if n <= MOST_COLUMNS:
-        wide = alignment >= 16 and k * size % 16 == 0
-        if n > 4 and not wide:
-            return ()
-        granule = 16 if wide else size
-        pieces = k * size // granule
-        sharing = 32 if m >= WAVE * sm_count else THREADS
-        if n > 4 and pieces < sharing == 32:
-            return ()  # lanes without work
-        if wide and n <= 4 and sharing == 32 and pieces <= 8 * SHORT * n:
-            sharing = 8
-        if not (mma and kind != "float32" and n >= FEWEST and m >= LEAST_ROWS):
-            return (Tile(kind, "columns", n, sharing, granule),)
-        return (Tile(kind, "columns", n, sharing, granule, modelled=True, speed=1, fixed=1),) if (size, sharing) in MODELS else ()
+        return _of_few_columns(m, k, n, kind, alignment, sm_count, mma)
     if m > MOST_ROWS:
         return _of_eight(m, k, n, kind, alignment, sm_count)
     return _of_few_rows(m, k, n, kind, alignment, sm_count)
+
+
+def _of_few_columns(m: int, k: int, n: int, kind: str, alignment: int, sm_count: int, mma: bool) -> tuple[Tile, ...]:
+    """Accesses as wide as A's rows allow, and so few threads for a row as leave none without work, but blocks enough."""
+    size = BYTES[kind]
+    wide = alignment >= 16 and k * size % 16 == 0
+    if n > 4 and not wide:
+        return ()
+    granule = 16 if wide else size
+    pieces = k * size // granule
+    if n <= 4 or kind == "float32":
+        return (Tile(kind, "columns", n, _sharing(m, pieces, n, wide, sm_count), granule),)
+    sharing = 32 if m >= WAVE * sm_count else THREADS
+    if pieces < sharing == 32:
+        return ()  # lanes without work
+    if not (mma and m >= LEAST_ROWS):
+        return (Tile(kind, "columns", n, sharing, granule),)
+    return (Tile(kind, "columns", n, sharing, granule, modelled=True, speed=1, fixed=1),) if (size, sharing) in MODELS else ()
+
+
+def _sharing(m: int, pieces: int, n: int, wide: bool, sm_count: int) -> int:
+    """Threads, for rows of so many pieces that one loads at once."""
+    each = m / sm_count
+    if wide and (pieces <= SHORT or (pieces <= SHORT_TO and each >= SHORT_FROM)):
+        return 8
+    turns = -(-pieces // (32 if wide else 4 * 32))  # of narrow ones several are under way
+    one = turns == 1 and m >= ONE_TURN
+    return 32 if one or each >= A_TURN * turns or (n > 1 and each >= WAVE) else THREADS
 
 
 def _of_few_rows(m: int, k: int, n: int, kind: str, alignment: int, sm_count: int) -> tuple[Tile, ...]:
