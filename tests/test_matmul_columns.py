@@ -17,12 +17,12 @@ EVERY = [tile for tiles in TILES.values() for tile in tiles]
 each_tile = pytest.mark.parametrize("tile", EVERY, ids=lambda tile: f"{tile.kind}-{tile.name}")
 # From sm_80 on, without clusters: us on one H200, torch 2.11, L2 flushed, interleaved, medians; "other": the quickest of the rest.
 ON_ANY = {
-    ("float16", (65_536, 512, 6)): {"columns_mma_8_h2_t32_v2": 19.8, "columns_6_t32_v16": 28.0, "other": 32.9},
+    ("float16", (65_536, 512, 6)): {"columns_mma_8_h2_t32_v2": 19.93, "columns_mma_8_h2_t64_v2": 19.97, "columns_6_t32_v16": 28.0},
     ("float16", (8192, 1024, 7)): {"columns_mma_8_h2_t256_v2": 7.3, "columns_7_t32_v16": 8.2, "other": 17.0},
     ("float16", (2048, 2048, 8)): {"columns_mma_8_h1_t256_v16": 5.3, "columns_mma_8_h2_t256_v16": 6.8, "other": 9.4},
     ("float16", (32_768, 256, 8)): {"columns_mma_8_h2_t64_v16": 6.6, "columns_mma_8_h2_t32_v16": 7.3, "other": 9.3},
     ("float16", (200_000, 64, 8)): {"columns_mma_8_h2_t32_v16": 9.2, "columns_mma_8_h2_t64_v16": 13.4, "other": 25.2},
-    ("float16", (65_536, 512, 12)): {"columns_mma_16_h2_t64_v2": 22.0, "columns_mma_16_h2_t32_v2": 25.5, "other": 32.9},
+    ("float16", (65_536, 512, 12)): {"columns_mma_16_h2_t64_v2": 24.66, "columns_mma_16_h2_t128_v2": 24.72, "other": 32.9},
     ("float16", (1024, 1024, 16)): {"columns_mma_16_h1_t256_v16": 3.4, "columns_mma_16_h2_t256_v16": 4.6, "other": 4.4},
     ("float16", (8192, 1024, 16)): {"columns_mma_16_h2_t256_v16": 7.1, "columns_mma_16_h1_t256_v16": 8.0, "other": 9.2},
     ("float16", (65_536, 512, 24)): {"wgmma_held_24": 20.23, "columns_mma_24_h2_t32_v16": 22.3},
@@ -35,8 +35,6 @@ ON_ANY = {
     ("float16", (65_536, 512, 17)): {"columns_mma_24_h2_t64_v2": 28.2, "columns_mma_24_h2_t32_v2": 29.5, "other": 30.4},
     ("float16", (200_000, 64, 23)): {"columns_mma_24_h2_t32_v2": 20.7, "columns_mma_24_h2_t64_v2": 21.2, "other": 32.5},
 }
-# Where the model of the times misses it: 3 % is what the others lose at most.
-MISSED = {("float16", (65_536, 512, 12)): 1.16}
 
 
 def taken(product: tuple[str, tuple[int, int, int]]) -> str:
@@ -64,7 +62,7 @@ def test_the_choice_loses_little_over_all_that_was_measured() -> None:
 
 @pytest.mark.parametrize(("product", "times"), ON_ANY.items(), ids=str)
 def test_without_clusters_it_is_taken_where_it_was_the_quickest(product: tuple[str, tuple[int, int, int]], times: dict[str, float]) -> None:
-    assert slower(times, taken(product)) <= MISSED.get(product, 1.03)
+    assert slower(times, taken(product)) <= 1.03
 
 
 @pytest.mark.parametrize("product", [*ON_ANY, *(p for p in column_times.MEASURED if "columns_mma" in taken(p))], ids=str)

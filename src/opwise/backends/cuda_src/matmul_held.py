@@ -32,11 +32,13 @@ class Span(NamedTuple):
         return self.rows <= m <= self.most_rows and self.k <= k <= self.most_k
 
 
-# Columns of B -> where it was the quickest, timed in tests/test_matmul_held.py: of 16 columns `columns_mma` is up to 8448 rows, 64 for
-# each multiprocessor (8192x1024 takes 7.01 us, with B held 7.47; 9000x512 6.02 and 5.52), and of 24 up to 2112, 16 for each. Rows of 32
-# or 48 columns fall on a quarter or half of the banks by eights: 65536x512x32 took 26.5 us, by tiles 20.1.
+# Columns of B -> where it was the quickest, timed in tests/test_matmul_held.py: of 8 columns where K is long (8192x8192 takes 34.8 us, by
+# `columns_mma` 37.3; 8448x2056 11.9 and 11.4). Of 16 columns `columns_mma` is up to 8448 rows, 64 for each multiprocessor (8192x1024 takes
+# 7.01 us, with B held 7.47; 9000x512 6.02 and 5.52), and of 24 up to 2112, 16 for each. Rows of 32 or 48 columns fall on a quarter or half
+# of the banks by eights: 65536x512x32 took 26.5 us, by tiles 20.1.
 QUICKEST = {
-    16: (Span(8449, 256), Span(5000, 2048), Span(100_000, 128), Span(8449, most_rows=40_000)),
+    8: (Span(8449, 4000), Span(5700, 8000)),
+    16: (Span(8449, 256), Span(5000, 2048), Span(100_000, 128), Span(8449, 80, 40_000)),
     24: (Span(3000), Span(2113, most_k=1024)),
     40: (Span(2000), Span(1000, most_k=512)),
     56: (Span(4096), Span(1000, most_k=512)),

@@ -157,7 +157,7 @@
         held_matmul(Tile_##dtype##_held_##columns(k, stages, sharing, sixteens, tiles), a, b, c, m);                                       \
     })
 #define HELD_KERNELS(dtype)                                                                                                                \
-    HELD_KERNEL(dtype, 16) HELD_KERNEL(dtype, 24) HELD_KERNEL(dtype, 40) HELD_KERNEL(dtype, 56)
+    HELD_KERNEL(dtype, 8) HELD_KERNEL(dtype, 16) HELD_KERNEL(dtype, 24) HELD_KERNEL(dtype, 40) HELD_KERNEL(dtype, 56)
 
 KERNELS(float16)
 KERNELS(bfloat16)
