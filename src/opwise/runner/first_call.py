@@ -14,8 +14,8 @@ from opwise.runner.supervisor import Patience, Worker, WorkerLost
 
 FirstCalls = Mapping[tuple[str, str], tuple[float, float]]  # (backend, op) -> seconds (cold, cached)
 
-# Where each compiler keeps what it built. One folder an experiment, so that nothing compiled before can help.
-CACHES = ("TORCH_EXTENSIONS_DIR", "OPWISE_CACHE_DIR", "CUPY_CACHE_DIR", "NUMBA_CACHE_DIR", "TRITON_CACHE_DIR",
+# Where each compiler keeps what it built, the interpreter too. One folder an experiment, so that nothing compiled before can help.
+CACHES = ("PYTHONPYCACHEPREFIX", "TORCH_EXTENSIONS_DIR", "OPWISE_CACHE_DIR", "CUPY_CACHE_DIR", "NUMBA_CACHE_DIR", "TRITON_CACHE_DIR",
           "TORCHINDUCTOR_CACHE_DIR", "CUDA_CACHE_PATH")  # fmt: skip
 
 
@@ -53,6 +53,7 @@ def cold_then_cached(
     """
     with tempfile.TemporaryDirectory(prefix="opwise-first-call-") as folder:
         environment = {**(around or {})} | {name: str(Path(folder) / name.lower()) for name in CACHES}
+        environment["PYTHONDONTWRITEBYTECODE"] = ""  # images set it, and would compile a library's source in each process
         answers = []
         for _ in ("cold", "cached"):
             with Worker(device, setup, environment) as worker:
