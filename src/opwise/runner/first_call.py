@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 import tempfile
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +16,8 @@ from opwise.runner.supervisor import Patience, Worker, WorkerLost
 
 FirstCalls = Mapping[tuple[str, str], tuple[float, float]]  # (backend, op) -> seconds (cold, cached)
 
-# Where each compiler keeps what it built, the interpreter too. One folder an experiment, so that nothing compiled before can help.
-CACHES = ("PYTHONPYCACHEPREFIX", "TORCH_EXTENSIONS_DIR", "OPWISE_CACHE_DIR", "CUPY_CACHE_DIR", "NUMBA_CACHE_DIR", "TRITON_CACHE_DIR",
+# Where each compiler keeps what it built. One folder an experiment, so that nothing compiled before can help.
+CACHES = ("TORCH_EXTENSIONS_DIR", "OPWISE_CACHE_DIR", "CUPY_CACHE_DIR", "NUMBA_CACHE_DIR", "TRITON_CACHE_DIR",
           "TORCHINDUCTOR_CACHE_DIR", "CUDA_CACHE_PATH")  # fmt: skip
 
 
@@ -53,9 +55,15 @@ def cold_then_cached(
     """
     with tempfile.TemporaryDirectory(prefix="opwise-first-call-") as folder:
         environment = {**(around or {})} | {name: str(Path(folder) / name.lower()) for name in CACHES}
-        environment["PYTHONDONTWRITEBYTECODE"] = ""  # images set it, and would compile a library's source in each process
         answers = []
         for _ in ("cold", "cached"):
-            with Worker(device, setup, environment) as worker:
+            with Worker(device, partial(_keeping_bytecode, str(Path(folder) / "bytecode"), setup), environment) as worker:
                 answers.append(worker.ask(kind, payload, Patience(900.0)))
     return answers[0], answers[1]
+
+
+def _keeping_bytecode(folder: str, setup: Callable[[], None] | None) -> None:
+    """The interpreter is a compiler, too. Images forbid it to write, and would have it compile a library's source in each process."""
+    sys.pycache_prefix, sys.dont_write_bytecode = folder, False
+    if setup is not None:
+        setup()

@@ -25,7 +25,6 @@ Request = tuple[str, Any]
 def main(pipe: Connection, device_name: str, log_path: str, setup: Callable[[], None] | None, environment: Mapping[str, str]) -> None:
     os.environ.clear()  # it is that of the process which this one was forked from, and which began with the first worker
     os.environ.update(environment)
-    _keep_bytecode_as_told(environment)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the supervisor's: it stops the worker between two records
     _redirect_output(log_path)
     threading.Thread(target=_die_with_supervisor, daemon=True).start()
@@ -62,12 +61,6 @@ def main(pipe: Connection, device_name: str, log_path: str, setup: Callable[[], 
             sys.stderr.flush()
             os._exit(1)  # a dead CUDA context can hang an orderly exit
         pipe.send(("answer", answer))
-
-
-def _keep_bytecode_as_told(environment: Mapping[str, str]) -> None:
-    """What an interpreter takes from its environment when it starts: this one was forked."""
-    sys.pycache_prefix = environment.get("PYTHONPYCACHEPREFIX") or None
-    sys.dont_write_bytecode = bool(environment.get("PYTHONDONTWRITEBYTECODE"))
 
 
 class _JobHandler:
