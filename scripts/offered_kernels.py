@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 from opwise.backends import BACKENDS
 from opwise.backends.cuda_src import matmul_plan
 from opwise.backends.cuda_src.matmul_kernel import Kernel
-from opwise.backends.cuda_src.matmul_model import BYTES
+from opwise.backends.cuda_src.matmul_model import BYTES, granule_of
 from opwise.backends.numba_cuda import matmul_offered
 from opwise.backends.numba_cuda.matmul_elsewhere import whole_rows
 from opwise.backends.tuned_table import TUNABLE
@@ -81,7 +81,7 @@ class Offer(NamedTuple):
 
 def of_cuda(workload: Workload, wgmma: bool = True) -> Iterator[Offer]:
     (m, k, n), kind = workload.shape, workload.dtype
-    granule = min(16, *(size * BYTES[kind] & -(size * BYTES[kind]) for size in (k, n)))
+    granule = granule_of(16, k * BYTES[kind], n * BYTES[kind])
     for name, kernel in matmul_plan.offered(m, k, n, kind, granule, H200.processors, H200.capability, wgmma).items():
         size = m, k, n, H200.processors
         launched = matmul_plan.launch(kernel, kind, *size) if isinstance(kernel, Kernel) else kernel.launch(*size)

@@ -10,7 +10,7 @@ from plans import kernel_for
 
 from opwise.backends.cuda_src.matmul_cluster import SIZE_LIMIT, TILES, UNIT, Tile, fitting
 from opwise.backends.cuda_src.matmul_kernel import SHARED_LIMIT
-from opwise.backends.cuda_src.matmul_model import BYTES
+from opwise.backends.cuda_src.matmul_model import BYTES, granule_of
 from opwise.backends.cuda_src.plan import ELEMENT_BYTES
 from opwise.backends.cuda_src.sources import FOLDER, unit_of, units
 
@@ -89,8 +89,7 @@ QUICKER = {
 def test_a_product_gets_the_kernel_that_was_fastest(product: tuple[str, tuple[int, int, int]], times: dict[str, float]) -> None:
     kind, (m, k, n) = product
     taken, fastest = kernel_for(kind, m, k, n), min(times, key=times.__getitem__)
-    granule = next(granule for granule in (16, 8, 4, 2) if k * BYTES[kind] % granule == n * BYTES[kind] % granule == 0)
-    granule_a = min(16, k * BYTES[kind] & -(k * BYTES[kind]))
+    granule, granule_a = granule_of(16, k * BYTES[kind], n * BYTES[kind]), granule_of(16, k * BYTES[kind])
     assert min(fitting(m, k, n, kind, granule, granule_a, 132), key=lambda tile: tile.estimate(m, k, n, 132)).name == fastest
     here = f"matmul_cluster_{'float32' if fastest.startswith('simt') else kind}_{fastest}"
     assert taken == QUICKER.get(product, here) or (granule < 16 and taken.startswith(f"matmul_odd_{kind}_"))

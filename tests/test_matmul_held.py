@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from plans import kernel_for
 
-from opwise.backends.cuda_src import matmul_held, matmul_plan
+from opwise.backends.cuda_src import matmul_held
 from opwise.backends.cuda_src.matmul_held import MOST_STAGES, QUICKEST, SHARED, Tile
 from opwise.backends.cuda_src.sources import FOLDER, unit_of
 
@@ -208,7 +209,7 @@ SIZES = [(m, k) for m in (1, 17, 500, 2113, 8192, 20_000, 33_793, 200_000) for k
 def test_a_product_gets_it_where_it_was_quick(product: tuple[str, tuple[int, int, int]], times: dict[str, float]) -> None:
     """3 % slower than the quickest at most."""
     kind, (m, k, n) = product
-    taken = "_held_" in matmul_plan.plan(m, k, n, kind, False, 16, 132, (9, 0)).kernel
+    taken = "_held_" in kernel_for(kind, m, k, n)
     others = min(us for name, us in times.items() if name not in ("held", "cuBLAS"))
     assert (times["held"] if taken else others) <= 1.03 * min(times["held"], others)
 
@@ -243,7 +244,7 @@ def test_the_plan_knows_the_widths_that_the_source_has() -> None:
 
 def test_it_is_hopper_s_and_for_rows_on_16_bytes() -> None:
     def taken(capability: tuple[int, int] = (9, 0), alignment: int = 16, wgmma: bool = True) -> bool:
-        return "held" in matmul_plan.plan(20_000, 1024, 24, "bfloat16", False, alignment, 132, capability, wgmma=wgmma).kernel
+        return "held" in kernel_for("bfloat16", 20_000, 1024, 24, alignment, capability=capability, wgmma=wgmma)
 
     assert taken()
     assert not any((taken((8, 0)), taken((10, 0)), taken(alignment=8), taken(wgmma=False)))

@@ -6,22 +6,21 @@ import re
 from dataclasses import replace
 
 import between_times
+import plans
 import pytest
 
 from opwise.backends.cuda_src import matmul_kernel, matmul_plan
 from opwise.backends.cuda_src.matmul_hopper32 import DEPTH, TILES, Tile
 from opwise.backends.cuda_src.matmul_kernel import SHARED_LIMIT
-from opwise.backends.cuda_src.matmul_plan import plan
 from opwise.backends.cuda_src.plan import ELEMENT_BYTES, FLOAT32, TFLOAT32
 from opwise.backends.cuda_src.sources import FOLDER, HOPPER32, unit_of, units
 
 ALL = (*TILES["tfloat32"], *TILES["float32"])
 each_tile = pytest.mark.parametrize("tile", ALL, ids=lambda tile: tile.kernel)
-H200 = {"alignment": 16, "sm_count": 132, "capability": (9, 0)}
 
 
 def kernel_for(m: int, k: int, n: int, tf32: bool, **changes: object) -> str:
-    return plan(m, k, n, "float32", tf32, **{**H200, **changes}).kernel  # type: ignore[arg-type]
+    return plans.kernel_for("tfloat32" if tf32 else "float32", m, k, n, **changes)  # type: ignore[arg-type]
 
 
 def test_tf32_takes_the_tile_that_fills_the_waves() -> None:

@@ -8,6 +8,7 @@ import between_times
 import few_rows_times
 import hopper_times
 import layer_times
+import plans
 import pytest
 import words_times
 from support import SMALL_PRODUCTS
@@ -16,15 +17,14 @@ from opwise.backends.cuda_src import matmul_kernel, matmul_kernels, matmul_ladde
 from opwise.backends.cuda_src.matmul_kernel import SHARED_LIMIT
 from opwise.backends.cuda_src.matmul_kernels import KERNELS
 from opwise.backends.cuda_src.matmul_model import BYTES
-from opwise.backends.cuda_src.matmul_plan import launch, plan
+from opwise.backends.cuda_src.matmul_plan import launch
 from opwise.backends.cuda_src.sources import FOLDER, target, unit_of, units
 
-H200 = {"alignment": 16, "sm_count": 132, "capability": (9, 0)}
 MATMUL_KINDS = sorted(KERNELS)
 
 
 def kernel_for(m: int, k: int, n: int, dtype: str = "bfloat16", **changes: object) -> str:
-    return plan(m, k, n, dtype, False, **{**H200, **changes}).kernel  # type: ignore[arg-type]
+    return plans.kernel_for(dtype, m, k, n, **changes)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])

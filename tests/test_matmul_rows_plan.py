@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
+
+import plans
 import pytest
 
 from opwise.backends.cuda_src import tensor_maps
 from opwise.backends.cuda_src.matmul_cluster import UNIT
 from opwise.backends.cuda_src.matmul_kernel import SHARED_LIMIT, Kernel
 from opwise.backends.cuda_src.matmul_kernels import SIMT_FLOAT32
-from opwise.backends.cuda_src.matmul_plan import offered, plan, quickest
+from opwise.backends.cuda_src.matmul_plan import offered, quickest
 from opwise.backends.cuda_src.matmul_rows32 import SIZE_LIMIT, TILES, Tile
 from opwise.backends.cuda_src.plan import FLOAT32, UINT16, Matrix
 from opwise.backends.cuda_src.sources import FOLDER, unit_of, units
@@ -127,11 +130,7 @@ SHORT = {
     (257, 255, 3003): {"words_56x128_f4_v4": 18.24, "words_56x128_v4": 18.69, "words_64x128_f4_v4": 19.48, "words_64x128_v4": 20.0},
     (3001, 255, 463): {"words_48x128_f4_v4": 25.9, "words_56x128_f4_v4": 29.1, "words_56x128_v4": 29.5, "words_64x128_f4_v4": 31.4},
 }
-H200 = {"sm_count": 132, "capability": (9, 0)}
-
-
-def kernel_for(m: int, k: int, n: int, alignment: int = 16, **changes: object) -> str:
-    return plan(m, k, n, "float32", False, alignment, **{**H200, **changes}).kernel  # type: ignore[arg-type]
+kernel_for = partial(plans.kernel_for, "float32")
 
 
 @pytest.mark.parametrize("product", MEASURED, ids=str)
@@ -153,7 +152,7 @@ def test_clusters_that_would_not_fill_the_gpu_are_left_to_smaller_tiles(product:
 
 @pytest.mark.parametrize(("product", "times"), SHORT.items(), ids=str)
 def test_a_short_k_gets_the_kernel_that_was_fastest(product: tuple[int, int, int], times: dict[str, float]) -> None:
-    found = offered(*product, "float32", 4, **H200)
+    found = offered(*product, "float32", 4, **plans.H200)
     assert times[quickest(found, *product, 132)] == min(times.values())
     for changes in ({"granule": 16}, {"capability": (8, 0)}, {"k": 257}, {"k": 30}, {"m": 255}):
         m, k, n, granule, capability = {**dict(zip("mkn", product, strict=True)), "granule": 4, "capability": (9, 0), **changes}.values()
@@ -162,7 +161,7 @@ def test_a_short_k_gets_the_kernel_that_was_fastest(product: tuple[int, int, int
 
 def test_a_short_k_has_four_stages_where_tiles_are_few() -> None:
     def words(m: int, k: int, n: int) -> set[str]:
-        return {name for name in offered(m, k, n, "float32", 4, **H200) if name.startswith("words_")}
+        return {name for name in offered(m, k, n, "float32", 4, **plans.H200) if name.startswith("words_")}
 
     three, four = {"words_64x128_v4", "words_56x128_v4"}, {f"words_{rows}x128_f4_v4" for rows in (64, 56, 48)}
     assert words(3001, 95, 3003) == three

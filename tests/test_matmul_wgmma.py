@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 
 import pytest
+from plans import kernel_for
 from support import LARGE_PRODUCTS
 
 from opwise.backends.cuda_src import matmul_kernel, matmul_plan, matmul_wgmma
-from opwise.backends.cuda_src.matmul_plan import launch, plan
+from opwise.backends.cuda_src.matmul_plan import launch
 from opwise.backends.cuda_src.sources import FOLDER
 
 SHARED = matmul_wgmma.SPLIT + matmul_wgmma.NARROW + matmul_wgmma.LONG + matmul_wgmma.HALVES
@@ -18,7 +19,7 @@ ON_GPUS = matmul_wgmma.TURNED_BETWEEN + matmul_wgmma.TURNED_PAIRS + matmul_wgmma
 
 
 def test_kernels_that_few_products_take_are_among_those_that_gpus_are_tested_with() -> None:
-    taken = {plan(*shape, "bfloat16", False, 16, 132, (9, 0)).kernel for shape in LARGE_PRODUCTS if shape[1] % 8 == shape[2] % 8 == 0}
+    taken = {kernel_for("bfloat16", *shape) for shape in LARGE_PRODUCTS if shape[1] % 8 == shape[2] % 8 == 0}
     names = [kernel.name for kernel in (*ON_GPUS, *matmul_wgmma.BETWEEN, *matmul_wgmma.PINGPONG, *matmul_wgmma.COUPLED)]
     assert not [name for name in names if f"matmul_wgmma_bfloat16_{name}" not in taken]
 

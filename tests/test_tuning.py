@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from plans import kernel_for
 from recorded_runs import TOY, cell
 from tuned_tables import FACTS, known_ways, row, table
 
@@ -125,7 +126,7 @@ def test_a_record_says_which_tables_were_in_force_and_is_stale_without_them(root
 
 def test_the_cuda_plan_takes_what_was_measured_and_what_was_fitted() -> None:
     def kernel(table_: Table | None, *, wgmma: bool = True, m: int = 4096) -> str:
-        return matmul_plan.plan(m, 4096, 4096, "float16", False, 16, 132, (9, 0), wgmma=wgmma, choices=Choices(table_)).kernel
+        return kernel_for("float16", m, 4096, 4096, wgmma=wgmma, choices=Choices(table_))
 
     shipped = kernel(None)
     assert shipped != "matmul_wgmma_float16_128x64"
@@ -136,7 +137,7 @@ def test_the_cuda_plan_takes_what_was_measured_and_what_was_fitted() -> None:
     fitted = table(CUDA, elsewhere={"16-bit": Elsewhere("fitted", 1.0, 1.1, {"128x64": {"speed": 99.0, "fixed": 0.5}})})
     assert kernel(fitted, m=2048) == "matmul_wgmma_float16_128x64"
     with pytest.raises(tuned.NoSuchConfiguration, match="no_such is not among what"):
-        matmul_plan.plan(8, 8, 8, "float16", False, 16, 132, (9, 0), choices=Choices(forced="no_such"))
+        kernel_for("float16", 8, 8, 8, choices=Choices(forced="no_such"))
 
 
 def test_the_triton_plan_takes_a_trial_where_it_was_measured_alone(monkeypatch: pytest.MonkeyPatch) -> None:
