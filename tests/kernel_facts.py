@@ -36,6 +36,7 @@ KNOWN: tuple[Blemish, ...] = (
             "4 bytes: held to 64 registers for 1024 threads, of which the sums take 16 and what is under way as many"),
     Blemish("spill", CUDA_CPP, ("sm_100",), "matmul_float32_rows_8x128_b[24]_v8",
             "4 bytes: held to 64 registers, as above; for sm_90 and sm_120 ptxas finds room"),
+    Blemish("spill", CUDA_CPP, ("sm_100",), "matmul_float32_rows_16x128_b8_v4", "8 bytes: held to 80 registers for 768 threads"),
     Blemish("spill", CUDA_CPP, ("sm_90",), "matmul_(cluster_)?float16_columns_mma_16_(h2_t32|h1_t256)_v2a4(_s8)?",
             "4 bytes: held to 128 registers for two blocks of 256 threads a multiprocessor; rows of A off alignment only"),
     Blemish("spill", ("torch_inline",), ("sm_90",), "matmul_(cluster_)?bfloat16_columns_mma_16_(h2_t32|h1_t256)_v2a4(_s8)?",

@@ -11,7 +11,15 @@ import torch
 from test_cuda_on_cpu import compiler_or_skip
 
 from opwise.backends.cuda_on_cpu import NOT_RUN, suite
-from opwise.backends.cuda_src import matmul_columns, matmul_few, matmul_kernel, matmul_kernels, matmul_plan, matmul_thin
+from opwise.backends.cuda_src import (
+    matmul_columns,
+    matmul_few,
+    matmul_kernel,
+    matmul_kernels,
+    matmul_plan,
+    matmul_short,
+    matmul_thin,
+)
 from opwise.backends.cuda_src.matmul_model import BYTES
 from opwise.backends.cuda_src.plan import Plan
 from opwise.measure.validate import judge
@@ -105,6 +113,19 @@ def test_every_kernel_of_few_rows_is_right() -> None:
         for rows, hard in product({tile.count, 6 if tile.count == matmul_thin.EIGHT else tile.count}, (False, True)):
             shape = rows, 1103, columns
             assert_right(tile.launch(*shape, 132), Workload("matmul", shape, tile.kind), 5, hard)
+
+
+SHORT = [tile for tiles in matmul_short.TILES.values() for tile in tiles]
+
+
+@pytest.mark.parametrize("tile", SHORT, ids=lambda tile: f"{tile.kind}-{tile.name}")
+def test_every_kernel_of_a_short_k_is_right(tile: matmul_short.Tile) -> None:
+    """Of fewer rows, too; of one turn of K, of less than a block has in shared memory and of more."""
+    compiler_or_skip()
+    columns = tile.wide + 3 * tile.granule // BYTES[tile.kind]
+    for rows, k, hard in product((tile.count, tile.count - 3), (1, 33, 1103 // tile.blocks), (False, True)):
+        shape = rows, k, columns
+        assert_right(tile.launch(*shape, 132), Workload("matmul", shape, tile.kind), 5, hard)
 
 
 FEW = [tile for tiles in matmul_few.TILES.values() for tile in tiles if not tile.turned and tile.split == 1]

@@ -3,8 +3,8 @@
 // matmul_<dtype>_[simt_|words_]<BM>x<BN>_v<GRANULE>: a block computes a BM x BN tile, and GRANULE bytes divide all three base addresses and
 // the row pitches of A, B and C. whole_ and beside_<BM>x<BN>: the same, with all of K, of a B that begins on 16 bytes. columns_<N>,
 // columns_mma_<N>, rows_<M>x<BN>, few_16x<BN>_w<WARPS>: of a B or an A that is thin, GRANULE bytes an access; matmul_thin.py,
-// matmul_columns.py and matmul_few.py name them. matmul_kernels.py has the tiles of the others, matmul_plan.py chooses. All but the textbook
-// kernel take a one-dimensional grid.
+// matmul_columns.py, matmul_short.py and matmul_few.py name them. matmul_kernels.py has the tiles of the others, matmul_plan.py chooses. All
+// but the textbook kernel take a one-dimensional grid.
 #include "matmul_columns.cuh"
 #include "matmul_columns_mma.cuh"
 #include "matmul_few.cuh"
@@ -73,6 +73,13 @@ extern "C" __global__ void __launch_bounds__(256)
 #define ROWS_OF_PAIRS(dtype, Storage)                                                                                                      \
     ROWS_1_TO_4(dtype, Storage, 16, 1, 4) ROWS_1_TO_4(dtype, Storage, 32, 1, 4) ROWS_1_TO_4(dtype, Storage, 64, 1, 4)                      \
     ROWS_1_TO_4(dtype, Storage, 128, 1, 4) ROWS_1_TO_4(dtype, Storage, 128, 2, 4) ROWS_1_TO_4(dtype, Storage, 128, 4, 4)
+// Of a short K: rows of A at most; blocks of 1024 threads together, and that a multiprocessor has registers for.
+#define ROWS_OF_SHORT(dtype, Storage, m, columns, blocks, resident, granule)                                                               \
+    KERNEL(matmul_##dtype##_rows_##m##x##columns##_b##blocks##_v##granule, Storage, row_matmul, resident,                                  \
+           RowTile<Storage, m, columns, blocks, granule>)
+#define SHORT_KERNELS(dtype, Storage, size, pair)                                                                                          \
+    ROWS(dtype, Storage, 8, 64, 4, size) ROWS_OF_SHORT(dtype, Storage, 16, 128, 4, 3, size)                                                \
+    ROWS_OF_SHORT(dtype, Storage, 16, 64, 4, 2, pair) ROWS_OF_SHORT(dtype, Storage, 16, 128, 8, 5, pair)
 
 // Columns of B at most, rows of a warp in sixteens, threads that share K, bytes of an access of B. _WORDS: of rows of A that begin on 4 bytes.
 #define COLUMNS_MMA_KERNEL(dtype, Storage, most, high, sharing, granule)                                                                   \
@@ -128,6 +135,10 @@ ROWS(float32, float, 8, 32, 1, 4) ROWS(float32, float, 8, 64, 1, 4)
 ROWS(float32, float, 8, 128, 1, 4) ROWS(float32, float, 8, 128, 2, 4) ROWS(float32, float, 8, 128, 4, 4)
 ROWS(float32, float, 8, 32, 1, 8) ROWS(float32, float, 8, 64, 2, 8)
 ROWS(float32, float, 8, 128, 2, 8) ROWS(float32, float, 8, 128, 4, 8)
+SHORT_KERNELS(float32, float, 4, 8)
+ROWS(float32, float, 8, 128, 8, 4) ROWS_OF_SHORT(float32, float, 16, 32, 2, 1, 4)
+ROWS_OF_SHORT(float32, float, 16, 64, 4, 3, 4) ROWS_OF_SHORT(float32, float, 16, 128, 8, 6, 4)
+ROWS_OF_SHORT(float32, float, 16, 128, 4, 2, 8)
 ROWS(float32, float, 1, 8, 1, 16) ROWS(float32, float, 1, 16, 1, 16)
 ROWS_1_TO_4(float32, float, 16, 1, 4) ROWS_1_TO_4(float32, float, 32, 1, 16) ROWS_1_TO_4(float32, float, 64, 1, 16)
 ROWS_1_TO_4(float32, float, 64, 2, 16) ROWS_1_TO_4(float32, float, 64, 4, 16) ROWS_1_TO_4(float32, float, 128, 4, 16)
@@ -151,9 +162,13 @@ COLUMNS_MMA_OF(tfloat32, float, 8, 4, 4) COLUMNS_MMA_OF(tfloat32, float, 16, 4, 
 HALF_KERNELS(float16, float16)
 THIN_KERNELS(float16, float16, 2)
 ROWS_OF_PAIRS(float16, float16)
+SHORT_KERNELS(float16, float16, 2, 4)
+ROWS(float16, float16, 8, 128, 4, 2) ROWS(float16, float16, 8, 128, 8, 4)
 #endif
 #if MATMUL_GROUP == 0 || MATMUL_GROUP == MATMUL_BFLOAT16
 HALF_KERNELS(bfloat16, bfloat16)
 THIN_KERNELS(bfloat16, bfloat16, 2)
 ROWS_OF_PAIRS(bfloat16, bfloat16)
+SHORT_KERNELS(bfloat16, bfloat16, 2, 4)
+ROWS(bfloat16, bfloat16, 8, 128, 4, 2) ROWS(bfloat16, bfloat16, 8, 128, 8, 4)
 #endif

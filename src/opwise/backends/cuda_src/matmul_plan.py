@@ -18,6 +18,7 @@ from opwise.backends.cuda_src import (
     matmul_hopper32,
     matmul_odd,
     matmul_rows32,
+    matmul_short,
     matmul_thin,
 )
 from opwise.backends.cuda_src.matmul_kernel import SHARED_LIMIT, TENSOR_CORES_FROM, Kernel
@@ -31,7 +32,7 @@ WGMMA_SIZE_LIMIT = 2**30  # the copy engine's coordinates have 32 bits
 GRID_LIMIT = 2**31 - 1
 
 Other = (matmul_hopper32.Tile | matmul_cluster.Tile | matmul_rows32.Tile | matmul_odd.Tile | matmul_thin.Tile | matmul_held.Tile
-         | matmul_few.Tile | matmul_columns.Tile)  # fmt: skip
+         | matmul_few.Tile | matmul_columns.Tile | matmul_short.Tile)  # fmt: skip
 
 
 def plan(
@@ -102,7 +103,8 @@ def offered(
     thin = matmul_thin.fitting(m, k, n, kind, alignment, sm_count, mma)
     if low and thin and thin[0].way == "rows" and matmul_few.before_rows(m, k, n, kind):
         thin = ()
-    few = {tile.name: tile for tile in low if not thin}
+    short = matmul_short.fitting(m, k, n, kind, alignment) if wgmma and capability == matmul_short.ON and not low else ()
+    few = {tile.name: tile for tile in low if not thin} | {f"short_{tile.name}": tile for tile in short}
     others = {f"cluster_{tile.name}": tile for tile in shared} | {f"rows_{tile.name}": tile for tile in rows}
     named = {f"thin_{tile.name}": tile for tile in thin}
     narrow = {tile.name: tile for tile in held} | {tile.name: tile for tile in columns}
