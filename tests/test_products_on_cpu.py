@@ -18,6 +18,7 @@ from opwise.backends.cuda_src import (
     matmul_kernels,
     matmul_plan,
     matmul_short,
+    matmul_slanted,
     matmul_thin,
 )
 from opwise.backends.cuda_src.matmul_model import BYTES
@@ -97,8 +98,8 @@ def thin_tiles() -> dict[str, matmul_thin.Tile]:
 
 def test_every_thin_kernel_that_may_be_chosen_is_there() -> None:
     compiler_or_skip()
-    columns, rows = 7 + 7 + 4 + 4 + 4, 6 * 4
-    of_pairs, of_float32 = 6 * 4, 3 + 2 + 6 * 4 + 5 + 4
+    columns, rows = 7 + 7 + 4 + 4 + 4, 7 * 4
+    of_pairs, of_float32 = 7 * 4, 3 + 2 + 7 * 4 + 5 + 4
     expected = 3 * (columns + rows) + 2 * of_pairs + of_float32
     assert len(thin_tiles()) == expected, "of each dtype; of 16 bits; of float32"
     for kernel in thin_tiles():
@@ -126,6 +127,22 @@ def test_every_kernel_of_a_short_k_is_right(tile: matmul_short.Tile) -> None:
     for rows, k, hard in product((tile.count, tile.count - 3), (1, 33, 1103 // tile.blocks), (False, True)):
         shape = rows, k, columns
         assert_right(tile.launch(*shape, 132), Workload("matmul", shape, tile.kind), 5, hard)
+
+
+SLANTED = [tile for tiles in matmul_slanted.TILES.values() for tile in tiles]
+SLANTED += [tile for tiles in matmul_slanted.SIXTEENS.values() for tile in tiles if tile.split == 1]
+
+
+@pytest.mark.parametrize("tile", SLANTED, ids=lambda tile: f"{tile.kind}-{tile.name}")
+def test_every_kernel_of_rows_on_2_bytes_is_right(tile: matmul_slanted.Tile | matmul_slanted.Sixteen) -> None:
+    """Of fewer rows, too; of one row of B, of a part of a turn, of more of A than shared memory has at a time."""
+    compiler_or_skip()
+    most = tile.count if isinstance(tile, matmul_slanted.Tile) else 16
+    for fewer, k, columns, hard in product((0, 3), (1, 40, 1103), (65, 403, 406), (False, True)):
+        if fewer and most <= matmul_slanted.FEW:
+            continue
+        shape = most - fewer, k, columns
+        assert_right(tile.launch(*shape, 2), Workload("matmul", shape, tile.kind), 5, hard)
 
 
 FEW = [tile for tiles in matmul_few.TILES.values() for tile in tiles if not tile.turned and tile.split == 1]

@@ -12,6 +12,8 @@
 #include "matmul_groups.cuh"
 #include "matmul_row.cuh"
 #include "matmul_simt.cuh"
+#include "matmul_slanted.cuh"
+#include "matmul_slanted_few.cuh"
 #include "matmul_tensor.cuh"
 #include "matmul_whole.cuh"
 
@@ -80,6 +82,16 @@ extern "C" __global__ void __launch_bounds__(256)
 #define SHORT_KERNELS(dtype, Storage, size, pair)                                                                                          \
     ROWS(dtype, Storage, 8, 64, 4, size) ROWS_OF_SHORT(dtype, Storage, 16, 128, 4, 3, size)                                                \
     ROWS_OF_SHORT(dtype, Storage, 16, 64, 4, 2, pair) ROWS_OF_SHORT(dtype, Storage, 16, 128, 8, 5, pair)
+// Of 16-bit rows of B that begin anywhere: rows of A, lanes beside one another, blocks a multiprocessor.
+#define SLANTED(dtype, Storage, m, lanes, blocks)                                                                                          \
+    KERNEL(matmul_##dtype##_slanted_##m##x##lanes##_b##blocks, Storage, slanted_matmul, blocks, SlantedTile<Storage, m, lanes, blocks>)
+#define SLANTED_1_TO_4(dtype, Storage, lanes, blocks)                                                                                      \
+    SLANTED(dtype, Storage, 1, lanes, blocks) SLANTED(dtype, Storage, 2, lanes, blocks) SLANTED(dtype, Storage, 3, lanes, blocks)          \
+    SLANTED(dtype, Storage, 4, lanes, blocks)
+#define SLANTED_KERNELS(dtype, Storage)                                                                                                    \
+    SLANTED_1_TO_4(dtype, Storage, 8, 1) SLANTED_1_TO_4(dtype, Storage, 16, 1) SLANTED_1_TO_4(dtype, Storage, 32, 1)                       \
+    SLANTED_1_TO_4(dtype, Storage, 32, 2) SLANTED(dtype, Storage, 8, 32, 1) SLANTED(dtype, Storage, 8, 32, 2)                              \
+    KERNEL(matmul_##dtype##_slanted_16x64, Storage, slanted_few_matmul, 2, SlantedFewTile<Storage, 8, 4>)
 
 // Columns of B at most, rows of a warp in sixteens, threads that share K, bytes of an access of B. _WORDS: of rows of A that begin on 4 bytes.
 #define COLUMNS_MMA_KERNEL(dtype, Storage, most, high, sharing, granule)                                                                   \
@@ -130,6 +142,7 @@ KERNEL(matmul_float32_simt_16x32_v16, float, simt_matmul, 2, SimtTile<float, 8, 
 KERNEL(matmul_float32_simt_128x128_v4, float, simt_matmul, 1, SimtTile<float, 16, 16, 8, 8, 16, 1, 3, 4>)
 KERNEL(matmul_float32_simt_64x64_v4, float, simt_matmul, 3, SimtTile<float, 16, 8, 8, 4, 16, 1, 4, 4>)
 THIN_KERNELS(float32, float, 4)
+ROWS_1_TO_4(float32, float, 128, 8, 4) ROWS_1_TO_4(float32, float, 128, 8, 8)
 COLUMNS_5_TO_7(float32, float, 8, 16)  // of more columns 16 bits go by mma.sync
 ROWS(float32, float, 8, 32, 1, 4) ROWS(float32, float, 8, 64, 1, 4)
 ROWS(float32, float, 8, 128, 1, 4) ROWS(float32, float, 8, 128, 2, 4) ROWS(float32, float, 8, 128, 4, 4)
@@ -162,13 +175,17 @@ COLUMNS_MMA_OF(tfloat32, float, 8, 4, 4) COLUMNS_MMA_OF(tfloat32, float, 16, 4, 
 HALF_KERNELS(float16, float16)
 THIN_KERNELS(float16, float16, 2)
 ROWS_OF_PAIRS(float16, float16)
+SLANTED_KERNELS(float16, float16)
 SHORT_KERNELS(float16, float16, 2, 4)
+ROWS_1_TO_4(float16, float16, 128, 8, 2) ROWS_1_TO_4(float16, float16, 128, 8, 4)
 ROWS(float16, float16, 8, 128, 4, 2) ROWS(float16, float16, 8, 128, 8, 4)
 #endif
 #if MATMUL_GROUP == 0 || MATMUL_GROUP == MATMUL_BFLOAT16
 HALF_KERNELS(bfloat16, bfloat16)
 THIN_KERNELS(bfloat16, bfloat16, 2)
 ROWS_OF_PAIRS(bfloat16, bfloat16)
+SLANTED_KERNELS(bfloat16, bfloat16)
 SHORT_KERNELS(bfloat16, bfloat16, 2, 4)
+ROWS_1_TO_4(bfloat16, bfloat16, 128, 8, 2) ROWS_1_TO_4(bfloat16, bfloat16, 128, 8, 4)
 ROWS(bfloat16, bfloat16, 8, 128, 4, 2) ROWS(bfloat16, bfloat16, 8, 128, 8, 4)
 #endif

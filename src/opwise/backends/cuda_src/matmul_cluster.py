@@ -17,6 +17,10 @@ from opwise.backends.cuda_src.plan import Matrix, Plan
 ON = (9, 0)  # and on no later GPU: nothing here has been measured on one
 SIZE_LIMIT = 2**30  # of kernels whose factors come by tensor maps: the copy engine's coordinates have 32 bits
 LONG = 512  # of K, at least
+# Of K, in float32 off 16 bytes: less is not shared by four where tiles are many, nor by sixteen, where tiles take turns twice as much:
+# 643x45x360 takes 5.97 us by four, 4.56 by one; 136x49x121 4.08 by sixteen, 3.07 by four, and 752x202x18 4.88 and 3.67. In TF32 few columns
+# of less were never quicker here: 2744x136x13 takes 4.55, by matmul_columns.py 3.67.
+SHORT, SHORT_OF_MANY, SHORT_OF_COLUMNS = 64, 128, 256
 MEMORY = 0.44  # an element of A and B of 4 bytes, read once, as multiply-adds of TF32
 # Multiply-adds that one multiprocessor does in a us at speed 1, by the kernel that has it.
 UNIT = {"float32": 137_000, "tfloat32": 538_000, "float16": 1_900_000, "bfloat16": 1_900_000}
@@ -96,8 +100,20 @@ class Tile(Tiled):
             return True
         if self.way == "mma" and self.granule < 16 and not most_have_k(k * BYTES[self.kind], self.step_bytes, self.split):
             return False  # 523x29x136 of TF32 takes 4.75 us by four, 3.18 by matmul_odd.cuh
-        few = self.tiles(m, n) <= self.at_once(sm_count) * self.turns
+        tiles = self.tiles(m, n)
+        if self.way == "simt" and self.too_short(k, tiles, sm_count):
+            return False
+        few = tiles <= self.at_once(sm_count) * self.turns
         return few and (self.granule < 16 or (k >= LONG and (m > 16 or self.rows <= 16)))
+
+    def too_short(self, k: int, tiles: int, sm_count: int) -> bool:
+        """Is K too short to be shared by so many, or a C of few columns better off by matmul_columns.py?"""
+        if self.columns == 16:
+            return self.kind == "tfloat32" and k < SHORT_OF_COLUMNS
+        if self.rows == self.columns == 64:
+            return k < SHORT and tiles > sm_count / 5
+        many = tiles > self.at_once(sm_count)
+        return self.rows == self.columns == 32 and self.granule < 16 and self.split == 16 and k < (2 if many else 1) * SHORT_OF_MANY
 
     def at_once(self, sm_count: int) -> int:
         """Tiles that the GPU has in the making with a block a multiprocessor."""

@@ -38,7 +38,7 @@ template <class Tile>
 __device__ __forceinline__ void multiply_few(float (&sums)[Tile::EIGHTS][4], const StepOfFew<Tile> &step) {
     using Storage = typename Tile::Storage;
 #pragma unroll
-    for (int s = 0; s < 2; s++) {
+    for (int s = 0; s < Tile::DEEP * static_cast<int>(sizeof(Storage)) / 8; s++) {
         const uint4 &high = step.a[0], &low = step.a[1];
         const unsigned a[4] = {as_factor<Storage>(s ? high.z : high.x), as_factor<Storage>(s ? low.z : low.x),
                                as_factor<Storage>(s ? high.w : high.y), as_factor<Storage>(s ? low.w : low.y)};

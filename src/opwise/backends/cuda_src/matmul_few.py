@@ -38,6 +38,10 @@ MOST_USUAL = 128  # columns of a tile: wider ones are for more of these than mul
 # 4.10 us by clusters of eight, by wgmma 4.11, and 11x8616x304 5.58 and 4.78.
 LONGEST = {"float16": 2464, "bfloat16": 2464, "tfloat32": 8192}
 
+# In TF32 of a K from here on, and where tiles leave so much of the multiprocessors without one, matmul_cluster.py's clusters of two are
+# quicker: 2x5364x2152 takes 17.6 us by them, 22.4 by these, 16x1024x1024 5.02 and 6.10; 13x2048x2824 11.5 and 11.2.
+LONG_IN_PAIRS, FEW_IN_PAIRS = 1000, 0.6
+
 
 @dataclass(frozen=True)
 class Tile(Estimated):
@@ -93,6 +97,8 @@ class Tile(Estimated):
     def takes(self, k: int, n: int, granule: int, sm_count: int) -> bool:
         """Pieces as wide as rows allow; and clusters that run at once, since a second turn of them takes as long as the first."""
         if self.granule > granule or self.granule < 8 <= granule:
+            return False
+        if self.kind == "tfloat32" and self.split == 1 and k >= LONG_IN_PAIRS and self.blocks(n) <= FEW_IN_PAIRS * sm_count:
             return False
         limited = granule >= 16 and self.columns == 32 and (self.split > 1 or self.kind == "tfloat32")
         at_once = self.blocks(n) <= self.resident * self.at_once(sm_count)

@@ -19,6 +19,7 @@ from opwise.backends.cuda_src import (
     matmul_odd,
     matmul_rows32,
     matmul_short,
+    matmul_slanted,
     matmul_thin,
 )
 from opwise.backends.cuda_src.matmul_kernel import SHARED_LIMIT, TENSOR_CORES_FROM, Kernel
@@ -32,7 +33,8 @@ WGMMA_SIZE_LIMIT = 2**30  # the copy engine's coordinates have 32 bits
 GRID_LIMIT = 2**31 - 1
 
 Other = (matmul_hopper32.Tile | matmul_cluster.Tile | matmul_rows32.Tile | matmul_odd.Tile | matmul_thin.Tile | matmul_held.Tile
-         | matmul_few.Tile | matmul_columns.Tile | matmul_short.Tile)  # fmt: skip
+         | matmul_few.Tile | matmul_columns.Tile | matmul_short.Tile
+         | matmul_slanted.Tile | matmul_slanted.Sixteen)  # fmt: skip
 
 
 def plan(
@@ -103,12 +105,18 @@ def offered(
     thin = matmul_thin.fitting(m, k, n, kind, alignment, sm_count, mma)
     if low and thin and thin[0].way == "rows" and matmul_few.before_rows(m, k, n, kind):
         thin = ()
-    short = matmul_short.fitting(m, k, n, kind, alignment) if wgmma and capability == matmul_short.ON and not low else ()
+    slanted = matmul_slanted.fitting(m, k, n, kind, alignment, sm_count) if wgmma and capability == matmul_slanted.ON else ()
+    short: tuple[matmul_short.Tile, ...] = ()
+    if slanted and m <= matmul_slanted.FEW:
+        thin, short = (), matmul_short.of_few(m, kind)
+    elif wgmma and capability == matmul_short.ON and not low:
+        short = matmul_short.fitting(m, k, n, kind, alignment)
     few = {tile.name: tile for tile in low if not thin} | {f"short_{tile.name}": tile for tile in short}
+    anywhere = {tile.name: tile for tile in slanted}
     others = {f"cluster_{tile.name}": tile for tile in shared} | {f"rows_{tile.name}": tile for tile in rows}
     named = {f"thin_{tile.name}": tile for tile in thin}
     narrow = {tile.name: tile for tile in held} | {tile.name: tile for tile in columns}
-    return {**narrow, **named, **few, **usual, **others, **{f"odd_{tile.name}": tile for tile in odd}}
+    return {**narrow, **named, **few, **anywhere, **usual, **others, **{f"odd_{tile.name}": tile for tile in odd}}
 
 
 def quickest(found: Mapping[str, Kernel | Other], m: int, k: int, n: int, sm_count: int) -> str:

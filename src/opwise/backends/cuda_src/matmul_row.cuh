@@ -28,6 +28,7 @@ template <class Storage_, int M_, int COLUMNS_, int BLOCKS_, int GRANULE_> struc
     using Pieces = Piece<Storage, GRANULE_>;
     static constexpr int M = M_, COLUMNS = COLUMNS_, THREADS = 1024 / BLOCKS_, WARPS = THREADS / 32, V = Pieces::COUNT;
     static constexpr int BESIDE = COLUMNS / V, AT_ONCE = THREADS / BESIDE;  // threads of a row, rows
+    __device__ __forceinline__ static int first() { return thread_index() / BESIDE; }  // of a thread's rows; the next is AT_ONCE below
     // A thread multiplies one turn's rows while the other's are under way.
     static constexpr bool TURNS = M > 2 || (M > 1 && V > 1);
     // Rows of a thread, of a turn, that are under way at once, as registers allow.
@@ -57,7 +58,7 @@ __device__ __forceinline__ void add_rows(float (&sums)[1][Tile::V], const typena
     constexpr int V = Tile::V, STEPS = Tile::STEPS, AT_ONCE = Tile::AT_ONCE;
     using Pieces = typename Tile::Pieces;
     if (!inside) return;
-    const int first = thread_index() / Tile::BESIDE;
+    const int first = Tile::first();
     const auto *from_a = a + first;
     const auto *from_b = b + first * n;
     const auto take = [&](int rows) {  // of STEPS; all of them are under way at once
@@ -90,7 +91,7 @@ __device__ __forceinline__ void add_rows_for_two(float (&sums)[2][1], float *of_
                                                  const typename Tile::Storage *b, long long k, long long n, bool inside) {
     constexpr int M = 2, DEPTH = Tile::DEPTH, STEPS = Tile::STEPS, AT_ONCE = Tile::AT_ONCE;
     using Storage = typename Tile::Storage;
-    const int first = thread_index() / Tile::BESIDE;
+    const int first = Tile::first();
     const Storage *from_b = b + first * n;
 #pragma unroll 1
     for (long long k0 = 0; k0 < k; k0 += DEPTH) {
@@ -129,16 +130,17 @@ __device__ __forceinline__ void add_rows_for_two(float (&sums)[2][1], float *of_
 
 // Of 3 to 16 rows of A, m, or of 2 where pieces are wide: DEPTH of K at a time in shared memory, where one access has the elements of all
 // rows. By all threads of the block. Rows of B are fetched two turns ahead, beyond these DEPTH too, and A for the next ones: what counts is
-// that nobody waits.
+// that nobody waits. k of pitch, the length of A's rows.
 template <class Tile>
 __device__ __forceinline__ void add_rows_for_several(float (&sums)[Tile::M][Tile::V], float *of_a, const typename Tile::Storage *a,
-                                                     const typename Tile::Storage *b, int m, long long k, long long n, bool inside) {
+                                                     const typename Tile::Storage *b, int m, long long pitch, long long k, long long n,
+                                                     bool inside) {
     constexpr int M = Tile::M, DEPTH = Tile::DEPTH, TOGETHER = Tile::TOGETHER, STEPS = Tile::STEPS, AT_ONCE = Tile::AT_ONCE;
     constexpr int EACH = Tile::EACH, V = Tile::V;
     using Storage = typename Tile::Storage;
     using Pieces = typename Tile::Pieces;
     using Raw = typename Pieces::Raw;
-    const int first = thread_index() / Tile::BESIDE;
+    const int first = Tile::first();
     const Storage *from_b = b + first * n;
     long long rest = inside ? (k - first + AT_ONCE - 1) / AT_ONCE : 0;  // rows of this thread
     Raw turns[2][STEPS];
@@ -168,7 +170,7 @@ __device__ __forceinline__ void add_rows_for_several(float (&sums)[Tile::M][Tile
     const auto fetch_a = [&](int left) {
 #pragma unroll
         for (int r = 0; r < M; r++)
-            if (thread_index() < left && r < m) own[r] = a[r * k];
+            if (thread_index() < left && r < m) own[r] = a[r * pitch];
         a += DEPTH;
     };
     fetch_a(least(k, DEPTH));  // before B, since all wait for it
@@ -209,7 +211,7 @@ __device__ __forceinline__ void row_matmul(const typename Tile::Storage *a, cons
     else if constexpr (!Tile::TURNS)
         add_rows_for_two<Tile>(sums, room + Tile::BEHIND, a, b + column, k, n, column < n);
     else
-        add_rows_for_several<Tile>(sums, room, a, b + column, rows, k, n, column < n);
+        add_rows_for_several<Tile>(sums, room, a, b + column, rows, k, k, n, column < n);
 #pragma unroll
     for (int r = 0; r < M; r++) {
 #pragma unroll

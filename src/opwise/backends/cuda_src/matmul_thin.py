@@ -35,6 +35,9 @@ NARROW_OF_ONE, NARROW_FOR_PAIRS, NARROW = 0.5, 0.8, 1.0
 # launch, of each column of B for 16 bytes of a thread's K, of each block of a multiprocessor beyond its first, parts of what memory takes,
 # and blocks that a multiprocessor has at once. Fitted to 64 times of H200s, 6 % off on average. By a warp, 16 bits were never quicker.
 MODELS = {(2, 256): (2.07, 0.128, 0.0, 1.91, 1.0), (4, 256): (1.99, 0.105, 0.645, 1.41, 8.6), (4, 32): (2.42, 0.09, 0.309, 0.97, 1.35)}
+# A block of 128 threads for 128 columns, which do not share K, is the quickest of a K up to ANY_WIDE; up to so many times such blocks a
+# multiprocessor, but of one row of float32 on 16 bytes; and where those are so many, up to a K that was measured, by bytes of an element.
+ANY_WIDE, A_WIDE, WIDE, LONGEST = 20, 16, 4.0, {2: 600, 4: 300}
 OF_SIXTEEN = 0.6  # blocks of 16 columns a multiprocessor up to which they are, of one row of float32 where B's rows begin on 16 bytes
 
 
@@ -134,6 +137,9 @@ def _of_few_rows(m: int, k: int, n: int, kind: str, alignment: int, sm_count: in
         return (Tile(kind, "rows", 1, 1, 16, 8 if blocks(8) <= NARROW_OF_ONE else 16),)
     if straight and (size == 2 or (m > 1 and (blocks(32) <= 1 or (kind == "tfloat32" and blocks(64) <= 2)))):
         return ()  # tiles are as quick
+    several = m > 1 or size == 2 or not aligned
+    if k <= ANY_WIDE or (several and (k <= A_WIDE * blocks(128) or (blocks(128) > WIDE and k <= LONGEST[size]))):
+        return (Tile(kind, "rows", m, 8, 2 * size if alignment >= 2 * size and n % 2 == 0 else size, 128),)
     if size == 4 and aligned and (m == 1 or blocks(16) > 1):
         wide = next((wide for wide, most in ((32, 1), (64, 4)) if blocks(wide) <= most), 128)
         return (Tile(kind, "rows", m, 4 if wide == 128 else _at_once(blocks(wide)), 16, wide),)
