@@ -19,6 +19,7 @@ from opwise.backends.cuda_src import (
     matmul_plan,
     matmul_short,
     matmul_slanted,
+    matmul_strips,
     matmul_thin,
 )
 from opwise.backends.cuda_src.matmul_model import BYTES
@@ -125,6 +126,19 @@ def test_every_kernel_of_a_short_k_is_right(tile: matmul_short.Tile) -> None:
     compiler_or_skip()
     columns = tile.wide + 3 * tile.granule // BYTES[tile.kind]
     for rows, k, hard in product((tile.count, tile.count - 3), (1, 33, 1103 // tile.blocks), (False, True)):
+        shape = rows, k, columns
+        assert_right(tile.launch(*shape, 132), Workload("matmul", shape, tile.kind), 5, hard)
+
+
+STRIPS = [tile for tiles in matmul_strips.TILES.values() for tile in tiles]
+
+
+@pytest.mark.parametrize("tile", STRIPS, ids=lambda tile: f"{tile.kind}-{tile.name}")
+def test_every_kernel_by_strips_is_right(tile: matmul_strips.Tile) -> None:
+    """Of a strip alone, of some and a part; of one turn of K, of less than a block has in shared memory and of more."""
+    compiler_or_skip()
+    columns = tile.wide + 3 * tile.granule // BYTES[tile.kind]
+    for rows, k, hard in product((8, 27), (1, 33, 275), (False, True)):
         shape = rows, k, columns
         assert_right(tile.launch(*shape, 132), Workload("matmul", shape, tile.kind), 5, hard)
 

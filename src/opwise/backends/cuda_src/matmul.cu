@@ -3,7 +3,7 @@
 // matmul_<dtype>_[simt_|words_]<BM>x<BN>_v<GRANULE>: a block computes a BM x BN tile, and GRANULE bytes divide all three base addresses and
 // the row pitches of A, B and C. whole_ and beside_<BM>x<BN>: the same, with all of K, of a B that begins on 16 bytes. columns_<N>,
 // columns_mma_<N>, rows_<M>x<BN>, few_16x<BN>_w<WARPS>: of a B or an A that is thin, GRANULE bytes an access; matmul_thin.py,
-// matmul_columns.py, matmul_short.py and matmul_few.py name them. matmul_kernels.py has the tiles of the others, matmul_plan.py chooses. All
+// matmul_columns.py, matmul_short.py, matmul_slanted.py and matmul_few.py name them, and matmul_strips.py strips of an A. matmul_kernels.py has the tiles of the others, matmul_plan.py chooses. All
 // but the textbook kernel take a one-dimensional grid.
 #include "matmul_columns.cuh"
 #include "matmul_columns_mma.cuh"
@@ -82,6 +82,13 @@ extern "C" __global__ void __launch_bounds__(256)
 #define SHORT_KERNELS(dtype, Storage, size, pair)                                                                                          \
     ROWS(dtype, Storage, 8, 64, 4, size) ROWS_OF_SHORT(dtype, Storage, 16, 128, 4, 3, size)                                                \
     ROWS_OF_SHORT(dtype, Storage, 16, 64, 4, 2, pair) ROWS_OF_SHORT(dtype, Storage, 16, 128, 8, 5, pair)
+// Of a short K and more rows: rows of a strip.
+#define STRIPS(dtype, Storage, m, columns, blocks, granule)                                                                                \
+    KERNEL(matmul_##dtype##_strips_##m##x##columns##_b##blocks##_v##granule, Storage, strips_matmul, blocks,                               \
+           RowTile<Storage, m, columns, blocks, granule>)
+#define STRIPS_KERNELS(dtype, Storage, granule)                                                                                            \
+    STRIPS(dtype, Storage, 8, 32, 4, granule) STRIPS(dtype, Storage, 8, 64, 4, granule)
+
 // Of 16-bit rows of B that begin anywhere: rows of A, lanes beside one another, blocks a multiprocessor.
 #define SLANTED(dtype, Storage, m, lanes, blocks)                                                                                          \
     KERNEL(matmul_##dtype##_slanted_##m##x##lanes##_b##blocks, Storage, slanted_matmul, blocks, SlantedTile<Storage, m, lanes, blocks>)
@@ -149,6 +156,7 @@ ROWS(float32, float, 8, 128, 1, 4) ROWS(float32, float, 8, 128, 2, 4) ROWS(float
 ROWS(float32, float, 8, 32, 1, 8) ROWS(float32, float, 8, 64, 2, 8)
 ROWS(float32, float, 8, 128, 2, 8) ROWS(float32, float, 8, 128, 4, 8)
 SHORT_KERNELS(float32, float, 4, 8)
+STRIPS_KERNELS(float32, float, 4)
 ROWS(float32, float, 8, 128, 8, 4) ROWS_OF_SHORT(float32, float, 16, 32, 2, 1, 4)
 ROWS_OF_SHORT(float32, float, 16, 64, 4, 3, 4) ROWS_OF_SHORT(float32, float, 16, 128, 8, 6, 4)
 ROWS_OF_SHORT(float32, float, 16, 128, 4, 2, 8)
@@ -177,6 +185,7 @@ THIN_KERNELS(float16, float16, 2)
 ROWS_OF_PAIRS(float16, float16)
 SLANTED_KERNELS(float16, float16)
 SHORT_KERNELS(float16, float16, 2, 4)
+STRIPS_KERNELS(float16, float16, 2) STRIPS_KERNELS(float16, float16, 4)
 ROWS_1_TO_4(float16, float16, 128, 8, 2) ROWS_1_TO_4(float16, float16, 128, 8, 4)
 ROWS(float16, float16, 8, 128, 4, 2) ROWS(float16, float16, 8, 128, 8, 4)
 #endif
@@ -186,6 +195,7 @@ THIN_KERNELS(bfloat16, bfloat16, 2)
 ROWS_OF_PAIRS(bfloat16, bfloat16)
 SLANTED_KERNELS(bfloat16, bfloat16)
 SHORT_KERNELS(bfloat16, bfloat16, 2, 4)
+STRIPS_KERNELS(bfloat16, bfloat16, 2) STRIPS_KERNELS(bfloat16, bfloat16, 4)
 ROWS_1_TO_4(bfloat16, bfloat16, 128, 8, 2) ROWS_1_TO_4(bfloat16, bfloat16, 128, 8, 4)
 ROWS(bfloat16, bfloat16, 8, 128, 4, 2) ROWS(bfloat16, bfloat16, 8, 128, 8, 4)
 #endif

@@ -18,7 +18,7 @@ ON = (9, 0)  # and on no later GPU: nothing here has been measured on one
 SIZE_LIMIT = 2**30  # of kernels whose factors come by tensor maps: the copy engine's coordinates have 32 bits
 LONG = 512  # of K, at least
 # Of K, in float32 off 16 bytes: less is not shared by four where tiles are many, nor by sixteen, where tiles take turns twice as much:
-# 643x45x360 takes 5.97 us by four, 4.56 by one; 136x49x121 4.08 by sixteen, 3.07 by four, and 752x202x18 4.88 and 3.67. In TF32 few columns
+# 643x45x360 takes 5.97 us by four, 4.56 by one; 136x49x121 4.08 by sixteen, 3.07 by four, 752x202x18 4.88 and 3.67. In TF32 few columns
 # of less were never quicker here: 2744x136x13 takes 4.55, by matmul_columns.py 3.67.
 SHORT, SHORT_OF_MANY, SHORT_OF_COLUMNS = 64, 128, 256
 MEMORY = 0.44  # an element of A and B of 4 bytes, read once, as multiply-adds of TF32

@@ -20,6 +20,7 @@ from opwise.backends.cuda_src import (
     matmul_rows32,
     matmul_short,
     matmul_slanted,
+    matmul_strips,
     matmul_thin,
 )
 from opwise.backends.cuda_src.matmul_kernel import SHARED_LIMIT, TENSOR_CORES_FROM, Kernel
@@ -34,7 +35,7 @@ GRID_LIMIT = 2**31 - 1
 
 Other = (matmul_hopper32.Tile | matmul_cluster.Tile | matmul_rows32.Tile | matmul_odd.Tile | matmul_thin.Tile | matmul_held.Tile
          | matmul_few.Tile | matmul_columns.Tile | matmul_short.Tile
-         | matmul_slanted.Tile | matmul_slanted.Sixteen)  # fmt: skip
+         | matmul_slanted.Tile | matmul_slanted.Sixteen | matmul_strips.Tile)  # fmt: skip
 
 
 def plan(
@@ -112,7 +113,9 @@ def offered(
     elif wgmma and capability == matmul_short.ON and not low:
         short = matmul_short.fitting(m, k, n, kind, alignment)
     few = {tile.name: tile for tile in low if not thin} | {f"short_{tile.name}": tile for tile in short}
-    anywhere = {tile.name: tile for tile in slanted}
+    whole = any(kernel.whole for kernel in kernels)
+    strips = matmul_strips.fitting(m, k, n, kind, alignment, sm_count, whole) if wgmma and capability == matmul_strips.ON else ()
+    anywhere = {tile.name: tile for tile in slanted} | {tile.name: tile for tile in strips}
     others = {f"cluster_{tile.name}": tile for tile in shared} | {f"rows_{tile.name}": tile for tile in rows}
     named = {f"thin_{tile.name}": tile for tile in thin}
     narrow = {tile.name: tile for tile in held} | {tile.name: tile for tile in columns}
