@@ -92,11 +92,8 @@ class Tile(Estimated):
         turns = max(each / RESIDENT if self.split == 1 else math.ceil(each / RESIDENT), 1)  # clusters wait for one another
         crowded = 1 + self.crowd * (min(math.ceil(each), RESIDENT) - 1)
         unit = UNIT[self.kind] * self.part
-        return Share(
-            (self.beside - LAUNCH + self.wave * max(math.ceil(each) - 1, 0)) * unit,
-            steps * self.step * turns * crowded * unit,
-            memory=self.memory * memory_us(m, k, n, self.kind) * unit,
-        )
+        begun = self.beside - LAUNCH + self.wave * max(math.ceil(each) - 1, 0)
+        return Share.in_us(unit, begun, steps * self.step * turns * crowded, self.memory * memory_us(m, k, n, self.kind))
 
     def launch(self, m: int, k: int, n: int, sm_count: int) -> Plan:
         """The kernel over all of C."""

@@ -125,7 +125,7 @@ class Tile(Estimated):
             turns: float = max(math.ceil(each / self.resident), 1)
         else:
             turns = max(each / self.resident, 1 + BESIDE_OTHERS * (min(math.ceil(each), self.resident) - 1))
-        return Share(beside * unit, steps * self.step * turns * unit, memory=memory * unit)
+        return Share.in_us(unit, beside, steps * self.step * turns, memory)
 
     def part(self, k: int, n: int) -> float:
         if self.turned and n >= WIDE_B:

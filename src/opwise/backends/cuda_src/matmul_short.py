@@ -78,9 +78,9 @@ class Tile(Estimated):
     def share(self, m: int, k: int, n: int, sm_count: int) -> Share:
         each = math.ceil(-(-n // self.wide) / sm_count)  # blocks of the busiest multiprocessor
         waves = -(-each // self.resident)
-        begun, unit = self.beside + self.wave * (waves - 1) - less_than_others(m, k, n, self.kind), UNIT[self.kind]
+        begun = self.beside + self.wave * (waves - 1) - less_than_others(m, k, n, self.kind)
         loop = self.turn * waves * -(-k // self.at_once) / TURN + self.work * each * (self.count + self.load) * k * self.wide / 1e6
-        return Share(begun * unit, loop * unit, memory=self.memory * memory_us(m, k, n, self.kind) * unit)
+        return Share.in_us(UNIT[self.kind], begun, loop, self.memory * memory_us(m, k, n, self.kind))
 
     def launch(self, m: int, k: int, n: int, sm_count: int) -> Plan:
         """The kernel over all of C."""

@@ -60,12 +60,12 @@ class Tile(Estimated):
         return -(-n // ((self.lanes - 1) * V * self.blocks * sm_count))
 
     def share(self, m: int, k: int, n: int, sm_count: int) -> Share:
-        turns, unit = self.turns(n, sm_count), UNIT[self.kind]
+        turns = self.turns(n, sm_count)
         begun = self.beside + self.wave * (turns - 1) - less_than_others(m, k, n, self.kind)
         rows = -(-k * self.lanes // self.threads)  # of B, of a thread
         work = self.work * self.blocks * self.lanes * V * k * m / 1e6
         loop = turns * (self.turn * rows / TURN + work)
-        return Share(begun * unit, loop * unit, memory=self.memory * memory_us(m, k, n, self.kind) * unit)
+        return Share.in_us(UNIT[self.kind], begun, loop, self.memory * memory_us(m, k, n, self.kind))
 
     def launch(self, m: int, k: int, n: int, sm_count: int) -> Plan:
         """The kernel over all of C: blocks of as many columns as makes them equal, by whole turns of the GPU."""
@@ -111,10 +111,9 @@ class Sixteen(Estimated):
         each = self.tiles(n) / clusters_at_once(self.split, sm_count)  # blocks of a multiprocessor
         turns = max(each / RESIDENT if self.split == 1 else math.ceil(each / RESIDENT), 1)  # clusters wait for one another
         crowded = 1 + self.crowd * (min(math.ceil(each), RESIDENT) - 1)
-        unit = UNIT[self.kind]
         begun = self.beside + self.wave * (math.ceil(each) - 1) - less_than_others(m, k, n, self.kind)
         loop = -(-k // (STEP * self.split)) * self.step * turns * crowded
-        return Share(begun * unit, loop * unit, memory=self.memory * memory_us(m, k, n, self.kind) * unit)
+        return Share.in_us(UNIT[self.kind], begun, loop, self.memory * memory_us(m, k, n, self.kind))
 
     def launch(self, m: int, k: int, n: int, sm_count: int) -> Plan:
         """The kernel over all of C."""

@@ -64,11 +64,11 @@ class Tile(Estimated):
         return -(-m // STRIP) * -(-n // self.wide)
 
     def share(self, m: int, k: int, n: int, sm_count: int) -> Share:
-        each, unit = math.ceil(self.blocks(m, n) / sm_count), UNIT[self.kind]
+        each = math.ceil(self.blocks(m, n) / sm_count)
         waves = -(-each // RESIDENT)
         begun = self.beside - OTHERS[self.kind] + self.block * (each - 1) + self.wave * (waves - 1)
         loop = self.turn * waves * -(-k // self.at_once) / TURN + self.work * each * STRIP * self.wide * k / 1e6
-        return Share(begun * unit, loop * unit)
+        return Share.in_us(UNIT[self.kind], begun, loop)
 
     def launch(self, m: int, k: int, n: int, sm_count: int) -> Plan:
         """The kernel over all of C."""

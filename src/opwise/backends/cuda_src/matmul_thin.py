@@ -43,7 +43,7 @@ OF_SIXTEEN = 0.6  # blocks of 16 columns a multiprocessor up to which they are, 
 
 def share_of_memory(m: int, k: int, n: int, kind: str) -> Share:
     """Of a product that takes the time of reading and writing each matrix once."""
-    return Share(0.0, memory_us(m, k, n, kind) * UNIT[kind])
+    return Share.in_us(UNIT[kind], 0.0, memory_us(m, k, n, kind))
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class Tile(Estimated):
         each, unit = self.launch(m, k, n, sm_count).grid[0] / sm_count, UNIT[self.kind] * PART
         steps = -(-k * BYTES[self.kind] // (16 * self.sharing)) * max(1, each / resident)
         begun = beside - LAUNCH + wave * max(math.ceil(each) - 1, 0)
-        return Share(begun * unit, steps * step * n * unit, memory=memory * memory_us(m, k, n, self.kind) * unit)
+        return Share.in_us(unit, begun, steps * step * n, memory * memory_us(m, k, n, self.kind))
 
     def launch(self, m: int, k: int, n: int, sm_count: int) -> Plan:
         """The kernel over all of C."""
