@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from types import ModuleType
 
 from opwise.backends.cuda_src import (
     matmul_cluster,
@@ -84,42 +85,53 @@ def offered(
 ) -> dict[str, Kernel | Other]:
     """Name -> kernel, of all that take the product; of equals the first is to be used. granule: bytes that divide addresses and rows;
     alignment: addresses alone."""
-    mapped = wgmma and capability == matmul_hopper32.ON and granule == matmul_hopper32.GRANULE
-    tiles = matmul_hopper32.fitting(m, k, n, kind, sm_count) if mapped else ()
+
+    def on(tables: ModuleType) -> bool:
+        """Do its kernels run? They are for one GPU."""
+        return wgmma and capability == tables.ON
+
+    size, mma = BYTES[kind], capability >= TENSOR_CORES_FROM
+    granule_a, mapped = granule_of(alignment, k * size), on(matmul_hopper32) and granule == matmul_hopper32.GRANULE
     kernels = [
         kernel
         for kernel in KERNELS[kind]
         if kernel.granule <= granule and (not kernel.whole or alignment >= 16) and kernel.runs_on(capability)
-        and kernel.shared_bytes(BYTES[kind]) <= _shared_limit(capability)
+        and kernel.shared_bytes(size) <= _shared_limit(capability)
         and kernel.takes(m, k, n, granule, sm_count, capability)
         and (not kernel.wgmma or (wgmma and rows_suffice(kernel.rows, m, k, n) and max(m, k, n) <= WGMMA_SIZE_LIMIT))
     ]  # fmt: skip
-    granule_a = granule_of(alignment, k * BYTES[kind])
-    shared = matmul_cluster.fitting(m, k, n, kind, granule, granule_a, sm_count) if wgmma and capability == matmul_cluster.ON else ()
-    rows = matmul_rows32.fitting(m, k, n, granule, sm_count) if wgmma and capability == matmul_rows32.ON and kind == "float32" else ()
-    odd = matmul_odd.fitting(m, k, n, kind, granule) if wgmma and capability == matmul_odd.ON else ()
-    usual = {f"hopper_{tile.name}": tile for tile in tiles} | {kernel.name: kernel for kernel in kernels}
-    mma = capability >= TENSOR_CORES_FROM
-    held = matmul_held.fitting(m, k, n, kind, sm_count) if mapped and BYTES[kind] == 2 else ()
-    low = matmul_few.fitting(m, k, n, kind, granule, sm_count) if wgmma and capability == matmul_few.ON else ()
-    columns = matmul_columns.fitting(m, k, n, kind, alignment, sm_count, wgmma and capability == matmul_columns.ON) if mma else ()
+    tiles = matmul_hopper32.fitting(m, k, n, kind, sm_count) if mapped else ()
+    shared = matmul_cluster.fitting(m, k, n, kind, granule, granule_a, sm_count) if on(matmul_cluster) else ()
+    rows = matmul_rows32.fitting(m, k, n, granule, sm_count) if on(matmul_rows32) and kind == "float32" else ()
+    odd = matmul_odd.fitting(m, k, n, kind, granule) if on(matmul_odd) else ()
+    held = matmul_held.fitting(m, k, n, kind, sm_count) if mapped and size == 2 else ()
+    columns = matmul_columns.fitting(m, k, n, kind, alignment, sm_count, on(matmul_columns)) if mma else ()
+    low = matmul_few.fitting(m, k, n, kind, granule, sm_count) if on(matmul_few) else ()
+    slanted = matmul_slanted.fitting(m, k, n, kind, alignment, sm_count) if on(matmul_slanted) else ()
+    whole = any(kernel.whole for kernel in kernels)
+    strips = matmul_strips.fitting(m, k, n, kind, alignment, sm_count, whole) if on(matmul_strips) else ()
     thin = matmul_thin.fitting(m, k, n, kind, alignment, sm_count, mma)
-    if low and thin and thin[0].way == "rows" and matmul_few.before_rows(m, k, n, kind):
-        thin = ()
-    slanted = matmul_slanted.fitting(m, k, n, kind, alignment, sm_count) if wgmma and capability == matmul_slanted.ON else ()
     short: tuple[matmul_short.Tile, ...] = ()
     if slanted and m <= matmul_slanted.FEW:
         thin, short = (), matmul_short.of_few(m, kind)
-    elif wgmma and capability == matmul_short.ON and not low:
+    elif low and thin and thin[0].way == "rows" and matmul_few.before_rows(m, k, n, kind):
+        thin = ()
+    elif on(matmul_short) and not low:
         short = matmul_short.fitting(m, k, n, kind, alignment)
-    few = {tile.name: tile for tile in low if not thin} | {f"short_{tile.name}": tile for tile in short}
-    whole = any(kernel.whole for kernel in kernels)
-    strips = matmul_strips.fitting(m, k, n, kind, alignment, sm_count, whole) if wgmma and capability == matmul_strips.ON else ()
-    anywhere = {tile.name: tile for tile in slanted} | {tile.name: tile for tile in strips}
-    others = {f"cluster_{tile.name}": tile for tile in shared} | {f"rows_{tile.name}": tile for tile in rows}
-    named = {f"thin_{tile.name}": tile for tile in thin}
-    narrow = {tile.name: tile for tile in held} | {tile.name: tile for tile in columns}
-    return {**narrow, **named, **few, **anywhere, **usual, **others, **{f"odd_{tile.name}": tile for tile in odd}}
+    return {
+        **{tile.name: tile for tile in held},
+        **{tile.name: tile for tile in columns},
+        **{f"thin_{tile.name}": tile for tile in thin},
+        **{tile.name: tile for tile in low if not thin},
+        **{f"short_{tile.name}": tile for tile in short},
+        **{tile.name: tile for tile in slanted},
+        **{tile.name: tile for tile in strips},
+        **{f"hopper_{tile.name}": tile for tile in tiles},
+        **{kernel.name: kernel for kernel in kernels},
+        **{f"cluster_{tile.name}": tile for tile in shared},
+        **{f"rows_{tile.name}": tile for tile in rows},
+        **{f"odd_{tile.name}": tile for tile in odd},
+    }
 
 
 def quickest(found: Mapping[str, Kernel | Other], m: int, k: int, n: int, sm_count: int) -> str:
