@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import importlib.util
 import runpy
+import time
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
+from typing import ClassVar, Self
 
 import pytest
 
-from opwise.runner.first_call import cold_then_cached
+from opwise.ops import OPS
+from opwise.runner import first_call
+from opwise.runner.first_call import cold_then_cached, first_calls
+from opwise.runner.jobs import Entry
+from opwise.runner.supervisor import WorkerLost
 
 IMPORT = """
 import importlib.util, pathlib, sys
@@ -30,3 +37,40 @@ def test_bytecode_is_among_the_caches_whatever_the_environment_says(tmp_path: Pa
     assert cold_then_cached("cpu", partial(runpy.run_path, str(tmp_path / "script.py")), "start", None) == (None, None)
     assert (tmp_path / "seen.txt").read_text().splitlines() == ["False True", "True True"]
     assert not Path(importlib.util.cache_from_source(str(tmp_path / "imported.py"))).exists()
+
+
+class Played:
+    """A worker that takes a while to answer, or is lost. WHEN: (backend, has it caches?, begun?) in the order in which that was."""
+
+    when: ClassVar[list[tuple[str, bool, bool]]] = []
+
+    def __init__(self, device: str, setup: object, environment: Mapping[str, str]) -> None:
+        self.folder = Path(environment["TRITON_CACHE_DIR"])
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def ask(self, kind: str, payload: tuple[str, tuple[object, ...]], patience: object) -> dict[str, float]:
+        backend, cached = payload[0], self.folder.exists()
+        self.when.append((backend, cached, True))
+        time.sleep(0.05)
+        self.folder.mkdir(exist_ok=True)
+        self.when.append((backend, cached, False))
+        if backend == "lost":
+            raise WorkerLost("gone", (backend, "square"))
+        return {"square": 0.1 if cached else 2.0}
+
+
+def test_full_caches_are_measured_when_nothing_is_compiled_any_more_and_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(first_call, "Worker", Played)
+    monkeypatch.setattr(Played, "when", [])
+    names = ("one", "lost", "two", "three")
+    catalogue = {name: Entry(name, variants={op: {"": ""} for op in OPS}) for name in names}
+    assert first_calls(catalogue, "cpu") == {(name, "square"): (2.0, 0.1) for name in names if name != "lost"}
+    cold, cached = Played.when[:8], Played.when[8:]
+    assert [begun for *_, begun in cold[:4]] == [True] * 4, "at once"
+    assert not any(full for _, full, _ in cold)
+    assert cached == [(name, True, begun) for name in ("one", "two", "three") for begun in (True, False)]

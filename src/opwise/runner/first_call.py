@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,26 +25,28 @@ CACHES = ("TORCH_EXTENSIONS_DIR", "OPWISE_CACHE_DIR", "CUPY_CACHE_DIR", "NUMBA_C
 def first_calls(
     catalogue: Mapping[str, Entry], device: str, setup: Callable[[], None] | None = None, environment: Mapping[str, str] | None = None
 ) -> FirstCalls:
-    """Measures all available backends at once, one process each: compilers use the CPU, and no time is taken on the GPU meanwhile.
+    """Measures all available backends, each in processes of its own: with empty caches all at once, as compilers use the CPU and no time is
+    taken on the GPU meanwhile; then with full ones one after another, since beside a compiler what takes a second takes two.
 
     The first op of a backend carries the import of its library; torch_inline builds one extension for all ops, so that op carries
     the whole build. A backend whose worker is lost is left out. `setup` runs first in every worker, in `environment`.
     """
     backends = [name for name, entry in catalogue.items() if entry.available and entry.stand_in is None]
-    with ThreadPoolExecutor(max_workers=len(backends) or 1) as pool:
-        pairs = list(pool.map(lambda backend: _cold_then_cached(catalogue[backend], device, setup, environment or {}), backends))
-    return {(backend, op): pair for backend, both in zip(backends, pairs, strict=True) for op, pair in both.items()}
+    with ExitStack() as opened, ThreadPoolExecutor(max_workers=len(backends) or 1) as pool:
+        asking = {name: opened.enter_context(_own_caches(device, setup, environment or {})) for name in backends}
 
+        def answer(backend: str) -> Mapping[str, float]:
+            entry = catalogue[backend]
+            workloads = tuple(spec.workloads["core"][0] for op, spec in OPS.items() if "" in entry.variants.get(op, {}))
+            try:
+                found: Mapping[str, float] = asking[backend]("first_call", (backend, workloads))
+            except WorkerLost:
+                return {}
+            return found
 
-def _cold_then_cached(
-    entry: Entry, device: str, setup: Callable[[], None] | None, around: Mapping[str, str]
-) -> Mapping[str, tuple[float, float]]:
-    workloads = tuple(spec.workloads["core"][0] for op, spec in OPS.items() if "" in entry.variants.get(op, {}))
-    try:
-        cold, cached = cold_then_cached(device, setup, "first_call", (entry.backend, workloads), around)
-    except WorkerLost:
-        return {}
-    return {op: (cold[op], cached[op]) for op in cold}
+        cold = dict(zip(backends, pool.map(answer, backends), strict=True))
+        cached = {backend: answer(backend) for backend in backends if cold[backend]}
+    return {(backend, op): (cold[backend][op], s) for backend, found in cached.items() for op, s in found.items()}
 
 
 def cold_then_cached(
@@ -53,13 +56,21 @@ def cold_then_cached(
 
     `around`: what else is in their environment. Raises WorkerLost.
     """
+    with _own_caches(device, setup, around or {}) as ask:
+        return ask(kind, payload), ask(kind, payload)
+
+
+@contextmanager
+def _own_caches(device: str, setup: Callable[[], None] | None, around: Mapping[str, str]) -> Iterator[Callable[[str, Any], Any]]:
+    """What asks a fresh worker each time; all of them have the same caches, empty at first."""
     with tempfile.TemporaryDirectory(prefix="opwise-first-call-") as folder:
-        environment = {**(around or {})} | {name: str(Path(folder) / name.lower()) for name in CACHES}
-        answers = []
-        for _ in ("cold", "cached"):
+        environment = {**around} | {name: str(Path(folder) / name.lower()) for name in CACHES}
+
+        def ask(kind: str, payload: Any) -> Any:
             with Worker(device, partial(_keeping_bytecode, str(Path(folder) / "bytecode"), setup), environment) as worker:
-                answers.append(worker.ask(kind, payload, Patience(900.0)))
-    return answers[0], answers[1]
+                return worker.ask(kind, payload, Patience(900.0))
+
+        yield ask
 
 
 def _keeping_bytecode(folder: str, setup: Callable[[], None] | None) -> None:
