@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 from opwise.backends.cuda_src.matmul_plan import plan
@@ -18,3 +19,14 @@ def kernel_for(kind: str, m: int, k: int, n: int, alignment: int = 16, **changes
 def slower(times: Mapping[str, float], taken: str) -> float:
     """So many times the quickest of ours that was timed."""
     return times[taken] / min(us for name, us in times.items() if name != "cuBLAS")
+
+
+def lost(
+    measured: Mapping[tuple[str, tuple[int, int, int]], Mapping[str, float]], product: tuple[str, tuple[int, int, int]], family: str
+) -> float:
+    """So many times the quickest that was timed of the product, the plan's choice: by what follows `family` in its name, and "other" where
+    that does not match."""
+    kind, shape = product
+    kernel = kernel_for(kind, *shape)
+    found = re.match(family, kernel)
+    return slower(measured[product], kernel[found.end() :] if found else "other")

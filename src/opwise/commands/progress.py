@@ -22,7 +22,7 @@ def carry_out(session: Session, first_call: bool = False) -> bool:
     try:
         with Live(shown.layout, console=stderr, transient=True, refresh_per_second=4):
             if first_call:
-                shown.say("first calls, compiler caches empty")
+                shown.say("first calls, compiler caches empty, then full")
                 session.measure_first_calls()
             for event in session.events():
                 shown.take(event)
