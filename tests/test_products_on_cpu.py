@@ -16,10 +16,11 @@ from opwise.backends.cuda_src import (
     matmul_few,
     matmul_kernel,
     matmul_kernels,
+    matmul_many,
+    matmul_once,
     matmul_plan,
     matmul_short,
     matmul_slanted,
-    matmul_strips,
     matmul_thin,
 )
 from opwise.backends.cuda_src.matmul_model import BYTES
@@ -130,16 +131,17 @@ def test_every_kernel_of_a_short_k_is_right(tile: matmul_short.Tile) -> None:
         assert_right(tile.launch(*shape, 132), Workload("matmul", shape, tile.kind), 5, hard)
 
 
-STRIPS = [tile for tiles in matmul_strips.TILES.values() for tile in tiles]
+SMALL = [tile for tiles in matmul_once.TILES.values() for tile in tiles if tile.split == 1]
+SMALL += [tile for tiles in matmul_many.TILES.values() for tile in tiles]
 
 
-@pytest.mark.parametrize("tile", STRIPS, ids=lambda tile: f"{tile.kind}-{tile.name}")
-def test_every_kernel_by_strips_is_right(tile: matmul_strips.Tile) -> None:
-    """Of a strip alone, of some and a part; of one turn of K, of less than a block has in shared memory and of more."""
+@pytest.mark.parametrize("tile", SMALL, ids=lambda tile: f"{tile.kind}-{tile.name}")
+def test_every_kernel_of_a_small_product_is_right(tile: matmul_once.Tile | matmul_many.Tile) -> None:
+    """Of a tile and parts of three more; of a part of a step, of one, and of some and a part."""
     compiler_or_skip()
-    columns = tile.wide + 3 * tile.granule // BYTES[tile.kind]
-    for rows, k, hard in product((8, 27), (1, 33, 275), (False, True)):
-        shape = rows, k, columns
+    each = tile.granule // BYTES[tile.kind]
+    for k, hard in product((each, tile.step, 2 * tile.step + 5 * each), (False, True)):
+        shape = tile.rows + 3, k, tile.columns + 3 * each
         assert_right(tile.launch(*shape, 132), Workload("matmul", shape, tile.kind), 5, hard)
 
 

@@ -126,10 +126,15 @@ def _without_tensor_cores(arch: str) -> Callable[[str], bool]:
     from opwise.backends.cuda_src.matmul_few import FEW
     from opwise.backends.cuda_src.matmul_kernel import TENSOR_CORES_FROM
     from opwise.backends.cuda_src.matmul_kernels import KERNELS
+    from opwise.backends.cuda_src.matmul_many import MANY
+    from opwise.backends.cuda_src.matmul_once import ONCE
 
     capability = divmod(int(arch.removeprefix("sm_")), 10)
     tiles = {kernel.source_name(kind) for kind, group in KERNELS.items() for kernel in group if not kernel.runs_on(capability)}
-    return lambda kernel: kernel in tiles or (capability < TENSOR_CORES_FROM and any(f"_{way}_" in kernel for way in (MMA, FEW)))
+    if capability >= TENSOR_CORES_FROM:
+        return tiles.__contains__
+    ways = tuple(f"_{way}_" for way in (MMA, FEW, ONCE, MANY))  # in float32 by multiply-adds
+    return lambda kernel: kernel in tiles or (not kernel.startswith("matmul_float32_") and any(way in kernel for way in ways))
 
 
 def _of_unit(cubin: bytes, ptx: str, log: str, arch: str) -> Iterator[Compiled]:

@@ -9,6 +9,7 @@
 #include "matmul_columns_mma.cuh"
 #include "matmul_few.cuh"
 #include "matmul_groups.cuh"
+#include "matmul_once.cuh"
 #include "matmul_simt.cuh"
 #include "matmul_slanted_few.cuh"
 #include "matmul_tensor.cuh"
@@ -39,6 +40,21 @@
 #define MMA(dtype, Storage, bm, bn, granule, s, blocks_a_sm, ...)                                                                          \
     KERNEL(matmul_cluster_##dtype##_mma_##bm##x##bn##_v##granule##_s##s, Storage *, Storage, tensor_matmul, s, blocks_a_sm,                \
            TensorTile<Storage, bm, bn, __VA_ARGS__, granule>)
+
+// K of a step, warps below one another.
+#define ONCE(dtype, Storage, bm, bn, bk, warps_m, granule, s)                                                                              \
+    KERNEL(matmul_cluster_##dtype##_once_##bm##x##bn##x##bk##_v##granule##_s##s, Storage *, Storage, once_matmul, s, 2,                    \
+           OnceTile<Storage, bm, bn, bk, warps_m, granule>)
+#define ONCE_KERNELS(dtype, Storage)                                                                                                       \
+    ONCE(dtype, Storage, 16, 32, 64, 1, 2, 4) ONCE(dtype, Storage, 16, 32, 64, 1, 2, 8)                                                    \
+    ONCE(dtype, Storage, 16, 32, 128, 1, 2, 2) ONCE(dtype, Storage, 16, 32, 128, 1, 2, 8) ONCE(dtype, Storage, 32, 32, 128, 2, 2, 8)       \
+    ONCE(dtype, Storage, 16, 32, 64, 1, 4, 4) ONCE(dtype, Storage, 16, 32, 64, 1, 4, 8)                                                    \
+    ONCE(dtype, Storage, 16, 32, 128, 1, 4, 4) ONCE(dtype, Storage, 32, 32, 128, 2, 4, 4) ONCE(dtype, Storage, 32, 32, 128, 2, 4, 8)       \
+    ONCE(dtype, Storage, 16, 32, 128, 1, 8, 4) ONCE(dtype, Storage, 16, 32, 128, 1, 8, 8)                                                  \
+    ONCE(dtype, Storage, 32, 32, 128, 2, 8, 4) ONCE(dtype, Storage, 32, 32, 128, 2, 8, 8)
+#define ONCE_FMA(bm, bn, bk, granule, s)                                                                                                   \
+    KERNEL(matmul_cluster_float32_once_##bm##x##bn##x##bk##_v##granule##_s##s, float *, float, once_matmul, s, 2,                          \
+           OnceFmaTile<bm, bn, bk, granule>)
 
 // Columns of the tile, warps, steps of a warp under way at once.
 #define FEW(dtype, Storage, bn, granule, s, blocks_a_sm, warps, turns)                                                                     \
@@ -91,6 +107,9 @@ SIMT(32, 32, 4, 4, 3, 8, 8, 4, 4, 32, 2, 6)
 SIMT(32, 32, 4, 16, 3, 8, 8, 4, 4, 32, 2, 6)
 SIMT(64, 64, 4, 2, 3, 16, 8, 8, 4, 16, 1, 6)
 SIMT(64, 64, 4, 4, 3, 16, 8, 8, 4, 16, 1, 6)
+ONCE_FMA(16, 32, 32, 4, 4) ONCE_FMA(16, 32, 32, 4, 8) ONCE_FMA(32, 32, 32, 4, 8)
+ONCE_FMA(16, 32, 64, 4, 4) ONCE_FMA(16, 32, 64, 4, 8) ONCE_FMA(32, 32, 64, 4, 4)
+ONCE_FMA(16, 32, 32, 16, 8) ONCE_FMA(16, 32, 64, 16, 4) ONCE_FMA(16, 32, 64, 16, 8) ONCE_FMA(32, 32, 64, 16, 4) ONCE_FMA(32, 32, 64, 16, 8)
 #endif
 #if MATMUL_GROUP == 0 || MATMUL_GROUP == MATMUL_TFLOAT32
 MMA(tfloat32, float, 16, 32, 16, 2, 2, 256, 1, 1, 4, 6)
@@ -102,6 +121,11 @@ MMA(tfloat32, float, 64, 32, 16, 8, 3, 128, 4, 1, 1, 5)
 MMA(tfloat32, float, 32, 32, 4, 4, 3, 128, 2, 1, 2, 6)
 MMA(tfloat32, float, 32, 32, 4, 16, 3, 128, 2, 1, 2, 6)
 MMA(tfloat32, float, 128, 64, 4, 2, 2, 128, 2, 2, 1, 3)
+ONCE(tfloat32, float, 16, 32, 32, 1, 4, 4) ONCE(tfloat32, float, 16, 32, 32, 1, 4, 8)
+ONCE(tfloat32, float, 16, 32, 64, 1, 4, 4) ONCE(tfloat32, float, 16, 32, 64, 1, 4, 8) ONCE(tfloat32, float, 32, 32, 64, 2, 4, 4)
+ONCE(tfloat32, float, 16, 32, 64, 1, 16, 4) ONCE(tfloat32, float, 16, 32, 64, 1, 16, 8)
+ONCE(tfloat32, float, 32, 32, 64, 2, 16, 4) ONCE(tfloat32, float, 32, 32, 64, 2, 16, 8)
+ONCE(tfloat32, float, 16, 32, 128, 1, 16, 8) ONCE(tfloat32, float, 32, 32, 128, 2, 16, 8)
 FEW(tfloat32, float, 32, 16, 4, 2, 8, 2)
 FEW(tfloat32, float, 32, 16, 8, 2, 8, 2)
 FEW(tfloat32, float, 64, 16, 8, 2, 8, 1)
@@ -135,7 +159,9 @@ KERNEL(matmul_cluster_tfloat32_wgmma_64x64_v16_s16, MAPPED, float, tf32_matmul, 
     COLUMNS_OF_TWO(dtype, dtype, 8, 2, 1, 2a1) COLUMNS_OF_TWO(dtype, dtype, 16, 2, 1, 2a1)
 #if MATMUL_GROUP == 0 || MATMUL_GROUP == MATMUL_FLOAT16
 HALF(float16)
+ONCE_KERNELS(float16, float16)
 #endif
 #if MATMUL_GROUP == 0 || MATMUL_GROUP == MATMUL_BFLOAT16
 HALF(bfloat16)
+ONCE_KERNELS(bfloat16, bfloat16)
 #endif

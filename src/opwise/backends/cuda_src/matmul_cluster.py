@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from opwise.backends.cuda_src import plan
-from opwise.backends.cuda_src.matmul_model import BYTES, Share, Tiled, clusters_at_once, most_have_k
+from opwise.backends.cuda_src.matmul_model import BYTES, Share, Tiled, by_multiply_adds, clusters_at_once, most_have_k
 from opwise.backends.cuda_src.plan import Matrix, Plan
 
 ON = (9, 0)  # and on no later GPU: nothing here has been measured on one
@@ -68,7 +68,7 @@ class Tile(Tiled):
 
     @property
     def kernel(self) -> str:
-        kind = "float32" if self.way == "simt" else self.kind  # TF32 is a permission
+        kind = by_multiply_adds(self.kind) if self.way == "simt" else self.kind
         return f"matmul_cluster_{kind}_{self.name}"
 
     @property

@@ -118,7 +118,7 @@ class Kernel(HopperTile):
 
     def takes(self, m: int, k: int, n: int, granule: int, sm_count: int, capability: tuple[int, int]) -> bool:
         """Is the product among those that this kernel was measured for, if it is for some alone?"""
-        if self.whole and (2 * k > self.step_bytes or (n > self.columns and not self.inbox)):
+        if self.whole and (2 * k > self.step_bytes or n > self.columns):
             return False
         if self.among is None:
             return True

@@ -27,30 +27,16 @@ TENSOR_HALF = tuple(  # in 16 bits, beside Hopper's own on an H200
     replace(kernel, speed=speed, fixed=fixed, alone=alone, memory=MEMORY if kernel.granule == 16 else 0.0)
     for kernel, (speed, fixed, alone) in zip(TENSOR, HALF_NUMBERS, strict=True)
 )
-FLAT = (
-    Kernel("32x32_v16", 32, 32, 64, 64, 3, 16, 0.40, 100, among=(Among(1, 32, 0.48, 2.0), Among(33, 64, 1.0, 2.0))),
-)  # 16 bits of few steps of K
 STAGED = (  # cp.async copies 4 bytes at least: 16-bit rows of odd length or at an odd address pass through registers
     Kernel("128x128_v2", 128, 128, 256, 64, 2, 2, 0.21, 290),
     Kernel("64x64_v2", 64, 64, 128, 64, 2, 2, 0.15, 250),
-    Kernel("16x32_v2", 16, 32, 128, 256, 2, 2, 0.05, 50, among=Among(1, 128, 0.0, 1.5, granule_to=2)),
 )
-# Rows that begin on 4 bytes or 8, of so short a K that a tile is mostly its beginning and end: a block of four warps that share K, up to
-# one a multiprocessor. 63x170x108 takes 3.24 us by it, by others 3.72 or more, in cuBLAS 4.3; 134x254x300 3.65, 4.19 and 5.1. From a K of
-# 700 on clusters that share it are quicker: 60x700x60 3.53 and 4.45. A low number: it is offered where it was the quickest.
-SMALL = (Kernel("16x32_v4", 16, 32, 128, 256, 4, 4, 0.112, 80, among=Among(1, 640, 0.0, 1.0, 1, 1, granule_to=8)),)
-# All of K in each block, in one step. Low numbers, since they are offered where they were the quickest, and nowhere else: 16 rows up to a
-# block a multiprocessor (1003x95x73 in 2.9 us, the others from 4.0 on), 32 rows to two (8003x95x73).
-APART = 96 * 30  # bytes between B's rows where a block has some of its columns, which lie on 16 bytes as they do in B
-OF_ONE, OF_TWO = Among(33, 96, 0.0, 0.97, rows_from=37, columns_from=17, granule_to=2), Among(65, 96, 0.49, 1.91, granule_to=2)
-WORDS_TOO = OF_ONE._replace(granule_to=8)  # 688x74x76 takes 2.88 us, by 16x32_v4 3.34
+# All of K in each block, in one step. Low numbers, since they are offered where they were the quickest, and nowhere else: from a block a
+# multiprocessor to two (8003x95x73).
+OF_TWO = Among(65, 96, 0.9, 1.91, granule_to=2)
 WHOLE = (
-    Kernel("whole_16x80_v2", 16, 80, 160, 192, 1, 2, 0.25, 0, whole=True, among=WORDS_TOO),
     Kernel("whole_32x80_v2", 32, 80, 160, 192, 1, 2, 0.25, 0, whole=True, among=OF_TWO),
-    Kernel("whole_16x96_v2", 16, 96, 192, 192, 1, 2, 0.30, 0, whole=True, among=WORDS_TOO._replace(columns_from=81)),
     Kernel("whole_32x96_v2", 32, 96, 192, 192, 1, 2, 0.30, 0, whole=True, among=OF_TWO._replace(columns_from=81)),
-    Kernel("beside_16x80_v2", 16, 80, 160, 192, 1, 2, 0.25, 0, whole=True, inbox=APART, among=OF_ONE._replace(columns_from=81)),
-    Kernel("beside_32x80_v2", 32, 80, 160, 192, 1, 2, 0.25, 0, whole=True, inbox=APART, among=OF_TWO._replace(columns_from=81)),
 )
 SHORT = Among(31, 256, 0.75, math.inf, rows_from=256, columns_from=256, granule_to=8)  # a short K, rows that do not begin on 16 bytes
 FEW = SHORT._replace(many=4.0)  # where four stages were quicker than three, or nearly
@@ -79,7 +65,7 @@ SIMT_FLOAT32 = (
 )
 SIMT_HALF = (Kernel("simt_64x64_v2", 64, 64, 128, 32, 3, 2, 0.02, 32, simt=True),)
 
-ALL_HALF = matmul_wgmma.TILES + TENSOR_HALF + FLAT + SMALL + STAGED + WHOLE + SIMT_HALF
+ALL_HALF = matmul_wgmma.TILES + TENSOR_HALF + STAGED + WHOLE + SIMT_HALF
 KERNELS: dict[str, tuple[Kernel, ...]] = {"float32": SIMT_FLOAT32, "tfloat32": TENSOR, "float16": ALL_HALF, "bfloat16": ALL_HALF}
 GROUPS = {"float32": 1, "tfloat32": 2, "float16": 3, "bfloat16": 4}  # MATMUL_GROUP of matmul.cu: a type that is compiled alone
 

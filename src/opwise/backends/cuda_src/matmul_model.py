@@ -82,6 +82,11 @@ class Tiled(Estimated):
         return -(-m // self.rows) * -(-n // self.columns)
 
 
+def by_multiply_adds(kind: str) -> str:
+    """The type in the name of a kernel that multiplies in float32 where it may in TF32, which is a permission."""
+    return "float32" if kind == "tfloat32" else kind
+
+
 def memory_us(m: int, k: int, n: int, kind: str) -> float:
     """Of reading and writing each matrix once."""
     return BYTES[kind] * (m * k + k * n + m * n) / BYTES_A_US

@@ -17,11 +17,12 @@ from opwise.backends.cuda_src import (
     matmul_few,
     matmul_held,
     matmul_hopper32,
+    matmul_many,
     matmul_odd,
+    matmul_once,
     matmul_rows32,
     matmul_short,
     matmul_slanted,
-    matmul_strips,
     matmul_thin,
 )
 from opwise.backends.cuda_src.matmul_kernel import SHARED_LIMIT, TENSOR_CORES_FROM, Kernel
@@ -36,7 +37,7 @@ GRID_LIMIT = 2**31 - 1
 
 Other = (matmul_hopper32.Tile | matmul_cluster.Tile | matmul_rows32.Tile | matmul_odd.Tile | matmul_thin.Tile | matmul_held.Tile
          | matmul_few.Tile | matmul_columns.Tile | matmul_short.Tile
-         | matmul_slanted.Tile | matmul_slanted.Sixteen | matmul_strips.Tile)  # fmt: skip
+         | matmul_slanted.Tile | matmul_slanted.Sixteen | matmul_once.Tile | matmul_many.Tile)  # fmt: skip
 
 
 def plan(
@@ -108,8 +109,8 @@ def offered(
     columns = matmul_columns.fitting(m, k, n, kind, alignment, sm_count, on(matmul_columns)) if mma else ()
     low = matmul_few.fitting(m, k, n, kind, granule, sm_count) if on(matmul_few) else ()
     slanted = matmul_slanted.fitting(m, k, n, kind, alignment, sm_count) if on(matmul_slanted) else ()
-    whole = any(kernel.whole for kernel in kernels)
-    strips = matmul_strips.fitting(m, k, n, kind, alignment, sm_count, whole) if on(matmul_strips) else ()
+    many = matmul_many.fitting(m, k, n, kind, granule, sm_count) if on(matmul_many) else ()
+    once = matmul_once.fitting(m, k, n, kind, granule, sm_count) if on(matmul_once) else ()
     thin = matmul_thin.fitting(m, k, n, kind, alignment, sm_count, mma)
     short: tuple[matmul_short.Tile, ...] = ()
     if slanted and m <= matmul_slanted.FEW:
@@ -125,7 +126,8 @@ def offered(
         **{tile.name: tile for tile in low if not thin},
         **{f"short_{tile.name}": tile for tile in short},
         **{tile.name: tile for tile in slanted},
-        **{tile.name: tile for tile in strips},
+        **{tile.name: tile for tile in once},
+        **{tile.name: tile for tile in many},
         **{f"hopper_{tile.name}": tile for tile in tiles},
         **{kernel.name: kernel for kernel in kernels},
         **{f"cluster_{tile.name}": tile for tile in shared},

@@ -173,6 +173,15 @@ __device__ __forceinline__ Words4 load_shared_16(SharedAddress address) {
 __device__ __forceinline__ void store_shared_16(SharedAddress to, const Words4 &v) {
     asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w) : "memory");
 }
+// BYTES: 16, 8 or 4.
+template <int BYTES> __device__ __forceinline__ void store_shared_words(SharedAddress to, const unsigned *words) {
+    if constexpr (BYTES == 16)
+        store_shared_16(to, Words4{words[0], words[1], words[2], words[3]});
+    else if constexpr (BYTES == 8)
+        asm volatile("st.shared.v2.b32 [%0], {%1, %2};" ::"r"(to), "r"(words[0]), "r"(words[1]) : "memory");
+    else
+        asm volatile("st.shared.b32 [%0], %1;" ::"r"(to), "r"(words[0]) : "memory");
+}
 __device__ __forceinline__ void load_shared_16(float *to, SharedAddress from) {
     asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];" : "=f"(to[0]), "=f"(to[1]), "=f"(to[2]), "=f"(to[3]) : "r"(from) : "memory");
 }

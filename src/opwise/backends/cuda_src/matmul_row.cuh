@@ -195,16 +195,16 @@ __device__ __forceinline__ void add_rows_for_several(float (&sums)[Tile::M][Tile
     block_barrier();
 }
 
-// m = M, or up to M of 8 and 16. n is a multiple of V; B begins on GRANULE bytes. The block's columns begin at column0.
+// m = M, or 5 to M of 8 and 16. n is a multiple of V; B begins on GRANULE bytes.
 template <class Tile>
-__device__ __forceinline__ void strip_matmul(const typename Tile::Storage *a, const typename Tile::Storage *b, typename Tile::Storage *c,
-                                             long long m, long long k, long long n, long long column0) {
+__device__ __forceinline__ void row_matmul(const typename Tile::Storage *a, const typename Tile::Storage *b, typename Tile::Storage *c,
+                                           long long m, long long k, long long n) {
     constexpr int M = Tile::M, COLUMNS = Tile::COLUMNS, V = Tile::V, BESIDE = Tile::BESIDE;
     __shared__ alignas(16) float room[Tile::ROOM];
     auto &parts = *reinterpret_cast<float(*)[M][COLUMNS][Tile::PARTS + 1]>(room);
     const int rows = M > 4 ? static_cast<int>(m) : M;
     const int lane = thread_index() % 32, warp = thread_index() / 32;
-    const long long column = column0 + thread_index() % BESIDE * V;
+    const long long column0 = static_cast<long long>(block_index()) * COLUMNS, column = column0 + thread_index() % BESIDE * V;
     float sums[M][V] = {};
     if constexpr (M == 1)
         add_rows<Tile>(sums, a, b + column, k, n, column < n);
@@ -241,19 +241,4 @@ __device__ __forceinline__ void strip_matmul(const typename Tile::Storage *a, co
             if (column0 + i % COLUMNS < n && i / COLUMNS < rows) from_float(total, c[i / COLUMNS * n + column0 + i % COLUMNS]);
         }
     }
-}
-
-template <class Tile>
-__device__ __forceinline__ void row_matmul(const typename Tile::Storage *a, const typename Tile::Storage *b, typename Tile::Storage *c,
-                                           long long m, long long k, long long n) {
-    strip_matmul<Tile>(a, b, c, m, k, n, static_cast<long long>(block_index()) * Tile::COLUMNS);
-}
-
-// Any m, by strips of M rows: a block has one, and COLUMNS columns.
-template <class Tile>
-__device__ __forceinline__ void strips_matmul(const typename Tile::Storage *a, const typename Tile::Storage *b, typename Tile::Storage *c,
-                                              long long m, long long k, long long n) {
-    const unsigned beside = static_cast<unsigned>((n + Tile::COLUMNS - 1) / Tile::COLUMNS), block = block_index();
-    const long long row0 = static_cast<long long>(block / beside) * Tile::M;
-    strip_matmul<Tile>(a + row0 * k, b, c + row0 * n, least(m - row0, Tile::M), k, n, static_cast<long long>(block % beside) * Tile::COLUMNS);
 }

@@ -11,7 +11,7 @@ import math
 from dataclasses import dataclass
 
 from opwise.backends.cuda_src.matmul_cluster import UNIT
-from opwise.backends.cuda_src.matmul_model import BYTES, Estimated, Share, granule_of, memory_us
+from opwise.backends.cuda_src.matmul_model import BYTES, Estimated, Share, by_multiply_adds, granule_of, memory_us
 from opwise.backends.cuda_src.matmul_thin import MOST_THREADS
 from opwise.backends.cuda_src.plan import Plan
 
@@ -68,7 +68,7 @@ class Tile(Estimated):
 
     @property
     def kernel(self) -> str:
-        return f"matmul_{'float32' if self.kind == 'tfloat32' else self.kind}_{self.name}"  # TF32 is a permission: nothing to gain here
+        return f"matmul_{by_multiply_adds(self.kind)}_{self.name}"  # by TF32 there is nothing to gain
 
     @property
     def at_once(self) -> int:

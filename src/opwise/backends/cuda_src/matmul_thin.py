@@ -14,7 +14,7 @@ from functools import partial
 
 from opwise.backends.cuda_src.matmul_cluster import UNIT
 from opwise.backends.cuda_src.matmul_columns import LAUNCH, LEAST_ROWS, PART
-from opwise.backends.cuda_src.matmul_model import BYTES, Estimated, Share, memory_us
+from opwise.backends.cuda_src.matmul_model import BYTES, Estimated, Share, by_multiply_adds, memory_us
 from opwise.backends.cuda_src.plan import Plan
 
 ROWS = 4  # of A, that threads of a columns' kernel have
@@ -70,7 +70,7 @@ class Tile(Estimated):
 
     @property
     def kernel(self) -> str:
-        return f"matmul_{'float32' if self.kind == 'tfloat32' else self.kind}_{self.name}"  # TF32 is a permission: nothing to gain here
+        return f"matmul_{by_multiply_adds(self.kind)}_{self.name}"  # by TF32 there is nothing to gain
 
     def share(self, m: int, k: int, n: int, sm_count: int) -> Share:
         if not self.modelled:

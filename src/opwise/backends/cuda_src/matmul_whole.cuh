@@ -1,9 +1,8 @@
-// C = A B in 16 bits where a block's shared memory holds all of K (to 16 STEPS) of 16 WARPS columns of B, whatever the rows begin on
+// C = A B in 16 bits where a block's shared memory holds all of B, to K of 16 STEPS and 16 WARPS columns, whatever the rows begin on
 // (mma.sync). A and B themselves begin on 16 bytes.
 //
 // Rows that follow one another are one stretch of memory, and eight of 16 bits are a multiple of 16 bytes, whatever K is: so a block's BM
-// rows of A, and a B of no more columns, are copied as they lie, 16 bytes at a time, all under way at once, one barrier behind them. Of a
-// wider B the pieces that a block's columns lie in, row by row, to where they lie on 16 bytes as they do in B. Every block begins B's copy
+// rows of A, and B, are copied as they lie, 16 bytes at a time, all under way at once, one barrier behind them. Every block begins B's copy
 // elsewhere: all of them read it at the same time, and would else ask one slice of the L2 after the other together.
 //
 // The product is computed as its transpose, C' = B' A': a warp has 16 columns of B, which it reads once, and all BM rows of A. The order of
@@ -11,12 +10,9 @@
 #pragma once
 #include "matmul_tile.cuh"
 
-// WIDE: B has more columns than a block, which has BN of them.
-template <class Storage_, int BM_, int WARPS_, int STEPS_, bool WIDE_> struct WholeTile {
+template <class Storage_, int BM_, int WARPS_, int STEPS_> struct WholeTile {
     using Storage = Storage_;
     static constexpr int BM = BM_, BN = 16 * WARPS_, THREADS = 32 * WARPS_, STEPS = STEPS_;
-    static constexpr bool WIDE = WIDE_;
-    static constexpr unsigned PIECES = (2 * BN + 14 + 15) / 16;  // of 16 bytes, that BN columns may lie in
     static_assert(BM % 8 == 0, "rows are eight of an instruction's columns, and begin on 16 bytes");
 };
 
@@ -52,52 +48,26 @@ __device__ __forceinline__ void copy_whole(SharedAddress to, const void *from, u
     if (full < bytes) cut_off.store(to + full);
 }
 
-// Columns column0 to column0 + BN of `depth` rows of B, `width` elements each, with zeros in the rows beyond, to 16 STEPS. A row lies `pitch`
-// bytes behind the one before it, the first one's columns at to + 2 * column0 % 16.
-template <class Tile>
-__device__ __forceinline__ void copy_columns(SharedAddress to, const void *from, unsigned depth, unsigned width, unsigned column0, unsigned pitch) {
-    constexpr unsigned PIECES = Tile::PIECES, ALL = 16 * Tile::STEPS * PIECES;
-    const char *source = static_cast<const char *>(from);
-    const unsigned begin = spread(block_index(), ALL), bytes = 2 * depth * width, full = bytes & ~15u;
-    const unsigned last = 2 * ((depth - 1) * width + column0), last_piece = full - (last & ~15u);  // of the last row, where B ends
-    const bool has_cut_off = full < bytes && last_piece < 16 * PIECES;
-    const CutOff cut_off(source, has_cut_off ? bytes : full);
-#pragma unroll 1
-    for (unsigned i = thread_index(); i < ALL; i += Tile::THREADS) {
-        const unsigned at = i + begin < ALL ? i + begin : i + begin - ALL, row = at / PIECES, piece = at % PIECES;
-        const unsigned first = 2 * (row * width + column0), place = row * pitch + 2 * column0 % 16 - first % 16 + 16 * piece;
-        const unsigned begins = (first & ~15u) + 16 * piece;
-        const bool there = row < depth && begins < full;  // what a row before the last has of the end's piece are columns beyond N
-        if (row != depth - 1 || begins != full || !has_cut_off) copy_async_16(to + place, there ? source + begins : source, there ? 16 : 0);
-    }
-    if (has_cut_off) cut_off.store(to + (depth - 1) * pitch + 2 * column0 % 16 - last % 16 + last_piece);
-}
-
 template <class Tile>
 __device__ __forceinline__ void whole_matmul(const typename Tile::Storage *a, const typename Tile::Storage *b, typename Tile::Storage *c,
                                              long long m, long long k, long long n) {
     using Storage = typename Tile::Storage;
     constexpr int EACH = 4 * Tile::STEPS, GROUPS = Tile::BM / 8;  // k of a lane; eights of rows
     const int depth = static_cast<int>(k), width = static_cast<int>(n);
-    const unsigned beside = Tile::WIDE ? (width + Tile::BN - 1) / Tile::BN : 1;
-    const long long row0 = static_cast<long long>(block_index() / beside) * Tile::BM;
-    const int rows_left = least(m - row0, Tile::BM), column0 = Tile::WIDE ? block_index() % beside * Tile::BN : 0;
-    const unsigned bytes_a = 2 * Tile::BM * depth, pitch = Tile::WIDE ? 16 * Tile::PIECES + 2 * width % 16 : 2 * width;
+    const long long row0 = static_cast<long long>(block_index()) * Tile::BM;
+    const int rows_left = least(m - row0, Tile::BM);
+    const unsigned bytes_a = 2 * Tile::BM * depth, bytes_b = 2 * depth * width, pitch = 2 * width;
     const SharedAddress rows_a = shared_base(), rows_b = rows_a + bytes_a;
     copy_whole<Tile::THREADS>(rows_a, a + row0 * k, 2 * rows_left * depth, bytes_a, 0);
     // Zeros behind B, to the last row that a lane reads of it: what they meet of A, of its next row, is made zero below.
-    if constexpr (Tile::WIDE) {
-        copy_columns<Tile>(rows_b, b, depth, width, column0, pitch);
-    } else {
-        const unsigned bytes_b = 2 * depth * width, room_b = (2 * ((4 * EACH - 1) * width + Tile::BN) + 15) & ~15u;
-        copy_whole<Tile::THREADS>(rows_b, b, bytes_b, room_b, spread(block_index(), bytes_b) & ~127u);
-    }
+    const unsigned room_b = (2 * ((4 * EACH - 1) * width + Tile::BN) + 15) & ~15u;
+    copy_whole<Tile::THREADS>(rows_b, b, bytes_b, room_b, spread(block_index(), bytes_b) & ~127u);
     copies_commit();
 
     const int lane = thread_index() % 32, g = lane / 4, t = lane % 4, column = thread_index() / 32 * 16 + g;
     const int count = depth - EACH * t;  // of this lane's k, those before K's end
     const SharedAddress at_a = rows_a + 2 * (g * depth + EACH * t);
-    SharedAddress at_b = rows_b + EACH * t * pitch + 2 * column0 % 16 + 2 * column;
+    SharedAddress at_b = rows_b + EACH * t * pitch + 2 * column;
     float sums[GROUPS][2][4] = {};  // of even and odd steps: no product waits for the one before it
     copies_wait<0>();
     block_barrier();
@@ -127,7 +97,7 @@ __device__ __forceinline__ void whole_matmul(const typename Tile::Storage *a, co
     for (int r = 0; r < GROUPS; r++) {
 #pragma unroll
         for (int e = 0; e < 4; e++) {
-            const int row = 8 * r + 2 * t + e % 2, at = column0 + column + e / 2 * 8;
+            const int row = 8 * r + 2 * t + e % 2, at = column + e / 2 * 8;
             if (row < rows_left && at < width) from_float(sum(sums[r][0][e], sums[r][1][e]), c[(row0 + row) * n + at]);
         }
     }

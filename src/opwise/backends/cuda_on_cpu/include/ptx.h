@@ -86,8 +86,13 @@ template <class T> inline void store(std::uint64_t address, T x) {
 }
 inline void st_shared_u16(std::uint32_t address, std::uint16_t x) { store(address, x); }
 inline void st_shared_u32(std::uint32_t address, std::uint32_t x) { store(address, x); }
+inline void st_shared_b32(std::uint32_t address, std::uint32_t x) { store(address, x); }
 inline void st_shared_f32(std::uint32_t address, float x) { store(address, x); }
 
+inline void st_shared_v2_b32(std::uint32_t address, std::uint32_t a, std::uint32_t b) {
+    aligned<std::uint32_t>(address, 2);
+    store(address, a), store(address + 4, b);
+}
 inline void st_shared_v4_b32(std::uint32_t address, std::uint32_t a, std::uint32_t b, std::uint32_t c, std::uint32_t d) {
     aligned<std::uint32_t>(address, 4);
     store(address, a), store(address + 4, b), store(address + 8, c), store(address + 12, d);
