@@ -46,7 +46,7 @@ KNOWN: tuple[Blemish, ...] = (
     Blemish("spill", CUDA_CPP, ("sm_120",), "matmul_float32_rows_16x128_b8_v8", "16 bytes, as above"),
     Blemish("spill", ("torch_inline",), ("sm_120",), "matmul_float32_rows_(16x128_b4_v4|16x64_b4_v4|3x128_b8_v8)",
             "8 bytes, of 3 rows 4, as above"),
-    Blemish("spill", ("cupy_raw",), ("sm_120",), "matmul_float32_(rows_16x128_b8|strips_8x32_b4)_v4", "28 and 12 bytes, as above"),
+    Blemish("spill", ("cupy_raw",), ("sm_120",), "matmul_float32_rows_16x128_b8_v4", "28 bytes, as above"),
     Blemish("spill", CUDA_CPP, ("sm_90",), "matmul_(cluster_)?float16_columns_mma_16_(h2_t32|h1_t256)_v2a4(_s8)?",
             "4 bytes: held to 128 registers for two blocks of 256 threads a multiprocessor; rows of A off alignment only"),
     Blemish("spill", ("torch_inline",), ("sm_90",), "matmul_(cluster_)?bfloat16_columns_mma_16_(h2_t32|h1_t256)_v2a4(_s8)?",
