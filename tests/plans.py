@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from opwise.backends.cuda_src.matmul_plan import plan
 
+Product = tuple[str, tuple[int, int, int]]  # a key of matmul_kernels.KERNELS; m, k, n
 H200 = {"sm_count": 132, "capability": (9, 0)}
 
 
@@ -21,12 +22,14 @@ def slower(times: Mapping[str, float], taken: str) -> float:
     return times[taken] / min(us for name, us in times.items() if name != "cuBLAS")
 
 
-def lost(
-    measured: Mapping[tuple[str, tuple[int, int, int]], Mapping[str, float]], product: tuple[str, tuple[int, int, int]], family: str
-) -> float:
-    """So many times the quickest that was timed of the product, the plan's choice: by what follows `family` in its name, and "other" where
-    that does not match."""
+def taken(product: Product, family: str) -> str:
+    """What a table knows the plan's choice by: what follows `family` in the kernel's name, and "other" where that does not match."""
     kind, shape = product
     kernel = kernel_for(kind, *shape)
     found = re.match(family, kernel)
-    return slower(measured[product], kernel[found.end() :] if found else "other")
+    return kernel[found.end() :] if found else "other"
+
+
+def lost(measured: Mapping[Product, Mapping[str, float]], product: Product, family: str) -> float:
+    """So many times the quickest that was timed of the product, the plan's choice."""
+    return slower(measured[product], taken(product, family))

@@ -131,9 +131,7 @@ def _without_tensor_cores(arch: str) -> Callable[[str], bool]:
 
     capability = divmod(int(arch.removeprefix("sm_")), 10)
     tiles = {kernel.source_name(kind) for kind, group in KERNELS.items() for kernel in group if not kernel.runs_on(capability)}
-    if capability >= TENSOR_CORES_FROM:
-        return tiles.__contains__
-    ways = tuple(f"_{way}_" for way in (MMA, FEW, ONCE, MANY))  # in float32 by multiply-adds
+    ways = tuple(f"_{way}_" for way in (MMA, FEW, ONCE, MANY)) if capability < TENSOR_CORES_FROM else ()  # in float32 by multiply-adds
     return lambda kernel: kernel in tiles or (not kernel.startswith("matmul_float32_") and any(way in kernel for way in ways))
 
 
