@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing.connection
 import os
 import signal
 import subprocess
@@ -79,6 +80,14 @@ def test_a_worker_that_is_killed_while_idle_is_reported() -> None:
     os.kill(worker._process.pid, signal.SIGKILL)
     with pytest.raises(WorkerLost, match="SIGKILL"):
         worker.ask("limits")
+    worker.kill()
+
+
+def test_a_worker_that_ends_just_before_it_is_killed_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    worker = Worker("cpu")
+    os.kill(worker._process.pid, signal.SIGKILL)
+    multiprocessing.connection.wait([worker._process.sentinel], 30)  # it has ended, and nobody has asked for it yet
+    monkeypatch.setattr(worker._process, "is_alive", lambda: True)
     worker.kill()
 
 

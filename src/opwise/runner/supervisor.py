@@ -126,8 +126,8 @@ class Worker:
         return ""
 
     def kill(self) -> None:
-        if self._process.is_alive() and self._process.pid is not None:
-            os.kill(self._process.pid, signal.SIGKILL)
+        if self._process.is_alive():  # and may have ended by the time it is killed
+            self._process.kill()
         self._process.join(30)
         self._pipe.close()
         self._log.unlink(missing_ok=True)
