@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from opwise.library import NoSuchRun, find
-from opwise.record import SCHEMA, STATUSES, Interval, Record, UnknownSchema, append, new_run, read, read_extra
+from opwise.record import SCHEMA, STATES, STATUSES, Interval, Record, UnknownSchema, append, new_run, read, read_extra
 
 FULL = Record(
     op="softmax", backend="triton_jit", variant="textbook", dtype="float16", shape=(583, 931), status="ok", error_ratio=0.41,
@@ -32,6 +32,9 @@ def random_record(rng: random.Random) -> Record:
         reason=rng.choice(["", 'a "quoted" reason', "two\nlines", "µ≤∞", "\x00\x1b[31m"]),
         error_ratio=rng.choice([None, 0.0, 0.5, math.inf]),
         kernel_cold_us=maybe(Interval(rng.random(), 0.1, 2.0, 30, "graph", False, "starved")),
+        kernel_capped_us=maybe(Interval(rng.random(), 0.1, 2.0, 30, "graph")),
+        capped_versus_best=maybe((1.1, 1.0, 1.2)),
+        capped_throttle=("power cap",),
         extra_bytes=maybe(rng.randrange(2**40)),
         dirty=maybe(True),
     )
@@ -108,3 +111,19 @@ def test_the_newest_run_of_a_set_is_found(tmp_path: Path) -> None:
         append(folder / f"{name}.jsonl", [FULL.to_json()])
     assert find(None, tmp_path, "nvidia-h200", "core").name.endswith("core-b.jsonl")
     assert find("seed", tmp_path).name.endswith("seed-c.jsonl")
+
+
+def of_schema_1(op: str, *throttle: str) -> Record:
+    data = json.loads(replace(FULL, op=op, sol=0.8, limit_us=8.0, sm_clock_mhz=1500.0, throttle=throttle).to_json())
+    kept = {name: value for name, value in data.items() if "capped" not in name and name != "rest_us"}
+    return Record.from_data({**kept, "schema": 1})
+
+
+def test_a_product_of_schema_1_is_power_capped_where_the_cap_held() -> None:
+    capped = of_schema_1("matmul", "power cap")
+    assert (capped.kernel_cold_us, capped.kernel_capped_us, capped.sol) == (None, FULL.kernel_cold_us, None)
+    assert (capped.capped_versus_best, capped.capped_sm_clock_mhz, capped.capped_throttle) == ((1.0, 1.0, 1.0), 1500.0, ("power cap",))
+    assert (capped.kernel_us(STATES[0]), capped.kernel_us(STATES[1])) == (None, FULL.kernel_cold_us)
+    for other in (of_schema_1("matmul"), of_schema_1("softmax", "power cap")):
+        assert (other.kernel_cold_us, other.kernel_capped_us, other.sol) == (FULL.kernel_cold_us, None, 0.8)
+        assert other.kernel_us(STATES[0]) == other.kernel_us(STATES[1])

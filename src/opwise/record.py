@@ -17,7 +17,9 @@ from typing import Any
 
 from opwise.ops.spec import Workload
 
-SCHEMA = 1
+SCHEMA = 2
+READ = (1, 2)
+FULL, CAPPED = STATES = ("full", "capped")  # of the clock: as high as it goes, and as the power cap leaves it under launches back to back
 STATUSES = ("ok", "wrong", "unsupported", "unavailable", "failed", "timeout")
 
 
@@ -52,6 +54,11 @@ class Record:
     """One implementation at one workload on one device in one run. Times are in the unit that the field's name ends with.
 
     A time is there only beside the verdict on the very buffers that were timed; what was not measured is None, never 0.
+
+    Cold kernel time has two states. At full clock it is `kernel_cold_us`, with `versus_best`, `limit_us`, `sol`, the rates and the SM clock
+    beside it; `rest_us` is the pause behind each launch without which the clock would not have held. Power-capped, launches back to back,
+    it is `kernel_capped_us`, with what begins with `capped_` beside it: None where the cap changes nothing. Records of schema 1 have one
+    state: what was taken under the power cap is read as `kernel_capped_us`, and `kernel_cold_us` is None.
     """
 
     op: str
@@ -69,6 +76,15 @@ class Record:
     launch_us: Interval | None = None
     call_us: Interval | None = None
     versus_best: tuple[float, float, float] | None = None  # cold time over the fastest one's, paired, with its interval
+    rest_us: float | None = None  # behind each launch at full clock; None where none is needed
+    kernel_capped_us: Interval | None = None
+    capped_versus_best: tuple[float, float, float] | None = None
+    capped_limit_us: float | None = None  # by the peak that cuBLAS holds under the power cap
+    capped_sol: float | None = None
+    capped_tflop_per_s: float | None = None
+    capped_sm_clock_mhz: float | None = None
+    capped_power_w: float | None = None
+    capped_throttle: tuple[str, ...] = ()
     compile_cold_s: float | None = None
     compile_cached_s: float | None = None
     prepare_s: float | None = None
@@ -111,6 +127,19 @@ class Record:
     def workload(self) -> Workload:
         return Workload(self.op, self.shape, self.dtype)
 
+    def kernel_us(self, state: str) -> Interval | None:
+        """Cold kernel time in one of STATES; None where it was not measured in that state."""
+        return self.kernel_cold_us if state == FULL else self.kernel_capped_us or self.kernel_cold_us
+
+    def versus(self, state: str) -> tuple[float, float, float] | None:
+        """The paired ratio to the fastest in one of STATES."""
+        return self.versus_best if state == FULL or self.kernel_capped_us is None else self.capped_versus_best
+
+    @property
+    def timed(self) -> bool:
+        """Is there a cold kernel time, in whatever state?"""
+        return self.kernel_cold_us is not None or self.kernel_capped_us is not None
+
     def to_json(self) -> str:
         """One line without its newline. NaN and infinity are not JSON: an infinite error ratio is written as the string "inf"."""
         data = asdict(self)
@@ -121,15 +150,17 @@ class Record:
 
     @classmethod
     def from_json(cls, line: str) -> Record:
-        """Raises json.JSONDecodeError on a torn line, UnknownSchema on another schema. Unknown fields of this schema are dropped."""
+        """Raises json.JSONDecodeError on a torn line, UnknownSchema on another schema. Unknown fields are dropped."""
         return cls.from_data(json.loads(line))
 
     @classmethod
     def from_data(cls, data: Any) -> Record:
         """As from_json, of a line that is parsed already."""
-        if not isinstance(data, dict) or data.get("schema") != SCHEMA:
+        if not isinstance(data, dict) or data.get("schema") not in READ:
             found = data.get("schema") if isinstance(data, dict) else type(data).__name__
-            raise UnknownSchema(f"schema {found!r} found, {SCHEMA} is read: use the opwise that wrote the file")
+            raise UnknownSchema(f"schema {found!r} found, {' and '.join(map(str, READ))} are read: use the opwise that wrote the file")
+        if data["schema"] == 1:
+            data = _of_schema_1(data)
         kept = {name: value for name, value in data.items() if name in _FIELDS}
         for name, rebuilt in _REBUILT.items():
             if kept.get(name) is not None:
@@ -139,12 +170,27 @@ class Record:
 
 _BEHIND_CELL = '"status": '  # the field that follows those which say what was measured
 _FIELDS = frozenset(f.name for f in fields(Record))
-_INTERVALS = ("kernel_cold_us", "kernel_warm_us", "launch_us", "call_us")
+_INTERVALS = ("kernel_cold_us", "kernel_capped_us", "kernel_warm_us", "launch_us", "call_us")
 _REBUILT: Mapping[str, Callable[[Any], Any]] = {  # what JSON has no type or no number for
     **dict.fromkeys(_INTERVALS, lambda value: Interval(**value)),
-    **dict.fromkeys(("shape", "throttle", "versus_best"), tuple),
+    **dict.fromkeys(("shape", "throttle", "versus_best", "capped_throttle", "capped_versus_best"), tuple),
     **dict.fromkeys(("error_ratio", "disagreement"), float),
 }
+
+
+# What schema 1 had of a cold time, and where that of a power-capped one is now. Its limit was made of a peak at full clock, which is no
+# limit of this state, and goes with what is made of it.
+_MOVED = {"kernel_cold_us": "kernel_capped_us", "versus_best": "capped_versus_best", "tflop_per_s": "capped_tflop_per_s",
+          "sm_clock_mhz": "capped_sm_clock_mhz", "power_w": "capped_power_w", "throttle": "capped_throttle"}  # fmt: skip
+_GONE = ("limit_us", "sol", "gb_per_s")
+
+
+def _of_schema_1(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Launches were back to back: a product during which the power cap held was timed in that state alone."""
+    if "power cap" not in (data.get("throttle") or ()) or data.get("op") != "matmul":
+        return {**data, "schema": SCHEMA}
+    moved = {_MOVED.get(name, name): value for name, value in data.items() if name not in _GONE}
+    return {**moved, "schema": SCHEMA}
 
 
 def _plain(value: Any) -> Any:
