@@ -1,6 +1,6 @@
 """Calibrates the clock on this GPU: is it steady, is its queue never starved, does it agree with CUPTI?
 
-    python scripts/calibrate.py --out calibration.json        about 90 s on an H200; docs/measuring.md says what to expect
+    python scripts/calibrate.py --out calibration.json        about 2 minutes on an H200; docs/measuring.md says what to expect
 
 Figures are in microseconds unless their names say otherwise. Exit status 1 where a rule is not kept.
 """
@@ -29,6 +29,7 @@ from opwise.measure.stats import median
 from opwise.measure.timing import Clock
 
 SIZES, PROCESSES = (4096, 10000, 16384), 3
+PRODUCTS, STATES = (4096, 6144, 8192), ("full clock", "power-capped")
 STEADY, STEADY_ABOVE_US = 0.01, 100.0  # fresh processes agree within 1 % on kernels above 100 us
 AGREE = 0.03  # with CUPTI's durations
 NOT_TIMED = ("Sync", "Event")  # no kernels
@@ -61,6 +62,11 @@ def moved(op: str, n: int, dtype: torch.dtype) -> int:
     return n * n * dtype.itemsize * {"mean": 1, "matmul": 3}.get(op, 2)
 
 
+def clock_here() -> Clock:
+    device = torch.device("cuda", 0)
+    return Clock(device, Monitor(device))
+
+
 def floors(clock: Clock) -> dict[str, float]:
     queue = clock.queue
     with queue.ready():
@@ -73,8 +79,11 @@ def floors(clock: Clock) -> dict[str, float]:
 
 
 def steady_part() -> dict[str, float]:
-    """What one fresh process measures."""
-    clock, found = Clock(torch.device("cuda", 0)), dict[str, float]()
+    """What one fresh process measures: products in both states."""
+    clock, found = clock_here(), dict[str, float]()
+    for n in PRODUCTS:
+        states = clock.both({"a": launches_of("matmul", n, torch.bfloat16, clock.rotation(moved("matmul", n, torch.bfloat16)))})
+        found |= {f"matmul {n}, {state}": times["a"].median_us for state, times in zip(STATES, states, strict=True) if times}
     for n in SIZES:
         ops = ("copy", "square", "softmax")
         launches = {op: launches_of(op, n, torch.float32, clock.rotation(moved(op, n, torch.float32))) for op in ops}
@@ -122,7 +131,7 @@ def slowly(launch: Launch) -> None:
 def backlogs(clock: Clock) -> dict[str, Any]:
     """Median of 32 samples behind the backlog that was found to do, and behind twice of it."""
     found = {}
-    rounds = Rounds(clock.queue, lambda name: None, lambda name, error: None, lambda: None)
+    rounds = Rounds(clock.queue, lambda name: None, lambda name, error: None, clock.watch.look)
     for n in (128, 1024, 4096):
         launch = launches_of("square", n, torch.float32, 1)[0]
         for name, step in ((f"square {n}", launch), (f"square {n}, 60 us to launch", bound(slowly, launch))):
@@ -136,14 +145,19 @@ def backlogs(clock: Clock) -> dict[str, Any]:
     return found
 
 
-def products(clock: Clock, monitor: Monitor) -> dict[str, Any]:
-    launch = launches_of("matmul", 8192, torch.bfloat16, 1)[0]
-    clock.burst_us(launch, 3, 0.0)  # loads what the first launch needs
-    burst = clock.burst_us(launch, 8, 1.0)
-    burst_state = monitor.sample()
-    timing = clock.cold({"a": [launch]}, budget_s=2.0)["a"]
-    return {"burst": burst, "sustained": timing.median_us, "sustained_over_burst": timing.median_us / burst, "note": timing.note,
-            "burst_state": vars(burst_state), "sustained_state": vars(monitor.sample()), "rated": monitor.rated_sm_clock_mhz}  # fmt: skip
+def products(clock: Clock) -> dict[str, Any]:
+    """cuBLAS in the two states, each with its clock, beside a burst of eight launches after a pause."""
+    found: dict[str, Any] = {}
+    for n in (1024, 2048, *PRODUCTS, 16384):
+        launches = launches_of("matmul", n, torch.bfloat16, clock.rotation(moved("matmul", n, torch.bfloat16)))
+        clock.burst_us(launches[0], 3, 0.0)  # loads what the first launch needs
+        burst = clock.burst_us(launches[0], 8, 0.5)
+        states = zip(STATES, clock.both({"a": launches}), strict=True)
+        row = {state: {**vars(times["a"]), "rounds_us": None} for state, times in states if times}
+        found[f"matmul {n}"] = {"burst": burst, **row, "refused": clock.refusals.pop("a", "")}
+        del launches
+        torch.cuda.empty_cache()
+    return found
 
 
 CELLS = (
@@ -151,8 +165,9 @@ CELLS = (
     ("square", 10000, torch.float32),
     ("softmax", 4096, torch.float32),
     ("mean", 16384, torch.float32),
-    ("matmul", 4096, torch.bfloat16),
-    ("matmul", 8192, torch.bfloat16),
+    *(("matmul", n, torch.bfloat16) for n in (2048, 3072, 4096, 8192)),
+    ("matmul", 4096, torch.float16),
+    ("matmul", 4096, torch.float32),
     ("triton copy", 4096, torch.float32),
 )
 
@@ -205,6 +220,7 @@ def profiled(clock: Clock, launches: Sequence[Launch]) -> tuple[float, float | N
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, help="also write the JSON here")
+    parser.add_argument("--only", action="append", metavar="PART", help="fresh processes, floors, flushes, backlogs, products or cupti")
     parser.add_argument("--part", choices=("steady",), help=argparse.SUPPRESS)
     options = parser.parse_args()
     if not torch.cuda.is_available():
@@ -213,18 +229,19 @@ def main() -> int:
     if options.part == "steady":
         print(json.dumps(steady_part()))
         return 0
-    device = torch.device("cuda", 0)
-    monitor = Monitor(device)
-    clock, found = Clock(device, monitor), {"facts": facts(device)}
+    clock = clock_here()
+    found: dict[str, Any] = {"facts": facts(clock.device)}
     parts: dict[str, Callable[[], Any]] = {
         "fresh processes": steadiness,
         "floors": lambda: floors(clock),
         "flushes": lambda: flushes(clock),
         "backlogs": lambda: backlogs(clock),
-        "matmul 8192 bfloat16": lambda: products(clock, monitor),
+        "products": lambda: products(clock),
         "cupti": lambda: against_cupti(clock),
     }
     for name, part in parts.items():
+        if options.only and name not in options.only:
+            continue
         began = time.monotonic()
         try:
             found[name] = part()

@@ -26,14 +26,14 @@ class PlayedClock:
     def rotation(self, nbytes: int) -> int:
         return 1
 
-    def cold(self, candidates: Mapping[str, Any], turn: Any, budget_s: float) -> dict[str, Timing]:
+    def both(self, candidates: Mapping[str, Any], turn: Any, budget_s: float) -> tuple[dict[str, Timing], dict[str, Timing]]:
         found = {}
         for name in candidates:
             us = self.us(name.partition(":")[2])
             for launch in candidates[name]:
                 launch()
             found[name] = Timing(us, us * 0.999, us * 1.001, 40, True, "events", rounds_us=(us,) * 8)
-        return found
+        return found, {}
 
     def call_cost(self, calls: Any, turn: Any) -> dict[str, Timing]:
         return {}
@@ -57,4 +57,4 @@ class InProcess(FakeSeat):
             raise JobLost(job, WorkerLost("the GPU fell off the bus", ("", "calibrate")))
         clock: Any = PlayedClock(type(self).us)
         facts = {name: FACTS[name] for name in ("device", "capability", "driver", "versions", "commit", "dirty", "gpu")}
-        yield Event(job, records=tuple(execute(job, Bench(torch.device("cpu"), facts, None, clock, clock), lambda name, phase: None)))
+        yield Event(job, records=tuple(execute(job, Bench(torch.device("cpu"), facts, clock, clock), lambda name, phase: None)))

@@ -41,6 +41,9 @@ class PretendQueue:
     def now_us(self) -> float:
         return time.perf_counter_ns() / 1e3
 
+    def clock_share(self) -> float:
+        return 1.0
+
     def capture(self, launches: Sequence[Callable[[], None]]) -> Callable[[], None]:
         return lambda: [launch() for launch in launches] and None
 

@@ -49,6 +49,7 @@ class SimulatedQueue:
     l2_bytes: int = 60 * MB
     spin_scale: float = 1.0  # of what was asked for: under 1 is a spin that was calibrated wrongly
     drift: Callable[[], float] = lambda: 1.0
+    share: Callable[[], float] = lambda: 1.0  # of the highest SM clock
     cpu: float = 0.0
     gpu: float = 0.0
     resident: object = None
@@ -91,6 +92,11 @@ class SimulatedQueue:
 
     def now_us(self) -> float:
         return self.cpu
+
+    def clock_share(self) -> float:
+        self.enqueue(150.0, 10.0)
+        self.wait()
+        return self.share()
 
     def capture(self, launches: Sequence[Callable[[], None]]) -> Callable[[], None]:
         self.recording = []

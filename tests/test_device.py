@@ -39,8 +39,6 @@ def test_slugs_are_folder_names() -> None:
 def test_what_nobody_can_tell_is_none() -> None:
     monitor = Monitor(torch.device("cpu"))
     assert monitor.sample() == State(None, None, None, ())
-    assert monitor.sm_clock_mhz() is None
-    assert monitor.rated_sm_clock_mhz is None
 
 
 def test_the_instruments_import_no_gpu_library() -> None:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import itertools
+import math
 import random
 from collections.abc import Callable
+from dataclasses import dataclass
 from types import SimpleNamespace
 
 import pytest
 import torch
 from simulated_queue import MB, GpuFault, Kernel, SimulatedQueue
 
+from opwise.measure.device import State
 from opwise.measure.rounds import MIN_ROUNDS, mirrored_orders
-from opwise.measure.timing import Clock, Timing, paired_ratio, tied
+from opwise.measure.timing import Clock, paired_ratio, tied
 
 
 class Remembering(Kernel):
@@ -238,43 +241,101 @@ def test_drift_cancels_in_the_paired_ratio() -> None:
     assert not tied(ratio, low, high)
 
 
-# -- clocks ------------------------------------------------------------------------------------------------------------------
+# -- two states of the clock --------------------------------------------------------------------------------------------------
 
 
-def monitor_of(clocks: Callable[[], float]) -> SimpleNamespace:
-    return SimpleNamespace(rated_sm_clock_mhz=2000.0, sm_clock_mhz=clocks)
+@dataclass
+class Governed(SimulatedQueue):
+    """A GPU under a power cap: where it is busy for more than `most` of the last tens of milliseconds, its clock falls to `low`."""
+
+    most: float = 0.6
+    low: float = 0.75
+    load: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.share = lambda: self.low if self.load > self.most else 1.0
+        self.drift = lambda: 1.0 / self.share()
+
+    def enqueue(self, us: float, cpu_us: float, busy: bool = True) -> None:
+        before = self.gpu
+        super().enqueue(us, cpu_us)
+        self.load *= math.exp(-(self.gpu - us - before) / 20_000.0)
+        goal = 1.0 if busy else 0.0
+        self.load = goal + (self.load - goal) * math.exp(-us / 20_000.0)
+
+    def spin(self, us: float) -> None:
+        self.spins.append(us)
+        self.enqueue(us, 4.0, busy=False)
 
 
-def timing_at(slow_blocks: int, of: int) -> Timing:
-    """A kernel that is twice as slow in some blocks, whose clock is half the rated one."""
+def monitor_of(said: Callable[[], State]) -> SimpleNamespace:
+    return SimpleNamespace(sample=said)
+
+
+@pytest.mark.parametrize("sets", [1, 3])
+def test_a_product_is_timed_at_full_clock_and_under_the_power_cap(sets: int) -> None:
+    queue = Governed()
+    kernels = {name: [Kernel(queue, us)] * sets for name, us in (("a", 200.0), ("b", 220.0))}
+    full, capped = clock_of(queue, monitor_of(lambda: State(2000.0 * queue.share()))).both(kernels)
+    assert {name: timing.median_us for name, timing in full.items()} == pytest.approx({"a": 200.0, "b": 220.0})
+    assert {name: timing.median_us for name, timing in capped.items()} == pytest.approx({"a": 200.0 / 0.75, "b": 220.0 / 0.75}, rel=0.02)
+    assert [t.sm_clock_mhz for t in (*full.values(), *capped.values())] == [2000.0, 2000.0, 1500.0, 1500.0]
+    assert full["a"].rest_us >= 0.5 * full["a"].median_us
+    assert capped["a"].rest_us == 0.0
+    for times in (full, capped):
+        assert paired_ratio(times["b"], times["a"])[0] == pytest.approx(1.1, rel=0.01)
+
+
+def test_the_rest_grows_until_the_clock_holds() -> None:
+    modest, greedy = Governed(most=0.4), Governed(most=0.1)
+    rests = [clock_of(queue).cold({"a": [Kernel(queue, 200.0)] * 3})["a"].rest_us for queue in (modest, greedy)]
+    assert 200.0 < rests[0] < 600.0 < 1500.0 < rests[1]
+
+
+def test_what_leaves_the_clock_alone_has_one_state_and_no_rest() -> None:
+    queue = Governed(most=1.0)
+    full, capped = clock_of(queue, monitor_of(lambda: State(2000.0))).both({"a": [Kernel(queue, 200.0)] * 3})
+    assert (full["a"].median_us, full["a"].rest_us, capped) == (pytest.approx(200.0), 0.0, {})
+
+
+@pytest.mark.parametrize("state", [State(1500.0), State(2000.0, throttle=("power cap",))])
+def test_no_time_at_full_clock_is_taken_under_a_lower_one(state: State) -> None:
     queue, asked = SimulatedQueue(), itertools.count()
-    blocks = [False]
-
-    def clock() -> float:
-        slow = blocks[0]
-        blocks[0] = next(asked) % of < slow_blocks
-        return 1000.0 if slow else 2000.0
-
-    kernel = Kernel(queue, 100.0, noise=lambda: 100.0 if blocks[0] else 0.0)
-    return clock_of(queue, monitor_of(clock)).cold({"a": [kernel]})["a"]
+    clock = clock_of(queue, monitor_of(lambda: State(2000.0) if next(asked) < 3 else state))
+    full, capped = clock.both({"a": [Kernel(queue, 200.0)] * 3, "b": [Kernel(queue, 100.0)] * 3})
+    assert full == {}
+    assert [capped[name].median_us for name in "ab"] == pytest.approx([200.0, 100.0])
+    assert "no cold time: ClockNotHeld: whatever rest follows a launch" in clock.refusals["a"]
+    assert f"{state.sm_clock_mhz:.0f} of 2000 MHz" in clock.refusals["b"]
 
 
-def test_few_samples_at_a_low_clock_are_dropped() -> None:
-    timing = timing_at(1, 10)
-    assert timing.high_us == pytest.approx(100.0)
-    assert "dropped: SM clock under 75%" in timing.note
+def test_a_round_at_a_lower_clock_is_dropped() -> None:
+    """For 20 ms in the middle the kernel is slow, and the spin behind it tells."""
+    queue = Governed(most=0.4)
+    under_load = queue.share
+    slow = [0]
+
+    def share() -> float:
+        slow[0] += (hiccup := 380_000 < queue.gpu < 400_000)
+        return 0.9 if hiccup else under_load()
+
+    queue.share = share
+    timing = clock_of(queue).cold({"a": [Kernel(queue, 200.0)] * 3})["a"]
+    assert slow[0] > 1
+    assert (timing.median_us, timing.high_us) == pytest.approx((200.0, 200.0))
+    assert max(timing.rounds_us) == pytest.approx(200.0)
 
 
-def test_a_gpu_that_is_slow_all_the_time_keeps_its_samples() -> None:
-    timing = timing_at(9, 10)
-    assert timing.median_us == pytest.approx(200.0)
-    assert "all kept" in timing.note
+def test_a_clock_that_nobody_knows_is_told_by_the_spin() -> None:
+    queue = Governed()
+    full, capped = clock_of(queue, monitor_of(State)).both({"a": [Kernel(queue, 200.0)] * 3})
+    assert (full["a"].median_us, full["a"].sm_clock_mhz) == (pytest.approx(200.0), None)
+    assert capped["a"].median_us == pytest.approx(200.0 / 0.75, rel=0.02)
 
 
-def test_a_clock_that_nobody_knows_drops_nothing() -> None:
-    queue = SimulatedQueue()
-    monitor = SimpleNamespace(rated_sm_clock_mhz=None, sm_clock_mhz=lambda: None)
-    assert clock_of(queue, monitor).cold({"a": [Kernel(queue, 10.0)]})["a"].note == ""
+def test_a_sustained_product_is_one_under_the_cap() -> None:
+    queue = Governed()
+    assert clock_of(queue).sustained_us(Kernel(queue, 300.0)) == pytest.approx(400.0, rel=0.02)
 
 
 # -- costs on the CPU --------------------------------------------------------------------------------------------------------

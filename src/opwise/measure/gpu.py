@@ -19,6 +19,8 @@ Launch = Callable[[], None]
 # The flush copies this much, or twice the L2 where that is more, from one buffer to another: 256 MiB of traffic, 64 us on an H200.
 FLUSH_BYTES = 128 << 20
 FLUSH_L2 = 2
+PROBE_CYCLES = 300_000  # about 0.15 ms: events resolve 0.3 % of it
+PROBE_BACKLOG_US = 30.0
 SPIN_TRIAL_CYCLES = 4_000_000  # about 2 ms: long enough that the event's resolution of 0.5 us is 0.03 % of it
 MARKS = 256  # events made beforehand: making one costs more than recording it
 
@@ -52,6 +54,9 @@ class Queue(Protocol):
     def now_us(self) -> float:
         """The CPU's clock."""
 
+    def clock_share(self) -> float:
+        """The SM clock just now over the highest seen so far, at most 1, of an idle GPU: it is still that of the last kernel."""
+
     def capture(self, launches: Sequence[Launch]) -> Launch:
         """One launch that replays all of these, in order, back to back. Raises where one of them cannot be captured."""
 
@@ -76,6 +81,7 @@ class CudaQueue:
             for flush in self.flushes.values():
                 flush()
             self._cycles_per_us = self._spin_rate()
+            self._quickest_probe_us = min(self._probe_us() for _ in range(5))
 
     @contextlib.contextmanager
     def ready(self) -> Iterator[None]:
@@ -102,6 +108,20 @@ class CudaQueue:
 
     def spin(self, us: float) -> None:
         torch.cuda._sleep(int(us * self._cycles_per_us))  # type: ignore[no-untyped-call]
+
+    def clock_share(self) -> float:
+        us = self._probe_us()
+        self._quickest_probe_us = min(self._quickest_probe_us, us)
+        return self._quickest_probe_us / us
+
+    def _probe_us(self) -> float:
+        """GPU time of a spin of known cycles: the clock as it is now, where the driver's word is of up to 0.2 s ago."""
+        self.spin(PROBE_BACKLOG_US)
+        start = self.mark()
+        torch.cuda._sleep(PROBE_CYCLES)  # type: ignore[no-untyped-call]
+        end = self.mark()
+        self.wait()
+        return self.elapsed_us(start, end)
 
     def _flush_mixed(self) -> None:
         """A copy, half of whose lines are dirty: readers were charged 7 % for them on an H200. Kept for the calibration."""

@@ -32,7 +32,7 @@ FEW_FLOPS = 4.0  # a byte: every GPU does more than twice as many in the time th
 SMALL_PEAK = 1e12  # flop/s: under any GPU's
 PEAK_SIZES = (2048, 4096, 8192)
 PEAK_LAUNCHES = 8
-PEAK_IDLE_S = 0.2  # a pause before each: a burst is 10 to 15 % above the sustained state, and a roof is the highest honest figure
+PEAK_IDLE_S = 0.2  # a pause before each: the clock is at its highest, and the burst ends before the power cap takes hold
 PEAK_DTYPES = {
     "fma": (torch.float32, "highest"),
     "tensor_float16": (torch.float16, "highest"),
@@ -54,6 +54,7 @@ class Roofs:
         self._ours = _our_kernels()
         self._moved: dict[tuple[str, int], float] = {}  # (copy | read | write, bytes) -> us
         self._peaks: dict[str, float] = {}
+        self._capped_peaks: dict[str, float] = {}
         self._launch: dict[str, float] = {}  # method -> us
 
     def memory_us(self, read_bytes: int, write_bytes: int) -> float:
@@ -76,6 +77,15 @@ class Roofs:
             self._peaks[unit] = self._measured_peak(unit)
         return self._peaks[unit]
 
+    def capped_peak(self, unit: str) -> float:
+        """Flop/s that cuBLAS holds back to back, once the power cap has settled: the best of PEAK_SIZES. No bound of what is possible, as
+        `peak` is: a kernel that draws less power is quicker under the cap. Raises KeyError for another unit."""
+        if unit not in PEAK_DTYPES:
+            raise KeyError(f"unknown unit {unit!r}: known are {', '.join(PEAK_DTYPES)}")
+        if unit not in self._capped_peaks:
+            self._capped_peaks[unit] = max(2.0 * n**3 / us for n, us in self._products(unit, self.clock.sustained_us)) * 1e6
+        return self._capped_peaks[unit]
+
     def launch_us(self, nbytes: int = 0) -> float:
         """An empty kernel, timed as a workload of `nbytes` is: between events, or in a graph."""
         method = "graph" if self.clock.rotation(nbytes) > 1 else "events"
@@ -85,13 +95,13 @@ class Roofs:
             self._launch[method] = min(timing.values())
         return self._launch[method]
 
-    def limit_us(self, read_bytes: int, write_bytes: int, flops: int, unit: str) -> float:
-        """max(bytes / bandwidth, flops / peak), never under an empty launch."""
+    def limit_us(self, read_bytes: int, write_bytes: int, flops: int, unit: str, *, capped: bool = False) -> float:
+        """max(bytes / bandwidth, flops / peak), never under an empty launch. capped: by the peak under the power cap."""
         total = read_bytes + write_bytes
         launch_us = self.launch_us(total)
         if not peak_counts(flops, total, launch_us):
             return self.memory_us(read_bytes, write_bytes)
-        arithmetic_us = flops / self.peak(unit) * 1e6
+        arithmetic_us = flops / (self.capped_peak(unit) if capped else self.peak(unit)) * 1e6
         if arithmetic_us > launch_us + FLOPS_BOUND * self._moved_us("copy", 1 << 30) * total / (1 << 30):
             return arithmetic_us
         return max(self.memory_us(read_bytes, write_bytes), arithmetic_us, launch_us)
@@ -100,7 +110,8 @@ class Roofs:
         """Everything measured so far, units in the names."""
         found = {f"empty_launch_{method}_us": us for method, us in sorted(self._launch.items())}
         found |= {f"{kind}_{total}_bytes_gb_per_s": total / us / 1e3 for (kind, total), us in sorted(self._moved.items())}
-        return found | {f"peak_{unit}_tflop_per_s": peak / 1e12 for unit, peak in sorted(self._peaks.items())}
+        found |= {f"peak_{unit}_tflop_per_s": peak / 1e12 for unit, peak in sorted(self._peaks.items())}
+        return found | {f"capped_peak_{unit}_tflop_per_s": peak / 1e12 for unit, peak in sorted(self._capped_peaks.items())}
 
     # ------------------------------------------------------------------------------------------------------------------------
 
@@ -135,24 +146,29 @@ class Roofs:
 
     def _cold(self, candidates: Mapping[str, Sequence[Launch]]) -> dict[str, float]:
         """Raises RuntimeError where no way works: a limit made of nothing would make every time look impossible."""
-        timings = self.clock.cold(candidates, budget_s=ROOF_BUDGET_S, warm_up_s=ROOF_WARM_UP_S)
+        timings = self.clock.cold(candidates, budget_s=ROOF_BUDGET_S, warm_up_s=ROOF_WARM_UP_S, hold=False)
         reasons = {name: self.clock.refusals.pop(name, "") for name in candidates}
         if not timings:
             raise RuntimeError(f"no roof can be measured on {self.device}: {reasons}")
         return {name: timing.median_us for name, timing in timings.items()}
 
     def _measured_peak(self, unit: str) -> float:
+        best = max(2.0 * n**3 / us for n, us in self._products(unit, self._burst_us))
+        if unit == "fma" and self._ours is not None:  # cuBLAS reaches three quarters of what chains of FMA alone do
+            launch, flops = self._ours.fma(self.device)
+            best = max(best, flops / self._burst_us(launch))
+        return best * 1e6
+
+    def _products(self, unit: str, us_of: Callable[[Launch], float]) -> Iterator[tuple[int, float]]:
+        """(n, us) of cuBLAS's n x n x n."""
         dtype, precision = PEAK_DTYPES[unit]
-        best = 0.0
         with _precision(precision):
             for n in PEAK_SIZES:
                 a, b = (torch.randn(n, n, device=self.device).to(dtype) for _ in range(2))
-                product = _bound(torch.mm, a, b, out=torch.empty_like(a))
-                best = max(best, 2.0 * n**3 / self.clock.burst_us(product, PEAK_LAUNCHES, PEAK_IDLE_S))
-        if unit == "fma" and self._ours is not None:  # cuBLAS reaches three quarters of what chains of FMA alone do
-            launch, flops = self._ours.fma(self.device)
-            best = max(best, flops / self.clock.burst_us(launch, PEAK_LAUNCHES, PEAK_IDLE_S))
-        return best * 1e6
+                yield n, us_of(_bound(torch.mm, a, b, out=torch.empty_like(a)))
+
+    def _burst_us(self, launch: Launch) -> float:
+        return self.clock.burst_us(launch, PEAK_LAUNCHES, PEAK_IDLE_S)
 
 
 def load_kernels(device: torch.device) -> None:

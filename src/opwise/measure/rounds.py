@@ -1,19 +1,23 @@
-"""The order in which samples are taken, how many, and which are refused: policy only, driven through the `Queue` of gpu.py.
+"""The order in which samples are taken, how many, at which clock, and which are refused: policy only, driven through the `Queue` of gpu.py.
 
 A sample is mark, step, mark. A batch is a spin, then samples, then a wait: while the GPU spins, the CPU enqueues the whole batch, so
 that the GPU never waits for the CPU. A block is batches of one candidate. A round is one block of each candidate, in a random
 order, and the next round in the mirrored order (ABBA): what drifts slowly hits all of them alike.
+
+Samples are taken in one of two states. Back to back, large products reach the power cap, and the clock gives way. At full clock each
+sample is followed by a rest, a spin of one thread, as many times as long as the sample as the clock needs to hold: 0 for most kernels.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from .gpu import Launch, Queue
 from .stats import TICK_US, median, median_interval, settled
+from .watch import Look
 
 Turn = Callable[[str], None]
 
@@ -21,7 +25,7 @@ SEED = 20201113  # of the orders: fixed, so that a run can be repeated as it was
 BLOCK_US = 10_000.0  # 0.2 s a candidate are then 20 rounds: enough medians for a paired ratio, and drifts over 0.1 s cancel
 PROOF_US = 4_000.0
 FEWEST_PROOF = 3
-BATCH = 32  # 3 entries a sample besides its own kernels: a batch fills less than half of the launch queue's 1024
+BATCH = 32  # 4 entries a sample besides its own kernels: a batch fills less than half of the launch queue's 1024
 MIN_ROUNDS = 6  # three mirrored pairs
 MIN_SAMPLES = 30
 FEWEST_SAMPLES = 10  # of kernels so slow that 30 pass the cap
@@ -32,8 +36,8 @@ MOST_BACKLOG_US = 50_000.0
 RETRIES = 3  # of a batch that the GPU reached before it was enqueued, each behind twice the backlog of the one before
 STARVED = 0.02  # rules: agreement with a backlog twice as long
 STARVED_US = 0.5  # events resolve no better
-SLOW_CLOCK = 0.75  # rules: of the rated SM clock
-DISCARDED = 0.2  # rules: at most this share of the samples
+FIRST_REST, MORE_REST, MOST_REST = 1.0, 1.6, 30.0  # times a sample's GPU time: from 1 on an H200 held its clock in all products tried
+COOL_US, MOST_COOL_US = 5_000.0, 1_500_000.0  # after a power-capped load the clock is back within 0.2 s, and the driver says so 0.4 s later
 
 
 class Refused(Exception):
@@ -49,12 +53,18 @@ class Course:
     flushed: bool = False
     launches: int = 1
     blocks: list[list[float]] = field(default_factory=list)
-    clocks: list[float | None] = field(default_factory=list)  # SM clock over the rated one, after each block
-    wall_us: float = 0.0  # what a sample takes, flush and its share of the spin included
+    looks: list[Look] = field(default_factory=list)  # one behind each block
+    last: Look | None = None  # behind the last block, kept or not
+    wall_us: float = 0.0  # what a sample takes, flush, rest and its share of the spin included
+    busy_us: float = 0.0  # what its step keeps the GPU busy
     cpu_us: float = 0.0  # what enqueueing a sample takes
     stretch: float = 1.0  # of the backlog
     starved: str = ""
     late: int = 0  # batches that the GPU reached before they were enqueued, even behind the longest backlog
+
+    def again(self) -> Course:
+        """The same candidate without samples."""
+        return replace(self, blocks=[], looks=[], last=None)
 
     @property
     def tick_us(self) -> float:
@@ -65,18 +75,10 @@ class Course:
     def samples(self) -> list[float]:
         return [x for block in self.blocks for x in block]
 
-    def kept(self) -> tuple[list[float], str]:
-        """The samples that count, and a note. Samples of blocks at a low clock are dropped while they are few: a GPU that is slow
-        all the time is in its sustained state, which is what is asked for."""
-        slow = [clock is not None and clock < SLOW_CLOCK for clock in self.clocks]
-        dropped = sum(len(block) for block, is_slow in zip(self.blocks, slow, strict=True) if is_slow)
-        total = len(self.samples)
-        if dropped == 0:
-            return self.samples, ""
-        if dropped > DISCARDED * total:
-            return self.samples, f"SM clock under {SLOW_CLOCK:.0%} of the rated one in {dropped} of {total} samples, all kept"
-        kept = [x for block, is_slow in zip(self.blocks, slow, strict=True) if not is_slow for x in block]
-        return kept, f"{dropped} of {total} samples dropped: SM clock under {SLOW_CLOCK:.0%} of the rated one"
+    @property
+    def capped(self) -> bool:
+        """Were most of its blocks at a lower clock than the highest?"""
+        return 2 * sum(not look.full for look in self.looks) > len(self.looks)
 
 
 @dataclass(frozen=True)
@@ -93,24 +95,73 @@ class Pace:
 
 
 class Rounds:
-    """Takes the samples. `refuse(name, error)` is told of a candidate whose launch raised; it then takes no further part."""
+    """Takes the samples. `refuse(name, error)` is told of a candidate whose launch raised; it then takes no further part. `rest`: behind
+    each sample, in parts of its GPU time, the same for all candidates."""
 
-    def __init__(self, queue: Queue, turn: Turn, refuse: Callable[[str, BaseException], None], clock: Callable[[], float | None]) -> None:
-        self.queue, self.turn, self.refuse, self.clock = queue, turn, refuse, clock
+    def __init__(self, queue: Queue, turn: Turn, refuse: Callable[[str, BaseException], None], look: Callable[[], Look]) -> None:
+        self.queue, self.turn, self.refuse, self.look = queue, turn, refuse, look
+        self.rest = 0.0
 
-    def run(self, courses: Sequence[Course], pace: Pace) -> list[Course]:
-        """Fills the courses' blocks, as many for each; returns those that were not refused."""
-        live = list(courses)
-        orders = mirrored_orders(len(live))
-        self._rounds(live, orders, self._warm(pace.warm_up_s), pace.block_us, keep=False)
-        for course in list(live):
-            self._guarded(live, course, lambda course=course: self._prove(course))  # type: ignore[misc]
-        self._rounds(live, orders, self._enough(pace), pace.block_us, keep=True)
+    def back_to_back(self, courses: Sequence[Course], pace: Pace) -> list[Course]:
+        """Fills the courses' blocks, as many for each, whatever the clock does; returns those that were not refused."""
+        live, orders = list(courses), mirrored_orders(len(courses))
+        self.rest = 0.0
+        self._begin(live, orders, pace)
+        enough = self._enough(pace)
+        while live and not enough(live):
+            self._round(live, courses, next(orders), pace.block_us, keep=True)
         return live
 
-    def _warm(self, seconds: float) -> Callable[[list[Course]], bool]:
+    def at_full_clock(self, courses: Sequence[Course], pace: Pace) -> list[Course] | None:
+        """The same with the clock at its highest behind every block. `rest` says afterwards what that took: 0 where the warm-up and all
+        rounds back to back left the clock where it was. None where no rest is long enough."""
+        live, orders = list(courses), mirrored_orders(len(courses))
+        self.rest = 0.0
+        self._cool()
+        self._begin(live, orders, pace)
+        if any(course.last is not None and not course.last.full for course in live):
+            self.rest = FIRST_REST
+        while not self._held(live, courses, orders, pace):
+            if self.rest >= MOST_REST:
+                return None
+            self.rest = self.rest * MORE_REST or FIRST_REST
+        return live
+
+    def _held(self, live: list[Course], courses: Sequence[Course], orders: Iterator[Sequence[int]], pace: Pace) -> bool:
+        """Samples with this rest. A round is kept where the clock is at its highest before it and behind each of its blocks; False where
+        more than a stray one is not."""
+        for course in live:
+            course.blocks, course.looks = [], []
+        if self.rest:
+            self._cool()
+        enough, kept, dropped, full = self._enough(pace), 0, 0, True
+        while live and not enough(live):
+            self._round(live, courses, next(orders), pace.block_us, keep=True)
+            before, full = full, all(course.looks[-1].full for course in live)
+            if before and full:
+                kept += 1
+                continue
+            for course in live:
+                del course.blocks[-1], course.looks[-1]
+            dropped += 1
+            if not self.rest or dropped > 2 + kept // 4:
+                return False
+        return True
+
+    def _cool(self) -> None:
+        """Spins until the clock is at its highest and the driver has no power reason left, or for as long as that could take."""
         began = self.queue.now_us()
-        return lambda live: self.queue.now_us() - began >= seconds * 1e6 and all(c.wall_us for c in live)
+        while not self.look().full and self.queue.now_us() - began < MOST_COOL_US:
+            self.queue.spin(COOL_US)
+            self.queue.wait()
+
+    def _begin(self, live: list[Course], orders: Iterator[Sequence[int]], pace: Pace) -> None:
+        """The warm-up, and the proof that the backlog is long enough."""
+        courses, began = list(live), self.queue.now_us()
+        while live and not (self.queue.now_us() - began >= pace.warm_up_s * 1e6 and all(c.wall_us for c in live)):
+            self._round(live, courses, next(orders), pace.block_us, keep=False)
+        for course in list(live):
+            self._guarded(live, course, lambda course=course: self._prove(course))  # type: ignore[misc]
 
     def _enough(self, pace: Pace) -> Callable[[list[Course]], bool]:
         """Time passes for all candidates together: their samples are spread over the whole of it."""
@@ -126,18 +177,15 @@ class Rounds:
             return (
                 passed >= pace.least_s * 1e6
                 and fewest >= MIN_SAMPLES
-                and all(settled(*median_interval(c.kept()[0]), c.tick_us) for c in live)
+                and all(settled(*median_interval(c.samples), c.tick_us) for c in live)
             )
 
         return enough
 
-    def _rounds(self, live: list[Course], orders: Iterator[Sequence[int]], done: Callable[[list[Course]], bool], block_us: float,
-                *, keep: bool) -> None:  # fmt: skip
-        everyone = list(live)
-        while live and not done(live):
-            for course in [everyone[i] for i in next(orders) if i < len(everyone)]:
-                if course in live:
-                    self._guarded(live, course, lambda course=course: self._block(course, block_us, keep))  # type: ignore[misc]
+    def _round(self, live: list[Course], courses: Sequence[Course], order: Sequence[int], block_us: float, *, keep: bool) -> None:
+        for course in [courses[i] for i in order]:
+            if course in live:
+                self._guarded(live, course, lambda course=course: self._block(course, block_us, keep))  # type: ignore[misc]
 
     def _guarded(self, live: list[Course], course: Course, work: Callable[[], None]) -> None:
         self.turn(course.name)
@@ -155,9 +203,10 @@ class Rounds:
             count = min(left, BATCH)
             samples += self.batch(course, count)
             left -= count
+        course.last = self.look()  # the GPU is idle now, its clock still that of the last kernel
         if keep:
             course.blocks.append(samples)
-            course.clocks.append(self.clock())  # the GPU is idle now, its clock still that of the last kernel
+            course.looks.append(course.last)
 
     def batch(self, course: Course, count: int, backlog_factor: float = 1.0) -> list[float]:
         """Launch times of one batch, in us. Taken again, behind twice the backlog, when the GPU got to it too early."""
@@ -165,6 +214,7 @@ class Rounds:
             began = self.queue.now_us()
             times, in_time = self._batch_once(course, count, backlog_factor * 2**retry)
             course.wall_us = (self.queue.now_us() - began) / count
+            course.busy_us = median(times) * course.launches
             if in_time:
                 return times
         course.late += 1
@@ -194,6 +244,8 @@ class Rounds:
                 start = queue.mark()
                 step()
                 marks.append((start, queue.mark()))
+                if self.rest:
+                    queue.spin(self.rest * course.busy_us)
         except Exception as error:
             raise Refused from error
         in_time = not queue.reached(gate)

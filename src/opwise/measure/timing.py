@@ -4,8 +4,8 @@ Kernel times come from events on the GPU, behind a backlog that is proven long e
 method takes all implementations of one workload at once, so that their ratios are of samples taken side by side. docs/measuring.md
 gives the reasons and the calibration of every constant here and in rounds.py.
 
-Large products are limited by power: the warm-up, 200 ms of the kernels themselves, brings the sustained state about, and the
-figures are of that state. `burst_us` is the other one, for roofs.
+Large products are limited by power, so that their time has two states (rounds.py): at full clock, each launch with a rest behind it, and
+power-capped, launches back to back. `cold` gives the first, `both` also the second where it differs; whatever else is back to back.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from __future__ import annotations
 import itertools
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -24,6 +24,7 @@ from .device import Monitor
 from .gpu import CudaQueue, Launch, Queue
 from .rounds import MIN_ROUNDS, MIN_SAMPLES, Course, Pace, Refused, Rounds, Turn, mirrored_orders
 from .stats import median, median_interval, paired, settled, tied
+from .watch import Watch
 
 __all__ = ["Clock", "Timing", "paired_ratio", "tied"]
 
@@ -31,6 +32,7 @@ WARM_UP_S = 0.2  # rules: 200 ms of the kernel itself, the flush in between; her
 LEAST_COLD_S, MOST_COLD_S = 0.2, 0.4  # a candidate: rules ask for 0.2 s; the cap fits 120 workloads x 5 candidates into 8 minutes
 REWARM_UP_S = 0.05  # warm times follow cold ones: only the caches have to settle
 LEAST_WARM_S, MOST_WARM_S = 0.1, 0.2
+CAP_WARM_UP_S = 0.6  # the driver's average power, by which it sets the clock, has settled by then on an H200
 CPU_S = 0.03
 GRAPH_US = 1250.0  # rules: N launches take at least 1 ms; a quarter more, since N comes from an estimate
 MOST_NODES = 2000
@@ -44,7 +46,8 @@ CPU_SETTLED = 0.02  # of the median: an interpreter's calls scatter by more than
 class Timing:
     """A median with its bootstrap 95 % interval, us of one launch. `rounds_us` are the blocks' medians in round order, as many for
     all candidates of one call. `converged`: the interval is within 0.5 % (2 % for CPU costs) and there are 30 samples. `note` says
-    what is odd."""
+    what is odd. `rest_us`: behind each launch. SM clock and power are medians over the blocks, `throttle` every reason that the driver
+    gave behind one; None and () where it says nothing."""
 
     median_us: float
     low_us: float
@@ -54,6 +57,15 @@ class Timing:
     method: str
     note: str = ""
     rounds_us: tuple[float, ...] = ()
+    rest_us: float = 0.0
+    sm_clock_mhz: float | None = None
+    power_w: float | None = None
+    temperature_c: float | None = None
+    throttle: tuple[str, ...] = ()
+
+
+class ClockNotHeld(RuntimeError):
+    """No rest keeps the SM clock at its highest: something else uses the GPU, it is too hot, or its limits are low."""
 
 
 def paired_ratio(a: Timing, b: Timing) -> tuple[float, float, float]:
@@ -81,9 +93,10 @@ class Clock:
         """`queue` replaces the GPU, for tests. Raises ValueError for a device that is no GPU: stand-ins have no time."""
         if queue is None and device.type != "cuda":
             raise ValueError(f"Clock: given device {device}, a CUDA device is taken: what runs elsewhere is checked, never timed")
-        self.device, self.monitor = device, monitor
+        self.device = device
         self.queue: Queue = queue if queue is not None else CudaQueue(device)
         self.refusals: dict[str, str] = {}
+        self.watch = Watch(self.queue, monitor)
 
     def rotation(self, nbytes: int) -> int:
         """How many independent buffer sets a cold measurement of `nbytes` (in and out) wants: 1 for a flush and a launch between events,
@@ -102,27 +115,41 @@ class Clock:
         return sets
 
     def cold(self, candidates: Mapping[str, Sequence[Launch]], turn: Turn = _silent, budget_s: float = MOST_COLD_S,
-             warm_up_s: float = WARM_UP_S) -> dict[str, Timing]:  # fmt: skip
-        """Kernel time with nothing of the operands in the L2. Each candidate: `rotation` launches on buffers of their own, which go
-        round in a graph, or with MOST_SETS of them or more go through it `once` a flush.
+             warm_up_s: float = WARM_UP_S, *, hold: bool = True) -> dict[str, Timing]:  # fmt: skip
+        """Kernel time at full clock, with nothing of the operands in the L2. Each candidate: `rotation` launches on buffers of their own,
+        which go round in a graph, or with MOST_SETS of them or more go through it `once` a flush.
 
         `turn(name)` is called before each block of a candidate, and the block waited for, so that an asynchronous fault comes up
-        in the right turn. `budget_s` caps a candidate's share of the time. Raises ValueError where the numbers of launches differ.
+        in the right turn. `budget_s` caps a candidate's share of the time. hold: False takes the clock as it is, back to back.
+
+        Raises ValueError where the numbers of launches differ.
         """
-        counts = {len(launches) for launches in candidates.values()}
-        if len(counts) > 1 or 0 in counts:
-            raise ValueError(f"cold: given {sorted(counts)} launches a candidate, `rotation()` of each is taken: one number for all")
-        pace = Pace(warm_up_s, min(LEAST_COLD_S, budget_s / 2), budget_s)
-        if counts == {1}:
-            courses = [Course(name, launches[0], flushed=True) for name, launches in candidates.items()]
-            return self._timed("cold", "events", candidates, turn, pace, courses)
-        return self._timed("cold", "graph", candidates, turn, pace)
+        with self.queue.ready():
+            return self._full(candidates, turn, _cold_pace(budget_s, warm_up_s), hold)[0]
+
+    def both(self, candidates: Mapping[str, Sequence[Launch]], turn: Turn = _silent,
+             budget_s: float = MOST_COLD_S) -> tuple[dict[str, Timing], dict[str, Timing]]:  # fmt: skip
+        """(full clock, power-capped): as `cold`, and the same launches back to back where their clock is then a lower one, else {}."""
+        with self.queue.ready():
+            pace = _cold_pace(budget_s, WARM_UP_S)
+            full, courses, rounds = self._full(candidates, turn, pace)
+            if full and not rounds.rest:
+                return full, {}
+            found = rounds.back_to_back([course.again() for course in courses], replace(pace, warm_up_s=CAP_WARM_UP_S))
+            return full, {course.name: _timing(course, _method(course)) for course in found} if any(c.capped for c in found) else {}
+
+    def sustained_us(self, launch: Launch) -> float:
+        """Median of launches back to back, not flushed, once the power cap has settled: what a roof under it is made of."""
+        with self.queue.ready():
+            pace = Pace(CAP_WARM_UP_S, LEAST_WARM_S, MOST_WARM_S)
+            (course,) = self._rounds("sustained", _silent, []).back_to_back([Course("", launch)], pace)
+            return median(course.samples)
 
     def warm(self, candidates: Mapping[str, Launch], turn: Turn = _silent, budget_s: float = MOST_WARM_S,
              warm_up_s: float = REWARM_UP_S) -> dict[str, Timing]:  # fmt: skip
         """Kernel time with the L2 as the last launch on the same buffers left it, replayed in a CUDA graph."""
         pace = Pace(warm_up_s, min(LEAST_WARM_S, budget_s / 2), budget_s)
-        return self._timed("warm", "graph", {name: [launch] for name, launch in candidates.items()}, turn, pace)
+        return self._timed("warm", {name: [launch] for name, launch in candidates.items()}, turn, pace)
 
     def launch_cost(self, candidates: Mapping[str, Launch], turn: Turn = _silent, budget_s: float = CPU_S) -> dict[str, Timing]:
         """CPU time of one launch. A sample is the mean over a block of launches that fits the launch queue; the GPU is waited for
@@ -149,23 +176,51 @@ class Clock:
 
     # ------------------------------------------------------------------------------------------------------------------------
 
-    def _timed(self, kind: str, method: str, candidates: Mapping[str, Sequence[Launch]], turn: Turn, pace: Pace,
-               courses: Sequence[Course] = ()) -> dict[str, Timing]:  # fmt: skip
+    def _full(self, candidates: Mapping[str, Sequence[Launch]], turn: Turn, pace: Pace,
+              hold: bool = True) -> tuple[dict[str, Timing], list[Course], Rounds]:  # fmt: skip
+        """The figures at full clock, {} where no rest holds it; what was timed, and by what."""
+        counts = {len(launches) for launches in candidates.values()}
+        if len(counts) > 1 or 0 in counts:
+            raise ValueError(f"cold: given {sorted(counts)} launches a candidate, `rotation()` of each is taken: one number for all")
+        refused: list[str] = []
+        rounds = self._rounds("cold", turn, refused)
+        if counts == {1}:
+            self._first("cold", candidates, turn, refused)
+            courses = [Course(name, launches[0], flushed=True) for name, launches in candidates.items() if name not in refused]
+        else:
+            courses = self._graphs("cold", candidates, turn, rounds, refused)
+        found = rounds.at_full_clock(courses, pace) if hold else rounds.back_to_back(courses, pace)
+        if found is None:
+            courses = [course for course in courses if course.name not in refused]
+            for course in courses:
+                self._refuse("cold", course.name, ClockNotHeld(f"whatever rest follows a launch, {course.last}"), refused)
+            return {}, courses, rounds
+        return {course.name: _timing(course, _method(course), rounds.rest) for course in found}, found, rounds
+
+    def _timed(self, kind: str, candidates: Mapping[str, Sequence[Launch]], turn: Turn, pace: Pace) -> dict[str, Timing]:
+        """Back to back, replayed in a graph."""
         with self.queue.ready():
             refused: list[str] = []
-            rounds = Rounds(self.queue, turn, lambda name, error: self._refuse(kind, name, error, refused), self._clock_share)
-            for name, launches in candidates.items():
-                turn(name)
-                self._try(kind, name, lambda launches=launches: [launch() for launch in launches], refused)  # type: ignore[misc]
-            courses = [course for course in courses if course.name not in refused]
-            if method == "graph":
-                courses = self._graphs(kind, {n: c for n, c in candidates.items() if n not in refused}, turn, rounds, refused)
-            return {course.name: _timing(course, method) for course in rounds.run(courses, pace)}
+            rounds = self._rounds(kind, turn, refused)
+            courses = self._graphs(kind, candidates, turn, rounds, refused)
+            return {course.name: _timing(course, "graph") for course in rounds.back_to_back(courses, pace)}
+
+    def _rounds(self, kind: str, turn: Turn, refused: list[str]) -> Rounds:
+        return Rounds(self.queue, turn, lambda name, error: self._refuse(kind, name, error, refused), self.watch.look)
+
+    def _first(self, kind: str, candidates: Mapping[str, Sequence[Launch]], turn: Turn, refused: list[str]) -> None:
+        """One launch of each: what cannot be launched at all is told by what it raises."""
+        for name, launches in candidates.items():
+            turn(name)
+            self._try(kind, name, lambda launches=launches: [launch() for launch in launches], refused)  # type: ignore[misc]
 
     def _graphs(self, kind: str, candidates: Mapping[str, Sequence[Launch]], turn: Turn, rounds: Rounds,
                 refused: list[str]) -> list[Course]:  # fmt: skip
+        self._first(kind, candidates, turn, refused)
         courses: list[Course] = []
         for name, launches in candidates.items():
+            if name in refused:
+                continue
             turn(name)
             self._try(kind, name, lambda n=name, each=launches: courses.append(self._unrolled(n, each, rounds)), refused)  # type: ignore[misc]
         return courses
@@ -185,7 +240,7 @@ class Clock:
         with self.queue.ready():
             refused: list[str] = []
             courses: list[Course] = []
-            rounds = Rounds(self.queue, turn, lambda name, error: None, self._clock_share)
+            rounds = self._rounds(kind, turn, refused)
             for name, call in calls.items():
                 turn(name)
                 self._try(kind, name, lambda n=name, c=call: courses.append(cost_course(n, c, rounds)), refused)  # type: ignore[misc]
@@ -221,20 +276,34 @@ class Clock:
         reason = f"no {kind} time: {type(error).__name__}: {first_line}"
         self.refusals[name] = f"{self.refusals[name]}; {reason}" if name in self.refusals else reason
 
-    def _clock_share(self) -> float | None:
-        """The SM clock over the rated one, None where either is unknown."""
-        if self.monitor is None or not self.monitor.rated_sm_clock_mhz:
-            return None
-        now = self.monitor.sm_clock_mhz()
-        return now / self.monitor.rated_sm_clock_mhz if now else None
+
+def _cold_pace(budget_s: float, warm_up_s: float) -> Pace:
+    return Pace(warm_up_s, min(LEAST_COLD_S, budget_s / 2), budget_s)
 
 
-def _timing(course: Course, method: str) -> Timing:
-    kept, clock_note = course.kept()
-    middle, low, high = median_interval(kept)
+def _method(course: Course) -> str:
+    return "events" if course.flushed and course.launches == 1 else "graph"
+
+
+def _timing(course: Course, method: str, rest: float = 0.0) -> Timing:
+    samples = course.samples
+    middle, low, high = median_interval(samples)
     late_note = f"{course.late} batches began before they were enqueued" if course.late else ""
     narrow = max(high - middle, middle - low) <= CPU_SETTLED * middle if method == "cpu" else settled(middle, low, high, course.tick_us)
-    launches = len(kept) * (course.launches if method == "cpu" else 1)  # a sample of CPU cost is a mean over that many
+    launches = len(samples) * (course.launches if method == "cpu" else 1)  # a sample of CPU cost is a mean over that many
     converged = narrow and launches >= MIN_SAMPLES and not course.starved
-    note = "; ".join(filter(None, (course.starved, late_note, clock_note)))
-    return Timing(middle, low, high, len(kept), converged, method, note, tuple(median(block) for block in course.blocks))
+    states = [look.state for look in course.looks]
+    return Timing(
+        middle, low, high, len(samples), converged, method, "; ".join(filter(None, (course.starved, late_note))),
+        rounds_us=tuple(median(block) for block in course.blocks),
+        rest_us=rest * course.busy_us / course.launches,
+        sm_clock_mhz=_median_of(state.sm_clock_mhz for state in states),
+        power_w=_median_of(state.power_w for state in states),
+        temperature_c=_median_of(state.temperature_c for state in states),
+        throttle=tuple(dict.fromkeys(reason for state in states for reason in state.throttle if reason != "idle")),
+    )  # fmt: skip
+
+
+def _median_of(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return median(known) if known else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -42,27 +43,64 @@ def outcome_fields(candidate: Candidate) -> dict[str, Any]:
     }
 
 
-def time_fields(candidate: Candidate, cost: Cost, limit_us: float | None, fastest: Timing | None) -> dict[str, Any]:
-    """Times in us, SOL, rates. A cold time that the roofs do not allow is refused, and the cell with it."""
+@dataclass(frozen=True)
+class Limits:
+    """us: by the roofs at full clock; capped_us: by the peak under the power cap, None where no candidate is held back by it."""
+
+    us: float
+    capped_us: float | None = None
+
+
+def time_fields(candidate: Candidate, cost: Cost, limits: Limits | None, fastest: Mapping[str, Timing]) -> dict[str, Any]:
+    """Times in us, SOL, rates, clocks, in both states. A time that the roofs do not allow is refused, and the cell with it.
+
+    fastest: by the kinds of times, "cold" and "capped", the least of all candidates.
+    """
     times = candidate.times
     fields: dict[str, Any] = {
-        "limit_us": limit_us,
+        "limit_us": limits.us if limits is not None else None,
         "kernel_warm_us": _interval(times.get("warm")),
         "launch_us": _interval(times.get("launch")),
         "call_us": _interval(times.get("call")),
     }
-    cold = times.get("cold")
-    if cold is None or limit_us is None or fastest is None:
+    if limits is None:
         return fields
-    if cold.median_us < IMPOSSIBLE * limit_us:
-        reason = f"the measurement is refused: {cold.median_us:.2f} us is less than the limit of {limit_us:.2f} us allows"
-        return fields | {"status": "failed", "reason": reason}
-    return fields | {
-        "kernel_cold_us": _interval(cold),
-        "sol": limit_us / cold.median_us,
-        "gb_per_s": cost.bytes / cold.median_us / 1e3,
-        "tflop_per_s": cost.flops / cold.median_us / 1e6,
-        "versus_best": paired_ratio(cold, fastest),
+    cold: dict[str, Any] = {}
+    for kind, made in (("cold", _full_fields), ("capped", _capped_fields)):
+        if (timing := times.get(kind)) is None:
+            continue
+        if timing.median_us < IMPOSSIBLE * limits.us:
+            reason = f"the measurement is refused: {kind} {timing.median_us:.2f} us is less than the limit of {limits.us:.2f} us allows"
+            return fields | {"status": "failed", "reason": reason}
+        cold |= made(timing, cost, limits, fastest[kind])
+    return fields | cold
+
+
+def _full_fields(timing: Timing, cost: Cost, limits: Limits, fastest: Timing) -> dict[str, Any]:
+    return {
+        "kernel_cold_us": _interval(timing),
+        "versus_best": paired_ratio(timing, fastest),
+        "rest_us": timing.rest_us or None,
+        "sol": limits.us / timing.median_us,
+        "gb_per_s": cost.bytes / timing.median_us / 1e3,
+        "tflop_per_s": cost.flops / timing.median_us / 1e6,
+        "sm_clock_mhz": timing.sm_clock_mhz,
+        "temperature_c": timing.temperature_c,
+        "power_w": timing.power_w,
+        "throttle": timing.throttle,
+    }
+
+
+def _capped_fields(timing: Timing, cost: Cost, limits: Limits, fastest: Timing) -> dict[str, Any]:
+    return {
+        "kernel_capped_us": _interval(timing),
+        "capped_versus_best": paired_ratio(timing, fastest),
+        "capped_limit_us": limits.capped_us,
+        "capped_sol": limits.capped_us / timing.median_us if limits.capped_us is not None else None,
+        "capped_tflop_per_s": cost.flops / timing.median_us / 1e6,
+        "capped_sm_clock_mhz": timing.sm_clock_mhz,
+        "capped_power_w": timing.power_w,
+        "capped_throttle": timing.throttle,
     }
 
 

@@ -26,7 +26,7 @@ from opwise.measure.validate import Verdict, agree, check, fingerprint, judge
 from opwise.ops import OPS
 from opwise.ops.spec import OpSpec, Workload
 from opwise.record import Record, now
-from opwise.runner.candidate import Candidate, outcome_fields, time_fields, worse
+from opwise.runner.candidate import Candidate, Limits, outcome_fields, time_fields, worse
 from opwise.runner.jobs import Job
 from opwise.runner.prepare import launching
 
@@ -42,7 +42,6 @@ class Bench:
 
     device: torch.device
     facts: dict[str, Any]
-    monitor: Monitor | None = None
     clock: Clock | None = None
     roofs: Roofs | None = None
 
@@ -50,9 +49,8 @@ class Bench:
     def on(cls, device: torch.device, facts: dict[str, Any]) -> Bench:
         if device.type != "cuda":
             return cls(device, facts)
-        monitor = Monitor(device)
-        clock = Clock(device, monitor)
-        return cls(device, facts, monitor, clock, Roofs(clock))
+        clock = Clock(device, Monitor(device))
+        return cls(device, facts, clock, Roofs(clock))
 
 
 def execute(job: Job, bench: Bench, turn: Turn) -> list[Record]:
@@ -87,9 +85,8 @@ class _Session:
         self.candidates: dict[str, Candidate] = {}
         self.refused: dict[str, tuple[str, str]] = {}  # name -> (status, reason)
         self.stand_ins: dict[str, str | None] = {}
-        self.limit_us: float | None = None
+        self.limits: Limits | None = None
         self.disagreement: dict[str, float] = {}
-        self.state: dict[str, Any] = {}
 
     # -- right or wrong ------------------------------------------------------------------------------------------------------
 
@@ -160,8 +157,9 @@ class _Session:
         if clock is None or roofs is None or not right:
             return
         cost = self.spec.cost(self.job.workload)
+        work = cost.read_bytes, cost.write_bytes, cost.flops, cost.unit
         self.turn("", "roofs")
-        self.limit_us = roofs.limit_us(cost.read_bytes, cost.write_bytes, cost.flops, cost.unit)
+        self.limits = Limits(roofs.limit_us(*work))
         sets = clock.rotation(cost.bytes)
         inputs = [self.truth.inputs] + [tuple(x.clone() for x in self.truth.inputs) for _ in range(sets - 1)]
         before = fingerprint(self.truth.inputs)
@@ -172,14 +170,16 @@ class _Session:
             candidate.launches = [prepare(*x, out=out) for x, out in zip(inputs, candidate.outputs, strict=True)]
         self._measure(clock, right)
         self._check_timed(right, before)
+        if any("capped" in candidate.times for candidate in right.values()):
+            self.turn("", "roofs")
+            self.limits = Limits(self.limits.us, roofs.limit_us(*work, capped=True))
 
     def _measure(self, clock: Clock, right: dict[str, Candidate]) -> None:
         one = {name: c.launches[0] for name, c in right.items()}
         calls = {name: _call(c.implementation, self.truth.inputs) for name, c in right.items()}
         budget_s = BRIEF_COLD_S if self.job.brief else MOST_COLD_S
-        cold = clock.cold({name: c.launches for name, c in right.items()}, lambda name: self.turn(name, "cold"), budget_s)
-        self.state = self._state()  # while the GPU is as warm as these launches made it
-        measured = {"cold": cold}
+        cold, capped = clock.both({name: c.launches for name, c in right.items()}, lambda name: self.turn(name, "cold"), budget_s)
+        measured = {"cold": cold, "capped": capped}
         if not self.job.brief:
             measured["warm"] = clock.warm(one, lambda name: self.turn(name, "warm"))
             measured["launch"] = clock.launch_cost(one, lambda name: self.turn(name, "launch"))
@@ -201,25 +201,13 @@ class _Session:
             for candidate in right.values():
                 candidate.verdict = Verdict(False, float("inf"), "the inputs were overwritten while these implementations were timed")
 
-    def _state(self) -> dict[str, Any]:
-        """Clocks, heat and power, as Record fields."""
-        if self.bench.monitor is None:
-            return {}
-        state = self.bench.monitor.sample()
-        return {
-            "sm_clock_mhz": state.sm_clock_mhz,
-            "temperature_c": state.temperature_c,
-            "power_w": state.power_w,
-            "throttle": tuple(state.throttle),
-        }
-
     # -- what is kept --------------------------------------------------------------------------------------------------------
 
     def records(self) -> list[Record]:
         shared = {"seed": self.seed, "time": now(), **self.bench.facts}
         cost = self.spec.cost(self.job.workload)
-        cold = [c.times["cold"] for c in self.candidates.values() if "cold" in c.times]
-        fastest = min(cold, key=lambda timing: timing.median_us, default=None)
+        timed = {kind: [c.times[kind] for c in self.candidates.values() if kind in c.times] for kind in ("cold", "capped")}
+        fastest = {kind: min(of_kind, key=lambda timing: timing.median_us) for kind, of_kind in timed.items() if of_kind}
         kept = []
         for name in self.job.implementations:
             backend = name.partition("/")[0]
@@ -233,7 +221,7 @@ class _Session:
             candidate = self.candidates[name]
             fields |= {"disagreement": self.disagreement.get(name)} | outcome_fields(candidate)
             if candidate.verdict.ok and candidate.times:
-                fields |= time_fields(candidate, cost, self.limit_us, fastest) | self.state
+                fields |= time_fields(candidate, cost, self.limits, fastest)
             kept.append(Record.of(name, self.job.workload, **fields))
         return kept
 

@@ -1,0 +1,53 @@
+"""At which clock was that? Two instruments, since neither is enough: a spin of known cycles tells the SM clock of this very moment, the
+driver why it is not higher, with a lag of up to 0.2 s on an H200."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+from .device import POWER_REASONS, Monitor, State
+from .gpu import Queue
+
+FULL_CLOCK = 0.98  # of the highest: an H100 and an H200 step by 15 MHz of 1980
+ASK_US = 30_000.0  # how old the driver's word may be: it is renewed every 100 ms, and asking takes 0.35 ms
+
+
+@dataclass(frozen=True)
+class Look:
+    """The clock at one moment. share: of the highest, by a spin. state: what the driver says; highest_mhz: the highest SM clock that it
+    has said so far, None where it tells none."""
+
+    share: float
+    state: State = field(default_factory=State)
+    highest_mhz: float | None = None
+
+    @property
+    def full(self) -> bool:
+        """Both instruments must say so; the driver, where it says anything."""
+        said = self.state.sm_clock_mhz
+        low = said is not None and self.highest_mhz is not None and said < FULL_CLOCK * self.highest_mhz
+        return self.share >= FULL_CLOCK and not low and not self.capped_by
+
+    @property
+    def capped_by(self) -> list[str]:
+        return [reason for reason in self.state.throttle if reason in POWER_REASONS]
+
+    def __str__(self) -> str:
+        said = f"; {self.state.sm_clock_mhz:.0f} of {self.highest_mhz:.0f} MHz by the driver" if self.highest_mhz else ""
+        return f"{self.share:.3f} of the highest SM clock by a spin{said}; {', '.join(self.capped_by) or 'no power reason'}"
+
+
+class Watch:
+    """Looks at the clock of an idle GPU, which is still that of its last kernel."""
+
+    def __init__(self, queue: Queue, monitor: Monitor | None) -> None:
+        self.queue, self.monitor = queue, monitor
+        self._state, self._asked_us, self._highest_mhz = State(), -math.inf, 0.0
+
+    def look(self) -> Look:
+        share, now = self.queue.clock_share(), self.queue.now_us()
+        if self.monitor is not None and now - self._asked_us >= ASK_US:
+            self._state, self._asked_us = self.monitor.sample(), self.queue.now_us()
+            self._highest_mhz = max(self._highest_mhz, self._state.sm_clock_mhz or 0.0)
+        return Look(share, self._state, self._highest_mhz or None)
