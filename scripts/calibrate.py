@@ -206,7 +206,10 @@ def profiled(clock: Clock, launches: Sequence[Launch]) -> tuple[float, float | N
         torch.cuda.synchronize()
     names = [e.name for e in kernels(profiler) if not any(part in e.name for part in NOT_TIMED)]
     with profile(activities=[ProfilerActivity.CUDA]) as profiler:
-        ours = clock.cold({"a": launches})["a"].median_us
+        timings = clock.cold({"a": launches})
+    if not timings:
+        raise RuntimeError(clock.refusals.pop("a"))
+    ours = timings["a"].median_us
     durations: dict[str, list[float]] = {name: [] for name in names}
     for event in kernels(profiler):
         if event.name in durations:

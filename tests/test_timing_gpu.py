@@ -9,7 +9,9 @@ from collections.abc import Callable
 import pytest
 import torch
 
+from opwise.measure.device import POWER_REASONS, Monitor
 from opwise.measure.timing import Clock, paired_ratio, tied
+from opwise.measure.watch import FULL_CLOCK
 
 pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here: events, graphs and the L2 are a GPU's own"),
@@ -19,7 +21,8 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def gpu() -> Clock:
-    return Clock(torch.device("cuda", 0))
+    device = torch.device("cuda", 0)
+    return Clock(device, Monitor(device))
 
 
 def squares(n: int, sets: int) -> list[Callable[[], None]]:
@@ -70,3 +73,17 @@ def test_a_graph_replays_what_was_captured(gpu: Clock) -> None:
         replay()
         gpu.queue.wait()
     assert total.item() == 11.0  # ten of the graph, one before the capture on the side stream
+
+
+def test_a_product_at_full_clock_is_at_full_clock(gpu: Clock) -> None:
+    sets = [[torch.randn(4096, 4096, device="cuda").bfloat16() for _ in range(3)] for _ in range(gpu.rotation(3 * 2 * 4096**2))]
+    launches = [lambda a=a, b=b, c=c: torch.mm(a, b, out=c) for a, b, c in sets]  # type: ignore[misc]
+    full, capped = gpu.both({"a": launches})
+    highest = gpu.watch.look().highest_mhz
+    if highest is None:
+        pytest.skip("the driver tells no SM clock here")
+    assert (full["a"].sm_clock_mhz or 0.0) >= FULL_CLOCK * highest
+    assert not set(full["a"].throttle) & set(POWER_REASONS)
+    if capped:
+        assert capped["a"].median_us > full["a"].median_us
+        assert (capped["a"].sm_clock_mhz or 0.0) < FULL_CLOCK * highest or set(capped["a"].throttle) & set(POWER_REASONS)
