@@ -2,13 +2,16 @@
 
 A line is written by one `write` on a file opened for appending, so concurrent writers interleave whole lines and a killed run
 loses at most the line it was writing. The reader skips a torn last line with a warning and refuses a schema it does not know.
+A finished run may be compressed, `.jsonl.gz`: it is read as the other is, and nothing is appended to it.
 """
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import warnings
+import zlib
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from datetime import UTC, datetime
@@ -18,6 +21,7 @@ from typing import Any
 from opwise.ops.spec import Workload
 
 SCHEMA = 1
+PACKED = ".gz"  # a run's file may be compressed
 STATUSES = ("ok", "wrong", "unsupported", "unavailable", "failed", "timeout")
 
 
@@ -158,7 +162,9 @@ def _plain(value: Any) -> Any:
 
 
 def append(path: Path, lines: Iterable[str]) -> None:
-    """Appends whole lines, each by one write, creating the folder where it is missing."""
+    """Appends whole lines, each by one write, creating the folder where it is missing. Raises OSError where that cannot be done."""
+    if path.suffix == PACKED:
+        raise OSError(f"{path} is compressed, and nothing can be appended to it: gunzip {path.name}, then give {run_name(path)}.jsonl")
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
     try:
@@ -203,7 +209,14 @@ def _whole_lines(path: Path) -> Iterator[Any]:
 
 
 def _text(path: Path) -> str:
-    return path.read_text(encoding="utf-8", errors="replace")
+    """Raises OSError."""
+    data = path.read_bytes()
+    if path.suffix == PACKED:
+        try:
+            data = gzip.decompress(data)
+        except (EOFError, zlib.error) as error:
+            raise OSError(f"{path} is cut off or damaged ({error}): take it from git, or compress the run again") from error
+    return data.decode(errors="replace")
 
 
 def _parsed(path: Path, number: int, line: str) -> Iterator[Any]:
@@ -230,6 +243,17 @@ def new_run(folder: Path, device_slug: str, label: str, commit: str) -> Path:
             path = path.with_name(f"{stamp}-{label}-{commit or 'nocommit'}-{suffix}.jsonl")
 
 
+def run_name(path: Path) -> str:
+    """A run's file name without `.jsonl` or `.jsonl.gz`."""
+    return path.name.removesuffix(PACKED).removesuffix(".jsonl")
+
+
 def runs(folder: Path, device_prefix: str = "") -> list[Path]:
     """Every run under a results folder, oldest first: the names begin with the UTC time."""
-    return sorted(folder.glob(f"{device_prefix}*/*.jsonl"), key=lambda path: path.name)
+    return runs_like(folder, f"{device_prefix}*/*")
+
+
+def runs_like(folder: Path, pattern: str) -> list[Path]:
+    """The runs whose path without its suffix fits a glob, oldest first. One that is there both ways is the uncompressed file alone."""
+    paths = (path for suffix in (f".jsonl{PACKED}", ".jsonl") for path in folder.glob(pattern + suffix))
+    return sorted({path.parent / run_name(path): path for path in paths}.values(), key=run_name)
