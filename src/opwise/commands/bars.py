@@ -24,7 +24,7 @@ from opwise.record import runs_like
 from opwise.runner.session import Session
 
 EXAMPLES = (
-    "Examples:  opwise bars  ·  opwise bars results/nvidia-h200  ·  opwise bars 20261121T010643Z --markdown  ·  opwise bars --json  ·  "
+    "Examples:  opwise bars  ·  opwise bars results/nvidia-h200  ·  opwise bars core-b117cf7 --markdown  ·  opwise bars --json  ·  "
     "opwise bars --measure"
 )
 PROCESSES = 3
