@@ -12,7 +12,7 @@ import json
 import os
 import warnings
 import zlib
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from datetime import UTC, datetime
 from pathlib import Path
@@ -141,6 +141,7 @@ class Record:
         return cls(**kept)
 
 
+_BEFORE_OP = '{"op": '
 _BEHIND_CELL = '"status": '  # the field that follows those which say what was measured
 _FIELDS = frozenset(f.name for f in fields(Record))
 _INTERVALS = ("kernel_cold_us", "kernel_warm_us", "launch_us", "call_us")
@@ -182,15 +183,21 @@ def read(path: Path) -> list[Record]:
     return [Record.from_data(data) for data in _whole_lines(path) if _kind(data) == "cell"]
 
 
-def read_newest(path: Path, known: Container[str]) -> list[tuple[str, Record]]:
+def read_newest(path: Path, skipped: Callable[[str], bool]) -> Iterator[tuple[str, Record]]:
     """The cells of a run, the last one first, each with what its line begins with: op, backend, variant, dtype and shape.
 
-    Lines that begin like one of `known` are not parsed, which takes most of the time. Warns and raises as `read`.
+    Lines of whose beginnings `skipped` says so are not parsed, which takes most of the time; it is asked of a line when the cells behind
+    it have been taken. Warns and raises as `read`.
     """
     newest_first = reversed(list(enumerate(_text(path).splitlines(), start=1)))
     lines = ((number, line, line.partition(_BEHIND_CELL)[0]) for number, line in newest_first)
-    found = ((cell, data) for number, line, cell in lines if cell not in known for data in _parsed(path, number, line))
-    return [(cell, Record.from_data(data)) for cell, data in found if _kind(data) == "cell"]
+    found = ((cell, data) for number, line, cell in lines if not skipped(cell) for data in _parsed(path, number, line))
+    return ((cell, Record.from_data(data)) for cell, data in found if _kind(data) == "cell")
+
+
+def of_another_op(cell: str, op: str) -> bool:
+    """Does a line that begins so hold a cell of an op that is not this one?"""
+    return cell.startswith(_BEFORE_OP) and not cell.startswith(f'{_BEFORE_OP}"{op}"')
 
 
 def read_extra(path: Path, kind: str) -> list[dict[str, Any]]:
