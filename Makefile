@@ -28,7 +28,7 @@ run: same-extra $(VENV)/.ready  ## set up, then check and time every op in every
 	@$(BIN)/opwise run $(ARGS)
 
 test: same-extra $(VENV)/.ready-test  ## set up, then run the tests
-	@$(BIN)/python -m pytest tests/test_dispatch_cost.py
+	@$(BIN)/python -m pytest tests/test_dispatch_cost.py tests/test_choose_start.py
 	@$(BIN)/python -m pytest $(PYTEST_ARGS)
 	@if nvidia-smi -L >/dev/null 2>&1; then $(BIN)/python -m pytest $(TIMED); fi
 

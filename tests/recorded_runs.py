@@ -7,7 +7,7 @@ from pathlib import Path
 
 from opwise import provenance
 from opwise.choosing.store import Gpu, Store
-from opwise.library import is_whole
+from opwise.library import find
 from opwise.record import Interval, Record, append, read
 from opwise.record import runs as runs_in
 
@@ -43,15 +43,9 @@ def stored(folder: Path, *records: Record, device: str = "nvidia-toy", name: str
     return path
 
 
-def core_runs(newest: int) -> list[list[Record]]:
-    """The cells of so many of the newest committed core runs on an H200, the newest last."""
-    paths = [p for p in runs_in(ROOT / "results", "nvidia-h200") if is_whole(p, "core")]
-    return [[r for r in read(path) if not r.variant] for path in paths[-newest:]]
-
-
 def core_run() -> list[Record]:
     """The cells of the newest committed core run on an H200."""
-    return core_runs(1)[0]
+    return [r for r in read(find(None, ROOT / "results", "nvidia-h200", "core")) if not r.variant]
 
 
 def grid_runs() -> list[Record]:

@@ -160,6 +160,16 @@ def test_a_store_holds_what_all_records_together_say() -> None:
     assert sorted(map(repr, Store.load(paths).records)) == sorted(map(repr, newest.values()))
 
 
+def test_a_store_of_one_op_knows_it_as_the_whole_store_does_and_parses_little_else() -> None:
+    paths = library.stored(library.shipped())
+    whole = Store.load(paths)
+    for op in OPS:
+        store = Store.load(paths, op)
+        assert store.gpus == whole.gpus, "of which GPUs there are figures, and the order, does not depend on the op"
+        assert [r for r in store.records if r.op == op] == [r for r in whole.records if r.op == op]
+        assert sum(r.op != op for r in store.records) < 0.05 * len(whole.records)
+
+
 # --- stale figures --------------------------------------------------------------------------------------------------------------
 
 HERE = {"driver": "1.0", "versions": {"torch": "2.0", "nvidia-ml-py": "9"}}

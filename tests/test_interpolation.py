@@ -7,7 +7,7 @@ import sys
 
 import numpy as np
 import pytest
-from recorded_runs import H200, core_run, core_runs, grid_runs, store_of
+from recorded_runs import H200, core_run, grid_runs, store_of
 
 from opwise.choosing.interpolate import Interpolant, best_case
 from opwise.choosing.query import choose_from
@@ -79,12 +79,8 @@ def test_the_same_number_of_elements_is_the_same_measured_size() -> None:
 
 def test_leaving_out_each_recorded_workload_costs_little(capsys: pytest.CaptureFixture[str]) -> None:
     """Each workload of the core run in turn is forgotten, chosen for by interpolation between the rest of it and the grid, and looked up
-    in the end. Where the grid holds nothing of an op, every corner of the hull becomes an extrapolation. What a call costs in truth is the
-    middle of three core runs: for seconds of one run a host that others share can make calls half as dear again."""
+    in the end. Where the grid holds nothing of an op, every corner of the hull becomes an extrapolation."""
     core = [r for r in core_run() if r.status == "ok"]
-    calls: dict[tuple[str, Workload], list[float]] = {}
-    for r in (r for run in core_runs(3) for r in run if r.call_us):
-        calls.setdefault((r.backend, r.workload), []).append(r.call_us.median)
     records = [r for r in grid_runs() if r.status == "ok"] + core
     lost, errors = {}, {}
     for workload in dict.fromkeys(r.workload for r in core):
@@ -92,7 +88,7 @@ def test_leaving_out_each_recorded_workload_costs_little(capsys: pytest.CaptureF
         rest = [r for r in records if not (r.op == workload.op and OPS[r.op].sizes(r.shape) == sizes)]
         figures = store_of(*records).figures(workload.op, workload.dtype, H200)  # what a choice of the workload itself would rest on
         newest = {backend: timed[sizes] for backend, timed in figures.timed.items() if sizes in timed}
-        truth = {backend: max(r.kernel_cold_us.median, np.median(calls[backend, workload])) for backend, r in newest.items()}
+        truth = {backend: max(r.kernel_cold_us.median, r.call_us.median) for backend, r in newest.items()}
         choice = choose_from(store_of(*rest), workload, H200)
         lost.setdefault(workload.op, {})[workload] = truth[choice.backend] / min(truth.values())
         errors.setdefault(workload.op, []).extend(abs(math.log(s.us / truth[s.backend])) for s in choice.ranking)

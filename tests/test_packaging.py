@@ -70,8 +70,9 @@ def test_the_wheel_holds_the_package_and_the_recorded_runs_once_and_nothing_else
         held = [name for name in wheel.namelist() if ".dist-info/" not in name]
         assert any(".dist-info/licenses/LICENSE" in name for name in wheel.namelist())
     expected = {f"opwise/{name}" for name in files_under(ROOT / "src" / "opwise")}
-    expected |= {f"opwise/_results/{name}" for name in files_under(ROOT / "results") if not name.startswith(("asv/", "scaling/"))}
+    expected |= {f"opwise/_results/{name}" for name in files_under(ROOT / "results") if not name.startswith("asv/")}
     assert sorted(held) == sorted(expected)
+    assert any(re.fullmatch(r"opwise/_results/nvidia-h200/.+-core-.+\.jsonl\.gz", name) for name in held), "no recorded run in the wheel"
     assert "opwise/py.typed" in held
     assert any(re.fullmatch(r"opwise/backends/cuda_src/.+\.(cu|cuh|h)", name) for name in held), "no CUDA source in the wheel"
 

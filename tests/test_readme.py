@@ -33,7 +33,7 @@ def test_every_figure_of_the_quoted_run_is_in_the_record() -> None:
     text = README.read_text()
     run = re.search(r"stored in results/(\S+\.jsonl)", text)
     assert run
-    records = read(ROOT / "results" / run[1])
+    records = read(find(run[1], ROOT / "results"))
     workload = re.search(r"^    (\w+/\w+/float16) ", text, re.MULTILINE)
     assert workload
     quoted = re.findall(r"^ +(\w+/\w+) +│ ok +│ +([\d.]+) │ +([\d.]+) ", text, re.MULTILINE)

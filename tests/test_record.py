@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import math
 import multiprocessing
@@ -12,7 +13,20 @@ from pathlib import Path
 import pytest
 
 from opwise.library import NoSuchRun, find
-from opwise.record import SCHEMA, STATES, STATUSES, Interval, Record, UnknownSchema, append, new_run, read, read_extra
+from opwise.record import (
+    SCHEMA,
+    STATES,
+    STATUSES,
+    Interval,
+    Record,
+    UnknownSchema,
+    append,
+    new_run,
+    read,
+    read_extra,
+    read_newest,
+    runs,
+)
 
 FULL = Record(
     op="softmax", backend="triton_jit", variant="textbook", dtype="float16", shape=(583, 931), status="ok", error_ratio=0.41,
@@ -69,6 +83,41 @@ def test_an_unknown_schema_is_refused(tmp_path: Path, schema: object) -> None:
     append(path, [json.dumps(json.loads(FULL.to_json()) | {"schema": schema})])
     with pytest.raises(UnknownSchema, match="schema"):
         read(path)
+
+
+def packed(path: Path) -> Path:
+    """The run as `gzip` leaves it: compressed, in the place of the file."""
+    smaller = path.with_name(f"{path.name}.gz")
+    smaller.write_bytes(gzip.compress(path.read_bytes()))
+    path.unlink()
+    return smaller
+
+
+def test_a_compressed_run_reads_as_the_other_and_takes_no_more_lines(tmp_path: Path) -> None:
+    path = tmp_path / "nvidia-h200" / "20260101T000000Z-core-a.jsonl"
+    append(path, [replace(FULL, reason="µ≤∞").to_json(), json.dumps({"schema": SCHEMA, "kind": "limits", "limits": {"empty_us": 2.0}})])
+
+    def unskipped(_: str) -> bool:
+        return False
+
+    cells, extra, newest = read(path), read_extra(path, "limits"), list(read_newest(path, unskipped))
+    smaller = packed(path)
+    assert (read(smaller), read_extra(smaller, "limits"), list(read_newest(smaller, unskipped))) == (cells, extra, newest)
+    assert runs(tmp_path) == [smaller] == [find("core-a", tmp_path)] == [find("20260101T000000Z-core-a.jsonl", tmp_path)]
+    with pytest.raises(OSError, match=r"is compressed.*gunzip 20260101T000000Z-core-a\.jsonl\.gz"):
+        append(smaller, [FULL.to_json()])
+    append(path, [FULL.to_json()])
+    assert runs(tmp_path) == [path], "a run that is there both ways counts once"
+
+
+def test_a_damaged_compressed_run_says_so(tmp_path: Path) -> None:
+    append(tmp_path / "run.jsonl", [FULL.to_json()])
+    path = packed(tmp_path / "run.jsonl")
+    whole = path.read_bytes()
+    for damaged in (whole[:-9], whole[:40] + b"\xff" * 8 + whole[48:], b"no gzip"):
+        path.write_bytes(damaged)
+        with pytest.raises(OSError, match="damaged|Not a gzipped file"):
+            read(path)
 
 
 def test_other_kinds_of_lines_are_no_cells(tmp_path: Path) -> None:

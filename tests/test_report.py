@@ -18,7 +18,7 @@ from reporting import CELL, CORE, ROOT, SEED, written
 from opwise import comparing
 from opwise.backends import BACKENDS
 from opwise.ops import OPS
-from opwise.record import append, read
+from opwise.record import append, read, run_name
 from opwise.report.html import Run
 from opwise.report.plots import figures
 from opwise.report.tables import standing
@@ -94,7 +94,7 @@ class TestOfTheRecordedRun:
         record = records[-1]
         assert core.page.title() == f"opwise: {record.device}"
         facts = core.page.inner_text("#facts")
-        for fact in (CORE.stem, record.device, record.driver, record.commit, record.time, *record.versions.values()):
+        for fact in (run_name(CORE), record.device, record.driver, record.commit, record.time, *record.versions.values()):
             assert fact in facts
         assert f"{sum(r.status == 'ok' for r in records)} ok" in facts
         best = {r.workload for r in records if r.backend == "triton_jit" and standing(r) in ("fastest", "tie")}

@@ -23,8 +23,7 @@ for library in ("jinja2", "plotly", "matplotlib"):
 
 
 def test_two_full_runs_fit_into_six_megabytes(tmp_path: Path) -> None:
-    other = tmp_path / "again.jsonl"
-    shutil.copyfile(CORE, other)
+    other = shutil.copyfile(CORE, tmp_path / f"again-{CORE.name}")
     assert MOST_BYTES <= 6_000_000
     written(tmp_path, CORE, other)
 

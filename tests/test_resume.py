@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from collections import Counter
 from dataclasses import replace
@@ -175,3 +176,7 @@ def test_the_command_finishes_a_run_and_refuses_to_change_it(tmp_path: Path) -> 
     assert len(read(path)) == first.cells == len(session[0].records)
     assert "cells are left" in done.output
     assert "nothing is left to do" in invoke(path.stem).output
+    path.with_name(f"{path.name}.gz").write_bytes(gzip.compress(path.read_bytes()))
+    path.unlink()
+    refused = invoke(path.stem)
+    assert (refused.exit_code, "is compressed, and nothing can be appended" in refused.output) == (2, True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from opwise.record import runs
+from opwise.record import run_name, runs
 
 
 class NoSuchRun(LookupError):
@@ -21,7 +21,7 @@ def shipped() -> Path:
 def stored(folder: Path, device_prefix: str = "") -> list[Path]:
     """Every run in `folder` and every one that ships with opwise, each once, oldest first."""
     places = {place.resolve(): place for place in (shipped(), folder)}
-    return sorted((path for place in places.values() for path in runs(place, device_prefix)), key=lambda path: path.name)
+    return sorted((path for place in places.values() for path in runs(place, device_prefix)), key=run_name)
 
 
 def find(run: str | None, folder: Path, device_prefix: str = "", label: str = "") -> Path:

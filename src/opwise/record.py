@@ -2,14 +2,17 @@
 
 A line is written by one `write` on a file opened for appending, so concurrent writers interleave whole lines and a killed run
 loses at most the line it was writing. The reader skips a torn last line with a warning and refuses a schema it does not know.
+A finished run may be compressed, `.jsonl.gz`: it is read as the other is, and nothing is appended to it.
 """
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import warnings
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,6 +23,7 @@ from opwise.ops.spec import Workload
 SCHEMA = 2
 READ = (1, 2)
 FULL, CAPPED = STATES = ("full", "capped")  # of the clock: as high as it goes, and as the power cap leaves it under launches back to back
+PACKED = ".gz"  # a run's file may be compressed
 STATUSES = ("ok", "wrong", "unsupported", "unavailable", "failed", "timeout")
 
 
@@ -168,6 +172,7 @@ class Record:
         return cls(**kept)
 
 
+_BEFORE_OP = '{"op": '
 _BEHIND_CELL = '"status": '  # the field that follows those which say what was measured
 _FIELDS = frozenset(f.name for f in fields(Record))
 _INTERVALS = ("kernel_cold_us", "kernel_capped_us", "kernel_warm_us", "launch_us", "call_us")
@@ -204,7 +209,9 @@ def _plain(value: Any) -> Any:
 
 
 def append(path: Path, lines: Iterable[str]) -> None:
-    """Appends whole lines, each by one write, creating the folder where it is missing."""
+    """Appends whole lines, each by one write, creating the folder where it is missing. Raises OSError where that cannot be done."""
+    if path.suffix == PACKED:
+        raise OSError(f"{path} is compressed, and nothing can be appended to it: gunzip {path.name}, then give {run_name(path)}.jsonl")
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
     try:
@@ -222,15 +229,21 @@ def read(path: Path) -> list[Record]:
     return [Record.from_data(data) for data in _whole_lines(path) if _kind(data) == "cell"]
 
 
-def read_newest(path: Path, known: Container[str]) -> list[tuple[str, Record]]:
+def read_newest(path: Path, skipped: Callable[[str], bool]) -> Iterator[tuple[str, Record]]:
     """The cells of a run, the last one first, each with what its line begins with: op, backend, variant, dtype and shape.
 
-    Lines that begin like one of `known` are not parsed, which takes most of the time. Warns and raises as `read`.
+    Lines of whose beginnings `skipped` says so are not parsed, which takes most of the time; it is asked of a line when the cells behind
+    it have been taken. Warns and raises as `read`.
     """
     newest_first = reversed(list(enumerate(_text(path).splitlines(), start=1)))
     lines = ((number, line, line.partition(_BEHIND_CELL)[0]) for number, line in newest_first)
-    found = ((cell, data) for number, line, cell in lines if cell not in known for data in _parsed(path, number, line))
-    return [(cell, Record.from_data(data)) for cell, data in found if _kind(data) == "cell"]
+    found = ((cell, data) for number, line, cell in lines if not skipped(cell) for data in _parsed(path, number, line))
+    return ((cell, Record.from_data(data)) for cell, data in found if _kind(data) == "cell")
+
+
+def of_another_op(cell: str, op: str) -> bool:
+    """Does a line that begins so hold a cell of an op that is not this one?"""
+    return cell.startswith(_BEFORE_OP) and not cell.startswith(f'{_BEFORE_OP}"{op}"')
 
 
 def read_extra(path: Path, kind: str) -> list[dict[str, Any]]:
@@ -249,7 +262,14 @@ def _whole_lines(path: Path) -> Iterator[Any]:
 
 
 def _text(path: Path) -> str:
-    return path.read_text(encoding="utf-8", errors="replace")
+    """Raises OSError."""
+    data = path.read_bytes()
+    if path.suffix == PACKED:
+        try:
+            data = gzip.decompress(data)
+        except (EOFError, zlib.error) as error:
+            raise OSError(f"{path} is cut off or damaged ({error}): take it from git, or compress the run again") from error
+    return data.decode(errors="replace")
 
 
 def _parsed(path: Path, number: int, line: str) -> Iterator[Any]:
@@ -276,6 +296,17 @@ def new_run(folder: Path, device_slug: str, label: str, commit: str) -> Path:
             path = path.with_name(f"{stamp}-{label}-{commit or 'nocommit'}-{suffix}.jsonl")
 
 
+def run_name(path: Path) -> str:
+    """A run's file name without `.jsonl` or `.jsonl.gz`."""
+    return path.name.removesuffix(PACKED).removesuffix(".jsonl")
+
+
 def runs(folder: Path, device_prefix: str = "") -> list[Path]:
     """Every run under a results folder, oldest first: the names begin with the UTC time."""
-    return sorted(folder.glob(f"{device_prefix}*/*.jsonl"), key=lambda path: path.name)
+    return runs_like(folder, f"{device_prefix}*/*")
+
+
+def runs_like(folder: Path, pattern: str) -> list[Path]:
+    """The runs whose path without its suffix fits a glob, oldest first. One that is there both ways is the uncompressed file alone."""
+    paths = (path for suffix in (f".jsonl{PACKED}", ".jsonl") for path in folder.glob(pattern + suffix))
+    return sorted({path.parent / run_name(path): path for path in paths}.values(), key=run_name)

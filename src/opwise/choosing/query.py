@@ -50,7 +50,7 @@ def choose(
 
         measured(workload, device, results)
         forget()  # what is dispatched from now on may know of it
-    return choose_from(Store.load(library.stored(results)), workload, device, purpose)
+    return choose_from(Store.load(library.stored(results), workload.op), workload, device, purpose)
 
 
 def measured(workload: Workload, device: str | torch.device | None, results: Path = OWN) -> Path | None:

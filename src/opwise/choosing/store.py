@@ -19,7 +19,7 @@ from opwise import provenance
 from opwise.measure.device import is_called
 from opwise.ops import OPS
 from opwise.ops.spec import Workload
-from opwise.record import Record, UnknownSchema, read_newest
+from opwise.record import Record, UnknownSchema, of_another_op, read_newest
 
 JUDGED = ("ok", "wrong", "failed", "timeout", "unsupported")  # an implementation that was only missing says nothing of itself
 UNTIMED_LIBRARIES = ("nvidia-ml-py",)  # reads temperatures, and is in no figure
@@ -56,20 +56,18 @@ class Store:
     records: list[Record] = field(default_factory=list)
 
     @classmethod
-    def load(cls, paths: Iterable[Path]) -> Store:
-        """Reads runs, given oldest first. Torn lines, and files that are no run of this schema, are left out with a warning each."""
-        known: defaultdict[str, dict[str, Record]] = defaultdict(dict)  # the device's folder -> how a line begins -> its record
+    def load(cls, paths: Iterable[Path], op: str = "") -> Store:
+        """Reads runs, given oldest first. Torn lines, and files that are no run of this schema, are left out with a warning each.
+
+        op: what is asked for; of other ops there is no more than says which GPUs have figures, and when they last got one.
+        """
+        known: defaultdict[str, _Known] = defaultdict(lambda: _Known(op))
         for path in reversed(list(paths)):
-            of_device = known[path.parent.name]
             try:
-                found = read_newest(path, of_device)
+                known[path.parent.name].take(path)
             except (UnknownSchema, OSError, TypeError) as problem:
                 warnings.warn(f"{path} is left out: {problem}", stacklevel=2)
-                continue
-            for cell, record in found:
-                if _counts(record):
-                    of_device.setdefault(cell, record)
-        return cls(sorted((r for of_device in known.values() for r in of_device.values()), key=lambda r: r.time))
+        return cls(sorted((r for of_device in known.values() for r in of_device.cells.values()), key=lambda r: r.time))
 
     @property
     def gpus(self) -> list[Gpu]:
@@ -97,6 +95,30 @@ class Store:
             elif r.status != "ok":
                 refused.setdefault(backend, {})[shape] = f"{r.status}: {r.reason}"
         return Figures({b: cells for b, cells in timed.items() if b not in barred}, barred, refused)
+
+
+class _Known:
+    """What the newer runs of a device's folder say: how a cell's line begins -> its record."""
+
+    def __init__(self, op: str) -> None:
+        self.op = op
+        self.cells: dict[str, Record] = {}
+        self.timed = False  # is there a record that was timed? Then those of other ops are not needed
+
+    def take(self, path: Path) -> None:
+        """Adds what the next older run has beside them. Raises UnknownSchema, TypeError or OSError, and adds nothing then."""
+        fresh: dict[str, Record] = {}
+        timed = self.timed
+
+        def skipped(cell: str) -> bool:
+            return cell in self.cells or cell in fresh or (timed and bool(self.op) and of_another_op(cell, self.op))
+
+        for cell, record in read_newest(path, skipped):
+            if _counts(record):
+                fresh[cell] = record
+                timed = timed or _timed(record)
+        self.cells |= fresh
+        self.timed = timed
 
 
 def _counts(r: Record) -> bool:

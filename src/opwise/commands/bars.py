@@ -20,10 +20,11 @@ from opwise.choosing.store import Gpu
 from opwise.commands.console import Out, chosen_device, refuse, stderr, stdout, warnings_told
 from opwise.commands.executors import Gpus, Share, ready
 from opwise.commands.progress import carry_out
+from opwise.record import runs_like
 from opwise.runner.session import Session
 
 EXAMPLES = (
-    "Examples:  opwise bars  ·  opwise bars results/nvidia-h200  ·  opwise bars 20261121T010643Z --markdown  ·  opwise bars --json  ·  "
+    "Examples:  opwise bars  ·  opwise bars results/nvidia-h200  ·  opwise bars core-b117cf7 --markdown  ·  opwise bars --json  ·  "
     "opwise bars --measure"
 )
 PROCESSES = 3
@@ -89,7 +90,7 @@ def _stored(names: Sequence[str], device: str | None, out: Path) -> list[Run]:
 def _paths(name: str, out: Path) -> list[Path]:
     """Raises NoSuchRun."""
     if Path(name).is_dir():
-        return sorted(Path(name).rglob("*.jsonl"), key=lambda path: path.name)
+        return runs_like(Path(name), "**/*")
     return [library.find(name, out)]
 
 

@@ -46,7 +46,7 @@ def choose(
             with stderr.status(f"measuring {workload}"):
                 measured(workload, device, out)
         with warnings_told():
-            store = Store.load(library.stored(out))
+            store = Store.load(library.stored(out), workload.op)
         choice = choose_from(store, workload, device, purpose)
     except NothingMeasured as error:
         stderr.print(f"opwise: {escape(str(error))}", style="bold red", highlight=False, soft_wrap=True)

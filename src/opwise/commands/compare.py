@@ -19,7 +19,7 @@ from opwise.record import Record, UnknownSchema
 
 EXAMPLES = (
     "Examples:  opwise compare triton_jit/softmax torch_eager/softmax  ·  opwise compare triton_jit torch_eager --for call  ·  "
-    "opwise compare core-29db46f core-4e868e9 --json"
+    "opwise compare core-b117cf7 core-122e40b --json"
 )
 SIDE = "An implementation (triton_jit/softmax), a backend, or a run: a file or part of its name."
 TIMES_HELP = f"Which time: {', '.join(comparing.TIMES)}. kernel is GPU time from a cold L2."

@@ -25,6 +25,7 @@ from opwise.commands.console import (
 )
 from opwise.commands.executors import GpuModel, Gpus, Ready, Scheduler, Share, ready
 from opwise.commands.progress import carry_out
+from opwise.record import run_name
 from opwise.report import overview
 from opwise.runner import SETS, UnknownName
 from opwise.runner.session import Session
@@ -136,4 +137,4 @@ def _show_shipped() -> None:
     stdout.rule("not measured here: the newest H200 run that ships with opwise")
     stdout.print(where(records), style="bold", highlight=False, markup=False)
     stdout.print(overview.table(records))
-    stdout.print(f"all of it: opwise show {path.stem}", highlight=False, soft_wrap=True)
+    stdout.print(f"all of it: opwise show {run_name(path)}", highlight=False, soft_wrap=True)

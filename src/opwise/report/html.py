@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from opwise.record import Record, read, read_extra
+from opwise.record import Record, read, read_extra, run_name
 from opwise.report.figures import styles
 from opwise.report.html_data import figure_rows, glyph
 from opwise.report.html_tables import compared, described
@@ -41,7 +41,7 @@ class Run:
         """Raises what record.read raises. A run that was stopped holds no roofs; one that was continued, those of each part."""
         lines = [line.get("limits") for line in read_extra(path, "limits")]
         roofs = {str(k): float(v) for found in lines if isinstance(found, dict) for k, v in found.items() if _is_number(v)}
-        return cls(path.stem, read(path), roofs)
+        return cls(run_name(path), read(path), roofs)
 
     @property
     def device(self) -> str:

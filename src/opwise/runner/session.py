@@ -63,10 +63,12 @@ class Session:
     def resumed(cls, found: Survey, path: Path) -> Session:
         """The rest of a stored run: the jobs of its plan, without the cells that it holds. Its records come first in `records`.
 
-        Raises CannotResume where device, commit or the user's own files differ from those the run was begun with.
+        Raises CannotResume where device, commit or the user's own files differ from those the run was begun with, OSError where the
+        file cannot be read or appended to.
         """
         stored = StoredPlan.read(path)
         stored.check(path, found.facts, tuple(file.name for file in found.own.values()))
+        append(path, ())
         jobs = plan(found.catalogue, stored.filters, stored.set_name, found.device, variants=stored.variants, timed=stored.timed,
                     brief=stored.brief)  # fmt: skip
         records = read(path)
