@@ -48,6 +48,11 @@ class Figures:
     barred: Mapping[str, str]
     refused: Mapping[str, Mapping[tuple[int, ...], str]]
 
+    @property
+    def two_states(self) -> bool:
+        """Does the power cap change any of the times?"""
+        return any(r.kernel_capped_us is not None for cells in self.timed.values() for r in cells.values())
+
 
 @dataclass
 class Store:
@@ -104,7 +109,7 @@ def _counts(r: Record) -> bool:
 
 
 def _timed(r: Record) -> bool:
-    return r.status == "ok" and r.kernel_cold_us is not None and r.call_us is not None
+    return r.status == "ok" and r.timed and r.call_us is not None
 
 
 def stale(record: Record, here: Mapping[str, Any] | None) -> str:
