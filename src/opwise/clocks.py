@@ -50,8 +50,9 @@ def mean(times: Sequence[Triple]) -> Triple:
 
 def alike(one: Record, other: Record, state: str) -> bool:
     """Are the paired ratios of two records of one job to the same record's launches? Where the cap changes one of them alone, its
-    ratio is to the fastest under the cap, the other's to the fastest at full clock."""
-    return state == FULL or (one.kernel_capped_us is None) == (other.kernel_capped_us is None)
+    ratio is to the fastest under the cap, the other's to the fastest at full clock; but that a job of schema 1 had one state for all."""
+    changed = [r for r in (one, other) if r.kernel_capped_us is not None]
+    return state == FULL or len(changed) != 1 or changed[0].kernel_cold_us is None
 
 
 def paired(one: Record, other: Record, states: Sequence[str]) -> Triple | None:
