@@ -47,10 +47,10 @@ class Anatomy:
     launch_us: float | None = None
     call_us: float | None = None
     kernel_cold_us: float | None = None
-    kernel_capped_us: float | None = None
     kernel_warm_us: float | None = None
     limit_us: float | None = None
     own_call: bool = False
+    kernel_capped_us: float | None = None
 
     @property
     def backend(self) -> str:
