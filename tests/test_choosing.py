@@ -143,7 +143,10 @@ def test_between_shapes_a_large_product_is_not_said_to_be_known_at_full_clock_fr
     assert {(s.full_us, s.basis) for s in of_product(*small, *old, n=3000).ranking} == {(None, "interpolated")}
     near_small = of_product(*small, *old, n=300)
     assert near_small.states == ("full", "capped")
-    assert of_product(*small, EAGER, CUPY, n=3000).states == ("full", "capped")
+    assert all(s.full_us == s.capped_us for s in near_small.ranking), "the cap does not change the nearest's time"
+    two = of_product(*small, EAGER, CUPY, n=3000)
+    assert two.states == ("full", "capped")
+    assert [s.full_us < s.capped_us for s in two.ranking] == [True, True]
 
 
 # --- which figures count --------------------------------------------------------------------------------------------------------

@@ -162,8 +162,9 @@ class _At(NamedTuple):
 def _known(cells: Mapping[Sizes, Record], found: Figures, workload: Workload, purpose: str) -> dict[str, _At]:
     """The kernel times of a backend that are known at a workload, by their names in TAKEN.
 
-    Between measured shapes its time at full clock is known where the nearest of them has one, and where those that do enclose the shape as
-    well as all of them: what is said of large products must not rest on small ones, the only ones whose older records tell it.
+    Between measured shapes the nearest of them tells the states: the same time in both where the power cap does not change its time; one
+    for each where it has both, and where the shapes that are known at full clock enclose this one as well as all of them; else the
+    power-capped one alone. What is said of large products at full clock must not rest on small ones, of which older records tell it too.
     """
     if purpose == "graph":
         warm = _at(cells, found, workload, WARM)
@@ -171,10 +172,10 @@ def _known(cells: Mapping[Sizes, Record], found: Figures, workload: Workload, pu
     capped = _at(cells, found, workload, CAPPED)
     if capped is None:
         return {}
-    if not found.two_states:
+    closest = cells[nearest(list(cells), OPS[workload.op].sizes(workload.shape), _granule(workload))]
+    if closest.kernel_capped_us is None:
         return dict.fromkeys(STATES, capped)
-    closest = nearest(list(cells), OPS[workload.op].sizes(workload.shape), _granule(workload))
-    full = _at(cells, found, workload, FULL) if cells[closest].kernel_us(FULL) is not None else None
+    full = _at(cells, found, workload, FULL) if closest.kernel_us(FULL) is not None else None
     if full is None or BASES.index(full.basis) > BASES.index(capped.basis):
         return {CAPPED: capped}
     return {FULL: full, CAPPED: capped}

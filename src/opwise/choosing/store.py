@@ -48,11 +48,6 @@ class Figures:
     barred: Mapping[str, str]
     refused: Mapping[str, Mapping[tuple[int, ...], str]]
 
-    @property
-    def two_states(self) -> bool:
-        """Does the power cap change any of the times?"""
-        return any(r.kernel_capped_us is not None for cells in self.timed.values() for r in cells.values())
-
 
 @dataclass
 class Store:
