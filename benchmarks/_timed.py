@@ -58,6 +58,7 @@ def _figures(record: Any) -> dict[str, Any]:
         "status": record.status,
         "reason": record.reason,
         "kernel_cold": _samples(record.kernel_cold_us),
+        "kernel_capped": _samples(record.kernel_capped_us),
         "call_cost": _samples(record.call_us),
         "error_ratio": record.error_ratio,
         "extra_bytes": record.extra_bytes,

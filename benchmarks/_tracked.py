@@ -37,7 +37,8 @@ def _end_with_asv() -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
-def _value(cells: Cells, key: tuple[str, ...], field: str) -> Any:
+def _value(cells: Cells, key: tuple[str, ...], field: str, where_none: str = "") -> Any:
+    """`where_none`: why a cell that is right may have none of the field, "" where it may not."""
     cell = cells.get(key)
     name = "/".join(key)
     if cell is None or cell["status"] in NOT_APPLICABLE:
@@ -46,6 +47,8 @@ def _value(cells: Cells, key: tuple[str, ...], field: str) -> Any:
         raise RuntimeError(f"{name}: {cell['status']}: {cell['reason']}")
     if field not in cell:
         raise SkipNotImplemented(f"{name}: this commit does not tell {field}")
+    if cell[field] is None and where_none:
+        raise SkipNotImplemented(f"{name}: {where_none}")
     if cell[field] is None:
         raise RuntimeError(f"{name}: no {field} was measured: {cell['reason'] or 'no reason given'}")
     return cell[field]
@@ -69,6 +72,9 @@ class _Tracked:
     def track_kernel_cold(self, cells: Cells, backend: str, shape: str, dtype: str) -> Any:
         return _value(cells, (self.op, backend, shape, dtype), "kernel_cold")
 
+    def track_kernel_capped(self, cells: Cells, backend: str, shape: str, dtype: str) -> Any:
+        return _value(cells, (self.op, backend, shape, dtype), "kernel_capped", "the power cap does not change its time")
+
     def track_call_cost(self, cells: Cells, backend: str, shape: str, dtype: str) -> Any:
         return _value(cells, (self.op, backend, shape, dtype), "call_cost")
 
@@ -79,7 +85,7 @@ class _Tracked:
         return _value(cells, (self.op, backend, shape, dtype), "extra_bytes")
 
     track_kernel_cold.version = "2"  # type: ignore[attr-defined]  # since small tensors are timed in graphs (docs/measuring.md)
-    track_kernel_cold.unit = track_call_cost.unit = "seconds"  # type: ignore[attr-defined]
+    track_kernel_cold.unit = track_kernel_capped.unit = track_call_cost.unit = "seconds"  # type: ignore[attr-defined]
     track_error_ratio.unit = "of the bound"  # type: ignore[attr-defined]
     track_extra_bytes.unit = "bytes"  # type: ignore[attr-defined]
 

@@ -29,12 +29,12 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ".asv/gate"  # beside the history, not in it: what is compared here may never land
 # What is not judged: errors are drawn from fresh inputs each time. One above its bound is a failure, and that is judged.
-JUDGED = r"track_(kernel_cold|call_cost|extra_bytes|registers|spill_bytes|instructions)\b"
+JUDGED = r"track_(kernel_cold|kernel_capped|call_cost|extra_bytes|registers|spill_bytes|instructions)\b"
 # Of 195 kernels' times none had quartiles this far apart in any of seven sweeps of an H200 that did nothing else, 30 of 75 in one beside
 # which another process ran.
 WIDE, WIDE_SHARE = 0.10, 0.02
 BACKEND = re.compile(r"\('\w+'")
-TIMED = re.compile(r"track_(kernel_cold|call_cost)\(")
+TIMED = re.compile(r"track_(kernel_cold|kernel_capped|call_cost)\(")
 YARDSTICK = "torch_eager"
 
 

@@ -11,8 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from opwise import clocks
 from opwise.commands.console import where
-from opwise.record import Record, read, runs
+from opwise.record import FULL, STATES, Record, read, runs
 
 ROOT = Path(__file__).resolve().parents[1]
 LADDERS_RUNS = ROOT / "results" / "ladders"  # apart from the runs that `opwise choose` and `show` take the newest of
@@ -61,15 +62,23 @@ def newest(ladder: Ladder, found: Sequence[Sequence[Record]]) -> Sequence[Record
 
 
 def shown(ladder: Ladder, variant: str, workload: str, known: Cells) -> str:
-    """Time, share of the limit, and how many times faster than the next rung below that has a time."""
+    """Time, share of the limit, and how many times faster than the next rung below that has a time; in each state of the clock that the run
+    tells, where the power cap changes the time."""
     record = known[ladder.rung(variant), workload]
-    if record.kernel_cold_us is None:
+    below = [known[ladder.rung(v), workload] for v in reversed(ladder.rungs[: ladder.rungs.index(variant)])]
+    if not record.timed:
         return record.status
-    us = record.kernel_cold_us.median
-    text = f"{us:.4g} us" + (f", SOL {record.sol:.2f}" if record.sol is not None else "")
-    below = [known[ladder.rung(v), workload].kernel_cold_us for v in ladder.rungs[: ladder.rungs.index(variant)]]
-    timed = [interval.median for interval in below if interval is not None]
-    return f"{text}, {timed[-1] / us:.2f}x" if timed else text
+    if record.kernel_capped_us is None:
+        return _in_state(record, below, FULL, "")
+    states = [state for state in STATES if record.kernel_us(state) is not None]
+    return ", and ".join(_in_state(record, below, state, f" {clocks.TOLD[state]}") for state in states)
+
+
+def _in_state(record: Record, below: Sequence[Record], state: str, told: str) -> str:
+    us = clocks.kernel(record, (state,))[0]
+    sol = record.sol if state == FULL else record.capped_sol
+    timed = next((interval for r in below if (interval := r.kernel_us(state)) is not None), None)
+    return f"{us:.4g} us{told}" + (f", SOL {sol:.2f}" if sol is not None else "") + (f", {timed.median / us:.2f}x" if timed else "")
 
 
 def table(ladder: Ladder, run: Sequence[Record]) -> str:

@@ -62,6 +62,8 @@ def test_stacked_bars_hold_what_was_measured_and_nothing_else(tmp_path: Path) ->
     assert eager.lookup_us is None
     assert [part for part, values in parts.items() if "torch_eager" in values] == ["the library's own call"]
     assert kernel.bars == ("triton_jit, cold", "triton_jit, warm")
+    both = anatomy_plot.panels([replace(ROWS[0], kernel_capped_us=20.0)])[2]
+    assert both.bars == ("triton_jit, cold", "triton_jit, capped", "triton_jit, warm")
     for name in ("a.svg", "a.png", "a.html"):
         anatomy_plot.write(ROWS, tmp_path / "new" / name, "softmax")
     assert ElementTree.parse(tmp_path / "new" / "a.svg").getroot().tag.endswith("svg")
@@ -124,6 +126,8 @@ def test_on_a_gpu_the_run_s_records_and_the_steps_make_the_row(monkeypatch: pyte
     assert (wrong.status, wrong.reason, wrong.wrap_us) == ("wrong", "first at (0, 1)", None)
     assert "triton_jit cold" in told
     assert "│ 0.5" in text(command.table([right]))
+    assert "capped us" not in text(command.table([right]))
+    assert "capped us" in text(command.table([replace(right, kernel_capped_us=20.0)]))
 
 
 def test_steps_are_timed_for_all_backends_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:

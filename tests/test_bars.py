@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from opwise.bars.judging import MET, NOT_MEASURED, SHORT, Figure, Run, Standing,
 from opwise.bars.table import BARS, EACH, GEOMETRIC_MEAN, HELD, MIB, SUM, WORKLOADS, Bar
 from opwise.ops import OPS
 from opwise.ops.spec import Workload, elements
-from opwise.record import append
+from opwise.record import Record, append
 from opwise.runner import Entry, plan
 
 CATALOGUE = {name: Entry(name, versions={"x": "1"}, variants={op: {"": ""} for op in OPS}) for name in BACKENDS}
@@ -41,10 +42,13 @@ def test_the_sizes_are_what_the_bars_say() -> None:
     assert min(mib("softmax-sol") + mib("softmax-long")) == 256
     assert {w.shape[1] for w in BY_NAME["softmax-sol"].workloads} == {2**k for k in range(8, 16)}
     assert {w.shape[1] for w in BY_NAME["softmax-long"].workloads} == {2**k for k in range(16, 21)}
-    products = BY_NAME["matmul-half-worst"].workloads
+    products = BY_NAME["matmul-half-worst-full"].workloads
     assert {w.shape[1] for w in products} >= {128, 16384}
     assert {w.shape[0] for w in products} >= {128, 1024, 8192, 16384}
     assert {w.dtype for w in products} == {"float16", "bfloat16"}
+    assert len(set(products)) == len(products)
+    assert set(products) >= {w for w in OPS["matmul"].workloads["layers"] if w.shape[0] >= 64}
+    assert min(w.shape[0] for w in products) >= 64
 
 
 @pytest.mark.parametrize("bar", [bar for bar in BARS if not bar.first_call], ids=lambda bar: str(bar.name))
@@ -112,13 +116,31 @@ def test_ratios_are_taken_within_a_run_and_paired_where_they_can_be() -> None:
     w = Workload("matmul", (1024, 1024, 1024), "bfloat16")
     eager = cell("torch_eager", w, kernel_cold_us=around(11.0), versus_best=(1.25, 1.24, 1.26))
     mine = cell("cupy_raw", w, kernel_cold_us=around(10.0))
-    bar = BY_NAME["matmul-half-worst"]
+    bar = BY_NAME["matmul-half-worst-full"]
     assert figure(bar, "cupy_raw", w, [Run.of("", [eager, mine])]).value == 1.25, "of the pair, not of the medians: 1.1"
     assert figure(bar, "cupy_raw", w, [Run.of("", [eager]), Run.of("", [mine])]).value is None
     tiny = BY_NAME["launch"].workloads[0]
     cells = [cell("torch_eager", tiny, launch_us=around(2.0), call_us=around(5.0)), cell("cupy_raw", tiny, launch_us=around(3.0))]
     assert figure(BY_NAME["launch"], "cupy_raw", tiny, [Run.of("", cells)]).value == 1.5
     assert figure(BY_NAME["call"], "cupy_raw", tiny, [Run.of("", cells)]).value == pytest.approx(0.8)
+
+
+def test_each_bar_of_a_product_is_judged_by_its_state_of_the_clock() -> None:
+    w, names = Workload("matmul", (1024, 1024, 1024), "bfloat16"), ("matmul-half-worst-full", "matmul-half-worst-capped")
+    eager = cell("torch_eager", w, versus_best=(1.0, 1.0, 1.0), capped_versus_best=(1.25, 1.24, 1.26))
+    mine = cell("cupy_raw", w, versus_best=(1.25, 1.24, 1.26), capped_versus_best=(1.0, 1.0, 1.0))
+
+    def values(*runs: list[Record]) -> list[float | None]:
+        return [figure(BY_NAME[name], "cupy_raw", w, [Run.of("", run) for run in runs]).value for name in names]
+
+    assert values([eager, mine]) == [1 / 1.25, 1.25]
+    alone = [replace(r, kernel_capped_us=None, capped_versus_best=None) for r in (eager, mine)]
+    assert values(alone) == [1 / 1.25, 1 / 1.25], "what the cap does not change counts in both"
+    old = [replace(r, kernel_cold_us=None, versus_best=None) for r in (eager, mine)]
+    assert values(old) == [None, 1.25], "as schema 1 tells it: power-capped alone"
+    others = [replace(r, source="a", versus_best=(1.0, 1.0, 1.0)) for r in (eager, mine)]
+    assert values(others, old) == [None, 1.25], "and what other kernels took at full clock is none of theirs"
+    assert values([eager, mine], old) == [1 / 1.25, 1.25]
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import importlib
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +64,20 @@ def test_a_time_is_given_in_seconds_with_a_sample_for_each_block() -> None:
     assert cell["kernel_cold"]["number"] == 1
     assert cell["kernel_cold"]["samples"] == pytest.approx([18.3e-6, 18.4e-6, 18.6e-6])
     assert module("_tracked")._value({KEY: cell}, KEY, "kernel_cold") == cell["kernel_cold"]
+
+
+def test_a_product_s_power_capped_time_is_a_figure_of_its_own_and_lacks_nowhere_else() -> None:
+    cold, capped = (Interval(us, us, us, 40, "graph", rounds=(us,)) for us in (170.0, 190.0))
+    made = Record.of("triton_jit/matmul", Workload.parse("matmul/64x64x64/float16"), status="ok", kernel_cold_us=cold)
+    suite, at = module("matmul").Matmul(), ("triton_jit", "64x64x64", "float16")
+    figures = module("_timed")._figures
+    both, one = ({("matmul", *at): figures(r)} for r in (replace(made, kernel_capped_us=capped), made))
+    assert suite.track_kernel_cold(both, *at)["samples"] == pytest.approx([170e-6])
+    assert suite.track_kernel_capped(both, *at)["samples"] == pytest.approx([190e-6])
+    with pytest.raises(module("_tracked").SkipNotImplemented, match="the power cap does not change"):
+        suite.track_kernel_capped(one, *at)
+    assert (suite.track_kernel_cold.version, suite.track_kernel_capped.unit) == ("3", "seconds")
+    assert module("softmax").Softmax.track_kernel_cold.version == "2", "the meaning changed for products alone"
 
 
 @pytest.mark.parametrize(

@@ -51,6 +51,24 @@ def test_without_a_gpu_it_answers_for_the_newest_recorded_device_and_says_which(
     assert f"\n{chosen}: its kernel keeps the stream for " in result.output
 
 
+def test_a_product_of_an_older_run_is_said_to_be_power_capped_only(own_runs_only: Path) -> None:
+    """As schema 1 stored it: one cold time, and the power cap among the throttle reasons."""
+    made = json.loads(cell("cupy_raw", 200.0, shape=(4096, 4096, 4096), op="matmul", throttle=("power cap",)).to_json())
+    path = stored(own_runs_only)
+    path.write_text(json.dumps({**{name: v for name, v in made.items() if "capped" not in name}, "schema": 1}) + "\n")
+    asked = ("matmul", "--shape", "4096x4096x4096", "--dtype", "float16", "--out", str(own_runs_only))
+    output = invoke(*asked).output
+    assert "200 us power-capped" in output
+    assert "no time at full clock is on record, so all are compared power-capped" in output
+    assert "\n    opwise run matmul/4096x4096x4096/float16\n" in output, "what takes both"
+    found = json.loads(invoke(*asked, "--json").stdout)
+    assert (found["clock"], found["states"], found["ranking"][0]["full_us"], found["ranking"][0]["capped_us"]) == (
+        "both", ["capped"], None, 200.0)  # fmt: skip
+    refused = invoke(*asked, "--clock", "full")
+    assert refused.exit_code == 1
+    assert "only its power-capped time is on record" in refused.output
+
+
 def test_json_is_one_object(own_runs_only: Path) -> None:
     stored(own_runs_only, cell("torch_eager", 9.0), cell("cupy_raw", 5.0), cell("triton_jit", None, status="wrong", reason="[b]nan[/b]"))
     result = invoke(*SOFTMAX, "--out", str(own_runs_only), "--json")
@@ -109,6 +127,8 @@ def test_an_op_without_figures_is_a_failure_that_names_the_command(own_runs_only
         (("softmax", "--shape", "4by4", "--dtype", "float16"), "MxKxN"),
         (("softmax", "--shape", "4x4", "--dtype", "float64"), "taken are float32"),
         ((*SOFTMAX, "--for", "speed"), "known are stream, kernel, graph, call"),
+        ((*SOFTMAX, "--clock", "cold"), "known are both, full, capped"),
+        ((*SOFTMAX, "--for", "graph", "--clock", "full"), "power-capped"),
         ((*SOFTMAX, "--device", "a100"), "known are NVIDIA H200"),
         ((*SOFTMAX, "--device", "cuda:0"), "torch sees no GPU"),
         ((*SOFTMAX, "--device", "cpu"), "nothing is timed on the CPU"),

@@ -22,8 +22,8 @@ from opwise.record import Record, read
 AT = Workload("softmax", (64, 64), "float16")
 
 
-def chosen(*records: Record, workload: Workload = AT, purpose: str = "stream", gpu: Gpu = TOY) -> Choice:
-    return choose_from(store_of(*records), workload, gpu, purpose)
+def chosen(*records: Record, workload: Workload = AT, purpose: str = "stream", gpu: Gpu = TOY, clock: str = "both") -> Choice:
+    return choose_from(store_of(*records), workload, gpu, purpose, clock)
 
 
 # --- ranking --------------------------------------------------------------------------------------------------------------------
@@ -71,6 +71,82 @@ def test_the_interval_of_the_greater_of_two_times_holds_both_ends() -> None:
     record = cell("triton_jit", 10.0, 9.9)
     only = chosen(record).ranking[0]
     assert (only.low, only.us, only.high) == (9.9, 10.0, 10.1)
+
+
+# --- the states of the clock ----------------------------------------------------------------------------------------------------
+
+
+def product(backend: str, full_us: float | None, capped_us: float | None, n: int = 4096, **changed: object) -> Record:
+    made = cell(backend, full_us or capped_us, shape=(n, n, n), op="matmul", **changed)
+    return replace(made, kernel_cold_us=full_us and around(full_us), kernel_capped_us=capped_us and around(capped_us))
+
+
+def of_product(*records: Record, n: int = 4096, purpose: str = "kernel", clock: str = "both") -> Choice:
+    return chosen(*records, workload=Workload("matmul", (n, n, n), "float16"), purpose=purpose, clock=clock)
+
+
+EAGER = product("torch_eager", 160.0, 250.0)  # geometric mean 200
+CUPY = product("cupy_raw", 180.0, 200.0)  # 189.7
+NUMBA = product("numba_cuda", None, 190.0)  # as schema 1 tells it
+
+
+def test_both_states_of_the_clock_count_unless_one_is_asked_for() -> None:
+    found = {clock: of_product(EAGER, CUPY, clock=clock) for clock in ("full", "capped", "both")}
+    assert {c: (x.backend, pytest.approx(x.chosen.us)) for c, x in found.items()} == {
+        "full": ("torch_eager", 160.0), "capped": ("cupy_raw", 200.0), "both": ("cupy_raw", (180 * 200) ** 0.5)}  # fmt: skip
+    assert {c: x.states for c, x in found.items()} == {"full": ("full",), "capped": ("capped",), "both": ("full", "capped")}
+    assert {(s.full_us, s.capped_us) for s in found["full"].ranking} == {(160.0, 250.0), (180.0, 200.0)}, "whichever counts"
+    assert "its kernel takes 160 us at full clock, the least" in found["full"].why
+    assert "its kernel takes 200 us power-capped, the least" in found["capped"].why
+    assert "its kernel takes 180 us at full clock, 200 power-capped: geometric mean 189.7 us" in found["both"].why
+    assert "at full clock torch_eager is the fastest, power-capped cupy_raw." in found["both"].why
+    assert "state" not in chosen(cell("cupy_raw", 5.0), clock="full").why, "nothing to tell apart"
+
+
+def test_what_is_known_power_capped_alone_makes_all_be_compared_so() -> None:
+    choice = of_product(EAGER, CUPY, NUMBA)
+    assert (choice.backend, choice.states) == ("numba_cuda", ("capped",))
+    assert [(s.backend, s.us, s.capped_only) for s in choice.ranking] == [
+        ("numba_cuda", 190.0, True), ("cupy_raw", 200.0, False), ("torch_eager", 250.0, False)]  # fmt: skip
+    assert "190 us power-capped" in choice.why
+    assert "no time at full clock of numba_cuda is on record, so all are compared power-capped" in choice.why
+    at_full = of_product(EAGER, CUPY, NUMBA, clock="full")
+    assert (at_full.backend, at_full.excluded) == ("torch_eager", {"numba_cuda": "only its power-capped time is on record"})
+    with pytest.raises(NothingMeasured, match="at full clock.*opwise run matmul/4096x4096x4096/float16"):
+        of_product(NUMBA, clock="full")
+
+
+def test_the_purposes_without_a_state() -> None:
+    assert of_product(EAGER, NUMBA, purpose="call", clock="full").ranking[0].us == 1.0, "a CPU time needs no state"
+    graph = of_product(EAGER, replace(NUMBA, kernel_warm_us=around(90.0)), purpose="graph")
+    assert (graph.backend, graph.chosen.us, graph.states) == ("numba_cuda", 90.0, ())
+    with pytest.raises(ValueError, match="power-capped"):
+        opwise.choose("softmax", (4, 4), dtype="float16", purpose="graph", clock="full")
+    with pytest.raises(ValueError, match="known are both, full, capped"):
+        opwise.choose("softmax", (4, 4), dtype="float16", clock="cold")
+
+
+def test_paired_ratios_of_both_states_make_the_ratio_of_both() -> None:
+    """The medians say that CuPy is 5 % faster, but round by round both take the same time over the two states."""
+    best = replace(CUPY, seed=7, versus_best=(1.10, 1.09, 1.11), capped_versus_best=(1.0, 1.0, 1.0))
+    eager = replace(EAGER, seed=7, versus_best=(1.0, 1.0, 1.0), capped_versus_best=(1.10, 1.09, 1.11))
+    choice = of_product(best, eager)
+    assert (choice.backend, choice.ranking[0].ratio) == ("torch_eager", pytest.approx(1.0))
+    unchanged = product("torch_eager", 190.0, None, seed=7, versus_best=(1.0, 1.0, 1.0))
+    assert {s.backend: s.ratio for s in of_product(best, unchanged, clock="capped").ranking} == {
+        "torch_eager": 1.0, "cupy_raw": pytest.approx(200 / 190)}, "its ratio is to the fastest at full clock"  # fmt: skip
+
+
+def test_between_shapes_a_large_product_is_not_said_to_be_known_at_full_clock_from_small_ones() -> None:
+    small = [product(b, us, None, n=n) for n in (256, 512) for b, us in (("cupy_raw", n / 50), ("torch_eager", n / 40))]
+    old = [replace(r, kernel_cold_us=None) for r in (EAGER, CUPY)]
+    assert {(s.full_us, s.basis) for s in of_product(*small, *old, n=3000).ranking} == {(None, "interpolated")}
+    near_small = of_product(*small, *old, n=300)
+    assert near_small.states == ("full", "capped")
+    assert all(s.full_us == s.capped_us for s in near_small.ranking), "the cap does not change the nearest's time"
+    two = of_product(*small, EAGER, CUPY, n=3000)
+    assert two.states == ("full", "capped")
+    assert [s.full_us < s.capped_us for s in two.ranking] == [True, True]
 
 
 # --- which figures count --------------------------------------------------------------------------------------------------------

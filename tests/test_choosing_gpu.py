@@ -19,7 +19,7 @@ from fake_kernels import EAGER
 from torch import Tensor
 
 import opwise
-from opwise import library
+from opwise import clocks, library
 from opwise.choosing import query, selection
 from opwise.choosing.query import choose_from
 from opwise.choosing.store import Store
@@ -83,8 +83,9 @@ def test_on_unseen_shapes_the_choice_is_nearly_the_best(tmp_path: Path) -> None:
         pass
     lost = {}
     for workload, choice in choices.items():
-        timed = [r for r in session.records if r.workload == workload and r.status == "ok" and r.kernel_cold_us and r.call_us]
-        stream = {r.backend: max(r.kernel_cold_us.median, r.call_us.median) for r in timed if r.kernel_cold_us and r.call_us}
+        timed = [r for r in session.records if r.workload == workload and r.status == "ok" and r.timed]
+        states = clocks.common(timed)
+        stream = {r.backend: max(clocks.kernel(r, states)[0], r.call_us.median) for r in timed if r.call_us}
         lost[workload] = stream[choice.backend] / min(stream.values())
         best = min(stream, key=lambda b: stream[b])
         said, found = f"{choice.backend:12} {choice.chosen.basis:12} {choice.chosen.us:9.1f} us", f"{stream[choice.backend]:9.1f} us"

@@ -68,6 +68,43 @@ def test_within_a_run_the_paired_ratio_is_taken_where_there_is_one() -> None:
     assert not compare(slow, replace(best, launch_us=None), "launch", one_run=True).paired
 
 
+def both(backend: str, full: float, capped: float | None, **fields: object) -> Record:
+    around = {"kernel_capped_us": capped and Interval(capped, capped * 0.99, capped * 1.01, 40, "events"), "op": "matmul"}
+    return cell(backend, full, full * 0.99, full * 1.01, shape=(64, 64, 64), **{**around, **fields})
+
+
+def test_a_kernel_s_two_states_are_compared_one_by_one() -> None:
+    a = both("triton_jit", 10.0, 12.0, versus_best=(1.0, 1.0, 1.0), capped_versus_best=(1.1, 1.09, 1.11))
+    b = both("torch_eager", 11.5, 10.8, versus_best=(1.15, 1.14, 1.16), capped_versus_best=(1.0, 1.0, 1.0))
+    found = list(implementations([a, b], "triton_jit", "torch_eager"))
+    assert [(c.state, c.verdict, c.paired, c.a_us, c.b_us) for c in found] == [
+        ("full", "faster", True, 10.0, 11.5), ("capped", "slower", True, 12.0, 10.8)]  # fmt: skip
+    assert [c.ratio for c in found] == pytest.approx([1 / 1.15, 1.1])
+    unchanged = both("torch_eager", 10.0, None, versus_best=(1.0, 1.0, 1.0))
+    at_full, capped = implementations([a, unchanged], "triton_jit", "torch_eager")
+    assert (at_full.ratio, capped.ratio, capped.paired) == (1.0, 1.2, False), "the best at full clock is not the capped ones' best"
+    (same,) = runs([unchanged], [replace(unchanged, backend="torch_eager")])
+    assert same.state == "both"
+    assert [c.state for c in implementations([a, b], "triton_jit", "torch_eager", "call")] == [""]
+
+
+def test_a_record_with_the_capped_time_alone_is_compared_in_that_state_alone() -> None:
+    a, b = both("triton_jit", 10.0, 12.0), both("torch_eager", 11.5, 11.0)
+    old = replace(b, kernel_cold_us=None)
+    at_full, capped = implementations([a, old], "triton_jit", "torch_eager")
+    assert (at_full.verdict, at_full.reason) == ("not compared", "B has no kernel time at full clock")
+    assert (capped.verdict, capped.state) == ("slower", "capped")
+    (only,) = implementations([replace(a, kernel_cold_us=None), old], "triton_jit", "torch_eager")
+    assert only.state == "capped"
+    job = (
+        replace(a, kernel_cold_us=None, capped_versus_best=(1.0, 1.0, 1.0)),
+        both("torch_eager", 13.0, None, versus_best=(1.1, 1.09, 1.11)),
+    )
+    assert [c.paired for c in implementations(job, "triton_jit", "torch_eager")] == [False, True], "one job of schema 1, one state"
+    (wrong,) = implementations([a, replace(old, status="wrong", reason="nan")], "triton_jit", "torch_eager")
+    assert (wrong.state, wrong.reason) == ("", "B is wrong: nan")
+
+
 def test_what_has_no_time_is_not_compared_and_says_why() -> None:
     right = cell("triton_jit", 10.0, 9.9, 10.1)
     wrong = cell("cupy_raw", 5.0, 4.9, 5.1, status="wrong", reason="3 of 9 elements", kernel_cold_us=None)
@@ -114,8 +151,17 @@ def test_two_implementations_of_the_recorded_run() -> None:
 
 def test_without_a_run_the_newest_that_holds_both_is_taken() -> None:
     names = "triton_jit/softmax:textbook", "torch_eager/softmax"
-    both = [p for p in stored(ROOT / "results") if set(names) <= {r.implementation for r in read(p) if r.kernel_cold_us}]
+    both = [p for p in stored(ROOT / "results") if set(names) <= {r.implementation for r in read(p) if r.timed}]
     assert both[-1].name in invoke(*names, "--out", str(ROOT / "results")).output.replace("\n", "")
+
+
+def test_the_command_has_a_row_a_state(tmp_path: Path) -> None:
+    path = tmp_path / "h200" / "a.jsonl"
+    append(path, [r.to_json() for r in (both("triton_jit", 10.0, 12.0), both("torch_eager", 11.5, 11.0))])
+    asked = ("triton_jit/matmul", "torch_eager/matmul", "--run", str(path))
+    rows = [line.split("│") for line in invoke(*asked).output.splitlines() if line.startswith("matmul/64")]
+    assert [(row[1].strip(), row[2].strip()) for row in rows] == [("full", "10"), ("capped", "12")]
+    assert [json.loads(line)["state"] for line in invoke(*asked, "--json").stdout.splitlines()] == ["full", "capped"]
 
 
 def test_two_runs_of_different_devices_are_shown_as_such(tmp_path: Path) -> None:

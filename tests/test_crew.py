@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +21,13 @@ from stand_ins import NAMES, PLACES, POISON, FakeSeat, crew_of, job, records_of
 
 from opwise.commands.progress import Shown
 from opwise.ops.spec import Workload
+from opwise.record import Interval
 from opwise.runner import Event, Job, WorkerLost, arrival, run_jobs
 from opwise.runner.seat import Seat
 from opwise.runner.session import Session
 from opwise.runner.survey import Survey
 from opwise.scaling import Stranded
-from opwise.scaling.crew import Crew, Place, merged
+from opwise.scaling.crew import Crew, Place, merged, slimmed
 from opwise.scaling.gpus import Gpu
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -43,6 +45,9 @@ def test_every_cell_comes_once_and_says_where_from() -> None:
     assert Counter((r.implementation, r.workload) for r in records) == Counter((n, j.workload) for j in jobs for n in NAMES)
     assert all((r.gpu, r.shared) == (p.gpu, p.shared) for e in events for r in e.records for p in PLACES if p.name == e.place)
     assert all(r.kernel_cold_us and not r.kernel_cold_us.rounds for r in records), "rounds are not kept in the parent"
+    capped = slimmed(replace(records[0], kernel_capped_us=Interval(5.0, 5.0, 5.0, 40, rounds=(5.0,)))).kernel_capped_us
+    assert capped is not None
+    assert not capped.rounds
     assert len(limits) == 1, "the roofs of all GPUs are one line"
 
 
@@ -133,6 +138,7 @@ import resource, sys, time
 sys.path.insert(0, "tests")
 from stand_ins import FakeSeat, NAMES
 from opwise.ops.spec import Workload
+from opwise.record import Interval
 from opwise.runner import Job
 from opwise.runner.session import Session
 from opwise.runner.survey import Survey

@@ -16,6 +16,7 @@ from recorded_runs import H200, TOY, core_run, store_of
 from torch import Tensor
 
 import opwise
+from opwise import clocks
 from opwise.choosing import selection
 from opwise.choosing.dispatch import DISPATCHERS
 from opwise.choosing.selection import eager_up_to
@@ -84,8 +85,9 @@ def test_the_size_up_to_which_all_is_torch_eager_s() -> None:
         for r in store.records:
             if r.op == op and r.backend == "torch_eager" and largest_tensor(r) <= most and (op != "softmax" or r.shape[-1] <= columns):
                 rivals = [o for o in store.records if o.workload == r.workload and o.backend != "torch_eager"]
-                eager = max(r.kernel_cold_us.median, r.call_us.median)
-                assert all(eager < 1.01 * max(o.kernel_cold_us.median, o.call_us.median) for o in rivals), r.workload
+                states = clocks.common([r, *rivals])
+                eager = max(clocks.kernel(r, states)[0], r.call_us.median)
+                assert all(eager < 1.01 * max(clocks.kernel(o, states)[0], o.call_us.median) for o in rivals), r.workload
     assert 1024 <= bounds["gelu"][0] < 4096 * 4096
     assert bounds["softmax"][1] <= 1024
     assert eager_up_to(store, "gelu", [H200, TOY]) == (-1, 0), "a GPU without figures decides nothing"

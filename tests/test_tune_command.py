@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -139,6 +140,25 @@ def test_what_is_wrong_is_not_in_the_table_and_is_told(root: Path, monkeypatch: 
     events = happened(root, *SMALL)
     assert [e.row.workload for e in events if e.row] == [str(SMALL[1])], "a lost worker costs its workload"
     assert "the GPU fell off the bus" in "".join(e.lost for e in events)
+
+
+def test_a_configuration_is_chosen_by_both_states_of_the_clock() -> None:
+    def record(name: str, full: float, capped: float | None) -> Record:
+        made = Record.of(f"tune_triton_jit/mean:{name}", SMALL[0], status="ok", kernel_cold_us=around(full), versus_best=(full / 8,) * 3)
+        if capped is None:
+            return made
+        return replace(made, kernel_capped_us=around(capped), capped_versus_best=(capped / 9,) * 3)
+
+    records = [record("shipped", 10.0, 10.0), record("at full", 8.0, 16.0), record("capped", 15.0, 9.0), record("in both", 9.0, 9.5)]
+    row, _ = measuring.row_of(Job(SMALL[0], (), "cpu"), records, "shipped")
+    assert row is not None
+    assert (row.chosen, row.times["in both"].us) == ("in both", round((9.0 * 9.5) ** 0.5, 4))
+    tie, _ = measuring.row_of(Job(SMALL[0], (), "cpu"), [*records[:3], record("in both", 9.95, 10.04)], "shipped")
+    assert tie is not None
+    assert tie.chosen == "shipped"
+    old, _ = measuring.row_of(Job(SMALL[0], (), "cpu"), [*records, replace(records[2], variant="old", kernel_cold_us=None)], "shipped")
+    assert old is not None
+    assert (old.chosen, old.times["in both"].us) == ("capped", 9.5), "all in the state that all have"
 
 
 @needs_gpu

@@ -2,7 +2,8 @@
 
 Within a run the paired ratio is taken where the run holds it: `versus_best` of one is that of the pair where the other is the fastest.
 Everything else is unpaired, made of the two medians' intervals: the ends are the ratio of the ends that lie farthest apart, which is wider
-than 95 % asks for. What drifts between two runs, clocks and heat, is in no interval.
+than 95 % asks for. What drifts between two runs, clocks and heat, is in no interval. Where the power cap changes a cold kernel time, it is
+compared state by state: a time of one state is never held against a time of the other.
 """
 
 from __future__ import annotations
@@ -12,8 +13,9 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from opwise.clocks import BOTH, TOLD, alike
 from opwise.measure.stats import TIE
-from opwise.record import Interval, Record
+from opwise.record import CAPPED, FULL, Interval, Record
 
 FASTER, SLOWER, SAME, UNDECIDED, NOTHING = "faster", "slower", "same", "undecided", "not compared"
 VERDICTS = (FASTER, SLOWER, SAME, UNDECIDED, NOTHING)
@@ -27,7 +29,11 @@ TIMES: dict[str, Callable[[Record], Interval | None]] = {
 
 @dataclass(frozen=True)
 class Comparison:
-    """A against B at one workload. `ratio` is A's time over B's: under 1, A is faster. Where there is none, `reason` says why."""
+    """A against B at one workload. `ratio` is A's time over B's: under 1, A is faster. Where there is none, `reason` says why.
+
+    `state`: of the clock, for a cold kernel time: full or capped; both where the power cap changes neither side's; "" of other times, and
+    where a side is not ok.
+    """
 
     workload: str
     a: str
@@ -42,6 +48,7 @@ class Comparison:
     a_device: str = ""
     b_device: str = ""
     reason: str = ""
+    state: str = ""
 
 
 def verdict(ratio: float, low: float, high: float) -> str:
@@ -54,36 +61,56 @@ def verdict(ratio: float, low: float, high: float) -> str:
     return SAME if low * (1 + TIE) >= 1 and high <= 1 + TIE else UNDECIDED
 
 
-def compare(a: Record, b: Record, what: str = "kernel", *, one_run: bool = False) -> Comparison:
-    """Two cells of one workload; `one_run` where both were measured interleaved."""
-    both = Comparison(str(a.workload), a.implementation, b.implementation, NOTHING, a_device=a.device, b_device=b.device)
-    x, y = TIMES[what](a), TIMES[what](b)
-    missing = [_without(side, r, what) for side, r, time in (("A", a, x), ("B", b, y)) if r.status != "ok" or time is None]
+def compare(a: Record, b: Record, what: str = "kernel", *, one_run: bool = False, state: str = FULL) -> Comparison:
+    """Two cells of one workload; `one_run` where both were measured interleaved. `state`: that in which a kernel's time is compared."""
+    cold = what == "kernel"
+    both = Comparison(str(a.workload), a.implementation, b.implementation, NOTHING, a_device=a.device, b_device=b.device,
+                      state=_named(a, b, state) if cold else "")  # fmt: skip
+    x, y = (r.kernel_us(state) if cold else TIMES[what](r) for r in (a, b))
+    missing = [_without(side, r, what, state) for side, r, time in (("A", a, x), ("B", b, y)) if r.status != "ok" or time is None]
     if missing or x is None or y is None or min(x.low, y.low) <= 0:
         return replace(both, reason="; ".join(missing) or "a time of 0 us has no ratio")
-    pair = _paired(a, b) if one_run and what == "kernel" else None
+    pair = _paired(a, b, state) if one_run and cold else None
     ratio, low, high = pair or (x.median / y.median, x.low / y.high, x.high / y.low)
     return replace(both, verdict=verdict(ratio, low, high), ratio=ratio, low=low, high=high, paired=pair is not None,
                    a_us=x.median, b_us=y.median)  # fmt: skip
 
 
-def _without(side: str, r: Record, what: str) -> str:
-    return f"{side} is {r.status}: {r.reason}" if r.status != "ok" else f"{side} has no {what} time"
+def in_states(a: Record, b: Record, what: str = "kernel", *, one_run: bool = False) -> Iterator[Comparison]:
+    """One comparison; two of a kernel's cold time where the power cap changes it, in each state that either was timed in."""
+    timed = [r for r in (a, b) if r.timed]
+    states = [FULL]
+    if what == "kernel" and a.status == b.status == "ok" and any(r.kernel_capped_us is not None for r in timed):
+        states = [state for state in (FULL, CAPPED) if any(r.kernel_us(state) is not None for r in timed)]
+    for state in states:
+        yield compare(a, b, what, one_run=one_run, state=state)
 
 
-def _paired(a: Record, b: Record) -> tuple[float, float, float] | None:
+def _named(a: Record, b: Record, state: str) -> str:
+    if a.status != "ok" or b.status != "ok":
+        return ""
+    return BOTH if a.kernel_capped_us is None and b.kernel_capped_us is None else state
+
+
+def _without(side: str, r: Record, what: str, state: str) -> str:
+    if r.status != "ok":
+        return f"{side} is {r.status}: {r.reason}"
+    return f"{side} has no {what} time" + (f" {TOLD[state]}" if what == "kernel" and r.timed else "")
+
+
+def _paired(a: Record, b: Record, state: str) -> tuple[float, float, float] | None:
     """The paired ratio of a/b, where one of them is what the run measured all others against."""
-    if a.versus_best and b.versus_best and all(math.isfinite(v) and v > 0 for v in (*a.versus_best, *b.versus_best)):
-        if _is_best(b):
-            return a.versus_best
-        if _is_best(a):
-            ratio, low, high = b.versus_best
+    x, y = a.versus(state), b.versus(state)
+    if x and y and alike(a, b, state) and all(math.isfinite(v) and v > 0 for v in (*x, *y)):
+        if y == _BEST:
+            return x
+        if x == _BEST:
+            ratio, low, high = y
             return 1 / ratio, 1 / high, 1 / low
     return None
 
 
-def _is_best(r: Record) -> bool:
-    return r.versus_best == (1.0, 1.0, 1.0)
+_BEST = (1.0, 1.0, 1.0)
 
 
 def implementations(records: Sequence[Record], a: str, b: str, what: str = "kernel") -> Iterator[Comparison]:
@@ -91,7 +118,7 @@ def implementations(records: Sequence[Record], a: str, b: str, what: str = "kern
     others = {str(r.workload): r for r in records if fits(b, r)}
     for r in records:
         if fits(a, r) and str(r.workload) in others:
-            yield compare(r, others[str(r.workload)], what, one_run=True)
+            yield from in_states(r, others[str(r.workload)], what, one_run=True)
 
 
 def fits(name: str, r: Record) -> bool:
@@ -103,7 +130,7 @@ def runs(a: Sequence[Record], b: Sequence[Record], what: str = "kernel") -> Iter
     others = {(r.implementation, str(r.workload)): r for r in b}
     for (name, workload), r in {(r.implementation, str(r.workload)): r for r in a}.items():
         if (name, workload) in others:
-            yield compare(r, others[name, workload], what)
+            yield from in_states(r, others[name, workload], what)
 
 
 def counted(found: Sequence[Comparison]) -> str:

@@ -20,7 +20,7 @@ from opwise.bars.table import EACH, GEOMETRIC_MEAN, Bar
 from opwise.choosing.store import stale
 from opwise.measure.device import is_called
 from opwise.ops.spec import Workload
-from opwise.record import Interval, Record, UnknownSchema, read
+from opwise.record import FULL, Interval, Record, UnknownSchema, read
 
 BASELINE = "torch_eager"
 MOST_RUNS = 3
@@ -64,14 +64,18 @@ def of_device(runs: Iterable[Run], device: str) -> list[Run]:
     return [run for run in runs if is_called(run.device, device)]
 
 
-def _speed(run: Run, r: Record) -> float | None:
+def _speed(run: Run, r: Record, state: str) -> float | None:
     """Torch eager's cold time over this one's."""
     eager = run.cells.get((BASELINE, r.workload))
-    return comparing.compare(eager, r, one_run=True).ratio if eager is not None else None
+    return comparing.compare(eager, r, one_run=True, state=state).ratio if eager is not None else None
 
 
-def _cost(name: str) -> Callable[[Run, Record], float | None]:
-    def over_eager(run: Run, r: Record) -> float | None:
+def _sol(run: Run, r: Record, state: str) -> float | None:
+    return r.sol if state == FULL or r.kernel_capped_us is None else r.capped_sol
+
+
+def _cost(name: str) -> Callable[[Run, Record, str], float | None]:
+    def over_eager(run: Run, r: Record, state: str) -> float | None:
         eager = run.cells.get((BASELINE, r.workload))
         mine: Interval | None = getattr(r, name)
         its: Interval | None = getattr(eager, name, None)
@@ -80,13 +84,13 @@ def _cost(name: str) -> Callable[[Run, Record], float | None]:
     return over_eager
 
 
-FIGURES: Mapping[str, Callable[[Run, Record], float | None]] = {
-    "sol": lambda run, r: r.sol,
+FIGURES: Mapping[str, Callable[[Run, Record, str], float | None]] = {  # of a record in its run, a kernel's in a state of the clock
+    "sol": _sol,
     "speed": _speed,
     "launch": _cost("launch_us"),
     "call": _cost("call_us"),
-    "cached_s": lambda run, r: r.compile_cached_s,
-    "cold_s": lambda run, r: r.compile_cold_s,
+    "cached_s": lambda run, r, state: r.compile_cached_s,
+    "cold_s": lambda run, r, state: r.compile_cold_s,
 }
 
 
@@ -120,17 +124,24 @@ def figure(bar: Bar, backend: str, workload: Workload, runs: Sequence[Run], here
             break
         if r.status != "ok":
             return Figure(str(workload), commit=r.commit, reason=f"{r.status}: {r.reason}")
-        value = FIGURES[bar.figure](run, r)
+        value = FIGURES[bar.figure](run, r, bar.state)
         if value is None or not math.isfinite(value):
+            newest = newest or (r if _lacks_state(bar, run, r) else None)  # what older kernels took at full clock is no figure of these
             continue
         newest = newest or r
         values.append(value)
         gpus.append(r.gpu)
         if len(values) == MOST_RUNS:
             break
-    if newest is None:
+    if newest is None or not values:
         return Figure(str(workload))
     return Figure(str(workload), tuple(values), tuple(gpus), newest.commit, stale(newest, here))
+
+
+def _lacks_state(bar: Bar, run: Run, r: Record) -> bool:
+    """Was a kernel timed, its own or torch eager's, but not in the state that the bar asks for?"""
+    its = run.cells.get((BASELINE, r.workload), r)
+    return bar.figure in ("sol", "speed") and any(x.timed and x.kernel_us(bar.state) is None for x in (r, its))
 
 
 def _taken_with(r: Record) -> tuple[object, ...]:

@@ -1,4 +1,5 @@
-"""The bars: what each hand-written backend must reach on an NVIDIA H200, cold L2, sustained clocks, launches interleaved.
+"""The bars: what each hand-written backend must reach on an NVIDIA H200, cold L2, launches interleaved, at full clock; products on tensor
+cores power-capped too. A time that the power cap does not change counts in both states.
 
 Where a bar stands for a size ("64 MiB"), a tensor of the input has that many bytes, whatever the dtype.
 """
@@ -9,8 +10,10 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from opwise.clocks import TOLD
 from opwise.ops import OPS
 from opwise.ops.spec import Workload, elements, over_dtypes
+from opwise.record import FULL, STATES
 
 HELD = ("torch_inline", "cupy_raw", "triton_jit", "numba_cuda")  # the order of `_four`
 DEVICE = "nvidia-h200"  # whose bars these are
@@ -23,7 +26,8 @@ MIB = 2**20
 class Bar:
     """`figure` names what is looked at (judging.FIGURES); `over` how the workloads' figures become one: EACH must pass, or their
     GEOMETRIC_MEAN, or their SUM. `required`: backend -> what it must reach, or where `at_most` may not exceed. `filters`: what narrows
-    `opwise run --set bars` to these workloads. A `first_call` is measured once an op, whatever the workload.
+    `opwise run --set bars` to these workloads. A `first_call` is measured once an op, whatever the workload. `state`: of the clock, in
+    which a kernel's figure is taken.
     """
 
     name: str
@@ -35,6 +39,7 @@ class Bar:
     over: str = EACH
     at_most: bool = False
     first_call: bool = False
+    state: str = FULL
 
     @property
     def command(self) -> str:
@@ -81,7 +86,9 @@ UNEVEN = (
     *((4096, k, 4096) for k in (128, 512, 2048, 16384)), (8192, 128, 8192), *((m, 4096, 4096) for m in (128, 512, 2048, 8192)),
     *((4096, 4096, n) for n in (128, 512, 2048, 8192)), (128, 16384, 128), (512, 8192, 512), (1024, 8192, 1024),
 )  # fmt: skip
-HALF_PRODUCTS = over_dtypes("matmul", SQUARES + UNEVEN, HALVES)
+LEAST_ROWS = 64  # of a layer's product; fewer are held to no bar
+LAYER_PRODUCTS = tuple(w for w in OPS["matmul"].workloads["layers"] if w.shape[0] >= LEAST_ROWS)
+HALF_PRODUCTS = tuple(dict.fromkeys((*over_dtypes("matmul", SQUARES + UNEVEN, HALVES), *LAYER_PRODUCTS)))
 LARGE = tuple((n, n, n) for n in (2048, 4096, 8192))
 TINY = over_dtypes("square", ((1024,),), DTYPES)
 OURS = ("square", "mean", "gelu", "softmax", "matmul")  # whatever ops else are installed
@@ -98,13 +105,17 @@ def _bars() -> Iterator[Bar]:
     rows, long_rows = _rows(*(2**k for k in range(8, 16))), _rows(*(2**k for k in range(16, 21)))
     yield Bar("softmax-sol", "softmax: SOL, rows of 256 to 32768, 256 MiB or more", "sol", rows, _four(0.95, 0.95, 0.95, 0.93), "softmax")
     yield Bar("softmax-long", "softmax: SOL, rows of 65536 to 1048576", "sol", long_rows, _four(0.95, 0.95, 0.90, 0.90), "softmax")
-    halves, half_filters = "matmul, 16 bits: speed over cuBLAS's", "matmul float16 bfloat16"
-    means, worst = _four(1.00, 1.00, 0.97, 0.90), _four(0.93, 0.93, 0.90, 0.80)
-    yield Bar("matmul-half-mean", halves, "speed", HALF_PRODUCTS, means, half_filters, over=GEOMETRIC_MEAN)
-    yield Bar("matmul-half-worst", halves, "speed", HALF_PRODUCTS, worst, half_filters)
-    for dtype, bars in (("tfloat32", _four(0.95, 0.95, 0.95, 0.80)), ("float32", _four(1.00, 1.00, 0.90, 0.90))):
-        products = over_dtypes("matmul", LARGE, (dtype,))
-        yield Bar(f"matmul-{dtype}", f"matmul, {dtype}: speed over cuBLAS's", "speed", products, bars, f"matmul {dtype}")
+    means, worst, half_filters = _four(1.00, 1.00, 0.97, 0.97), _four(0.93, 0.93, 0.88, 0.88), "matmul float16 bfloat16"
+    for state in STATES:
+        halves = f"matmul, 16 bits, {TOLD[state]}: speed over cuBLAS's"
+        yield Bar(f"matmul-half-mean-{state}", halves, "speed", HALF_PRODUCTS, means, half_filters, over=GEOMETRIC_MEAN, state=state)
+        yield Bar(f"matmul-half-worst-{state}", halves, "speed", HALF_PRODUCTS, worst, half_filters, state=state)
+    large = {dtype: over_dtypes("matmul", LARGE, (dtype,)) for dtype in ("tfloat32", "float32")}
+    for state in STATES:
+        what, bars = f"matmul, tfloat32, {TOLD[state]}: speed over cuBLAS's", _four(0.95, 0.95, 0.95, 0.80)
+        yield Bar(f"matmul-tfloat32-{state}", what, "speed", large["tfloat32"], bars, "matmul tfloat32", state=state)
+    what, bars = "matmul, float32: speed over cuBLAS's", _four(1.00, 1.00, 0.90, 0.90)
+    yield Bar("matmul-float32", what, "speed", large["float32"], bars, "matmul float32")
     launches, calls = _four(0.8, 1.0, 1.5, 1.5), _four(1.0, 1.2, 1.7, 1.7)
     yield Bar("launch", "launch cost over torch.square(x, out=y)'s", "launch", TINY, launches, "square 1024", at_most=True)
     yield Bar("call", "call cost over torch.square(x)'s", "call", TINY, calls, "square 1024", at_most=True)

@@ -75,6 +75,12 @@ class Interpolant:
         return np.array([_weights(row) @ self.logs for row in apart]) - self.logs
 
 
+def nearest(known: Sequence[Sizes], sizes: Sizes, granule: int) -> Sizes:
+    """That of the known sizes which counts most for a figure at `sizes`."""
+    here = np.array(coordinates(sizes, granule))
+    return min(known, key=lambda at: float(np.linalg.norm(coordinates(at, granule) - here)))
+
+
 def _weights(distances: Any) -> Any:
     exact = distances < 1e-9
     weights = exact.astype(float) if exact.any() else distances**-POWER

@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from opwise import library
-from opwise.choosing.interpolate import Interpolant, best_case
+from opwise import clocks, library
+from opwise.choosing.interpolate import Interpolant, best_case, nearest
 from opwise.choosing.ranking import BASELINE, PURPOSES, Choice, Standing, counted, ranked, sentence
-from opwise.choosing.store import Figures, Gpu, Store, refresh, stale
+from opwise.choosing.store import Figures, Gpu, Sizes, Store, refresh, stale
 from opwise.measure.device import facts
 from opwise.ops import OPS
 from opwise.ops.spec import Workload
-from opwise.record import Record
+from opwise.record import CAPPED, FULL, STATES, Interval, Record
 
 OWN = Path("results")
+WARM = "warm"
+TAKEN: Mapping[str, Callable[[Record], Interval | None]] = {
+    FULL: lambda r: r.kernel_us(FULL), CAPPED: lambda r: r.kernel_us(CAPPED), WARM: lambda r: r.kernel_warm_us}  # fmt: skip
+BASES = ("measured", "interpolated", "extrapolated")
 
 
 class NothingMeasured(LookupError):
@@ -28,7 +32,7 @@ class NothingMeasured(LookupError):
 
 def choose(
     op: str, *inputs_or_shape: Any, dtype: str | torch.dtype | None = None, purpose: str = "stream",
-    device: str | torch.device | None = None, measure: bool = False, results: Path = OWN,
+    device: str | torch.device | None = None, measure: bool = False, results: Path = OWN, clock: str = clocks.BOTH,
 ) -> Choice:  # fmt: skip
     """The backend to use, with the ranking it comes from.
 
@@ -36,12 +40,12 @@ def choose(
     dtype: float32, float16, bfloat16 or, for matmul, tfloat32; needed with a shape, taken from tensors otherwise.
     purpose: stream, kernel, graph or call (see PURPOSES). device: cuda:0, a recorded GPU's name such as 'nvidia-h200', or None: the
     tensors' GPU, else the first GPU, else the one measured last. measure: time all backends here and now, and store that under `results`.
+    clock: full, capped or both (see clocks.CLOCKS), of the cold kernel time that `stream` and `kernel` count.
 
-    Raises ValueError or TypeError on what is no workload, purpose or device; NothingMeasured where no figure fits; RuntimeError where
-    `measure` is asked for without a GPU.
+    Raises ValueError or TypeError on what is no workload, purpose, clock or device; NothingMeasured where no figure fits; RuntimeError
+    where `measure` is asked for without a GPU.
     """
-    if purpose not in PURPOSES:
-        raise ValueError(f"purpose {purpose!r} is unknown: known are {', '.join(PURPOSES)}")
+    check(purpose, clock)
     workload = workload_of(op, inputs_or_shape, dtype)
     if device is None and isinstance(inputs_or_shape[0], Tensor) and inputs_or_shape[0].is_cuda:
         device = inputs_or_shape[0].device
@@ -50,7 +54,17 @@ def choose(
 
         measured(workload, device, results)
         forget()  # what is dispatched from now on may know of it
-    return choose_from(Store.load(library.stored(results), workload.op), workload, device, purpose)
+    return choose_from(Store.load(library.stored(results), workload.op), workload, device, purpose, clock)
+
+
+def check(purpose: str, clock: str) -> None:
+    """Raises ValueError for a purpose or a clock that is unknown, and for a graph's time at full clock, which nobody takes."""
+    if purpose not in PURPOSES:
+        raise ValueError(f"purpose {purpose!r} is unknown: known are {', '.join(PURPOSES)}")
+    if clock not in clocks.CLOCKS:
+        raise ValueError(f"clock {clock!r} is unknown: known are {', '.join(clocks.CLOCKS)}")
+    if purpose == "graph" and clock == FULL:
+        raise ValueError("purpose graph counts the warm time, which is taken power-capped: leave out clock, or ask for purpose kernel")
 
 
 def measured(workload: Workload, device: str | torch.device | None, results: Path = OWN) -> Path | None:
@@ -102,53 +116,106 @@ def here(name: str) -> Gpu:
     return Gpu(properties.name, f"{properties.major}.{properties.minor}")
 
 
-def choose_from(store: Store, workload: Workload, device: str | torch.device | Gpu | None, purpose: str = "stream") -> Choice:
+def choose_from(
+    store: Store, workload: Workload, device: str | torch.device | Gpu | None, purpose: str = "stream", clock: str = clocks.BOTH
+) -> Choice:
     """The choice that a store's records make. Raises NothingMeasured where none fits, ValueError for an unknown device."""
     gpu = device if isinstance(device, Gpu) else gpu_of(store, device)
     found = store.figures(workload.op, workload.dtype, gpu)
-    excluded = dict(found.barred)
-    standings = []
+    excluded, known = dict(found.barred), {}
+    wanted = (WARM,) if purpose == "graph" else clocks.states_of(clocks.BOTH if purpose == "call" else clock)
     for backend, cells in found.timed.items():
         reason = found.refused.get(backend, {}).get(workload.shape)
-        standing = None if reason else _standing(backend, cells, found, workload, purpose, machine_with(gpu))
-        if standing is not None:
-            standings.append(standing)
+        times = {} if reason else _known(cells, found, workload, purpose)
+        if any(name in times for name in wanted):
+            known[backend] = times
         else:
-            excluded[backend] = reason or f"no {purpose} time is on record"
+            excluded[backend] = reason or ("only its power-capped time is on record" if times else f"no {purpose} time is on record")
     excluded |= {b: next(iter(reasons.values())) for b, reasons in found.refused.items() if b not in found.timed and b not in excluded}
-    if not standings:
+    if not known:
         why = "; ".join(f"{b}: {reason}" for b, reason in excluded.items())
-        raise NothingMeasured(f"no {purpose} time of {workload.op} in {workload.dtype} on {gpu} is on record{f' ({why})' if why else ''}: "
+        time = f"{purpose} time{' at full clock' if clock == FULL else ''}"
+        raise NothingMeasured(f"no {time} of {workload.op} in {workload.dtype} on {gpu} is on record{f' ({why})' if why else ''}: "
                               f"on that GPU, {refresh([workload])} or `opwise choose … --measure` takes it")  # fmt: skip
-    ranking = ranked(standings, purpose)
+    compared = tuple(name for name in wanted if all(name in times for times in known.values()))
+    standings = [_standing(b, times, compared, workload, purpose, machine_with(gpu)) for b, times in known.items()]
+    states = tuple(name for name in compared if name in STATES)
+    ranking = ranked(standings, purpose, states)
     eager = next((s for s in ranking if s.backend == BASELINE), None)
     outdated = [r.workload for s in ranking if s.stale for r in s.from_records if s.basis == "measured"]
     outdated += [workload] if any(s.stale and s.basis != "measured" for s in ranking) else []
     return Choice(
-        workload.op, workload.shape, workload.dtype, purpose, gpu.device, gpu.capability, ranking[0].backend, sentence(ranking, purpose),
-        eager.us / ranking[0].us if eager else None, tuple(ranking), excluded, refresh(outdated) if outdated else "",
+        workload.op, workload.shape, workload.dtype, purpose, gpu.device, gpu.capability, ranking[0].backend,
+        sentence(ranking, purpose, states, clock), eager.us / ranking[0].us if eager else None, tuple(ranking), excluded,
+        refresh(outdated) if outdated else "", clock, states,
     )  # fmt: skip
 
 
-def _standing(backend: str, cells: Any, found: Figures, workload: Workload, purpose: str, machine: Any) -> Standing | None:
-    """None where the records of this backend lack the time that the purpose counts."""
+class _At(NamedTuple):
+    """A kernel time in us with its interval, one of BASES, and the records that it comes from."""
+
+    time: tuple[float, float, float]
+    basis: str
+    used: Mapping[Sizes, Record]
+
+
+def _known(cells: Mapping[Sizes, Record], found: Figures, workload: Workload, purpose: str) -> dict[str, _At]:
+    """The kernel times of a backend that are known at a workload, by their names in TAKEN.
+
+    Between measured shapes the nearest of them tells the states: the same time in both where the power cap does not change its time; one
+    for each where it has both, and where the shapes that are known at full clock enclose this one as well as all of them; else the
+    power-capped one alone. What is said of large products at full clock must not rest on small ones, of which older records tell it too.
+    """
+    if purpose == "graph":
+        warm = _at(cells, found, workload, WARM)
+        return {WARM: warm} if warm else {}
+    capped = _at(cells, found, workload, CAPPED)
+    if capped is None:
+        return {}
+    closest = cells[nearest(list(cells), OPS[workload.op].sizes(workload.shape), _granule(workload))]
+    if closest.kernel_capped_us is None:
+        return dict.fromkeys(STATES, capped)
+    full = _at(cells, found, workload, FULL) if closest.kernel_us(FULL) is not None else None
+    if full is None or BASES.index(full.basis) > BASES.index(capped.basis):
+        return {CAPPED: capped}
+    return {FULL: full, CAPPED: capped}
+
+
+def _at(cells: Mapping[Sizes, Record], found: Figures, workload: Workload, name: str) -> _At | None:
+    """None where no record of the backend has that time."""
     sizes = OPS[workload.op].sizes(workload.shape)
-    name = "kernel_warm_us" if purpose == "graph" else "kernel_cold_us"
-    known = {at: r for at, r in cells.items() if getattr(r, name) is not None}
-    if not known:
+    times = {at: time for at, r in cells.items() if (time := TAKEN[name](r)) is not None}
+    if sizes in times:
+        return _At(_time(times[sizes]), "measured", {sizes: cells[sizes]})
+    if not times:
         return None
-    record = known.get(sizes)
-    if record is not None:
-        kernel, call = (_time(getattr(record, field)) for field in (name, "call_us"))
-        basis, used = "measured", (record,)
+    kernels = Interpolant([(at, t.median) for at, t in times.items()], _trend(found, workload, name), granule=_granule(workload))
+    return _At(kernels.at(sizes), "interpolated" if kernels.holds(sizes) else "extrapolated", {at: cells[at] for at in times})
+
+
+def _standing(
+    backend: str, times: Mapping[str, _At], compared: tuple[str, ...], workload: Workload, purpose: str, machine: Any
+) -> Standing:
+    """By the times `compared`, all of which it has."""
+    sizes = OPS[workload.op].sizes(workload.shape)
+    kernel = clocks.mean([times[name].time for name in compared])
+    basis = max((times[name].basis for name in compared), key=BASES.index)
+    used = {at: r for name in compared for at, r in times[name].used.items()}
+    calls = {at: r.call_us for at, r in used.items() if r.call_us is not None}
+    if sizes in calls:
+        call = _time(calls[sizes])
     else:
-        granule = 16 // workload.torch_dtype.itemsize
-        kernels = Interpolant([(at, getattr(r, name).median) for at, r in known.items()], _trend(found, workload, name), granule=granule)
-        kernel = kernels.at(sizes)
-        call = Interpolant([(at, r.call_us.median) for at, r in known.items() if r.call_us is not None], granule=granule).at(sizes)
-        basis, used = "interpolated" if kernels.holds(sizes) else "extrapolated", tuple(known.values())
+        call = Interpolant([(at, time.median) for at, time in calls.items()], granule=_granule(workload)).at(sizes)
     us, low, high = counted(purpose, kernel, call)
-    return Standing(backend, us, low, high, kernel[0], call[0], basis, _stale(used, machine), from_records=used)
+    full, capped = (times[state].time[0] if state in times else None for state in STATES)
+    records = tuple(used.values())
+    return Standing(backend, us, low, high, kernel[0], call[0], basis, _stale(records, machine), from_records=records,
+                    full_us=full, capped_us=capped)  # fmt: skip
+
+
+def _granule(workload: Workload) -> int:
+    """Elements in 16 bytes."""
+    return 16 // workload.torch_dtype.itemsize
 
 
 def _trend(found: Figures, workload: Workload, name: str) -> Any:
@@ -158,7 +225,7 @@ def _trend(found: Figures, workload: Workload, name: str) -> Any:
         at = cost(Workload(workload.op, sizes, workload.dtype))
         return at.bytes, at.flops
 
-    every = [(getattr(r, name), cost_of(at)) for cells in found.timed.values() for at, r in cells.items()]
+    every = [(TAKEN[name](r), cost_of(at)) for cells in found.timed.values() for at, r in cells.items()]
     return best_case([(time.median, *costs) for time, costs in every if time is not None], cost_of)
 
 
@@ -176,7 +243,7 @@ def machine_with(gpu: Gpu) -> Any:
     return facts(torch.device("cuda", fitting[0])) if fitting else None
 
 
-def _time(interval: Any) -> tuple[float, float, float]:
+def _time(interval: Interval) -> tuple[float, float, float]:
     return interval.median, interval.low, interval.high
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from opwise import clocks
 from opwise.measure.stats import TIE
-from opwise.record import Record
+from opwise.record import CAPPED, FULL, STATES, Record
 
 BASELINE = "torch_eager"
 
@@ -17,8 +18,9 @@ PREFERENCE = ("torch_eager", "triton_jit", "cupy_raw", "numba_cuda", "torch_inli
 PURPOSES: Mapping[str, str] = {
     "stream": "what one call costs in a busy stream: the greater of call cost and cold kernel time",
     "kernel": "cold kernel time",
-    # A captured graph replays with the caches as its launches leave them, which is what the warm time is taken in: a graph's replay.
-    "graph": "kernel time in a replayed graph (warm)",
+    # A captured graph replays with the caches as its launches leave them, which is what the warm time is taken in: a graph's replay. Its
+    # launches are back to back, so that large products are power-capped in it.
+    "graph": "kernel time in a replayed graph (warm; its launches are back to back, so power-capped)",
     "call": "CPU time of one call",
 }
 
@@ -29,6 +31,8 @@ Time = tuple[float, float, float]  # median, low, high, in us
 class Standing:
     """One backend's place in a ranking. Times in us with their 95 % intervals; `ratio` is its time over the least one's.
 
+    `kernel_us` is the kernel time that counts, over the states that the ranking compares; `full_us` is the cold one at full clock, None
+    where it is not known, `capped_us` the one under the power cap, the same where the cap changes nothing; both None for a graph.
     basis: measured, interpolated (between measured shapes) or extrapolated (outside of all of them). stale: why its figures no longer
     tell what would be measured now, "" where they do. `from_records`: those that the time comes from.
     """
@@ -44,12 +48,24 @@ class Standing:
     ratio: float = 1.0
     tied: bool = True
     from_records: tuple[Record, ...] = ()
+    full_us: float | None = None
+    capped_us: float | None = None
+
+    @property
+    def capped_only(self) -> bool:
+        """Is its time at full clock not known?"""
+        return self.full_us is None and self.capped_us is not None
+
+    def in_state(self, state: str) -> float | None:
+        """Its kernel time in one of record.STATES, in us."""
+        return self.full_us if state == FULL else self.capped_us
 
 
 @dataclass(frozen=True)
 class Choice:
     """The answer. `margin`: torch eager's time over the chosen one's, None where torch eager has no figure. `refresh`: the command that
-    measures again what is stale, "" where nothing is. `excluded`: backends that could not be chosen, with the reason."""
+    measures again what is stale, "" where nothing is. `excluded`: backends that could not be chosen, with the reason. `clock`: what was
+    asked for, of clocks.CLOCKS; `states`: those in which the ranking compares kernels, () for a graph, which has one of its own."""
 
     op: str
     shape: tuple[int, ...]
@@ -63,6 +79,8 @@ class Choice:
     ranking: tuple[Standing, ...]
     excluded: Mapping[str, str]
     refresh: str = ""
+    clock: str = clocks.BOTH
+    states: tuple[str, ...] = ()
 
     @property
     def implementation(self) -> str:
@@ -83,13 +101,13 @@ def counted(purpose: str, kernel: Time, call: Time) -> Time:
     return kernel
 
 
-def ranked(standings: Sequence[Standing], purpose: str) -> list[Standing]:
+def ranked(standings: Sequence[Standing], purpose: str, states: Sequence[str] = STATES) -> list[Standing]:
     """Fastest first, each with its ratio to the fastest; ties (a ratio within 1 %) in order of preference. Where a kernel's time is not a
     measured one, the cheaper call comes first: should the kernel be shorter than is thought, the call is what the stream waits for."""
     leader = min(standings, key=lambda s: s.us)
     placed = []
     for s in standings:
-        ratio = paired_ratio(s, leader, purpose) or s.us / leader.us
+        ratio = paired_ratio(s, leader, purpose, states) or s.us / leader.us
         placed.append(replace(s, ratio=ratio, tied=ratio < 1.0 + TIE))
     guessed = _guessed([s for s in placed if s.tied], purpose)
 
@@ -106,27 +124,29 @@ def _guessed(tied: Sequence[Standing], purpose: str) -> bool:
     return purpose == "stream" and any(s.basis != "measured" and s.kernel_us > s.call_us for s in tied)
 
 
-def paired_ratio(s: Standing, leader: Standing, purpose: str) -> float | None:
+def paired_ratio(s: Standing, leader: Standing, purpose: str, states: Sequence[str]) -> float | None:
     """From launches interleaved in one job, where both times are cold kernel times of one: drift is not in it. None elsewhere."""
     if purpose not in ("stream", "kernel") or (purpose == "stream" and (s.call_us > s.kernel_us or leader.call_us > leader.kernel_us)):
         return None
     if s.basis != "measured" or leader.basis != "measured":
         return None
     one, best = s.from_records[0], leader.from_records[0]
-    if one.seed is None or one.seed != best.seed or one.versus_best is None or best.versus_best is None:
+    if one.seed is None or one.seed != best.seed:
         return None
-    return one.versus_best[0] / best.versus_best[0]
+    ratio = clocks.paired(one, best, states)
+    return ratio[0] if ratio else None
 
 
 def preference(backend: str) -> tuple[int, str]:
     return (PREFERENCE.index(backend) if backend in PREFERENCE else len(PREFERENCE), backend)
 
 
-def sentence(ranking: Sequence[Standing], purpose: str) -> str:
-    """Why the first of the ranking is the choice, in one sentence."""
+def sentence(ranking: Sequence[Standing], purpose: str, states: Sequence[str] = STATES, clock: str = clocks.BOTH) -> str:
+    """Why the first of the ranking is the choice, in one sentence. `states`: those compared, of those that `clock` asks for."""
     first, ties, slower = ranking[0], [s for s in ranking[1:] if s.tied], [s for s in ranking if not s.tied]
-    figure = f"{first.us:.4g} us" if first.basis == "measured" else f"about {first.us:.3g} us ({first.basis})"
-    text = f"{first.backend}: {_FIGURE[purpose](first, figure)}"
+    text = f"{first.backend}: {_cause(first, purpose)} {_figure(first, purpose, states, two=differ(ranking))}"
+    if purpose == "stream" and first.call_us > first.kernel_us:
+        text += ", more than its kernel"
     if ties:
         better = "its call costs less" if _guessed([first, *ties], purpose) else "it asks for less to be installed"
         text += f", within 1 % of {_listed([s.backend for s in ties])}, and {better}"
@@ -135,17 +155,62 @@ def sentence(ranking: Sequence[Standing], purpose: str) -> str:
     eager = next((s for s in slower if s.backend == BASELINE), None)
     if eager is not None and (ties or eager is not slower[0]):
         text += f"; torch eager is {eager.us / first.us:.3g} times slower"
-    return text + "."
+    return text + _by_state(ranking, purpose, states, clock) + "."
 
 
-_FIGURE: Mapping[str, Callable[[Standing, str], str]] = {
-    "stream": lambda s, figure: (
-        f"its call costs {figure}, more than its kernel" if s.call_us > s.kernel_us else f"its kernel keeps the stream for {figure}"
-    ),
-    "kernel": lambda s, figure: f"its kernel takes {figure}",
-    "graph": lambda s, figure: f"its replayed kernel takes {figure}",
-    "call": lambda s, figure: f"its call costs {figure}",
-}
+def differ(ranking: Sequence[Standing]) -> bool:
+    """Does the power cap change any of the times, as far as they are known?"""
+    return any(s.full_us != s.capped_us for s in ranking)
+
+
+def _cause(s: Standing, purpose: str) -> str:
+    if purpose == "stream":
+        return "its call costs" if s.call_us > s.kernel_us else "its kernel keeps the stream for"
+    return {"kernel": "its kernel takes", "graph": "its replayed kernel takes", "call": "its call costs"}[purpose]
+
+
+def _figure(s: Standing, purpose: str, states: Sequence[str], *, two: bool) -> str:
+    """The time that counts and, of a kernel's where it is not the same in both, its state."""
+    about, basis = ("", "") if s.basis == "measured" else ("about ", f" ({s.basis})")
+
+    def figure(us: float) -> str:
+        return f"{us:.3g}" if about else f"{us:.4g}"
+
+    text = f"{about}{figure(s.us)} us"
+    if purpose in ("graph", "call") or (purpose == "stream" and s.call_us > s.kernel_us) or not two:
+        return text + basis
+    if len(states) == 1:
+        return f"{text} {clocks.TOLD[states[0]]}{basis}"
+    if s.full_us is None or s.capped_us is None or s.full_us == s.capped_us:
+        return f"{text} in both states of the clock{basis}"
+    return f"{about}{figure(s.full_us)} us at full clock, {figure(s.capped_us)} power-capped{basis}: geometric mean {figure(s.us)} us"
+
+
+def _by_state(ranking: Sequence[Standing], purpose: str, states: Sequence[str], clock: str) -> str:
+    """What else is to be said of the states: which is the fastest in which, where it is not the choice in both; or which could not be
+    asked."""
+    if purpose not in ("stream", "kernel"):
+        return ""
+    if lacking := [s.backend for s in ranking if s.capped_only and clock == clocks.BOTH]:
+        of = f" of {_listed(lacking)}" if len(lacking) < len(ranking) else ""
+        return f"; no time at full clock{of} is on record, so all are compared power-capped"
+    if len(states) < 2 or not differ(ranking):
+        return ""
+    fastest = {state: _fastest(ranking, purpose, state) for state in states}
+    if set(fastest.values()) == {ranking[0].backend}:
+        return ""
+    return f"; {clocks.TOLD[FULL]} {fastest[FULL]} is the fastest, {clocks.TOLD[CAPPED]} {fastest[CAPPED]}"
+
+
+def _fastest(ranking: Sequence[Standing], purpose: str, state: str) -> str:
+    """In one state; the choice, where it is within 1 %."""
+
+    def us(s: Standing) -> float:
+        kernel = s.in_state(state) or 0.0
+        return max(kernel, s.call_us) if purpose == "stream" else kernel
+
+    least = min(ranking, key=us)
+    return ranking[0].backend if us(ranking[0]) < us(least) * (1.0 + TIE) else least.backend
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from opwise import library
+from opwise import clocks, library
 from opwise.backends import implementation
 from opwise.backends.protocol import BackendUnavailable, UnsupportedWorkload
 from opwise.choosing.query import OWN, NothingMeasured, choose_from, here
@@ -19,6 +19,7 @@ from opwise.choosing.store import Figures, Gpu, Store
 from opwise.measure.stats import TIE
 from opwise.ops import OPS
 from opwise.ops.spec import elements
+from opwise.record import Record
 
 if TYPE_CHECKING:
     from opwise.choosing.dispatch import Call, Dispatcher
@@ -124,15 +125,17 @@ def _verdicts(found: Figures) -> list[tuple[int, int, bool]]:
     """(elements of the largest tensor, columns, is it torch eager's?) of each workload on record."""
     verdicts = []
     for sizes, record in found.timed.get(BASELINE, {}).items():
-        others = [_stream_us(cells[sizes]) for backend, cells in found.timed.items() if backend != BASELINE and sizes in cells]
-        won = not others or _stream_us(record) < min(others) * (1.0 + TIE)
+        others = [cells[sizes] for backend, cells in found.timed.items() if backend != BASELINE and sizes in cells]
+        states = clocks.common([record, *others])
+        won = not others or _stream_us(record, states) < min(_stream_us(r, states) for r in others) * (1.0 + TIE)
         largest = elements(tuple(sorted(sizes)[-2:]))  # of a product's three matrices, that with the two longest sides
         verdicts.append((largest, sizes[-1], won))
     return verdicts
 
 
-def _stream_us(record: Any) -> float:
-    return float(max(record.kernel_cold_us.median, record.call_us.median))
+def _stream_us(record: Record, states: Sequence[str]) -> float:
+    assert record.call_us is not None  # of all that a store calls timed
+    return max(clocks.kernel(record, states)[0], record.call_us.median)
 
 
 @cache

@@ -126,7 +126,7 @@ def _counts(r: Record) -> bool:
 
 
 def _timed(r: Record) -> bool:
-    return r.status == "ok" and r.kernel_cold_us is not None and r.call_us is not None
+    return r.status == "ok" and r.timed and r.call_us is not None
 
 
 def stale(record: Record, here: Mapping[str, Any] | None) -> str:

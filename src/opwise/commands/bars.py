@@ -129,7 +129,7 @@ def _measured(device: str | None, out: Path, gpus: str | None, share: bool) -> l
 def as_data(standing: Standing) -> dict[str, Any]:
     bar = standing.bar
     return {
-        "bar": bar.name, "what": bar.what, "over": bar.over, "backend": standing.backend, "required": standing.required,
+        "bar": bar.name, "what": bar.what, "over": bar.over, "state": bar.state, "backend": standing.backend, "required": standing.required,
         "at_most": bar.at_most, "value": standing.value, "verdict": standing.verdict, "stale": standing.stale,
         "workloads": [{"workload": f.workload, "value": f.value, "runs": len(f.values), "values": f.values, "gpus": f.gpus,
                        "commit": f.commit, "stale": f.stale, "reason": f.reason} for f in standing.figures],

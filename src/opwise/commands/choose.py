@@ -11,12 +11,13 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from opwise import library
-from opwise.choosing.query import NothingMeasured, choose_from, measured, workload_of
-from opwise.choosing.ranking import BASELINE, PURPOSES, Choice, Standing
-from opwise.choosing.store import Store
+from opwise import clocks, library
+from opwise.choosing.query import NothingMeasured, check, choose_from, measured, workload_of
+from opwise.choosing.ranking import BASELINE, PURPOSES, Choice, Standing, differ
+from opwise.choosing.store import Store, refresh
 from opwise.commands.console import Out, refuse, stderr, stdout, warnings_told
 from opwise.ops import OPS
+from opwise.ops.spec import Workload
 from opwise.runner import WorkerLost
 
 EXAMPLES = (
@@ -30,6 +31,9 @@ def choose(
     shape: Annotated[str, typer.Option(help="As in 4096x4096; a matmul's is MxKxN.")],
     dtype: Annotated[str, typer.Option(help="float32, float16, bfloat16; tfloat32 for a matmul whose factors may be rounded to TF32.")],
     purpose: Annotated[str, typer.Option("--for", help="; ".join(f"{name}: {what}" for name, what in PURPOSES.items()) + ".")] = "stream",
+    clock: Annotated[
+        str, typer.Option(help="Whose kernel time counts. " + "; ".join(f"{name}: {what}" for name, what in clocks.CLOCKS.items()) + ".")
+    ] = clocks.BOTH,
     device: Annotated[
         str | None, typer.Option(help="cuda:0, or a recorded GPU such as h200. Default: the GPU here, else the one measured last.")
     ] = None,
@@ -38,16 +42,15 @@ def choose(
     as_json: Annotated[bool, typer.Option("--json", help="Machine-readable: one object.")] = False,
 ) -> None:
     """Which backend to use for an op at a shape and dtype, from the runs on record, and why."""
-    if purpose not in PURPOSES:
-        refuse(f"--for {purpose!r} is unknown: known are {', '.join(PURPOSES)}")
     try:
+        check(purpose, clock)
         workload = workload_of(op, (shape,), dtype)
         if measure:
             with stderr.status(f"measuring {workload}"):
                 measured(workload, device, out)
         with warnings_told():
             store = Store.load(library.stored(out), workload.op)
-        choice = choose_from(store, workload, device, purpose)
+        choice = choose_from(store, workload, device, purpose, clock)
     except NothingMeasured as error:
         stderr.print(f"opwise: {escape(str(error))}", style="bold red", highlight=False, soft_wrap=True)
         raise typer.Exit(1) from error
@@ -74,13 +77,16 @@ def show(choice: Choice) -> None:
     stdout.print(f"{choice.op}/{'x'.join(map(str, choice.shape))}/{choice.dtype} for {choice.purpose}, on {choice.device}, compute "
                  f"capability {choice.capability}", style="bold", highlight=False, markup=False)  # fmt: skip
     table = Table(show_edge=False, pad_edge=False)
-    for name in ("backend", f"{choice.purpose} us", "95 % interval", "rank", "kernel us", "call us", "x torch eager", "figures"):
+    two = differ(choice.ranking)
+    kernel = ("full clock us", "capped us") if two else ("kernel us",)
+    for name in ("backend", f"{choice.purpose} us", "95 % interval", "rank", *kernel, "call us", "x torch eager", "figures"):
         table.add_column(name, justify="left" if name in ("backend", "rank", "figures") else "right")
     eager = next((s for s in choice.ranking if s.backend == BASELINE), None)
     for s in choice.ranking:
         margin = f"{eager.us / s.us:.2f}" if eager else "n/a"
         interval = f"{s.low:.4g} to {s.high:.4g}"
-        table.add_row(s.backend, f"{s.us:.4g}", interval, _rank(choice, s), f"{s.kernel_us:.4g}", f"{s.call_us:.4g}", margin, _figures(s))
+        kernels = ["" if us is None else f"{us:.4g}" for us in ((s.full_us, s.capped_us) if two else (s.kernel_us,))]
+        table.add_row(s.backend, f"{s.us:.4g}", interval, _rank(choice, s), *kernels, f"{s.call_us:.4g}", margin, _figures(s))
     stdout.print(table)
     for backend, reason in choice.excluded.items():
         stdout.print(f"{backend} cannot be chosen: {reason}", highlight=False, markup=False, soft_wrap=True)
@@ -89,6 +95,9 @@ def show(choice: Choice) -> None:
         reasons = list(dict.fromkeys(s.stale for s in choice.ranking if s.stale))
         stdout.print(f"stale: {'; '.join(reasons)}. On that GPU, this refreshes it:\n    {choice.refresh}", style="yellow",
                      highlight=False, markup=False, soft_wrap=True)  # fmt: skip
+    elif any(s.capped_only for s in choice.ranking):
+        taken = refresh([Workload(choice.op, choice.shape, choice.dtype)])
+        stdout.print(f"power-capped only: on that GPU, this takes both states:\n    {taken}", highlight=False, markup=False, soft_wrap=True)
 
 
 def _rank(choice: Choice, s: Standing) -> str:
@@ -98,4 +107,4 @@ def _rank(choice: Choice, s: Standing) -> str:
 
 
 def _figures(s: Standing) -> str:
-    return f"{s.basis}, stale" if s.stale else s.basis
+    return ", ".join([s.basis, *(["power-capped only"] if s.capped_only else []), *(["stale"] if s.stale else [])])

@@ -15,14 +15,17 @@ from opwise import comparing, library
 from opwise.backends import BACKENDS
 from opwise.commands.console import Out, read_run, refuse, stdout, where
 from opwise.comparing import Comparison
-from opwise.record import Record, UnknownSchema
+from opwise.record import STATES, Record, UnknownSchema
 
 EXAMPLES = (
     "Examples:  opwise compare triton_jit/softmax torch_eager/softmax  ·  opwise compare triton_jit torch_eager --for call  ·  "
     "opwise compare core-b117cf7 core-122e40b --json"
 )
 SIDE = "An implementation (triton_jit/softmax), a backend, or a run: a file or part of its name."
-TIMES_HELP = f"Which time: {', '.join(comparing.TIMES)}. kernel is GPU time from a cold L2."
+TIMES_HELP = (
+    f"Which time: {', '.join(comparing.TIMES)}. kernel is GPU time from a cold L2: at full clock and power-capped, a row each, where the "
+    "power cap changes it. warm is taken back to back, and so power-capped."
+)
 STYLES = {"faster": "green", "slower": "red", "same": "", "undecided": "yellow", "not compared": "dim"}
 
 
@@ -79,7 +82,7 @@ def _holding(a: str, b: str, run: str | None, out: Path) -> tuple[Path, list[Rec
     if run is None:
         for path in reversed(library.stored(out)):
             records = read_run(path)
-            held = sum(any(comparing.fits(name, r) and r.kernel_cold_us for r in records) for name in (a, b))
+            held = sum(any(comparing.fits(name, r) and r.timed for r in records) for name in (a, b))
             if held == 2:
                 return path, records
             if held > most:
@@ -108,16 +111,20 @@ def _name(what: str) -> str:
 
 def _table(found: list[Comparison]) -> Table:
     one = len({(c.a, c.b) for c in found}) == 1
+    two = any(c.state in STATES for c in found)
     table = Table(show_edge=False, pad_edge=False)
     table.add_column("workload", no_wrap=True)
     if not one:
         table.add_column("implementation", overflow="fold")
+    if two:
+        table.add_column("clock", no_wrap=True)
     for name in ("A us", "B us", "A / B", "interval"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("A is", no_wrap=True)
     table.add_column("why", overflow="fold")
     for c in found:
         names = [] if one else [escape(c.a if c.a == c.b else f"{c.a} : {c.b}")]
+        names += [c.state] if two else []
         figures = ["" if v is None else f"{v:.4g}" for v in (c.a_us, c.b_us)] + ["" if c.ratio is None else f"{c.ratio:.3f}"]
         interval = "" if c.low is None or c.high is None else f"{c.low:.3f} to {c.high:.3f}"
         note = c.reason or ("paired" if c.paired else "")

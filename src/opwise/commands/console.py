@@ -97,7 +97,7 @@ def print_records(records: list[Record], as_json: bool, title: str) -> None:
             typer.echo(record.to_json())
         return
     stdout.print(title, style="bold", highlight=False, markup=False)
-    if any(r.kernel_cold_us for r in records):
+    if any(r.timed for r in records):
         tables.show(records, stdout)
         return
     stdout.print(overview.verdicts(records))

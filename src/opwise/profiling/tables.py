@@ -124,9 +124,9 @@ def allocations(report: Report) -> Table:
 def notes(report: Report) -> Iterator[str]:
     record, apart = report.record, report.apart()
     if apart is not None and record.kernel_cold_us is not None:
-        clock = record.kernel_cold_us.median
+        clock, at = record.kernel_cold_us.median, " at full clock" if record.kernel_capped_us is not None else ""
         style = "" if abs(apart) <= AGREE else "[yellow]"
-        yield f"{style}cold: {clock:.2f} us by the clock of `opwise run`, the profiler {100 * apart:+.1f} %{'[/]' if style else ''}"
+        yield f"{style}cold: {clock:.2f} us{at} by the clock of `opwise run`, the profiler {100 * apart:+.1f} %{'[/]' if style else ''}"
         if abs(apart) > AGREE:
             yield ("  the clock counts what a launch costs the GPU around its kernels too, some microseconds at most, which is much of a "
                    "short one; docs/profiling.md has the other causes")  # fmt: skip

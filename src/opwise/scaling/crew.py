@@ -206,7 +206,7 @@ def placed(place: Place, record: Record) -> Record:
 
 
 def slimmed(record: Record) -> Record:
-    kept = {name: replace(time, rounds=()) for name in ("kernel_cold_us", "kernel_warm_us", "launch_us", "call_us")
+    kept = {name: replace(time, rounds=()) for name in ("kernel_cold_us", "kernel_capped_us", "kernel_warm_us", "launch_us", "call_us")
             if (time := getattr(record, name)) is not None}  # fmt: skip
     return replace(record, **kept)
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
+from opwise import clocks
 from opwise.backends import tuned_table
 from opwise.backends.tuned_table import TUNABLE, Row, Table, Time, TornTable, misfit
 from opwise.measure.timing import tied
@@ -100,26 +101,29 @@ def begun(sheet: Sheet, facts: Facts, root: Path) -> Table:
 
 def row_of(job: Job, records: Sequence[Record], shipped: str) -> tuple[Row | None, str]:
     """The row of a workload; or None, and why: without a right and timed shipped choice there is nothing to be better than."""
-    timed = {r.variant: r for r in records if r.status == "ok" and r.kernel_cold_us is not None}
+    timed = {r.variant: r for r in records if r.status == "ok" and r.timed}
     refused = {r.variant: f"{r.status}: {r.reason}" for r in records if r.variant not in timed}
     if shipped not in timed:
         return None, f"{job.workload}: the shipped choice {shipped} has no time: {refused.get(shipped) or 'it was not measured'}"
-    times = {name: Time(*_figures(r), r.error_ratio or 0.0) for name, r in timed.items()}
+    states = clocks.common(timed.values())
+    times = {name: _time(r, states) for name, r in timed.items()}
     newest = records[-1]
     row = Row(str(job.workload), OPS[job.workload.op].sizes(job.workload.shape), chosen(timed, shipped), shipped, times, refused,
               newest.sm_clock_mhz, newest.gpu, newest.time)  # fmt: skip
     return row, ""
 
 
-def _figures(r: Record) -> tuple[float, float, float]:
-    assert r.kernel_cold_us is not None
-    return round(r.kernel_cold_us.median, 4), round(r.kernel_cold_us.low, 4), round(r.kernel_cold_us.high, 4)
+def _time(r: Record, states: Sequence[str]) -> Time:
+    us, low, high = clocks.kernel(r, states)
+    return Time(round(us, 4), round(low, 4), round(high, 4), r.error_ratio or 0.0)
 
 
 def chosen(timed: dict[str, Record], shipped: str) -> str:
-    """The quickest, if the shipped choice does not tie with it: by the rule of every ranking, from the rounds that both were in."""
-    best = min(timed, key=lambda name: _figures(timed[name])[0])
-    versus = timed[shipped].versus_best
+    """The quickest by the geometric mean of both states of the clock, if the shipped choice does not tie with it: by the rule of every
+    ranking, from the rounds that both were in."""
+    states = clocks.common(timed.values())
+    best = min(timed, key=lambda name: clocks.kernel(timed[name], states)[0])
+    versus = clocks.paired(timed[shipped], timed[best], states)
     return shipped if versus is None or tied(*versus) else best
 
 
