@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import re
 import sys
 import time
@@ -23,19 +24,20 @@ from typing import Any
 import torch
 
 from opwise.backends import implementation
-from opwise.backends.tuned import forced
 from opwise.backends.tuned_table import TUNABLE
 from opwise.bars.table import WORKLOADS
 from opwise.measure.device import Monitor
 from opwise.measure.timing import Clock
 from opwise.ops.spec import Workload
+from opwise.tuning.bench import Stand, install
 from opwise.tuning.ways import Machine, ways
 
 TABLES = {"cupy_raw": "cuda_src/matmul", "numba_cuda": "numba_cuda/matmul", "triton_jit": "triton_jit/matmul"}
 PLAIN = re.compile(
     r"(pingpong_)?(128x256|128x192|128x128|192x128|256x128)(_[12]x[12])?$|(128x256|256x128|128x128)x64/8/\d/?(resident)?$|tf32|.*x32/4/"
 )
-NEAR, MOST = 1.5, 14  # times the least estimate; configurations of a backend
+LEAST, SLOW = 2**29, 2**40  # multiply-adds: smaller products are not held back by the power cap
+NEAR, MOST = 1.35, 10  # times the least estimate; configurations of a backend
 BUDGET_S = 0.05
 WRONG = 0.02  # relative error, by Frobenius' norm
 BASELINE = "torch.mm"
@@ -43,10 +45,11 @@ MORE = ((1024, 1024, 1024), (1536, 1536, 1536), (3072, 3072, 3072), (6144, 6144,
 
 
 def products() -> list[Workload]:
-    """Smallest first."""
+    """Largest first, but for those that take seconds."""
     found = {w for w in WORKLOADS if w.op == "matmul" and w.dtype in ("bfloat16", "tfloat32") and w.shape[0] >= 64}
     found |= {Workload("matmul", shape, dtype) for dtype in ("bfloat16", "tfloat32") for shape in MORE}
-    return sorted(found, key=lambda w: (w.shape[0] * w.shape[1] * w.shape[2], str(w)))
+    macs = {w: math.prod(w.shape) for w in found}
+    return sorted((w for w in found if macs[w] >= LEAST), key=lambda w: (macs[w] > SLOW, -macs[w], str(w)))
 
 
 def configurations(backend: str, workload: Workload, machine: Machine) -> tuple[str, list[str]]:
@@ -80,9 +83,12 @@ def _estimates(backend: str, workload: Workload, machine: Machine) -> Mapping[st
 
 
 class Bench:
-    def __init__(self) -> None:
+    def __init__(self, backends: list[str], wanted: list[Workload]) -> None:
         self.device = torch.device("cuda", 0)
         self.machine, self.clock = Machine.of(self.device), Clock(self.device, Monitor(self.device))
+        names = {b: dict.fromkeys(name for w in wanted for name in configurations(b, w, self.machine)[1]) for b in backends}
+        self.stands = {b: Stand(TABLES[b], b, tuple(of_backend)) for b, of_backend in names.items()}
+        install(tuple(self.stands.values()))
 
     def measure(self, workload: Workload, backends: list[str]) -> dict[str, Any]:
         """The line of one product."""
@@ -109,8 +115,8 @@ class Bench:
 
     def built(self, backend: str, name: str, tensors: list[list[torch.Tensor]], truth: torch.Tensor | None) -> list[Any]:
         """Raises what the backend raises, and ValueError where the product is wrong."""
-        with forced(TABLES[backend], name):
-            made = [implementation(f"{backend}/matmul", self.device).prepare(a, b, out=out) for a, b, out in tensors]
+        forced = implementation(self.stands[backend].implementation(name), self.device)
+        made = [forced.prepare(a, b, out=out) for a, b, out in tensors]
         out = tensors[0][2].zero_()
         made[0]()
         torch.cuda.synchronize()
@@ -155,7 +161,7 @@ def main() -> int:
     if not torch.cuda.is_available():
         print("torch sees no GPU: --list says what would be timed on one", file=sys.stderr)
         return 2
-    bench = Bench()
+    bench = Bench(backends, wanted)
     if options.build:
         for backend in backends:
             for line in bench.build(backend, wanted):

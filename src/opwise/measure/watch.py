@@ -10,7 +10,8 @@ from .device import POWER_REASONS, Monitor, State
 from .gpu import Queue
 
 FULL_CLOCK = 0.98  # of the highest that the driver has said: an H100 and an H200 step by 15 MHz of 1980
-FULL_SPIN = 0.96  # of the quickest spin: behind a kernel that draws 600 W a spin is up to 2 % slower at the same 1980 MHz
+FULL_SPIN = 0.92  # of the quickest spin: behind a kernel that draws 600 W a spin is up to 2 % slower on an H200 and 5 % on an H100, both at
+# the 1980 MHz that they hold; under the power cap it is 10 % slower and more
 ASK_US = 30_000.0  # how old the driver's word may be: it is renewed every 100 ms, and asking takes 0.35 ms
 
 
