@@ -73,14 +73,17 @@ def table(rows: Sequence[Anatomy]) -> Table:
     shown = Table(show_edge=False, pad_edge=False)
     shown.add_column("backend")
     shown.add_column("status")
-    for name in ("import s", "first s", "cached s", "allocate us", "wrap us", "launch us", "call us", "cold us", "warm us", "SOL"):
+    capped = ["capped us"] if any(row.kernel_capped_us for row in rows) else []
+    steps = ("import s", "first s", "cached s", "allocate us", "wrap us", "launch us", "call us")
+    for name in (*steps, "cold us", *capped, "warm us", "SOL"):
         shown.add_column(name, justify="right", no_wrap=True)
     for row in rows:
         sol = row.limit_us / row.kernel_cold_us if row.limit_us and row.kernel_cold_us else None
         seconds = [(row.cached or {}).get("import_s"), row.first_cold_s, row.first_cached_s]
-        micros = [row.allocate_us, row.wrap_us, row.launch_us, row.call_us, row.kernel_cold_us, row.kernel_warm_us]
+        micros = [row.allocate_us, row.wrap_us, row.launch_us, row.call_us]
+        kernel = [row.kernel_cold_us, *([row.kernel_capped_us] if capped else []), row.kernel_warm_us, sol]
         style = STYLES.get(row.status, "yellow")
-        shown.add_row(escape(row.backend), f"[{style}]{row.status}[/]", *(_cell(x) for x in (*seconds, *micros)), _cell(sol))
+        shown.add_row(escape(row.backend), f"[{style}]{row.status}[/]", *(_cell(x) for x in (*seconds, *micros, *kernel)))
     return shown
 
 

@@ -22,7 +22,7 @@ from opwise.runner import SETS, WorkerLost
 from opwise.runner.survey import Survey, default_device, survey
 
 # Into a file or a pipe rich would assume 80 columns and cut the figures off.
-stdout = Console(width=None if sys.stdout.isatty() else max(170, int(os.environ.get("COLUMNS", 0))))
+stdout = Console(width=None if sys.stdout.isatty() else max(200, int(os.environ.get("COLUMNS", 0))))
 stderr = Console(stderr=True)
 
 Filters = Annotated[list[str] | None, typer.Argument(metavar="[FILTER]...", help="Any part of an implementation or workload name.")]
@@ -97,7 +97,7 @@ def print_records(records: list[Record], as_json: bool, title: str) -> None:
             typer.echo(record.to_json())
         return
     stdout.print(title, style="bold", highlight=False, markup=False)
-    if any(r.kernel_cold_us for r in records):
+    if any(r.timed for r in records):
         tables.show(records, stdout)
         return
     stdout.print(overview.verdicts(records))

@@ -33,6 +33,7 @@ class Anatomy:
     `cold` and `cached`: the parts of a first call, compiler caches empty and full. `import_s` is beyond torch and opwise. `call_us` is what
     a user pays on the CPU; what it is more than allocate, wrap and launch is the look-up of what was built. With `own_call` it is a
     function of the library's own (torch eager's), which has no such steps: wrap and launch are then of the form that writes into an output.
+    `kernel_capped_us`: where the power cap changes what `kernel_cold_us` is at full clock; `limit_us` is at full clock.
     """
 
     implementation: str
@@ -49,6 +50,7 @@ class Anatomy:
     kernel_warm_us: float | None = None
     limit_us: float | None = None
     own_call: bool = False
+    kernel_capped_us: float | None = None
 
     @property
     def backend(self) -> str:
@@ -212,5 +214,5 @@ def _row(entry: Entry, workload: Workload, first: Any, record: Record | None, st
 
 
 def _intervals(record: Record) -> Iterator[tuple[str, Any]]:
-    for field in ("launch_us", "call_us", "kernel_cold_us", "kernel_warm_us"):
+    for field in ("launch_us", "call_us", "kernel_cold_us", "kernel_capped_us", "kernel_warm_us"):
         yield field, getattr(record, field)

@@ -42,7 +42,8 @@ def panels(rows: Sequence[Anatomy]) -> list[Panel]:
     }
     kernels: dict[str, dict[str, float | None]] = {"kernel": {}}
     for row in rows:
-        kernels["kernel"] |= {f"{row.backend}, cold": row.kernel_cold_us, f"{row.backend}, warm": row.kernel_warm_us}
+        of_row = {"cold": row.kernel_cold_us, "capped": row.kernel_capped_us, "warm": row.kernel_warm_us}
+        kernels["kernel"] |= {f"{row.backend}, {kind}": us for kind, us in of_row.items()}
     found = [
         _panel(
             "first call, caches empty and full", "s", {name: {bar: p.get(key) for bar, p in firsts.items()} for key, name in names.items()}

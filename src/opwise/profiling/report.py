@@ -52,7 +52,7 @@ class Report:
         return next((row for row in self.launches if row.heat == heat), None)
 
     def apart(self) -> float | None:
-        """The profiler's cold launch over the clock's cold figure, less 1; None where either is missing."""
+        """The profiler's cold launch over the clock's cold figure at full clock, less 1; None where either is missing."""
         row, clock = self.launch("cold"), self.record.kernel_cold_us
         return row.device_us / clock.median - 1 if row and clock else None
 
