@@ -124,6 +124,14 @@ def test_on_a_gpu_the_run_s_records_and_the_steps_make_the_row(monkeypatch: pyte
     assert (wrong.status, wrong.reason, wrong.wrap_us) == ("wrong", "first at (0, 1)", None)
     assert "triton_jit cold" in told
     assert "│ 0.5" in text(command.table([right]))
+    assert "capped us" not in text(command.table([right]))
+    capped = text(command.table([replace(right, kernel_capped_us=21.0), replace(right, kernel_cold_us=None, kernel_capped_us=22.0)]))
+    assert [part.strip() for part in capped.splitlines()[-1].split("│")[-4:]] == ["", "22", "17", ""]
+    assert anatomy_plot.panels([replace(right, kernel_capped_us=21.0)])[-1].bars == (
+        "triton_jit, cold",
+        "triton_jit, capped",
+        "triton_jit, warm",
+    )
 
 
 def test_steps_are_timed_for_all_backends_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,14 +9,14 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from opwise.ops import OPS
-from opwise.record import CAPPED, STATES, Record
+from opwise.record import CAPPED, FULL, STATES, Record
 from opwise.report.figures import Axis, Figure, Panel, Point, Series, named, ticks
 from opwise.report.groups import by_op, grouped, in_order
 from opwise.report.states import FIRST, LABELS, Reading, differ, mark, ranked, readings, standing
 from opwise.report.strips import costs, errors, first_calls
 
 VARYING = 4.0  # an op whose flops per byte vary more than this between workloads has its size in flops, any other in bytes
-ONE_STATE = "first in one state"
+IN_ONE = {state: f"first {label}" for state, label in LABELS.items()}
 
 
 def figures(records: Sequence[Record], roofs: Mapping[str, float]) -> list[Figure]:
@@ -38,7 +38,7 @@ def figures(records: Sequence[Record], roofs: Mapping[str, float]) -> list[Figur
 def winners(records: Sequence[Record]) -> Figure:
     caption = "Full marker: the fastest kernel, from a cold L2. Hollow: cannot be told from it (under 1 %, or within the interval)."
     if differ(_ranked(records)):
-        caption += " Where the power cap changes the times, that holds in both states; small: fastest or tied in one of them alone."
+        caption += " Where the power cap changes the times, in both states; small: in one alone, full at full clock, hollow power-capped."
     return Figure("winners", "Winners", caption, tuple(_winners_of(op, group) for op, group in by_op(_ranked(records))), _untimed(records))
 
 
@@ -49,11 +49,11 @@ def _winners_of(op: str, records: Sequence[Record]) -> Panel:
     series = []
     for backend in backends:
         offset = (backends.index(backend) - (len(backends) - 1) / 2) * 0.8 / len(backends)
-        for kind, hollow in (("fastest", False), ("tie", True), (ONE_STATE, False)):
+        for kind, hollow in (("fastest", False), ("tie", True), (IN_ONE[FULL], False), (IN_ONE[CAPPED], True)):
             found = [r for r in records if r.backend == backend and _kind(r) == kind]
             points = [Point(dtypes.index(r.dtype) + offset, shapes.index(r.shape), _told(r)) for r in found]
             if points:
-                series.append(Series(f"{backend}, {kind}", backend, tuple(points), hollow=hollow, large=kind != ONE_STATE))
+                series.append(Series(f"{backend}, {kind}", backend, tuple(points), hollow=hollow, large=kind in FIRST))
     return Panel(
         op, Axis("", ticks=ticks(dtypes)), Axis("", ticks=ticks(["x".join(map(str, s)) or "scalar" for s in shapes])), tuple(series)
     )
@@ -63,7 +63,7 @@ def _kind(r: Record) -> str:
     """As which of the winners it is drawn, if any."""
     if (rank := standing(r)) in FIRST:
         return rank
-    return ONE_STATE if any(mark(x.versus) in FIRST for x in readings(r)) else ""
+    return next((IN_ONE[x.state] for x in readings(r) if mark(x.versus) in FIRST), "")
 
 
 def _told(r: Record) -> str:
