@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from reporting import TWO_STATES, of_schema_1
 from typer.testing import CliRunner, Result
 
 from opwise import __version__
@@ -15,6 +16,7 @@ from opwise.cli import app
 from opwise.ops import OPS
 from opwise.provenance import source
 from opwise.record import Interval, Record, append, read
+from opwise.report.tables import standing
 
 CELL = Record(op="softmax", backend="triton_jit", variant="", dtype="float16", shape=(583, 931), status="ok", error_ratio=0.41,
               kernel_cold_us=Interval(10.0, 9.9, 10.2, 40, "events"), versus_best=(1.0, 1.0, 1.0), sol=0.91, limit_us=9.1,
@@ -112,6 +114,65 @@ def test_show_reads_a_run_of_another_machine(tmp_path: Path) -> None:
     assert "2.00x" in lines["cupy_raw/softmax"]
     assert "[red]3 of 9[/red]" in lines["torch_inline/softmax"], "reasons are text, not markup"
     assert "NVIDIA H200" in result.output
+
+
+def shown(tmp_path: Path, *records: Record) -> tuple[list[str], dict[str, list[str]], str]:
+    """The columns of the last table, each row's cells in the table's order, and all of it."""
+    result = invoke("show", str(stored(tmp_path, *records)))
+    assert result.exit_code == 0, result.output
+    columns = [line for line in result.output.splitlines() if line.startswith("implementation")][-1].split("┃")
+    rows = [[cell.strip() for cell in line.split("│")] for line in result.output.splitlines() if line.startswith("  ") and "│" in line]
+    return [column.strip() for column in columns], {row[0]: row for row in rows}, result.output
+
+
+def test_show_has_a_column_a_state_and_says_in_which_a_product_is_the_fastest(tmp_path: Path) -> None:
+    columns, rows, output = shown(tmp_path, *TWO_STATES, CELL)
+    assert columns[3:9] == ["cold us", "SOL", "capped us", "capped SOL", "SM MHz", "rank"]
+    assert [row[3:9] for name, row in rows.items() if name.endswith("matmul")] == [
+        ["178 ±0.1%", "0.97", "209 ±0.1%", "0.96", "1980 / 1500", "tie"],
+        ["177 ±0.1%", "0.98", "216 ±0.1%", "0.93", "1980 / 1500", "fastest full clock, 1.04x capped"],
+        ["204 ±0.1%", "0.85", "208 ±0.1%", "0.96", "1980 / 1500", "1.15x full clock, fastest capped"],
+        ["214 ±0.1%", "0.81", "221 ±0.1%", "0.90", "1980 / 1500", "1.21x / 1.06x"],
+    ], "in the order of the geometric mean"
+    assert "triton_jit: fastest or tied on 2 of 2 workloads in both states (full clock 2, power-capped 2)" in output
+    assert "torch_eager: fastest or tied on 0 of 2 workloads in both states (full clock 1, power-capped 0)" in output
+    assert output.count("capped us") == 1, "softmax has one state, and its table no columns for another"
+
+
+def test_show_of_one_state_has_its_column_alone(tmp_path: Path) -> None:
+    columns, rows, output = shown(tmp_path / "full", CELL, *(of_schema_1(r, "none") for r in TWO_STATES))
+    assert "capped" not in " ".join(columns) + output
+    assert rows["torch_eager/matmul"][3:6] == ["177 ±0.1%", "0.98", "fastest"]
+    columns, rows, output = shown(tmp_path / "capped", *map(of_schema_1, TWO_STATES))
+    assert columns[3:9] == ["cold us", "SOL", "capped us", "capped SOL", "SM MHz", "rank"]
+    assert rows["torch_eager/matmul"][3:9] == ["", "", "177 ±0.1%", "", "- / 1980", "fastest"]
+    assert "torch_eager: fastest or tied on 1 of 1 workloads\n" in output
+
+
+@pytest.mark.parametrize(
+    ("full", "capped", "told"),
+    [
+        ((1.0, 1.0, 1.0), (1.002, 1.0, 1.004), "fastest"),
+        ((1.002, 1.0, 1.004), (1.003, 1.001, 1.005), "tie"),
+        ((1.2, 1.1, 1.3), (1.002, 1.0, 1.004), "1.20x full clock, tie capped"),
+        (None, (1.0, 1.0, 1.0), "fastest capped"),
+        (None, None, ""),
+    ],
+)
+def test_the_fastest_is_so_in_both_states(full: tuple[float, float, float], capped: tuple[float, float, float], told: str) -> None:
+    assert standing(replace(TWO_STATES[0], versus_best=full, capped_versus_best=capped)) == told
+
+
+def test_show_markdown_has_both_states_of_a_product_and_says_what_they_are(tmp_path: Path) -> None:
+    path = stored(tmp_path, CELL, *TWO_STATES)
+    row, *below = invoke("show", str(path), "--markdown").output.split("| `matmul/4096x4096x4096/float16`")[1].splitlines()
+    assert row == " | 173.0 / 200.0 | 0.98 / 0.93 | 0.85 / 0.96 | n/a | 0.81 / 0.90 | **0.97 / 0.96** |"
+    assert "full clock / power-capped" in " ".join(below)
+    path = stored(tmp_path / "old", CELL, *map(of_schema_1, TWO_STATES))
+    row, *below = invoke("show", str(path), "--markdown").output.split("| `matmul/4096x4096x4096/float16`")[1].splitlines()
+    assert row == " |  | **177 us** | 204 us | n/a | 214 us | **178 us** |", "a limit at full clock is none of a power-capped time"
+    assert "no limit" in " ".join(below)
+    assert "capped" not in invoke("show", str(stored(tmp_path / "one", CELL)), "--markdown").output
 
 
 def test_show_shows_an_op_that_is_not_installed_here(tmp_path: Path) -> None:

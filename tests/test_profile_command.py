@@ -84,6 +84,17 @@ def test_the_table_has_the_kernels_figures_and_the_rates() -> None:
     assert "docs/profiling.md" not in shown
 
 
+def test_the_profiler_is_held_against_the_clock_at_full_clock() -> None:
+    both = on_gpu(19.6)
+    both = replace(both, record=replace(both.record, kernel_capped_us=Interval(24.0, 23.9, 24.1, 40)))
+    shown = printed(both)
+    assert "cold at full clock: 19.60 us by the clock of `opwise run`, the profiler -0.5 %" in shown
+    assert "power-capped: 24.00 us" in shown
+    capped = printed(replace(both, record=replace(both.record, kernel_cold_us=None)))
+    assert "the profiler -" not in capped
+    assert "power-capped: 24.00 us" in capped
+
+
 def test_a_profiler_that_disagrees_with_the_clock_is_told() -> None:
     assert "docs/profiling.md" in printed(on_gpu(22.0))
     short = on_gpu(19.5)

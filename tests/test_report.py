@@ -21,7 +21,7 @@ from opwise.ops import OPS
 from opwise.record import append, read, run_name
 from opwise.report.html import Run
 from opwise.report.plots import figures
-from opwise.report.tables import standing
+from opwise.report.states import readings, standing
 
 for library in ("jinja2", "plotly", "matplotlib"):
     pytest.importorskip(library, reason=f"{library} is not installed: pip install 'opwise[report]'")
@@ -86,7 +86,9 @@ class TestOfTheRecordedRun:
         plots = core.plots()
         assert {name: [p["markers"] for p in plots if p["figure"] == name] for name in wanted} == wanted
         right = [r for r in run.records if r.status == "ok"]
-        assert sum(wanted["times"]) == sum(wanted["roofline"]) == len(right) > 0, "every right cell of the run is a point"
+        assert sum(wanted["times"]) == sum(wanted["roofline"]) == sum(len(readings(r)) for r in right) > 0, (
+            "every right cell of the run, in each state"
+        )
         assert all(p["traces"] and p["given"] and p["height"] > 100 for p in plots)
 
     def test_the_title_and_the_machine_s_facts_are_there(self, core: Opened) -> None:

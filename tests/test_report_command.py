@@ -9,12 +9,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from reporting import CELL, CORE, ROOT, report, written
+from reporting import CELL, CORE, ROOFS, ROOT, TWO_STATES, of_schema_1, report, written
 
 from opwise.backends import BACKENDS
-from opwise.record import append
+from opwise.record import Record, append
 from opwise.report import pictures
-from opwise.report.figures import styles
+from opwise.report.figures import Series, styles
 from opwise.report.html import MOST_BYTES, Run
 from opwise.report.plots import figures
 
@@ -47,6 +47,65 @@ def test_a_run_of_nothing_but_stand_ins_is_reported_without_times(tmp_path: Path
     html = written(tmp_path, run).read_text()
     assert "Nothing was timed in this run" in html
     assert "ok (cpu)" in html
+
+
+def drawn(*records: Record) -> dict[str, dict[str, Series]]:
+    """Figure -> the series of its only panel, by name."""
+    made = {f.name: f.panels for f in figures(records, ROOFS) if f.panels}
+    return {name: {s.name: s for s in panels[0].series} for name, panels in made.items()}
+
+
+def test_figures_have_both_states_and_a_winner_is_one_in_both() -> None:
+    found = drawn(*TWO_STATES)
+    winners = {name: (s.large, s.hollow) for name, s in found["winners"].items()}
+    assert winners == {
+        "triton_jit, tie": (True, True),
+        "torch_eager, first full clock": (False, False),
+        "torch_inline, first power-capped": (False, True),
+    }
+    assert "at 204 us, 1.153 (1.152 to 1.154) of the fastest, paired, full clock; at 208 us, power-capped" in (
+        found["winners"]["torch_inline, first power-capped"].points[0].text
+    )
+    roofline = found["roofline"]
+    assert [(s.hollow, s.points[0].y) for name, s in roofline.items() if "tensor" in name] == [(False, 800.0), (True, 650.0)]
+    full, capped = roofline["torch_eager"], roofline["torch_eager, power-capped"]
+    assert (full.hollow, capped.hollow) == (False, True)
+    assert full.points[0].x == pytest.approx(capped.points[0].x)
+    assert full.points[0].y / capped.points[0].y == pytest.approx(216 / 177)
+    assert "SOL 0.93" in capped.points[0].text
+    assert [(s.hollow, s.points[0].y) for name, s in found["times"].items() if "limit" in name] == [(False, 173.0), (True, 200.0)]
+    shares = {name: s.points[0].y for name, s in found["shares"].items()}
+    assert shares["torch_eager"] == pytest.approx(173 / 177)
+    assert shares["torch_eager, power-capped"] == pytest.approx(200 / 216)
+
+
+def test_figures_of_the_power_capped_state_alone() -> None:
+    found = drawn(*map(of_schema_1, TWO_STATES))
+    assert {"torch_eager, fastest", "triton_jit, tie"} == set(found["winners"])
+    assert found["roofline"]["torch_eager, power-capped"].points[0].x == pytest.approx(4096 / 3), "from the op: it has no GB/s"
+    assert not [name for name in found["times"] if "limit" in name]
+    assert "shares" not in found, "a share needs a limit of that state"
+
+
+@pytest.mark.parametrize(
+    ("records", "capped", "wins"),
+    [
+        (TWO_STATES, True, "<b>0</b> of 1 fastest or tied in both states (full clock 1, power-capped 0): torch_eager"),
+        (tuple(map(of_schema_1, TWO_STATES)), True, "<b>1</b> of 1 fastest or tied: torch_eager"),
+        ((CELL,), False, "<b>1</b> of 1 fastest or tied: triton_jit"),
+    ],
+)
+def test_the_page_has_columns_for_the_states_that_there_are(tmp_path: Path, records: tuple[Record, ...], capped: bool, wins: str) -> None:
+    run = tmp_path / "r" / "20260101T000000Z-core-abc.jsonl"
+    append(run, [r.to_json() for r in records])
+    result = report(str(run), "-o", str(tmp_path / "r.html"), "--plots", str(tmp_path / "plots"))
+    assert result.exit_code == 0, result.output
+    html = (tmp_path / "r.html").read_text()
+    assert wins in html
+    assert ('<th scope="col">capped SOL</th>' in html) == capped
+    assert ("power-capped: SM clock" in html) == capped
+    heads, row = html.split('<table class="cells">')[1].split("<tbody>")
+    assert heads.count("<th ") == row.split("</tr>")[0].count("<td")
 
 
 def test_two_devices_are_shown_as_such(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from opwise.runner import SETS, WorkerLost
 from opwise.runner.survey import Survey, default_device, survey
 
 # Into a file or a pipe rich would assume 80 columns and cut the figures off.
-stdout = Console(width=None if sys.stdout.isatty() else max(170, int(os.environ.get("COLUMNS", 0))))
+stdout = Console(width=None if sys.stdout.isatty() else max(200, int(os.environ.get("COLUMNS", 0))))
 stderr = Console(stderr=True)
 
 Filters = Annotated[list[str] | None, typer.Argument(metavar="[FILTER]...", help="Any part of an implementation or workload name.")]

@@ -27,7 +27,10 @@ def report(
     plots: Annotated[Path | None, typer.Option(metavar="DIR", help="Also write every figure as SVG and PNG into this folder.")] = None,
     out: Out = Path("results"),
 ) -> None:  # fmt: skip
-    """One page that opens from disk: winners, roofline, times, costs, errors, verdicts and the machine's facts."""
+    """One page that opens from disk: winners, roofline, times, costs, errors, verdicts and the machine's facts.
+
+    Where the power cap changes a time, both states are there: at full clock, and hollow or dotted, power-capped. A winner is one in both.
+    """
     if len(runs or []) > html.MOST_RUNS:
         refuse(f"{len(runs or [])} runs given: one, or two side by side, are taken")
     try:

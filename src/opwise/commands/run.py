@@ -59,7 +59,11 @@ def run(
         str | None, typer.Option("--resume", metavar="RUN", help="Finish a stored run that was stopped: a file or part of its name.")
     ] = None,
 ) -> None:
-    """Check every implementation, time it side by side with the others, store the records, print a table an op."""
+    """Check every implementation, time it side by side with the others, store the records, print a table an op.
+
+    `cold us` is the GPU time of a launch from a cold L2 at full clock; `capped us`, where the power cap changes that time, the same
+    of launches back to back, the clock pulled down by the cap. `fastest` is fastest or tied in both; else the rank says in which.
+    """
     if set_name is not None and set_name not in SETS:
         refuse(f"--set {set_name!r} is unknown: known are {', '.join(SETS)}")
     if scheduler and first_call:

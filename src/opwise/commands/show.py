@@ -19,9 +19,16 @@ def show(
     run: Annotated[str | None, typer.Argument(metavar="[RUN]", help="A file, or part of its name. Default: the newest.")] = None,
     out: Out = Path("results"),
     as_json: Json = False,
-    markdown: Annotated[bool, typer.Option("--markdown", help="The README's table: SOL per workload and backend.")] = False,
+    markdown: Annotated[
+        bool,
+        typer.Option("--markdown", help="The README's table: SOL per workload and backend, full clock / power-capped where they differ."),
+    ] = False,
 ) -> None:
-    """A stored run again, from any machine."""
+    """A stored run again, from any machine.
+
+    `cold us` is the GPU time of a launch from a cold L2 at full clock; `capped us`, where the power cap changes that time, the same
+    of launches back to back, the clock pulled down by the cap. `fastest` is fastest or tied in both; else the rank says in which.
+    """
     try:
         path = library.find(run, out)
         records = read_run(path)

@@ -124,12 +124,15 @@ def allocations(report: Report) -> Table:
 def notes(report: Report) -> Iterator[str]:
     record, apart = report.record, report.apart()
     if apart is not None and record.kernel_cold_us is not None:
-        clock, at = record.kernel_cold_us.median, " at full clock" if record.kernel_capped_us is not None else ""
+        clock = record.kernel_cold_us.median
         style = "" if abs(apart) <= AGREE else "[yellow]"
-        yield f"{style}cold: {clock:.2f} us{at} by the clock of `opwise run`, the profiler {100 * apart:+.1f} %{'[/]' if style else ''}"
+        state = " at full clock" if record.kernel_capped_us else ""
+        yield f"{style}cold{state}: {clock:.2f} us by the clock of `opwise run`, the profiler {100 * apart:+.1f} %{'[/]' if style else ''}"
         if abs(apart) > AGREE:
             yield ("  the clock counts what a launch costs the GPU around its kernels too, some microseconds at most, which is much of a "
                    "short one; docs/profiling.md has the other causes")  # fmt: skip
+    if (capped := record.kernel_capped_us) is not None:
+        yield f"power-capped: {capped.median:.2f} us by the clock of `opwise run`, of launches back to back"
     if report.on_gpu and not report.kernels:
         yield "[yellow]no kernel is in the profiler's trace[/]: CUPTI recorded none; another profiler, or the container, may hold it back"
     for row in report.kernels:

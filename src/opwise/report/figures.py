@@ -40,7 +40,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Series:
-    """Points of one backend, or, where `backend` is "", a limit that belongs to none and is drawn as a line."""
+    """Points of one backend, or, where `backend` is "", a limit that belongs to none: a dashed line, dotted where hollow."""
 
     name: str
     backend: str

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from opwise import comparing
-from opwise.ops.spec import Workload
 from opwise.record import Interval, Record
 from opwise.report.figures import named
 from opwise.report.groups import by_op
-from opwise.report.tables import microseconds, ratio, standing
+from opwise.report.states import FIRST, both, standing, wins
+from opwise.report.tables import microseconds, ratio, share
 
 
 def described(records: Sequence[Record]) -> dict[str, Any]:
@@ -20,6 +20,7 @@ def described(records: Sequence[Record]) -> dict[str, Any]:
     return {
         "facts": facts(records),
         "wins": wins(records),
+        "capped": any(r.kernel_capped_us for r in records),
         "backends": backends,
         "verdicts": [
             (op, [list(Counter(r.status for r in group if r.backend == b).items()) for b in backends]) for op, group in by_op(records)
@@ -45,6 +46,9 @@ def facts(records: Sequence[Record]) -> list[tuple[str, str]]:
         ("temperature", _reach([x.temperature_c for x in records], "°C")),
         ("power", _reach([x.power_w for x in records], "W")),
         ("throttled by", ", ".join(sorted({reason for x in records for reason in x.throttle}))),
+        ("power-capped: SM clock", _reach([x.capped_sm_clock_mhz for x in records], "MHz")),
+        ("power-capped: power", _reach([x.capped_power_w for x in records], "W")),
+        ("power-capped: throttled by", ", ".join(sorted({reason for x in records for reason in x.capped_throttle}))),
     ]
     return [(name, value) for name, value in found if value]
 
@@ -52,17 +56,6 @@ def facts(records: Sequence[Record]) -> list[tuple[str, str]]:
 def _reach(values: Sequence[float | None], unit: str) -> str:
     found = [v for v in values if v is not None]
     return f"{min(found):.0f} to {max(found):.0f} {unit}" if found else ""
-
-
-def wins(records: Sequence[Record]) -> list[tuple[str, int, int]]:
-    """(backend, workloads where it is fastest or ties, workloads ranked)."""
-    ranked = [r for r in records if r.versus_best is not None]
-    first: dict[str, set[Workload]] = {r.backend: set() for r in ranked}
-    for r in ranked:
-        if standing(r) in ("fastest", "tie"):
-            first[r.backend].add(r.workload)
-    cells = len({r.workload for r in ranked})
-    return [(backend, len(workloads), cells) for backend, workloads in first.items()]
 
 
 def compared(a: Sequence[Record], b: Sequence[Record]) -> dict[str, Any] | None:
@@ -91,14 +84,17 @@ def _cell(r: Record) -> dict[str, str]:
         "stand_in": r.stand_in or "",
         "error": ratio(r.error_ratio),
         "cold": _spread(r.kernel_cold_us),
-        "sol": "" if r.sol is None else f"{r.sol:.2f}",
+        "sol": share(r.sol),
+        "capped": _spread(r.kernel_capped_us),
+        "capped_sol": share(r.capped_sol),
+        "clocks": both(r.sm_clock_mhz, r.capped_sm_clock_mhz, "{:.0f}"),
         "rank": rank,
         "warm": microseconds(r.kernel_warm_us),
         "launch": microseconds(r.launch_us),
         "call": microseconds(r.call_us),
         "first": "" if r.compile_cold_s is None else f"{r.compile_cold_s:.3g} / {r.compile_cached_s or 0:.3g}",
         "reason": r.reason,
-        "best": "best" if rank in ("fastest", "tie") else "",
+        "best": "best" if rank in FIRST else "",
     }
 
 

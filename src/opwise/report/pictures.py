@@ -85,7 +85,7 @@ def _axis(axes: Any, side: str, axis: Axis) -> None:
 def _series(axes: Any, s: Series, looks: Mapping[str, Style]) -> None:
     x, y = [p.x for p in s.points], [p.y for p in s.points]
     if not s.backend:
-        axes.plot(x, y, color="black", lw=0.9, ls="--", zorder=1)
+        axes.plot(x, y, color="black", lw=0.9, ls=":" if s.hollow else "--", zorder=1)
         return
     look = looks[s.backend]
     spread = None

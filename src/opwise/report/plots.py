@@ -1,4 +1,7 @@
-"""The figures of a run, made from its records and its measured roofs alone: an op that is not installed here is drawn as well."""
+"""The figures of a run, made from its records and its measured roofs alone: an op that is not installed here is drawn as well.
+
+Where the power cap changes a time, its own markers are hollow, and the lines of its limits are dotted.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +9,14 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from opwise.ops import OPS
-from opwise.record import Interval, Record
+from opwise.record import CAPPED, FULL, STATES, Record
 from opwise.report.figures import Axis, Figure, Panel, Point, Series, named, ticks
 from opwise.report.groups import by_op, grouped, in_order
+from opwise.report.states import FIRST, LABELS, Reading, differ, mark, ranked, readings, standing
 from opwise.report.strips import costs, errors, first_calls
-from opwise.report.tables import standing
 
 VARYING = 4.0  # an op whose flops per byte vary more than this between workloads has its size in flops, any other in bytes
+IN_ONE = {state: f"first {label}" for state, label in LABELS.items()}
 
 
 def figures(records: Sequence[Record], roofs: Mapping[str, float]) -> list[Figure]:
@@ -32,11 +36,10 @@ def figures(records: Sequence[Record], roofs: Mapping[str, float]) -> list[Figur
 
 
 def winners(records: Sequence[Record]) -> Figure:
-    title, caption = (
-        "Winners",
-        "Full marker: the fastest kernel, from a cold L2. Hollow: cannot be told from it (under 1 %, or within the interval).",
-    )
-    return Figure("winners", title, caption, tuple(_winners_of(op, group) for op, group in by_op(_ranked(records))), _untimed(records))
+    caption = "Full marker: the fastest kernel, from a cold L2. Hollow: cannot be told from it (under 1 %, or within the interval)."
+    if differ(_ranked(records)):
+        caption += " Where the power cap changes the times, in both states; small: in one alone, full at full clock, hollow power-capped."
+    return Figure("winners", "Winners", caption, tuple(_winners_of(op, group) for op, group in by_op(_ranked(records))), _untimed(records))
 
 
 def _winners_of(op: str, records: Sequence[Record]) -> Panel:
@@ -46,21 +49,32 @@ def _winners_of(op: str, records: Sequence[Record]) -> Panel:
     series = []
     for backend in backends:
         offset = (backends.index(backend) - (len(backends) - 1) / 2) * 0.8 / len(backends)
-        for mark, hollow in (("fastest", False), ("tie", True)):
-            found = [r for r in records if r.backend == backend and standing(r) == mark]
+        for kind, hollow in (("fastest", False), ("tie", True), (IN_ONE[FULL], False), (IN_ONE[CAPPED], True)):
+            found = [r for r in records if r.backend == backend and _kind(r) == kind]
             points = [Point(dtypes.index(r.dtype) + offset, shapes.index(r.shape), _told(r)) for r in found]
             if points:
-                series.append(Series(f"{backend}, {mark}", backend, tuple(points), hollow=hollow, large=True))
+                series.append(Series(f"{backend}, {kind}", backend, tuple(points), hollow=hollow, large=kind in FIRST))
     return Panel(
         op, Axis("", ticks=ticks(dtypes)), Axis("", ticks=ticks(["x".join(map(str, s)) or "scalar" for s in shapes])), tuple(series)
     )
 
 
+def _kind(r: Record) -> str:
+    """As which of the winners it is drawn, if any."""
+    if (rank := standing(r)) in FIRST:
+        return rank
+    return next((IN_ONE[x.state] for x in readings(r) if mark(x.versus) in FIRST), "")
+
+
 def _told(r: Record) -> str:
-    ratio, low, high = r.versus_best or (1.0, 1.0, 1.0)
-    paired = "" if standing(r) == "fastest" else f", {ratio:.3f} ({low:.3f} to {high:.3f}) of the fastest, paired"
-    cold = f" at {r.kernel_cold_us.median:.4g} us" if r.kernel_cold_us else ""
-    return f"{r.workload}{cold}{paired}"
+    found = readings(r)
+    return f"{r.workload} " + "; ".join(_at(x) + (f", {LABELS[x.state]}" if len(found) > 1 else "") for x in found)
+
+
+def _at(x: Reading) -> str:
+    ratio, low, high = x.versus or (1.0, 1.0, 1.0)
+    paired = "" if mark(x.versus) in ("", "fastest") else f", {ratio:.3f} ({low:.3f} to {high:.3f}) of the fastest, paired"
+    return f"at {x.cold.median:.4g} us{paired}"
 
 
 # -- against the hardware ----------------------------------------------------------------------------------------------------
@@ -70,13 +84,14 @@ def roofline(records: Sequence[Record], roofs: Mapping[str, float]) -> Figure:
     caption = "Useful flops against flops per compulsory byte, cold; lines are the roofs measured on this GPU beside the run."
     if not roofs:
         caption = "Useful flops against flops per compulsory byte, cold. The run holds no measured roofs."
+    if any(r.kernel_capped_us for r in _ranked(records)):
+        caption += " Full markers and dashed peaks are at full clock, hollow markers and dotted peaks power-capped."
     panels = []
-    for dtype, group in grouped(_ranked(records), lambda r: r.dtype):
-        placed = [r for r in group if r.gb_per_s and r.tflop_per_s]
-        series = _implementations(placed, lambda r: [Point(_intensity(r), r.tflop_per_s or 0.0, _performance(r))])
-        reach = sorted(_intensity(r) for r in placed)
+    for dtype, group in grouped([r for r in _ranked(records) if _work(r)], lambda r: r.dtype):
+        series = _implementations(group, lambda r, x: [Point(_intensity(r), x.tflop_per_s, _performance(r, x))] if x.tflop_per_s else [])
+        reach = sorted(p.x for s in series for p in s.points)
         if series:
-            lines = _roof_lines(roofs, {_unit(r) for r in placed}, reach[0], reach[-1])
+            lines = _roof_lines(roofs, {_unit(r) for r in group}, reach[0], reach[-1])
             panels.append(
                 Panel(
                     dtype,
@@ -89,21 +104,37 @@ def roofline(records: Sequence[Record], roofs: Mapping[str, float]) -> Figure:
     return Figure("roofline", "Roofline", caption, tuple(panels), _untimed(records))
 
 
+def _work(r: Record) -> tuple[float, float] | None:
+    """Useful flops and compulsory bytes: from the rates and the time that the record holds, rounded, since both carry rounding errors;
+    of a record without them from the op, where it is installed here."""
+    if r.kernel_cold_us and r.tflop_per_s and r.gb_per_s:
+        us = r.kernel_cold_us.median
+        return float(round(r.tflop_per_s * us * 1e6)), float(round(r.gb_per_s * us * 1e3))
+    if r.op not in OPS:
+        return None
+    cost = OPS[r.op].cost(r.workload)
+    return (float(cost.flops), float(cost.bytes)) if cost.flops and cost.bytes else None
+
+
 def _intensity(r: Record) -> float:
-    return 1e3 * (r.tflop_per_s or 0.0) / (r.gb_per_s or 1.0)
+    flops, nbytes = _work(r) or (0.0, 1.0)
+    return flops / nbytes
 
 
 def _unit(r: Record) -> str:
     return OPS[r.op].cost(r.workload).unit if r.op in OPS else "fma"
 
 
-def _performance(r: Record) -> str:
-    return f"{r.workload}, {r.gb_per_s:.4g} GB/s, SOL {r.sol or 0:.2f}"
+def _performance(r: Record, x: Reading) -> str:
+    sol = f", SOL {x.limit_us / x.cold.median:.2f}" if x.limit_us else ""
+    return f"{r.workload}, {1e3 * (x.tflop_per_s or 0.0) / _intensity(r):.4g} GB/s{sol}"
 
 
 def _roof_lines(roofs: Mapping[str, float], units: set[str], low: float, high: float) -> list[Series]:
-    """The best bandwidths up to where they meet the highest peak, and the peaks of the units in use."""
-    peaks = {u: roofs[name] for u in sorted(units) if (name := f"peak_{u}_tflop_per_s") in roofs}
+    """The best bandwidths up to where they meet the highest peak, and the peaks of the units in use, of both states."""
+    peaks, capped = (
+        {u: roofs[name] for u in sorted(units) if (name := f"{state}peak_{u}_tflop_per_s") in roofs} for state in ("", "capped_")
+    )
     lines = []
     low, high = low / 2, high * 2
     for kind in ("copy", "read"):
@@ -112,9 +143,10 @@ def _roof_lines(roofs: Mapping[str, float], units: set[str], low: float, high: f
             end = min(high, 1e3 * max(peaks.values()) / speed) if peaks else high
             ends = tuple(Point(x, x * speed / 1e3) for x in (low, max(end, 1.001 * low)))
             lines.append(Series(f"{kind} {speed:.0f} GB/s", "", ends, joined=True))
-    for unit, peak in peaks.items():
-        ends = tuple(Point(x, peak) for x in (low, high))
-        lines.append(Series(f"{unit} {peak:.0f} Tflop/s", "", ends, joined=True))
+    for found, state in ((peaks, ""), (capped, " power-capped")):
+        for unit, peak in found.items():
+            ends = tuple(Point(x, peak) for x in (low, high))
+            lines.append(Series(f"{unit} {peak:.0f} Tflop/s{state}", "", ends, joined=True, hollow=bool(state)))
     return lines
 
 
@@ -123,72 +155,83 @@ def _roof_lines(roofs: Mapping[str, float], units: set[str], low: float, high: f
 
 def times(records: Sequence[Record]) -> Figure:
     caption = "Cold kernel time with its 95 % interval (mostly narrower than the marker); the line without markers is the limit."
-    return Figure("times", "Time against size", caption, tuple(_against_size(records, _time, "us", log=True)), _untimed(records))
+    panels = tuple(_against_size(records, _time, "us", log=True))
+    return Figure("times", "Time against size", caption + _hollow(records), panels, _untimed(records))
 
 
 def shares(records: Sequence[Record]) -> Figure:
     caption = "The same as a share of the limit (SOL), where the intervals can be seen: 1 is what this GPU's measured roofs allow."
-    return Figure(
-        "shares", "Share of the limit against size", caption, tuple(_against_size(records, _share, "SOL", log=False)), _untimed(records)
-    )
+    panels = tuple(_against_size(records, _share, "SOL", log=False))
+    missing = _untimed(records) or "The run has no limits of the states that it was timed in."
+    return Figure("shares", "Share of the limit against size", caption + _hollow(records), panels, missing)
 
 
-def _time(r: Record) -> tuple[float, float, float]:
-    cold = r.kernel_cold_us or Interval(0, 0, 0, 0)
-    return cold.median, cold.low, cold.high
+def _hollow(records: Sequence[Record]) -> str:
+    return " Hollow and dotted: power-capped, or a variant." if any(r.kernel_capped_us for r in _ranked(records)) else ""
 
 
-def _share(r: Record) -> tuple[float, float, float]:
-    median, low, high = _time(r)
-    limit = r.limit_us or math.nan
-    return limit / median, limit / high, limit / low
+def _time(x: Reading) -> tuple[float, float, float] | None:
+    return x.cold.median, x.cold.low, x.cold.high
+
+
+def _share(x: Reading) -> tuple[float, float, float] | None:
+    """Of what has a limit."""
+    return (x.limit_us / x.cold.median, x.limit_us / x.cold.high, x.limit_us / x.cold.low) if x.limit_us else None
 
 
 def _against_size(
-    records: Sequence[Record], value: Callable[[Record], tuple[float, float, float]], unit: str, *, log: bool
+    records: Sequence[Record], value: Callable[[Reading], tuple[float, float, float] | None], unit: str, *, log: bool
 ) -> Iterable[Panel]:
-    for op, of_op in by_op([r for r in _ranked(records) if r.limit_us]):
+    for op, of_op in by_op([r for r in _ranked(records) if _work(r)]):
         intensities = [_intensity(r) for r in of_op]
-        in_flops = min(intensities) > 0 and max(intensities) / min(intensities) > VARYING
+        in_flops = max(intensities) / min(intensities) > VARYING
         for dtype, group in grouped(of_op, lambda r: r.dtype):
             ordered = sorted(group, key=lambda r: (_size(r, in_flops), r.shape))
 
-            def point(r: Record, in_flops: bool = in_flops) -> list[Point]:
-                middle, low, high = value(r)
-                return [Point(_size(r, in_flops), middle, str(r.workload), low, high)]
+            def point(r: Record, x: Reading, in_flops: bool = in_flops) -> list[Point]:
+                found = value(x)
+                return [Point(_size(r, in_flops), found[0], str(r.workload), *found[1:])] if found else []
 
-            at = {_size(r, in_flops): (r.limit_us or 0.0 if log else 1.0) for r in ordered}
-            limit = Series("limit", "", tuple(Point(x, y) for x, y in at.items()), joined=True)
+            series = _implementations(ordered, point, joined=True)
             axes = Axis("flop" if in_flops else "bytes", log=True), Axis(unit, log=log)
-            yield Panel(f"{op} {dtype}", *axes, (limit, *_implementations(ordered, point, joined=True)))
+            if series:
+                yield Panel(f"{op} {dtype}", *axes, (*_limits(ordered, in_flops, log), *series))
+
+
+def _limits(ordered: Sequence[Record], in_flops: bool, log: bool) -> Iterable[Series]:
+    """In us, of each state; as a share of itself, 1."""
+    for state in STATES if log else STATES[:1]:
+        found = [(_size(r, in_flops), x.limit_us) for r in ordered for x in readings(r) if x.limit_us and (x.state == state or not log)]
+        points = tuple(Point(size, limit if log else 1.0) for size, limit in dict(found).items())
+        if points:
+            name = "limit" if state != CAPPED else f"limit, {LABELS[state]}"
+            yield Series(name, "", points, joined=True, hollow=state == CAPPED)
 
 
 def _size(r: Record, in_flops: bool) -> float:
-    """Compulsory work, from the rate and the time that the record holds; rounded, since both carry rounding errors."""
-    cold = r.kernel_cold_us.median if r.kernel_cold_us else 0.0
-    return float(round((r.tflop_per_s or 0.0) * cold * 1e6 if in_flops else (r.gb_per_s or 0.0) * cold * 1e3))
+    flops, nbytes = _work(r) or (0.0, 0.0)
+    return flops if in_flops else nbytes
 
 
 # ----------------------------------------------------------------------------------------------------------------------------
 
 
 def _ranked(records: Sequence[Record]) -> list[Record]:
-    return [r for r in records if r.status == "ok" and r.kernel_cold_us is not None and r.versus_best is not None]
+    return [r for r in records if r.status == "ok" and ranked(r)]
 
 
 def _untimed(records: Sequence[Record]) -> str:
     return "" if _ranked(records) else "Nothing was timed in this run: opwise run on a GPU times."
 
 
-def _implementations(records: Sequence[Record], points: Callable[[Record], list[Point]], *, joined: bool = False) -> list[Series]:
-    return [
-        Series(
-            name,
-            group[0].backend,
-            tuple(p for r in group for p in points(r)),
-            joined=joined,
-            hollow=bool(group[0].variant),
-            variant=bool(group[0].variant),
-        )
-        for name, group in grouped(records, named)
-    ]
+def _implementations(records: Sequence[Record], points: Callable[[Record, Reading], list[Point]], *, joined: bool = False) -> list[Series]:
+    """One series an implementation and state; the power-capped ones first, so that the others lie upon them."""
+    made = []
+    for name, group in grouped(records, named):
+        variant = bool(group[0].variant)
+        for state in reversed(STATES):
+            found = tuple(p for r in group for x in readings(r) if x.state == state for p in points(r, x))
+            if found:
+                told = f"{name}, {LABELS[state]}" if state == CAPPED else name
+                made.append(Series(told, group[0].backend, found, joined=joined, hollow=variant or state == CAPPED, variant=variant))
+    return made

@@ -1,4 +1,5 @@
-"""Records as a terminal shows them: per op one table, implementations as rows, the fastest and its ties marked."""
+"""Records as a terminal shows them: per op one table, implementations as rows, the fastest and its ties marked, in both states of the clock
+where they differ."""
 
 from __future__ import annotations
 
@@ -8,22 +9,13 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from opwise.measure.stats import tied
 from opwise.ops import OPS
 from opwise.record import Interval, Record
 from opwise.report.groups import by_op, grouped, in_order
+from opwise.report.states import FIRST, both, order_us, standing, wins
 
 STYLES = {"ok": "green", "wrong": "bold red", "failed": "bold red", "timeout": "bold red", "unsupported": "yellow", "unavailable": "dim"}
-
-
-def standing(record: Record) -> str:
-    """`fastest`, `tie` (within 1 % of it, or an interval that holds 1), or the factor by which it is slower; "" where not ranked."""
-    if record.versus_best is None:
-        return ""
-    ratio, low, high = record.versus_best
-    if ratio == low == high == 1.0:
-        return "fastest"
-    return "tie" if ratio < 1 or tied(ratio, low, high) else f"{ratio:.2f}x"
+CAPPED_COLUMNS = ("capped us", "capped SOL", "SM MHz")
 
 
 def only_compiled(record: Record) -> bool:
@@ -45,18 +37,23 @@ def ratio(value: float | None) -> str:
     return "" if value is None else f"{value:.2g}"
 
 
+def share(sol: float | None) -> str:
+    return "" if sol is None else f"{sol:.2f}"
+
+
 def show(records: Sequence[Record], console: Console) -> None:
     """Prints one table an op, then the counts. Stand-in cells have a verdict and no times: a simulator's time means nothing."""
     first_calls = any(r.compile_cold_s is not None for r in records)
     for op, of_op in by_op(records):
-        console.print(_table(op, of_op, timed=any(r.kernel_cold_us for r in of_op), first_calls=first_calls))
+        console.print(_table(op, of_op, first_calls=first_calls))
     if not records:
         return
     for line in summary(records):
         console.print(line)
 
 
-def _table(op: str, records: Sequence[Record], *, timed: bool, first_calls: bool) -> Table:
+def _table(op: str, records: Sequence[Record], *, first_calls: bool) -> Table:
+    columns = _columns(records, first_calls)
     table = Table(
         title=f"{op}: {OPS[op].summary}" if op in OPS else escape(op),
         title_justify="left",
@@ -67,32 +64,44 @@ def _table(op: str, records: Sequence[Record], *, timed: bool, first_calls: bool
     table.add_column("implementation", no_wrap=True)
     table.add_column("verdict", no_wrap=True)
     table.add_column("error/bound", justify="right")
-    if timed:
-        for name in ("cold us", "SOL", "rank", "warm us", "launch us", "call us"):
-            table.add_column(name, justify="right", no_wrap=True)
-        if first_calls:
-            table.add_column("first call s", justify="right")
+    for name in columns:
+        table.add_column(name, justify="right", no_wrap=name != "rank")  # it is long where the states differ
     table.add_column("why", overflow="fold", max_width=60)
     for workload, group in grouped(in_order(records), lambda r: str(r.workload)):
         table.add_section()
         table.add_row(f"[bold]{escape(workload)}[/]")
-        for r in _ranked(group):
-            table.add_row(*_row(r, timed, first_calls))
+        for r in order_us(group):
+            table.add_row(*_row(r, columns))
     return table
 
 
-def _row(r: Record, timed: bool, first_calls: bool) -> list[str]:
-    mark = standing(r)
+def _columns(records: Sequence[Record], first_calls: bool) -> list[str]:
+    """Those of an op's table between the error and the reason: none of what was not timed, the power cap's where it changes something."""
+    if not any(r.timed for r in records):
+        return []
+    capped = any(r.kernel_capped_us for r in records)
+    return ["cold us", "SOL", *(CAPPED_COLUMNS if capped else ()), "rank", "warm us", "launch us", "call us",
+            *(["first call s"] if first_calls else [])]  # fmt: skip
+
+
+def _row(r: Record, columns: Sequence[str]) -> list[str]:
+    rank = standing(r)
     name = f"  {escape(r.implementation)}"
-    cells = [f"[bold]{name}[/]" if mark in ("fastest", "tie") else name, _verdict(r), ratio(r.error_ratio)]
-    if timed:
-        sol = "" if r.sol is None else f"{r.sol:.2f}"
-        cells += [microseconds(r.kernel_cold_us, spread=True), sol, mark, microseconds(r.kernel_warm_us), microseconds(r.launch_us),
-                  microseconds(r.call_us)]  # fmt: skip
-        if first_calls:
-            both = (r.compile_cold_s, r.compile_cached_s)
-            cells.append("" if None in both else f"{both[0]:.1f} / {both[1]:.1f}")
-    return [*cells, escape(r.reason)]
+    first = (r.compile_cold_s, r.compile_cached_s)
+    found = {
+        "cold us": microseconds(r.kernel_cold_us, spread=True),
+        "SOL": share(r.sol),
+        "capped us": microseconds(r.kernel_capped_us, spread=True),
+        "capped SOL": share(r.capped_sol),
+        "SM MHz": both(r.sm_clock_mhz, r.capped_sm_clock_mhz, "{:.0f}"),
+        "rank": rank,
+        "warm us": microseconds(r.kernel_warm_us),
+        "launch us": microseconds(r.launch_us),
+        "call us": microseconds(r.call_us),
+        "first call s": "" if None in first else f"{first[0]:.1f} / {first[1]:.1f}",
+    }
+    shown = [f"[bold]{name}[/]" if rank in FIRST else name, _verdict(r), ratio(r.error_ratio)]
+    return [*shown, *(found[column] for column in columns), escape(r.reason)]
 
 
 def _verdict(r: Record) -> str:
@@ -100,19 +109,9 @@ def _verdict(r: Record) -> str:
     return f"[{STYLES[r.status]}]{escape(text)}[/]"
 
 
-def _ranked(group: Sequence[Record]) -> list[Record]:
-    """Fastest first; what has no time after that, in the order it came."""
-    return sorted(group, key=lambda r: r.kernel_cold_us.median if r.kernel_cold_us else float("inf"))
-
-
 def summary(records: Sequence[Record]) -> list[str]:
-    """One line of counts, and where times were taken, one line a backend: how often it is fastest or ties."""
+    """One line of counts, and where times were taken, one line a backend: how often it is fastest or ties, in both
+    states where they differ."""
     counts = {status: sum(r.status == status for r in records) for status in STYLES}
     lines = ["[bold]" + ", ".join(f"{n} {status}" for status, n in counts.items() if n) + "[/]"]
-    ranked = [r for r in records if r.versus_best is not None]
-    cells = len({str(r.workload) for r in ranked})
-    first = [r for r in ranked if standing(r) in ("fastest", "tie")]
-    for backend in dict.fromkeys(r.backend for r in ranked):
-        own = len({str(r.workload) for r in first if r.backend == backend})
-        lines.append(f"  {backend}: fastest or tied on {own} of {cells} workloads")
-    return lines
+    return lines + [f"  {w.backend}: fastest or tied on {w.count} of {w.workloads} workloads{w.by_state}" for w in wins(records)]

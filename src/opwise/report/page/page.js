@@ -48,7 +48,7 @@
     const [ink, symbol] = roof ? [colour("--ink"), "circle"] : data.styles[s.backend];
     const t = {
       type: "scatter", name: plain(s.name), x: s.x, y: s.y, text: hover(p, s), hoverinfo: "text", mode: roof ? "lines" : s.joined ? "lines+markers" : "markers",
-      line: { color: ink, width: roof ? 1.5 : 1, dash: roof ? "dash" : s.hollow ? "dot" : "solid" },
+      line: { color: ink, width: roof ? 1.5 : 1, dash: s.hollow ? "dot" : roof ? "dash" : "solid" },
       marker: { color: ink, symbol: symbol + (s.hollow ? "-open" : ""), size: s.large ? 8.5 : 6, line: s.hollow ? { width: 1.6, color: ink } : { width: 0.5, color: colour("--ink") } },
     };
     if (s.low) t.error_y = { type: "data", symmetric: false, array: s.high, arrayminus: s.low, color: ink, thickness: 1, width: 2 };
