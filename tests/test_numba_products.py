@@ -10,19 +10,11 @@ import torch
 
 from opwise.backends.cuda_src import matmul_plan, matmul_wgmma
 
-# By the model of CUDA C++'s kernels, which Numba's are in Python. The fastest in a trial, but for 256 x 4096 x 256, where 64x64_s4 is 2 %
-# faster. Tiles by turns where a block has more than one, in more than one step of K, and rows are a multiple of 128 bytes apart.
+# By the model of CUDA C++'s kernels, which Numba's are in Python. Tiles by turns where a block has more than one,
+# in more than one step of K, and rows are a multiple of 128 bytes apart.
 MODELLED = {
     (1024, 1024, 1024): "128x64",
     (1536, 1536, 1536): "144x128",
-    (2560, 2560, 2560): "144x128",
-    (2048, 2048, 2048): "pingpong_128x128",
-    (4096, 4096, 4096): "pingpong_128x128",
-    (4096, 4096, 11008): "pingpong_128x128",
-    (8192, 512, 8192): "pingpong_128x128",
-    (4096, 128, 4096): "pingpong_128x128",
-    (8192, 256, 512): "pingpong_128x128",
-    (2048, 512, 2048): "pingpong_128x128",
     (3072, 3072, 3072): "pingpong_192x128",
     (6144, 6144, 6144): "pingpong_192x128",
     (8192, 8192, 8192): "pingpong_192x128",
@@ -33,16 +25,13 @@ MODELLED = {
     (8200, 8200, 8200): "pingpong_192x128_1x2",
     (5000, 5000, 5000): "pingpong_192x128_1x2",
     (2000, 2000, 2000): "128x256_2x1",
-    (2504, 2504, 2504): "128x256_2x1",
     (1000, 4096, 1000): "64x128_p2x1",
-    (2200, 1024, 1800): "pingpong_128x128_2x1",
     (3000, 1024, 1000): "pingpong_192x128_1x2",
     (512, 4104, 4104): "128x192_2x1",
     (4096, 3000, 4096): "128x256",
     (4000, 4000, 4000): "128x256",
     (1280, 1280, 1280): "128x128",
     (512, 4096, 4096): "128x128",
-    (2048, 32, 2048): "128x128",
     (1600, 1600, 1600): "128x192",
     (1024, 1024, 3072): "128x192",
     (1600, 8192, 2048): "128x256",

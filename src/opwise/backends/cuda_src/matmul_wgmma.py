@@ -8,11 +8,13 @@ from dataclasses import replace
 from opwise.backends.cuda_src.matmul_kernel import Among, Kernel
 
 # Several widths, because a wave of tiles is paid for in full: 3072 in tiles of 256 fills 2.2 waves, of 192 it fills 2.9; and K shared where
-# tiles are few. Of 169 products measured the plan takes the fastest kernel, or one within 1 % of it, for 150, within 5 % for 159.
+# tiles are few. The speeds of the plain tiles, 128x192_s2, 96x128, 128x96, 144x128 and of ping-pong follow both states of the clock:
+# ping-pong of 128x128 is 2 to 4 % quicker under the power cap, 128x256 up to 1.3 times as fast at full clock on an H100
+# (docs/lab/two-clocks.md).
 WGMMA = (
-    Kernel("128x256", 128, 256, 384, 128, 4, 16, 2.27, 243, wgmma=True, crowd=0.28),
-    Kernel("128x192", 128, 192, 384, 128, 4, 16, 2.02, 221, wgmma=True, crowd=0.15),
-    Kernel("128x128", 128, 128, 384, 128, 6, 16, 1.98, 208, wgmma=True, crowd=0.17),
+    Kernel("128x256", 128, 256, 384, 128, 4, 16, 2.7, 243, wgmma=True, crowd=0.28),
+    Kernel("128x192", 128, 192, 384, 128, 4, 16, 2.4, 221, wgmma=True, crowd=0.15),
+    Kernel("128x128", 128, 128, 384, 128, 6, 16, 2.0, 208, wgmma=True, crowd=0.17),
     Kernel("128x64", 128, 64, 384, 128, 8, 16, 2.94, 459, wgmma=True, crowd=1.05, lean=1),
 )
 SPLIT = (
@@ -63,7 +65,7 @@ LONG = (Kernel("128x128_s2", 128, 128, 288, 128, 6, 16, 1.97, 400, wgmma=True, s
 # Two halves of a long K where 128 x 192 makes nearly half a wave of few rows: 256x13824x5120 takes 63.6 us, by 128x64 87.6. From 1024 rows
 # on 96x128 is quicker wherever both make a wave: 1024x8192x1536 38.7 and 41.3, 2048x8192x768 39.6 and 42.1, 1024x6144x1536 29.6 and 32.7.
 # But where C is two of its tiles wide and others are wider than C: 4096x4096x320 takes 21.6 us, by others 26.2 or more.
-HALVES = (Kernel("128x192_s2", 128, 192, 288, 128, 4, 16, 2.1, 280, wgmma=True, split=2, inbox=48 * 1024, crowd=0.36,
+HALVES = (Kernel("128x192_s2", 128, 192, 288, 128, 4, 16, 2.17, 280, wgmma=True, split=2, inbox=48 * 1024, crowd=0.36,
                among=Among(3072, 2**30, 0.4, 0.5, rows_from=129, columns_from=129, rows_to=512, straight=True)),)  # fmt: skip
 TWO_WIDE = tuple(
     replace(kernel, speed=2.2, among=Among(3072, 8192, 0.4, 0.5, rows_from=3073, columns_from=257, columns_to=352, straight=True))
@@ -74,7 +76,7 @@ TWO_WIDE = tuple(
 REQUESTS = Among(512, 8192, 0.9, 1.0, rows_from=512, columns_from=512, slanted=True)
 PAIRS = (Kernel("64x128_p2x1", 64, 128, 160, 256, 4, 16, 2.1, 400, wgmma=True, split=1, cluster=(2, 1), crowd=0.2, among=REQUESTS),)
 LOW_PAIRS = tuple(replace(kernel, among=REQUESTS._replace(few=0.6, rows_from=129)) for kernel in PAIRS)
-TURNED = (Kernel("144x128", 144, 128, 288, 128, 6, 16, 2.25, 282, wgmma=True, split=1, turned=True, crowd=0.40),)
+TURNED = (Kernel("144x128", 144, 128, 288, 128, 6, 16, 2.34, 282, wgmma=True, split=1, turned=True, crowd=0.40),)
 # Sizes between the others, since what is not a power of two seldom fills waves of these: 256x13824x5120 is 108 tiles of 128x96, where
 # 128x128 makes 80 and takes 74.8 us for 62.4; 1024 x 5120 is 256 of 128x160, two waves that 128x192 takes, too. Where B is the wider
 # by 96 and 160 columns, in boxes of 32, where A is the higher by as many rows, turned: 2048x3072x768 is 132 tiles of 96x128, 15.9 us
@@ -83,16 +85,16 @@ TURNED = (Kernel("144x128", 144, 128, 288, 128, 6, 16, 2.25, 282, wgmma=True, sp
 BETWEEN_FROM = Among(513, 2**30, 0.5, math.inf, rows_from=129, straight=True)
 ONE, TWO = (BETWEEN_FROM._replace(rows_from=257, many=waves) for waves in (1.0, 2.0))
 TURNED_BETWEEN = (
-    Kernel("96x128", 96, 128, 288, 128, 7, 16, 2.01, 164, wgmma=True, split=1, turned=True, crowd=0.36, among=ONE),
+    Kernel("96x128", 96, 128, 288, 128, 7, 16, 1.98, 164, wgmma=True, split=1, turned=True, crowd=0.36, among=ONE),
     Kernel("160x128", 160, 128, 288, 128, 6, 16, 2.55, 214, wgmma=True, split=1, turned=True, crowd=0.53, among=TWO),
 )
 BETWEEN = (
-    Kernel("128x96", 128, 96, 384, 128, 7, 16, 2.01, 174, wgmma=True, boxes=2, crowd=0.34, lean=1, among=BETWEEN_FROM),
+    Kernel("128x96", 128, 96, 384, 128, 7, 16, 1.95, 174, wgmma=True, boxes=2, crowd=0.34, lean=1, among=BETWEEN_FROM),
     Kernel("128x160", 128, 160, 384, 128, 5, 16, 3.15, 27, wgmma=True, boxes=2, crowd=1.14, lean=1, among=BETWEEN_FROM),
 )
 STEPS = Among(65, 2**30, 0.0, math.inf)  # more than one step of K: of one there is nothing to take turns at, and it was slower
 PINGPONG = (
-    Kernel("pingpong_128x128", 128, 128, 384, 128, 6, 16, 1.84, 197, wgmma=True, cluster=(1, 2), crowd=0.03, alone=1.08,
+    Kernel("pingpong_128x128", 128, 128, 384, 128, 6, 16, 1.77, 197, wgmma=True, cluster=(1, 2), crowd=0.03, alone=1.08,
            slow_lines=1.04, among=STEPS),
     Kernel("pingpong_128x128_2x1", 128, 128, 384, 128, 6, 16, 1.84, 197, wgmma=True, cluster=(2, 1), crowd=0.03,
            among=STEPS._replace(few=0.45, many=1.5, slanted_b=True)),
@@ -100,7 +102,7 @@ PINGPONG = (
            slow_lines=0.88, among=STEPS),
     Kernel("pingpong_128x96", 128, 96, 384, 128, 7, 16, 1.88, 155, wgmma=True, boxes=2, cluster=(1, 2), crowd=0.29, alone=1.015,
            among=BETWEEN_FROM),
-    Kernel("pingpong_128x160", 128, 160, 384, 128, 5, 16, 1.89, 211, wgmma=True, boxes=2, cluster=(1, 2), crowd=0.05, alone=1.11,
+    Kernel("pingpong_128x160", 128, 160, 384, 128, 5, 16, 1.78, 211, wgmma=True, boxes=2, cluster=(1, 2), crowd=0.05, alone=1.11,
            among=BETWEEN_FROM),
 )  # fmt: skip
 # Pairs of blocks that fetch for each other. Where requests to the L2 are the limit, of all tiles these make the fewest for a product;

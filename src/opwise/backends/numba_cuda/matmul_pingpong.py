@@ -59,11 +59,10 @@ class PingpongTile(Tile):
 
 
 # Of one step of K, or of one tile a block, there is nothing to take turns at: 128 x 128 was level with the shared tile then, or a little
-# slower, 192 x 128 took 0.7 to 0.9 us longer. The numbers are fitted to an H200's times, by what a choice loses: 0.03 % on average of 35
-# products.
+# slower, 192 x 128 took 0.7 to 0.9 us longer. The speeds follow both states of the clock (docs/lab/two-clocks.md).
 TURNS = Among(DEPTH + 1, 2**30, 1.005, math.inf)
-SQUARE = PingpongTile("pingpong_128x128", 128, 128, THREADS, 128, 6, 16, 2.03, 180, wgmma=True, inbox=4 * BOX, crowd=0.13, among=TURNS)
-TALL = PingpongTile("pingpong_192x128", 192, 128, 256, 128, 5, 16, 2.45, 292, wgmma=True, inbox=2 * BOX, crowd=0.31, among=TURNS)
+SQUARE = PingpongTile("pingpong_128x128", 128, 128, THREADS, 128, 6, 16, 1.85, 180, wgmma=True, inbox=4 * BOX, crowd=0.13, among=TURNS)
+TALL = PingpongTile("pingpong_192x128", 192, 128, 256, 128, 5, 16, 2.8, 292, wgmma=True, inbox=2 * BOX, crowd=0.31, among=TURNS)
 # Of two blocks, fitted to an H200's times of 20 products whose rows of B are slanted: what a choice loses is 0.1 % on average of them, and
 # 2.2 % at most (4096 x 4096 x 3000). Of a tile a block 192 x 128 had the least time of all (3000 x 1024 x 1000, 128 tiles).
 PAIRS = (
