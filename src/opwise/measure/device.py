@@ -123,6 +123,11 @@ class Monitor:
         clock = self._ask("nvmlDeviceGetClockInfo", "NVML_CLOCK_SM")
         return float(clock) if clock is not None else None
 
+    def energy_mj(self) -> float | None:
+        """What the GPU has drawn since its driver was loaded, mJ; the counter moves in steps of tens of milliseconds. From Volta on."""
+        energy = self._ask("nvmlDeviceGetTotalEnergyConsumption")
+        return float(energy) if energy is not None else None
+
     def _ask(self, question: str, *constants: str) -> Any:
         """One NVML call, None where it cannot be answered: virtual and partitioned GPUs refuse some of them."""
         if self._handle is None:
