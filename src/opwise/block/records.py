@@ -9,7 +9,6 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from opwise import library
 from opwise.block.sizes import Sizes
 from opwise.block.wiring import STEPS
 from opwise.measure.device import slug
@@ -111,7 +110,10 @@ def read_blocks(path: Path) -> list[BlockRecord]:
     return [BlockRecord.from_data(data) for data in read_extra(path, KIND)]
 
 
-def newest_beside(path: Path) -> list[BlockRecord]:
-    """The newest block run in the folder of a run, which is its device's; nothing where there is none."""
-    found = sorted((p for p in path.parent.glob("*.jsonl") if library.is_block(p)), key=lambda p: p.name)
-    return read_blocks(found[-1]) if found else []
+def newest_beside(path: Path) -> list[list[BlockRecord]]:
+    """The block runs in the folder of a run, which is its device's: of each block and set of ops swapped the newest, newest first."""
+    found: dict[tuple[object, ...], list[BlockRecord]] = {}
+    for run in sorted((p for p in path.parent.glob("*-block-*.jsonl")), key=lambda p: p.name, reverse=True):
+        if records := read_blocks(run):
+            found.setdefault((records[0].sizes, *sorted({op for r in records for op in r.ops})), records)
+    return list(found.values())

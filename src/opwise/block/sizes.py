@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -51,6 +52,11 @@ class Sizes:
     def head(self) -> int:
         """Columns of one head."""
         return self.hidden // self.heads
+
+    @property
+    def scale(self) -> float:
+        """Of the scores."""
+        return 1.0 / math.sqrt(self.head)
 
     @property
     def workloads(self) -> dict[str, Workload]:

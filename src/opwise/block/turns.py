@@ -25,8 +25,8 @@ GRAPH_US = 10_000.0  # blocks are unrolled into one graph until it takes this lo
 MOST_UNROLLED = 100
 LOOK_S = 0.004  # between two looks at the instruments
 MIN_ROUNDS = 6
-SHARE_BLOCKS = 8  # 13 marks each, of the 256 that a queue keeps
-SHARE_ROUNDS = 4
+SHARE_BLOCKS = 4  # all their launches and marks stand in the launch queue, of 1024 entries, behind the replays
+SHARE_ROUNDS = 6
 
 
 class Instruments(Protocol):
@@ -43,7 +43,7 @@ class Pace:
 
     total_s: float = 6.0
     warm_up_s: float = 2.0
-    lead_s: float = 0.1
+    lead_s: float = 0.2
     stretch_s: float = 0.3
 
 

@@ -19,8 +19,9 @@ All candidates work on one set of buffers: the same addresses, so that none has 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -98,8 +99,8 @@ def wired(sizes: Sizes, tensors: Tensors, bind: Bind) -> dict[str, Launch]:
 def _by_torch(sizes: Sizes, t: Tensors) -> dict[str, Launch]:
     return {
         "norm 1": _norm(t["x"], t["rms"], t["normed"]),
-        "scores": _scores(sizes, t["qkv"], t["scores"]),
-        "values": _values(sizes, t["qkv"], t["attention"], t["attended"]),
+        "scores": _scores(sizes, t),
+        "values": _values(sizes, t),
         "residual 1": _sum(t["x"], t["projected"], t["middle"]),
         "norm 2": _norm(t["middle"], t["rms"], t["normed_2"]),
         "residual 2": _sum(t["middle"], t["down"], t["y"]),
@@ -124,36 +125,43 @@ def _sum(a: Tensor, b: Tensor, out: Tensor) -> Launch:
     return launch
 
 
-def _scores(sizes: Sizes, qkv: Tensor, out: Tensor) -> Launch:
+def _scores(sizes: Sizes, t: Tensors) -> Launch:
     """One batched product a sequence: its heads are views of qkv's columns, and nothing is copied."""
-    scale = sizes.head**-0.5
-    triples = [(_heads(sizes, q), _heads(sizes, k).transpose(1, 2), o) for q, k, _, o in _sequences(sizes, qkv, out)]
+    triples = [(s.q, s.k.transpose(1, 2), s.scores) for s in sequences(sizes, t)]
 
     def launch() -> None:
-        for q, k, o in triples:
-            torch.baddbmm(o, q, k, beta=0, alpha=scale, out=o)
+        for q, k, out in triples:
+            torch.baddbmm(out, q, k, beta=0, alpha=sizes.scale, out=out)
 
     return launch
 
 
-def _values(sizes: Sizes, qkv: Tensor, attention: Tensor, out: Tensor) -> Launch:
-    sequences = zip(_sequences(sizes, qkv, attention), torch.split(out, sizes.length), strict=True)
-    triples = [(a, _heads(sizes, v), _heads(sizes, o)) for (_, _, v, a), o in sequences]
+def _values(sizes: Sizes, t: Tensors) -> Launch:
+    triples = [(s.attention, s.v, s.attended) for s in sequences(sizes, t)]
 
     def launch() -> None:
-        for a, v, o in triples:
-            torch.bmm(a, v, out=o)
+        for attention, v, out in triples:
+            torch.bmm(attention, v, out=out)
 
     return launch
 
 
-def _sequences(sizes: Sizes, qkv: Tensor, scores: Tensor) -> list[tuple[Tensor, Tensor, Tensor, Tensor]]:
-    """(q, k, v, scores) of each sequence: (length, hidden) three times, and (heads, length, length)."""
-    of_scores = scores.view(sizes.sequences, sizes.heads, sizes.length, sizes.length)
-    q, k, v = (torch.split(columns, sizes.length) for columns in torch.split(qkv, sizes.hidden, dim=1))
-    return list(zip(q, k, v, of_scores, strict=True))
+class Sequence(NamedTuple):
+    """Views of one sequence by heads: q, k, v and attended (heads, length, head), scores and attention (heads, length, length)."""
+
+    q: Tensor
+    k: Tensor
+    v: Tensor
+    scores: Tensor
+    attention: Tensor
+    attended: Tensor
 
 
-def _heads(sizes: Sizes, rows: Tensor) -> Tensor:
-    """(length, hidden), rows of any stride, as (heads, length, head)."""
-    return rows.view(sizes.length, sizes.heads, sizes.head).transpose(0, 1)
+def sequences(sizes: Sizes, t: Tensors) -> Iterator[Sequence]:
+    """The sequences of a block, each on its rows of the buffers."""
+    length, heads = sizes.length, sizes.heads
+    columns = (*torch.split(t["qkv"], sizes.hidden, dim=1), t["attended"])
+    by_rows = ([x.view(length, heads, sizes.head).transpose(0, 1) for x in torch.split(of, length)] for of in columns)
+    squares = (t[name].view(sizes.sequences, heads, length, length) for name in ("scores", "attention"))
+    for q, k, v, attended, scores, attention in zip(*by_rows, *squares, strict=True):
+        yield Sequence(q, k, v, scores, attention, attended)

@@ -112,7 +112,7 @@ class _Work:
         return {op: provenance.source(name, op, provenance.tables(name, op, self.device)) for op in candidate.ops}
 
     def _judged(self, name: str) -> Verdict:
-        return judged_block(self.tensors, {step.name: self.by_name[name].named(step) for step in STEPS.values()})
+        return judged_block(self.request.sizes, self.tensors, {step.name: self.by_name[name].named(step) for step in STEPS.values()})
 
     def _keep(self, name: str, verdict: Verdict) -> None:
         self.fields[name] |= {"status": "ok" if verdict.ok else "wrong", "reason": verdict.reason, "error_ratio": verdict.error_ratio}
