@@ -100,11 +100,10 @@ class Turns:
         with self.queue.ready():
             for course in courses:
                 self._guarded(course, "capture", lambda course=course: self._capture(course))  # type: ignore[misc]
-            orders = mirrored_orders(len(courses))
-            began = self.queue.now_us()
+            orders, began = mirrored_orders(len(courses)), self.queue.now_us()
             while self._live(courses) and self.queue.now_us() - began < self.pace.warm_up_s * 1e6:
                 self._round(courses, next(orders), "warm-up", lambda course: self._stretch(course, keep=False))
-            began, rounds = self.queue.now_us(), 0
+            orders, began, rounds = mirrored_orders(len(courses)), self.queue.now_us(), 0  # anew: whole pairs, wherever the warm-up ended
             while (live := self._live(courses)) and not (rounds % 2 == 0 and rounds >= MIN_ROUNDS and self._over(began, len(live))):
                 self._round(courses, next(orders), "timing", lambda course: self._stretch(course, keep=True))
                 rounds += 1
