@@ -14,7 +14,23 @@ from typing import Annotated
 import typer
 
 import opwise
-from opwise.commands import anatomy, backends, bars, check, choose, compare, inspect, profile, report, run, seeds, show, timeline, tune
+from opwise.commands import (
+    anatomy,
+    backends,
+    bars,
+    block,
+    check,
+    choose,
+    compare,
+    inspect,
+    profile,
+    report,
+    run,
+    seeds,
+    show,
+    timeline,
+    tune,
+)
 from opwise.commands.console import stdout
 
 app = typer.Typer(
@@ -31,6 +47,7 @@ app.command(epilog=choose.EXAMPLES)(choose.choose)
 app.command(epilog=report.EXAMPLES)(report.report)
 app.command(epilog=compare.EXAMPLES)(compare.compare)
 app.command(epilog=bars.EXAMPLES)(bars.bars)
+app.command(epilog=block.EXAMPLES)(block.block)
 app.command(epilog=inspect.EXAMPLES)(inspect.inspect)
 app.command(epilog=profile.EXAMPLES)(profile.profile)
 app.command(epilog=anatomy.EXAMPLES)(anatomy.anatomy)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from multiprocessing.context import ForkServerContext
 
-COMMANDS = ("run", "bars")  # of those that start workers, the ones that are waited for
+COMMANDS = ("run", "bars", "block")  # of those that start workers, the ones that are waited for
 LAST = "opwise.runner.loaded"
 # No GPU library: each picks its stand-in, or what it finds in the environment, while it is imported, and workers have their own.
 PRELOADED = ("opwise.runner.worker", "opwise.runner.cell", LAST)

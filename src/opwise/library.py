@@ -25,14 +25,16 @@ def stored(folder: Path, device_prefix: str = "") -> list[Path]:
 
 
 def find(run: str | None, folder: Path, device_prefix: str = "", label: str = "") -> Path:
-    """A run by path, by part of its name, or the newest (of a device; of a whole set, `label`). Raises NoSuchRun."""
+    """A run by path, by part of its name, or the newest (of a device; of a whole set, `label`). A run of blocks is taken where no other
+    fits. Raises NoSuchRun."""
     if run and Path(run).is_file():
         return Path(run)
     places = [folder] + ([shipped()] if shipped().resolve() != folder.resolve() else [])
-    for place in places:
-        fitting = [p for p in runs(place, device_prefix) if (not run or run in str(p)) and (not label or is_whole(p, label))]
-        if fitting:
-            return fitting[-1]
+    for blocks in (False, True):
+        for place in places:
+            named = (p for p in runs(place, device_prefix) if (not run or run in str(p)) and (not label or is_whole(p, label)))
+            if fitting := [p for p in named if is_block(p) is blocks]:
+                return fitting[-1]
     known = [str(p) for place in places for p in runs(place)]
     wanted = f"no stored run fits {run!r}" if run else f"no stored run{f' of {device_prefix}' if device_prefix else ''}"
     listing = "; known: " + ", ".join(known[-5:]) if known else "; `opwise run` makes one"
@@ -42,3 +44,8 @@ def find(run: str | None, folder: Path, device_prefix: str = "", label: str = ""
 def is_whole(run: Path, label: str) -> bool:
     """Is it a run of all of that set? One of some workloads or implementations is called a part."""
     return f"-{label}-" in run.name and f"-{label}-part-" not in run.name
+
+
+def is_block(run: Path) -> bool:
+    """Is it a run of `opwise block`, which holds no cells?"""
+    return "-block-" in run.name

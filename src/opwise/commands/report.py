@@ -12,7 +12,6 @@ from opwise.commands.console import Out, refuse, stderr, stdout, warnings_told
 from opwise.record import UnknownSchema
 from opwise.report import html, pictures
 from opwise.report.figures import styles
-from opwise.report.plots import figures
 
 EXAMPLES = (
     "Examples:  opwise report  ·  opwise report h200 -o h200.html  ·  opwise report results/…/a.jsonl results/…/b.jsonl  ·  "
@@ -42,9 +41,8 @@ def report(
         if size > html.MOST_BYTES:
             stderr.print(f"warning: {size / 1e6:.1f} MB is more than a page should be: report fewer cells", style="yellow", highlight=False)
         stdout.print(f"written: {output} ({size / 1e6:.1f} MB)", highlight=False, soft_wrap=True, markup=False)
-        for run in found if plots is not None else []:
-            looks = styles(r.backend for r in run.records)
-            paths = pictures.write(figures(run.records, run.roofs), looks, plots or Path(), run.name)
+        for run, drawn in zip(found, html.drawn(found), strict=True) if plots is not None else ():
+            paths = pictures.write(drawn, styles(run.backends), plots or Path(), run.name)
             stdout.print(f"written: {len(paths)} plots of {run.name} in {plots}", highlight=False, soft_wrap=True, markup=False)
     except (library.NoSuchRun, UnknownSchema, html.MissingExtra, OSError) as error:
         refuse(str(error))
@@ -54,5 +52,7 @@ def _read(path: Path) -> html.Run:
     with warnings_told():
         run = html.Run.read(path)
     if not run.records:
-        refuse(f"{path} holds no finished record: there is nothing to report")
+        blocks = "a run of blocks is on the page of any other run of its device"
+        hint = blocks if library.is_block(path) else "there is nothing to report"
+        refuse(f"{path} holds no finished record: {hint}")
     return run

@@ -8,11 +8,13 @@ from typing import Annotated
 import typer
 
 from opwise import library
+from opwise.block.records import read_blocks
+from opwise.commands.block import print_blocks
 from opwise.commands.console import Json, Out, print_records, read_run, refuse, where
 from opwise.record import UnknownSchema
 from opwise.report import overview
 
-EXAMPLES = "Examples:  opwise show  ·  opwise show h200  ·  opwise show results/nvidia-h200/….jsonl --json"
+EXAMPLES = "Examples:  opwise show  ·  opwise show h200  ·  opwise show results/nvidia-h200/….jsonl --json  ·  opwise show block"
 
 
 def show(
@@ -21,7 +23,10 @@ def show(
     as_json: Json = False,
     markdown: Annotated[
         bool,
-        typer.Option("--markdown", help="The README's table: SOL per workload and backend, full clock / power-capped where they differ."),
+        typer.Option(
+            "--markdown",
+            help="The README's table: SOL per workload and backend, full clock / power-capped where they differ; or a block run's table.",
+        ),
     ] = False,
 ) -> None:
     """A stored run again, from any machine.
@@ -32,9 +37,15 @@ def show(
     try:
         path = library.find(run, out)
         records = read_run(path)
+        blocks = read_blocks(path) if not records else []
     except (library.NoSuchRun, UnknownSchema, OSError) as error:
         refuse(str(error))
-    if markdown:
+    if blocks and as_json:
+        for block in blocks:
+            typer.echo(block.to_json())
+    elif blocks:
+        print_blocks(blocks, markdown)
+    elif markdown:
         typer.echo(f"{where(records)}\n\n{overview.markdown(records)}")
     else:
         print_records(records, as_json, title=f"{path}: {where(records)}")

@@ -118,6 +118,11 @@ class Monitor:
             tuple(reason for bit, reason in THROTTLE_REASONS.items() if bits is not None and bits & bit),
         )
 
+    def energy_mj(self) -> float | None:
+        """What the GPU has drawn since its driver was loaded, mJ; the counter moves in steps of tens of milliseconds. From Volta on."""
+        energy = self._ask("nvmlDeviceGetTotalEnergyConsumption")
+        return float(energy) if energy is not None else None
+
     def _ask(self, question: str, *constants: str) -> Any:
         """One NVML call, None where it cannot be answered: virtual and partitioned GPUs refuse some of them."""
         if self._handle is None:

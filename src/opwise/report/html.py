@@ -9,12 +9,14 @@ from __future__ import annotations
 import importlib
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from opwise.block.records import BlockRecord, newest_beside
 from opwise.record import Record, read, read_extra, run_name
-from opwise.report.figures import styles
+from opwise.report import inside
+from opwise.report.figures import Figure, styles
 from opwise.report.html_data import figure_rows, glyph
 from opwise.report.html_tables import compared, described
 from opwise.report.plots import figures
@@ -30,22 +32,34 @@ class MissingExtra(RuntimeError):
 
 @dataclass(frozen=True)
 class Run:
-    """A stored run: its name, its cells, the roofs measured beside them."""
+    """A stored run: its name, its cells, the roofs measured beside them, and the newest block runs of its device."""
 
     name: str
     records: Sequence[Record]
     roofs: Mapping[str, float]
+    blocks: Sequence[Sequence[BlockRecord]] = field(default=())
 
     @classmethod
     def read(cls, path: Path) -> Run:
         """Raises what record.read raises. A run that was stopped holds no roofs; one that was continued, those of each part."""
         lines = [line.get("limits") for line in read_extra(path, "limits")]
         roofs = {str(k): float(v) for found in lines if isinstance(found, dict) for k, v in found.items() if _is_number(v)}
-        return cls(run_name(path), read(path), roofs)
+        return cls(run_name(path), read(path), roofs, newest_beside(path))
 
     @property
     def device(self) -> str:
         return next((r.device for r in reversed(self.records) if r.device), "no device")
+
+    @property
+    def backends(self) -> list[str]:
+        """Those that have a cell or took part in a block."""
+        return list(dict.fromkeys((*(r.backend for r in self.records), *(r.backend for block in self.blocks for r in block))))
+
+
+def drawn(runs: Sequence[Run]) -> list[list[Figure]]:
+    """The figures of each run: the same ones of all, whatever one alone has."""
+    any_block = any(run.blocks for run in runs)
+    return [[*figures(run.records, run.roofs), *([inside.figure(run.blocks)] if any_block else [])] for run in runs]
 
 
 def page(runs: Sequence[Run]) -> str:
@@ -54,13 +68,16 @@ def page(runs: Sequence[Run]) -> str:
     environment = jinja2.Environment(loader=jinja2.FileSystemLoader(TEMPLATES), autoescape=True, trim_blocks=True, lstrip_blocks=True)
     environment.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "allow_nan": False}
     texts: dict[str, int] = {}
-    rows = figure_rows([figures(run.records, run.roofs) for run in runs], texts)
+    rows = figure_rows(drawn(runs), texts)
     panels = [panel for row in rows for group in row["groups"] for panel in group if panel]
-    used = list(dict.fromkeys(r.backend for run in runs for r in run.records))
+    used = list(dict.fromkeys(name for run in runs for name in run.backends))
     looks = styles(used)
     return str(
         environment.get_template("page.html.j2").render(
-            runs=[{"name": run.name, "device": run.device, "roofs": run.roofs, **described(run.records)} for run in runs],
+            runs=[
+                {"name": run.name, "device": run.device, "roofs": run.roofs, "blocks": inside.tables(run.blocks), **described(run.records)}
+                for run in runs
+            ],
             figures=rows,
             compared=compared(runs[0].records, runs[1].records) if len(runs) == MOST_RUNS else None,
             data={"panels": panels, "texts": list(texts), "styles": {name: [looks[name].colour, looks[name].symbol] for name in used}},

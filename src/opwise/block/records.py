@@ -1,0 +1,120 @@
+"""One candidate's block as a line of a run's file, of the kind `block`: results/<device>/<UTC time>-block-<commit>.jsonl."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from opwise.block.sizes import Sizes
+from opwise.block.wiring import STEPS
+from opwise.measure.device import slug
+from opwise.record import SCHEMA, Interval, UnknownSchema, append, new_run, read_extra, runs
+
+KIND = "block"
+BASELINE = "torch_eager"
+
+
+@dataclass(frozen=True)
+class BlockRecord:
+    """Times in us, powers in W, energy of one block in J. What was not measured is None; a time is there only where the output is right.
+
+    `ops`: what of the suite this backend computed in the block; torch did the rest. `steps_us`: each step by itself, between events.
+    """
+
+    backend: str
+    ops: tuple[str, ...]
+    model: str
+    tokens: int
+    hidden: int
+    ff: int
+    heads: int
+    status: str
+    reason: str = ""
+    stand_in: str | None = None
+    error_ratio: float | None = None  # the largest error over its bound, of all steps that are ops of the suite
+    block_us: Interval | None = None
+    versus_baseline: tuple[float, float, float] | None = None  # over the block of torch alone, paired, with its interval
+    power_w: float | None = None
+    joules: float | None = None
+    sm_clock_mhz: float | None = None
+    temperature_c: float | None = None
+    throttle: tuple[str, ...] = ()
+    steps_us: Mapping[str, float] = field(default_factory=dict)
+    sources: Mapping[str, str] = field(default_factory=dict)  # op -> digest of the kernel's sources (provenance.source)
+    seed: int | None = None
+    device: str = ""
+    driver: str = ""
+    capability: str = ""
+    versions: Mapping[str, str] = field(default_factory=dict)
+    commit: str = ""
+    dirty: bool | None = None
+    gpu: str = ""
+    shared: str = ""
+    time: str = ""
+    schema: int = SCHEMA
+    kind: str = KIND
+
+    @property
+    def sizes(self) -> Sizes:
+        return Sizes(self.model, self.hidden, self.ff, self.heads, self.tokens)
+
+    @property
+    def shares(self) -> dict[str, float]:
+        """Of the block's time, by op; `other` is what torch has in every candidate. They add up to 1; empty where nothing is known."""
+        total = sum(self.steps_us.values())
+        found: dict[str, float] = dict.fromkeys((*(step.op for step in STEPS.values()), "other"), 0.0)
+        for name, us in self.steps_us.items():
+            found[STEPS[name].op if name in STEPS else "other"] += us / total
+        return found if total else {}
+
+    def to_json(self) -> str:
+        """One line without its newline, the shares beside the steps."""
+        data = asdict(self) | {"shares": self.shares}
+        if self.block_us is not None:
+            del data["block_us"]["rounds"]
+        if self.error_ratio is not None and not math.isfinite(self.error_ratio):
+            data["error_ratio"] = str(self.error_ratio)
+        return json.dumps(data, allow_nan=False)
+
+    @classmethod
+    def from_data(cls, data: Mapping[str, Any]) -> BlockRecord:
+        """Raises UnknownSchema where a newer opwise wrote the line. Unknown fields are dropped."""
+        if not isinstance(data.get("schema"), int) or data["schema"] > SCHEMA:
+            raise UnknownSchema(f"schema {data.get('schema')!r} found, up to {SCHEMA} is read: use the opwise that wrote the file")
+        kept = {name: value for name, value in data.items() if name in _FIELDS}
+        for name, rebuilt in _REBUILT.items():
+            if kept.get(name) is not None:
+                kept[name] = rebuilt(kept[name])
+        return cls(**kept)
+
+
+_FIELDS = frozenset(f.name for f in fields(BlockRecord))
+_REBUILT: Mapping[str, Any] = {
+    "block_us": lambda value: Interval(**value), "error_ratio": float, **dict.fromkeys(("ops", "throttle", "versus_baseline"), tuple)
+}  # fmt: skip
+
+
+def store(records: Sequence[BlockRecord], out: Path) -> Path:
+    """One write into a new file, so that a run is there whole or not at all."""
+    path = new_run(out, slug({"device": records[0].device}), KIND, records[0].commit)
+    append(path, ["\n".join(record.to_json() for record in records)])
+    return path
+
+
+def read_blocks(path: Path) -> list[BlockRecord]:
+    """The block lines of a run. Raises UnknownSchema, and OSError where it cannot be read."""
+    return [BlockRecord.from_data(data) for data in read_extra(path, KIND)]
+
+
+def newest_beside(path: Path) -> list[list[BlockRecord]]:
+    """The block runs in the folder of a run, which is its device's: of each block and set of ops swapped the newest, newest first."""
+    found: dict[tuple[object, ...], list[BlockRecord]] = {}
+    beside = (p for p in runs(path.parent.parent, path.parent.name) if p.parent == path.parent and f"-{KIND}-" in p.name)
+    for run in reversed(list(beside)):
+        if records := read_blocks(run):
+            found.setdefault((records[0].sizes, *sorted({op for r in records for op in r.ops})), records)
+    return list(found.values())

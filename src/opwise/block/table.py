@@ -1,0 +1,89 @@
+"""A block run as a table: for a terminal, in Markdown, and as text for the report's page."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.markup import escape
+from rich.table import Table
+
+from opwise.block.records import BASELINE, BlockRecord
+from opwise.block.wiring import OPS_INSIDE
+from opwise.measure.stats import tied
+from opwise.report.tables import STYLES, microseconds, ratio
+
+FIGURES = ("us a block", "over torch", "interval", "SM MHz", "W", "J a block")
+
+
+def columns(records: Sequence[BlockRecord]) -> list[str]:
+    """Of the table; those that nothing was measured for are left out."""
+    timed = [*FIGURES, *OPS_INSIDE, "other"] if any(r.block_us for r in records) else []
+    return ["backend", "ops", "verdict", "error/bound", *timed]
+
+
+def rows(records: Sequence[BlockRecord]) -> list[tuple[BlockRecord, list[str]]]:
+    """The quickest first, then what has no time, in the order it came; the texts are those of `columns`."""
+    names = columns(records)
+    ordered = sorted(records, key=lambda r: r.block_us.median if r.block_us else float("inf"))
+    return [(r, [cells[name] for name in names]) for r in ordered for cells in [_cells(r)]]
+
+
+def _cells(r: BlockRecord) -> dict[str, str]:
+    over = r.versus_baseline
+    shares = r.shares
+    return {
+        "backend": r.backend,
+        "ops": ", ".join(r.ops),
+        "verdict": r.status + (f" ({r.stand_in})" if r.stand_in and r.status == "ok" else ""),
+        "error/bound": ratio(r.error_ratio),
+        "us a block": microseconds(r.block_us, spread=True) if r.block_us else "",
+        "over torch": "" if over is None else f"{over[0]:.3f}",
+        "interval": "" if over is None or r.backend == BASELINE else f"{over[1]:.3f} to {over[2]:.3f}",
+        "SM MHz": _whole(r.sm_clock_mhz),
+        "W": _whole(r.power_w),
+        "J a block": "" if r.joules is None else f"{r.joules:.3f}",
+        **{name: f"{shares[name]:.1%}" if name in shares else "" for name in (*OPS_INSIDE, "other")},
+    }
+
+
+def _whole(value: float | None) -> str:
+    return "" if value is None else f"{value:.0f}"
+
+
+def title(records: Sequence[BlockRecord]) -> str:
+    """Which block, where, when."""
+    r = records[-1]
+    changed = ", changed since" if r.dirty else ""
+    shared = f", on a GPU shared with {r.shared}" if r.shared else ""
+    return f"{r.sizes}: {r.device}, driver {r.driver or 'none'}, commit {r.commit or 'unknown'}{changed}, {r.time}{shared}"
+
+
+def table(records: Sequence[BlockRecord]) -> Table:
+    """For a terminal. Bold: quicker than the block of torch alone, by more than a tie."""
+    shown = Table(show_edge=False, pad_edge=False)
+    for name in columns(records):
+        shown.add_column(name, justify="left" if name in ("backend", "ops", "verdict") else "right", no_wrap=name != "ops")
+    for r, texts in rows(records):
+        cells = [escape(text) for text in texts]
+        cells[0] = f"[bold]{cells[0]}[/]" if ahead(r) else cells[0]
+        cells[2] = f"[{STYLES.get(r.status, 'yellow')}]{cells[2]}[/]"
+        shown.add_row(*cells)
+    return shown
+
+
+def ahead(r: BlockRecord) -> bool:
+    """Quicker than the block of torch alone, and not tied with it?"""
+    return r.versus_baseline is not None and r.versus_baseline[0] < 1 and not tied(*r.versus_baseline)
+
+
+def notes(records: Sequence[BlockRecord]) -> list[str]:
+    """A line a reason."""
+    return [f"{r.status}  {r.backend}: {r.reason}" for r in records if r.reason]
+
+
+def markdown(records: Sequence[BlockRecord]) -> str:
+    """The same table, bold as in `table`."""
+    names = columns(records)
+    lines = [names, ["---" if name in ("backend", "ops", "verdict") else "---:" for name in names]]
+    lines += [[f"**{texts[0]}**" if ahead(r) else texts[0], *texts[1:]] for r, texts in rows(records)]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
