@@ -7,7 +7,7 @@ ARGS ?=
 # One process more than cores: many tests wait for a process of their own.
 PYTEST_ARGS ?= -n $(shell expr $$(nproc) + 1) --maxprocesses 5 --dist loadgroup
 # Tests that time on a GPU and want it for themselves: behind the others, one after the other, and only where there is one.
-TIMED := tests/test_timing_gpu.py tests/test_profiling_gpu.py tests/test_choosing_gpu.py
+TIMED := tests/test_timing_gpu.py tests/test_profiling_gpu.py tests/test_choosing_gpu.py tests/test_block_gpu.py
 RANGE ?= ALL
 BASE ?= main
 HEAD ?= HEAD
