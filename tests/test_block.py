@@ -206,6 +206,7 @@ def test_a_checked_block_is_stored_and_shown(checked: tuple[Result, Path, list[d
         (["--op", "mean"], ["mean", "matmul, softmax, gelu"]),
         (["--backend", "cuda"], ["cuda", "torch_eager"]),
         (["--seconds", "0"], ["--seconds 0", "0.1"]),
+        (["--device", "cpu", "--model", "tiny", "--tokens", "0"], ["tiny", "--tokens"]),
         (["--device", "cpu", "--model", "8b"], ["tiny", "--model"]),
         (["--json", "--markdown"], ["exclude each other"]),
     ],

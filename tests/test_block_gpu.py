@@ -30,7 +30,7 @@ def softmax(x, out):
 def test_a_block_is_timed_and_torch_in_another_file_is_torch(tmp_path: Path) -> None:
     """A candidate that is torch throughout: its block must take torch's time, and its op the same share."""
     (tmp_path / "again.py").write_text(SOFTMAX)
-    arguments = ("--model", "gpt2", "--tokens", "2048", "--seconds", "2", "--backend", "again", "--with", str(tmp_path / "again.py"))
+    arguments = ("--model", "8b", "--tokens", "1024", "--seconds", "2", "--backend", "again", "--with", str(tmp_path / "again.py"))
     result = CliRunner().invoke(app, ["block", *arguments, "--json", "--out", str(tmp_path / "results")])
     assert result.exit_code == 0, result.output
     (path,) = tmp_path.glob("results/*/*-block-*.jsonl")
@@ -39,7 +39,7 @@ def test_a_block_is_timed_and_torch_in_another_file_is_torch(tmp_path: Path) -> 
     assert (eager.status, again.status) == ("ok", "ok")
     assert eager.block_us is not None
     assert again.versus_baseline is not None
-    assert abs(again.versus_baseline[0] - 1) < 0.01
+    assert abs(again.versus_baseline[0] - 1) < 0.02
     for r in (eager, again):
         assert r.block_us is not None
         assert sum(r.shares.values()) == pytest.approx(1.0)

@@ -90,6 +90,7 @@ def test_show_prints_a_block_run_and_takes_an_ordinary_one_by_itself(tmp_path: P
     assert shown.exit_code == 0, shown.output
     assert "block of 8b, 4096 tokens (4 sequences of 1024)" in shown.output
     assert "gelu (mine/gelu): [red]3[/red] of 9" in shown.output
+    assert any(line.split()[:2] == ["up", "│"] and line.split().count("900.0") == 2 for line in shown.output.splitlines()), shown.output
     assert [json.loads(line)["backend"] for line in invoke("show", "20260103", "--json", *out).stdout.splitlines()] == [
         "torch_eager", "triton_jit", "mine"]  # fmt: skip
     assert "| **triton_jit** |" in invoke("show", "20260103", "--markdown", *out).output

@@ -71,6 +71,18 @@ def table(records: Sequence[BlockRecord]) -> Table:
     return shown
 
 
+def steps(records: Sequence[BlockRecord]) -> Table:
+    """us of each step in each block, so that the op is seen that a block owes its time to."""
+    timed = [r for r, _ in rows(records) if r.steps_us]
+    shown = Table(title="us of each step, between events", title_justify="left", show_edge=False, pad_edge=False)
+    for name in ("step", "workload", *(r.backend for r in timed)):
+        shown.add_column(escape(name), justify="left" if name in ("step", "workload") else "right", no_wrap=True)
+    workloads = timed[0].sizes.workloads
+    for name in timed[0].steps_us:
+        shown.add_row(name, str(workloads.get(name, "torch's")), *(f"{r.steps_us.get(name, float('nan')):.1f}" for r in timed))
+    return shown
+
+
 def ahead(r: BlockRecord) -> bool:
     """Quicker than the block of torch alone, and not tied with it?"""
     return r.versus_baseline is not None and r.versus_baseline[0] < 1 and not tied(*r.versus_baseline)

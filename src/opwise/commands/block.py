@@ -49,7 +49,7 @@ def block(
 ) -> None:
     """A transformer's block with each backend's kernels in it: time, SM clock, watts, joules, and what share each op takes.
 
-    torch has what a backend lacks. All candidates take turns for seconds. Without a GPU a tiny block is checked in stand-ins and nothing
+    torch has what a backend lacks. All candidates take turns for seconds. Without a GPU a tiny block is checked in stand-ins, and nothing
     is timed. Exit status 1 where something is wrong or failed.
     """
     if as_json and markdown:
@@ -95,7 +95,7 @@ def _sizes(model: str | None, tokens: int | None, on_gpu: bool) -> Sizes:
         refuse(f"without a GPU the model {TINY} at {TINY_TOKENS} tokens is checked: leave --model and --tokens out")
     name = model or (DEFAULT if on_gpu else TINY)
     try:
-        return Sizes.of(name, tokens or (TINY_TOKENS if name == TINY else TOKENS))
+        return Sizes.of(name, (TINY_TOKENS if name == TINY else TOKENS) if tokens is None else tokens)
     except ValueError as error:
         refuse(str(error))
 
@@ -107,6 +107,8 @@ def print_blocks(records: Sequence[BlockRecord], markdown: bool = False) -> None
         return
     stdout.print(table.title(records), style="bold", highlight=False, markup=False, soft_wrap=True)
     stdout.print(table.table(records))
+    if any(r.steps_us for r in records):
+        stdout.print(table.steps(records))
     for line in table.notes(records):
         stdout.print(line, highlight=False, markup=False, soft_wrap=True)
     if not any(r.block_us for r in records):
