@@ -79,7 +79,9 @@ def _estimates(backend: str, workload: Workload, machine: Machine) -> Mapping[st
     from opwise.backends.triton_jit.matmul_config import busy_us
     from opwise.tuning.triton_matmul import TritonMatmul
 
-    return {name: busy_us(config, m, n, k, processors) for name, config in TritonMatmul()._fitting(workload, machine).items()}
+    fitting = TritonMatmul()._fitting(workload, machine)
+    rated = {name: busy_us(config, m, n, k, processors) for name, config in fitting.items() if config.tile_us}
+    return {name: rated.get(name, min(rated.values(), default=0.0)) for name in fitting}  # what has no numbers is always timed
 
 
 class Bench:

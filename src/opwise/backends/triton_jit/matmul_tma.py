@@ -78,10 +78,10 @@ HALF_CONFIGS = (
     Config(128, 128, 64, 4, 3, 2, 1.4, 6.7),
     Config(128, 128, 64, 4, 2, 3, 0.9, 7.4),  # three share a multiprocessor: one's result is written while others multiply. Short K
     Config(128, 128, 64, 8, 4, 1, 1.8, 6.15),
-    Config(128, 64, 64, 4, 4, 1, 2.2, 4.0),
-    Config(64, 128, 128, 4, 4, 1, 3.2, 3.0),
+    Config(128, 64, 64, 4, 4, 1, 3.4, 4.0),
+    Config(64, 128, 128, 4, 4, 1, 3.2, 3.2),
     Config(64, 64, 128, 4, 6, 1, 3.5, 1.95),
-    Config(128, 128, 64, 8, 5, 1, 4.8, 6.6, split=4),
+    Config(128, 128, 64, 8, 5, 1, 4.8, 7.1, split=4),
     Config(128, 128, 64, 8, 5, 1, 6.9, 5.15, split=6),
     Config(128, 128, 64, 8, 5, 1, 7.3, 3.0, split=8, most=8),
     Config(64, 32, 128, 4, 8, 1, 4.25, 1.75, split=8),
@@ -100,7 +100,7 @@ HALF_CONFIGS = (
     SHORT,
     # Fitted to a run's steady state, from 1024 to 8192 of K; the first in two rounds to 21.
     Config(192, 128, 64, 8, 5, 1, 2.3, 8.95, resident=True, turned=True, rounds=2),
-    Config(144, 128, 64, 8, 6, 1, 4.0, 6.2, turned=True),
+    Config(144, 128, 64, 8, 6, 1, 3.0, 5.85, turned=True),
     # Where rows of A, B and C begin on lines (`LINE`). Their numbers and those of 128x256 follow both states: docs/lab/two-clocks.md.
     Config(192, 128, 64, 4, 5, 1, 1.6, 8.35, resident=True, pingpong=True, rounds=2),
     Config(128, 128, 64, 4, 6, 1, 0.85, 6.35, resident=True, pingpong=True, rounds=2),
