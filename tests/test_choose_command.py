@@ -42,7 +42,7 @@ def test_help_has_examples() -> None:
 def test_without_a_gpu_it_answers_for_the_newest_recorded_device_and_says_which() -> None:
     result = invoke("softmax", "--shape", "4096x4096", "--dtype", "float16")
     assert result.exit_code == 0
-    assert "softmax/4096x4096/float16 for stream, on NVIDIA H200, compute capability 9.0" in result.output
+    assert "softmax/4096x4096/float16 for stream, on NVIDIA H100 80GB HBM3, compute capability 9.0" in result.output
     rows = {line.split()[0]: line for line in result.output.splitlines() if "│" in line}
     assert set(rows) == set(BACKENDS)
     (chosen,) = (backend for backend, row in rows.items() if "chosen" in row)
@@ -129,7 +129,7 @@ def test_an_op_without_figures_is_a_failure_that_names_the_command(own_runs_only
         ((*SOFTMAX, "--for", "speed"), "known are stream, kernel, graph, call"),
         ((*SOFTMAX, "--clock", "cold"), "known are both, full, capped"),
         ((*SOFTMAX, "--for", "graph", "--clock", "full"), "power-capped"),
-        ((*SOFTMAX, "--device", "a100"), "known are NVIDIA H200"),
+        ((*SOFTMAX, "--device", "a100"), "known are NVIDIA H100 80GB HBM3, NVIDIA H200"),
         ((*SOFTMAX, "--device", "cuda:0"), "torch sees no GPU"),
         ((*SOFTMAX, "--device", "cpu"), "nothing is timed on the CPU"),
         ((*SOFTMAX, "--measure"), "nothing can be measured here, torch sees no GPU"),

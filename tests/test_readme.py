@@ -46,7 +46,7 @@ def test_every_figure_of_the_quoted_run_is_in_the_record() -> None:
         assert float(ratio) == pytest.approx(record.error_ratio, rel=0.05)
 
 
-@pytest.mark.parametrize(("after", "run"), [("`--gpus all`", "core-b117cf7"), ("`opwise show h100`", "h100")])
+@pytest.mark.parametrize(("after", "run"), [("`--gpus all`", "core-fc9c6b9")])
 def test_the_quoted_counts_are_what_the_command_prints(after: str, run: str) -> None:
     text = README.read_text()
     quoted = re.search(r"^    \d+ ok\n(?:      .*\n)+", text[text.index(after) :], re.MULTILINE)
@@ -58,10 +58,10 @@ def test_the_quoted_counts_are_what_the_command_prints(after: str, run: str) -> 
 def test_the_quoted_choice_is_what_the_command_prints() -> None:
     """But for what is stale, which changes with the sources and says so."""
     text = README.read_text()
-    begin = text.index("    softmax/4096x4096/float16 for stream, on NVIDIA H200")
+    begin = text.index("    softmax/4096x4096/float16 for stream, on NVIDIA H100 80GB HBM3")
     quoted = text[begin : text.index("\n\n", begin)].splitlines()
     printed = CliRunner(env={"TERM": "dumb"}).invoke(
-        app, ["choose", "softmax", "--shape", "4096x4096", "--dtype", "float16", "--device", "nvidia-h200"]
+        app, ["choose", "softmax", "--shape", "4096x4096", "--dtype", "float16", "--device", "nvidia-h100"]
     )
     assert printed.exit_code == 0
     rows, sentence = [line for line in quoted if "│" in line], next(line for line in quoted if ": its kernel" in line)
