@@ -72,9 +72,9 @@ def verify(
     command = _Command(device, own_files or [])
     try:
         if case is not None:
-            _once(case, _Trial(seat)(case, list(rooms)), as_json)
+            _once(case, Trial(seat)(case, list(rooms)), as_json)
             return
-        _search(Search(_Trial(seat), rooms, dtype or (), random.randrange(10**6) if seed is None else seed), seconds, command, as_json)
+        _search(Search(Trial(seat), rooms, dtype or (), random.randrange(10**6) if seed is None else seed), seconds, command, as_json)
     except WorkerLost as lost:
         fail(f"this machine cannot be verified: {lost.reason}")
     finally:
@@ -114,7 +114,7 @@ def _rooms(found: Survey, ops: Sequence[str], backends: list[str] | None, dtypes
     return fitting
 
 
-class _Trial:
+class Trial:
     """Cases carried out by the worker of a seat. One that is lost in an implementation's turn is that implementation's failure."""
 
     def __init__(self, seat: Seat) -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from opwise.ops import OPS
@@ -76,13 +77,18 @@ class Search:
                 self._keep()
 
     def _keep(self) -> None:
-        """What was shrunk, tried once more."""
-        hunted, best, self.hunted, self._best = self.hunted, self._best, "", None
-        if hunted and best is not None:
-            case, outcome = best
-            self.failures[hunted] = Failure(case, outcome, False)
-            again = self.trial(case, [hunted])[0]
-            self.failures[hunted] = Failure(case, outcome, again.bad)
+        """What was shrunk, made smaller still where that is one step away, and tried once more."""
+        (hunted, self.hunted), (best, self._best) = (self.hunted, ""), (self._best, None)
+        if not hunted or best is None:
+            return
+        self.failures[hunted] = Failure(*best, again=False)
+        self.failures[hunted] = Failure(*best, again=self.trial(best[0], [hunted])[0].bad)
+        steps = _simpler(best[0]) if self.failures[hunted].again else iter(())
+        while (case := next(steps, None)) is not None and time.monotonic() < self._end + SHRINK_S:
+            outcome = self.trial(case, [hunted])[0]
+            if outcome.bad:
+                self.failures[hunted] = Failure(case, outcome, again=True)
+                steps = _simpler(case)
 
     def _round(self, seed: int) -> None:
         import hypothesis
@@ -148,7 +154,8 @@ class Search:
             room = draw(st.sampled_from(sorted(rooms, key=ROOM.__getitem__)))
             rank = draw(st.sampled_from(ranks(spec)))
             dtype = draw(st.sampled_from([d for d in spec.dtypes if not self.dtypes or d in self.dtypes]))
-            workload = Workload(spec.name, tuple(_side(draw, ROOM[room]) for _ in range(rank)), dtype)
+            sides = [_side(draw, ROOM[room]) for _ in range(max(ranks(spec)))]  # all, so that fewer of them leave what follows as it is
+            workload = Workload(spec.name, tuple(sides[:rank]), dtype)
             assume(elements(workload, room) <= ROOM[room])
             values = draw(st.sampled_from(list(VALUES)))
             places = len(spec.inputs) + 1
@@ -182,6 +189,21 @@ def size(case: Case) -> tuple[Any, ...]:
         OPS[work.op].dtypes.index(work.dtype),
         case.seed,
     )
+
+
+def _simpler(case: Case) -> Iterator[Case]:
+    """Cases a step smaller. hypothesis does not get there where a side was drawn as a multiple, or beside a power of two."""
+    work, spec = case.workload, OPS[case.workload.op]
+    shapes = [(math.prod(work.shape),)] if 1 in ranks(spec) and len(work.shape) > 1 else []
+    for i, side in enumerate(work.shape):
+        smaller = [side - 2**k for k in reversed(range(side.bit_length())) if side > 2**k]
+        shapes += [(*work.shape[:i], n, *work.shape[i + 1 :]) for n in smaller]
+    found = [replace(case, workload=replace(work, shape=shape)) for shape in shapes]
+    found += [replace(case, workload=replace(work, dtype=dtype)) for dtype in spec.dtypes]
+    found += [replace(case, values=values) for values in VALUES] + [replace(case, seed=0)]
+    for i, offset in enumerate(case.offsets):
+        found += [replace(case, offsets=(*case.offsets[:i], n, *case.offsets[i + 1 :])) for n in range(offset)]
+    return (smaller for smaller in found if size(smaller) < size(case))
 
 
 def _side(draw: Any, most: int) -> int:
