@@ -18,7 +18,7 @@ from opwise.backends import BACKENDS, implementations
 from opwise.backends.cuda_on_cpu import NOT_RUN, STAND_IN
 from opwise.backends.protocol import BackendUnavailable
 from opwise.cli import app
-from opwise.commands import check
+from opwise.commands import check, executors
 from opwise.commands.stand_ins import STAND_INS
 from opwise.ops import OPS, Workload
 from opwise.record import Record
@@ -92,6 +92,13 @@ def test_something_wrong_is_exit_status_1(
     assert (result.exit_code, says in result.output) == (status, True), result.output
 
 
+def test_json_says_what_ran_and_what_never_does(planned: list[Session], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Session, "events", lambda self: iter(self.records.append(RIGHT) or ()))
+    (line,) = invoke("softmax", "--device", "cpu", "--json").stdout.splitlines()
+    told = Record.from_json(line)
+    assert (told.stand_in, told.kernels, told.not_run) == (STAND_IN, RIGHT.kernels, (NOT_RUN["softmax"][0],))
+
+
 def test_ctrl_c_keeps_what_was_shown(planned: list[Session], monkeypatch: pytest.MonkeyPatch) -> None:
     def stopped(self: Session) -> Iterator[object]:
         self.records.append(RIGHT)
@@ -120,6 +127,9 @@ def test_a_file_that_is_left_out_is_an_error(planned: list[Session], monkeypatch
     path.touch()
     catalogue = {name: Entry(name, versions={"b": "1"}, variants={"softmax": {"": ""}}, own=name == "mine") for name in (*BACKENDS, "mine")}
     monkeypatch.setattr(check, "surveyed", lambda name, files: Survey(name, {}, catalogue, {"mine": path}))
+    monkeypatch.setattr(executors, "surveyed", check.surveyed)
+    of_run = CliRunner().invoke(app, ["run", "softmax", "torch_eager", "--with", str(path), "--device", "cpu", "--out", str(tmp_path)])
+    assert (of_run.exit_code, "mine.py" in of_run.output and "mine/softmax" in of_run.output) == (2, True), of_run.output
     for left_out in (("softmax", "--backend", "torch_eager"), ("softmax", "--dtype", "float32", "triton_jit")):
         refused = invoke(*left_out, "--with", str(path), "--device", "cpu")
         assert refused.exit_code == 2
@@ -138,17 +148,15 @@ def test_the_lines_of_stand_ins_name_every_gluon_kernel() -> None:
 
 
 @pytest.mark.skipif(ON_GPU, reason="there is a GPU here: nothing needs a stand-in")
-@pytest.mark.parametrize("op", OPS)
-@pytest.mark.parametrize(("backend", "variant"), [("numba_cuda", "portable"), ("triton_jit", "pointers")])
+@pytest.mark.parametrize(
+    ("backend", "variant", "op"), [*(("numba_cuda", "portable", op) for op in OPS), ("triton_jit", "pointers", "matmul")]
+)
 def test_in_a_stand_in_the_unnamed_variant_is_another_by_name(backend: str, variant: str, op: str) -> None:
     """What STAND_INS says of the simulator and the interpreter, by the kernels that were launched."""
     try:
         found = implementations(backend, op, "cpu")
     except BackendUnavailable as missing:
         pytest.skip(str(missing))
-    if variant not in found:
-        assert backend != "numba_cuda", f"{op} has no portable kernel"
-        pytest.skip(f"{op} is one kernel here, whatever runs it")
     workload = small_workload(OPS[op], "float32")
     inputs = OPS[op].make_inputs(workload, torch.device("cpu"), 0)
     seen = []

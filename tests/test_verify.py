@@ -172,8 +172,7 @@ def test_all_against_one_suspects_the_reference(monkeypatch: pytest.MonkeyPatch)
 # -- the command ---------------------------------------------------------------------------------------------------------------------------
 
 BAD = """
-import os
-import torch, opwise
+import os, torch, opwise
 
 @opwise.kernel("softmax")
 def drops_the_last_column_of_odd_widths(x, out):
@@ -184,12 +183,6 @@ def drops_the_last_column_of_odd_widths(x, out):
 @opwise.kernel("square")
 def dies(x, out):
     os.abort()
-
-@opwise.kernel("gelu")
-def raises(x, out):
-    if x.numel() > 5:
-        raise RuntimeError("boom")
-    out.copy_(torch.nn.functional.gelu(x, approximate="tanh"))
 """
 
 
@@ -203,25 +196,21 @@ def bad(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     path = tmp_path / "bad.py"
     path.write_text(BAD)
     catalogue = {name: Entry(name, stand_in="cpu", variants={op: {"": ""} for op in OPS}) for name in BACKENDS}
-    catalogue["bad"] = Entry("bad", stand_in="cpu", variants={"softmax": {"": ""}, "gelu": {"": ""}}, own=True)
+    catalogue["bad"] = Entry("bad", stand_in="cpu", variants={"softmax": {"": ""}, "square": {"": ""}}, own=True)
     monkeypatch.setattr(verify, "surveyed", lambda name, files: Survey(name, {}, catalogue, {"bad": path} if files else {}))
     return str(path)
 
 
 @pytest.mark.xdist_group("own")
-def test_a_file_with_faults_is_caught_and_its_command_shows_them_again(bad: str) -> None:
-    result = invoke("--with", bad, "--backend", "bad", "--op", "softmax", "--op", "gelu", "--seconds", "30", "--seed", "5", "--json")
+def test_a_file_with_a_fault_is_caught_and_its_command_shows_it_again(bad: str) -> None:
+    result = invoke("--with", bad, "--backend", "bad", "--op", "softmax", "--seconds", "30", "--seed", "7", "--json")
     assert result.exit_code == 1, result.output
-    *failures, whole = (json.loads(line) for line in result.stdout.splitlines())
-    found = {failure["implementation"]: (failure["status"], failure["case"], failure["repeats"]) for failure in failures}
-    assert found == {"bad/softmax": ("wrong", "softmax/1x9/float32/seed=0", True), "bad/gelu": ("failed", "gelu/6/float32/seed=0", True)}
-    assert (whole["kind"], whole["seed"], whole["checks"]["bad"]["ok"] > 0) == ("verify", 5, True)
-    (command,) = (shlex.split(failure["again"]) for failure in failures if failure["status"] == "wrong")
-    assert command[:2] == ["opwise", "verify"]
-    again = CliRunner().invoke(app, command[1:])
+    failure, whole = (json.loads(line) for line in result.stdout.splitlines())
+    assert [failure[name] for name in ("implementation", "status", "repeats")] == ["bad/softmax", "wrong", True]
+    assert failure["case"] == "softmax/1x9/float32/seed=0"
+    assert (whole["kind"], whole["seed"], whole["checks"]["bad"]["ok"] > 0) == ("verify", 7, True)
+    again = CliRunner().invoke(app, shlex.split(failure["again"])[1:])
     assert (again.exit_code, "wrong  bad/softmax  softmax/1x9/float32/seed=0: 1 of 9 elements" in again.output) == (1, True), again.output
-    right = invoke("--again", "softmax/1x8/float32/seed=0", "--backend", "bad", "--with", bad)
-    assert (right.exit_code, "ok " in right.output) == (0, True), right.output
 
 
 @pytest.mark.xdist_group("own")
@@ -236,7 +225,7 @@ def test_a_kernel_that_takes_its_process_down_costs_its_own_outcome(bad: str) ->
 def test_what_cannot_be_verified_is_refused(bad: str) -> None:
     for arguments, said in (
         (("--with", bad, "--backend", "torch_eager"), ("bad.py", "--backend bad")),
-        (("--with", bad, "--op", "mean"), ("bad.py", "bad/softmax, bad/gelu", "mean", "--op")),
+        (("--with", bad, "--op", "mean"), ("bad.py", "bad/softmax, bad/square", "mean", "--op")),
         (("--backend", "tritn"), ("'tritn'", "triton_jit")),
         (("--op", "softmx"), ("'softmx'", "softmax")),
         (("--op", "softmax", "--dtype", "tfloat32"), ("softmax", "tfloat32")),

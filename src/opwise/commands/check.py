@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Sequence
-from typing import Annotated, Any
+from dataclasses import replace
+from typing import Annotated
 
 import typer
 from rich.markup import escape
@@ -28,7 +28,7 @@ from opwise.commands.console import (
     where,
 )
 from opwise.commands.progress import carry_out
-from opwise.commands.stand_ins import STAND_INS, brief
+from opwise.commands.stand_ins import STAND_INS, brief, stand_in_lines
 from opwise.ops import OPS
 from opwise.ops.spec import DTYPES
 from opwise.record import Record
@@ -77,9 +77,7 @@ def check(
     none_left_out(found, session.jobs)
     interrupted = carry_out(session)
     if as_json:
-        print_records(session.records, as_json, title="")
-        for line in of_stand_ins(session.records):
-            typer.echo(json.dumps(line))
+        print_records([_with_not_run(r) for r in session.records], as_json, title="")
     else:
         _print(session.records)
     if interrupted:
@@ -153,14 +151,9 @@ def _with_kernels(verdict: str, records: Sequence[Record]) -> str:
     return f"{verdict}\n[dim]{escape(brief(kernels, records[0].op))}[/]" if kernels else verdict
 
 
-def of_stand_ins(records: Sequence[Record]) -> list[dict[str, Any]]:
-    """Each stand-in that ran something, as data: what it is, whose kernels it ran and in which place, and which it never runs."""
-    backends: dict[str, list[str]] = {}
-    for r in records:
-        if r.stand_in and r.backend not in backends.setdefault(r.stand_in, []):
-            backends[r.stand_in].append(r.backend)
-    told = {name: STAND_INS[name].of(_ops(records)) if name in STAND_INS else {} for name in backends}
-    return [{"kind": "stand_in", "stand_in": name, "backends": of, **told[name]} for name, of in backends.items()]
+def _with_not_run(r: Record) -> Record:
+    found = STAND_INS.get(r.stand_in or "")
+    return replace(r, not_run=found.not_run([r.op])) if found else r
 
 
 def notes(records: Sequence[Record]) -> list[str]:
@@ -172,8 +165,7 @@ def notes(records: Sequence[Record]) -> list[str]:
         told = "compiled, not run" if only_compiled(r) else r.status
         subject = r.backend if r.status == "unavailable" else f"{r.implementation}  {r.workload}"
         lines.append(f"[yellow]{told}[/]  {escape(subject)}: {escape(r.reason)}")
-    ops = _ops(records)
-    for said in of_stand_ins(records):
-        what = STAND_INS[said["stand_in"]].line(ops) if said["stand_in"] in STAND_INS else said["stand_in"]
-        lines.append(f"[yellow]stand-in[/]  {escape(', '.join(said['backends']))}: {escape(what)}")
-    return lines
+    backends: dict[str, list[str]] = {}
+    for name, stand_in in {r.backend: r.stand_in for r in records if r.stand_in}.items():
+        backends.setdefault(stand_in, []).append(name)
+    return lines + stand_in_lines(backends, _ops(records))

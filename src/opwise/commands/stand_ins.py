@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass
-from typing import Any
+
+from rich.markup import escape
 
 from opwise.backends.cuda_on_cpu import NOT_RUN
 from opwise.ops.spec import DTYPES
@@ -19,15 +20,10 @@ class StandIn:
     runs: str
     never: Mapping[str, str]
 
-    def of(self, ops: Iterable[str]) -> dict[str, Any]:
-        """As data, with what of those ops it never runs."""
+    def not_run(self, ops: Iterable[str]) -> tuple[str, ...]:
+        """Which of the GPU's kernels of these ops it never runs."""
         ops = ("", *ops)
-        return {"what": self.what, "runs": self.runs, "never_runs": {op or "*": told for op, told in self.never.items() if op in ops}}
-
-    def line(self, ops: Iterable[str]) -> str:
-        """As text, a line."""
-        said = self.of(ops)
-        return "; ".join([f"{self.what}: runs {self.runs}", *(f"never {told}" for told in said["never_runs"].values())])
+        return tuple(told for op, told in self.never.items() if op in ops)
 
 
 # By the names that the backends' probes give. "without a GPU" in docs/checking.md has the reasons.
@@ -55,6 +51,16 @@ STAND_INS: Mapping[str, StandIn] = {
         },
     ),
 }
+
+
+def stand_in_lines(backends: Mapping[str, Iterable[str]], ops: Iterable[str]) -> list[str]:
+    """A line a stand-in, as markup: for which backends it stands, what it is, what it runs of these ops, and what it never runs."""
+    ops, lines = tuple(ops), []
+    for name, of in backends.items():
+        found = STAND_INS.get(name)
+        told = [f"{found.what}: runs {found.runs}", *(f"never {kernels}" for kernels in found.not_run(ops))] if found else [name]
+        lines.append(f"[yellow]stand-in[/]  {escape(', '.join(of))}: {escape('; '.join(told))}")
+    return lines
 
 
 def brief(kernels: Iterable[str], op: str, width: int = 15) -> str:

@@ -20,7 +20,7 @@ from rich.status import Status
 from opwise.backends import BACKENDS
 from opwise.commands.check import Backends, Dtypes, known
 from opwise.commands.console import Device, With, chosen_device, fail, refuse, stderr, stdout, surveyed
-from opwise.commands.stand_ins import STAND_INS
+from opwise.commands.stand_ins import stand_in_lines
 from opwise.ops import OPS
 from opwise.ops.spec import DTYPES
 from opwise.runner import Patience, WorkerLost
@@ -230,23 +230,18 @@ def _checks(search: Search) -> dict[str, dict[str, int]]:
     return {backend: dict(found) for backend, found in counts.items()}
 
 
-def _stand_ins(rooms: Mapping[str, str]) -> list[dict[str, Any]]:
+def _stand_ins(rooms: Mapping[str, str]) -> dict[str, list[str]]:
+    """Stand-in -> the backends that ran in it."""
     backends: dict[str, list[str]] = {}
     for name, room in rooms.items():
-        backends.setdefault(room, []).append(name.partition("/")[0])
-    ops = sorted({op_of(name) for name in rooms})
-    return [
-        {"stand_in": room, "backends": list(dict.fromkeys(of)), **STAND_INS[room].of(ops)}
-        for room, of in backends.items()
-        if room in STAND_INS
-    ]
+        if room and (backend := name.partition("/")[0]) not in backends.setdefault(room, []):
+            backends[room].append(backend)
+    return backends
 
 
 def _print_whole(search: Search, took: float) -> None:
     stdout.print(f"{search.cases} cases in {took:.0f} s, --seed {search.seed}", style="bold", highlight=False)
     for backend, counts in _checks(search).items():
         stdout.print(f"  {backend}: {', '.join(f'{count} {status}' for status, count in counts.items())}", highlight=False, markup=False)
-    ops = sorted({op_of(name) for name in search.rooms})
-    for said in _stand_ins(search.rooms):
-        line = f"[yellow]stand-in[/]  {escape(', '.join(said['backends']))}: {escape(STAND_INS[said['stand_in']].line(ops))}"
+    for line in stand_in_lines(_stand_ins(search.rooms), {op_of(name) for name in search.rooms}):
         stdout.print(line, highlight=False, soft_wrap=True)
