@@ -2,27 +2,36 @@
 
 from __future__ import annotations
 
+import importlib
+import itertools
+import re
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
-from support import ON_GPU
+import torch
+from support import ON_GPU, small_workload, stand_in
 from typer.testing import CliRunner, Result
 
-from opwise.backends import BACKENDS
+from opwise.backends import BACKENDS, implementations
 from opwise.backends.cuda_on_cpu import NOT_RUN, STAND_IN
+from opwise.backends.protocol import BackendUnavailable
 from opwise.cli import app
-from opwise.commands import check
+from opwise.commands import check, executors
+from opwise.commands.stand_ins import STAND_INS
 from opwise.ops import OPS, Workload
 from opwise.record import Record
 from opwise.runner import Entry, Job, session
+from opwise.runner.kernels_run import kernels_run
 from opwise.runner.session import Session
 from opwise.runner.survey import Survey
 
 RIGHT = Record(op="softmax", backend="cupy_raw", variant="", dtype="float16", shape=(7, 130), status="ok", error_ratio=0.25,
-               device="cpu", commit="abc1234", time="2026-01-01T00:00:00+00:00", stand_in=STAND_IN)  # fmt: skip
+               device="cpu", commit="abc1234", time="2026-01-01T00:00:00+00:00", stand_in=STAND_IN,
+               kernels=("softmax_float16_warp8_v2",))  # fmt: skip
 WRONG = replace(RIGHT, status="wrong", error_ratio=7.0, reason="element [red]", shape=(3, 33), stand_in=None)
-MISSING = replace(RIGHT, backend="torch_inline", status="unavailable", error_ratio=None, stand_in=None,
+MISSING = replace(RIGHT, backend="torch_inline", status="unavailable", error_ratio=None, stand_in=None, kernels=(),
                   reason="the C++ compiler 'c++' was not found: install g++")  # fmt: skip
 COMPILED = replace(MISSING, reason="compiled for sm_80, sm_90, sm_100, not run: no GPU here")
 
@@ -33,8 +42,8 @@ def invoke(*arguments: str) -> Result:
 
 def test_a_cell_sums_up_a_pair() -> None:
     worse = replace(RIGHT, error_ratio=0.75)
-    assert "ok (stand-in) 0.75" in check.cell([RIGHT, worse])
-    assert "ok 0.75" in check.cell([replace(worse, stand_in=None)])
+    assert "ok 0.75" in check.cell([RIGHT, worse])
+    assert check.cell([replace(worse, stand_in=None, kernels=())]).count("\n") == 0
     assert "wrong, 1 of 3" in check.cell([RIGHT, WRONG, worse])
     assert "compiled, not run" in check.cell([COMPILED])
     assert check.cell([MISSING]) == check.cell([]) == "n/a"
@@ -44,8 +53,10 @@ def test_every_problem_is_a_line_with_its_reason() -> None:
     lines = check.notes([RIGHT, WRONG, MISSING, replace(MISSING, shape=(9, 9))])
     assert [line for line in lines if "softmax/3x33/float16" in line and r"element \[red]" in line and "cupy_raw/softmax" in line]
     assert len([line for line in lines if "install g++" in line]) == 1, "a reason that many cells share is told once"
-    assert [line for line in lines if line.startswith("compiled, not run") and NOT_RUN["softmax"][0] in line]
-    assert not [line for line in lines if NOT_RUN["matmul"][0] in line], "matmul was not asked for"
+    (told,) = (line for line in lines if "stand-in" in line)
+    assert "cupy_raw" in told
+    assert NOT_RUN["softmax"][0] in told
+    assert NOT_RUN["matmul"][0] not in told, "matmul was not asked for"
     assert "[yellow]compiled, not run[/]  torch_inline: compiled for sm_80" in check.notes([COMPILED])[0]
     assert check.notes([replace(RIGHT, stand_in=None)]) == []
 
@@ -72,15 +83,20 @@ def test_backend_and_dtype_narrow_what_is_checked(planned: list[Session]) -> Non
     assert len(planned) == 1, "what is refused is not carried out"
 
 
-@pytest.mark.parametrize(
-    ("record", "status", "says"), [(RIGHT, 0, "ok (stand-in) 0.25"), (WRONG, 1, "cupy_raw/softmax  softmax/3x33/float16: ")]
-)
+@pytest.mark.parametrize(("record", "status", "says"), [(RIGHT, 0, "warp8_v2"), (WRONG, 1, "cupy_raw/softmax  softmax/3x33/float16: ")])
 def test_something_wrong_is_exit_status_1(
     planned: list[Session], monkeypatch: pytest.MonkeyPatch, record: Record, status: int, says: str
 ) -> None:
     monkeypatch.setattr(Session, "events", lambda self: iter(self.records.append(record) or ()))
     result = invoke("softmax", "--device", "cpu")
     assert (result.exit_code, says in result.output) == (status, True), result.output
+
+
+def test_json_says_what_ran_and_what_never_does(planned: list[Session], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Session, "events", lambda self: iter(self.records.append(RIGHT) or ()))
+    (line,) = invoke("softmax", "--device", "cpu", "--json").stdout.splitlines()
+    told = Record.from_json(line)
+    assert (told.stand_in, told.kernels, told.not_run) == (STAND_IN, RIGHT.kernels, (NOT_RUN["softmax"][0],))
 
 
 def test_ctrl_c_keeps_what_was_shown(planned: list[Session], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,7 +108,7 @@ def test_ctrl_c_keeps_what_was_shown(planned: list[Session], monkeypatch: pytest
     monkeypatch.setattr(Session, "events", stopped)
     result = invoke("softmax", "--device", "cpu")
     assert result.exit_code == 130
-    assert "ok (stand-in) 0.25" in result.output
+    assert "ok 0.25" in result.output
     assert "1 finished checks" in result.output
 
 
@@ -104,6 +120,51 @@ def test_what_is_only_compiled_says_what_the_stand_in_lacks(monkeypatch: pytest.
     assert [r.reason for event in run.events() for r in event.records] == [
         "compiled for sm_80, not run: no GPU here. the C++ compiler 'c++' was not found: install g++"
     ]
+
+
+def test_a_file_that_is_left_out_is_an_error(planned: list[Session], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    path = tmp_path / "mine.py"
+    path.touch()
+    catalogue = {name: Entry(name, versions={"b": "1"}, variants={"softmax": {"": ""}}, own=name == "mine") for name in (*BACKENDS, "mine")}
+    monkeypatch.setattr(check, "surveyed", lambda name, files: Survey(name, {}, catalogue, {"mine": path}))
+    monkeypatch.setattr(executors, "surveyed", check.surveyed)
+    of_run = CliRunner().invoke(app, ["run", "softmax", "torch_eager", "--with", str(path), "--device", "cpu", "--out", str(tmp_path)])
+    assert (of_run.exit_code, "mine.py" in of_run.output and "mine/softmax" in of_run.output) == (2, True), of_run.output
+    for left_out in (("softmax", "--backend", "torch_eager"), ("softmax", "--dtype", "float32", "triton_jit")):
+        refused = invoke(*left_out, "--with", str(path), "--device", "cpu")
+        assert refused.exit_code == 2
+        assert all(said in refused.output for said in ("mine.py", "mine/softmax", "--backend mine")), refused.output
+    assert invoke("softmax", "--backend", "mine", "--with", str(path), "--device", "cpu").exit_code == 0
+    assert len(planned) == 1
+
+
+def test_the_lines_of_stand_ins_name_every_gluon_kernel() -> None:
+    """By the sources: whatever is Gluon and a kernel, the interpreter never runs."""
+    never = " ".join(STAND_INS["interpreter"].never.values())
+    folder = Path(importlib.import_module(BACKENDS["triton_jit"]).__file__ or "").parent
+    kernels = {name for path in folder.glob("*.py") for name in re.findall(r"@gluon\.jit.*\ndef (\w+_kernel)\(", path.read_text())}
+    assert kernels
+    assert kernels == set(re.findall(r"\w+_kernel", never))
+
+
+@pytest.mark.skipif(ON_GPU, reason="there is a GPU here: nothing needs a stand-in")
+@pytest.mark.parametrize(
+    ("backend", "variant", "op"), [*(("numba_cuda", "portable", op) for op in OPS), ("triton_jit", "pointers", "matmul")]
+)
+def test_in_a_stand_in_the_unnamed_variant_is_another_by_name(backend: str, variant: str, op: str) -> None:
+    """What STAND_INS says of the simulator and the interpreter, by the kernels that were launched."""
+    try:
+        found = implementations(backend, op, "cpu")
+    except BackendUnavailable as missing:
+        pytest.skip(str(missing))
+    workload = small_workload(OPS[op], "float32")
+    inputs = OPS[op].make_inputs(workload, torch.device("cpu"), 0)
+    seen = []
+    for name in ("", variant):
+        with kernels_run(stand_in(backend)) as kernels:
+            found[name].prepare(*inputs, out=OPS[op].empty_output(*inputs))()
+        seen.append(kernels)
+    assert seen[0] == seen[1] != []
 
 
 @pytest.mark.skipif(ON_GPU, reason="there is a GPU here: nothing needs a stand-in")
@@ -119,6 +180,11 @@ def test_without_a_gpu_every_pair_is_checked_in_a_stand_in() -> None:
     assert set(rows) == set(OPS), result.output
     if "unavailable" in result.output:
         pytest.skip(f"a backend's library or compiler is not here: {result.output.splitlines()[-1]}")
-    assert [row.count("ok (stand-in)") for row in rows.values()] == [len(BACKENDS)] * len(OPS), result.output
+    assert [row.count("ok ") for row in rows.values()] == [len(BACKENDS)] * len(OPS), result.output
     assert result.exit_code == 0
-    assert all(f"compiled, not run  torch_inline and cupy_raw: {kernels}" in result.output for kernels, _ in NOT_RUN.values())
+    lines = result.output.splitlines()
+    assert max(len(line.rstrip()) for line in lines if "│" in line) <= 100
+    of_kernels = [line for before, line in itertools.pairwise(lines) if before.split()[:1] and before.split()[0] in OPS]
+    assert [sum(bool(part.strip()) for part in line.split("│")) for line in of_kernels] == [len(BACKENDS) - 1] * len(OPS), result.output
+    assert sum(line.startswith("stand-in  ") for line in lines) == len(STAND_INS)
+    assert all(kernels in result.output for kernels, _ in NOT_RUN.values())

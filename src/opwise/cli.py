@@ -30,6 +30,7 @@ from opwise.commands import (
     show,
     timeline,
     tune,
+    verify,
 )
 from opwise.commands.console import stdout
 
@@ -41,6 +42,7 @@ app = typer.Typer(
 )
 app.command(epilog=run.RUN_EXAMPLES)(run.run)
 app.command(epilog=check.EXAMPLES)(check.check)
+app.command(epilog=verify.EXAMPLES)(verify.verify)
 app.command()(backends.backends)
 app.command(epilog=show.EXAMPLES)(show.show)
 app.command(epilog=choose.EXAMPLES)(choose.choose)

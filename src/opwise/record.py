@@ -73,6 +73,8 @@ class Record:
     status: str
     reason: str = ""
     stand_in: str | None = None
+    kernels: tuple[str, ...] = ()  # that the stand-in ran
+    not_run: tuple[str, ...] = ()  # of a GPU's kernels, what the stand-in never runs: as `opwise check` tells it
     error_ratio: float | None = None  # largest error over its bound, of all checks of this cell
     disagreement: float | None = None  # largest difference from another implementation, over twice the bound
     kernel_cold_us: Interval | None = None
@@ -178,7 +180,7 @@ _FIELDS = frozenset(f.name for f in fields(Record))
 _INTERVALS = ("kernel_cold_us", "kernel_capped_us", "kernel_warm_us", "launch_us", "call_us")
 _REBUILT: Mapping[str, Callable[[Any], Any]] = {  # what JSON has no type or no number for
     **dict.fromkeys(_INTERVALS, lambda value: Interval(**value)),
-    **dict.fromkeys(("shape", "throttle", "versus_best", "capped_throttle", "capped_versus_best"), tuple),
+    **dict.fromkeys(("shape", "kernels", "not_run", "throttle", "versus_best", "capped_throttle", "capped_versus_best"), tuple),
     **dict.fromkeys(("error_ratio", "disagreement"), float),
 }
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import replace
 from typing import Annotated
 
 import typer
@@ -10,7 +11,6 @@ from rich.markup import escape
 from rich.table import Table
 
 from opwise.backends import BACKENDS
-from opwise.backends.cuda_on_cpu import NOT_RUN, STAND_IN
 from opwise.commands.console import (
     Device,
     Filters,
@@ -19,6 +19,7 @@ from opwise.commands.console import (
     Variants,
     With,
     chosen_device,
+    none_left_out,
     print_records,
     refuse,
     stderr,
@@ -27,6 +28,7 @@ from opwise.commands.console import (
     where,
 )
 from opwise.commands.progress import carry_out
+from opwise.commands.stand_ins import STAND_INS, brief, stand_in_lines
 from opwise.ops import OPS
 from opwise.ops.spec import DTYPES
 from opwise.record import Record
@@ -56,13 +58,14 @@ def check(
     """Only right or wrong: against the float64 reference, on easy and on hard inputs, and against each other. Stores nothing.
 
     Where there is no GPU, kernels run in stand-ins: Triton's interpreter, Numba's simulator, and for CUDA C++ a CPU compiler that takes
-    the same sources. Exit status 1 where something is wrong.
+    the same sources. Each cell says which kernels ran there, the lines below which of a GPU's did not. Exit status 1 where something is
+    wrong.
     """
     name, set_name = chosen_device(device), set_name or "smoke"
     if set_name not in SETS:
         refuse(f"--set {set_name!r} is unknown: known are {', '.join(SETS)}")
-    _known("--backend", backend, (*BACKENDS, *(path.stem for path in own_files or ())))
-    _known("--dtype", dtype, DTYPES)
+    known("--backend", backend, (*BACKENDS, *(path.stem for path in own_files or ())))
+    known("--dtype", dtype, DTYPES)
     found = surveyed(name, own_files)
     try:
         session = Session.planned(found, filters or [], set_name, variants=variants, timed=False, out=None)
@@ -71,9 +74,10 @@ def check(
     session.jobs = _narrowed(session.jobs, backend, dtype)
     if not session.jobs:
         refuse(f"nothing in set {set_name!r} fits what was asked for: another --set, or a workload spelled out, may")
+    none_left_out(found, session.jobs)
     interrupted = carry_out(session)
     if as_json:
-        print_records(session.records, as_json, title="")
+        print_records([_with_not_run(r) for r in session.records], as_json, title="")
     else:
         _print(session.records)
     if interrupted:
@@ -84,10 +88,11 @@ def check(
         raise typer.Exit(1)
 
 
-def _known(option: str, given: list[str] | None, known: Iterable[str]) -> None:
+def known(option: str, given: list[str] | None, names: Collection[str]) -> None:
+    """Ends the command where an option names what is not there."""
     for name in given or ():
-        if name not in known:
-            refuse(f"{option} {name!r} is unknown: known are {', '.join(known)}")
+        if name not in names:
+            refuse(f"{option} {name!r} is unknown: known are {', '.join(names)}")
 
 
 def _narrowed(jobs: Sequence[Job], backends: list[str] | None, dtypes: list[str] | None) -> list[Job]:
@@ -105,16 +110,26 @@ def _print(records: Sequence[Record]) -> None:
 
 
 def grid(records: Sequence[Record]) -> Table:
-    """Op by backend: what became of all its checks, and the largest error over its bound."""
+    """Op by backend: what became of all its checks, the largest error over its bound, and in a stand-in which kernels ran."""
     shown = Table(title="largest error / bound: over 1 is wrong", title_justify="left", show_edge=False, pad_edge=False)
     names = {r.backend for r in records}
     backends = [name for name in BACKENDS if name in names] + sorted(names - set(BACKENDS))
-    for name in ("op", *backends):
-        shown.add_column(name)
-    ops = {r.op for r in records}
-    for op in [name for name in OPS if name in ops] + sorted(ops - set(OPS)):
+    stand_ins = {r.backend: r.stand_in for r in records if r.stand_in}
+    shown.add_column("op")
+    for name in backends:
+        shown.add_column("\n".join([name, *([_head(stand_ins[name])] if name in stand_ins else [])]))
+    for op in _ops(records):
         shown.add_row(escape(op), *(cell([r for r in records if (r.op, r.backend) == (op, name)]) for name in backends))
     return shown
+
+
+def _head(stand_in: str) -> str:
+    return STAND_INS[stand_in].brief if stand_in in STAND_INS else stand_in
+
+
+def _ops(records: Sequence[Record]) -> list[str]:
+    ops = {r.op for r in records}
+    return [name for name in OPS if name in ops] + sorted(ops - set(OPS))
 
 
 def cell(records: Sequence[Record]) -> str:
@@ -122,18 +137,27 @@ def cell(records: Sequence[Record]) -> str:
     bad = [r for r in records if r.status in BAD]
     right = [r for r in records if r.status == "ok"]
     if bad:
-        return f"[{STYLES[bad[0].status]}]{bad[0].status}, {len(bad)} of {len(records)}[/]"
+        return _with_kernels(f"[{STYLES[bad[0].status]}]{bad[0].status}, {len(bad)} of {len(records)}[/]", records)
     if right:
-        how = "ok (stand-in)" if any(r.stand_in for r in right) else "ok"
         ratio = max((r.error_ratio for r in right if r.error_ratio is not None), default=0.0)
-        return f"[{STYLES['ok']}]{how} {ratio:.2f}[/]"
+        return _with_kernels(f"[{STYLES['ok']}]ok {ratio:.2f}[/]", right)
     if any(only_compiled(r) for r in records):
         return "[yellow]compiled, not run[/]"
     return "n/a"
 
 
+def _with_kernels(verdict: str, records: Sequence[Record]) -> str:
+    kernels = [kernel for r in records for kernel in r.kernels]
+    return f"{verdict}\n[dim]{escape(brief(kernels, records[0].op))}[/]" if kernels else verdict
+
+
+def _with_not_run(r: Record) -> Record:
+    found = STAND_INS.get(r.stand_in or "")
+    return replace(r, not_run=found.not_run([r.op])) if found else r
+
+
 def notes(records: Sequence[Record]) -> list[str]:
-    """A line a problem with its reason, then what ran in a stand-in, and what no stand-in runs."""
+    """A line a problem with its reason, then one a stand-in."""
     lines = [f"[bold red]{r.status}[/]  {escape(r.implementation)}  {escape(str(r.workload))}: {escape(r.reason)}" for r in records
              if r.status in BAD]  # fmt: skip
     absent = {(r.backend, r.status, r.reason): r for r in records if r.status in ("unavailable", "unsupported")}
@@ -141,11 +165,7 @@ def notes(records: Sequence[Record]) -> list[str]:
         told = "compiled, not run" if only_compiled(r) else r.status
         subject = r.backend if r.status == "unavailable" else f"{r.implementation}  {r.workload}"
         lines.append(f"[yellow]{told}[/]  {escape(subject)}: {escape(r.reason)}")
-    stand_ins = {r.backend: r.stand_in for r in records if r.stand_in}
-    if stand_ins:
-        lines.append("stand-ins: " + ", ".join(f"{backend} in {name}" for backend, name in stand_ins.items()))
-    of_cuda = [name for name, stand_in in stand_ins.items() if stand_in == STAND_IN]
-    for op, (kernels, reason) in NOT_RUN.items():
-        if of_cuda and any(r.op == op for r in records):
-            lines.append(f"compiled, not run  {' and '.join(of_cuda)}: {kernels} need {reason}; `make test` compiles them")
-    return lines
+    backends: dict[str, list[str]] = {}
+    for name, stand_in in {r.backend: r.stand_in for r in records if r.stand_in}.items():
+        backends.setdefault(stand_in, []).append(name)
+    return lines + stand_in_lines(backends, _ops(records))

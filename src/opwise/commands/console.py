@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, NoReturn
@@ -18,7 +18,7 @@ from rich.markup import escape
 from opwise import own
 from opwise.record import Record, read
 from opwise.report import overview, tables
-from opwise.runner import SETS, WorkerLost
+from opwise.runner import SETS, Job, WorkerLost
 from opwise.runner.survey import Survey, default_device, survey
 
 # Into a file or a pipe rich would assume 80 columns and cut the figures off.
@@ -65,6 +65,16 @@ def surveyed(device: str, own_files: list[Path] | None = None) -> Survey:
     except WorkerLost as lost:
         stderr.print(f"this machine cannot be looked at: {escape(lost.reason)}", style="bold red")
         raise typer.Exit(1) from lost
+
+
+def none_left_out(found: Survey, jobs: Sequence[Job]) -> None:
+    """Ends the command where what was asked for has nothing of a file that was given: it would be passed over in silence."""
+    taken = {name.partition("/")[0] for job in jobs for name in job.implementations}
+    for name, path in found.own.items():
+        if name not in taken:
+            held = ", ".join(f"{name}/{op}" for op, variants in found.catalogue[name].variants.items() if variants) or "no kernel"
+            refuse(f"--with {path}: it holds {held}, and the filters and options leave all of that out: name {name} and its ops among them "
+                   f"(a filter or --backend {name}), or leave --with out")  # fmt: skip
 
 
 @contextmanager

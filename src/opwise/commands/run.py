@@ -16,6 +16,7 @@ from opwise.commands.console import (
     SetName,
     Variants,
     With,
+    none_left_out,
     print_records,
     read_run,
     refuse,
@@ -96,6 +97,7 @@ def _planned(here: Ready, filters: list[str], set_name: str, variants: bool, out
         refuse(str(error))
     if not session.jobs:
         refuse(f"nothing in set {set_name!r} fits {' '.join(filters)!r}: another --set, or a workload spelled out, may")
+    none_left_out(here.survey, session.jobs)
     return session
 
 

@@ -26,6 +26,7 @@ class Candidate:
     output: Tensor
     prepare_s: float
     extra_bytes: int | None
+    kernels: tuple[str, ...] = ()  # that ran, in a stand-in
     launches: list[Launch] = field(default_factory=list)
     outputs: list[Tensor] = field(default_factory=list)
     times: dict[str, Timing] = field(default_factory=dict)
@@ -40,6 +41,7 @@ def outcome_fields(candidate: Candidate) -> dict[str, Any]:
         "error_ratio": candidate.verdict.error_ratio,
         "prepare_s": round(candidate.prepare_s, 6),
         "extra_bytes": candidate.extra_bytes,
+        "kernels": candidate.kernels,
     }
 
 

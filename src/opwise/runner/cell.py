@@ -28,6 +28,7 @@ from opwise.ops.spec import OpSpec, Workload
 from opwise.record import Record, now
 from opwise.runner.candidate import Candidate, Limits, outcome_fields, time_fields, worse
 from opwise.runner.jobs import Job
+from opwise.runner.kernels_run import kernels_run
 from opwise.runner.prepare import launching
 
 # Interpreters run a GPU's threads one after the other: above this many elements a check takes minutes. See tests for the same bound.
@@ -125,7 +126,7 @@ class _Session:
         if self.stand_ins[name] not in (None, "cpu") and self._elements() > STAND_IN_ELEMENTS:
             raise UnsupportedWorkload(f"{self._elements()} elements are too many for the {self.stand_ins[name]}: check it on a GPU")
         out = self.spec.empty_output(*self.truth.inputs)
-        with MemoryMeter(self.bench.device) as meter:
+        with MemoryMeter(self.bench.device) as meter, kernels_run(self.stand_ins[name]) as kernels:
             began = time.perf_counter()
             launch = implementation_.prepare(*self.truth.inputs, out=out)
             prepare_s = time.perf_counter() - began
@@ -133,7 +134,7 @@ class _Session:
             launch()
         self.turn(name, "check")
         verdict = check(implementation_.prepare, self.truth.inputs, self.truth.reference, self.truth.bound)
-        self.candidates[name] = Candidate(implementation_, verdict, out, prepare_s, meter.bytes)
+        self.candidates[name] = Candidate(implementation_, verdict, out, prepare_s, meter.bytes, tuple(kernels))
 
     def _elements(self) -> int:
         cost = self.spec.cost(self.job.workload)
