@@ -136,11 +136,11 @@ def _end(session: Session, interrupted: bool, show_shipped: bool) -> None:
 
 def _show_shipped() -> None:
     try:
-        path = library.find(None, library.shipped(), "nvidia-h200", "core")
+        path = library.find(None, library.shipped(), label="core")
     except library.NoSuchRun:
         return
     records = read_run(path)
-    stdout.rule("not measured here: the newest H200 run that ships with opwise")
+    stdout.rule("not measured here: the newest whole run that ships with opwise")
     stdout.print(where(records), style="bold", highlight=False, markup=False)
     stdout.print(overview.table(records))
     stdout.print(f"all of it: opwise show {run_name(path)}", highlight=False, soft_wrap=True)
