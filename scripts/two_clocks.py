@@ -81,7 +81,8 @@ def _estimates(backend: str, workload: Workload, machine: Machine) -> Mapping[st
 
     fitting = TritonMatmul()._fitting(workload, machine)
     rated = {name: busy_us(config, m, n, k, processors) for name, config in fitting.items() if config.tile_us}
-    return {name: rated.get(name, min(rated.values(), default=0.0)) for name in fitting}  # what has no numbers is always timed
+    least = min(rated.values(), default=0.0)
+    return {name: rated.get(name, least) for name in fitting}  # what has no numbers is always timed
 
 
 class Bench:

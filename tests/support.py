@@ -16,6 +16,7 @@ from opwise.backends import BACKENDS, implementations, probe
 from opwise.backends.protocol import BackendUnavailable, Implementation, Launch, UnsupportedWorkload
 from opwise.measure.validate import Guarded, Verdict, check, judge
 from opwise.ops import OPS, OpSpec, Workload
+from opwise.verifying.case import ranks
 
 DEVICE = torch.device("cuda", 0) if torch.cuda.is_available() else torch.device("cpu")
 ON_GPU = DEVICE.type == "cuda"
@@ -173,10 +174,6 @@ def affordable(candidate: Candidate, workload: Workload, *, times: int = 1) -> b
     spec, cost = OPS[workload.op], OPS[workload.op].cost(workload)
     threads = THREADS_A_ROW * workload.shape[0] if "simulator" in name and len(spec.sizes(workload.shape)) == 2 else 0
     return threads + max(cost.bytes // workload.torch_dtype.itemsize, cost.flops // 16 if len(spec.inputs) > 1 else 0) <= budget
-
-
-def ranks(spec: OpSpec) -> list[int]:
-    return sorted({len(w.shape) for named in spec.workloads.values() for w in named})
 
 
 def awkward_workloads(spec: OpSpec, dtype: str) -> list[Workload]:

@@ -25,6 +25,7 @@ READ = (1, 2)
 FULL, CAPPED = STATES = ("full", "capped")  # of the clock: as high as it goes, and as the power cap leaves it under launches back to back
 PACKED = ".gz"  # a run's file may be compressed
 STATUSES = ("ok", "wrong", "unsupported", "unavailable", "failed", "timeout")
+BAD = ("wrong", "failed", "timeout")  # a kernel that ran, or should have
 
 
 def now() -> str:
@@ -152,7 +153,7 @@ class Record:
         for name in _INTERVALS:
             if data[name] is not None:
                 del data[name]["rounds"]
-        return json.dumps({name: _plain(value) for name, value in data.items()}, allow_nan=False)
+        return json.dumps({name: plain(value) for name, value in data.items()}, allow_nan=False)
 
     @classmethod
     def from_json(cls, line: str) -> Record:
@@ -200,14 +201,15 @@ def _of_schema_1(data: Mapping[str, Any]) -> dict[str, Any]:
     return {**moved, "schema": SCHEMA}
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """As JSON takes it: NaN and infinity as strings, tuples as lists."""
     if isinstance(value, float) and value != value:
         return "nan"
     if isinstance(value, float) and value in (float("inf"), float("-inf")):
         return str(value)
     if isinstance(value, dict):
-        return {name: _plain(part) for name, part in value.items()}
-    return [_plain(part) for part in value] if isinstance(value, tuple) else value
+        return {name: plain(part) for name, part in value.items()}
+    return [plain(part) for part in value] if isinstance(value, tuple) else value
 
 
 def append(path: Path, lines: Iterable[str]) -> None:

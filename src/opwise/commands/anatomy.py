@@ -16,6 +16,7 @@ from opwise.commands.profile import workload_of
 from opwise.ops import OPS
 from opwise.profiling import anatomy_plot
 from opwise.profiling.anatomy import Anatomy, anatomies
+from opwise.record import BAD
 from opwise.report.html import MissingExtra
 from opwise.report.tables import STYLES
 
@@ -56,7 +57,7 @@ def anatomy(
             stdout.print(line, highlight=False, soft_wrap=True)
     if plot is not None:
         _plot(rows, plot, f"{wanted} on {found.facts['device']}")
-    if bad := [row for row in rows if row.status in ("wrong", "failed", "timeout")]:
+    if bad := [row for row in rows if row.status in BAD]:
         stderr.print(f"{len(bad)} of {len(rows)} backends are wrong or failed", style="bold red")
         raise typer.Exit(1)
 

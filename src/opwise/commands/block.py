@@ -15,15 +15,15 @@ from opwise.block.records import BASELINE, BlockRecord, store
 from opwise.block.sizes import DEFAULT, MODELS, TINY, TINY_TOKENS, TOKENS, Sizes
 from opwise.block.turns import Pace
 from opwise.block.wiring import OPS_INSIDE
-from opwise.commands.console import Device, Json, Out, With, fail, refuse, stderr, stdout
+from opwise.commands.console import Device, Json, Out, With, fail, known, refuse, stderr, stdout
 from opwise.commands.executors import Share, ready
+from opwise.record import BAD
 from opwise.runner import WorkerLost
 
 EXAMPLES = (
     "Examples:  opwise block  ·  opwise block --op matmul  ·  opwise block --model 70b --tokens 2048  ·  "
     "opwise block --backend triton_jit --op softmax --op gelu  ·  opwise block --with my_softmax.py --json"
 )
-BAD = ("wrong", "failed", "timeout")
 LEAST_S = 0.1
 Model = Annotated[str | None, typer.Option(help=f"Whose sizes: {', '.join(MODELS)}. Default: {DEFAULT}; {TINY} without a GPU.")]
 Tokens = Annotated[int | None, typer.Option(help=f"Rows of the block. Default: {TOKENS}; {TINY_TOKENS} of {TINY}.")]
@@ -56,8 +56,8 @@ def block(
         refuse("--json and --markdown exclude each other: give one")
     if seconds < LEAST_S:
         refuse(f"--seconds {seconds:g}: at least {LEAST_S:g} are taken")
-    _known("--op", op, OPS_INSIDE)
-    _known("--backend", backend, (*BACKENDS, *(path.stem for path in own_files or ())))
+    known("--op", op, OPS_INSIDE)
+    known("--backend", backend, (*BACKENDS, *(path.stem for path in own_files or ())))
     with ready(device, own_files, share=share) as here:
         sizes = _sizes(model, tokens, here.survey.device != "cpu")
         with stderr.status("starting") as status:
@@ -81,12 +81,6 @@ def block(
     if bad := [r for r in records if r.status in BAD]:
         stderr.print(f"{len(bad)} of {len(records)} backends are wrong or failed", style="bold red")
         raise typer.Exit(1)
-
-
-def _known(option: str, given: Sequence[str] | None, known: Sequence[str]) -> None:
-    for name in given or ():
-        if name not in known:
-            refuse(f"{option} {name!r} is unknown: known are {', '.join(known)}")
 
 
 def _sizes(model: str | None, tokens: int | None, on_gpu: bool) -> Sizes:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Annotated
 
@@ -19,6 +19,7 @@ from opwise.commands.console import (
     Variants,
     With,
     chosen_device,
+    known,
     none_left_out,
     print_records,
     refuse,
@@ -31,7 +32,7 @@ from opwise.commands.progress import carry_out
 from opwise.commands.stand_ins import STAND_INS, brief, stand_in_lines
 from opwise.ops import OPS
 from opwise.ops.spec import DTYPES
-from opwise.record import Record
+from opwise.record import BAD, Record
 from opwise.report.tables import STYLES, only_compiled
 from opwise.runner import SETS, Job, UnknownName
 from opwise.runner.session import Session
@@ -40,7 +41,6 @@ EXAMPLES = (
     "Examples:  opwise check  ·  opwise check softmax  ·  opwise check gelu --variants  ·  "
     "opwise check --backend torch_inline --backend cupy_raw --dtype bfloat16  ·  opwise check softmax --with my_softmax.py"
 )
-BAD = ("wrong", "failed", "timeout")
 Backends = Annotated[list[str] | None, typer.Option("--backend", help=f"Only this one; may be repeated. Known: {', '.join(BACKENDS)}.")]
 Dtypes = Annotated[list[str] | None, typer.Option("--dtype", help=f"Only this one; may be repeated. Known: {', '.join(DTYPES)}.")]
 
@@ -86,13 +86,6 @@ def check(
     if session.trouble:
         stderr.print(f"{len(session.trouble)} of {len(session.records)} checks say wrong or failed", style="bold red")
         raise typer.Exit(1)
-
-
-def known(option: str, given: list[str] | None, names: Collection[str]) -> None:
-    """Ends the command where an option names what is not there."""
-    for name in given or ():
-        if name not in names:
-            refuse(f"{option} {name!r} is unknown: known are {', '.join(names)}")
 
 
 def _narrowed(jobs: Sequence[Job], backends: list[str] | None, dtypes: list[str] | None) -> list[Job]:

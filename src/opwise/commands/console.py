@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, NoReturn
@@ -65,6 +65,13 @@ def surveyed(device: str, own_files: list[Path] | None = None) -> Survey:
     except WorkerLost as lost:
         stderr.print(f"this machine cannot be looked at: {escape(lost.reason)}", style="bold red")
         raise typer.Exit(1) from lost
+
+
+def known(option: str, given: Sequence[str] | None, names: Collection[str]) -> None:
+    """Ends the command where an option names what is not there."""
+    for name in given or ():
+        if name not in names:
+            refuse(f"{option} {name!r} is unknown: known are {', '.join(names)}")
 
 
 def none_left_out(found: Survey, jobs: Sequence[Job]) -> None:

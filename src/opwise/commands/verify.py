@@ -18,11 +18,12 @@ from rich.markup import escape
 from rich.status import Status
 
 from opwise.backends import BACKENDS
-from opwise.commands.check import Backends, Dtypes, known
-from opwise.commands.console import Device, With, chosen_device, fail, refuse, stderr, stdout, surveyed
+from opwise.commands.check import Backends, Dtypes
+from opwise.commands.console import Device, With, chosen_device, fail, known, refuse, stderr, stdout, surveyed
 from opwise.commands.stand_ins import stand_in_lines
 from opwise.ops import OPS
 from opwise.ops.spec import DTYPES
+from opwise.record import plain
 from opwise.runner import Patience, WorkerLost
 from opwise.runner.seat import Seat
 from opwise.runner.survey import Survey
@@ -151,7 +152,7 @@ class _Command:
 def _once(case: Case, outcomes: Sequence[Outcome], as_json: bool) -> None:
     for o in outcomes:
         if as_json:
-            typer.echo(_line("outcome", case=str(case), **_plain(o)))
+            typer.echo(_line("outcome", case=str(case), **asdict(o)))
         else:
             stdout.print(_told(o, str(case)), highlight=False, soft_wrap=True)
     if any(o.bad for o in outcomes):
@@ -170,7 +171,7 @@ def _search(search: Search, seconds: float, command: _Command, as_json: bool) ->
     for failure in search.failures.values():
         if as_json:
             typer.echo(
-                _line("failure", case=str(failure.case), again=command.of(failure), repeats=failure.again, **_plain(failure.outcome))
+                _line("failure", case=str(failure.case), again=command.of(failure), repeats=failure.again, **asdict(failure.outcome))
             )
             continue
         stdout.print(_told(failure.outcome, str(failure.case)), highlight=False, soft_wrap=True)
@@ -211,15 +212,8 @@ def _told(o: Outcome, case: str) -> str:
     )
 
 
-def _plain(o: Outcome) -> dict[str, Any]:
-    """As a record has it: infinity is no JSON."""
-    data = asdict(o)
-    ratio = data["error_ratio"]
-    return {**data, "error_ratio": str(ratio) if ratio is not None and ratio == float("inf") else ratio}
-
-
 def _line(kind: str, **said: Any) -> str:
-    return json.dumps({"kind": kind, **said}, allow_nan=False)
+    return json.dumps(plain({"kind": kind, **said}), allow_nan=False)
 
 
 def _checks(search: Search) -> dict[str, dict[str, int]]:

@@ -16,7 +16,7 @@ from opwise.backends import tuned_table
 from opwise.backends.tuned_table import TUNABLE, Row, Table, Time, TornTable, misfit
 from opwise.measure.timing import tied
 from opwise.ops import OPS
-from opwise.record import Record
+from opwise.record import BAD, Record
 from opwise.runner.jobs import Job
 from opwise.runner.seat import JobLost, Seat, marked
 from opwise.scaling.compiling import compile_all
@@ -129,4 +129,4 @@ def chosen(timed: dict[str, Record], shipped: str) -> str:
 
 def wrong(row: Row) -> dict[str, str]:
     """Configurations that are not right or broke: their kernels need a look, whatever the table says."""
-    return {name: why for name, why in row.refused.items() if why.startswith(("wrong", "failed", "timeout"))}
+    return {name: why for name, why in row.refused.items() if why.startswith(BAD)}

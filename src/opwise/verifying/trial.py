@@ -14,11 +14,11 @@ from opwise.backends.protocol import BackendUnavailable, UnsupportedWorkload
 from opwise.measure.validate import agree, check, judge
 from opwise.ops import OPS
 from opwise.ops.spec import OpSpec
+from opwise.record import BAD
 from opwise.runner.kernels_run import kernels_run
 from opwise.runner.prepare import launching
 from opwise.verifying.case import Case
 
-BAD = ("wrong", "failed", "timeout")
 SUSPECT = "all implementations agree with each other: suspect the reference"
 
 
