@@ -21,6 +21,8 @@ GUARD_BYTE = 0xA5  # no kernel writes it by chance: as float32 -2.9e-16, as floa
 SENTINEL = 24576.0  # finite, exact in every dtype, and far from what N(0, 1) inputs lead to
 # About 2 ms on any GPU, longer than an idle CPU needs to enqueue poison and launch behind it, and what a busy one is given instead.
 SPINS_CYCLES = (4_000_000, 16_000_000, 64_000_000, 256_000_000)
+BIAS = 0.25  # of the bound: what errors may have in common, see `judge`
+DEVIATIONS = 7.0  # of the mean error of elements that err independently: passed by chance once in 10^11 outputs
 _INT_VIEW = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
@@ -41,12 +43,16 @@ def overflow_threshold(dtype: torch.dtype) -> float:
     return info.max + 0.5 * info.eps * power
 
 
-def judge(out: Tensor, reference64: Tensor, bound64: Tensor) -> Verdict:
+def judge(out: Tensor, reference64: Tensor, bound64: Tensor, bias: float = BIAS) -> Verdict:
     """out: any floating dtype; reference64, bound64: float64, of out's shape, on any device.
 
     nan must be where the reference is nan, inf where the reference, rounded to out's dtype, is inf; an element whose reference is
     within its bound of the overflow threshold may be either. The rest must be within the bound. Raises TypeError or ValueError
     where reference or bound cannot be what they claim: a check that cannot fail must not pass.
+
+    What is within the bound everywhere may still be off everywhere, by terms left out or by truncation. So the mean over the output of
+    (out - r) sign(r) / bound must be within `bias`, which roundings that elements share may come to (a row's sum, a tensor core's
+    truncation, underflow), plus DEVIATIONS / sqrt(elements) of the ratios' root mean square, which is what independent ones leave.
     """
     for name, x in (("reference64", reference64), ("bound64", bound64)):
         if x.dtype != torch.float64:
@@ -54,13 +60,23 @@ def judge(out: Tensor, reference64: Tensor, bound64: Tensor) -> Verdict:
         if x.shape != out.shape:
             raise ValueError(f"judge: {name} has shape {tuple(x.shape)}, out has {tuple(out.shape)}: give it the output's shape")
     wrong, worst, first = 0, 0.0, ""
+    signed, squared = 0.0, 0.0
     threshold = overflow_threshold(out.dtype)
     for start, (o, r, b) in _chunks(out, reference64, bound64):
         ratio = _ratios(o.double(), r, b, threshold)
         bad = ~(ratio <= 1.0)  # so that a nan ratio is bad
-        count, largest, unsound = torch.stack(
-            [bad.sum(), ratio.nan_to_num(nan=math.inf, posinf=math.inf).max(), _unsound(r, b).sum()]
+        sign = torch.where(o.isfinite(), (o - r).sign() * r.sign(), 0.0)
+        known = torch.where(bad, 0.0, ratio)
+        count, largest, unsound, part, part_squared = torch.stack(
+            [
+                bad.sum(),
+                ratio.nan_to_num(nan=math.inf, posinf=math.inf).max(),
+                _unsound(r, b).sum(),
+                (sign * known).sum(),
+                known.square().sum(),
+            ]
         ).tolist()
+        signed, squared = signed + part, squared + part_squared
         if unsound:
             raise ValueError(f"judge: {int(unsound)} bounds are nan or negative where the reference is finite: mend the error bound")
         if count and not wrong:
@@ -70,7 +86,15 @@ def judge(out: Tensor, reference64: Tensor, bound64: Tensor) -> Verdict:
         wrong, worst = wrong + int(count), max(worst, float(largest))
     if wrong:
         return Verdict(False, worst, f"{wrong} of {out.numel()} elements wrong, {first}")
+    mean, allowed = _mean_and_allowed(signed, squared, out.numel(), bias)
+    if abs(mean) > allowed:
+        return Verdict(False, worst, f"errors lean to one side: their mean is {mean:.3g} of the bound, {allowed:.3g} is allowed")
     return Verdict(True, worst)
+
+
+def _mean_and_allowed(signed: float, squared: float, n: int, bias: float) -> tuple[float, float]:
+    """Of the sums of the ratios, signed, and of their squares: the mean, and how large it may be."""
+    return signed / max(n, 1), bias + DEVIATIONS * math.sqrt(squared) / max(n, 1)
 
 
 def _ratios(o: Tensor, r: Tensor, b: Tensor, threshold: float) -> Tensor:

@@ -3,11 +3,18 @@
 float32 means float32 products; tfloat32 is the same data with factors rounded to TF32 (10 explicit bits of significand), which
 torch's own switch `torch.set_float32_matmul_precision("high")` allows and every backend here obeys.
 
-Error bound, with S = |A| |B| elementwise: u |r| for the store, plus the error of K products summed in float32. With plain FMA the
-sum behaves like sqrt(K) u32 S (see mean). Tensor cores truncate instead of rounding when they align and add, a bias that grows
-linearly, one step per instruction of at least 8 products: (K/8) 2 u32 S (Fasi, Higham, Mikaitis, Pranesh, PeerJ CS 7:e330, 2021;
-the greater of both is taken, since short products are summed in fewer steps than sqrt(K) assumes). Rounding both factors to TF32
-moves each product by at most 2 * 2^-11 of itself.
+Error bound, with Q = A^2 B^2 elementwise, so that sqrt(Q) is the root of the sum of the squares of the K terms of an element, and z
+standard deviations for all elements (`deviations`):
+
+- u |r| for the store.
+- TF32: both factors' roundings move each term by an error of at most sqrt(2) u_tf32 / sqrt(3) of it, root mean square, and independently:
+  z sqrt(2/3) u_tf32 sqrt(Q). A kernel that truncates them instead shrinks r by 7e-4 and does not fit.
+- A float32 sum of K terms one after the other adds a rounding of root mean square u32 / sqrt(3) of each partial sum P_j, together
+  u32 / sqrt(3) sqrt(sum of P_j^2). Where terms come in no order, P_j is j/K r plus a random bridge of variance up to Q/4, whose mean square
+  has the tail P(> x Q) ~ exp(-pi^2 x / 2). The product of both tails is exp(-pi t) beyond t sqrt(K Q) u32 / sqrt(3), hence t = z^2 / 2 pi:
+  z u32 / sqrt(3) sqrt(K (r^2 / 3 + z^2 Q / 4 pi^2)). Shorter sums that are added in their turn (a split K) err less.
+- Tensor cores truncate instead of rounding when they align and add (Fasi, Higham, Mikaitis, Pranesh, PeerJ CS 7:e330, 2021), up to
+  TRUNCATED u32 |P_j| a step of 8 terms, all towards zero. The mean of |P_j| is |r| / 2 + z sqrt(Q / 12) at most: K/8 steps, linear in K.
 """
 
 from __future__ import annotations
@@ -17,9 +24,25 @@ import math
 import torch
 from torch import Tensor
 
-from opwise.ops.spec import LEAST_SUBNORMAL, U32, UNIT_ROUNDOFF, Cost, OpSpec, Workload, normal, over_dtypes, signed_powers
+from opwise.ops.spec import (
+    LEAST_SUBNORMAL,
+    RMS,
+    U32,
+    UNIT_ROUNDOFF,
+    Cost,
+    OpSpec,
+    Workload,
+    deviations,
+    normal,
+    over_dtypes,
+    signed_powers,
+)
 
 DTYPES = ("float32", "float16", "bfloat16", "tfloat32")
+U_TF32 = 2.0**-11  # unit roundoff of TF32
+STEP = 8  # terms that a tensor core adds at once: at least so many
+TRUNCATED = 8.0  # u32 of a partial sum that a step loses at most; nearly three times what an H100's come to on positive terms in TF32
+SLICE = 16  # of K, of which `whole_inputs` keep one element a row
 # (M, K, N): launch-bound, odd, square, decode-like (16 rows), and thin in K.
 CORE = (
     (32, 32, 32),
@@ -54,6 +77,17 @@ def hard_inputs(workload: Workload, device: torch.device, seed: int) -> tuple[Te
     return a.to(workload.torch_dtype), b.to(workload.torch_dtype)
 
 
+def whole_inputs(workload: Workload, device: torch.device, seed: int) -> tuple[Tensor, ...]:
+    """N(0, 1), of whose first factor a row keeps one element in 16 consecutive ones of K, another one each row, and zeros: in 16 rows each
+    element of K counts, as one of K/16 terms. So a slice, a tail or a single element that is left out shows in any tile of the output."""
+    a, b = make_inputs(workload, device, seed)
+    m, k = a.shape
+    at = torch.arange(k, device=device)
+    wide = (k - at // SLICE * SLICE).clamp_max(SLICE)  # the last slice may be shorter
+    kept = (torch.arange(m, device=device)[:, None] + at // SLICE) % wide == at % SLICE
+    return a * kept, b
+
+
 def product_shape(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
     if len(a) != 2 or len(b) != 2:
         raise ValueError(f"matmul takes two 2-D tensors (M, K) and (K, N), given {tuple(a)} and {tuple(b)}: reshape to 2-D")
@@ -72,13 +106,17 @@ def reference(a: Tensor, b: Tensor) -> Tensor:
 
 def error_bound(workload: Workload, r: Tensor, a: Tensor, b: Tensor) -> Tensor:
     dtype, k = workload.torch_dtype, a.shape[1]
-    terms = a.abs() @ b.abs()
-    per_term = 4 * math.sqrt(k) * U32
+    z = deviations(r.numel())
+    squares = a.square() @ b.square()
+    root = squares.sqrt()
+    bound = UNIT_ROUNDOFF[dtype] * r.abs() + LEAST_SUBNORMAL[dtype]
+    bound += z * U32 * RMS * math.sqrt(k) * (r.square() / 3.0 + squares.mul_((z / (2.0 * math.pi)) ** 2)).sqrt_()
     if workload.dtype != "float32":
-        per_term = max(per_term, k / 8 * 2 * U32)
+        steps = k // STEP + 1
+        bound += TRUNCATED * U32 * steps * (r.abs() / 2.0 + root * (z / math.sqrt(12.0)))
     if workload.dtype == "tfloat32":
-        per_term += 2 * 2.0**-11
-    return UNIT_ROUNDOFF[dtype] * r.abs() + per_term * terms + LEAST_SUBNORMAL[dtype]
+        bound += root.mul_(z * math.sqrt(2.0) * RMS * U_TF32)
+    return bound
 
 
 def cost(workload: Workload) -> Cost:
@@ -95,6 +133,7 @@ MATMUL = OpSpec(
     dtypes=DTYPES,
     make_inputs=make_inputs,
     hard_inputs=hard_inputs,
+    whole_inputs=whole_inputs,
     output_shape=product_shape,
     workload_shape=mkn,
     reference=reference,

@@ -1,8 +1,9 @@
 """softmax over the last dimension of a 2-D tensor: out = exp(x - max) / sum exp(x - max), row by row.
 
-Error bound, relative to r: rounding x - max and scaling it for exp2 moves the exponent by at most 2 u32 |x - max|; exp, the
-division and the product cost a few u32 more (8 with room); the row's sum is positive, its error behaves like sqrt(n) u32 (see
-mean); then one rounding u to the output dtype. Below the least normal the error is absolute. That every row sums to 1 follows
+Error bound, relative to r: rounding x - max and scaling it for exp2 moves the exponent by at most 2 u32 |x - max|; exp, the division
+and the product cost a few u32 more (8 with room). The row's sum has positive terms, so that the last additions weigh most: a chain of
+L = CHAIN of them at the end has a relative error of variance u32^2 / 3 L/3, a tree 2 u32^2 / 3 (see mean), within z = `deviations`
+of its root. Then one rounding u to the output dtype. Below the least normal the error is absolute. That every row sums to 1 follows
 from the elementwise bound: n elements within it cannot be off by more than the sum of their bounds.
 """
 
@@ -13,7 +14,20 @@ import math
 import torch
 from torch import Tensor
 
-from opwise.ops.spec import LEAST_SUBNORMAL, U32, UNIT_ROUNDOFF, Cost, OpSpec, Workload, elements, normal, one_normal_input, over_dtypes
+from opwise.ops.spec import (
+    LEAST_SUBNORMAL,
+    RMS,
+    U32,
+    UNIT_ROUNDOFF,
+    Cost,
+    OpSpec,
+    Workload,
+    deviations,
+    elements,
+    normal,
+    one_normal_input,
+    over_dtypes,
+)
 
 DTYPES = ("float32", "float16", "bfloat16")
 # Short rows, odd rows, a row that fits a block's registers, rows that do not, and one row in the millions.
@@ -25,6 +39,9 @@ MANY = tuple((min(2**27 // n, 65536), n) for n in (*(2**k for k in range(5, 21))
 GRID = (*MANY, *((64, n) for n in (*(2**k for k in range(5, 21)), *ODD_COLUMNS)))
 SEED = ((583, 931), (1823, 781), *((4096, n) for n in (256, 512, 1024, 2048, 4096, 8192, 12672)))
 
+CHAIN = 4096  # terms of a row that one accumulator takes one after the other at most
+TILE, PEAKS = 128, 32  # of `whole_inputs`
+
 
 def hard_inputs(workload: Workload, device: torch.device, seed: int) -> tuple[Tensor, ...]:
     """Rows far from zero and widely spread: exp of the unshifted input is inf or 0 everywhere."""
@@ -32,6 +49,21 @@ def hard_inputs(workload: Workload, device: torch.device, seed: int) -> tuple[Te
     spread = 8.0 * normal(workload.shape, torch.float32, device, seed)
     offset = torch.where(torch.arange(rows, device=device) % 2 == 0, 1000.0, -1000.0).to(torch.float32)
     return ((spread + offset[:, None]).to(workload.torch_dtype),)
+
+
+def whole_inputs(workload: Workload, device: torch.device, seed: int) -> tuple[Tensor, ...]:
+    """N(0, 1) with up to PEAKS elements a row that hold half of its mass together, one in a tile of TILE columns, the last tile's at the
+    row's end. Row after row takes the next tiles in turn, so that all count where rows times PEAKS reach their number."""
+    rows, columns = workload.shape
+    x = normal(workload.shape, torch.float32, device, seed)
+    tiles = -(-columns // TILE)
+    peaks = min(PEAKS, tiles, max(1, -(-tiles // max(rows, 1))))
+    tile = torch.arange(rows * peaks, device=device).reshape(rows, peaks) % max(tiles, 1)
+    generator = torch.Generator(device).manual_seed(seed + 1)
+    at = tile * TILE + torch.randint(0, TILE, tile.shape, device=device, generator=generator)
+    at = torch.where(tile == tiles - 1, columns - 1, at)
+    mass = math.log(max(columns, 1) / peaks) + 0.5  # of N(0, 1), exp has the mean e^0.5
+    return (x.scatter_(1, at, mass).to(workload.torch_dtype) if columns else x.to(workload.torch_dtype),)
 
 
 def same_matrix(shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -49,7 +81,8 @@ def error_bound(workload: Workload, r: Tensor, x: Tensor) -> Tensor:
     if x.numel() == 0:
         return torch.zeros_like(r)
     distance = (x - x.amax(dim=-1, keepdim=True)).abs()
-    relative = UNIT_ROUNDOFF[dtype] + U32 * (8 + 4 * math.sqrt(x.shape[-1]) + 2 * distance)
+    of_sum = deviations(x.numel()) * RMS * math.sqrt(min(x.shape[-1], CHAIN) / 3.0 + 2.0)
+    relative = UNIT_ROUNDOFF[dtype] + U32 * (8.0 + of_sum + 2.0 * distance)
     return torch.where(r == 0, 0.0, r * relative) + LEAST_SUBNORMAL[dtype]  # at x = -inf: 0 times an infinite distance
 
 
@@ -65,6 +98,7 @@ SOFTMAX = OpSpec(
     dtypes=DTYPES,
     make_inputs=one_normal_input,
     hard_inputs=hard_inputs,
+    whole_inputs=whole_inputs,
     output_shape=same_matrix,
     workload_shape=same_matrix,
     reference=reference,

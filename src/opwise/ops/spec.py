@@ -28,6 +28,10 @@ U32 = UNIT_ROUNDOFF[torch.float32]
 # The least subnormal: the error that underflow alone can cause, whatever the relative precision.
 LEAST_SUBNORMAL: Mapping[torch.dtype, float] = {torch.float32: 2.0**-149, torch.float16: 2.0**-24, torch.bfloat16: 2.0**-133}
 
+# Root mean square of one rounding's relative error over u: the error is uniform within +-u of the binade's least number, less above it.
+RMS = 3.0**-0.5
+FALSE_ALARM = 1e-9  # a launch: at most one in a thousand campaigns of a thousand seeds times a thousand workloads
+
 REDUCTION_SWITCHES = ("allow_fp16_reduced_precision_reduction", "allow_bf16_reduced_precision_reduction")
 
 
@@ -80,6 +84,14 @@ class Workload:
                 setattr(switches, name, value)
 
 
+def deviations(elements: int) -> float:
+    """How many standard deviations a normally distributed error keeps within on all of so many elements, but for one launch in 10^9.
+
+    P(|N(0, 1)| > z) <= exp(-z^2 / 2), times the elements: z = sqrt(2 log(elements / FALSE_ALARM)). 6.4 for one element, 8.8 for 10^8.
+    """
+    return math.sqrt(2.0 * math.log(max(elements, 1) / FALSE_ALARM))
+
+
 def tf32_allowed() -> bool:
     """May a float32 matmul round its factors to TF32? torch's own setting decides, as it does for torch.matmul."""
     return torch.get_float32_matmul_precision() != "highest"
@@ -108,9 +120,11 @@ class OpSpec:
 
     make_inputs(workload, device, seed) -> inputs ~ N(0, 1): what is timed, and checked first.
     hard_inputs(workload, device, seed) -> finite inputs that separate careful kernels from careless ones: checked, never timed.
+    whole_inputs: the same, inputs of which the result needs every tile, row end, tail and slice of K; None where any input is of that kind.
     output_shape(*input shapes) -> the output's shape; raises ValueError when the inputs do not fit the op.
     reference(*float64 inputs) -> the float64 result.
-    error_bound(workload, reference, *float64 inputs) -> elementwise bound on |out - reference|, float64.
+    error_bound(workload, reference, *float64 inputs) -> elementwise bound on |out - reference|, float64: what a kernel that accumulates in
+        float32 keeps on all elements but for one launch in 10^9 (`deviations`), on inputs whose terms come in no order of size or sign.
     cost(workload) -> Cost.
     sizes(a workload's shape) -> the sizes that its time depends on, themselves a shape of the op: (elements,) unless the op says otherwise.
     workloads: named sets (smoke, seed, core, sweep, grid, layers).
@@ -128,6 +142,7 @@ class OpSpec:
     error_bound: Callable[..., Tensor]
     cost: Callable[[Workload], Cost]
     workloads: Mapping[str, tuple[Workload, ...]] = field(repr=False)
+    whole_inputs: Callable[[Workload, torch.device, int], tuple[Tensor, ...]] | None = None
     value_of_nothing: float | None = None  # the result where a sum has no terms: mean of nothing is nan, a product over K=0 is 0
     reads_precision: bool = False  # does torch's float32 matmul precision change what is asked for?
     sizes: Callable[[tuple[int, ...]], tuple[int, ...]] = lambda shape: (math.prod(shape),)
