@@ -206,7 +206,6 @@ def small_workload(spec: OpSpec, dtype: str) -> Workload:
 INPUT_KINDS: dict[str, Callable[[OpSpec], Callable[[Workload, torch.device, int], tuple[Tensor, ...]]]] = {
     "normal": lambda spec: spec.make_inputs,
     "hard": lambda spec: spec.hard_inputs,
-    "whole": lambda spec: spec.whole_inputs or spec.make_inputs,
 }
 
 

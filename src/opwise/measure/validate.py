@@ -65,18 +65,11 @@ def judge(out: Tensor, reference64: Tensor, bound64: Tensor, bias: float = BIAS)
     for start, (o, r, b) in _chunks(out, reference64, bound64):
         ratio = _ratios(o.double(), r, b, threshold)
         bad = ~(ratio <= 1.0)  # so that a nan ratio is bad
-        sign = torch.where(o.isfinite(), (o - r).sign() * r.sign(), 0.0)
-        known = torch.where(bad, 0.0, ratio)
-        count, largest, unsound, part, part_squared = torch.stack(
-            [
-                bad.sum(),
-                ratio.nan_to_num(nan=math.inf, posinf=math.inf).max(),
-                _unsound(r, b).sum(),
-                (sign * known).sum(),
-                known.square().sum(),
-            ]
+        away = torch.where((o > r) == (r > 0.0), ratio, -ratio)  # from zero
+        count, largest, unsound, part, norm = torch.stack(
+            [bad.sum(), ratio.nan_to_num(nan=math.inf, posinf=math.inf).max(), _unsound(r, b).sum(), away.sum(), away.norm()]
         ).tolist()
-        signed, squared = signed + part, squared + part_squared
+        signed, squared = signed + part, squared + norm**2
         if unsound:
             raise ValueError(f"judge: {int(unsound)} bounds are nan or negative where the reference is finite: mend the error bound")
         if count and not wrong:

@@ -52,7 +52,7 @@ def whole_inputs(workload: Workload, device: torch.device, seed: int) -> tuple[T
     begins = torch.arange(tiles, device=device) * TILE
     places = begins + torch.randint(0, TILE, (tiles,), device=device, generator=generator)
     places[-1:] = n - 1
-    size = 8.0 * UNIT_ROUNDOFF[workload.torch_dtype] * math.sqrt(n) + 8.0
+    size = 8.0 * UNIT_ROUNDOFF[workload.torch_dtype] * math.sqrt(n) + 4.0 * math.sqrt(TILE)
     large = size * (1.0 + torch.rand(tiles // 2, device=device, generator=generator))
     signed = torch.cat([large, -large, large.new_full((tiles % 2,), size)])
     x[places] = signed[torch.randperm(tiles, device=device, generator=generator)]
@@ -75,10 +75,11 @@ def reference(x: Tensor) -> Tensor:
 def error_bound(workload: Workload, r: Tensor, x: Tensor) -> Tensor:
     dtype, n = workload.torch_dtype, max(x.numel(), 1)
     length = chain(n)
-    spread = (length / 2.0 + math.log2(n)) * x.square().sum() / n**2
+    spread = (length / 2.0 + math.log2(n)) * torch.linalg.vector_norm(x).square() / n**2
     common = (length / 3.0 + 2.0) * r.square()
     of_sum = deviations(1) * U32 * RMS * (spread + common).sqrt()
-    return (UNIT_ROUNDOFF[dtype] + 2.0 * U32) * r.abs() + of_sum + LEAST_SUBNORMAL[dtype]
+    bound: Tensor = (UNIT_ROUNDOFF[dtype] + 2.0 * U32) * r.abs() + of_sum + LEAST_SUBNORMAL[dtype]
+    return bound
 
 
 def cost(workload: Workload) -> Cost:

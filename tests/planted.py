@@ -1,0 +1,187 @@
+"""Kernels that are wrong as kernels are wrong at the sizes that are timed: right but for one fault. What `check` must reject there.
+
+Each is torch code that imitates a kernel: (workload, inputs, share) -> the output. `share` scales what is left out, in elements of what the
+kernel works through: of all elements in a mean, of a row in softmax, of K in a product.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from pipelines import in_float32, in_tf32
+from torch import Tensor
+
+from opwise.measure.validate import Launch
+from opwise.ops import OPS, Workload
+from opwise.ops.spec import DTYPES
+
+LEFT_OUT = 16  # elements, where nothing else is said
+TILE = 128  # rows and columns of a product's tile, columns of a softmax's
+Computed = Callable[[Workload, tuple[Tensor, ...], int], Tensor]
+
+
+def right(workload: Workload, inputs: tuple[Tensor, ...]) -> Tensor:
+    if workload.dtype == "tfloat32":
+        inputs = tuple(map(in_tf32, inputs))
+    return in_float32(OPS[workload.op], inputs)
+
+
+def no_op(workload: Workload, inputs: tuple[Tensor, ...], share: int) -> Tensor:
+    raise AssertionError("writes nothing")
+
+
+def stale_result(workload: Workload, inputs: tuple[Tensor, ...], share: int) -> Tensor:
+    """The result of the inputs before these."""
+    return right(workload, OPS[workload.op].make_inputs(workload, inputs[0].device, 977))
+
+
+def zeros(workload: Workload, inputs: tuple[Tensor, ...], share: int) -> Tensor:
+    return torch.zeros_like(right(workload, inputs))
+
+
+def bfloat16_for_tf32(workload: Workload, inputs: tuple[Tensor, ...], share: int) -> Tensor:
+    return in_float32(OPS[workload.op], tuple(x.bfloat16().float() for x in inputs))
+
+
+def tf32_cut_off(workload: Workload, inputs: tuple[Tensor, ...], share: int) -> Tensor:
+    """Factors truncated to TF32, as tensor cores take a float32 that was not rounded."""
+    return in_float32(OPS[workload.op], tuple((x.contiguous().view(torch.int32) & ~0x1FFF).view(torch.float32) for x in inputs))
+
+
+def tf32_for_float32(workload: Workload, inputs: tuple[Tensor, ...], share: int) -> Tensor:
+    return in_float32(OPS[workload.op], tuple(map(in_tf32, inputs)))
+
+
+def sixteen_bit_sums(workload: Workload, inputs: tuple[Tensor, ...], share: int) -> Tensor:
+    """What is added up is rounded to 16 bits every `share` terms: as split sums are that meet in the output's dtype."""
+    low = inputs[0].dtype if inputs[0].dtype.itemsize == 2 else torch.bfloat16
+    if workload.op == "matmul":
+        a, b = (in_tf32(x) if workload.dtype == "tfloat32" else x.float() for x in inputs)
+        step = max(a.shape[1] // 16, 1)
+        total = a.new_zeros(a.shape[0], b.shape[1])
+        for k in range(0, a.shape[1], step):
+            total = (total + a[:, k : k + step] @ b[k : k + step]).to(low).float()
+        return total.to(inputs[0].dtype)
+    x = inputs[0].float()
+    if workload.op == "mean":
+        return (_in_16_bits(x.reshape(-1), low) / x.numel()).to(inputs[0].dtype)
+    numerator = (x - x.amax(-1, keepdim=True)).exp_()
+    return (numerator / _in_16_bits(numerator, low)[..., None]).to(inputs[0].dtype)
+
+
+def _in_16_bits(x: Tensor, low: torch.dtype) -> Tensor:
+    """Sums over the last dimension by blocks of 256, each and all of them rounded."""
+    while x.shape[-1] > 1:
+        x = torch.nn.functional.pad(x, (0, -x.shape[-1] % min(256, x.shape[-1]))).unflatten(-1, (-1, min(256, x.shape[-1])))
+        x = x.sum(-1).to(low).float()
+    return x[..., 0]
+
+
+def tail_left_out(workload: Workload, inputs: tuple[Tensor, ...], share: int) -> Tensor:
+    """The last elements of the input, of a row or of K."""
+    return _without(workload, inputs, slice(-share, None))
+
+
+def slice_left_out(workload: Workload, inputs: tuple[Tensor, ...], share: int) -> Tensor:
+    """As many elements from the middle, from where tiles begin."""
+    length = _length(workload)
+    begin = length // 2 // TILE * TILE
+    return _without(workload, inputs, slice(begin, begin + share))
+
+
+def _length(workload: Workload) -> int:
+    return {"mean": math.prod(workload.shape), "softmax": workload.shape[-1]}.get(workload.op, workload.shape[1])
+
+
+def _without(workload: Workload, inputs: tuple[Tensor, ...], part: slice) -> Tensor:
+    if workload.op == "matmul":
+        a = inputs[0].clone()
+        a[:, part] = 0.0
+        return right(workload, (a, inputs[1]))
+    x = inputs[0].float()
+    if workload.op == "mean":
+        flat = x.reshape(-1)
+        return ((flat.sum() - flat[part].double().sum()) / flat.numel()).to(inputs[0].dtype)
+    numerator = (x - x.amax(-1, keepdim=True)).exp_()
+    return (numerator / (numerator.sum(-1) - numerator[:, part].sum(-1))[:, None]).to(inputs[0].dtype)
+
+
+def tile_lacks_a_slice(workload: Workload, inputs: tuple[Tensor, ...], share: int) -> Tensor:
+    """One tile of a product's output alone lacks elements of K: the last tile, the last elements."""
+    a, b = inputs
+    out = right(workload, inputs)
+    rows, columns = a[-TILE:].clone(), b[:, -TILE:]
+    rows[:, -share:] = 0.0
+    m, k, n = workload.shape
+    out[-TILE:, -TILE:] = right(Workload("matmul", (min(m, TILE), k, min(n, TILE)), workload.dtype), (rows, columns.contiguous()))
+    return out
+
+
+def cut_off_output(workload: Workload, inputs: tuple[Tensor, ...], share: int) -> Tensor:
+    """The output truncated to its dtype instead of rounded to nearest."""
+    exact = OPS[workload.op].reference(*(x.double() for x in inputs))
+    exact = exact if inputs[0].dtype == torch.float32 else exact.float()
+    out = exact.to(inputs[0].dtype)
+    nearer_zero = (out.view(torch.int32 if out.dtype == torch.float32 else torch.int16) - 1).view(out.dtype)
+    return torch.where(out.to(exact.dtype).abs() > exact.abs(), nearer_zero, out)
+
+
+def index_that_wraps(workload: Workload, inputs: tuple[Tensor, ...], share: int) -> Tensor:
+    """The first input's index wraps at the largest power of two below its number of elements, as at 2^31 where there are more."""
+    flat = inputs[0].reshape(-1)
+    limit = 1 << (flat.numel() - 1).bit_length() - 1
+    wrapped = torch.cat([flat[:limit], flat[: flat.numel() - limit]]).reshape(inputs[0].shape)
+    return right(workload, (wrapped, *inputs[1:]))
+
+
+@dataclass(frozen=True)
+class Fault:
+    """ops: where its result differs from an honest one's by more than rounding; dtypes: all, unless named. share: the least number of
+    elements left out that is caught at every core and bars workload."""
+
+    compute: Computed
+    ops: tuple[str, ...]
+    dtypes: tuple[str, ...] = tuple(DTYPES)
+    share: int = LEFT_OUT
+
+    def __str__(self) -> str:
+        return self.compute.__name__
+
+    def differs(self, workload: Workload) -> bool:
+        return workload.op in self.ops and workload.dtype in self.dtypes
+
+    def prepared(self, workload: Workload, share: int = 0) -> Callable[..., Launch]:
+        """As an implementation's `prepare`."""
+
+        def prepare(*inputs: Tensor, out: Tensor) -> Launch:
+            if self.compute is no_op:
+                return lambda: None
+
+            def launch() -> None:
+                out.copy_(self.compute(workload, inputs, share or self.share))
+
+            return launch
+
+        return prepare
+
+
+OURS = ("square", "mean", "gelu", "softmax", "matmul")
+SUMS, HALVES = ("mean", "softmax", "matmul"), ("float16", "bfloat16")
+FAULTS = (
+    Fault(no_op, OURS),
+    Fault(stale_result, OURS),
+    Fault(zeros, OURS),
+    Fault(index_that_wraps, OURS),
+    Fault(bfloat16_for_tf32, ("matmul",), ("tfloat32",)),
+    Fault(tf32_cut_off, ("matmul",), ("tfloat32",)),
+    Fault(tf32_for_float32, ("matmul",), ("float32",)),
+    Fault(sixteen_bit_sums, SUMS),
+    Fault(tail_left_out, SUMS),
+    Fault(slice_left_out, SUMS),
+    Fault(tile_lacks_a_slice, ("matmul",)),
+    Fault(cut_off_output, ("square", "gelu", "softmax", "matmul"), HALVES),  # a mean is one element, off by more than u |r| or not
+    Fault(cut_off_output, ("square",), ("float32",)),
+)

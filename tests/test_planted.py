@@ -1,0 +1,128 @@
+"""The faults of planted.py at sizes that are timed: on a GPU every core and bars workload, here those that a CPU multiplies in a moment."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from functools import lru_cache
+
+import pytest
+import torch
+from planted import FAULTS, Fault, bfloat16_for_tf32, right, slice_left_out, tail_left_out, tf32_for_float32, zeros
+from support import DEVICE, ON_GPU
+from torch import Tensor
+
+from opwise.bars.table import WORKLOADS
+from opwise.measure.validate import Verdict, check
+from opwise.ops import OPS, Workload
+
+ON_A_CPU = {
+    "square": ((257, 781),),
+    "gelu": ((257, 781),),
+    "mean": ((1024, 1024),),
+    "softmax": ((583, 931), (16, 20000)),
+    "matmul": ((128, 1024, 256), (16, 4096, 128)),
+}
+TRIED = (
+    tuple(dict.fromkeys(w for op in ON_A_CPU for w in (*OPS[op].workloads["core"], *(b for b in WORKLOADS if b.op == op))))
+    if ON_GPU
+    else tuple(Workload(op, shape, dtype) for op, shapes in ON_A_CPU.items() for shape in shapes for dtype in OPS[op].dtypes)
+)
+Known = tuple[tuple[Tensor, ...], Tensor, Tensor]
+
+
+@lru_cache(maxsize=3)  # the kinds of one workload
+def known(workload: Workload, kind: str) -> Known:
+    spec = OPS[workload.op]
+    make = {"normal": spec.make_inputs, "hard": spec.hard_inputs, "whole": spec.whole_inputs}[kind]
+    inputs = make(workload, DEVICE, 5)
+    exact = [x.double() for x in inputs]
+    reference = spec.reference(*exact)
+    return inputs, reference, spec.error_bound(workload, reference, *exact)
+
+
+def kinds_of(workload: Workload) -> tuple[str, ...]:
+    return ("whole", "normal", "hard") if OPS[workload.op].whole_inputs else ("normal", "hard")
+
+
+@pytest.fixture(autouse=True)
+def memory_is_given_back() -> Iterator[None]:
+    yield
+    known.cache_clear()
+
+
+def verdicts(workload: Workload, fault: Fault | None, share: int = 0) -> Iterator[Verdict]:
+    """Of the inputs that a run checks, one kind after the other."""
+
+    honest = Fault(lambda workload, inputs, share: right(workload, inputs), ())
+    for kind in kinds_of(workload):
+        inputs, reference, bound = known(workload, kind)
+        yield check((fault or honest).prepared(workload, share), inputs, reference, bound)
+
+
+def caught(workload: Workload, fault: Fault, share: int = 0) -> bool:
+    return any(not verdict.ok for verdict in verdicts(workload, fault, share))
+
+
+@pytest.mark.parametrize("workload", TRIED, ids=str)
+def test_faults_are_caught_and_the_honest_kernel_is_not(workload: Workload) -> None:
+    assert all(verdict.ok for verdict in verdicts(workload, None))
+    passed = [str(f) for f in FAULTS if f.differs(workload) and not caught(workload, f)]
+    assert not passed
+
+
+def only(compute: object) -> Fault:
+    return next(fault for fault in FAULTS if fault.compute is compute)
+
+
+# What passed as right before bounds were quantiles: (workload, fault, elements left out).
+ESCAPED = (
+    ("matmul/1024x1024x1024/tfloat32", bfloat16_for_tf32, 0),
+    ("matmul/64x8192x64/tfloat32", bfloat16_for_tf32, 0),
+    ("matmul/128x16384x128/float32", tf32_for_float32, 0),
+    ("matmul/64x65536x64/float16", slice_left_out, 16),
+    ("matmul/64x65536x64/bfloat16", tail_left_out, 16),
+    ("mean/8192x8192/float32", tail_left_out, 65536),
+    *((("mean/10007x10009/float32", tail_left_out, 65536),) if ON_GPU else ()),  # seconds of a CPU
+    ("mean/4096x4096/float32", zeros, 0),
+)
+
+
+@pytest.mark.parametrize(("text", "compute", "share"), ESCAPED)
+def test_what_once_escaped_is_caught_on_the_inputs_that_are_timed(text: str, compute: object, share: int) -> None:
+    workload = Workload.parse(text)
+    inputs, reference, bound = known(workload, "normal")
+    verdict = check(only(compute).prepared(workload, share), inputs, reference, bound)
+    assert not verdict.ok, verdict
+
+
+def test_errors_that_lean_are_wrong_although_each_is_within_its_bound() -> None:
+    workload = Workload("softmax", (64, 1024), "float32")
+    inputs, reference, bound = known(workload, "normal")
+
+    leaning = Fault(lambda workload, inputs, share: (reference - 0.5 * bound).float(), ())
+    verdict = check(leaning.prepared(workload), inputs, reference, bound)
+    assert not verdict.ok
+    assert verdict.error_ratio < 1.0
+    assert "lean to one side" in verdict.reason
+
+
+@pytest.mark.parametrize("dtype", OPS["mean"].dtypes)
+@pytest.mark.parametrize("shape", [(1,), (33,), (1025,), (37, 53), (512, 1024)])
+def test_each_tile_of_a_mean_counts(shape: tuple[int, ...], dtype: str) -> None:
+    n = math.prod(shape)
+    inputs, _, bound = known(Workload("mean", shape, dtype), "whole")
+    for begin in range(0, n, 1024):
+        part = inputs[0].reshape(-1)[begin : begin + 1024].double().sum() / n
+        assert part.abs() > 2 * bound, begin
+    assert inputs[0].reshape(-1)[-1].abs().double() / n > bound
+
+
+def test_each_tile_of_a_row_and_each_element_of_k_counts() -> None:
+    (x,) = OPS["softmax"].whole_inputs(Workload("softmax", (64, 5000), "bfloat16"), DEVICE, 3)
+    mass = torch.softmax(x.double(), -1)
+    tiles = torch.nn.functional.pad(mass, (0, -5000 % 128)).unflatten(-1, (-1, 128)).sum(-1).amax(0)
+    assert tiles.min() > 4 * 2.0**-8
+    a, _ = OPS["matmul"].whole_inputs(Workload("matmul", (16, 1000, 8), "float32"), DEVICE, 3)
+    assert ((a != 0).sum(0) > 0).all(), "in 16 rows each element of K"
+    assert ((a != 0).unflatten(1, (-1, 8)).sum(-1) < 8).all()
