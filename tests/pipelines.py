@@ -61,6 +61,12 @@ def on_tensor_cores(a: Tensor, b: Tensor, step: int = 8, spare: int = 1) -> Tens
     return total
 
 
+def as_tensor_cores_do(spec: OpSpec, inputs: tuple[Tensor, ...]) -> Tensor:
+    """A product on tensor cores, of factors rounded to TF32 where they are float32."""
+    rounded = tuple(in_tf32(x) if x.dtype == torch.float32 else x for x in inputs)
+    return on_tensor_cores(*rounded).to(inputs[0].dtype)
+
+
 def _mean(accumulator: torch.dtype, x: Tensor) -> Tensor:
     return (by_blocks(x.float().reshape(-1), accumulator).float() / x.numel()).to(x.dtype)
 

@@ -29,11 +29,12 @@ _INT_VIEW = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 @dataclass(frozen=True)
 class Verdict:
     """`error_ratio` is the largest |out - r| / bound: at most 1 when right, inf where a nan or an inf is out of place or a write is
-    stray or missing. `reason` is one line, "" when right."""
+    stray or missing. `reason` is one line, "" when right. `lean`: the mean over the output of what errors have in common, see `judge`."""
 
     ok: bool
     error_ratio: float
     reason: str = ""
+    lean: float = 0.0
 
 
 def overflow_threshold(dtype: torch.dtype) -> float:
@@ -51,8 +52,9 @@ def judge(out: Tensor, reference64: Tensor, bound64: Tensor, bias: float = BIAS)
     where reference or bound cannot be what they claim: a check that cannot fail must not pass.
 
     What is within the bound everywhere may still be off everywhere, by terms left out or by truncation. So the mean over the output of
-    (out - r) sign(r) / bound must be within `bias`, which roundings that elements share may come to (a row's sum, a tensor core's
-    truncation, underflow), plus DEVIATIONS / sqrt(elements) of the ratios' root mean square, which is what independent ones leave.
+    (out - r) sign(r) / bound must be within `bias`, which errors that elements share may come to (a row's sum, a tensor core's truncation),
+    plus DEVIATIONS / sqrt(elements) of the ratios' root mean square, which is what independent ones leave. There r is rounded to out's
+    dtype: where inputs have few values, the output's roundings are not independent.
     """
     for name, x in (("reference64", reference64), ("bound64", bound64)):
         if x.dtype != torch.float64:
@@ -65,9 +67,9 @@ def judge(out: Tensor, reference64: Tensor, bound64: Tensor, bias: float = BIAS)
     for start, (o, r, b) in _chunks(out, reference64, bound64):
         ratio = _ratios(o.double(), r, b, threshold)
         bad = ~(ratio <= 1.0)  # so that a nan ratio is bad
-        away = torch.where((o > r) == (r > 0.0), ratio, -ratio)  # from zero
+        leaning = _leaning(o, r, b)
         count, largest, unsound, part, norm = torch.stack(
-            [bad.sum(), ratio.nan_to_num(nan=math.inf, posinf=math.inf).max(), _unsound(r, b).sum(), away.sum(), away.norm()]
+            [bad.sum(), ratio.nan_to_num(nan=math.inf, posinf=math.inf).max(), _unsound(r, b).sum(), leaning.sum(), leaning.norm()]
         ).tolist()
         signed, squared = signed + part, squared + norm**2
         if unsound:
@@ -79,15 +81,12 @@ def judge(out: Tensor, reference64: Tensor, bound64: Tensor, bias: float = BIAS)
         wrong, worst = wrong + int(count), max(worst, float(largest))
     if wrong:
         return Verdict(False, worst, f"{wrong} of {out.numel()} elements wrong, {first}")
-    mean, allowed = _mean_and_allowed(signed, squared, out.numel(), bias)
-    if abs(mean) > allowed:
-        return Verdict(False, worst, f"errors lean to one side: their mean is {mean:.3g} of the bound, {allowed:.3g} is allowed")
-    return Verdict(True, worst)
-
-
-def _mean_and_allowed(signed: float, squared: float, n: int, bias: float) -> tuple[float, float]:
-    """Of the sums of the ratios, signed, and of their squares: the mean, and how large it may be."""
-    return signed / max(n, 1), bias + DEVIATIONS * math.sqrt(squared) / max(n, 1)
+    n = max(out.numel(), 1)
+    lean, allowed = signed / n, bias + DEVIATIONS * math.sqrt(squared) / n
+    if abs(lean) > allowed:
+        reason = f"errors lean to one side: their mean is {lean:.3g} of the bound, {allowed:.3g} is allowed"
+        return Verdict(False, worst, reason, lean)
+    return Verdict(True, worst, lean=lean)
 
 
 def _ratios(o: Tensor, r: Tensor, b: Tensor, threshold: float) -> Tensor:
@@ -98,6 +97,13 @@ def _ratios(o: Tensor, r: Tensor, b: Tensor, threshold: float) -> Tensor:
     ratio = torch.where(error == 0.0, 0.0, error / b)  # 0 / 0 is right
     ratio = torch.where(r.isinf(), torch.where(o == r, 0.0, math.inf), ratio)
     return torch.where(r.isnan() | o.isnan(), torch.where(r.isnan() & o.isnan(), 0.0, math.inf), ratio)
+
+
+def _leaning(o: Tensor, r: Tensor, b: Tensor) -> Tensor:
+    """(o - r) / b with r rounded to o's dtype, positive away from zero; 0 where either is no finite number."""
+    off = o.double() - r.to(o.dtype).double()
+    off = torch.where(off == 0.0, 0.0, off / b)
+    return torch.where(off.isfinite(), torch.where(r < 0.0, -off, off), 0.0)
 
 
 def _unsound(r: Tensor, b: Tensor) -> Tensor:
