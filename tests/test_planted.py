@@ -9,7 +9,7 @@ from functools import lru_cache
 import pytest
 import torch
 from planted import FAULTS, Fault, bfloat16_for_tf32, right, slice_left_out, tail_left_out, tf32_for_float32, zeros
-from support import DEVICE, ON_GPU
+from support import DEVICE, ON_GPU, ranks
 from torch import Tensor
 
 from opwise.bars.table import WORKLOADS
@@ -100,11 +100,24 @@ def test_errors_that_lean_are_wrong_although_each_is_within_its_bound() -> None:
     workload = Workload("softmax", (64, 1024), "float32")
     inputs, reference, bound = known(workload, "normal")
 
-    leaning = Fault(lambda workload, inputs, share: (reference - 0.5 * bound).float(), ())
+    leaning = Fault(lambda workload, inputs, share: (reference - 0.75 * bound).float(), ())
     verdict = check(leaning.prepared(workload), inputs, reference, bound)
     assert not verdict.ok
     assert verdict.error_ratio < 1.0
     assert "lean to one side" in verdict.reason
+
+
+@pytest.mark.parametrize("op", [op for op, spec in OPS.items() if spec.whole_inputs])
+def test_inputs_that_are_needed_whole_are_of_any_shape(op: str) -> None:
+    spec, shapes = OPS[op], ((0, 3, 2), (3, 0, 2), (2, 3, 0), (1, 1, 1), (3, 17, 5))
+    for shape in shapes if 3 in ranks(spec) else (s[:2] for s in shapes):
+        for dtype in spec.dtypes:
+            workload = Workload(op, shape, dtype)
+            first, again = (spec.whole_inputs(workload, DEVICE, 1) for _ in range(2))
+            assert all(torch.equal(x, y) and x.isfinite().all() for x, y in zip(first, again, strict=True))
+            assert all(x.dtype == workload.torch_dtype and x.is_contiguous() for x in first)
+            with workload.precision():
+                assert spec.workload_of(*first) == workload
 
 
 @pytest.mark.parametrize("dtype", OPS["mean"].dtypes)

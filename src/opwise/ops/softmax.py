@@ -39,7 +39,7 @@ MANY = tuple((min(2**27 // n, 65536), n) for n in (*(2**k for k in range(5, 21))
 GRID = (*MANY, *((64, n) for n in (*(2**k for k in range(5, 21)), *ODD_COLUMNS)))
 SEED = ((583, 931), (1823, 781), *((4096, n) for n in (256, 512, 1024, 2048, 4096, 8192, 12672)))
 
-CHAIN = 4096  # terms of a row that one accumulator takes one after the other at most
+CHAIN = 16384  # terms of a row that one accumulator takes one after the other at most
 TILE, PEAKS = 128, 32  # of `whole_inputs`
 
 
@@ -56,14 +56,16 @@ def whole_inputs(workload: Workload, device: torch.device, seed: int) -> tuple[T
     row's end. Row after row takes the next tiles in turn, so that all count where rows times PEAKS reach their number."""
     rows, columns = workload.shape
     x = normal(workload.shape, torch.float32, device, seed)
+    if x.numel() == 0:
+        return (x.to(workload.torch_dtype),)
     tiles = -(-columns // TILE)
-    peaks = min(PEAKS, tiles, max(1, -(-tiles // max(rows, 1))))
-    tile = torch.arange(rows * peaks, device=device).reshape(rows, peaks) % max(tiles, 1)
+    peaks = min(PEAKS, -(-tiles // rows))
+    tile = torch.arange(rows * peaks, device=device).reshape(rows, peaks) % tiles
     generator = torch.Generator(device).manual_seed(seed + 1)
     at = tile * TILE + torch.randint(0, TILE, tile.shape, device=device, generator=generator)
     at = torch.where(tile == tiles - 1, columns - 1, at)
-    mass = math.log(max(columns, 1) / peaks) + 0.5  # of N(0, 1), exp has the mean e^0.5
-    return (x.scatter_(1, at, mass).to(workload.torch_dtype) if columns else x.to(workload.torch_dtype),)
+    mass = math.log(columns / peaks) + 0.5  # of N(0, 1), exp has the mean e^0.5
+    return (x.scatter_(1, at, mass).to(workload.torch_dtype),)
 
 
 def same_matrix(shape: tuple[int, ...]) -> tuple[int, ...]:
