@@ -7,18 +7,20 @@ kernel works through: of all elements in a mean, of a row in softmax, of K in a 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
 import torch
 from pipelines import in_float32, in_tf32
+from support import DEVICE
 from torch import Tensor
 
-from opwise.measure.validate import Launch
+from opwise.measure.validate import Launch, Verdict, check
 from opwise.ops import OPS, Workload
 from opwise.ops.spec import DTYPES
 
-LEFT_OUT = 16  # elements, where nothing else is said
+LEFT_OUT = 16  # elements
 TILE = 128  # rows and columns of a product's tile, columns of a softmax's
 Computed = Callable[[Workload, tuple[Tensor, ...], int], Tensor]
 
@@ -87,13 +89,19 @@ def tail_left_out(workload: Workload, inputs: tuple[Tensor, ...], share: int) ->
 
 def slice_left_out(workload: Workload, inputs: tuple[Tensor, ...], share: int) -> Tensor:
     """As many elements from the middle, from where tiles begin."""
-    length = _length(workload)
-    begin = length // 2 // TILE * TILE
+    n = length(workload)
+    begin = n // 2 // TILE * TILE
     return _without(workload, inputs, slice(begin, begin + share))
 
 
-def _length(workload: Workload) -> int:
-    return {"mean": math.prod(workload.shape), "softmax": workload.shape[-1]}.get(workload.op, workload.shape[1])
+def length(workload: Workload) -> int:
+    """Of what a sum is over."""
+    return math.prod(workload.shape) if workload.op == "mean" else workload.shape[1]
+
+
+def left_out(compute: Computed, workload: Workload) -> int:
+    """Elements that a fault leaves out where nothing else is said: a tile, as the op's `whole_inputs` know it, or a last few."""
+    return {"mean": 1024, "softmax": TILE}.get(workload.op, LEFT_OUT) if compute is slice_left_out else LEFT_OUT
 
 
 def _without(workload: Workload, inputs: tuple[Tensor, ...], part: slice) -> Tensor:
@@ -139,13 +147,11 @@ def index_that_wraps(workload: Workload, inputs: tuple[Tensor, ...], share: int)
 
 @dataclass(frozen=True)
 class Fault:
-    """ops: where its result differs from an honest one's by more than rounding; dtypes: all, unless named. share: the least number of
-    elements left out that is caught at every core and bars workload."""
+    """ops: where its result differs from an honest one's by more than rounding; dtypes: all, unless named."""
 
     compute: Computed
     ops: tuple[str, ...]
     dtypes: tuple[str, ...] = tuple(DTYPES)
-    share: int = LEFT_OUT
 
     def __str__(self) -> str:
         return self.compute.__name__
@@ -161,7 +167,7 @@ class Fault:
                 return lambda: None
 
             def launch() -> None:
-                out.copy_(self.compute(workload, inputs, share or self.share))
+                out.copy_(self.compute(workload, inputs, share or left_out(self.compute, workload)))
 
             return launch
 
@@ -185,3 +191,30 @@ FAULTS = (
     Fault(cut_off_output, ("square", "gelu", "softmax", "matmul"), HALVES),  # a mean is one element, off by more than u |r| or not
     Fault(cut_off_output, ("square",), ("float32",)),
 )
+RIGHT = Fault(lambda workload, inputs, share: right(workload, inputs), OURS)
+
+
+@lru_cache(maxsize=3)  # the kinds of one workload
+def known(workload: Workload, kind: str) -> tuple[tuple[Tensor, ...], Tensor, Tensor]:
+    """Inputs of that kind, reference and bound."""
+    spec = OPS[workload.op]
+    make = {"normal": spec.make_inputs, "hard": spec.hard_inputs, "whole": spec.whole_inputs}[kind]
+    inputs = make(workload, DEVICE, 5)
+    exact = [x.double() for x in inputs]
+    reference = spec.reference(*exact)
+    return inputs, reference, spec.error_bound(workload, reference, *exact)
+
+
+def kinds_of(workload: Workload) -> tuple[str, ...]:
+    return ("whole", "normal", "hard") if OPS[workload.op].whole_inputs else ("normal", "hard")
+
+
+def verdicts(workload: Workload, fault: Fault, share: int = 0) -> Iterator[Verdict]:
+    """Of the inputs that a run checks, one kind after the other."""
+    for kind in kinds_of(workload):
+        inputs, reference, bound = known(workload, kind)
+        yield check(fault.prepared(workload, share), inputs, reference, bound)
+
+
+def caught(workload: Workload, fault: Fault, share: int = 0) -> bool:
+    return any(not verdict.ok for verdict in verdicts(workload, fault, share))

@@ -34,7 +34,7 @@ from opwise.ops.spec import (
 )
 
 CHAIN = 256  # values that an accumulator takes one after the other at most
-TILE = 1024  # elements, fewer than any kernel's block adds
+TILE = 512  # elements: any 1024 neighbours, what the smallest blocks add at once, have a whole one
 
 
 def hard_inputs(workload: Workload, device: torch.device, seed: int) -> tuple[Tensor, ...]:
