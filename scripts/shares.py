@@ -1,28 +1,26 @@
 """The smallest share that a kernel can leave out and be caught: the table of docs/checking.md, a line an op and dtype.
 
-    python scripts/shares.py                         the core workloads that this machine can afford; on a GPU all
-    python scripts/shares.py --set smoke
+    python scripts/shares.py      on a GPU of the core workloads, else of those that a CPU can afford
 
 Faults are tests/planted.py's. Of each that leaves elements out, powers of two are tried, downwards from the largest; the table has the
-worst of the set's workloads, elements of what a sum there is over. What leaves nothing out is caught or not.
+worst of the workloads, elements of what a sum there is over. What leaves nothing out is caught or not.
 """
 
 from __future__ import annotations
 
-import argparse
+import math
 import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "src"), str(ROOT / "tests")]
 
-import torch  # noqa: E402
-from planted import FAULTS, Fault, caught, length, slice_left_out, tail_left_out, tile_lacks_a_slice  # noqa: E402
+from planted import FAULTS, TRIED, Fault, caught, length, slice_left_out, tail_left_out, tile_lacks_a_slice  # noqa: E402
+from support import ON_GPU  # noqa: E402
 
 from opwise.ops import OPS, Workload  # noqa: E402
 
 LEAVE_OUT = (tail_left_out, slice_left_out, tile_lacks_a_slice)
-OF_A_CPU = 1 << 21  # multiplications or elements
 
 
 def least(fault: Fault, workload: Workload) -> int:
@@ -40,24 +38,19 @@ def told(fault: Fault, workloads: list[Workload]) -> str:
         missed = [str(w) for w in workloads if not caught(w, fault)]
         return f"not at {', '.join(missed)}" if missed else "caught"
     counts = {w: least(fault, w) for w in workloads}
-    most = max(counts, key=lambda w: counts[w] / length(w) if counts[w] else 2.0)
+    most = max(counts, key=lambda w: (counts[w] or math.inf, length(w)))
     return f"{counts[most]} of {length(most)}" if counts[most] else f"not at {most}"
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--set", dest="name", default="core")
-    name = parser.parse_args().name
-    on_gpu = torch.cuda.is_available()
     names = list(dict.fromkeys(str(fault) for fault in FAULTS))
     print(f"| op, dtype | {' | '.join(n.replace('_', ' ') for n in names)} |\n|---|{'---|' * len(names)}", flush=True)
     for op, spec in OPS.items():
         for dtype in spec.dtypes:
             cells = dict.fromkeys(names, "")
-            of_dtype = [w for w in spec.workloads[name] if w.dtype == dtype]
-            cost = {w: max(spec.cost(w).flops / 2, spec.cost(w).bytes / 4) for w in of_dtype}
+            workloads = [w for w in (spec.workloads["core"] if ON_GPU else TRIED) if (w.op, w.dtype) == (op, dtype)]
             for fault in FAULTS:
-                cells[str(fault)] += told(fault, [w for w in of_dtype if fault.differs(w) and (on_gpu or cost[w] <= OF_A_CPU)])
+                cells[str(fault)] += told(fault, [w for w in workloads if fault.differs(w)])
             print(f"| {op}, {dtype} | {' | '.join(cells.values())} |", flush=True)
 
 

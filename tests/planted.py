@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import torch
-from pipelines import in_float32, in_tf32
-from support import DEVICE
+from pipelines import by_blocks, in_float32, in_tf32
+from support import DEVICE, ON_GPU
 from torch import Tensor
 
+from opwise.bars.table import WORKLOADS
 from opwise.measure.validate import Launch, Verdict, check
 from opwise.ops import OPS, Workload
 from opwise.ops.spec import DTYPES
@@ -58,7 +59,7 @@ def tf32_for_float32(workload: Workload, inputs: tuple[Tensor, ...], share: int)
 
 
 def sixteen_bit_sums(workload: Workload, inputs: tuple[Tensor, ...], share: int) -> Tensor:
-    """What is added up is rounded to 16 bits every `share` terms: as split sums are that meet in the output's dtype."""
+    """Accumulators of 16 bits; in a product sums of 16 parts of K that meet in 16 bits."""
     low = inputs[0].dtype if inputs[0].dtype.itemsize == 2 else torch.bfloat16
     if workload.op == "matmul":
         a, b = (in_tf32(x) if workload.dtype == "tfloat32" else x.float() for x in inputs)
@@ -69,17 +70,9 @@ def sixteen_bit_sums(workload: Workload, inputs: tuple[Tensor, ...], share: int)
         return total.to(inputs[0].dtype)
     x = inputs[0].float()
     if workload.op == "mean":
-        return (_in_16_bits(x.reshape(-1), low) / x.numel()).to(inputs[0].dtype)
+        return (by_blocks(x.reshape(-1), low).float() / x.numel()).to(inputs[0].dtype)
     numerator = (x - x.amax(-1, keepdim=True)).exp_()
-    return (numerator / _in_16_bits(numerator, low)[..., None]).to(inputs[0].dtype)
-
-
-def _in_16_bits(x: Tensor, low: torch.dtype) -> Tensor:
-    """Sums over the last dimension by blocks of 256, each and all of them rounded."""
-    while x.shape[-1] > 1:
-        x = torch.nn.functional.pad(x, (0, -x.shape[-1] % min(256, x.shape[-1]))).unflatten(-1, (-1, min(256, x.shape[-1])))
-        x = x.sum(-1).to(low).float()
-    return x[..., 0]
+    return (numerator / by_blocks(numerator, low).float()[..., None]).to(inputs[0].dtype)
 
 
 def tail_left_out(workload: Workload, inputs: tuple[Tensor, ...], share: int) -> Tensor:
@@ -190,6 +183,18 @@ FAULTS = (
     Fault(tile_lacks_a_slice, ("matmul",)),
     Fault(cut_off_output, ("square", "gelu", "softmax", "matmul"), HALVES),  # a mean is one element, off by more than u |r| or not
     Fault(cut_off_output, ("square",), ("float32",)),
+)
+ON_A_CPU = {
+    "square": ((257, 781),),
+    "gelu": ((257, 781),),
+    "mean": ((1024, 1024),),
+    "softmax": ((583, 931), (16, 20000)),
+    "matmul": ((128, 1024, 256), (16, 4096, 128)),
+}
+TRIED = (
+    tuple(dict.fromkeys(w for op in ON_A_CPU for w in (*OPS[op].workloads["core"], *(b for b in WORKLOADS if b.op == op))))
+    if ON_GPU
+    else tuple(Workload(op, shape, dtype) for op, shapes in ON_A_CPU.items() for shape in shapes for dtype in OPS[op].dtypes)
 )
 RIGHT = Fault(lambda workload, inputs, share: right(workload, inputs), OURS)
 

@@ -7,25 +7,24 @@ from collections.abc import Iterator
 
 import pytest
 import torch
-from planted import FAULTS, RIGHT, Fault, bfloat16_for_tf32, caught, known, slice_left_out, tail_left_out, tf32_for_float32, verdicts, zeros
+from planted import (
+    FAULTS,
+    RIGHT,
+    TRIED,
+    Fault,
+    bfloat16_for_tf32,
+    caught,
+    known,
+    slice_left_out,
+    tail_left_out,
+    tf32_for_float32,
+    verdicts,
+    zeros,
+)
 from support import DEVICE, ON_GPU, ranks
 
-from opwise.bars.table import WORKLOADS
 from opwise.measure.validate import check
 from opwise.ops import OPS, Workload
-
-ON_A_CPU = {
-    "square": ((257, 781),),
-    "gelu": ((257, 781),),
-    "mean": ((1024, 1024),),
-    "softmax": ((583, 931), (16, 20000)),
-    "matmul": ((128, 1024, 256), (16, 4096, 128)),
-}
-TRIED = (
-    tuple(dict.fromkeys(w for op in ON_A_CPU for w in (*OPS[op].workloads["core"], *(b for b in WORKLOADS if b.op == op))))
-    if ON_GPU
-    else tuple(Workload(op, shape, dtype) for op, shapes in ON_A_CPU.items() for shape in shapes for dtype in OPS[op].dtypes)
-)
 
 
 @pytest.fixture(autouse=True)

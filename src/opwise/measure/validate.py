@@ -65,9 +65,10 @@ def judge(out: Tensor, reference64: Tensor, bound64: Tensor, bias: float = BIAS)
     signed, squared = 0.0, 0.0
     threshold = overflow_threshold(out.dtype)
     for start, (o, r, b) in _chunks(out, reference64, bound64):
-        ratio = _ratios(o.double(), r, b, threshold)
+        wide = o.double()
+        ratio = _ratios(wide, r, b, threshold)
         bad = ~(ratio <= 1.0)  # so that a nan ratio is bad
-        leaning = _leaning(o, r, b)
+        leaning = _leaning(wide, r, b, out.dtype)
         count, largest, unsound, part, norm = torch.stack(
             [bad.sum(), ratio.nan_to_num(nan=math.inf, posinf=math.inf).max(), _unsound(r, b).sum(), leaning.sum(), leaning.norm()]
         ).tolist()
@@ -99,11 +100,10 @@ def _ratios(o: Tensor, r: Tensor, b: Tensor, threshold: float) -> Tensor:
     return torch.where(r.isnan() | o.isnan(), torch.where(r.isnan() & o.isnan(), 0.0, math.inf), ratio)
 
 
-def _leaning(o: Tensor, r: Tensor, b: Tensor) -> Tensor:
-    """(o - r) / b with r rounded to o's dtype, positive away from zero; 0 where either is no finite number."""
-    off = o.double() - r.to(o.dtype).double()
-    off = torch.where(off == 0.0, 0.0, off / b)
-    return torch.where(off.isfinite(), torch.where(r < 0.0, -off, off), 0.0)
+def _leaning(o: Tensor, r: Tensor, b: Tensor, dtype: torch.dtype) -> Tensor:
+    """(o - r) / b with r rounded to the output's dtype, positive away from zero; 0 where either is no finite number, or neither is off."""
+    off = o - r.to(dtype)
+    return off.mul_(r.sign()).div_(b).nan_to_num_(nan=0.0, posinf=0.0, neginf=0.0)
 
 
 def _unsound(r: Tensor, b: Tensor) -> Tensor:
