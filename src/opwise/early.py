@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 COMMANDS = ("run", "bars", "block")  # of those that start workers, the ones that are waited for
 LAST = "opwise.runner.loaded"
 # No GPU library: each picks its stand-in, or what it finds in the environment, while it is imported, and workers have their own.
-PRELOADED = ("opwise.runner.worker", "opwise.runner.cell", LAST)
+PRELOADED = ("opwise.runner.worker", "opwise.runner.apart", LAST)
 
 
 def nursery() -> ForkServerContext:

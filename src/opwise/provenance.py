@@ -63,7 +63,7 @@ def sources(backend: str, op: str) -> tuple[Path, ...]:
 
 def _of_cuda_src(found: Sequence[Path], op: str) -> list[Path]:
     """What of cuda_src these files compile or plan by."""
-    if any("opwise.backends.cuda_src" in path.read_text(encoding="utf-8") for path in found if path.suffix == ".py"):
+    if any(b"opwise.backends.cuda_src" in path.read_bytes() for path in found if path.suffix == ".py"):
         return _of_op(PACKAGE / "backends" / "cuda_src", op)
     return []
 

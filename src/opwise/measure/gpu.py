@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from time import perf_counter_ns
 from typing import Any, Protocol
 
 import torch
@@ -23,6 +24,12 @@ PROBE_CYCLES = 300_000  # about 0.15 ms: events resolve 0.3 % of it
 PROBE_BACKLOG_US = 100.0  # for three calls, under a profiler too
 SPIN_TRIAL_CYCLES = 4_000_000  # about 2 ms: long enough that the event's resolution of 0.5 us is 0.03 % of it
 MARKS = 256  # events made beforehand: making one costs more than recording it
+
+
+# Bound here, before code of others is imported: a function that is replaced afterwards measures nothing of ours.
+_record, _reached, _elapsed_ms = torch.cuda.Event.record, torch.cuda.Event.query, torch.cuda.Event.elapsed_time
+_synchronize, _cuda_sleep = torch.cuda.synchronize, torch.cuda._sleep
+_capture_begin, _capture_end, _replay = torch.cuda.CUDAGraph.capture_begin, torch.cuda.CUDAGraph.capture_end, torch.cuda.CUDAGraph.replay
 
 
 class Queue(Protocol):
@@ -100,14 +107,14 @@ class CudaQueue:
         rates = []
         for _ in range(3):
             start = self.mark()
-            torch.cuda._sleep(SPIN_TRIAL_CYCLES)  # type: ignore[no-untyped-call]
+            _cuda_sleep(SPIN_TRIAL_CYCLES)  # type: ignore[no-untyped-call]
             end = self.mark()
             self.wait()
             rates.append(SPIN_TRIAL_CYCLES / self.elapsed_us(start, end))
         return max(rates)
 
     def spin(self, us: float) -> None:
-        torch.cuda._sleep(int(us * self._cycles_per_us))  # type: ignore[no-untyped-call]
+        _cuda_sleep(int(us * self._cycles_per_us))  # type: ignore[no-untyped-call]
 
     def clock_share(self) -> float:
         us = self._probe_us()
@@ -118,7 +125,7 @@ class CudaQueue:
         """GPU time of a spin of known cycles: the clock as it is now, where the driver's word is of up to 0.2 s ago."""
         self.spin(PROBE_BACKLOG_US)
         start = self.mark()
-        torch.cuda._sleep(PROBE_CYCLES)  # type: ignore[no-untyped-call]
+        _cuda_sleep(PROBE_CYCLES)  # type: ignore[no-untyped-call]
         end = self.mark()
         self.wait()
         return self.elapsed_us(start, end)
@@ -140,20 +147,20 @@ class CudaQueue:
     def mark(self) -> torch.cuda.Event:
         event = self._marks[self._next]
         self._next = (self._next + 1) % MARKS
-        event.record(self._stream)  # without the argument torch looks the stream up, for 4 us
+        _record(event, self._stream)  # without the argument torch looks the stream up, for 4 us
         return event
 
     def reached(self, mark: torch.cuda.Event) -> bool:
-        return bool(mark.query())  # type: ignore[no-untyped-call]
+        return bool(_reached(mark))  # type: ignore[no-untyped-call]
 
     def wait(self) -> None:
-        torch.cuda.synchronize(self.device)
+        _synchronize(self.device)
 
     def elapsed_us(self, start: torch.cuda.Event, end: torch.cuda.Event) -> float:
-        return float(start.elapsed_time(end)) * 1e3
+        return float(_elapsed_ms(start, end)) * 1e3
 
     def now_us(self) -> float:
-        return time.perf_counter_ns() / 1e3
+        return perf_counter_ns() / 1e3
 
     def capture(self, launches: Sequence[Launch]) -> Launch:
         """Captured on a side stream after one launch there: what a library sets up for a new stream must not be captured.
@@ -167,14 +174,14 @@ class CudaQueue:
         with torch.cuda.stream(self._side):
             launches[0]()
             self.wait()
-            graph.capture_begin(pool=pool, capture_error_mode="thread_local")
+            _capture_begin(graph, pool=pool, capture_error_mode="thread_local")
             try:
                 for launch in launches:
                     launch()
             except Exception as error:
                 failure = error
             try:
-                graph.capture_end()  # also after a failure: the stream must leave capture mode
+                _capture_end(graph)  # also after a failure: the stream must leave capture mode
             except RuntimeError as error:
                 failure = failure or error
                 with contextlib.suppress(Exception):  # what capture_end skips when the capture was invalid
@@ -182,4 +189,4 @@ class CudaQueue:
         self.wait()
         if failure is not None:
             raise failure
-        return graph.replay
+        return partial(_replay, graph)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 import numpy as np
 
@@ -38,6 +39,14 @@ STARVED = 0.02  # rules: agreement with a backlog twice as long
 STARVED_US = 0.5  # events resolve no better
 FIRST_REST, MORE_REST, MOST_REST = 1.0, 1.6, 30.0  # times a sample's GPU time: from 1 on an H200 held its clock in all products tried
 COOL_US, MOST_COOL_US = 5_000.0, 1_500_000.0  # after a power-capped load the clock is back within 0.2 s, and the driver says so 0.4 s later
+
+
+class Witness(Protocol):
+    """Told before and after each block of a candidate, the GPU idle: whoever wants fresh values in its buffers, and to see the results."""
+
+    def before(self, name: str) -> None: ...
+
+    def after(self, name: str) -> None: ...
 
 
 class Refused(Exception):
@@ -98,8 +107,11 @@ class Rounds:
     """Takes the samples. `refuse(name, error)` is told of a candidate whose launch raised; it then takes no further part. `rest`: behind
     each sample, in parts of its GPU time, the same for all candidates."""
 
-    def __init__(self, queue: Queue, turn: Turn, refuse: Callable[[str, BaseException], None], look: Callable[[], Look]) -> None:
-        self.queue, self.turn, self.refuse, self.look = queue, turn, refuse, look
+    def __init__(
+        self, queue: Queue, turn: Turn, refuse: Callable[[str, BaseException], None], look: Callable[[], Look],
+        witness: Witness | None = None,
+    ) -> None:  # fmt: skip
+        self.queue, self.turn, self.refuse, self.look, self.witness = queue, turn, refuse, look, witness
         self.rest = 0.0
 
     def back_to_back(self, courses: Sequence[Course], pace: Pace) -> list[Course]:
@@ -198,6 +210,8 @@ class Rounds:
 
     def _block(self, course: Course, block_us: float, keep: bool) -> None:
         samples: list[float] = []
+        if self.witness is not None:
+            self.witness.before(course.name)
         left = max(1, int(block_us / course.wall_us)) if course.wall_us else 1
         while left > 0:
             count = min(left, BATCH)
@@ -207,6 +221,8 @@ class Rounds:
         if keep:
             course.blocks.append(samples)
             course.looks.append(course.last)
+        if self.witness is not None:
+            self.witness.after(course.name)
 
     def batch(self, course: Course, count: int, backlog_factor: float = 1.0) -> list[float]:
         """Launch times of one batch, in us. Taken again, behind twice the backlog, when the GPU got to it too early."""

@@ -22,7 +22,7 @@ from torch import Tensor
 from .costs import cost_block, cost_course
 from .device import Monitor
 from .gpu import CudaQueue, Launch, Queue
-from .rounds import MIN_ROUNDS, MIN_SAMPLES, Course, Pace, Refused, Rounds, Turn, mirrored_orders
+from .rounds import MIN_ROUNDS, MIN_SAMPLES, Course, Pace, Refused, Rounds, Turn, Witness, mirrored_orders
 from .stats import median, median_interval, paired, settled, tied
 from .watch import Watch
 
@@ -97,6 +97,7 @@ class Clock:
         self.queue: Queue = queue if queue is not None else CudaQueue(device)
         self.refusals: dict[str, str] = {}
         self.watch = Watch(self.queue, monitor)
+        self.witness: Witness | None = None  # of all that is timed from now on
 
     def rotation(self, nbytes: int) -> int:
         """How many independent buffer sets a cold measurement of `nbytes` (in and out) wants: 1 for a flush and a launch between events,
@@ -206,7 +207,8 @@ class Clock:
             return {course.name: _timing(course, "graph") for course in rounds.back_to_back(courses, pace)}
 
     def _rounds(self, kind: str, turn: Turn, refused: list[str]) -> Rounds:
-        return Rounds(self.queue, turn, lambda name, error: self._refuse(kind, name, error, refused), self.watch.look)
+        return Rounds(self.queue, turn, lambda name, error: self._refuse(kind, name, error, refused), self.watch.look,
+                      self.witness)  # fmt: skip
 
     def _first(self, kind: str, candidates: Mapping[str, Sequence[Launch]], turn: Turn, refused: list[str]) -> None:
         """One launch of each: what cannot be launched at all is told by what it raises."""
@@ -248,11 +250,19 @@ class Clock:
             while courses and not (len(courses[0].blocks) >= MIN_ROUNDS and self._passed_s(began) >= budget_s * len(courses)):
                 for course in [courses[i] for i in next(orders)]:
                     turn(course.name)
-                    self._try(kind, course.name, lambda course=course: cost_block(course, self.queue), refused)  # type: ignore[misc]
+                    self._try(kind, course.name, lambda course=course: self._cost_block(course), refused)  # type: ignore[misc]
                 if any(course.name in refused for course in courses):
                     courses = [course for course in courses if course.name not in refused]
                     orders = mirrored_orders(len(courses))
             return {course.name: _timing(course, "cpu") for course in courses}
+
+    def _cost_block(self, course: Course) -> None:
+        if self.witness is not None:
+            self.witness.before(course.name)
+        cost_block(course, self.queue)
+        if self.witness is not None:
+            self.queue.wait()
+            self.witness.after(course.name)
 
     def _passed_s(self, began_us: float) -> float:
         return (self.queue.now_us() - began_us) / 1e6

@@ -13,7 +13,7 @@ nothing but the launch to the clock.
 The file runs in workers only: whatever it does on being imported, it does to itself.
 """
 
-from opwise.own.files import BadFile, FileBackend, declared, install, libraries, named, setup
+from opwise.own.files import BadFile, FileBackend, Setup, declared, install, libraries, named, setup
 from opwise.own.marking import kernel
 
-__all__ = ["BadFile", "FileBackend", "declared", "install", "kernel", "libraries", "named", "setup"]
+__all__ = ["BadFile", "FileBackend", "Setup", "declared", "install", "kernel", "libraries", "named", "setup"]

@@ -7,8 +7,8 @@ import importlib.util
 import re
 import sys
 import types
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 
@@ -70,9 +70,19 @@ def install(files: Mapping[str, Path]) -> None:
         backends.BACKENDS[name] = MODULE + name  # type: ignore[index]
 
 
-def setup(files: Mapping[str, Path] | None) -> Callable[[], None] | None:
-    """What must run first in a worker that is to know the files; None where there are none."""
-    return partial(install, dict(files)) if files else None
+@dataclass(frozen=True)
+class Setup:
+    """What must run first in a worker that is to know the files. Such a worker has a judge beside it."""
+
+    files: Mapping[str, Path]
+
+    def __call__(self) -> None:
+        install(self.files)
+
+
+def setup(files: Mapping[str, Path] | None) -> Setup | None:
+    """None where there are no files."""
+    return Setup(dict(files)) if files else None
 
 
 class FileBackend(types.ModuleType):
@@ -148,7 +158,7 @@ def _require_gpu(device: torch.device) -> None:
 def libraries(path: Path) -> list[str]:
     """The backends whose libraries the file imports, anywhere in it; none where it is no Python."""
     try:
-        tree = ast.parse(path.read_text(encoding="utf-8"))
+        tree = ast.parse(path.read_bytes())  # whose encoding the file itself tells, as Python reads it
     except (SyntaxError, ValueError):
         return []
     imported = set(_imported(tree))

@@ -78,8 +78,8 @@ def _returning(function: Callable[..., Any]) -> Callable[..., Bind]:
     def build(*tensors: Tensor) -> Bind:
         *inputs, out = tensors
         found = function(*inputs)
-        if not isinstance(found, Tensor) or (found.shape, found.dtype, found.device) != (out.shape, out.dtype, out.device):
-            told = f"{found.dtype} of shape {tuple(found.shape)}" if isinstance(found, Tensor) else type(found).__name__
+        if type(found) is not Tensor or (found.shape, found.dtype, found.device) != (out.shape, out.dtype, out.device):
+            told = f"{found.dtype} of shape {tuple(found.shape)}" if type(found) is Tensor else type(found).__name__
             raise TypeError(f"{function.__name__} returned {told}: a tensor of {out.dtype}, shape {tuple(out.shape)}, is taken")
         return bind
 

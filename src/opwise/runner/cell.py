@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -24,12 +24,13 @@ from opwise.measure.memory import MemoryMeter
 from opwise.measure.timing import MOST_COLD_S, Clock
 from opwise.measure.validate import Verdict, agree, check, fingerprint, judge
 from opwise.ops import OPS
-from opwise.ops.spec import OpSpec, Workload
 from opwise.record import Record, now
 from opwise.runner.candidate import Candidate, Limits, outcome_fields, time_fields, worse
 from opwise.runner.jobs import Job
 from opwise.runner.kernels_run import kernels_run
 from opwise.runner.prepare import launching
+from opwise.runner.standing import Functions, Settings
+from opwise.runner.truth import Truth
 
 # Interpreters run a GPU's threads one after the other: above this many elements a check takes minutes. See tests for the same bound.
 STAND_IN_ELEMENTS = 1 << 17
@@ -45,6 +46,8 @@ class Bench:
     facts: dict[str, Any]
     clock: Clock | None = None
     roofs: Roofs | None = None
+    settings: Settings = field(default_factory=Settings.now)  # as they are before an implementation's library is imported
+    functions: Functions = field(default_factory=Functions)
 
     @classmethod
     def on(cls, device: torch.device, facts: dict[str, Any]) -> Bench:
@@ -54,45 +57,56 @@ class Bench:
         return cls(device, facts, clock, Roofs(clock))
 
 
-def execute(job: Job, bench: Bench, turn: Turn) -> list[Record]:
-    """The records of a job, one an implementation, in the job's order. A fault of the GPU itself is raised, not recorded here."""
-    spec, workload = OPS[job.workload.op], job.workload
-    seed = int.from_bytes(os.urandom(4), "little") >> 1  # fresh inputs each time: nothing can have learnt them
-    with workload.precision(), torch.no_grad():
-        session = _Session(job, spec, bench, turn, seed)
-        session.check_all()
+def execute(job: Job, bench: Bench, turn: Turn, make: Callable[[Job, Bench, Turn], Cell] | None = None) -> list[Record]:
+    """The records of a job, one an implementation, in the job's order; `make` gives its Cell. A fault of the GPU itself is raised, not
+    recorded here."""
+    bench.settings.restore()
+    with job.workload.precision(), torch.no_grad():
+        cell = (make or Cell)(job, bench, turn)
+        cell.check_all()
         if job.timed:
-            session.time_all()
-        return session.records()
+            cell.time_all()
+        return cell.records()
 
 
-@dataclass
-class _Truth:
-    inputs: tuple[Tensor, ...]
-    reference: Tensor
-    bound: Tensor
+class Cell:
+    """A job on its way, with the truth in this process: for the suite's own implementations. See apart.py for the others."""
 
-    @classmethod
-    def of(cls, spec: OpSpec, workload: Workload, inputs: tuple[Tensor, ...]) -> _Truth:
-        exact = [x.double() for x in inputs]
-        reference = spec.reference(*exact)
-        return cls(inputs, reference, spec.error_bound(workload, reference, *exact))
-
-
-class _Session:
-    def __init__(self, job: Job, spec: OpSpec, bench: Bench, turn: Turn, seed: int) -> None:
-        self.job, self.spec, self.bench, self.turn, self.seed = job, spec, bench, turn, seed
-        self.truth = _Truth.of(spec, job.workload, spec.make_inputs(job.workload, bench.device, seed))
+    def __init__(self, job: Job, bench: Bench, turn: Turn) -> None:
+        self.job, self.spec, self.bench, self._say = job, OPS[job.workload.op], bench, turn
+        self.seed = int.from_bytes(os.urandom(4), "little") >> 1  # fresh inputs each time: nothing can have learnt them
+        self.settings = Settings.now()
+        self.truths: dict[str, Truth] = {}
+        self.inputs = self.begin("easy")
         self.candidates: dict[str, Candidate] = {}
         self.refused: dict[str, tuple[str, str]] = {}  # name -> (status, reason)
         self.stand_ins: dict[str, str | None] = {}
         self.limits: Limits | None = None
         self.disagreement: dict[str, float] = {}
 
+    def turn(self, name: str, phase: str) -> None:
+        """Each begins with torch's global state as the workload wants it, whatever the one before did to it."""
+        self.settings.restore()
+        self._say(name, phase)
+
     # -- right or wrong ------------------------------------------------------------------------------------------------------
 
+    def begin(self, kind: str) -> tuple[Tensor, ...]:
+        """The inputs of that kind, "easy" or "hard", on which `checked` then judges."""
+        make = self.spec.make_inputs if kind == "easy" else self.spec.hard_inputs
+        self.kind = kind
+        self.truths[kind] = Truth.of(self.spec, self.job.workload, make(self.job.workload, self.bench.device, self.seed))
+        return self.truths[kind].inputs
+
+    def handed(self, *tensors: Tensor) -> tuple[Tensor, ...]:
+        """What an implementation is given of these tensors."""
+        return tensors
+
+    def checked(self, name: str, implementation_: Implementation) -> Verdict:
+        truth = self.truths[self.kind]
+        return check(implementation_.prepare, truth.inputs, truth.reference, truth.bound)
+
     def check_all(self) -> None:
-        hard_inputs = self.spec.hard_inputs(self.job.workload, self.bench.device, self.seed)
         for name in self.job.implementations:
             self.turn(name, "build")
             try:
@@ -103,19 +117,20 @@ class _Session:
                 self.refused[name] = ("unsupported", str(error))
             except Exception as error:  # a broken kernel costs its own row; a broken GPU shows at the synchronize below
                 self.refused[name] = ("failed", f"{type(error).__name__}: {error}")
-                _synchronize(self.bench.device)
-        hard = _Truth.of(self.spec, self.job.workload, hard_inputs)
+                synchronize(self.bench.device)
+        self.turn("", "hard inputs")
+        self.begin("hard")
         for name, candidate in self.candidates.items():
             self.turn(name, "check hard inputs")
             try:
-                verdict = check(candidate.implementation.prepare, hard.inputs, hard.reference, hard.bound)
+                verdict = self.checked(name, candidate.implementation)
             except Exception as error:
                 verdict = Verdict(False, float("inf"), f"{type(error).__name__}: {error}")
-                _synchronize(self.bench.device)
+                synchronize(self.bench.device)
             if not verdict.ok:
                 verdict = Verdict(False, verdict.error_ratio, f"on hard inputs: {verdict.reason}")
             candidate.verdict = worse(candidate.verdict, verdict)
-        del hard
+        self.truths.pop("hard", None)
         self._compare_pairwise()
 
     def _check(self, name: str) -> None:
@@ -125,24 +140,26 @@ class _Session:
         implementation_ = implementation(name, self.bench.device)
         if self.stand_ins[name] not in (None, "cpu") and self._elements() > STAND_IN_ELEMENTS:
             raise UnsupportedWorkload(f"{self._elements()} elements are too many for the {self.stand_ins[name]}: check it on a GPU")
-        out = self.spec.empty_output(*self.truth.inputs)
+        out = self.spec.empty_output(*self.inputs)
         with MemoryMeter(self.bench.device) as meter, kernels_run(self.stand_ins[name]) as kernels:
             began = time.perf_counter()
-            launch = implementation_.prepare(*self.truth.inputs, out=out)
+            launch = implementation_.prepare(*self.handed(*self.inputs), out=self.handed(out)[0])
             prepare_s = time.perf_counter() - began
             self.turn(name, launching(name))
             launch()
         self.turn(name, "check")
-        verdict = check(implementation_.prepare, self.truth.inputs, self.truth.reference, self.truth.bound)
+        verdict = self.checked(name, implementation_)
         self.candidates[name] = Candidate(implementation_, verdict, out, prepare_s, meter.bytes, tuple(kernels))
 
     def _elements(self) -> int:
         cost = self.spec.cost(self.job.workload)
         return max(cost.flops // 64, cost.bytes // self.job.workload.torch_dtype.itemsize)  # only a product has 64 flops an element
 
+    def pairs(self) -> Mapping[tuple[str, str], float]:
+        return agree({name: c.output for name, c in self.candidates.items()}, self.truths["easy"].bound)
+
     def _compare_pairwise(self) -> None:
-        outputs = {name: c.output for name, c in self.candidates.items()}
-        for (a, b), ratio in agree(outputs, self.truth.bound).items():
+        for (a, b), ratio in self.pairs().items():
             self.disagreement[a] = max(self.disagreement.get(a, 0.0), ratio)
             self.disagreement[b] = max(self.disagreement.get(b, 0.0), ratio)
         wrong = [n for n, c in self.candidates.items() if not c.verdict.ok]
@@ -162,43 +179,45 @@ class _Session:
         self.turn("", "roofs")
         self.limits = Limits(roofs.limit_us(*work))
         sets = clock.rotation(cost.bytes)
-        inputs = [self.truth.inputs] + [tuple(x.clone() for x in self.truth.inputs) for _ in range(sets - 1)]
-        before = fingerprint(self.truth.inputs)
+        self.sets = [self.inputs] + [tuple(x.clone() for x in self.inputs) for _ in range(sets - 1)]
+        before = fingerprint(self.inputs)
         for name, candidate in right.items():
             self.turn(name, "prepare")
-            candidate.outputs = [torch.full_like(candidate.output, float("nan")) for _ in inputs]
+            candidate.outputs = [torch.full_like(candidate.output, float("nan")) for _ in self.sets]
             prepare = candidate.implementation.prepare
-            candidate.launches = [prepare(*x, out=out) for x, out in zip(inputs, candidate.outputs, strict=True)]
-        self._measure(clock, right)
-        self._check_timed(right, before)
+            handed = [self.handed(*x, out) for x, out in zip(self.sets, candidate.outputs, strict=True)]
+            candidate.launches = [prepare(*x, out=out) for *x, out in handed]
+        self.measure(clock, right)
+        self.check_timed(right, before)
         if any("capped" in candidate.times for candidate in right.values()):
             self.turn("", "roofs")
             self.limits = Limits(self.limits.us, roofs.limit_us(*work, capped=True))
 
-    def _measure(self, clock: Clock, right: dict[str, Candidate]) -> None:
+    def measure(self, clock: Clock, right: dict[str, Candidate]) -> None:
         one = {name: c.launches[0] for name, c in right.items()}
-        calls = {name: _call(c.implementation, self.truth.inputs) for name, c in right.items()}
+        self.calls = {name: call_of(c.implementation, self.handed(*self.inputs)) for name, c in right.items()}
         budget_s = BRIEF_COLD_S if self.job.brief else MOST_COLD_S
         cold, capped = clock.both({name: c.launches for name, c in right.items()}, lambda name: self.turn(name, "cold"), budget_s)
         measured = {"cold": cold, "capped": capped}
         if not self.job.brief:
             measured["warm"] = clock.warm(one, lambda name: self.turn(name, "warm"))
             measured["launch"] = clock.launch_cost(one, lambda name: self.turn(name, "launch"))
-        measured["call"] = clock.call_cost(calls, lambda name: self.turn(name, "call"))
+        measured["call"] = clock.call_cost(self.calls, lambda name: self.turn(name, "call"))
         for name, candidate in right.items():
             candidate.times = {kind: times[name] for kind, times in measured.items() if name in times}
             if name in clock.refusals:
                 candidate.notes.append(clock.refusals.pop(name))
 
-    def _check_timed(self, right: dict[str, Candidate], before: object) -> None:
+    def check_timed(self, right: dict[str, Candidate], before: object) -> None:
+        truth = self.truths["easy"]
         for name, candidate in right.items():
             self.turn(name, "check timed buffers")
             for out in candidate.outputs:
-                verdict = judge(out, self.truth.reference, self.truth.bound)
+                verdict = judge(out, truth.reference, truth.bound)
                 if not verdict.ok:
                     verdict = Verdict(False, verdict.error_ratio, f"in the buffers that were timed: {verdict.reason}")
                 candidate.verdict = worse(candidate.verdict, verdict)
-        if fingerprint(self.truth.inputs) != before:
+        if fingerprint(self.inputs) != before:
             for candidate in right.values():
                 candidate.verdict = Verdict(False, float("inf"), "the inputs were overwritten while these implementations were timed")
 
@@ -227,12 +246,12 @@ class _Session:
         return kept
 
 
-def _call(implementation_: Implementation, inputs: tuple[Tensor, ...]) -> Callable[[], Tensor]:
+def call_of(implementation_: Implementation, inputs: tuple[Tensor, ...]) -> Callable[[], Tensor]:
     """What a user writes: torch's own function where the implementation is one, without opwise's look-up around it."""
     function = implementation_.source.call or implementation_
     return lambda: function(*inputs)
 
 
-def _synchronize(device: torch.device) -> None:
+def synchronize(device: torch.device) -> None:
     if device.type == "cuda":
         torch.cuda.synchronize(device)

@@ -13,12 +13,16 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
+from opwise import own
 from opwise.early import nursery
 from opwise.record import Record
-from opwise.runner import worker
+from opwise.runner import judge, worker
 from opwise.runner.jobs import Job
+
+if TYPE_CHECKING:
+    from multiprocessing.context import ForkServerContext
 
 START_S = 120.0  # importing torch from a cold disk takes most of a minute
 
@@ -61,6 +65,34 @@ class Executor(Protocol):
     ) -> Iterator[Event]: ...  # fmt: skip
 
 
+class Beside:
+    """The judge of a worker that runs files of a user's own, as its supervisor knows it. `worker` is the worker's end of it."""
+
+    def __init__(self, context: ForkServerContext, device: str, environment: dict[str, str]) -> None:
+        self._pipe, ours = context.Pipe()
+        self.worker, theirs = context.Pipe()
+        self._process = context.Process(target=judge.main, args=(theirs, ours, device, environment), daemon=True)
+        self._process.start()
+        ours.close()
+        theirs.close()
+
+    def ask(self, name: str, given: Any) -> Any:
+        """Raises WorkerLost where it raises, or is gone."""
+        try:
+            self._pipe.send((name, (given,)))
+            said, what = self._pipe.recv()
+        except (EOFError, OSError) as error:
+            raise WorkerLost("the judge is gone", ("", "judge")) from error
+        if said == "error":
+            raise WorkerLost(f"the judge: {what}", ("", "judge"))
+        return what
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.join(30)
+        self._pipe.close()
+
+
 class Worker:
     """One worker process. Use as a context manager; a lost worker is replaced by making another."""
 
@@ -70,12 +102,16 @@ class Worker:
         """Without `wait` it is being started, and `started` waits for it: so that it can be killed meanwhile."""
         context = nursery()
         self._pipe, theirs = context.Pipe()
+        environment = {**os.environ, **(environment or {})}
+        beside = self._judge = Beside(context, device, environment) if isinstance(setup, own.Setup) else None
         self._log = Path(tempfile.mkstemp(prefix="opwise-worker-", suffix=".log")[1])
         self._process = context.Process(
-            target=worker.main, args=(theirs, device, str(self._log), setup, {**os.environ, **(environment or {})}), daemon=True
+            target=worker.main, args=(theirs, device, str(self._log), setup, environment, beside and beside.worker), daemon=True
         )
         self._process.start()
         theirs.close()
+        if beside is not None:
+            beside.worker.close()
         if wait:
             self.started()
 
@@ -88,9 +124,12 @@ class Worker:
 
         A generator, not a callback, so that a consumer that stops (Ctrl-C) stops the conversation too.
         """
+        turn = ("", kind)
+        beside = self._judge if kind == "job" else None
+        if beside is not None:
+            beside.ask("begin", payload.workload)
         with contextlib.suppress(BrokenPipeError, OSError):  # a worker that died in between shows at the first receive
             self._pipe.send((kind, payload))
-        turn = ("", kind)
         while True:
             seconds = patience.build_s if turn[1] == "build" else patience.turn_s
             try:
@@ -103,6 +142,8 @@ class Worker:
                 raise WorkerLost(f"{what} (during {turn[1]})", turn)
             if said == "turn":
                 turn = what
+            if said == "answer" and beside is not None:
+                what = beside.ask("settled", what)
             yield said, what
             if said == "answer":
                 return
@@ -130,6 +171,8 @@ class Worker:
             self._process.kill()
         self._process.join(30)
         self._pipe.close()
+        if self._judge is not None:
+            self._judge.kill()
         self._log.unlink(missing_ok=True)
 
     def close(self) -> None:

@@ -16,13 +16,18 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Mapping
+from functools import partial
 from multiprocessing.connection import Connection
 from typing import Any
 
 Request = tuple[str, Any]
 
 
-def main(pipe: Connection, device_name: str, log_path: str, setup: Callable[[], None] | None, environment: Mapping[str, str]) -> None:
+def main(
+    pipe: Connection, device_name: str, log_path: str, setup: Callable[[], None] | None, environment: Mapping[str, str],
+    judge: Connection | None = None,
+) -> None:  # fmt: skip
+    """`judge` leads to the process that has the truth, where this one runs code of others."""
     os.environ.clear()  # it is that of the process which this one was forked from, and which began with the first worker
     os.environ.update(environment)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the supervisor's: it stops the worker between two records
@@ -34,7 +39,7 @@ def main(pipe: Connection, device_name: str, log_path: str, setup: Callable[[], 
     def turn(name: str, phase: str) -> None:
         pipe.send(("turn", (name, phase)))
 
-    jobs = _JobHandler(device_name, turn)
+    jobs = _JobHandler(device_name, turn, judge)
     handlers: dict[str, Callable[[Any], Any]] = {
         "start": lambda _: None,
         "catalogue": lambda _: _catalogue(device_name),
@@ -66,14 +71,16 @@ def main(pipe: Connection, device_name: str, log_path: str, setup: Callable[[], 
 class _JobHandler:
     """Makes the bench on the first job, so that a worker that only looks around never creates a CUDA context."""
 
-    def __init__(self, device_name: str, turn: Callable[[str, str], None]) -> None:
-        self.device_name, self.turn = device_name, turn
+    def __init__(self, device_name: str, turn: Callable[[str, str], None], judge: Connection | None) -> None:
+        self.device_name, self.turn, self.judge = device_name, turn, judge
         self.bench: Any = None
 
     def __call__(self, job: Any) -> Any:
         import torch
 
+        from opwise.runner.apart import Apart
         from opwise.runner.cell import Bench, execute
+        from opwise.runner.judge import Remote
 
         if self.bench is None:
             device = torch.device(self.device_name)
@@ -81,7 +88,7 @@ class _JobHandler:
                 self.turn("", "calibrate")
                 torch.cuda.set_device(device)
             self.bench = Bench.on(device, record_facts(device))
-        return execute(job, self.bench, self.turn)
+        return execute(job, self.bench, self.turn, partial(Apart, Remote(self.judge)) if self.judge is not None else None)
 
     def limits(self) -> dict[str, float]:
         roofs = self.bench.roofs if self.bench is not None else None
