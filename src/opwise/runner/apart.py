@@ -35,6 +35,7 @@ class Apart(Cell):
 
     def __init__(self, judge: Judge | Remote, job: Job, bench: Bench, turn: Turn) -> None:
         self.judge, self.current, self.blamed = judge, ("", ""), defaultdict[str, list[str]](list)
+        self.late: dict[str, str] = {}  # what a second look at the first wrong output of each told
         super().__init__(job, bench, turn)
 
     def turn(self, name: str, phase: str) -> None:
@@ -103,10 +104,11 @@ class Apart(Cell):
         self.turn("", "judge")
         verdict = self.judge.shown(name, kind, value, host)
         if not verdict.ok:
-            _sleep(LATE_S)
-            synchronize(self.bench.device)
-            if (packed(out) != packed(host)).any():
-                verdict = Verdict(False, math.inf, f"{LATE}; {verdict.reason}")
+            if name not in self.late:
+                _sleep(LATE_S)
+                synchronize(self.bench.device)
+                self.late[name] = f"{LATE}; " if (packed(out) != packed(host)).any() else ""
+            verdict = Verdict(False, verdict.error_ratio, self.late[name] + verdict.reason)
         self.turn(*turn)
         return verdict
 
