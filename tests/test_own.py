@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -210,7 +209,7 @@ def test_a_file_that_hangs_costs_its_own_rows_only(tmp_path: Path) -> None:
     assert (record.implementation, record.status) == ("importing/square", "timeout")
     assert "no sign of life for 2 s" in record.reason
     jobs = [Job(Workload("square", (n,), "float32"), ("launching/square", "torch_eager/square"), "cpu", timed=False) for n in (1, 2, 3)]
-    setup = partial(own.install, own.named([launching]))
+    setup = own.setup(own.named([launching]))
     records = [r for e in run_jobs(jobs, "cpu", setup=setup, patience=Patience(20.0, 2.0)) for r in e.records]
     assert [r.status for r in records if r.backend == "torch_eager"] == ["ok"] * 3
     hung = [r for r in records if r.backend == "launching"]

@@ -25,7 +25,7 @@ from opwise.runner.jobs import Job
 from opwise.runner.judge import TIMED, TOLD, Judge, Remote, packed
 
 _sleep = time.sleep
-LATE_S = 0.2  # what was wrong is looked at again after this: a thread, or another stream, may have been at work
+LATE_S = 0.1  # what was wrong is looked at again after this: a thread, or another stream, may have been at work
 SPIN_US = 2_000.0  # as validate's: longer than an idle CPU needs to enqueue poison and launches behind it
 LATE = "the output changed after the launch had returned and its stream was done: it is written in a thread, or on another stream"
 

@@ -31,8 +31,8 @@ SHARE = 1 / 8  # of the timed blocks whose last launch is judged
 CHECKED, TIMED = ("easy", "hard"), "timed"
 TOLD = {"hard": "on hard inputs", "timed": "in a timed launch, on fresh inputs"}
 # What a record keeps that the judge found wrong. Its times are not among it.
-KEPT = ("stand_in", "disagreement", "prepare_s", "extra_bytes", "seed", "device", "driver", "capability", "versions", "commit", "dirty",
-        "source", "tuned", "gpu", "time")  # fmt: skip
+KEPT = ("stand_in", "kernels", "not_run", "disagreement", "prepare_s", "extra_bytes", "seed", "device", "driver", "capability", "versions",
+        "commit", "dirty", "source", "tuned", "gpu", "time")  # fmt: skip
 
 
 def packed(x: Tensor) -> Any:
