@@ -15,7 +15,7 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -88,21 +88,13 @@ def models(workload: Workload) -> Mapping[str, Callable[..., Tensor]]:
     return {"float32": in_float32, **loops}
 
 
-def kinds_of(workload: Workload) -> Iterator[tuple[str, Callable[..., tuple[Tensor, ...]]]]:
-    spec = OPS[workload.op]
-    yield "normal", spec.make_inputs
-    yield "hard", spec.hard_inputs
-    if spec.whole_inputs:
-        yield "whole", spec.whole_inputs
-
-
 def tried(workload: Workload, core: bool, seeds: int, device: torch.device, until: float) -> Found:
     """Nothing is begun after `until` (time.monotonic)."""
     spec, found, kernels = OPS[workload.op], Found(str(workload), core), kernels_of(workload, device)
     for seed in range(seeds):
         if time.monotonic() > until:
             break
-        for kind, make in kinds_of(workload):
+        for kind, make in spec.checked_inputs.items():
             inputs = make(workload, device, seed)
             exact = [x.double() for x in inputs]
             reference = spec.reference(*exact)

@@ -203,20 +203,15 @@ RIGHT = Fault(lambda workload, inputs, share: right(workload, inputs), OURS)
 def known(workload: Workload, kind: str) -> tuple[tuple[Tensor, ...], Tensor, Tensor]:
     """Inputs of that kind, reference and bound."""
     spec = OPS[workload.op]
-    make = {"normal": spec.make_inputs, "hard": spec.hard_inputs, "whole": spec.whole_inputs}[kind]
-    inputs = make(workload, DEVICE, 5)
+    inputs = spec.checked_inputs[kind](workload, DEVICE, 5)
     exact = [x.double() for x in inputs]
     reference = spec.reference(*exact)
     return inputs, reference, spec.error_bound(workload, reference, *exact)
 
 
-def kinds_of(workload: Workload) -> tuple[str, ...]:
-    return ("whole", "normal", "hard") if OPS[workload.op].whole_inputs else ("normal", "hard")
-
-
 def verdicts(workload: Workload, fault: Fault, share: int = 0) -> Iterator[Verdict]:
     """Of the inputs that a run checks, one kind after the other."""
-    for kind in kinds_of(workload):
+    for kind in reversed(OPS[workload.op].checked_inputs):  # where most is seen first
         inputs, reference, bound = known(workload, kind)
         yield check(fault.prepared(workload, share), inputs, reference, bound)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -25,6 +26,7 @@ from support import DEVICE, ON_GPU, ranks
 
 from opwise.measure.validate import check
 from opwise.ops import OPS, Workload
+from opwise.runner import Job, cell
 
 
 @pytest.fixture(autouse=True)
@@ -60,14 +62,24 @@ ESCAPED = (
 @pytest.mark.parametrize(("text", "compute", "share"), ESCAPED)
 def test_what_once_escaped_is_caught_on_the_inputs_that_are_timed(text: str, compute: object, share: int) -> None:
     workload = Workload.parse(text)
-    inputs, reference, bound = known(workload, "normal")
+    inputs, reference, bound = known(workload, "easy")
     verdict = check(only(compute).prepared(workload, share), inputs, reference, bound)
     assert not verdict.ok, verdict
 
 
+def test_a_run_checks_on_whole_inputs_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A mean in 16 bits without 1024 neighbours is within its bound on the other kinds."""
+    workload = Workload("mean", (1024, 1024), "bfloat16")
+    monkeypatch.setattr(cell, "implementation", lambda *_: SimpleNamespace(prepare=only(slice_left_out).prepared(workload)))
+    job = Job(workload, ("torch_eager/mean",), str(DEVICE), timed=False)
+    (record,) = cell.execute(job, cell.Bench(DEVICE, {}), lambda *_: None)
+    assert record.status == "wrong"
+    assert record.reason.startswith("on whole inputs: 1 of 1 elements wrong")
+
+
 def test_errors_that_lean_are_wrong_although_each_is_within_its_bound() -> None:
     workload = Workload("softmax", (64, 1024), "float32")
-    inputs, reference, bound = known(workload, "normal")
+    inputs, reference, bound = known(workload, "easy")
 
     leaning = Fault(lambda workload, inputs, share: (reference - 0.75 * bound).float(), ())
     verdict = check(leaning.prepared(workload), inputs, reference, bound)

@@ -92,8 +92,8 @@ class Cell:
     # -- right or wrong ------------------------------------------------------------------------------------------------------
 
     def begin(self, kind: str) -> tuple[Tensor, ...]:
-        """The inputs of that kind, "easy" or "hard", on which `checked` then judges."""
-        make = self.spec.make_inputs if kind == "easy" else self.spec.hard_inputs
+        """The inputs of that kind (OpSpec.checked_inputs), on which `checked` then judges."""
+        make = self.spec.checked_inputs[kind]
         self.kind = kind
         self.truths[kind] = Truth.of(self.spec, self.job.workload, make(self.job.workload, self.bench.device, self.seed))
         return self.truths[kind].inputs
@@ -118,20 +118,25 @@ class Cell:
             except Exception as error:  # a broken kernel costs its own row; a broken GPU shows at the synchronize below
                 self.refused[name] = ("failed", f"{type(error).__name__}: {error}")
                 synchronize(self.bench.device)
-        self.turn("", "hard inputs")
-        self.begin("hard")
+        for kind in (kind for kind in self.spec.checked_inputs if kind != "easy"):
+            self._check_again(kind)
+        self._compare_pairwise()
+
+    def _check_again(self, kind: str) -> None:
+        """All that could be built, on the inputs of another kind."""
+        self.turn("", f"{kind} inputs")
+        self.begin(kind)
         for name, candidate in self.candidates.items():
-            self.turn(name, "check hard inputs")
+            self.turn(name, f"check {kind} inputs")
             try:
                 verdict = self.checked(name, candidate.implementation)
             except Exception as error:
                 verdict = Verdict(False, float("inf"), f"{type(error).__name__}: {error}")
                 synchronize(self.bench.device)
             if not verdict.ok:
-                verdict = Verdict(False, verdict.error_ratio, f"on hard inputs: {verdict.reason}")
+                verdict = Verdict(False, verdict.error_ratio, f"on {kind} inputs: {verdict.reason}")
             candidate.verdict = worse(candidate.verdict, verdict)
-        self.truths.pop("hard", None)
-        self._compare_pairwise()
+        self.truths.pop(kind, None)
 
     def _check(self, name: str) -> None:
         from opwise.backends import probe  # late: importing a backend's library belongs to this implementation's own turn

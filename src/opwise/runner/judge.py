@@ -28,8 +28,8 @@ from opwise.runner.candidate import worse
 from opwise.runner.truth import Truth
 
 SHARE = 1 / 8  # of the timed blocks whose last launch is judged
-CHECKED, TIMED = ("easy", "hard"), "timed"
-TOLD = {"hard": "on hard inputs", "timed": "in a timed launch, on fresh inputs"}
+TIMED = "timed"
+TOLD = {"hard": "on hard inputs", "whole": "on whole inputs", TIMED: "in a timed launch, on fresh inputs"}
 # What a record keeps that the judge found wrong. Its times are not among it.
 KEPT = ("stand_in", "kernels", "not_run", "disagreement", "prepare_s", "extra_bytes", "seed", "device", "driver", "capability", "versions",
         "commit", "dirty", "source", "tuned", "gpu", "time")  # fmt: skip
@@ -72,8 +72,8 @@ class Judge:
         return self._truth(kind).inputs
 
     def shown(self, name: str, kind: str, value: float, out: Tensor) -> Verdict:
-        """On an output over poison of that value, on the inputs of that kind: "easy", "hard", or "timed 3", the inputs of buffer set 3
-        since the last refill."""
+        """On an output over poison of that value, on the inputs of that kind: one of OpSpec.checked_inputs, or "timed 3", those of buffer
+        set 3 since the last refill."""
         out = out.to(self.device)
         truth = self._truth(kind)
         verdict = judge(out, truth.reference, truth.bound)
@@ -108,7 +108,7 @@ class Judge:
     def _settled(self, r: Record) -> Record:
         if r.status != "ok":
             return r
-        missing = {*CHECKED, *([TIMED] if r.timed else [])} - self._shown[r.implementation]
+        missing = {*self.spec.checked_inputs, *([TIMED] if r.timed else [])} - self._shown[r.implementation]
         verdict = self._verdicts.get(r.implementation)
         if verdict is not None and verdict.ok and not missing:
             return r
@@ -119,12 +119,12 @@ class Judge:
     def _truth(self, kind: str) -> Truth:
         assert self.workload is not None, "no job has begun"
         with self.workload.precision(), torch.no_grad():
-            if kind not in CHECKED:
+            if kind not in self.spec.checked_inputs:
                 seed = self._refill + int(kind.partition(" ")[2])
                 return Truth.of(self.spec, self.workload, self.spec.make_inputs(self.workload, self.device, seed))
             if kind not in self._truths:
-                make = self.spec.make_inputs if kind == "easy" else self.spec.hard_inputs
-                truth = Truth.of(self.spec, self.workload, make(self.workload, self.device, self.seed))
+                made = self.spec.checked_inputs[kind](self.workload, self.device, self.seed)
+                truth = Truth.of(self.spec, self.workload, made)
                 self._truths[kind], self.output = truth, (tuple(truth.reference.shape), truth.inputs[0].dtype)
             return self._truths[kind]
 
