@@ -30,6 +30,7 @@ from opwise.backends import BACKENDS, implementation  # noqa: E402
 from opwise.backends.protocol import BackendUnavailable, UnsupportedWorkload  # noqa: E402
 from opwise.measure.validate import judge  # noqa: E402
 from opwise.ops import OPS, Workload  # noqa: E402
+from opwise.runner.truth import kinds_of  # noqa: E402
 
 SMALL = {"matmul": ((1, 1, 1), (17, 33, 19), (64, 64, 64), (3, 600, 33)), "softmax": ((3, 33), (7, 130), (2, 1025))}
 SMALL_OF_ANY_SHAPE = ((1,), (33,), (37, 53), (1025,))
@@ -94,7 +95,7 @@ def tried(workload: Workload, core: bool, seeds: int, device: torch.device, unti
     for seed in range(seeds):
         if time.monotonic() > until:
             break
-        for kind, make in spec.checked_inputs.items():
+        for kind, make in kinds_of(spec).items():
             inputs = make(workload, device, seed)
             exact = [x.double() for x in inputs]
             reference = spec.reference(*exact)

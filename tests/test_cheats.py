@@ -21,11 +21,12 @@ from opwise.runner import Job, Patience, run_jobs
 from opwise.runner.apart import Apart
 from opwise.runner.cell import Bench, execute
 from opwise.runner.judge import Judge
+from opwise.runner.truth import kinds_of
 
 GPU = torch.cuda.is_available()
 WORKLOAD = Workload("softmax", (33, 130), "float32")
 HONEST = "torch_eager/softmax"
-KINDS = tuple(OPS["softmax"].checked_inputs)
+KINDS = tuple(kinds_of(OPS["softmax"]))
 
 
 def told(path: Path) -> dict[str, str]:

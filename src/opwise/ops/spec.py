@@ -147,12 +147,6 @@ class OpSpec:
     reads_precision: bool = False  # does torch's float32 matmul precision change what is asked for?
     sizes: Callable[[tuple[int, ...]], tuple[int, ...]] = lambda shape: (math.prod(shape),)
 
-    @property
-    def checked_inputs(self) -> Mapping[str, Callable[[Workload, torch.device, int], tuple[Tensor, ...]]]:
-        """Kind -> its maker: an implementation is checked on inputs of each kind, first on "easy", the kind that is timed."""
-        kinds = {"easy": self.make_inputs, "hard": self.hard_inputs}
-        return kinds if self.whole_inputs is None else {**kinds, "whole": self.whole_inputs}
-
     def empty_output(self, *inputs: Tensor) -> Tensor:
         """An uninitialised, contiguous output tensor of the right shape, dtype and device."""
         first = inputs[0]

@@ -30,7 +30,7 @@ from opwise.runner.jobs import Job
 from opwise.runner.kernels_run import kernels_run
 from opwise.runner.prepare import launching
 from opwise.runner.standing import Functions, Settings
-from opwise.runner.truth import Truth
+from opwise.runner.truth import Truth, kinds_of
 
 # Interpreters run a GPU's threads one after the other: above this many elements a check takes minutes. See tests for the same bound.
 STAND_IN_ELEMENTS = 1 << 17
@@ -92,8 +92,8 @@ class Cell:
     # -- right or wrong ------------------------------------------------------------------------------------------------------
 
     def begin(self, kind: str) -> tuple[Tensor, ...]:
-        """The inputs of that kind (OpSpec.checked_inputs), on which `checked` then judges."""
-        make = self.spec.checked_inputs[kind]
+        """The inputs of that kind (truth.kinds_of), on which `checked` then judges."""
+        make = kinds_of(self.spec)[kind]
         self.kind = kind
         self.truths[kind] = Truth.of(self.spec, self.job.workload, make(self.job.workload, self.bench.device, self.seed))
         return self.truths[kind].inputs
@@ -118,7 +118,7 @@ class Cell:
             except Exception as error:  # a broken kernel costs its own row; a broken GPU shows at the synchronize below
                 self.refused[name] = ("failed", f"{type(error).__name__}: {error}")
                 synchronize(self.bench.device)
-        for kind in (kind for kind in self.spec.checked_inputs if kind != "easy"):
+        for kind in (kind for kind in kinds_of(self.spec) if kind != "easy"):
             self._check_again(kind)
         self._compare_pairwise()
 

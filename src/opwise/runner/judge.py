@@ -25,7 +25,7 @@ from opwise.ops import OPS
 from opwise.ops.spec import Workload
 from opwise.record import Record
 from opwise.runner.candidate import worse
-from opwise.runner.truth import Truth
+from opwise.runner.truth import Truth, kinds_of
 
 SHARE = 1 / 8  # of the timed blocks whose last launch is judged
 TIMED = "timed"
@@ -72,7 +72,7 @@ class Judge:
         return self._truth(kind).inputs
 
     def shown(self, name: str, kind: str, value: float, out: Tensor) -> Verdict:
-        """On an output over poison of that value, on the inputs of that kind: one of OpSpec.checked_inputs, or "timed 3", those of buffer
+        """On an output over poison of that value, on the inputs of that kind: one of truth.kinds_of, or "timed 3", those of buffer
         set 3 since the last refill."""
         out = out.to(self.device)
         truth = self._truth(kind)
@@ -108,7 +108,7 @@ class Judge:
     def _settled(self, r: Record) -> Record:
         if r.status != "ok":
             return r
-        missing = {*self.spec.checked_inputs, *([TIMED] if r.timed else [])} - self._shown[r.implementation]
+        missing = {*kinds_of(self.spec), *([TIMED] if r.timed else [])} - self._shown[r.implementation]
         verdict = self._verdicts.get(r.implementation)
         if verdict is not None and verdict.ok and not missing:
             return r
@@ -119,11 +119,11 @@ class Judge:
     def _truth(self, kind: str) -> Truth:
         assert self.workload is not None, "no job has begun"
         with self.workload.precision(), torch.no_grad():
-            if kind not in self.spec.checked_inputs:
+            if kind not in kinds_of(self.spec):
                 seed = self._refill + int(kind.partition(" ")[2])
                 return Truth.of(self.spec, self.workload, self.spec.make_inputs(self.workload, self.device, seed))
             if kind not in self._truths:
-                made = self.spec.checked_inputs[kind](self.workload, self.device, self.seed)
+                made = kinds_of(self.spec)[kind](self.workload, self.device, self.seed)
                 truth = Truth.of(self.spec, self.workload, made)
                 self._truths[kind], self.output = truth, (tuple(truth.reference.shape), truth.inputs[0].dtype)
             return self._truths[kind]

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from opwise.ops.spec import REDUCTION_SWITCHES
+from opwise.ops import spec
 
 Setting = tuple[Callable[[], Any], Callable[[Any], Any]]
 
@@ -51,7 +51,9 @@ def settings() -> dict[str, Setting]:
         "autocast": (partial(torch.is_autocast_enabled, "cuda"), partial(torch.set_autocast_enabled, "cuda")),
         "autocast on the CPU": (partial(torch.is_autocast_enabled, "cpu"), partial(torch.set_autocast_enabled, "cpu")),
     }
-    found |= {name: _attribute(torch.backends.cuda.matmul, name) for name in REDUCTION_SWITCHES}
+    found |= {
+        name: _attribute(torch.backends.cuda.matmul, name) for name in getattr(spec, "REDUCTION_SWITCHES", ())
+    }  # old commits, in the history, have none
     if not hasattr(torch.backends, "fp32_precision"):  # before torch 2.9
         del found["torch.backends.fp32_precision"]
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]

@@ -1,12 +1,21 @@
-"""Inputs with the only truth about them."""
+"""Inputs with the only truth about them, and the kinds of inputs on which all are checked."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from opwise.ops.spec import OpSpec, Workload
+
+
+def kinds_of(spec: OpSpec) -> Mapping[str, Callable[[Workload, torch.device, int], tuple[Tensor, ...]]]:
+    """Kind -> what makes such inputs. The first kind is the one that is timed."""
+    kinds = {"easy": spec.make_inputs, "hard": spec.hard_inputs}
+    whole = getattr(spec, "whole_inputs", None)  # the history measures commits whose ops have none
+    return {**kinds, "whole": whole} if whole else kinds
 
 
 @dataclass
