@@ -138,29 +138,36 @@ class Apart(Cell):
         return self.spec.make_inputs(self.job.workload, self.bench.device, self.fresh + i)
 
     def after(self, name: str, *, always: bool = False) -> None:
-        """Where the judge wants to see it: what the last launches of the block left, then one more on the stream that is timed, behind a
-        spin, where what works elsewhere comes before the poison and is lost."""
+        """Where the judge wants to see it: what the last launches of the block left, or what a call returns; then one more launch on the
+        stream that is timed, behind a spin, where what works elsewhere comes before the poison and is lost."""
         candidate, (_, phase) = self.candidates[name], self.current
         i = self.judge.pick(1 if phase in ("warm", "launch", "call") else len(self.sets), always)
         if i is None:
             return
         out = candidate.outputs[i]
-        if phase == "call":
-            self._timed(name, i, self.calls[name]())
-        elif not always:
-            self._timed(name, i, out)
+        called = phase == "call" or always
+        try:
+            left = self.calls[name]() if called else out
+        except Exception as error:
+            self._raised(name, "called", error)
+            return
+        self._timed(name, 0 if called else i, left)
         self.clock.queue.spin(SPIN_US)
         out.fill_(math.nan)
         try:
             candidate.launches[i]()
         except Exception as error:
-            candidate.verdict = worse(candidate.verdict, Verdict(False, math.inf, f"launched again, {type(error).__name__}: {error}"))
+            self._raised(name, "launched", error)
             return
         if out.is_cuda:
             torch.cuda.current_stream(out.device).synchronize()
         self._timed(name, i, out)
         if not all(torch.equal(x, fresh) for x, fresh in zip(self.sets[i], self._values(i), strict=True)):
             candidate.verdict = worse(candidate.verdict, Verdict(False, math.inf, "an input was overwritten while it was timed"))
+
+    def _raised(self, name: str, how: str, error: Exception) -> None:
+        candidate = self.candidates[name]
+        candidate.verdict = worse(candidate.verdict, Verdict(False, math.inf, f"{how} again, {type(error).__name__}: {error}"))
 
     def _timed(self, name: str, i: int, out: Tensor) -> None:
         candidate, like = self.candidates[name], self.candidates[name].output
@@ -173,7 +180,7 @@ class Apart(Cell):
         candidate.verdict = worse(candidate.verdict, verdict)
 
     def check_timed(self, right: dict[str, Candidate], before: object) -> None:
-        """Each once more at least, on fresh values."""
+        """A call and a launch of each at least, on fresh values."""
         for name in right:
             self.turn(name, "check timed buffers")
             self.before(name)
