@@ -117,6 +117,8 @@ FIBRES = (
           "row = upper + h * 8", "row = upper", dtypes=("float16",)),
     Fault("the last group of tiles is taken for a full one", "matmul", "index", f"{HERE}/matmul_tensor.py",
           "m0, n0 = (first + within % height) * tile_rows", "m0, n0 = (first + within % GROUP) * tile_rows", dtypes=("float16",)),
+    Fault("factors of TF32 keep bfloat16's bits", "matmul", "type", f"{HERE}/matmul_tensor.py", "left[i] = tensor.round_tf32(left[i])",
+          "left[i] = tensor.round_tf32(left[i]) & 0xFFFF0000", dtypes=("tfloat32",)),
     Fault("factors reach the tensor core unrounded", "matmul", "type", f"{HERE}/matmul_tensor.py", "left[i] = tensor.round_tf32(left[i])",
           "left[i] = left[i]", dtypes=("tfloat32",)),
     Fault("launched on the default stream", "square", "host", f"{HERE}/driver.py",

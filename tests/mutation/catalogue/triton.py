@@ -114,6 +114,8 @@ MATMUL = (
           "        total = total.to(tl.float16).to(tl.float32)\n        a += BK\n", dtypes=("float32", "float16")),
     Fault("factors reach the tensor core unrounded", "matmul", "type", f"{HERE}/matmul_factor.py", 'if PRECISION == "tf32":',
           'if PRECISION == "never":', dtypes=("tfloat32",), gpu_only=TENSOR_CORES),
+    Fault("factors of TF32 keep bfloat16's bits", "matmul", "type", f"{HERE}/matmul_factor.py", '"cvt.rna.tf32.f32 $0, $1;"',
+          '"cvt.rna.tf32.f32 $0, $1; and.b32 $0, $0, 0xffff0000;"', dtypes=("tfloat32",), gpu_only=TENSOR_CORES),
     Fault("float32 products in TF32 unasked", "matmul", "type", f"{HERE}/matmul.py",
           'precision = "tf32" if a.dtype == torch.float32 and tf32_allowed() else "ieee"',
           'precision = "tf32" if a.dtype == torch.float32 else "ieee"', dtypes=("float32",), gpu_only=TENSOR_CORES),
