@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import math
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -15,6 +18,7 @@ from planted import (
     Fault,
     bfloat16_for_tf32,
     caught,
+    index_that_wraps,
     known,
     right,
     slice_left_out,
@@ -23,7 +27,8 @@ from planted import (
     verdicts,
     zeros,
 )
-from support import DEVICE, ON_GPU, ranks
+from script_modules import script
+from support import DEVICE, ON_GPU, needs_gpu, ranks
 from torch import Tensor
 
 from opwise.measure.validate import check
@@ -126,3 +131,28 @@ def test_each_tile_of_a_row_and_each_element_of_k_counts() -> None:
     a, _ = OPS["matmul"].whole_inputs(Workload("matmul", (16, 1000, 8), "float32"), DEVICE, 3)
     assert ((a != 0).sum(0) > 0).all(), "in 16 rows each element of K"
     assert ((a != 0).unflatten(1, (-1, 8)).sum(-1) < 8).all()
+
+
+@needs_gpu
+def test_an_index_that_wraps_beyond_2_to_the_31_is_caught() -> None:
+    workload = Workload("mean", (2**31 + 4096,), "float32")
+    inputs, reference, bound = known(workload, "easy")
+    assert check(RIGHT.prepared(workload), inputs, reference, bound).ok
+    assert not check(only(index_that_wraps).prepared(workload), inputs, reference, bound).ok
+
+
+def test_alarms_and_shares_are_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    alarms, shares = script("alarms"), script("shares")
+    workload = Workload("mean", (1025,), "float32")
+    monkeypatch.setattr(
+        alarms, "kernels_of", lambda *_: {"right": lambda i: right(workload, i), "wrong": lambda i: right(workload, i) * 1.01}
+    )
+    monkeypatch.setattr(alarms, "SMALL_OF_ANY_SHAPE", ((1025,),))
+    monkeypatch.setattr(sys, "argv", ["alarms.py", "mean", "--seeds", "2", "--core-seeds", "0", "--out", str(tmp_path / "alarms.json")])
+    assert alarms.main() == 1
+    found = json.loads((tmp_path / "alarms.json").read_text())["found"][0]
+    assert found["seeds"] == 2
+    assert found["largest"]["right"] <= 1 < found["largest"]["wrong"]
+    assert {alarm.split(",")[0] for alarm in found["alarms"]} == {"wrong"}
+    assert shares.told(only(zeros), [workload]) == "caught"
+    assert shares.told(only(tail_left_out), [workload]) == "1 of 1025"
