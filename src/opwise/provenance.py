@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import os
+import re
 import subprocess
 from collections.abc import Sequence
 from functools import cache
@@ -49,8 +50,7 @@ SHARED = ("backends/calling.py", "backends/protocol.py", "backends/scratch.py") 
 @cache
 def sources(backend: str, op: str) -> tuple[Path, ...]:
     """The files that decide how fast `backend` computes `op`, sorted: its folder and what of `cuda_src` it compiles, both without the
-    files of other ops, what every call goes through, and the op's spec. A file `matmul_plan.py` is matmul's. Empty for a backend that
-    is not known here."""
+    files of other ops, what every call goes through, and the op's spec. Empty for a backend that is not known here."""
     module = importlib.util.find_spec(BACKENDS[backend]) if backend in BACKENDS else None
     if module is None or module.origin is None:
         return ()
@@ -69,8 +69,9 @@ def _of_cuda_src(found: Sequence[Path], op: str) -> list[Path]:
 
 
 def _of_op(folder: Path, op: str) -> list[Path]:
+    """A file or folder there belongs to the op whose name it has or begins with, `matmul/` and `matmul_plan.py` to matmul; else to all."""
     files = (p for p in folder.rglob("*") if p.is_file() and "__pycache__" not in p.parts)
-    return [p for p in files if (owner := p.stem.split("_")[0]) == op or owner not in OPS]
+    return [p for p in files if (owner := re.split(r"[_.]", p.relative_to(folder).parts[0])[0]) == op or owner not in OPS]
 
 
 @cache
