@@ -212,3 +212,14 @@ def test_layers_are_of_one_token_and_of_many_and_fit_any_gpu(op: str) -> None:
     assert {w.dtype for w in layers} == {"bfloat16"}
     assert {w.shape[0] for w in layers} >= {1, 2048}, "one that is generated, and a prompt"
     assert max(OPS[op].cost(w).bytes for w in layers) < 2 * 2**30
+
+
+@each_op
+def test_random_shapes_are_the_published_ones_half_of_them_off_16_bytes(op: str) -> None:
+    found = OPS[op].workloads["random"]
+    assert len(found) == 120
+    off = [any(side * w.torch_dtype.itemsize % 16 for side in w.shape[1:]) for w in found]
+    assert off == [False, True] * 60
+    assert max(OPS[op].cost(w).bytes for w in found) < 2**31
+    first = {"square": "25x568", "mean": "9x36", "gelu": "9560x6936", "softmax": "184300x476", "matmul": "65x376x14172"}
+    assert str(found[0]) == f"{op}/{first[op]}/float32"

@@ -10,6 +10,7 @@ from dataclasses import replace
 from importlib.metadata import EntryPoint
 
 from opwise.ops._layers import LAYERS
+from opwise.ops._random import drawn
 from opwise.ops.gelu import GELU
 from opwise.ops.installed import Table, offered
 from opwise.ops.matmul import MATMUL
@@ -27,7 +28,8 @@ def _checked(point: EntryPoint, spec: object) -> OpSpec:
 
 
 OURS = {
-    spec.name: replace(spec, workloads={**spec.workloads, "layers": LAYERS[spec.name]}) for spec in (SQUARE, MEAN, GELU, SOFTMAX, MATMUL)
+    spec.name: replace(spec, workloads={**spec.workloads, "layers": LAYERS[spec.name], "random": drawn(spec.name, spec.dtypes)})
+    for spec in (SQUARE, MEAN, GELU, SOFTMAX, MATMUL)
 }
 OPS: Mapping[str, OpSpec] = Table(OURS, offered("opwise.ops", {name: f"opwise.ops.{name}" for name in OURS}), _checked)
 

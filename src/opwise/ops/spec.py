@@ -127,7 +127,7 @@ class OpSpec:
         float32 keeps on all elements but for one launch in 10^9 (`deviations`), on inputs whose terms come in no order of size or sign.
     cost(workload) -> Cost.
     sizes(a workload's shape) -> the sizes that its time depends on, themselves a shape of the op: (elements,) unless the op says otherwise.
-    workloads: named sets (smoke, seed, core, sweep, grid, layers).
+    workloads: named sets (smoke, seed, core, sweep, grid, layers, random).
     """
 
     name: str

@@ -12,7 +12,7 @@ from opwise.backends import BACKENDS
 from opwise.ops import OPS
 from opwise.ops.spec import DTYPES, Workload
 
-SETS = ("smoke", "seed", "core", "sweep", "grid", "layers", "bars")  # the last is of `opwise bars`, the others are the ops' own
+SETS = ("smoke", "seed", "core", "sweep", "grid", "layers", "random", "bars")  # the last is of `opwise bars`, the others are the ops' own
 
 
 @dataclass(frozen=True)
