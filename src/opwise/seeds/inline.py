@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 import tempfile
 import time
 from pathlib import Path
@@ -36,15 +35,14 @@ DECLARATION = "torch::Tensor square_matrix(torch::Tensor matrix);"
 def square_matrix(place: Place) -> Findings:
     from torch.utils import cpp_extension
 
-    from opwise.backends.torch_inline.extension import _runtime as runtime
+    from opwise.backends.torch_inline.extension import toolkit
     from opwise.backends.torch_inline.toolchain import toolchain
 
     tools = toolchain()
     tools.check_for_torch()
     major, minor = torch.cuda.get_device_capability(place.device)
     os.environ["TORCH_CUDA_ARCH_LIST"] = f"{major}.{minor}"  # of this worker, which builds nothing else: else torch takes all it knows
-    cpp_extension.CUDA_HOME = str(tools.cuda_home)
-    with tempfile.TemporaryDirectory(prefix="opwise-seeds-") as folder:
+    with tempfile.TemporaryDirectory(prefix="opwise-seeds-") as folder, toolkit(tools, Path(folder)) as runtime:
         began = time.perf_counter()
         module = cpp_extension.load_inline(  # type: ignore[no-untyped-call]
             "opwise_square_matrix",
@@ -53,7 +51,7 @@ def square_matrix(place: Place) -> Findings:
             functions=["square_matrix"],
             build_directory=folder,
             with_cuda=True,
-            extra_ldflags=[f"-L{shlex.quote(str(runtime(Path(folder), tools)))}"],
+            extra_ldflags=[runtime],
         )
         seconds = time.perf_counter() - began
         x = torch.tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]], device=place.device)

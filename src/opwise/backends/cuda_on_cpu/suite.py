@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from opwise.backends.cuda_on_cpu import build
-from opwise.backends.cuda_src.sources import FOLDER, UNITS
+from opwise.backends.cuda_src import plain, sources
+from opwise.backends.cuda_src.sources import FOLDER
 
+UNITS = {**sources.UNITS, **plain.units()}
 BINDING = Path(__file__).parents[1] / "torch_inline" / "binding.cpp"
 
 

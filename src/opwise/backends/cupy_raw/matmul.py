@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from opwise.backends.cuda_src.recipes import variants
+from opwise.backends.cupy_raw import plain
 from opwise.backends.cupy_raw.launch import built
 
-VARIANTS = variants("matmul", built)
+VARIANTS = {**variants("matmul", built), "plain": plain.variant("matmul")}

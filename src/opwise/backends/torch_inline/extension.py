@@ -39,7 +39,7 @@ def extension(arch: str) -> tuple[Any, ctypes.CDLL]:
     tools = toolchain()
     name = f"opwise_inline_{arch}"
     key = digest(BINDING.read_text(), torch.__version__, sys.version, tools.nvcc_version, tools.cxx_version, *tools.nvcc_flags(arch))
-    folder = _root() / f"{name}_{key}"
+    folder = build_root() / f"{name}_{key}"
     library = folder / f"{name}.so"
     done = folder / "complete"  # a killed linker may leave half a library: this comes after it
     folder.mkdir(parents=True, exist_ok=True)
@@ -51,7 +51,8 @@ def extension(arch: str) -> tuple[Any, ctypes.CDLL]:
     return _imported(name, library), ctypes.CDLL(str(library))
 
 
-def _root() -> Path:
+def build_root() -> Path:
+    """Where torch keeps what it builds."""
     from torch.utils.cpp_extension import get_default_build_root
 
     return Path(os.environ.get("TORCH_EXTENSIONS_DIR") or get_default_build_root())
@@ -79,22 +80,31 @@ def _build(name: str, folder: Path, arch: str, tools: Toolchain) -> None:
 
 
 def compile_and_link(name: str, folder: Path, sources: list[Path], nvcc_flags: list[str], tools: Toolchain) -> None:
-    """torch's `load`, told which CUDA toolkit is meant. --as-needed: of torch's libraries, which it links, few are used."""
+    """torch's `load`. --as-needed: of torch's libraries, which it links, few are used."""
     from torch.utils import cpp_extension
 
-    before, cpp_extension.CUDA_HOME = cpp_extension.CUDA_HOME, str(tools.cuda_home)
-    try:
+    with toolkit(tools, folder) as found:
         cpp_extension.load(
             name,
             [str(source) for source in sources],
             extra_cflags=["-O2"],
             extra_cuda_cflags=nvcc_flags,
-            extra_ldflags=["-Wl,--as-needed", f"-L{shlex.quote(str(_runtime(folder, tools)))}"],
+            extra_ldflags=["-Wl,--as-needed", found],
             extra_include_paths=[str(FOLDER)],
             build_directory=str(folder),
             with_cuda=True,
             is_python_module=False,  # loaded by our caller, as every later process does
         )
+
+
+@contextlib.contextmanager
+def toolkit(tools: Toolchain, folder: Path) -> Iterator[str]:
+    """Within, torch's `load` and `load_inline` know which CUDA toolkit is meant; gives the linker's flag for its runtime."""
+    from torch.utils import cpp_extension
+
+    before, cpp_extension.CUDA_HOME = cpp_extension.CUDA_HOME, str(tools.cuda_home)
+    try:
+        yield f"-L{shlex.quote(str(_runtime(folder, tools)))}"
     finally:
         cpp_extension.CUDA_HOME = before
 
