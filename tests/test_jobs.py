@@ -35,6 +35,16 @@ def test_variants_are_extra() -> None:
     assert {n for n, _ in planned(variants=True)} == {n + v for n, _ in planned() for v in ("", ":textbook")}
 
 
+def test_plain_is_timed_on_the_first_workload_of_each_op() -> None:
+    catalogue = {"cupy_raw": Entry("cupy_raw", versions={"x": "1"}, variants={op: {"": "", "plain": "", "mma": ""} for op in OPS})}
+    jobs = plan(catalogue, [], "core", "cuda:0")
+    firsts = {str(OPS[op].workloads["core"][0]) for op in OPS}
+    assert {str(job.workload) for job in jobs if f"cupy_raw/{job.workload.op}:plain" in job.implementations} == firsts
+    assert not any(name.endswith(":mma") for job in jobs for name in job.implementations)
+    for more in ({"timed": False}, {"brief": True}):
+        assert not any(":plain" in name for job in plan(catalogue, [], "core", "cuda:0", **more) for name in job.implementations)
+
+
 @pytest.mark.parametrize(
     ("filters", "names"),
     [

@@ -1,4 +1,4 @@
-"""The variant `plain`: what its texts become for each compiler. That it is right is asked where every variant is, in test_implementations."""
+"""The variant `plain`: what its texts become for each compiler. Whether it is right is asked in test_implementations, as of all."""
 
 from __future__ import annotations
 

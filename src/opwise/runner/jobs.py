@@ -64,15 +64,19 @@ def plan(
 ) -> list[Job]:  # fmt: skip
     """The jobs of a run, op by op in the order of OPS. An unavailable backend keeps its unnamed variant, so that it is seen missing.
 
+    Of each op's first workload the variants `plain` are timed too, whose launch and call cost is what a user of the library itself pays.
+
     Raises UnknownName for a filter that matches no implementation and no workload of any set.
     """
     names = {op: _implementations(catalogue, op) for op in OPS}
     candidates = workloads_of(set_name, filters)
     sorted_filters = _sort_filters(filters, names, candidates)
     own = {name for name, entry in catalogue.items() if entry.own}
-    jobs = []
+    jobs: list[Job] = []
     for workload in candidates:
-        kept = [n for n in names[workload.op] if _wanted(n, workload, sorted_filters, variants or n.split("/")[0] in own)]
+        with_plain = timed and not brief and all(job.workload.op != workload.op for job in jobs)
+        asked = {n for n in names[workload.op] if variants or n.split("/")[0] in own or (with_plain and n.endswith(":plain"))}
+        kept = [n for n in names[workload.op] if _wanted(n, workload, sorted_filters, n in asked)]
         if kept:
             jobs.append(Job(workload, tuple(kept), device, timed, brief))
     return jobs
