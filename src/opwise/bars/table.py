@@ -80,6 +80,12 @@ def _rows(*columns: int) -> tuple[Workload, ...]:
     return tuple(Workload("softmax", (core.get(n, sizes[dtype] // n), n), dtype) for n in columns for dtype in DTYPES)
 
 
+# Short rows, odd ones among them, in tensors of 64 MiB or a row more.
+SHORT_ROWS = tuple(
+    Workload("softmax", (-(-64 * MIB // (n * Workload("softmax", (), dtype).torch_dtype.itemsize)), n), dtype)
+    for n in (8, 13, 31, 64, 127, 255, 781, 1024)
+    for dtype in DTYPES
+)
 SQUARES = tuple((n, n, n) for n in (1024, 1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384))
 # Thin in K, in M and in N; few tiles and a long K.
 UNEVEN = (
@@ -102,6 +108,7 @@ def _bars() -> Iterator[Bar]:
         yield Bar(f"mean-sol-{mib}", f"mean: SOL at {mib} MiB", "sol", _means(mib), _four(bar), "mean")
     small = over_dtypes("mean", ((1024, 1024),), DTYPES)
     yield Bar("mean-small", "mean, 1024x1024: speed over torch eager's", "speed", small, _four(1.0), "mean")
+    yield Bar("softmax-short", "softmax: SOL, rows of 8 to 1024, 64 MiB", "sol", SHORT_ROWS, _four(0.88), "softmax")
     rows, long_rows = _rows(*(2**k for k in range(8, 16))), _rows(*(2**k for k in range(16, 21)))
     yield Bar("softmax-sol", "softmax: SOL, rows of 256 to 32768, 256 MiB or more", "sol", rows, _four(0.95, 0.95, 0.95, 0.93), "softmax")
     yield Bar("softmax-long", "softmax: SOL, rows of 65536 to 1048576", "sol", long_rows, _four(0.95, 0.95, 0.90, 0.90), "softmax")
