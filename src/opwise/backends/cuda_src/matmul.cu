@@ -1,23 +1,17 @@
 // The matmul kernels by name: C (m, n) = A (m, k) B (k, n), row-major, any m, k, n >= 1, accumulated in float32.
 //
-// matmul_<dtype>_[simt_|words_]<BM>x<BN>_v<GRANULE>: a block computes a BM x BN tile, and GRANULE bytes divide all three base addresses and
-// the row pitches of A, B and C. whole_<BM>x<BN>: the same, with all of K, of a B that begins on 16 bytes. once_ and many_<BM>x<BN>x<BK>: by
-// steps of BK of a short K; matmul_once.py and matmul_many.py. columns_<N>, columns_mma_<N>, rows_<M>x<BN>, few_16x<BN>_w<WARPS>: of a B or
-// an A that is thin, GRANULE bytes an access; matmul_thin.py, matmul_columns.py, matmul_short.py, matmul_slanted.py and matmul_few.py.
+// matmul_<dtype>_[simt_]<BM>x<BN>_v<GRANULE>: a block computes a BM x BN tile, and GRANULE bytes divide all three base addresses and
+// the row pitches of A, B and C. once_<BM>x<BN>x<BK>: by steps of BK of a short K; matmul_once.py. columns_<N>, columns_mma_<N>,
+// rows_<M>x<BN>, few_16x<BN>_w<WARPS>: of a B or an A that is thin, GRANULE bytes an access; matmul_thin.py, matmul_columns.py, matmul_few.py.
 // matmul_kernels.py has the tiles of the others, matmul_plan.py chooses. All but the textbook kernel take a one-dimensional grid.
 #include "matmul_columns.cuh"
 #include "matmul_columns_mma.cuh"
 #include "matmul_few.cuh"
-#include "matmul_fma_words.cuh"
 #include "matmul_groups.cuh"
-#include "matmul_many.cuh"
 #include "matmul_once.cuh"
 #include "matmul_row.cuh"
 #include "matmul_simt.cuh"
-#include "matmul_slanted.cuh"
-#include "matmul_slanted_few.cuh"
 #include "matmul_tensor.cuh"
-#include "matmul_whole.cuh"
 
 // The classroom kernel: 16x16 threads a block, one element of C a thread, every factor read from global memory 16 times over by a block
 // and served by the caches. It is here to be measured against, not to be used.
@@ -77,25 +71,6 @@ extern "C" __global__ void __launch_bounds__(256)
 #define ROWS_OF_PAIRS(dtype, Storage)                                                                                                      \
     ROWS_1_TO_4(dtype, Storage, 16, 1, 4) ROWS_1_TO_4(dtype, Storage, 32, 1, 4) ROWS_1_TO_4(dtype, Storage, 64, 1, 4)                      \
     ROWS_1_TO_4(dtype, Storage, 128, 1, 4) ROWS_1_TO_4(dtype, Storage, 128, 2, 4) ROWS_1_TO_4(dtype, Storage, 128, 4, 4)
-// Of a short K: rows of A at most; blocks of 1024 threads together, and that a multiprocessor has registers for.
-#define ROWS_OF_SHORT(dtype, Storage, m, columns, blocks, resident, granule)                                                               \
-    KERNEL(matmul_##dtype##_rows_##m##x##columns##_b##blocks##_v##granule, Storage, row_matmul, resident,                                  \
-           RowTile<Storage, m, columns, blocks, granule>)
-#define SHORT_KERNELS(dtype, Storage, size, pair)                                                                                          \
-    ROWS(dtype, Storage, 8, 64, 4, size) ROWS_OF_SHORT(dtype, Storage, 16, 128, 4, 3, size)                                                \
-    ROWS_OF_SHORT(dtype, Storage, 16, 64, 4, 2, pair) ROWS_OF_SHORT(dtype, Storage, 16, 128, 8, 5, pair)
-
-// Of 16-bit rows of B that begin anywhere: rows of A, lanes beside one another, blocks a multiprocessor.
-#define SLANTED(dtype, Storage, m, lanes, blocks)                                                                                          \
-    KERNEL(matmul_##dtype##_slanted_##m##x##lanes##_b##blocks, Storage, slanted_matmul, blocks, SlantedTile<Storage, m, lanes, blocks>)
-#define SLANTED_1_TO_4(dtype, Storage, lanes, blocks)                                                                                      \
-    SLANTED(dtype, Storage, 1, lanes, blocks) SLANTED(dtype, Storage, 2, lanes, blocks) SLANTED(dtype, Storage, 3, lanes, blocks)          \
-    SLANTED(dtype, Storage, 4, lanes, blocks)
-#define SLANTED_KERNELS(dtype, Storage)                                                                                                    \
-    SLANTED_1_TO_4(dtype, Storage, 8, 1) SLANTED_1_TO_4(dtype, Storage, 16, 1) SLANTED_1_TO_4(dtype, Storage, 32, 1)                       \
-    SLANTED_1_TO_4(dtype, Storage, 32, 2) SLANTED(dtype, Storage, 8, 32, 1) SLANTED(dtype, Storage, 8, 32, 2)                              \
-    KERNEL(matmul_##dtype##_slanted_16x64, Storage, slanted_few_matmul, 2, SlantedFewTile<Storage, 8, 4>)
-
 // Columns of B at most, rows of a warp in sixteens, threads that share K, bytes of an access of B. _WORDS: of rows of A that begin on 4 bytes.
 #define COLUMNS_MMA_KERNEL(dtype, Storage, most, high, sharing, granule)                                                                   \
     KERNEL(matmul_##dtype##_columns_mma_##most##_h##high##_t##sharing##_v##granule, Storage, columns_mma_matmul, 2,                        \
@@ -115,18 +90,12 @@ extern "C" __global__ void __launch_bounds__(256)
     KERNEL(matmul_##dtype##_few_16x##bn##_w##warps##_v##granule, Storage, few_matmul, blocks_a_sm,                                         \
            FewTile<Storage, bn, warps, turns, granule>)
 
-// Of a small product: rows and columns of a tile, K of a step, warps below one another, bytes of an access. MANY: of many tiles, blocks a
-// multiprocessor.
+// Of a small product: rows and columns of a tile, K of a step, warps below one another, bytes of an access.
 #define ONCE(dtype, Storage, bm, bn, bk, warps_m, granule)                                                                                 \
     KERNEL(matmul_##dtype##_once_##bm##x##bn##x##bk##_v##granule, Storage, once_matmul, 2,                                                 \
            OnceTile<Storage, bm, bn, bk, warps_m, granule>)
 #define ONCE_FMA(bm, bn, bk, granule)                                                                                                      \
     KERNEL(matmul_float32_once_##bm##x##bn##x##bk##_v##granule, float, once_matmul, 2, OnceFmaTile<bm, bn, bk, granule>)
-#define MANY(dtype, Storage, bm, bn, bk, warps_m, granule, blocks)                                                                         \
-    KERNEL(matmul_##dtype##_many_##bm##x##bn##x##bk##_v##granule, Storage, many_matmul, blocks,                                            \
-           OnceTile<Storage, bm, bn, bk, warps_m, granule>)
-#define MANY_FMA(bm, bn, bk, granule, blocks)                                                                                              \
-    KERNEL(matmul_float32_many_##bm##x##bn##x##bk##_v##granule, float, many_matmul, blocks, OnceFmaTile<bm, bn, bk, granule>)
 #define ONCE_KERNELS(dtype, Storage)                                                                                                       \
     ONCE(dtype, Storage, 16, 32, 64, 1, 2) ONCE(dtype, Storage, 32, 32, 64, 2, 2) ONCE(dtype, Storage, 16, 32, 128, 1, 2)                  \
     ONCE(dtype, Storage, 16, 32, 64, 1, 4) ONCE(dtype, Storage, 16, 64, 64, 1, 4) ONCE(dtype, Storage, 32, 32, 64, 2, 4)                   \
@@ -135,10 +104,6 @@ extern "C" __global__ void __launch_bounds__(256)
     ONCE(dtype, Storage, 64, 64, 64, 2, 8) ONCE(dtype, Storage, 16, 32, 128, 1, 8) ONCE(dtype, Storage, 16, 64, 128, 1, 8)                 \
     ONCE(dtype, Storage, 32, 32, 128, 2, 8) ONCE(dtype, Storage, 16, 32, 256, 1, 8) ONCE(dtype, Storage, 16, 64, 256, 1, 8)                \
     ONCE(dtype, Storage, 32, 32, 256, 2, 8) ONCE(dtype, Storage, 32, 64, 256, 2, 8)
-
-#define MANY_KERNELS(dtype, Storage)                                                                                                       \
-    MANY(dtype, Storage, 64, 64, 64, 2, 4, 4) MANY(dtype, Storage, 64, 128, 64, 2, 4, 3)                                                   \
-    MANY(dtype, Storage, 64, 64, 64, 2, 8, 5) MANY(dtype, Storage, 64, 128, 64, 2, 8, 3) MANY(dtype, Storage, 64, 64, 128, 2, 8, 4)
 
 #define HALF_KERNELS(dtype, Storage)                                                                                                       \
     TENSOR_KERNELS(dtype, Storage)                                                                                                         \
@@ -150,8 +115,6 @@ extern "C" __global__ void __launch_bounds__(256)
     COLUMNS_MMA_KERNEL(dtype, Storage, 24, 1, 256, 16) COLUMNS_MMA(dtype, Storage, 24, 2, 2)                                               \
     COLUMNS_MMA_OF(dtype, Storage, 8, 2, 4) COLUMNS_MMA_OF(dtype, Storage, 16, 2, 4)                                                       \
     COLUMNS_MMA_OF(dtype, Storage, 8, 2, 1) COLUMNS_MMA_OF(dtype, Storage, 16, 2, 1)                                                       \
-    KERNEL(matmul_##dtype##_whole_32x80_v2, Storage, whole_matmul, 2, WholeTile<Storage, 32, 5, 6>)                                        \
-    KERNEL(matmul_##dtype##_whole_32x96_v2, Storage, whole_matmul, 2, WholeTile<Storage, 32, 6, 6>)                                        \
     FEW(dtype, Storage, 32, 8, 2, 8, 3) FEW(dtype, Storage, 32, 8, 4, 4, 2)                                                                \
     FEW(dtype, Storage, 32, 4, 2, 8, 3) FEW(dtype, Storage, 32, 4, 4, 4, 2)                                                                \
     KERNEL(matmul_##dtype##_simt_64x64_v2, Storage, simt_matmul, 2, SimtTile<Storage, 16, 8, 8, 4, 16, 1, 3, 2>)
@@ -169,31 +132,17 @@ ROWS(float32, float, 8, 32, 1, 4) ROWS(float32, float, 8, 64, 1, 4)
 ROWS(float32, float, 8, 128, 1, 4) ROWS(float32, float, 8, 128, 2, 4) ROWS(float32, float, 8, 128, 4, 4)
 ROWS(float32, float, 8, 32, 1, 8) ROWS(float32, float, 8, 64, 2, 8)
 ROWS(float32, float, 8, 128, 2, 8) ROWS(float32, float, 8, 128, 4, 8)
-SHORT_KERNELS(float32, float, 4, 8)
-MANY_FMA(32, 64, 32, 4, 6) MANY_FMA(64, 64, 64, 4, 4) MANY_FMA(64, 128, 32, 4, 3)
-MANY_FMA(32, 64, 32, 16, 6) MANY_FMA(64, 64, 64, 16, 4) MANY_FMA(64, 128, 32, 16, 3)
 ONCE_FMA(16, 32, 32, 4) ONCE_FMA(16, 64, 32, 4) ONCE_FMA(64, 64, 32, 4)
 ONCE_FMA(16, 32, 64, 4) ONCE_FMA(16, 64, 64, 4) ONCE_FMA(32, 32, 64, 4)
 ONCE_FMA(16, 64, 32, 16) ONCE_FMA(16, 32, 64, 16) ONCE_FMA(32, 32, 64, 16) ONCE_FMA(32, 64, 64, 16)
-ROWS(float32, float, 8, 128, 8, 4) ROWS_OF_SHORT(float32, float, 16, 32, 2, 1, 4)
-ROWS_OF_SHORT(float32, float, 16, 64, 4, 3, 4) ROWS_OF_SHORT(float32, float, 16, 128, 8, 6, 4)
-ROWS_OF_SHORT(float32, float, 16, 128, 4, 2, 8)
 ROWS(float32, float, 1, 8, 1, 16) ROWS(float32, float, 1, 16, 1, 16)
 ROWS_1_TO_4(float32, float, 16, 1, 4) ROWS_1_TO_4(float32, float, 32, 1, 16) ROWS_1_TO_4(float32, float, 64, 1, 16)
 ROWS_1_TO_4(float32, float, 64, 2, 16) ROWS_1_TO_4(float32, float, 64, 4, 16) ROWS_1_TO_4(float32, float, 128, 4, 16)
-// WordsTile: warps in M and N, rows and columns a thread, stages.
-KERNEL(matmul_float32_words_64x128_v4, float, words_matmul, 3, WordsTile<2, 2, 8, 8, 3>)
-KERNEL(matmul_float32_words_64x128_f4_v4, float, words_matmul, 2, WordsTile<2, 2, 8, 8, 4>)
-KERNEL(matmul_float32_words_56x128_v4, float, words_matmul, 2, WordsTile<2, 2, 7, 8, 3>)
-KERNEL(matmul_float32_words_56x128_f4_v4, float, words_matmul, 2, WordsTile<2, 2, 7, 8, 4>)
-KERNEL(matmul_float32_words_48x128_f4_v4, float, words_matmul, 2, WordsTile<2, 2, 6, 8, 4>)
-KERNEL(matmul_float32_words_32x128_f4_v4, float, words_matmul, 3, WordsTile<2, 2, 4, 8, 4>)
 #endif
 #if MATMUL_GROUP == 0 || MATMUL_GROUP == MATMUL_TFLOAT32
 TENSOR_KERNELS(tfloat32, float)
 FEW(tfloat32, float, 32, 16, 2, 8, 3) FEW(tfloat32, float, 32, 16, 4, 4, 2)
 FEW(tfloat32, float, 64, 16, 4, 4, 1)
-MANY(tfloat32, float, 64, 64, 32, 2, 4, 4) MANY(tfloat32, float, 64, 128, 32, 2, 4, 3)
 ONCE(tfloat32, float, 16, 32, 32, 1, 4) ONCE(tfloat32, float, 32, 32, 32, 2, 4) ONCE(tfloat32, float, 16, 32, 64, 1, 4)
 ONCE(tfloat32, float, 16, 32, 64, 1, 16) ONCE(tfloat32, float, 16, 64, 64, 1, 16) ONCE(tfloat32, float, 32, 32, 64, 2, 16)
 ONCE(tfloat32, float, 16, 32, 128, 1, 16) ONCE(tfloat32, float, 32, 32, 128, 2, 16)
@@ -203,21 +152,15 @@ COLUMNS_MMA_OF(tfloat32, float, 8, 4, 4) COLUMNS_MMA_OF(tfloat32, float, 16, 4, 
 #endif
 #if MATMUL_GROUP == 0 || MATMUL_GROUP == MATMUL_FLOAT16
 HALF_KERNELS(float16, float16)
-ONCE_KERNELS(float16, float16) MANY_KERNELS(float16, float16)
+ONCE_KERNELS(float16, float16)
 THIN_KERNELS(float16, float16, 2)
 ROWS_OF_PAIRS(float16, float16)
-SLANTED_KERNELS(float16, float16)
-SHORT_KERNELS(float16, float16, 2, 4)
 ROWS_1_TO_4(float16, float16, 128, 8, 2) ROWS_1_TO_4(float16, float16, 128, 8, 4)
-ROWS(float16, float16, 8, 128, 4, 2) ROWS(float16, float16, 8, 128, 8, 4)
 #endif
 #if MATMUL_GROUP == 0 || MATMUL_GROUP == MATMUL_BFLOAT16
 HALF_KERNELS(bfloat16, bfloat16)
-ONCE_KERNELS(bfloat16, bfloat16) MANY_KERNELS(bfloat16, bfloat16)
+ONCE_KERNELS(bfloat16, bfloat16)
 THIN_KERNELS(bfloat16, bfloat16, 2)
 ROWS_OF_PAIRS(bfloat16, bfloat16)
-SLANTED_KERNELS(bfloat16, bfloat16)
-SHORT_KERNELS(bfloat16, bfloat16, 2, 4)
 ROWS_1_TO_4(bfloat16, bfloat16, 128, 8, 2) ROWS_1_TO_4(bfloat16, bfloat16, 128, 8, 4)
-ROWS(bfloat16, bfloat16, 8, 128, 4, 2) ROWS(bfloat16, bfloat16, 8, 128, 8, 4)
 #endif

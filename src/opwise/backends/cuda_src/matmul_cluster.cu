@@ -11,7 +11,6 @@
 #include "matmul_groups.cuh"
 #include "matmul_once.cuh"
 #include "matmul_simt.cuh"
-#include "matmul_slanted_few.cuh"
 #include "matmul_tensor.cuh"
 #include "matmul_wgmma_tf32.cuh"
 
@@ -60,12 +59,6 @@
 #define FEW(dtype, Storage, bn, granule, s, blocks_a_sm, warps, turns)                                                                     \
     KERNEL(matmul_cluster_##dtype##_few_16x##bn##_w##warps##_v##granule##_s##s, Storage *, Storage, few_matmul, s, blocks_a_sm,            \
            FewTile<Storage, bn, warps, turns, granule>)
-
-// Of rows of B that begin anywhere: blocks that share K.
-#define SLANTED_KERNEL(dtype, Storage, s)                                                                                                  \
-    KERNEL(matmul_cluster_##dtype##_slanted_16x64_s##s, Storage *, Storage, slanted_few_matmul, s, 2, SlantedFewTile<Storage, 8, 4>)
-#define SLANTED(dtype, Storage)                                                                                                            \
-    SLANTED_KERNEL(dtype, Storage, 2) SLANTED_KERNEL(dtype, Storage, 4) SLANTED_KERNEL(dtype, Storage, 8) SLANTED_KERNEL(dtype, Storage, 16)
 
 // Columns of B at most, sixteens of rows a warp, bytes of an access of B and of A, blocks that share K.
 #define COLUMNS_KERNEL(dtype, Storage, most, high, granule, granule_a, granules, s)                                                        \
@@ -152,7 +145,6 @@ KERNEL(matmul_cluster_tfloat32_wgmma_64x64_v16_s16, MAPPED, float, tf32_matmul, 
     MMA(dtype, dtype, 64, 64, 2, 16, 2, 128, 2, 2, 1, 2)                                                                                   \
     FEW(dtype, dtype, 32, 8, 4, 2, 8, 2) FEW(dtype, dtype, 32, 8, 8, 2, 8, 2)                                                              \
     FEW(dtype, dtype, 32, 4, 4, 2, 8, 2) FEW(dtype, dtype, 32, 4, 8, 2, 8, 2)                                                              \
-    SLANTED(dtype, dtype)                                                                                                                  \
     COLUMNS(dtype, dtype, 8, 16, 16, 16) COLUMNS(dtype, dtype, 16, 16, 16, 16)                                                             \
     COLUMNS(dtype, dtype, 8, 2, 16, 2) COLUMNS(dtype, dtype, 16, 2, 16, 2)                                                                 \
     COLUMNS(dtype, dtype, 8, 2, 4, 2a4) COLUMNS(dtype, dtype, 16, 2, 4, 2a4)                                                               \

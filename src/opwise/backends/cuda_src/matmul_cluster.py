@@ -7,7 +7,7 @@ and more than that take turns; and what a tile costs beside, its sums' meeting a
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 from opwise.backends.cuda_src import plan
@@ -35,8 +35,7 @@ class Tile(Tiled):
     busy one, relative to the fastest kernel of matmul.cu for that type. `beside`: us of the clusters that run at once, whatever their
     speed; `fixed`: cost of a tile beyond its products, as elements of K. `turns`: clusters after clusters, or side by side: more, and the
     tiles were enough without. Of tiles by maps, where they were measured: rows of A from and to (0: any; of a low tile not by maps: its
-    own), K from, tiles from; and `memory`: of an element of A or B, read once, where that is what limits. `granule_a`: bytes that must
-    divide A's address and rows, if they are more.
+    own), K from, tiles from; and `memory`: of an element of A or B, read once, where that is what limits.
     """
 
     kind: str
@@ -59,12 +58,10 @@ class Tile(Tiled):
     tiles_from: int = 1
     memory: float = 0.0
     fixed: int = 0
-    granule_a: int = 0
 
     @property
     def name(self) -> str:
-        granules = f"{self.granule}a{self.granule_a}" if self.granule_a else f"{self.granule}"
-        return f"{self.way}_{self.rows}x{self.columns}_v{granules}_s{self.split}"
+        return f"{self.way}_{self.rows}x{self.columns}_v{self.granule}_s{self.split}"
 
     @property
     def kernel(self) -> str:
@@ -87,9 +84,9 @@ class Tile(Tiled):
         ring = self.stages * self.step_bytes * (self.rows + self.columns)
         return ring + 16 * self.stages + 1024 if self.mapped else ring
 
-    def takes(self, m: int, k: int, n: int, granule: int, granule_a: int, sm_count: int) -> bool:
+    def takes(self, m: int, k: int, n: int, granule: int, sm_count: int) -> bool:
         """Where rows begin on 16 bytes other kernels are quick, too: a cluster is for a long K there, and for more rows than theirs."""
-        if self.granule > granule or self.granule < 16 <= granule or self.granule_a > granule_a:
+        if self.granule > granule or self.granule < 16 <= granule:
             return False
         if self.mapped:
             inside = self.m_from <= m <= (self.m_to or m) and k >= self.k_from and max(m, k, n) <= SIZE_LIMIT
@@ -135,90 +132,53 @@ class Tile(Tiled):
 
 
 # Fitted to what an H200 measured of 60 products (docs/lab.md), within 5 % of most.
-# A granule may be a pair: of B and C, of A.
 #   way  rows columns threads step stages granule split resident speed alone beside turns m_from m_to k_from tiles_from memory
 # float32's 16x32 of two is for two of its rows as well: 20x2048x5120 takes 26.8 us by it, by others 28.3 or more, in cuBLAS 31.1. Its 32x32
-# have more turns: 24x4096x2560, by 80 clusters of 8, takes 29.2 us, by the next best 41.2 and in cuBLAS 37.3. TF32's 16x32 of two begins
-# once, beside whole tiles as low: 16x8192x8192 took 75.4 us in two waves, by whole ones 64.5.
+# have more turns: 24x4096x2560, by 80 clusters of 8, takes 29.2 us, by the next best 41.2 and in cuBLAS 37.3.
 FLOAT32 = (
-    ("simt", 4, 64, 128, 256, 4, 16, 1, 3, 0.27, 1.0, 1.0),
-    ("simt", 4, 64, 128, 256, 4, 16, 2, 3, 0.26, 1.0, 0.0),
     ("simt", 4, 64, 128, 256, 4, 16, 8, 3, 0.335, 1.0, 1.2),
-    ("simt", 4, 64, 128, 256, 4, 16, 16, 3, 0.262, 1.0, 1.2),
-    ("simt", 16, 64, 128, 256, 3, 4, 1, 3, 0.657, 1.25, 0.0),
     ("simt", 16, 64, 128, 256, 3, 4, 4, 3, 0.657, 1.25, 0.0),
-    ("simt", 16, 64, 128, 256, 3, 4, 8, 3, 0.683, 1.25, 1.0),
     ("simt", 16, 64, 128, 256, 3, 4, 16, 3, 0.657, 1.0, 1.0),
-    ("simt", 64, 16, 128, 256, 3, 16, 1, 3, 0.865, 1.0, 1.5),
     ("simt", 64, 16, 128, 256, 3, 16, 4, 3, 1.012, 1.0, 1.0),
-    ("simt", 64, 16, 128, 256, 3, (4, 16), 1, 3, 0.899, 1.0, 1.5),
-    ("simt", 64, 16, 128, 256, 3, (4, 16), 4, 3, 0.935, 1.0, 0.5),
     ("simt", 64, 16, 128, 256, 3, 4, 1, 3, 0.739, 1.25, 2.0),
     ("simt", 64, 16, 128, 256, 3, 4, 4, 3, 0.683, 1.25, 0.5),
     ("simt", 64, 32, 256, 256, 3, 16, 1, 2, 1.052, 1.0, 1.5),
-    ("simt", 64, 32, 256, 256, 3, (4, 16), 1, 2, 1.052, 1.0, 2.0),
     ("simt", 64, 32, 256, 256, 3, 4, 1, 2, 0.831, 1.0, 2.0),
     ("simt", 16, 32, 128, 256, 6, 16, 2, 2, 0.715, 1.0, 1.6, 5, 1, 32),
-    ("simt", 16, 32, 128, 256, 6, 16, 8, 2, 0.872, 1.5, 1.0),
     ("simt", 16, 32, 128, 256, 6, 16, 16, 2, 0.77, 1.5, 0.9),
     ("simt", 32, 32, 128, 128, 6, 16, 8, 3, 1.02, 1.0, 3.0, 12),
     ("simt", 32, 32, 128, 128, 6, 16, 16, 3, 1.15, 1.0, 2.5, 12),
-    ("simt", 128, 32, 256, 128, 4, 16, 2, 2, 1.09, 1.0, 3.0),
-    ("simt", 32, 128, 256, 128, 4, 16, 2, 2, 1.05, 1.0, 4.0),
     ("simt", 32, 32, 128, 128, 6, 4, 4, 3, 0.84, 1.5, 2.5),
     ("simt", 32, 32, 128, 128, 6, 4, 16, 3, 0.62, 1.0, 2.5),
     ("simt", 64, 64, 128, 64, 6, 4, 2, 3, 0.97, 1.25, 3.0),
-    ("simt", 64, 64, 128, 64, 6, 4, 4, 3, 0.92, 1.25, 2.5),
 )
 TFLOAT32 = (
     ("simt", 16, 64, 128, 256, 3, 4, 16, 3, 0.167, 1.0, 1.0, 3),
-    ("simt", 64, 16, 128, 256, 3, 16, 1, 3, 0.22, 1.0, 1.5),
     ("simt", 64, 16, 128, 256, 3, 16, 4, 3, 0.258, 1.0, 1.0),
-    ("simt", 64, 16, 128, 256, 3, (4, 16), 1, 3, 0.229, 1.0, 1.5),
-    ("simt", 64, 16, 128, 256, 3, (4, 16), 4, 3, 0.238, 1.0, 0.5),
-    ("simt", 64, 16, 128, 256, 3, 4, 1, 3, 0.188, 1.25, 2.0),
     ("simt", 64, 16, 128, 256, 3, 4, 4, 3, 0.174, 1.25, 0.5),
-    ("mma", 16, 32, 128, 256, 6, 16, 2, 2, 0.252, 1.0, 2.0, 1.35),
     ("mma", 16, 32, 128, 256, 6, 16, 8, 2, 0.30, 1.0, 0.9, 3),
     ("mma", 16, 32, 128, 256, 6, 16, 16, 2, 0.254, 1.0, 1.1),
     ("mma", 32, 32, 128, 128, 6, 16, 16, 3, 0.70, 1.0, 3.0),
     ("mma", 64, 32, 128, 128, 5, 16, 2, 3, 0.57, 1.0, 3.5),
-    ("mma", 64, 32, 128, 128, 5, 16, 8, 3, 0.72, 1.0, 2.4),
-    ("mma", 32, 32, 128, 128, 6, 4, 4, 3, 0.26, 1.25, 3.0),
     ("mma", 32, 32, 128, 128, 6, 4, 16, 3, 0.20, 1.0, 3.5),
-    ("mma", 128, 64, 128, 128, 3, 4, 2, 2, 0.46, 1.0, 4.0),
     ("wgmma", 64, 128, 384, 128, 8, 16, 2, 1, 1.96, 1.0, 3.9, 1, 17, 256, 768, 28, MEMORY),
     ("wgmma", 64, 128, 384, 128, 8, 16, 4, 1, 1.90, 1.0, 2.0, 1, 17, 0, 1024),
     ("wgmma", 64, 128, 384, 128, 8, 16, 8, 1, 1.76, 1.0, 3.0, 1, 17, 0, 1024),
-    ("wgmma", 128, 128, 384, 128, 6, 16, 2, 1, 2.24, 1.0, 6.4, 1, 65, 0, 2048, 28),
     ("wgmma", 128, 128, 384, 128, 6, 16, 4, 1, 2.93, 1.0, 3.0, 1, 17, 0, 1024),
-    ("wgmma", 32, 128, 384, 128, 5, 16, 1, 2, 1.35, 1.0, 0.0, 1, 1, 32, 1, 64, MEMORY),
-    ("wgmma", 32, 128, 384, 128, 5, 16, 2, 2, 1.35, 1.0, 1.0, 1, 17, 32, 1, 64, MEMORY),
-    ("wgmma", 32, 64, 256, 128, 8, 16, 8, 2, 1.02, 1.0, 1.5, 1, 17, 32, 8192, 8),
     ("wgmma", 64, 64, 256, 128, 6, 16, 1, 2, 1.75, 1.0, 1.6, 1, 17, 64, 1, 64, MEMORY),
-    ("wgmma", 64, 64, 256, 128, 6, 16, 2, 2, 1.63, 1.0, 0.7, 1, 17, 64, 1, 32, MEMORY),
     ("wgmma", 64, 64, 256, 128, 6, 16, 16, 2, 1.22, 1.0, 1.0, 1, 33, 0, 8192, 4),
 )
 HALF = (
     ("mma", 32, 32, 128, 128, 2, 2, 16, 3, 0.063, 1.5, 3.0),
     ("mma", 64, 64, 128, 128, 2, 2, 4, 2, 0.204, 1.75, 3.5),
-    ("mma", 64, 64, 128, 128, 2, 2, 16, 2, 0.185, 1.5, 4.0),
 )
 ROWS: dict[str, tuple[tuple[Any, ...], ...]] = {"float32": FLOAT32, "tfloat32": TFLOAT32, "float16": HALF, "bfloat16": HALF}
 
 
-def _tile(kind: str, row: tuple[Any, ...]) -> Tile:
-    """Of a row of the tables, whose granule may be a pair: of B and C, of A."""
-    numbers = dict(zip((field.name for field in fields(Tile)), (kind, *row), strict=False))
-    if isinstance(numbers["granule"], tuple):
-        numbers["granule"], numbers["granule_a"] = numbers["granule"]
-    return Tile(**numbers)
+TILES = {kind: tuple(Tile(kind, *row) for row in rows) for kind, rows in ROWS.items()}
 
 
-TILES = {kind: tuple(_tile(kind, row) for row in rows) for kind, rows in ROWS.items()}
-
-
-def fitting(m: int, k: int, n: int, kind: str, granule: int, granule_a: int, sm_count: int) -> tuple[Tile, ...]:
+def fitting(m: int, k: int, n: int, kind: str, granule: int, sm_count: int) -> tuple[Tile, ...]:
     """The kernels here for A (m, k) B (k, n) of that kind (a key of matmul_kernels.KERNELS) on Hopper. granule: bytes that divide the
-    addresses and rows; granule_a: those of A alone."""
-    return tuple(tile for tile in TILES.get(kind, ()) if tile.takes(m, k, n, granule, granule_a, sm_count))
+    addresses and rows."""
+    return tuple(tile for tile in TILES.get(kind, ()) if tile.takes(m, k, n, granule, sm_count))

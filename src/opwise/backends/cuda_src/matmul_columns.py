@@ -1,4 +1,4 @@
-"""Whether a product runs a kernel of matmul_columns_mma.cuh, which one, over what grid: B of 5 to 24 columns, by mma.sync, in 16 bits or
+"""Whether a product runs a kernel of matmul_columns_mma.cuh, which one, over what grid: B of 5 to 16 columns, by mma.sync, in 16 bits or
 TF32.
 
 Such a product takes the time of reading A once, if enough warps read at any time: where A is low, those of a block share K, and on Hopper
@@ -23,12 +23,7 @@ LEAST_ROWS = 17  # fewer are wgmma's columns: matmul_few.py
 # us by which the estimates of others are less than what they take: a launch. Of the rest, this part, since they do not know of a C so
 # narrow; and of 16 columns on 16 bytes, for which more of them were made. By what a choice among all loses of the same products.
 LAUNCH, PART, PART_OF_WHOLE = 2.5, 0.8, 0.9
-FEWEST, MOST, WIDEST = 5, 16, 24  # columns of B: that a choice by the estimate was measured for; beyond these
-# Of 17 to 24 columns, where they were the quickest in 16 bits, and offered nowhere else: columns -> so many times 16 rows a multiprocessor,
-# so many times them K at most; of 24, K up to which, and so much of what the busiest multiprocessor does the others do on average.
-WIDE_FOR = {n: (1.5, 1.0) for n in range(17, 24)} | {24: (0.7, 0.5)}
-LONG_FOR_WIDEST, EVEN = 1025, 0.9
-WARPS_FOR_WIDEST = 15  # a multiprocessor that is busy reading; where columns are not 24, twice as many
+FEWEST, MOST = 5, 16  # columns of B: that a choice by the estimate was measured for
 
 
 @dataclass(frozen=True)
@@ -68,8 +63,6 @@ class Tile(Estimated):
 
     @property
     def part(self) -> float:
-        if self.count == WIDEST:
-            return 1.0
         return PART_OF_WHOLE if self.granule == 16 and self.count == MOST else PART
 
     @property
@@ -79,8 +72,7 @@ class Tile(Estimated):
     @property
     def shared_bytes(self) -> int:
         """For ldmatrix: 64 bytes of K of B for each step that a warp has under way, as in ColumnsMmaTile. And a cluster's sums."""
-        steps = 4 // self.high if self.count < WIDEST else 2
-        of_b = THREADS // 32 * steps * STEP * self.count if self.granule == 16 else 0
+        of_b = THREADS // 32 * (4 // self.high) * STEP * self.count if self.granule == 16 else 0
         return of_b + (4 * self.block_rows * self.count if self.split > 1 else 0)
 
     def blocks(self, m: int) -> int:
@@ -109,11 +101,8 @@ HALF = (
     (2, 64, 1, 2.329, 0.432, 0.28, 0.003, 1.299),
     (2, 128, 1, 2.517, 0.454, 0.419, 0.0, 1.127),
     (2, 256, 1, 2.347, 0.481, 0.438, 0.002, 1.269),
-    (2, 256, 2, 2.848, 0.494, 0.737, 0.001, 0.987),
     (2, 256, 4, 2.495, 0.594, 0.519, 0.074, 0.929),
     (2, 256, 8, 2.605, 0.582, 0.623, 0.0, 1.022),
-    (2, 256, 16, 2.763, 0.645, 0.606, 0.0, 0.968),
-    (4, 256, 4, 3.152, 0.874, 0.716, 0.489, 0.471),
     (1, 256, 8, 3.448, 0.085, 0.32, 1.0, 2.125),
 )
 TFLOAT32 = (
@@ -122,22 +111,17 @@ TFLOAT32 = (
     (2, 64, 1, 2.263, 0.49, 0.241, 0.67, 0.425),
     (2, 128, 1, 2.172, 0.455, 0.412, 0.0, 0.914),
     (2, 256, 1, 2.58, 0.44, 0.541, 0.249, 0.68),
-    (2, 256, 2, 2.593, 0.535, 0.938, 0.082, 0.589),
     (2, 256, 4, 2.656, 0.453, 0.756, 0.105, 0.714),
     (2, 256, 8, 2.769, 0.487, 0.79, 0.0, 0.749),
-    (2, 256, 16, 2.914, 0.469, 0.83, 0.115, 0.722),
-    (4, 256, 4, 3.548, 0.756, 0.56, 0.092, 0.9),
     (1, 256, 8, 3.327, 0.349, 0.569, 0.0, 0.851),
 )
 #   count granule granule_a, us more beside, times step, times memory
 OF_HALF = (
     (8, 16, 16, -0.284, 1.068, 0.66),
     (8, 2, 16, -0.461, 1.104, 0.988),
-    (8, 2, 4, 0.003, 1.525, 1.01),
     (8, 2, 1, 0.473, 1.51, 1.425),
     (16, 16, 16, -0.2, 1.321, 0.823),
     (16, 2, 16, 0.046, 1.221, 1.27),
-    (16, 2, 4, 0.77, 1.576, 1.731),
     (16, 2, 1, -0.016, 2.656, 1.716),
 )
 OF_TFLOAT32 = (
@@ -146,10 +130,6 @@ OF_TFLOAT32 = (
     (16, 4, 16, 0.315, 1.197, 1.642),
     (16, 4, 4, 0.446, 1.935, 1.4),
 )
-# One of 17 to 24 columns is offered where it was the quickest, so that its estimate is low.
-WIDE = tuple((high, sharing, 1, LAUNCH, 0.0, 0.0, 0.0, 0.25) for high, sharing in ((1, 256), (2, 32), (2, 64), (2, 128), (2, 256)))
-
-
 def _tiles(kind: str) -> Iterator[Tile]:
     rows, families = (TFLOAT32, OF_TFLOAT32) if kind == "tfloat32" else (HALF, OF_HALF)
     for count, granule, granule_a, more, slower, times in families:
@@ -158,40 +138,22 @@ def _tiles(kind: str) -> Iterator[Tile]:
                 continue  # hardly ever the quickest
             model = beside + more, step * slower, wave, crowd, memory * times
             yield Tile(kind, count, granule, granule_a, high, sharing, split, *model)
-    if kind != "tfloat32":
-        for granule in (16, 2):
-            yield from (Tile(kind, WIDEST, granule, 16, *row) for row in WIDE if row[0] > 1 or granule == 16)
 
 
 TILES = {kind: tuple(_tiles(kind)) for kind in ("tfloat32", "float16", "bfloat16")}
 
 
-def fitting(m: int, k: int, n: int, kind: str, alignment: int, sm_count: int, clusters: bool) -> tuple[Tile, ...]:
+def fitting(m: int, k: int, n: int, kind: str, alignment: int, clusters: bool) -> tuple[Tile, ...]:
     """The kernels for A (m, k) B (k, n) of that kind (a key of matmul_kernels.KERNELS) on a GPU with mma.sync for 16 bits. alignment: bytes
     that divide the addresses; clusters: may their blocks share K?"""
-    if kind not in TILES or not FEWEST <= n <= WIDEST or m < LEAST_ROWS:
+    if kind not in TILES or not FEWEST <= n <= MOST or m < LEAST_ROWS:
         return ()
     size = BYTES[kind]
     of_a = granule_of(alignment, k * size)
-    granule_a = 16 if of_a >= 16 else 4 if of_a >= 4 else 1
-    count = next(count for count in (8, MOST, WIDEST) if n <= count)
+    granule_a = 16 if of_a >= 16 else 4 if size == 4 else 1
+    count = 8 if n <= 8 else MOST
     granule = 16 if size == 2 and n == count and granule_a == 16 else size
     if granule_a == 1 and alignment < 16:
         return ()
     fit = count, granule, granule_a
-    found = tuple(t for t in TILES[kind] if (t.count, t.granule, t.granule_a) == fit and (clusters or t.split == 1))
-    return found if count < WIDEST else _of_the_widest(found, m, k, n, sm_count)
-
-
-def _of_the_widest(found: tuple[Tile, ...], m: int, k: int, n: int, sm_count: int) -> tuple[Tile, ...]:
-    """Of 16 rows a warp where 32 would leave multiprocessors without work; of so few threads for a row as keep them all busy."""
-    tiles, depth = WIDE_FOR[n]
-    whole = n == WIDEST
-    if m < tiles * ROWS * sm_count or k > depth * m or (whole and k >= LONG_FOR_WIDEST):
-        return ()
-    high = 1 if whole and m < 2 * ROWS * sm_count else 2
-    busy = WARPS_FOR_WIDEST * (1 if whole else 2) * sm_count  # warps
-    sharing = next((t for t in (32, 64, 128) if m * t >= ROWS * high * 32 * busy and high > 1), THREADS)
-    chosen = tuple(tile for tile in found if (tile.high, tile.sharing) == (high, sharing))
-    blocks = [tile.blocks(m) / sm_count for tile in chosen]
-    return tuple(tile for tile, b in zip(chosen, blocks, strict=True) if not whole or b <= 1 or b >= EVEN * math.ceil(b))
+    return tuple(t for t in TILES[kind] if (t.count, t.granule, t.granule_a) == fit and (clusters or t.split == 1))

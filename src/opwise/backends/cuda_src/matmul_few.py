@@ -30,10 +30,6 @@ BESIDE_OTHERS = 0.15  # of a step, that it takes longer for each other block of 
 # Where rows begin on 4 or 8 bytes and there are 4 at most, a kernel of matmul_row.cuh is quicker for one of them, of more columns than
 # these; and where B is so many times as wide as K is deep: 4x34x31750 takes 3.89 us by it, 4.84 by these; 3x1142x16428 14.6 and 13.0.
 OF_ONE_COLUMNS, WIDE = 1001, 50
-# Of `turned`, clusters are for what fills from so much of the GPU to all of it with a block a multiprocessor: 8x12536x3432 takes 26.4 us by
-# them, by others 28.3 or more, in cuBLAS 27.4; 6x3968x2432 8.1 and 7.4.
-FEW_ALONE = 0.64
-MOST_USUAL = 128  # columns of a tile: wider ones are for more of these than multiprocessors
 # K up to which tiles of 32 columns are quicker where rows begin on 16 bytes: of 16 bits clusters of them, of TF32 all. 11x2464x544 takes
 # 4.10 us by clusters of eight, by wgmma 4.11, and 11x8616x304 5.58 and 4.78.
 LONGEST = {"float16": 2464, "bfloat16": 2464, "tfloat32": 8192}
@@ -75,7 +71,7 @@ class Tile(Estimated):
     def name(self) -> str:
         split = f"_s{self.split}" if self.split > 1 else ""
         if self.turned:
-            return f"16x{self.columns}_b{self.resident}{split}"
+            return f"16x{self.columns}_b{self.resident}"
         return f"{FEW}_16x{self.columns}_w{self.warps}_v{self.granule}{split}"
 
     @property
@@ -91,7 +87,7 @@ class Tile(Estimated):
         """Each warp's sums, as in FewTile; or as in TurnedTile the ring, two barriers a slot, the way to a multiple of 1024. And a
         cluster's sums."""
         if self.turned:
-            return self.stages * (2 * DEPTH * (ROWS + self.columns) + 16) + 1024 + (self.split > 1) * 4 * ROWS * self.columns
+            return self.stages * (2 * DEPTH * (ROWS + self.columns) + 16) + 1024
         return (self.warps + (self.split > 1)) * 4 * ROWS * self.columns
 
     def takes(self, k: int, n: int, granule: int, sm_count: int) -> bool:
@@ -102,10 +98,7 @@ class Tile(Estimated):
             return False
         limited = granule >= 16 and self.columns == 32 and (self.split > 1 or self.kind == "tfloat32")
         at_once = self.blocks(n) <= self.resident * self.at_once(sm_count)
-        if self.turned and self.split > 1:
-            at_once = FEW_ALONE * self.at_once(sm_count) < self.blocks(n) <= self.at_once(sm_count)
-        wide = self.columns <= MOST_USUAL or n > MOST_USUAL * sm_count
-        return (self.split == 1 or at_once) and wide and not (limited and k > LONGEST[self.kind])
+        return (self.split == 1 or at_once) and not (limited and k > LONGEST[self.kind])
 
     def blocks(self, n: int) -> int:
         return -(-n // self.columns) * self.split
@@ -116,7 +109,7 @@ class Tile(Estimated):
 
     def share(self, m: int, k: int, n: int, sm_count: int) -> Share:
         each = self.blocks(n) / self.at_once(sm_count)  # of a multiprocessor
-        steps = -(-k // (DEPTH * self.split)) if self.turned else -(-k // (STEP // BYTES[self.kind] * self.warps * self.split))
+        steps = -(-k // DEPTH) if self.turned else -(-k // (STEP // BYTES[self.kind] * self.warps * self.split))
         slanted = self.kind != "tfloat32" and self.granule >= 8 and n % HALF_LINE > 0
         memory = self.memory * (SLANTED if slanted else 1.0) * memory_us(m, k, n, self.kind)
         beside = self.beside + self.wave * max(math.ceil(each) - 1, 0) - self.launch_us(k, n)
@@ -142,34 +135,24 @@ class Tile(Estimated):
         grid, block = (self.blocks(n), 1, 1), (self.threads, 1, 1)
         if not self.turned:
             return Plan(self.kernel, grid, block, self.shared_bytes)
-        factors, result = (Matrix(m, k, m, DEPTH), Matrix(k, n, DEPTH, 64)), (Matrix(m, n, ROWS, 64),) if self.split == 1 else ()
-        return Plan(self.kernel, grid, block, self.shared_bytes, matrices=(*factors, *result))
+        maps = Matrix(m, k, m, DEPTH), Matrix(k, n, DEPTH, 64), Matrix(m, n, ROWS, 64)
+        return Plan(self.kernel, grid, block, self.shared_bytes, matrices=maps)
 
 
-# Fitted to what H200s measured of 467 products, of whose time the plan's choice loses 1.3 %; clusters of `turned` to 138 more, 1.6 %: by
-# the others alone, 2.3 %.
+# Fitted to what H200s measured of 467 products.
 #   columns warps split resident granule beside step wave memory stages
 HALF = (
     (32, 8, 1, 2, 8, 2.1, 0.432, 0.578, 0.981),
     (32, 4, 1, 4, 8, 1.99, 0.411, 0.41, 0.859),
-    (32, 8, 4, 2, 8, 2.42, 0.466, 0.576, 1.16),
     (32, 8, 8, 2, 8, 2.28, 0.295, 0.53, 1.37),
     (32, 8, 1, 2, 4, 1.96, 0.482, 0.835, 1.4),
-    (32, 4, 1, 4, 4, 2.03, 0.427, 0.31, 1.09),
-    (32, 8, 4, 2, 4, 2.68, 0.462, 0.29, 1.66),
     (32, 8, 8, 2, 4, 2.68, 0.382, 0.75, 1.78),
     (128, 0, 1, 2, 16, 2.79, 0.168, 0.7, 0.95, 6),
     (128, 0, 1, 3, 16, 2.76, 0.205, 0.381, 0.929, 4),
-    (192, 0, 1, 1, 16, 2.19, 0.16, 1.82, 1.01, 8),
-    (128, 0, 4, 2, 16, 3.44, 0.187, 0.0, 0.84, 5),
 )
 TFLOAT32 = (
     (32, 8, 1, 2, 16, 1.97, 0.394, 0.52, 1.2),
-    (32, 4, 1, 4, 16, 2.16, 0.404, 0.23, 1.08),
-    (64, 4, 1, 4, 16, 1.8, 0.745, 0.385, 0.911),
-    (32, 8, 4, 2, 16, 2.3, 0.457, 0.305, 1.3),
     (32, 8, 8, 2, 16, 2.18, 0.388, 0.534, 1.3),
-    (64, 8, 8, 2, 16, 2.9, 0.821, 0.923, 0.979),
 )
 TILES = {kind: tuple(Tile(kind, *row) for row in rows) for kind, rows in (("tfloat32", TFLOAT32), ("float16", HALF), ("bfloat16", HALF))}
 

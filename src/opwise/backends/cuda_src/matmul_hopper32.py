@@ -81,15 +81,10 @@ BETWEEN_K, BETWEEN_MOST, WIDER_K = 512, 16.0, 1024
 TF32 = (
     Tile("256x128", "tfloat32", 256, 128, 384, 4, 2.6, 64, 65, 33),
     Tile("192x128", "tfloat32", 192, 128, 384, 4, 2.46, 64, 65, 33),
-    Tile("176x128", "tfloat32", 176, 128, 384, 5, 2.57, 63, 65, 33, BETWEEN_K, BETWEEN_MOST),
-    Tile("160x128", "tfloat32", 160, 128, 384, 5, 2.64, 71, 65, 33, BETWEEN_K, BETWEEN_MOST),
     Tile("128x128", "tfloat32", 128, 128, 384, 6, 2.11, 64, 65, 33),
-    Tile("96x128", "tfloat32", 96, 128, 384, 7, 2.1, 48, 65, 33, BETWEEN_K, BETWEEN_MOST),
     Tile("64x128", "tfloat32", 64, 128, 384, 8, 1.78, 70, 33, 33),
     # Columns for one wave that 128 make two of: 128x3584x18944 is 99 tiles, 71.4 us, by 64x128 94.9 and in cuBLAS 84.6; 512x4096x6000 is
     # 128, 69.9 us for 90.8.
-    Tile("128x192", "tfloat32", 128, 192, 512, 5, 2.42, 64, 65, 33, WIDER_K, 1.0),
-    Tile("64x192", "tfloat32", 64, 192, 512, 6, 1.65, 109, 33, 33, WIDER_K, 1.0),
 )
 FMA = (Tile("128x128_8x16", "float32", 128, 128, 128, 3, 1.52, 32),)
 TILES = {"tfloat32": TF32, "float32": FMA}

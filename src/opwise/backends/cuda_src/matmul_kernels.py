@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 
 from opwise.backends.cuda_src import matmul_wgmma
-from opwise.backends.cuda_src.matmul_kernel import Among, Kernel
+from opwise.backends.cuda_src.matmul_kernel import Kernel
 from opwise.backends.cuda_src.matmul_model import MEMORY
 
 TEXTBOOK = "matmul_textbook_float32"
@@ -31,46 +30,21 @@ STAGED = (  # cp.async copies 4 bytes at least: 16-bit rows of odd length or at 
     Kernel("128x128_v2", 128, 128, 256, 64, 2, 2, 0.21, 290),
     Kernel("64x64_v2", 64, 64, 128, 64, 2, 2, 0.15, 250),
 )
-# All of K in each block, in one step. Low numbers, since they are offered where they were the quickest, and nowhere else: from a block a
-# multiprocessor to two (8003x95x73).
-OF_TWO = Among(65, 96, 0.9, 1.91, granule_to=2)
-WHOLE = (
-    Kernel("whole_32x80_v2", 32, 80, 160, 192, 1, 2, 0.25, 0, whole=True, among=OF_TWO),
-    Kernel("whole_32x96_v2", 32, 96, 192, 192, 1, 2, 0.30, 0, whole=True, among=OF_TWO._replace(columns_from=81)),
-)
-SHORT = Among(31, 256, 0.75, math.inf, rows_from=256, columns_from=256, granule_to=8)  # a short K, rows that do not begin on 16 bytes
-FEW = SHORT._replace(many=4.0)  # where four stages were quicker than three, or nearly
-LOW = SHORT._replace(k_to=128, many=1.0)
-
-
-def words(rows: int, stages: int, speed: float, among: Among) -> Kernel:
-    """One of matmul_fma_words.cuh. In shared memory A's rows are a multiple of 16, and each has a word more than a step of K."""
-    beside = stages * (-(-rows // 16) * 16 * 132 - rows * 128)
-    name, at_once = (f"words_{rows}x128_f4_v4", 2) if stages == 4 else (f"words_{rows}x128_v4", 1)
-    return Kernel(name, rows, 128, 128, 128, stages, 4, speed, 24, simt=True, inbox=beside, alone=1.15, at_once=at_once, among=among)
-
-
 SIMT_FLOAT32 = (
     Kernel("simt_128x128_v16", 128, 128, 128, 64, 3, 16, 1.00, 32, simt=True),
     Kernel("simt_64x64_v16", 64, 64, 128, 64, 4, 16, 0.90, 32, simt=True),
     Kernel("simt_16x32_v16", 16, 32, 128, 256, 6, 16, 0.67, 192, simt=True),
     Kernel("simt_128x128_v4", 128, 128, 256, 64, 3, 4, 0.85, 32, simt=True),
     Kernel("simt_64x64_v4", 64, 64, 128, 64, 4, 4, 0.60, 32, simt=True),
-    words(64, 3, 1.26, SHORT._replace(few=0.6)),
-    words(64, 4, 1.29, FEW),
-    words(56, 3, 1.21, SHORT),
-    words(56, 4, 1.23, FEW),
-    words(48, 4, 1.22, FEW),
-    words(32, 4, 0.97, LOW),
 )
 SIMT_HALF = (Kernel("simt_64x64_v2", 64, 64, 128, 32, 3, 2, 0.02, 32, simt=True),)
 
-ALL_HALF = matmul_wgmma.TILES + TENSOR_HALF + STAGED + WHOLE + SIMT_HALF
+ALL_HALF = matmul_wgmma.TILES + TENSOR_HALF + STAGED + SIMT_HALF
 KERNELS: dict[str, tuple[Kernel, ...]] = {"float32": SIMT_FLOAT32, "tfloat32": TENSOR, "float16": ALL_HALF, "bfloat16": ALL_HALF}
 GROUPS = {"float32": 1, "tfloat32": 2, "float16": 3, "bfloat16": 4}  # MATMUL_GROUP of matmul.cu: a type that is compiled alone
 
 
 def kernel_names(kind: str) -> tuple[str, ...]:
     """Every kernel of matmul.cu and matmul_wgmma.cu for float32, tfloat32, float16 or bfloat16."""
-    names = tuple(dict.fromkeys(kernel.source_name(kind) for kernel in KERNELS[kind]))  # one may be offered in two places
+    names = tuple(kernel.source_name(kind) for kernel in KERNELS[kind])
     return (*names, TEXTBOOK) if kind == "float32" else names

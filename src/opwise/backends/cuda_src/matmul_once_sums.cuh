@@ -17,19 +17,6 @@ template <int GRANULE, class Storage> __device__ __forceinline__ void store_two(
     }
 }
 
-// COUNT elements of C that follow one another, on as many of their bytes.
-template <int COUNT, class Storage> __device__ __forceinline__ void store_piece(Storage *to, const float (&x)[COUNT]) {
-    if constexpr (COUNT == 1) {
-        from_float(x[0], to[0]);
-    } else if constexpr (sizeof(Storage) == 4) {
-        *reinterpret_cast<Words4 *>(to) = Words4{bits_of(x[0]), bits_of(x[1]), bits_of(x[2]), bits_of(x[3])};
-    } else if constexpr (COUNT == 2) {
-        *reinterpret_cast<unsigned *>(to) = pack<Storage>(x[0], x[1]);
-    } else {
-        *reinterpret_cast<uint2 *>(to) = make_uint2(pack<Storage>(x[0], x[1]), pack<Storage>(x[2], x[3]));
-    }
-}
-
 // By tensor cores (mma.sync): a warp has HIGH x WIDE instructions' tiles of C. DEEP: an instruction's K.
 template <class Storage_, int BM_, int BN_, int BK_, int WARPS_M_, int GRANULE_> struct OnceTile {
     using Storage = Storage_;

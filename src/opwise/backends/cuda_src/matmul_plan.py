@@ -15,14 +15,10 @@ from opwise.backends.cuda_src import (
     matmul_cluster,
     matmul_columns,
     matmul_few,
-    matmul_held,
     matmul_hopper32,
-    matmul_many,
     matmul_odd,
     matmul_once,
     matmul_rows32,
-    matmul_short,
-    matmul_slanted,
     matmul_thin,
 )
 from opwise.backends.cuda_src.matmul_kernel import SHARED_LIMIT, TENSOR_CORES_FROM, Kernel
@@ -35,9 +31,8 @@ from opwise.backends.tuned import SHIPPED, Choices
 WGMMA_SIZE_LIMIT = 2**30  # the copy engine's coordinates have 32 bits
 GRID_LIMIT = 2**31 - 1
 
-Other = (matmul_hopper32.Tile | matmul_cluster.Tile | matmul_rows32.Tile | matmul_odd.Tile | matmul_thin.Tile | matmul_held.Tile
-         | matmul_few.Tile | matmul_columns.Tile | matmul_short.Tile
-         | matmul_slanted.Tile | matmul_slanted.Sixteen | matmul_once.Tile | matmul_many.Tile)  # fmt: skip
+Other = (matmul_hopper32.Tile | matmul_cluster.Tile | matmul_rows32.Tile | matmul_odd.Tile | matmul_thin.Tile | matmul_few.Tile
+         | matmul_columns.Tile | matmul_once.Tile)  # fmt: skip
 
 
 def plan(
@@ -92,42 +87,30 @@ def offered(
         return wgmma and capability == tables.ON
 
     size, mma = BYTES[kind], capability >= TENSOR_CORES_FROM
-    granule_a, mapped = granule_of(alignment, k * size), on(matmul_hopper32) and granule == matmul_hopper32.GRANULE
+    mapped = on(matmul_hopper32) and granule == matmul_hopper32.GRANULE
     kernels = [
         kernel
         for kernel in KERNELS[kind]
-        if kernel.granule <= granule and (not kernel.whole or alignment >= 16) and kernel.runs_on(capability)
+        if kernel.granule <= granule and kernel.runs_on(capability)
         and kernel.shared_bytes(size) <= _shared_limit(capability)
-        and kernel.takes(m, k, n, granule, sm_count, capability)
+        and kernel.takes(m, k, n, sm_count, capability)
         and (not kernel.wgmma or (wgmma and rows_suffice(kernel.rows, m, k, n) and max(m, k, n) <= WGMMA_SIZE_LIMIT))
     ]  # fmt: skip
     tiles = matmul_hopper32.fitting(m, k, n, kind, sm_count) if mapped else ()
-    shared = matmul_cluster.fitting(m, k, n, kind, granule, granule_a, sm_count) if on(matmul_cluster) else ()
+    shared = matmul_cluster.fitting(m, k, n, kind, granule, sm_count) if on(matmul_cluster) else ()
     rows = matmul_rows32.fitting(m, k, n, granule, sm_count) if on(matmul_rows32) and kind == "float32" else ()
     odd = matmul_odd.fitting(m, k, n, kind, granule) if on(matmul_odd) else ()
-    held = matmul_held.fitting(m, k, n, kind, sm_count) if mapped and size == 2 else ()
-    columns = matmul_columns.fitting(m, k, n, kind, alignment, sm_count, on(matmul_columns)) if mma else ()
+    columns = matmul_columns.fitting(m, k, n, kind, alignment, on(matmul_columns)) if mma else ()
     low = matmul_few.fitting(m, k, n, kind, granule, sm_count) if on(matmul_few) else ()
-    slanted = matmul_slanted.fitting(m, k, n, kind, alignment, sm_count) if on(matmul_slanted) else ()
-    many = matmul_many.fitting(m, k, n, kind, granule, sm_count) if on(matmul_many) else ()
     once = matmul_once.fitting(m, k, n, kind, granule, sm_count) if on(matmul_once) else ()
     thin = matmul_thin.fitting(m, k, n, kind, alignment, sm_count, mma)
-    short: tuple[matmul_short.Tile, ...] = ()
-    if slanted and m <= matmul_slanted.FEW:
-        thin, short = (), matmul_short.of_few(m, kind)
-    elif low and thin and thin[0].way == "rows" and matmul_few.before_rows(m, k, n, kind):
+    if low and thin and thin[0].way == "rows" and matmul_few.before_rows(m, k, n, kind):
         thin = ()
-    elif on(matmul_short) and not low:
-        short = matmul_short.fitting(m, k, n, kind, alignment)
     return {
-        **{tile.name: tile for tile in held},
         **{tile.name: tile for tile in columns},
         **{f"thin_{tile.name}": tile for tile in thin},
         **{tile.name: tile for tile in low if not thin},
-        **{f"short_{tile.name}": tile for tile in short},
-        **{tile.name: tile for tile in slanted},
         **{tile.name: tile for tile in once},
-        **{tile.name: tile for tile in many},
         **{f"hopper_{tile.name}": tile for tile in tiles},
         **{kernel.name: kernel for kernel in kernels},
         **{f"cluster_{tile.name}": tile for tile in shared},

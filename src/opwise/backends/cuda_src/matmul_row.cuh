@@ -1,4 +1,4 @@
-// C = A B where A has 16 rows at most: B is read once, wherever its rows begin, and that is the time. On any GPU.
+// C = A B where A has 8 rows at most: B is read once, wherever its rows begin, and that is the time. On any GPU.
 //
 // A block has COLUMNS columns of B, one of its threads GRANULE bytes of a row: neighbours lie side by side, and all take rows in turns.
 // Sums meet by shuffles, where a warp has several rows, and in shared memory, in a fixed order.
@@ -35,7 +35,7 @@ template <class Storage_, int M_, int COLUMNS_, int BLOCKS_, int GRANULE_> struc
     static constexpr int OF_TURN = V == 1 ? 8 : V == 2 ? (M > 4 ? 4 : 8) : M > 2 ? 2 : 4, OF_ONE = V == 1 ? 16 : 8;
     static constexpr int STEPS = !TURNS ? OF_ONE : BESIDE < 2 * OF_TURN ? BESIDE / 2 : OF_TURN;
     // Of several rows of A, in shared memory: K at a time, and a place for each of as many as one access reads.
-    static constexpr int DEPTH = THREADS, EACH = DEPTH / AT_ONCE, TOGETHER = M < 3 ? M : M > 8 ? 16 : M > 4 ? 8 : 4;
+    static constexpr int DEPTH = THREADS, EACH = DEPTH / AT_ONCE, TOGETHER = M < 3 ? M : M > 4 ? 8 : 4;
     static constexpr int PARTS = BESIDE < 32 ? WARPS : AT_ONCE;  // of a column's sum, in shared memory
     // Floats of shared memory: of sums, and of A before them, or behind them where nobody waits in between.
     static constexpr int SUMS = M * COLUMNS * (PARTS + 1), OF_A = M > 1 ? DEPTH * TOGETHER : 0, BEHIND = TURNS ? 0 : (SUMS + 3) / 4 * 4;
@@ -128,7 +128,7 @@ __device__ __forceinline__ void add_rows_for_two(float (&sums)[2][1], float *of_
     }
 }
 
-// Of 3 to 16 rows of A, m, or of 2 where pieces are wide: DEPTH of K at a time in shared memory, where one access has the elements of all
+// Of 3 to 8 rows of A, m, or of 2 where pieces are wide: DEPTH of K at a time in shared memory, where one access has the elements of all
 // rows. By all threads of the block. Rows of B are fetched two turns ahead, beyond these DEPTH too, and A for the next ones: what counts is
 // that nobody waits. k of pitch, the length of A's rows.
 template <class Tile>
@@ -195,7 +195,7 @@ __device__ __forceinline__ void add_rows_for_several(float (&sums)[Tile::M][Tile
     block_barrier();
 }
 
-// m = M, or 5 to M of 8 and 16. n is a multiple of V; B begins on GRANULE bytes.
+// m = M, or 5 to 8 of M = 8. n is a multiple of V; B begins on GRANULE bytes.
 template <class Tile>
 __device__ __forceinline__ void row_matmul(const typename Tile::Storage *a, const typename Tile::Storage *b, typename Tile::Storage *c,
                                            long long m, long long k, long long n) {

@@ -7,7 +7,6 @@ each, K by whole steps of its warps, and what lies between one tile and the next
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from opwise.backends.cuda_src.matmul_cluster import UNIT
 from opwise.backends.cuda_src.matmul_model import Share, Tiled, clusters_at_once
@@ -27,30 +26,8 @@ CLASSES = 4  # of rows of 4-byte elements that begin anywhere
 WIDER = 4  # elements of a box of such rows
 # Of K that the grid shares where rows begin on 16 bytes (of others from WORDS_LONG on), and of C: measured from there on.
 SHARES_LONG, SHARES_SIDE = 700, 33
-MOST_OF_A_WAVE = 0.8
 WAITING_US = 4.0  # of a block for the one before it that has the same tile, where all end at once
 MEETING_US, OVERLAP_US = 1.9, 3.0  # of a cluster's sums; of what a tile costs beside, what a launch costs anyway
-
-
-class Few(NamedTuple):
-    """Products of no more tiles than run at once, whose K is long; `full`: and only where tiles are full, and most of what runs at once."""
-
-    full: bool = False
-
-    def holds(self, tile: Tile, m: int, k: int, n: int, sm_count: int) -> bool:
-        tiles, at_once = tile.tiles(m, n), tile.at_once(sm_count)
-        fills = m >= tile.rows and n >= tile.columns and tiles >= MOST_OF_A_WAVE * at_once
-        return k >= max(LONG, LONG_OF_BLOCK * tile.split) and tiles <= at_once and (fills or not self.full)
-
-
-class Low(NamedTuple):
-    """A C no higher than a tile, from so many rows and such a K on, whatever the number of tiles."""
-
-    rows_from: int
-    k_from: int
-
-    def holds(self, tile: Tile, m: int, k: int, n: int, sm_count: int) -> bool:
-        return self.rows_from <= m <= tile.rows and k >= self.k_from
 
 
 @dataclass(frozen=True)
@@ -61,7 +38,7 @@ class Tile(Tiled):
     share K. `resident`: blocks that a multiprocessor holds; `alone`: that keep it busy. `stages`: of a warp. `speed`: multiply-adds of a
     busy multiprocessor, relative to the fastest kernel of matmul.cu for float32; `fixed`: cost of a tile beside, as elements of K. `words`:
     B, whose rows begin anywhere, is copied word by word. `shares`: blocks of the whole grid share K, as matmul_fma_shares.cuh has it, and
-    that between so many tiles a multiprocessor, where it was measured. `among`: the products that a cluster was measured for.
+    that between so many tiles a multiprocessor, where it was measured.
     """
 
     classes: int
@@ -77,7 +54,6 @@ class Tile(Tiled):
     alone: float = 1.0
     words: bool = False
     shares: tuple[float, float] | None = None
-    among: tuple[Few | Low, ...] = (Few(),)
 
     @property
     def name(self) -> str:
@@ -108,7 +84,7 @@ class Tile(Tiled):
             long = k >= (WORDS_LONG if self.words else SHARES_LONG)
             worth = long and min(m, n) >= SHARES_SIDE and few <= self.tiles(m, n) / sm_count <= many
         elif self.split > 1:
-            worth = any(place.holds(self, m, k, n, sm_count) for place in self.among)
+            worth = k >= max(LONG, LONG_OF_BLOCK * self.split) and self.tiles(m, n) <= self.at_once(sm_count)
         else:
             k_from = LONG if self.classes else EVEN_LONG
             worth = k >= WORDS_LONG if self.words else k >= k_from or (self.classes > 0 and self.tiles(m, n) >= MANY * sm_count)
@@ -165,56 +141,18 @@ class Tile(Tiled):
 #   classes rows columns thread warps split resident stages speed fixed alone words shares
 ROWS = (
     (0, 64, 64, (8, 16), 8, 1, 1, 3, 1.44, 183),
-    (0, 64, 64, (8, 16), 8, 2, 1, 3, 1.48, 301),
-    (0, 64, 64, (8, 16), 8, 6, 1, 3, 1.43, 155),
-    (0, 128, 32, (16, 8), 8, 6, 1, 2, 1.37, 320),
     (CLASSES, 64, 64, (8, 16), 8, 1, 1, 2, 1.29, 180),
-    (CLASSES, 64, 64, (8, 16), 4, 1, 2, 2, 1.33, 125, 1.25),
     (CLASSES, 64, 64, (8, 16), 2, 1, 4, 2, 1.46, 105, 2.4),
-    (CLASSES, 64, 64, (8, 16), 8, 1, 1, 3, 1.352, 246, 1.0, True),
-    (CLASSES, 64, 64, (8, 16), 4, 1, 2, 3, 1.348, 147, 1.25, True),
-    (CLASSES, 48, 64, (12, 8), 4, 1, 2, 3, 1.243, 113, 1.25, True),
-    (CLASSES, 64, 80, (8, 20), 8, 2, 1, 2, 1.33, 209, 1.0, True),
     (CLASSES, 64, 80, (8, 20), 8, 3, 1, 2, 1.33, 230, 1.0, True),
-    (CLASSES, 64, 80, (8, 20), 8, 6, 1, 2, 1.38, 209, 1.0, True),
-    (CLASSES, 64, 80, (8, 20), 8, 16, 1, 2, 1.33, 209, 1.0, True),
-    (CLASSES, 48, 96, (12, 12), 8, 3, 1, 2, 1.33, 260, 1.0, True),
-    (CLASSES, 96, 48, (12, 12), 8, 4, 1, 2, 1.33, 180, 1.0, True),
     (CLASSES, 48, 96, (12, 12), 8, 8, 1, 2, 1.33, 190, 1.0, True),
-    (CLASSES, 48, 96, (12, 12), 8, 16, 1, 2, 1.33, 200, 1.0, True),
     (0, 64, 80, (8, 20), 8, 8, 1, 3, 1.49, 155),
-    (0, 64, 80, (8, 20), 8, 4, 1, 3, 1.44, 189),
     (0, 64, 80, (8, 20), 8, 2, 1, 3, 1.475, 274),
     (0, 64, 64, (8, 16), 8, 4, 1, 3, 1.423, 176),
     (0, 64, 64, (8, 16), 4, 1, 2, 3, 1.473, 127, 1.0, False, (0.2, 4.4)),
     (CLASSES, 64, 80, (8, 20), 4, 1, 2, 2, 1.38, 135, 1.0, True, (0.3, 16)),
-    (CLASSES, 64, 80, (8, 20), 8, 1, 1, 2, 1.39, 200, 1.0, True, (0.3, 16)),
     (CLASSES, 48, 96, (12, 12), 4, 1, 2, 2, 1.33, 130, 1.0, True, (0.3, 16)),
 )
-# As low or as narrow as makes C 7 clusters of 16 or up to 15 of 8, which is what runs at once: 128x8192x128 is 7 tiles of 20x128. Fitted
-# to 35 products of an H200, within 9 % of those that they are offered to.
-OF_ONE_WAVE = (
-    (0, 20, 128, (5, 16), 8, 16, 1, 2, 1.360, 172),
-    (0, 36, 128, (9, 16), 8, 8, 1, 2, 1.467, 136),
-    (0, 40, 128, (10, 16), 8, 8, 1, 2, 1.483, 133),
-    (0, 40, 64, (5, 16), 8, 8, 1, 3, 1.356, 134),
-    (0, 40, 64, (5, 16), 8, 16, 1, 3, 1.530, 236),
-    (0, 64, 40, (4, 20), 8, 16, 1, 3, 1.416, 251),
-    (0, 64, 32, (8, 8), 8, 16, 1, 4, 1.300, 165),
-    (0, 32, 80, (4, 20), 8, 16, 1, 3, 1.513, 279),
-    (0, 80, 32, (10, 8), 8, 16, 1, 3, 1.477, 251),
-)
-# For a C as low as they are, in any number of turns, from a K on: 20x11008x4096 takes 71.7 us, by others 104 or more, in cuBLAS 83.3;
-# 24x4096x2560 21.8, 29.2 and 37.5. Fitted to 14 products, within 9 % of those that they are chosen for.
-OF_FEW_ROWS = (
-    Tile(0, 20, 128, (5, 16), 8, 8, 1, 2, 1.329, 133, among=(Few(full=True), Low(17, 8192))),
-    Tile(0, 20, 128, (5, 16), 8, 4, 1, 2, 1.329, 250, among=(Low(17, LONG),)),
-    Tile(0, 24, 128, (6, 16), 8, 8, 1, 2, 1.329, 190, among=(Low(21, 2048),)),
-    Tile(0, 24, 128, (6, 16), 8, 4, 1, 2, 1.329, 200, among=(Low(21, LONG),)),
-    Tile(0, 32, 128, (8, 16), 8, 4, 1, 2, 1.329, 150, among=(Low(25, LONG),)),
-    Tile(0, 32, 128, (8, 16), 8, 6, 1, 2, 1.42, 320, among=(Few(), Low(25, 4096))),
-)
-TILES = (*(Tile(*row) for row in ROWS), *(Tile(*row, among=(Few(full=True),)) for row in OF_ONE_WAVE), *OF_FEW_ROWS)
+TILES = tuple(Tile(*row) for row in ROWS)
 
 
 def fitting(m: int, k: int, n: int, granule: int, sm_count: int) -> tuple[Tile, ...]:

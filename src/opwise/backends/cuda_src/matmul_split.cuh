@@ -14,7 +14,7 @@
 
 template <class Storage_, int BM_, int BN_, int BK_, int STAGES_, int S_, int BLOCKS_A_SM_, unsigned GROUP_> struct SplitTile {
     using Storage = Storage_;
-    static constexpr bool PAIRED = false, CUT = true;
+    static constexpr bool CUT = true;
     static constexpr int BM = BM_, BN = BN_, BK = BK_, STAGES = STAGES_, S = S_, BLOCKS_A_SM = BLOCKS_A_SM_;
     static constexpr unsigned GROUP = GROUP_;  // as in tile_position
     static constexpr int CONSUMERS = BM / 64, WARPS = 4 * CONSUMERS, THREADS = 32 * (WARPS + 1);
@@ -89,13 +89,11 @@ __device__ __forceinline__ void produce_part(const Tile &tile, const TensorMap &
     }
 }
 
-// sums = the products of `steps` steps, of a pair 1 or more. release(slot): it has been read; of the last slot only a pair is told.
+// sums = the products of `steps` steps. release(slot): it has been read. The last slot is not released.
 template <class Tile, class Release>
 __device__ __forceinline__ void consume_part(const Tile &tile, int consumer, int steps, float (&sums)[Tile::BN / 2], Release release) {
-    if constexpr (!Tile::PAIRED) {  // a pair's first product begins them: ptxas would wait for each product after zeros there
 #pragma unroll
-        for (float &each : sums) each = 0;
-    }
+    for (float &each : sums) each = 0;
     Turn<Tile::STAGES> turn;
     int last = 0;
     for (int step = 0; step < steps; step++) {
@@ -105,8 +103,8 @@ __device__ __forceinline__ void consume_part(const Tile &tile, int consumer, int
         products_begin();
 #pragma unroll
         for (int i = 0; i < Tile::BK / 16; i++)
-            warpgroup_product(sums, further(a, i / 4 * Tile::BOX_A + i % 4 * 32), further(b, 16 * Tile::ROW_B * i),
-                              !Tile::PAIRED || step > 0 || i > 0, typename Tile::Storage{});
+            warpgroup_product(sums, further(a, i / 4 * Tile::BOX_A + i % 4 * 32), further(b, 16 * Tile::ROW_B * i), true,
+                              typename Tile::Storage{});
         products_commit();
         products_wait<1>();
         if (step > 0) release(last);
@@ -114,7 +112,6 @@ __device__ __forceinline__ void consume_part(const Tile &tile, int consumer, int
         turn.next();
     }
     products_wait<0>();
-    if constexpr (Tile::PAIRED) release(last);
 }
 
 // A tile's sums to C, where they are whole. By the consumers.

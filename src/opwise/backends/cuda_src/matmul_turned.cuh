@@ -4,10 +4,9 @@
 // boxes here), are rows of C: 1536 x 1536 is 11 x 12 tiles of 144 x 128 for 132 multiprocessors, where 128 x 192 makes 96. Every box is
 // whole, but for those of a CUT tile's A: BM rows of A by 64 of K, BK rows of K by 64 columns of B a consumer warpgroup.
 //
-// One tile a block, unlike matmul_turned_pair.cuh. A producer warp fills the ring as in matmul_split.cuh. The sums of a warpgroup leave by
+// One tile a block. A producer warp fills the ring as in matmul_split.cuh. The sums of a warpgroup leave by
 // one box of BM rows and 64 columns, which is laid, turned back, into a slot of the ring that everybody has released.
 #pragma once
-#include "matmul_meet.cuh"
 #include "matmul_split.cuh"
 
 template <class Storage_, int BM_, int BN_, int STAGES_> struct TurnedTile {
@@ -24,7 +23,6 @@ template <class Storage_, int BM_, int BN_, int STAGES_> struct TurnedTile {
     __device__ __forceinline__ SharedAddress slot(int i) const { return ring + i * STAGE_BYTES; }
     __device__ __forceinline__ SharedAddress full(int i) const { return slot(STAGES) + 8 * i; }
     __device__ __forceinline__ SharedAddress empty(int i) const { return full(STAGES + i); }
-    __device__ __forceinline__ SharedAddress behind() const { return full(2 * STAGES); }
 };
 
 // The sums of a warpgroup: BM rows of C by its 64 columns. `turn`: the slot behind the last.
@@ -72,36 +70,6 @@ __device__ __forceinline__ void store_turned(SharedAddress outbox, const TensorM
     warpgroup_barrier(1 + consumer);
     if (thread_index() % 128 == 0) box_store(c, row, column + 64 * consumer, outbox), boxes_wait<0>();
     __syncwarp();
-}
-
-// The same with the K of a tile shared by the S blocks of a cluster, whose sums meet beside the ring: C as an address.
-template <class Tile, int S>
-__device__ __forceinline__ void turned_split_matmul(const TensorMap &a, const TensorMap &b, typename Tile::Storage *c, long long m,
-                                                    long long k, long long n) {
-    const Tile tile;
-    if (thread_index() == 0) {
-        for (int i = 0; i < Tile::STAGES; i++) barrier_init(tile.full(i), 1), barrier_init(tile.empty(i), Tile::WARPS);
-        barriers_publish();
-    }
-    block_barrier();
-    const TilePosition at = tile_position<Tile::BM, Tile::BN>(m, n, block_index() / S);
-    const int row = static_cast<int>(at.m * Tile::BM), column = static_cast<int>(at.n * Tile::BN);
-    const Steps part = steps_of_block<S>(static_cast<int>((k + Tile::BK - 1) / Tile::BK));
-    const int consumer = warpgroup_index(), lane = thread_index() % 32, warp = thread_index() / 32 % 4;
-    if (consumer == Tile::CONSUMERS) {
-        if (elected()) produce_part(tile, a, b, row, column, part.first, part.last, missing_bytes<Tile>(m));
-        __syncwarp();
-        meet_without_sums();
-        return;
-    }
-    float sums[Tile::BM / 2] = {};
-    Turn<Tile::STAGES> turn;
-    if (part.last > part.first) consume_turned(tile, turn, consumer, part.last - part.first, sums);
-    const Meeting<S, Tile::BM, Tile::BN, 128 * Tile::CONSUMERS> meeting(tile.behind());
-#pragma unroll
-    for (int i = 0; i < Tile::BM / 2; i++)
-        meeting.lay(i / 4 * 8 + lane % 4 * 2 + i % 2, consumer * 64 + warp * 16 + i % 4 / 2 * 8 + lane / 4, sums[i]);
-    meeting.store(c + row * n + column, n, least(m - row, Tile::BM), least(n - column, Tile::BN));
 }
 
 template <class Tile>

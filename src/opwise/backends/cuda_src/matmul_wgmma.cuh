@@ -26,7 +26,6 @@ struct WarpgroupTile {
     static constexpr int EMPTY_ARRIVALS = CLUSTER * READERS_ * 4;  // one a warp
     static constexpr int ROWS_FETCHED = BM / WIDE;                 // of A, by a block
     static_assert(CLUSTER <= 2 && ROWS_FETCHED * 128 % 1024 == 0, "the swizzle is by address");
-    static constexpr bool TURNED = false;                          // are wgmma's rows those of C?
     static constexpr int SUMS = BN / 2;                            // of a thread, in a unit
     static constexpr int CLAIMED = CONSUMERS > 2 ? 160 : 232, KEPT = CONSUMERS > 2 ? 32 : 40;  // registers of a consumer, of the producer
 
@@ -117,8 +116,7 @@ template <class Tile> __device__ __forceinline__ void release(const Tile &tile, 
     }
 }
 
-// A consumer's part of a tile: `first` is where its rows lie in a slot, or, turned, its columns behind those of A. Returns the last slot,
-// which is still being read.
+// A consumer's part of a tile, whose rows of A lie `first` bytes into a slot. Returns the last slot, which is still being read.
 template <class Tile>
 __device__ __forceinline__ int multiply(const Tile &tile, Turn<Tile::STAGES> &turn, int k, int first,
                                         float (&sums)[Tile::UNITS][Tile::SUMS]) {
@@ -126,22 +124,16 @@ __device__ __forceinline__ int multiply(const Tile &tile, Turn<Tile::STAGES> &tu
     for (int depth = 0; depth < k; depth += Tile::BK) {
         barrier_wait(tile.full(turn.slot), turn.phase);
         const SharedAddress slot = tile.slot(turn.slot);
-        const unsigned long long a = factor(slot + (Tile::TURNED ? 0 : first), 1024, 0);
-        const unsigned long long b = factor<Tile::ROW>(slot + Tile::BYTES_A + (Tile::TURNED ? first : 0), 8 * Tile::ROW,
-                                                       Tile::TURNED ? 0 : Tile::BOX_B);
+        const unsigned long long a = factor(slot + first, 1024, 0);
+        const unsigned long long b = factor<Tile::ROW>(slot + Tile::BYTES_A, 8 * Tile::ROW, Tile::BOX_B);
         products_begin();
 #pragma unroll
         for (int i = 0; i < Tile::BK / 16; i++) {  // 16 elements of K are 32 bytes of a row of A, 16 rows of B
             const int add = depth + i > 0;
 #pragma unroll
-            for (int unit = 0; unit < Tile::UNITS; unit++) {
-                if constexpr (Tile::TURNED)
-                    turned_product(sums[unit], further(b, unit * Tile::BOX + 16 * 128 * i), further(a, 32 * i), add,
-                                   typename Tile::Storage{});
-                else
-                    warpgroup_product(sums[unit], further(a, unit * Tile::BOX + 32 * i), further(b, 16 * Tile::ROW * i), add,
-                                      typename Tile::Storage{});
-            }
+            for (int unit = 0; unit < Tile::UNITS; unit++)
+                warpgroup_product(sums[unit], further(a, unit * Tile::BOX + 32 * i), further(b, 16 * Tile::ROW * i), add,
+                                  typename Tile::Storage{});
         }
         products_commit();
         products_wait<1>();  // the step before this one has been multiplied: its slot may be filled again
