@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from opwise.backends.cuda_src.matmul_plan import plan
+from opwise.backends.cuda_src.matmul import plan
 
 Product = tuple[str, tuple[int, int, int]]  # a key of matmul_kernels.KERNELS; m, k, n
 H200 = {"sm_count": 132, "capability": (9, 0)}

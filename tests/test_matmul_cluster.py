@@ -8,9 +8,9 @@ import re
 import pytest
 from plans import kernel_for
 
-from opwise.backends.cuda_src.matmul_cluster import SIZE_LIMIT, TILES, UNIT, Tile, fitting
-from opwise.backends.cuda_src.matmul_kernel import SHARED_LIMIT
-from opwise.backends.cuda_src.matmul_model import BYTES, granule_of
+from opwise.backends.cuda_src.matmul.kernels.cluster import SIZE_LIMIT, TILES, UNIT, Tile, fitting
+from opwise.backends.cuda_src.matmul.configuration import SHARED_LIMIT
+from opwise.backends.cuda_src.matmul.cost import BYTES, granule_of
 from opwise.backends.cuda_src.plan import ELEMENT_BYTES
 from opwise.backends.cuda_src.sources import FOLDER, unit_of, units
 

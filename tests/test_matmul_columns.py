@@ -9,8 +9,8 @@ import pytest
 from plans import kernel_for, slower
 
 from opwise.backends.cuda_src import matmul_columns
-from opwise.backends.cuda_src.matmul_columns import MOST, TILES, WIDEST, Tile, fitting
-from opwise.backends.cuda_src.matmul_kernel import SHARED_LIMIT
+from opwise.backends.cuda_src.matmul.extra.skinny_n import MOST, TILES, WIDEST, Tile, fitting
+from opwise.backends.cuda_src.matmul.configuration import SHARED_LIMIT
 from opwise.backends.cuda_src.sources import FOLDER, unit_of, units
 
 EVERY = [tile for tiles in TILES.values() for tile in tiles]

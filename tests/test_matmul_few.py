@@ -9,8 +9,8 @@ import pytest
 from plans import kernel_for, slower
 
 from opwise.backends.cuda_src import matmul_few
-from opwise.backends.cuda_src.matmul_few import ROWS, TILES, Tile, fitting
-from opwise.backends.cuda_src.matmul_kernel import SHARED_LIMIT
+from opwise.backends.cuda_src.matmul.extra.skinny_m import ROWS, TILES, Tile, fitting
+from opwise.backends.cuda_src.matmul.configuration import SHARED_LIMIT
 from opwise.backends.cuda_src.sources import FOLDER, unit_of, units
 
 EVERY = [tile for tiles in TILES.values() for tile in tiles]

@@ -10,8 +10,8 @@ import plans
 import pytest
 
 from opwise.backends.cuda_src import matmul_kernel, matmul_plan
-from opwise.backends.cuda_src.matmul_hopper32 import DEPTH, TILES, Tile
-from opwise.backends.cuda_src.matmul_kernel import SHARED_LIMIT
+from opwise.backends.cuda_src.matmul.kernels.tma32 import DEPTH, TILES, Tile
+from opwise.backends.cuda_src.matmul.configuration import SHARED_LIMIT
 from opwise.backends.cuda_src.plan import ELEMENT_BYTES, FLOAT32, TFLOAT32
 from opwise.backends.cuda_src.sources import FOLDER, HOPPER32, unit_of, units
 

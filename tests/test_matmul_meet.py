@@ -11,7 +11,7 @@ from pathlib import Path
 
 from clusters_on_cpu import needs_compiler, said_by
 
-from opwise.backends.cuda_src.matmul_cluster import TILES
+from opwise.backends.cuda_src.matmul.kernels.cluster import TILES
 from opwise.backends.cuda_src.sources import FOLDER
 
 ALL = [tile for tiles in TILES.values() for tile in tiles]

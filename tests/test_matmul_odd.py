@@ -8,9 +8,9 @@ import re
 import pytest
 from plans import kernel_for
 
-from opwise.backends.cuda_src.matmul_cluster import UNIT
-from opwise.backends.cuda_src.matmul_kernel import SHARED_LIMIT
-from opwise.backends.cuda_src.matmul_odd import SIZE_LIMIT, TILES, Tile, fitting
+from opwise.backends.cuda_src.matmul.kernels.cluster import UNIT
+from opwise.backends.cuda_src.matmul.configuration import SHARED_LIMIT
+from opwise.backends.cuda_src.matmul.extra.unaligned_tma import SIZE_LIMIT, TILES, Tile, fitting
 from opwise.backends.cuda_src.sources import FOLDER, unit_of, units
 
 ALL = [tile for tiles in TILES.values() for tile in tiles]

@@ -7,9 +7,9 @@ import pytest
 from plans import Product, kernel_for, lost, taken
 
 from opwise.backends.cuda_src import matmul_many, matmul_once
-from opwise.backends.cuda_src.matmul_kernel import SHARED_LIMIT
-from opwise.backends.cuda_src.matmul_model import BYTES
-from opwise.backends.cuda_src.matmul_once import Tile, fitting
+from opwise.backends.cuda_src.matmul.configuration import SHARED_LIMIT
+from opwise.backends.cuda_src.matmul.cost import BYTES
+from opwise.backends.cuda_src.matmul.extra.small_gemm import Tile, fitting
 from opwise.backends.cuda_src.sources import FOLDER, unit_of, units
 
 ONCE = [tile for tiles in matmul_once.TILES.values() for tile in tiles]

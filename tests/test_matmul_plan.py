@@ -8,10 +8,10 @@ import pytest
 from support import SMALL_PRODUCTS
 
 from opwise.backends.cuda_src import matmul_kernel, matmul_kernels, matmul_ladder, matmul_model, matmul_plan, matmul_wgmma
-from opwise.backends.cuda_src.matmul_kernel import SHARED_LIMIT
-from opwise.backends.cuda_src.matmul_kernels import KERNELS
-from opwise.backends.cuda_src.matmul_model import BYTES
-from opwise.backends.cuda_src.matmul_plan import launch
+from opwise.backends.cuda_src.matmul.configuration import SHARED_LIMIT
+from opwise.backends.cuda_src.matmul.kernels import KERNELS
+from opwise.backends.cuda_src.matmul.cost import BYTES
+from opwise.backends.cuda_src.matmul import launch
 from opwise.backends.cuda_src.sources import FOLDER, target, unit_of, units
 
 MATMUL_KINDS = sorted(KERNELS)

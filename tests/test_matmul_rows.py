@@ -13,7 +13,7 @@ from pathlib import Path
 
 from clusters_on_cpu import needs_compiler, said_by
 
-from opwise.backends.cuda_src.matmul_rows32 import TILES
+from opwise.backends.cuda_src.matmul.kernels.ffma import TILES
 from opwise.backends.cuda_src.sources import FOLDER
 
 BEFORE = r"""

@@ -8,11 +8,11 @@ import plans
 import pytest
 
 from opwise.backends.cuda_src import tensor_maps
-from opwise.backends.cuda_src.matmul_cluster import UNIT
-from opwise.backends.cuda_src.matmul_kernel import SHARED_LIMIT, Kernel
-from opwise.backends.cuda_src.matmul_kernels import SIMT_FLOAT32
-from opwise.backends.cuda_src.matmul_plan import offered, quickest
-from opwise.backends.cuda_src.matmul_rows32 import SIZE_LIMIT, TILES, Tile
+from opwise.backends.cuda_src.matmul.kernels.cluster import UNIT
+from opwise.backends.cuda_src.matmul.configuration import SHARED_LIMIT, Kernel
+from opwise.backends.cuda_src.matmul.kernels import SIMT_FLOAT32
+from opwise.backends.cuda_src.matmul import offered, quickest
+from opwise.backends.cuda_src.matmul.kernels.ffma import SIZE_LIMIT, TILES, Tile
 from opwise.backends.cuda_src.plan import FLOAT32, UINT16, Matrix
 from opwise.backends.cuda_src.sources import FOLDER, unit_of, units
 

@@ -13,7 +13,7 @@ from blocks_on_cpu import FIBRES, RUN
 from clusters_on_cpu import needs_compiler, said_by
 from test_matmul_rows import MAIN, taken
 
-from opwise.backends.cuda_src.matmul_rows32 import TILES, Tile
+from opwise.backends.cuda_src.matmul.kernels.ffma import TILES, Tile
 from opwise.backends.cuda_src.sources import FOLDER
 
 SHARED = [tile for tile in TILES if tile.shares]

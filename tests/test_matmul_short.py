@@ -7,7 +7,7 @@ import short_times
 from plans import kernel_for, lost
 
 from opwise.backends.cuda_src import matmul_short
-from opwise.backends.cuda_src.matmul_kernel import SHARED_LIMIT
+from opwise.backends.cuda_src.matmul.configuration import SHARED_LIMIT
 from opwise.backends.cuda_src.matmul_short import EIGHT, LONGEST, SIXTEEN, TILES, Tile, fitting
 from opwise.backends.cuda_src.sources import FOLDER, unit_of, units
 

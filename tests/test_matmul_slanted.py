@@ -7,7 +7,7 @@ import slanted_times
 from plans import kernel_for, lost
 
 from opwise.backends.cuda_src import matmul_slanted
-from opwise.backends.cuda_src.matmul_kernel import SHARED_LIMIT
+from opwise.backends.cuda_src.matmul.configuration import SHARED_LIMIT
 from opwise.backends.cuda_src.matmul_slanted import FEW, MANY, SIXTEENS, TILES, Sixteen, Tile, V, fitting
 from opwise.backends.cuda_src.sources import FOLDER, unit_of, units
 

@@ -10,8 +10,8 @@ import thin_rows_times
 from plans import kernel_for, slower
 
 from opwise.backends.cuda_src import matmul_thin
-from opwise.backends.cuda_src.matmul_model import BYTES, BYTES_A_US
-from opwise.backends.cuda_src.matmul_thin import EIGHT, MOST_ROWS, fitting
+from opwise.backends.cuda_src.matmul.cost import BYTES, BYTES_A_US
+from opwise.backends.cuda_src.matmul.kernels.gemv import EIGHT, MOST_ROWS, fitting
 from opwise.backends.cuda_src.sources import unit_of
 
 # us on one H200, torch 2.11, L2 flushed, interleaved, medians: kind, (m, k, n) -> kernel -> time; "other": the quickest of the rest.

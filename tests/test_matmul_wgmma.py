@@ -9,7 +9,7 @@ from plans import kernel_for
 from support import LARGE_PRODUCTS
 
 from opwise.backends.cuda_src import matmul_kernel, matmul_plan, matmul_wgmma
-from opwise.backends.cuda_src.matmul_plan import launch
+from opwise.backends.cuda_src.matmul import launch
 from opwise.backends.cuda_src.sources import FOLDER
 
 SHARED = matmul_wgmma.SPLIT + matmul_wgmma.NARROW + matmul_wgmma.LONG + matmul_wgmma.HALVES

@@ -23,7 +23,7 @@ from opwise.backends.cuda_src import (
     matmul_slanted,
     matmul_thin,
 )
-from opwise.backends.cuda_src.matmul_model import BYTES
+from opwise.backends.cuda_src.matmul.cost import BYTES
 from opwise.backends.cuda_src.plan import Plan
 from opwise.measure.validate import judge
 from opwise.ops import OPS, Workload

@@ -98,15 +98,6 @@ template <int BYTES> __device__ __forceinline__ void copy_async(SharedAddress de
     }
 #endif
 }
-// Copies `bytes`, 16 at most, and zeros behind them to 16.
-__device__ __forceinline__ void copy_async_16(SharedAddress destination, const void *source, unsigned bytes) {
-#if __CUDA_ARCH__ >= 800
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(destination), "l"(__cvta_generic_to_global(source)), "r"(bytes)
-                 : "memory");
-#else
-    __trap();
-#endif
-}
 __device__ __forceinline__ void copies_commit() {
 #if __CUDA_ARCH__ >= 800
     asm volatile("cp.async.commit_group;" ::: "memory");
@@ -155,11 +146,6 @@ __device__ __forceinline__ void store_shared(SharedAddress address, unsigned sho
 __device__ __forceinline__ void store_shared(SharedAddress address, float x) {
     asm volatile("st.shared.f32 [%0], %1;" ::"r"(address), "f"(x) : "memory");
 }
-__device__ __forceinline__ unsigned load_shared_2(SharedAddress address) {
-    unsigned short x;
-    asm volatile("ld.shared.u16 %0, [%1];" : "=h"(x) : "r"(address) : "memory");
-    return x;
-}
 __device__ __forceinline__ float load_shared_float(SharedAddress address) {
     float x;
     asm volatile("ld.shared.f32 %0, [%1];" : "=f"(x) : "r"(address) : "memory");
@@ -203,6 +189,24 @@ __device__ __forceinline__ void load_matrices_transposed(unsigned (&f)[4], Share
                  : "r"(row)
                  : "memory");
 }
+
+__device__ __forceinline__ unsigned load_word(SharedAddress from) {
+    unsigned x;
+    asm volatile("ld.shared.b32 %0, [%1];" : "=r"(x) : "r"(from) : "memory");
+    return x;
+}
+__device__ __forceinline__ unsigned load_half(SharedAddress from) {
+    unsigned short x;
+    asm volatile("ld.shared.u16 %0, [%1];" : "=h"(x) : "r"(from) : "memory");
+    return x;
+}
+__device__ __forceinline__ void store_shared_16(SharedAddress to, unsigned x, unsigned y, unsigned z, unsigned w) {
+    asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(x), "r"(y), "r"(z), "r"(w) : "memory");
+}
+__device__ __forceinline__ void store_word(SharedAddress to, unsigned x) {
+    asm volatile("st.shared.b32 [%0], %1;" ::"r"(to), "r"(x) : "memory");
+}
+__device__ __forceinline__ float from_lane_beside(float x) { return __shfl_xor_sync(0xffffffffu, x, 1); }
 
 // ---- the warp ----------------------------------------------------------------------------------------------------------------------
 

@@ -27,6 +27,7 @@ GRID_LIMIT = 2**31 - 1
 if TYPE_CHECKING:  # `extra` imports its modules when they are asked for
     Other = cluster.Tile | ffma.Tile | gemv.Tile | swap_ab.Tile | tma32.Tile | extra.Tile
 
+
 def plan(
     m: int,
     k: int,
@@ -87,7 +88,7 @@ def offered(
     vectors = gemv.fitting(m, k, n, kind, alignment, sm_count, mma)
     form = vectors[0].form if vectors else ""
     special, instead = extra.offered(m, k, n, kind, granule, alignment, sm_count, hopper, mma, form)
-    tiles = (
+    tiles: tuple[Other, ...] = (
         *(() if instead else vectors),
         *(swap_ab.fitting(m, k, n, kind) if mapped else ()),
         *(tma32.fitting(m, k, n, kind, sm_count) if mapped else ()),

@@ -44,13 +44,13 @@ class Kernel(HopperTile):
 
     `granule`: bytes that must divide the three addresses and the rows of A, B and C. `step_bytes`: bytes of K a stage holds per row of A.
     `speed`: multiply-adds per time, relative to one another; of Hopper's own, of a block that is alone. `fixed`: cost of a tile
-    beyond its products, as elements of K. `memory`: of an element of A or B, read once. `crowd`, `lean`: as in matmul_model.HopperTile.
+    beyond its products, as elements of K. `memory`: of an element of A or B, read once. `crowd`, `lean`: as in cost.HopperTile.
     `split`: blocks of a cluster that share a tile's K, as in split_k.cuh; of these `resident`: blocks a multiprocessor, `inbox`: bytes
-    for what other blocks push. `swap_ab`: of swap_ab.cuh, one tile a block (`split` 1).
+    for what other blocks push (Numba: for what else lies beside the ring). `swap_ab`: of swap_ab.cuh, one tile a block (`split` 1).
     `boxes`: of C beside the ring, where there is no `split`. `cluster`: rows and columns of tiles whose blocks
     fetch parts of A (side by side) or of B (one below the other) for each other, as in wgmma.cuh.
-    `alone`: what a multiprocessor's only tile takes, in tiles of many; of Hopper's own, as in matmul_model.HopperTile.
-    `slow_lines`, `by_sectors`: as in matmul_model.HopperTile. `among`: where a kernel was measured that is offered nowhere else.
+    `alone`: what a multiprocessor's only tile takes, in tiles of many; of Hopper's own, as in cost.HopperTile.
+    `slow_lines`, `by_sectors`: as in cost.HopperTile. `among`: where a kernel was measured that is offered nowhere else.
     """
 
     name: str
@@ -91,7 +91,7 @@ class Kernel(HopperTile):
         if self.split:  # as in SplitKTile and SwapTile: two barriers a stage and one a warp, the way to a multiple of 1024
             return ring + self.inbox + 16 * self.stages + self.threads // 4 + 1024
         if self.wgmma:  # as in WarpgroupTile
-            return ring + self.boxes * 64 * 128 + 16 * self.stages + 1024
+            return ring + self.boxes * 64 * 128 + self.inbox + 16 * self.stages + 1024
         return ring
 
     def runs_on(self, capability: tuple[int, int]) -> bool:

@@ -30,7 +30,7 @@ CLUSTERS = {
     4: ((128, 2, 192, 1), (256, 8, 96, 3), *SMALL),
     2: ((80, 2, 160, 1), (96, 8, 128, 3), (128, 2, 192, 3), (160, 4, 160, 3), (192, 8, 256, 9), (256, 4, 192, 3), *SMALL),
 }
-SMALL_THREADS = 256  # and less: kernels of cluster_small.cuh, of one number of threads each
+SMALL_THREADS = 256  # and less: kernels softmax_small of cluster.cuh, each of one number of threads
 # Likewise, for fewer rows: blocks that spread evenly, one or two a multiprocessor.
 CLUSTERS_OF_FEW = ((128, 2, 192), (256, 2, 512), (384, 4, 512), (512, 8, 192), (1024, 8, 512), (2048, 16, 512), (4096, 16, 1024))
 # As in stream.cu: warps that compute, beside two that exchange sums; 16-byte pieces of a lane; rows in shared memory; rows whose

@@ -1,19 +1,137 @@
-// A row over the blocks of a thread block cluster: read once, written once, up to 4 MiB a row.
+// A row over the blocks of a thread block cluster: read once, written once.
 //
 // A block keeps its part of the row as it was read: the first CLUSTER_PIECES 16-byte pieces a thread in registers, what follows in dynamic
-// shared memory, as much as the launch gave it. Only what fits in neither is read again, soon enough to find some of it in the L2. The
-// blocks exchange maxima and sums through distributed shared memory. A cluster of one block needs none, nor sm_90.
+// shared memory. The blocks exchange maxima and sums through distributed shared memory.
+//
+// softmax_cluster: blocks of any size, up to 4 MiB a row; what fits in neither is read again, soon enough to find some of it in the L2. A
+// cluster of one block needs no sm_90.
+// softmax_small: blocks of 256 threads at most, four to ten an SM, for rows many enough to fill the GPU. The compiler knows the threads of a
+// block, whose part always fits. A block lives for some 20 us and does nothing but wait for memory in most of them, so what counts are the
+// instructions before its first load, between its loads, and from the last exponential to the first store.
 #pragma once
-#include "softmax/cluster_small.cuh"
+#include "common/cluster_async.cuh"
+#include "softmax/pieces.cuh"
 
 constexpr int CLUSTER_PIECES = 8;  // in registers: 32 of the 64 that 1024 threads, or twice 512, have each
+constexpr int COPIED_AT_ONCE = 7;
+
+// So many blocks would all load, then all compute, then all store. So the first wave begins in phases: a cluster waits for as long as
+// those before it need to load. `pieces`: a block's part, of which a multiprocessor loads about one a clock.
+// PHASES: blocks a multiprocessor. APART: sixteenths of a clock a piece.
+template <int BLOCKS, unsigned PHASES, unsigned APART>
+__device__ __forceinline__ void begin_apart(unsigned cluster, unsigned clusters, unsigned pieces) {
+    constexpr unsigned SHARE = BLOCKS <= 2 ? 16 : BLOCKS <= 8 ? 15 : 14;  // sixteenths of the multiprocessors find a place in a cluster
+    const unsigned wave = multiprocessors() * PHASES / BLOCKS * SHARE / 16;  // at once
+    if (cluster < wave && clusters >= 2 * wave) wait_clocks(cluster * PHASES / wave * (pieces * APART / 16));
+}
+
+// The maxima and sums that a block was told of, `count` of MOST at most -> the row's shift and sum relative to it, for all lanes of a warp.
+// All are read at once: a loop over as many as there are would wait for one after the other.
+template <int MOST> __device__ __forceinline__ float2 told_of_cluster(const float2 *told, int count) {
+    float2 pairs[(MOST + 31) / 32];
+    float highest = Maximum::neutral(), total = 0.0f;
+#pragma unroll
+    for (int k = 0; k < (MOST + 31) / 32; k++) {
+        const int i = k * 32 + threadIdx.x % 32;
+        pairs[k] = i < count ? told[i] : make_float2(Maximum::neutral(), 0.0f);
+        highest = fmaxf(highest, pairs[k].x);
+    }
+    const float shift = cluster_shift(over_warp<Maximum>(highest));
+#pragma unroll
+    for (int k = 0; k < (MOST + 31) / 32; k++) total += pairs[k].y * rescale(pairs[k].x, shift);
+    return make_float2(shift, over_warp<Sum>(total));
+}
+
+// Row blockIdx.x / BLOCKS is this cluster's. Dynamic shared memory: all that registers do not hold of a block's part.
+template <class Storage, int BLOCKS, int THREADS>
+__device__ __forceinline__ void softmax_small(const Storage *x, Storage *out, unsigned rows, unsigned columns) {
+    using P = Piece<Storage, 16>;
+    using Raw = typename P::Raw;
+    constexpr int PAIRS = BLOCKS * THREADS / 32;
+    extern __shared__ __align__(128) uint4 dynamic_shared[];  // off a cache line's bounds, copies take longer
+    __shared__ float2 told[PAIRS];  // a pair of each warp of the cluster, from each warp to each block: none waits for its own block
+    __shared__ Mbarrier all_told;
+
+    const unsigned rank = rank_in_cluster(), row = blockIdx.x / BLOCKS, pieces = columns / P::COUNT;
+    const unsigned part = (pieces + BLOCKS * 8 - 1) / (BLOCKS * 8) * 8, first = min(rank * part, pieces);  // of whole cache lines
+    const int thread = threadIdx.x, lane = thread % 32, left = static_cast<int>(min(part, pieces - first)) - thread;
+    const unsigned long long start = row * static_cast<unsigned long long>(pieces) + first + thread;
+    const Raw *from = reinterpret_cast<const Raw *>(x) + start;
+    Raw *to = reinterpret_cast<Raw *>(out) + start, *shared = reinterpret_cast<Raw *>(dynamic_shared) + thread;
+    mbarrier_of_cluster(&all_told, PAIRS * sizeof(float2));
+    cluster_arrive();  // that a block has begun must be known before its shared memory is written to
+    begin_apart<BLOCKS, 1024 / THREADS, BLOCKS == 16 ? 13 : 15>(row, rows, part);  // 13: measured at 256 x 524288
+
+    Raw raw[CLUSTER_PIECES], staged[2];
+    const int left_shared = left - CLUSTER_PIECES * THREADS;
+    if (left_shared > -THREADS) {  // all of this thread's registers have a piece
+#pragma unroll
+        for (int k = 0; k < CLUSTER_PIECES; k++) raw[k] = from[k * THREADS];
+        from += CLUSTER_PIECES * THREADS;
+#pragma unroll 1
+        for (int i = 0; i < left_shared; i += COPIED_AT_ONCE * THREADS) {
+#pragma unroll
+            for (int k = 0; k < COPIED_AT_ONCE; k++) {
+                if (i + k * THREADS < left_shared) copy_to_shared(shared + i + k * THREADS, from + i + k * THREADS);
+            }
+        }
+    } else {
+#pragma unroll
+        for (int k = 0; k < CLUSTER_PIECES; k++) raw[k] = k * THREADS < left ? from[k * THREADS] : P::lowest();
+    }
+    // The compiler moves no exponential above the branches' end: there loads would be waited for before all copies have been asked for.
+    cluster_wait();
+
+    Seen<Storage> seen;
+    seen.add(raw);
+    if (left_shared > 0) {  // a branch again: what registers hold is computed with before
+        copies_done();
+#pragma unroll 1
+        for (int i = 0; i < left_shared; i += 2 * THREADS) {
+            staged[0] = shared[i];
+            staged[1] = i + THREADS < left_shared ? shared[i + THREADS] : P::lowest();
+            seen.add(staged);
+        }
+    }
+
+    const float2 mine = pair_over_warp(seen.maximum, seen.sum);
+    if (lane < BLOCKS) send_to_block(told + (rank * (THREADS / 32) + thread / 32), &all_told, lane, mine.x, mine.y);
+    wait_for_cluster(&all_told);  // behind it no block writes to another's shared memory: each may end when it likes
+    const float2 of_row = told_of_cluster<PAIRS>(told, PAIRS);
+    const float shift = of_row.x, scale = 1.0f / of_row.y;
+
+#pragma unroll
+    for (int k = 0; k < CLUSTER_PIECES; k++) {
+        forget(raw[k]);
+        if (k * THREADS < left) to[k * THREADS] = softmax_of<Storage>(raw[k], shift, scale);
+    }
+    to += CLUSTER_PIECES * THREADS;
+#pragma unroll 1
+    for (int i = 0; i < left_shared; i += THREADS) to[i] = softmax_of<Storage>(shared[i], shift, scale);
+}
+
+// Older architectures get kernels of several blocks that do nothing, under the same names: no plan chooses them there.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+#define OF_CLUSTERS(blocks) __cluster_dims__(blocks, 1, 1)
+#define WHERE_THERE_ARE_CLUSTERS(...) __VA_ARGS__
+#else
+#define OF_CLUSTERS(blocks)
+#define WHERE_THERE_ARE_CLUSTERS(...)
+#endif
+#define SOFTMAX_SMALL_KERNEL(dtype, Storage, blocks, threads)                                                                              \
+    IF_WANTED(softmax_##dtype##_cluster##blocks##_##threads##_v16,                                                                         \
+    extern "C" __global__ void OF_CLUSTERS(blocks) __launch_bounds__(threads, 1024 / threads)                                              \
+        softmax_##dtype##_cluster##blocks##_##threads##_v16(const Storage *__restrict__ x, Storage *__restrict__ out, long long rows,      \
+                                                            long long columns) {                                                           \
+        WHERE_THERE_ARE_CLUSTERS(softmax_small<Storage, blocks, threads>(x, out, static_cast<unsigned>(rows),                              \
+                                                                         static_cast<unsigned>(columns)));                                 \
+    })
+
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1000
 constexpr int STAGED_PIECES = 1;  // a second one does not fit into the registers as that compiler spends them
 #else
 constexpr int STAGED_PIECES = 2;  // taken from shared memory at a time
 #endif
-
-// ---- the kernel ---------------------------------------------------------------------------------------------------------------------
 
 // Pairs that a block is told of a row, its own included. Each warp tells each block, so that no block waits for all of its own warps before
 // the others hear of the first; where these are more than MOST_TOLD, which takes longer than it saves, each block tells one.

@@ -4,7 +4,7 @@
 // softmax_<dtype>_block<E>_v<bytes>  a block a row of at most blockDim.x * E columns, likewise
 // softmax_<dtype>_long_v<bytes>      a block a row of any length: reads twice, writes once
 // softmax_<dtype>_cluster<B>_v16     B blocks a row of any length: reads once, writes once (cluster.cuh); B > 1: sm_90 and later
-// softmax_<dtype>_cluster<B>_<T>_v16 likewise, of rows up to 1 MiB, in blocks of T threads (cluster_small.cuh): sm_90 and later
+// softmax_<dtype>_cluster<B>_<T>_v16 likewise, of rows up to 1 MiB, in blocks of T threads (cluster.cuh): sm_90 and later
 //
 // v16 asks for 16-byte aligned x, out and rows; otherwise v<size of an element>.
 //
@@ -171,18 +171,10 @@ __device__ __forceinline__ void softmax_long(const Storage *x, Storage *out, lon
     SOFTMAX_BLOCKS_IN_PIECES_##size(dtype, Storage)                                                                                        \
     SOFTMAX_BLOCKS(dtype, Storage, size, 512)                                                                                              \
     SOFTMAX_LONG_ROW_KERNEL(dtype, Storage)                                                                                                \
-    SOFTMAX_CLUSTER_KERNEL(dtype, Storage, 2)                                                                                              \
-    SOFTMAX_CLUSTER_KERNEL(dtype, Storage, 4)                                                                                              \
-    SOFTMAX_CLUSTER_KERNEL(dtype, Storage, 8)                                                                                              \
-    SOFTMAX_CLUSTER_KERNEL(dtype, Storage, 16)                                                                                             \
-    SOFTMAX_SMALL_KERNEL(dtype, Storage, 2, 160)                                                                                           \
-    SOFTMAX_SMALL_KERNEL(dtype, Storage, 2, 192)                                                                                           \
-    SOFTMAX_SMALL_KERNEL(dtype, Storage, 4, 160)                                                                                           \
-    SOFTMAX_SMALL_KERNEL(dtype, Storage, 4, 192)                                                                                           \
-    SOFTMAX_SMALL_KERNEL(dtype, Storage, 8, 96)                                                                                            \
-    SOFTMAX_SMALL_KERNEL(dtype, Storage, 8, 128)                                                                                           \
-    SOFTMAX_SMALL_KERNEL(dtype, Storage, 8, 160)                                                                                           \
-    SOFTMAX_SMALL_KERNEL(dtype, Storage, 8, 192)                                                                                           \
-    SOFTMAX_SMALL_KERNEL(dtype, Storage, 8, 256)                                                                                           \
+    SOFTMAX_CLUSTER_KERNEL(dtype, Storage, 2) SOFTMAX_CLUSTER_KERNEL(dtype, Storage, 4)                                                    \
+    SOFTMAX_CLUSTER_KERNEL(dtype, Storage, 8) SOFTMAX_CLUSTER_KERNEL(dtype, Storage, 16)                                                   \
+    SOFTMAX_SMALL_KERNEL(dtype, Storage, 2, 160) SOFTMAX_SMALL_KERNEL(dtype, Storage, 2, 192) SOFTMAX_SMALL_KERNEL(dtype, Storage, 4, 160) \
+    SOFTMAX_SMALL_KERNEL(dtype, Storage, 4, 192) SOFTMAX_SMALL_KERNEL(dtype, Storage, 8, 96) SOFTMAX_SMALL_KERNEL(dtype, Storage, 8, 128)  \
+    SOFTMAX_SMALL_KERNEL(dtype, Storage, 8, 160) SOFTMAX_SMALL_KERNEL(dtype, Storage, 8, 192) SOFTMAX_SMALL_KERNEL(dtype, Storage, 8, 256) \
     SOFTMAX_SMALL_KERNEL(dtype, Storage, 16, 192)
 FOR_EACH_DTYPE(SOFTMAX_KERNELS)

@@ -35,26 +35,6 @@ static_assert(STREAM_ROWS >= 2 * STREAM_LAG + 2 && STREAM_LAG < STREAM_SLOTS && 
 constexpr int STREAM_THREADS = 32 * (STREAM_WARPS + 2);
 constexpr int STREAM_BATCH = 4;  // pairs that a lane asks for at once
 
-// ---- barriers in shared memory, copies to it ----------------------------------------------------------------------------------------
-
-__device__ __forceinline__ void bells_visible() {  // to the copy engine too
-    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-}
-__device__ __forceinline__ void bell_ring(Mbarrier *bell) {
-    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(bell)) : "memory");
-}
-__device__ __forceinline__ void bell_wait(Mbarrier *bell, unsigned parity) {
-    asm volatile("{ .reg .pred rung; again: mbarrier.try_wait.parity.shared::cta.b64 rung, [%0], %1; @!rung bra again; }"
-                 ::"r"(shared_address(bell)), "r"(parity) : "memory");
-}
-// By one thread. `bell` rings when all has arrived.
-__device__ __forceinline__ void copy_in_bulk(void *to, const void *from, unsigned bytes, Mbarrier *bell) {
-    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(bell)), "r"(bytes) : "memory");
-    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
-                 ::"r"(shared_address(to)), "l"(__cvta_generic_to_global(from)), "r"(bytes), "r"(shared_address(bell)) : "memory");
-}
-
 // ---- pairs in global memory ---------------------------------------------------------------------------------------------------------
 
 // A pair travels with its tag in one word of 16 bytes, which is written and read whole: who sees the tag sees the pair, without a fence.
@@ -154,7 +134,7 @@ __device__ __forceinline__ void softmax_stream(const Storage *x, Storage *out, u
     const unsigned ahead = turns < 4 * STREAM_SLOTS ? STREAM_SLOTS : STREAM_AHEAD;
     if (warp < STREAM_WARPS) {  // its copies are its own: it asks before the block meets
         if (lane < STREAM_SLOTS) mbarrier_init(full[warp] + lane, 1);
-        bells_visible();
+        mbarriers_visible();
         __syncwarp();
 #pragma unroll 1
         for (unsigned slot = 0; slot < ahead && slot < turns; slot++) ask(slot);
@@ -170,7 +150,7 @@ __device__ __forceinline__ void softmax_stream(const Storage *x, Storage *out, u
 #pragma unroll 1
         for (unsigned turn = 0; turn < turns; turn++) {
             const unsigned place = turn % STREAM_ROWS;
-            bell_wait(told + place, turn / STREAM_ROWS % 2);
+            mbarrier_wait(told + place, turn / STREAM_ROWS % 2);
             const float2 one = lane < STREAM_WARPS ? of_warps[place][lane] : make_float2(Maximum::neutral(), 0.0f);
             const float2 all = pair_over_warp(one.x, one.y);
             if (lane == 0) tell(places + (place * blocks + blockIdx.x), all.x, all.y, turn / STREAM_ROWS + 1, launch);
@@ -183,7 +163,7 @@ __device__ __forceinline__ void softmax_stream(const Storage *x, Storage *out, u
         teller_and_learner_meet();
         for (unsigned turn = 0; turn < turns; turn++) {
             learn(places, blocks, turn, launch, of_rows + turn % STREAM_ROWS);
-            if (lane == 0) bell_ring(known + turn % STREAM_ROWS);
+            if (lane == 0) mbarrier_arrive(known + turn % STREAM_ROWS);
         }
         if (lane == 0 && blockIdx.x == 0) tell(places + STREAM_ROWS * blocks, 0.0f, 0.0f, 0, launch);
         return;
@@ -193,7 +173,7 @@ __device__ __forceinline__ void softmax_stream(const Storage *x, Storage *out, u
     for (unsigned turn = 0; turn < turns + STREAM_LAG; turn++) {
         Raw raw[STREAM_PIECES];
         if (turn < turns) {
-            if (count > 0) bell_wait(full[warp] + slot, phase);
+            if (count > 0) mbarrier_wait(full[warp] + slot, phase);
             if (turn + ahead < STREAM_SLOTS) ask(turn + ahead);
             look(slot, raw);
             Seen<Storage> seen;
@@ -201,13 +181,13 @@ __device__ __forceinline__ void softmax_stream(const Storage *x, Storage *out, u
             const float2 pair = pair_over_warp(seen.maximum, seen.sum);
             if (lane == 0) {
                 of_warps[turn % STREAM_ROWS][warp] = pair;
-                bell_ring(told + turn % STREAM_ROWS);
+                mbarrier_arrive(told + turn % STREAM_ROWS);
             }
             if (++slot == STREAM_SLOTS) slot = 0, phase ^= 1;
         }
         if (turn >= STREAM_LAG) {
             const unsigned row = turn - STREAM_LAG;
-            bell_wait(known + row % STREAM_ROWS, row / STREAM_ROWS % 2);
+            mbarrier_wait(known + row % STREAM_ROWS, row / STREAM_ROWS % 2);
             const float2 known_of = of_rows[row % STREAM_ROWS];
             look(last, raw);
 #pragma unroll

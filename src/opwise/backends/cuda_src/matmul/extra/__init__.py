@@ -45,5 +45,5 @@ def offered(
     small = small_gemm.fitting(m, k, n, kind, granule, sm_count) if hopper else ()
     unaligned = unaligned_tma.fitting(m, k, n, kind, granule) if hopper else ()
     instead = bool(rows) and gemv == "rows" and skinny_m.before_gemv(m, k, n, kind)
-    found = (*columns, *(rows if instead or not gemv else ()), *small, *unaligned)
+    found: tuple[Tile, ...] = (*columns, *(rows if instead or not gemv else ()), *small, *unaligned)
     return {tile.name: tile for tile in found}, instead

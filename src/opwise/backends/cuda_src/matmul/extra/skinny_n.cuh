@@ -17,7 +17,7 @@ template <class Storage_, int MOST_, int HIGH_, int SHARING_, int GRANULE, int G
     static constexpr int ROWS = 16 * HIGH, BLOCK_ROWS = ROWS * WARPS / SHARING;
     static constexpr int GRANULE_A = GRANULE_A_, DEEP = 16 / sizeof(Storage), DEPTH = 4 * DEEP;  // elements of K in a step: a lane's, a warp's
     static constexpr bool EVEN = GRANULE == 16;
-    static constexpr int STEPS = GRANULE_A == 1 ? 1 : EIGHTS < 3 ? 4 / HIGH : EVEN ? 2 : 1;  // under way at once, as registers allow
+    static constexpr int STEPS = GRANULE_A == 1 ? 1 : 4 / HIGH;  // under way at once, as registers allow
 };
 
 // Of B a step's rows, for one warp.

@@ -125,6 +125,8 @@ OF_TFLOAT32 = (
     (16, 4, 16, 0.315, 1.197, 1.642),
     (16, 4, 4, 0.446, 1.935, 1.4),
 )
+
+
 def _tiles(kind: str) -> Iterator[Tile]:
     rows, families = (TFLOAT32, OF_TFLOAT32) if kind == "tfloat32" else (HALF, OF_HALF)
     for count, granule, granule_a, more, slower, times in families:

@@ -30,7 +30,7 @@ GRANULES = {2: {2: 2, 4: 2, 8: 8, 16: 8}, 4: {4: 4, 8: 4, 16: 16}}
 
 
 def room(kind: str, rows: int, columns: int, step: int) -> int:
-    """Bytes of shared memory for a step of A, whose rows are 16 bytes longer than it, and of B: as in SmallGemmTile and SmallGemmFmaTile."""
+    """Bytes of shared memory for a step of A, whose rows are 16 bytes longer than it, and of B: as in SmallGemmTile, SmallGemmFmaTile."""
     size = BYTES[kind]
     beside = {"float32": 0, "tfloat32": 32}.get(kind, 16)
     return rows * (step * size + 16) + step * (columns * size + beside)

@@ -84,7 +84,7 @@ __device__ __forceinline__ void consume_odd(const Tile &tile, const Maps &a, con
             products_begin();
 #pragma unroll
             for (int i = 0; i < WORDS / 4; i++)  // an instruction's k are 32 bytes of a row of A
-                odd_product(sums, now + 4 * i, factor(tile.slot(slot) + 32 * i, 1024, 0), done + i > 0, typename Tile::Storage{});
+                register_product(sums, now + 4 * i, factor(tile.slot(slot) + 32 * i, 1024, 0), done + i > 0, typename Tile::Storage{});
             products_commit();
             turn.next();
             if (done + 1 < it.steps) {

@@ -12,7 +12,6 @@
 // What limits it is the copy engine: a row of 128 bytes that begins anywhere takes it 4 clocks, twice what it takes on 128 bytes.
 #pragma once
 #include "common/residue_maps.cuh"
-#include "matmul/extra/unaligned_tma_ptx.cuh"
 
 template <class Storage_, int ROWS_, int STAGES_, bool STRAIGHT_ = false> struct UnalignedTile {
     using Storage = Storage_;

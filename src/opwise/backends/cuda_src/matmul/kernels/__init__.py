@@ -1,10 +1,10 @@
 """The main path: the tiles of portable.cu, with the numbers by which a plan chooses among them, and which tiles there are for each type.
 
-    portable        any GPU from sm_80: simt (float32), mma_sync (16 bits, TF32), gemv (rows of A or columns of B that are few)
-    wgmma           sm_90, 16 bits: persistent, ping-pong, split_k in a cluster, swap_ab
-    tma32           sm_90: TF32 by wgmma (wgmma_tf32), float32 by FMA with TMA (ffma_tma)
-    ffma            sm_90, float32: K shared by warps, clusters or the whole grid (stream_k)
-    cluster         sm_90: K of simt, mma_sync and TF32 tiles shared by a cluster's blocks
+portable        any GPU from sm_80: simt (float32), mma_sync (16 bits, TF32), gemv (rows of A or columns of B that are few)
+wgmma           sm_90, 16 bits: persistent, ping-pong, split_k in a cluster, swap_ab
+tma32           sm_90: TF32 by wgmma (wgmma_tf32), float32 by FMA with TMA (ffma_tma)
+ffma            sm_90, float32: K shared by warps, clusters or the whole grid (stream_k)
+cluster         sm_90: K of simt, mma_sync and TF32 tiles shared by a cluster's blocks
 """
 
 from __future__ import annotations

@@ -72,7 +72,7 @@ class Tile(Tiled):
 
     @property
     def low(self) -> bool:
-        """A tile of TF32 by wgmma with few sums a thread: boxes of A are no higher than A."""
+        """A tile of TF32 by wgmma and one consumer: boxes of A are no higher than A."""
         return self.mapped and self.rows * self.columns < 64 * 128
 
     @property

@@ -34,8 +34,8 @@ class Tile(Tiled):
 
     `classes`: 0 for rows that begin on 16 bytes, as A and B do. `thread`: rows and columns of a thread. `split`: blocks of a cluster that
     share K. `resident`: blocks that a multiprocessor holds; `alone`: that keep it busy. `stages`: of a warp. `speed`: multiply-adds of a
-    busy multiprocessor, relative to the fastest kernel of portable.cu for float32; `fixed`: cost of a tile beside, as elements of K. `words`:
-    B, whose rows begin anywhere, is copied word by word. `shares`: blocks of the whole grid share K, as ffma_stream_k.cuh has it, and
+    busy SM, relative to the fastest kernel of portable.cu for float32; `fixed`: cost of a tile beside, as elements of K. `words`: B, whose
+    rows begin anywhere, is copied word by word. `shares`: blocks of the whole grid share K, as ffma_stream_k.cuh has it, and
     that between so many tiles a multiprocessor, where it was measured.
     """
 

@@ -67,7 +67,9 @@ class Tile(Estimated):
 
     @property
     def name(self) -> str:
-        return f"gemv_{self.form}_{self.count}{f'x{self.wide}' if self.wide else ''}_{'b' if self.wide else 't'}{self.sharing}_v{self.granule}"
+        return (
+            f"gemv_{self.form}_{self.count}{f'x{self.wide}' if self.wide else ''}_{'b' if self.wide else 't'}{self.sharing}_v{self.granule}"
+        )
 
     @property
     def kernel(self) -> str:

@@ -7,9 +7,7 @@
 #include "common/cluster_reduce.cuh"
 
 // Threads of a warp: 4 rows x 8 columns, or 8 x 4. SLICES > 1: that many groups of TX x TY threads take different parts of every step of K.
-// GRANULE_A: of A alone, whose rows may begin on 16 bytes where those of B do not.
-template <class Storage_, int TX_, int TY_, int TM_, int TN_, int BK_, int SLICES_, int STAGES_, int GRANULE_, int GRANULE_A = GRANULE_>
-struct SimtTile {
+template <class Storage_, int TX_, int TY_, int TM_, int TN_, int BK_, int SLICES_, int STAGES_, int GRANULE_> struct SimtTile {
     using Storage = Storage_;
     static constexpr int TX = TX_, TY = TY_, TM = TM_, TN = TN_, BK = BK_, SLICES = SLICES_, STAGES = STAGES_, GRANULE = GRANULE_;
     static constexpr int BM = TY * TM, BN = TX * TN, SIZE = sizeof(Storage), THREADS = TX * TY * SLICES, SLICE_K = BK / SLICES;
@@ -17,7 +15,7 @@ struct SimtTile {
     static constexpr int WX = TX < 8 ? TX : 8, WY = 32 / WX;
     using LayoutA = ByRow<BK * SIZE>;
     using LayoutB = ByRow<BN * SIZE>;
-    using CopyA = TileCopy<Storage, BM, BK, GRANULE_A, THREADS, LayoutA>;
+    using CopyA = TileCopy<Storage, BM, BK, GRANULE, THREADS, LayoutA>;
     using CopyB = TileCopy<Storage, BK, BN, GRANULE, THREADS, LayoutB>;
     static_assert((WX == 4 || WX == 8) && TX % WX == 0 && TY % WY == 0 && TX * TY % 32 == 0 && TN % 4 == 0 && SLICE_K % 4 == 0, "whole warps");
     static_assert((SLICES - 1) * BM * BN * 4 <= STAGES * STAGE_BYTES, "partial sums fit in the ring");

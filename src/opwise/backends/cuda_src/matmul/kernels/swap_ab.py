@@ -25,8 +25,8 @@ FOR_WIDE, WIDE_B = 0.8, 8192  # part of the estimate that counts from so many co
 class Tile(Estimated):
     """A kernel: `columns` of its tile, `resident` blocks an SM, `stages` of its ring.
 
-    `beside`: us of a launch; `step`: us of a stage; `wave`: us of each block of an SM beyond its first; `memory`: of reading and writing each
-    matrix once, in parts of what an H200's memory takes. `speed` and `fixed`: by how much the steps are quicker than that, and the rest
+    `beside`: us of a launch; `step`: us of a stage; `wave`: us of each block of an SM beyond its first; `memory`: of reading and writing
+    each matrix once, in parts of what an H200's memory takes. `speed` and `fixed`: by how much the steps are quicker than that, and the rest
     dearer.
     """
 

@@ -24,8 +24,8 @@ STAGE_BYTES_A_ROW = STAGE_BYTES_A_COLUMN = DEPTH * 4
 class Tile(Tiled):
     """A kernel's tile of C (rows x columns) and what it is launched with; `rows_from`, `columns_from`: where it was measured.
 
-    `speed`: multiply-adds per time, relative to the fastest kernel of portable.cu for that type; `fixed`: cost of a tile beyond its products,
-    as elements of K. Measured on an H200: docs/lab.md.
+    `speed`: multiply-adds per time, relative to the fastest kernel of portable.cu for that type; `fixed`: cost of a tile beyond its
+    products, as elements of K. Measured on an H200: docs/lab.md.
     """
 
     name: str

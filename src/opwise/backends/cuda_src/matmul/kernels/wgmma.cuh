@@ -8,7 +8,7 @@
 // A cluster of two blocks computes tiles side by side, as pingpong.cuh has it, or one below the other: each fetches half of the rows of
 // A, or of B, for both, and a slot may be filled again once both have read it.
 #pragma once
-#include "common/hopper.cuh"
+#include "common/wgmma.cuh"
 #include "matmul/kernels/tile.cuh"
 
 // CLUSTER: blocks, one or two, HIGH of them one below the other. Of a block's consumers READERS read a slot: both, all three, or one of two.

@@ -7,8 +7,8 @@ import math
 from opwise.backends.cuda_src.matmul.configuration import Among, Kernel
 
 # Several widths, because a wave of tiles is paid for in full: 3072 in tiles of 256 fills 2.2 waves, of 192 it fills 2.9; and K shared where
-# tiles are few. The speeds of the plain tiles, 128x192_s2, 144x128 and of ping-pong follow both states of the clock: ping-pong of 128x128 is
-# 2 to 4 % quicker under the power cap, 128x256 up to 1.3 times as fast at full clock on an H100 (docs/lab/two-clocks.md).
+# tiles are few. The speeds of the plain tiles, 128x192_s2, 144x128 and of ping-pong follow both states of the clock: ping-pong of 128x128
+# is 2 to 4 % quicker under the power cap, 128x256 up to 1.3 times as fast at full clock on an H100 (docs/lab/two-clocks.md).
 WGMMA = (
     Kernel("128x256", 128, 256, 384, 128, 4, 16, 2.7, 243, wgmma=True, crowd=0.28),
     Kernel("128x192", 128, 192, 384, 128, 4, 16, 2.4, 221, wgmma=True, crowd=0.15),

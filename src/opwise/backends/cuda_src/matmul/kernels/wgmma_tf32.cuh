@@ -2,24 +2,19 @@
 //
 // wgmma reads TF32 from shared memory only along k, and rows of B do not lie so. Hence it computes the transpose, C' = B' A': its right
 // factor is A, read by rows, and its left factor is B, which may come from registers, whose owners read their elements by columns. Each of
-// the consumer warpgroups, one to three, has 64 columns of C and all rows of the tile. Ring, producer and barriers are those of
+// the consumer warpgroups, one or two, has 64 columns of C and all rows of the tile. Ring, producer and barriers are those of
 // wgmma.cuh.
-//
-// Rows of C are columns of the product, so that a tile can be as low as C: with 32 rows next to nothing but B is read, and what limits is
-// the memory.
 //
 // A thread reads the next stage's elements of B while the tensor cores multiply this one's.
 #pragma once
 #include "common/cluster_reduce.cuh"
 #include "matmul/kernels/wgmma.cuh"
 
-template <int ROWS_, int STAGES_, int CONSUMERS_ = 2, bool SPREAD_ = true, unsigned GROUP_ = 16> struct Tf32Tile {
+template <int ROWS_, int STAGES_, int CONSUMERS_ = 2> struct Tf32Tile {
     static constexpr int CONSUMERS = CONSUMERS_, THREADS = 128 * (CONSUMERS + 1);
     static constexpr int BM = ROWS_, BN = 64 * CONSUMERS, BK = 32, STAGES = STAGES_;
-    // Sums of so few rows leave registers enough for all; and boxes of A are no higher than A.
-    static constexpr bool LOW = BM < 64 || CONSUMERS < 2, CLAIMS = !LOW && CONSUMERS < 3;
-    static constexpr bool SPREAD = SPREAD_;  // which columns of C a thread has: see consume_tf32
-    static constexpr unsigned GROUP = GROUP_;  // tile rows that are walked together
+    static constexpr bool ONE = CONSUMERS == 1;  // then registers are enough for all, and boxes of A are no higher than A
+    static constexpr unsigned GROUP = 16;        // tile rows that are walked together
     static constexpr int BOX = BK * 128;  // bytes of 32 rows and 32 columns of B
     static constexpr int BYTES_A = BM * 128, STAGE_BYTES = BYTES_A + BN / 32 * BOX;
     static constexpr int EMPTY_ARRIVALS = CONSUMERS * 4;  // one a warp
@@ -32,32 +27,6 @@ template <int ROWS_, int STAGES_, int CONSUMERS_ = 2, bool SPREAD_ = true, unsig
     __device__ __forceinline__ SharedAddress full(int i) const { return slot(STAGES) + 8 * i; }
     __device__ __forceinline__ SharedAddress empty(int i) const { return full(STAGES + i); }
 };
-
-// c += f a for 64 columns and N rows of C and k = 8; c as hopper.cuh has it, transposed. f: of thread t of warp w, B's rows t % 4
-// and columns 16w + t / 4 and 8 on, then the same four rows below.
-#define TF32_PRODUCT(rows, sums, f0, f1, f2, f3, factor_a, added)                                                                          \
-    __device__ __forceinline__ void transposed_product(float (&c)[sums], const unsigned *f, unsigned long long a, int add) {               \
-        asm volatile("{\n.reg .pred add;\nsetp.ne.b32 add, %" added ", 0;\n"                                                               \
-                     "wgmma.mma_async.sync.aligned.m64n" rows "k8.f32.tf32.tf32 {" REGISTERS_##sums "}, {%" f0 ", %" f1 ", %" f2 ", %" f3  \
-                     "}, %" factor_a ", add, 1, 1;\n}"                                                                                     \
-                     : SUMS_##sums(c, 0)                                                                                                   \
-                     : "r"(f[0]), "r"(f[1]), "r"(f[2]), "r"(f[3]), "l"(a), "r"(add)                                                        \
-                     : "memory");                                                                                                          \
-    }
-TF32_PRODUCT("32", 16, "16", "17", "18", "19", "20", "21")
-TF32_PRODUCT("64", 32, "32", "33", "34", "35", "36", "37")
-TF32_PRODUCT("96", 48, "48", "49", "50", "51", "52", "53")
-TF32_PRODUCT("160", 80, "80", "81", "82", "83", "84", "85")
-TF32_PRODUCT("176", 88, "88", "89", "90", "91", "92", "93")
-TF32_PRODUCT("128", 64, "64", "65", "66", "67", "68", "69")
-TF32_PRODUCT("192", 96, "96", "97", "98", "99", "100", "101")
-TF32_PRODUCT("256", 128, "128", "129", "130", "131", "132", "133")
-
-__device__ __forceinline__ unsigned load_word(SharedAddress from) {
-    unsigned x;
-    asm volatile("ld.shared.b32 %0, [%1];" : "=r"(x) : "r"(from) : "memory");
-    return x;
-}
 
 // All tiles that a block takes, or the one that S blocks share.
 template <class Tile, int S, class Work> __device__ __forceinline__ void for_each_of_block(long long m, long long n, Work work) {
@@ -73,7 +42,7 @@ template <class Tile, int S>
 __device__ __forceinline__ void produce_tf32(const Tile &tile, const TensorMap &a, const TensorMap &b, long long m, int first, int k,
                                              long long n) {
     PipelineState<Tile::STAGES> turn;
-    const int missing = Tile::LOW && m < Tile::BM ? 128 * (Tile::BM - static_cast<int>(m)) : 0;  // bytes of rows that A has not
+    const int missing = Tile::ONE && m < Tile::BM ? 128 * (Tile::BM - static_cast<int>(m)) : 0;  // bytes of rows that A has not
     for_each_of_block<Tile, S>(m, n, [&](int row, int column) {
         for (int depth = first; depth < k; depth += Tile::BK) {
             const SharedAddress slot = tile.slot(turn.slot), full = tile.full(turn.slot);
@@ -92,12 +61,11 @@ template <class Tile, int S>
 __device__ __forceinline__ void consume_tf32(const Tile &tile, float *c, long long m, int k, long long n, int consumer) {
     constexpr int WORDS = Tile::BK / 2;  // of B, a thread and stage
     const int lane = thread_index() % 32, warp = thread_index() / 32 % 4, quarter = lane % 4, eighth = lane / 4;
-    // Any of B's columns may be any of the product's rows. As they come, the warp's 16, of which it reads 8 at once in 4 rows: by the
-    // swizzle these are 4 chunks of 16 bytes, two reads of the same banks. Spread, a read takes 4 columns and the 4 that are 16 on: 8
-    // chunks. Of B the thread then has row `quarter` and column 8 (warp % 2) + 16 (eighth / 4) + eighth % 4 of 32, the column 4 on, and
-    // the same 4 rows down.
-    const unsigned chunk = (Tile::SPREAD ? warp % 2 * 2 + eighth / 4 * 4 : warp % 2 * 4 + eighth / 4) ^ quarter;
-    constexpr unsigned NEXT = Tile::SPREAD ? 16 : 32;  // 4 columns on, a chunk's number changes in bit 0; 8 on, in bit 1
+    // Any of B's columns may be any of the product's rows. In their own order a warp's 16, of which it reads 8 at once in 4 rows, are by the
+    // swizzle 4 chunks of 16 bytes: two reads of the same banks. So a read takes 4 columns and the 4 that are 16 on: 8 chunks. Of B the
+    // thread has row `quarter` and column 8 (warp % 2) + 16 (eighth / 4) + eighth % 4 of 32, the column 4 on, and the same 4 rows down.
+    const unsigned chunk = (warp % 2 * 2 + eighth / 4 * 4) ^ quarter;
+    constexpr unsigned NEXT = 16;  // 4 columns on, a chunk's number changes in bit 0
     const unsigned of_b = Tile::BYTES_A + (consumer * 2 + warp / 2) * Tile::BOX + quarter * 128 + chunk * 16 + eighth % 4 * 4;
     const auto fetch = [&](unsigned(&f)[WORDS], int slot) {
         const SharedAddress at = tile.slot(slot) + of_b;
@@ -140,7 +108,7 @@ __device__ __forceinline__ void consume_tf32(const Tile &tile, float *c, long lo
         }
         if constexpr (S > 1) {
             const ClusterReduce<S, Tile::BM, Tile::BN, 128 * Tile::CONSUMERS> reduce(tile.slot(0));
-            static_assert(Tile::SPREAD && reduce.BYTES <= Tile::STAGES * Tile::STAGE_BYTES, "the sums fit in the ring");
+            static_assert(reduce.BYTES <= Tile::STAGES * Tile::STAGE_BYTES, "the sums fit in the ring");
             warpgroup_barrier<128 * Tile::CONSUMERS>(1);  // everybody has read its last factors
             const int at = 64 * consumer + warp / 2 * 32 + warp % 2 * 8 + eighth / 4 * 16 + eighth % 4;
 #pragma unroll
@@ -148,8 +116,8 @@ __device__ __forceinline__ void consume_tf32(const Tile &tile, float *c, long lo
             reduce.store(c + row * n + column, n, least(m - row, Tile::BM), least(n - column, Tile::BN));
             return;
         }
-        constexpr int APART = Tile::SPREAD ? 16 : 8;  // columns that the thread stores of a row
-        const int first = Tile::SPREAD ? warp / 2 * 32 + warp % 2 * 8 + eighth : 16 * warp + eighth;
+        constexpr int APART = 16;  // columns that the thread stores of a row
+        const int first = warp / 2 * 32 + warp % 2 * 8 + eighth;
         const long long i = row + 2 * quarter, j = column + 64 * consumer + first;
         const int rows_left = least(m - i, Tile::BM);
         float *to = c + i * n + j;
@@ -158,10 +126,8 @@ __device__ __forceinline__ void consume_tf32(const Tile &tile, float *c, long lo
 #pragma unroll
             for (int e = 0; e < 2; e++) {
                 float left = sums[4 * r + e], right = sums[4 * r + 2 + e];
-                if constexpr (Tile::SPREAD) {  // 8 lanes exchange fours of columns for eights, whole sectors of memory
-                    const float other = __shfl_xor_sync(0xffffffffu, eighth < 4 ? right : left, 16);
-                    (eighth < 4 ? right : left) = other;
-                }
+                const float other = __shfl_xor_sync(0xffffffffu, eighth < 4 ? right : left, 16);
+                (eighth < 4 ? right : left) = other;  // 8 lanes exchange fours of columns for eights, whole sectors of memory
                 if (8 * r + e < rows_left && j < n) to[e * n] = left;
                 if (8 * r + e < rows_left && j + APART < n) to[e * n + APART] = right;
             }
@@ -186,14 +152,14 @@ __device__ __forceinline__ void tf32_matmul(const TensorMap &a, const TensorMap 
     }
     const int warpgroup = warpgroup_index();
     if (warpgroup == Tile::CONSUMERS) {
-        if constexpr (Tile::CLAIMS) registers_release<40>();
+        if constexpr (!Tile::ONE) registers_release<40>();
         if (thread_index() / 32 % 4 == 0 && elected()) produce_tf32<Tile, S>(tile, a, b, m, first, last, n);
         if constexpr (S > 1) {  // the consumers' meetings wait for these, too
             __syncwarp();
             reduce_without_partials();
         }
     } else {
-        if constexpr (Tile::CLAIMS) registers_claim<232>();
+        if constexpr (!Tile::ONE) registers_claim<232>();
         consume_tf32<Tile, S>(tile, c, m, last - first, n, warpgroup);
     }
 }

@@ -1,111 +1,8 @@
-// Hopper's own instructions (sm_90a): TMA copies of tiles, mbarriers, products of a whole warpgroup (wgmma).
+// Products of a whole warpgroup (wgmma, sm_90a), of 16 bits and TF32, and what warpgroups ask of the machine beside.
 //
-// Nothing here is known to the compiler as a memory access, so everything is volatile and clobbers memory. A tile in shared memory is a
-// stack of rows of 128 bytes; TMA permutes the 16-byte chunks of a row by an XOR with the row's number modulo 8 (its 128-byte swizzle,
-// which is by address: tiles start on 1024 bytes), and wgmma undoes it.
+// As in tma.cuh, everything is volatile and clobbers memory.
 #pragma once
-#include "common/cluster.cuh"
-#include "common/ptx.cuh"
-
-// The driver's CUtensorMap: address, shape, box and swizzle of a matrix in global memory, encoded on the host. cuda.h is not included.
-struct alignas(64) TensorMap {
-    char opaque[128];
-};
-
-// ---- mbarriers: `phase` is the parity of the phase waited for; a wait for the phase before the first returns at once ---------------
-
-__device__ __forceinline__ void barrier_init(SharedAddress barrier, int arrivals) {
-    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
-}
-// Makes initialized barriers visible to the copy engine; to other threads a barrier does.
-__device__ __forceinline__ void barriers_publish() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
-__device__ __forceinline__ void barrier_wait(SharedAddress barrier, unsigned phase) {
-    unsigned done = 0;
-    while (!done) {
-        asm volatile("{\n"
-                     ".reg .pred passed;\n"
-                     "mbarrier.try_wait.parity.shared::cta.b64 passed, [%1], %2;\n"
-                     "selp.u32 %0, 1, 0, passed;\n"
-                     "}"
-                     : "=r"(done)
-                     : "r"(barrier), "r"(phase)
-                     : "memory");
-    }
-}
-// One arrival, and `bytes` of copies that the phase waits for as well.
-__device__ __forceinline__ void barrier_expect(SharedAddress barrier, unsigned bytes) {
-    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
-}
-__device__ __forceinline__ void barrier_arrive(SharedAddress barrier) {
-    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
-}
-// At a barrier of the cluster, by its address there. No order beyond the block's is asked for: that would be a fence of the whole GPU.
-__device__ __forceinline__ void barrier_arrive_there(SharedAddress there) {
-    asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(there) : "memory");
-}
-// This thread arrives once all of its cp.async have landed; the barrier's count has it in.
-__device__ __forceinline__ void barrier_arrive_copied(SharedAddress barrier) {
-    asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");
-}
-
-// ---- TMA: a box of a matrix, its first element at (row, column); outside the matrix zeros are read and nothing is written --------------
-
-__device__ __forceinline__ void box_load(SharedAddress to, const TensorMap &map, int row, int column, SharedAddress barrier) {
-    asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], [%4];" ::"r"(to),
-                 "l"(&map), "r"(column), "r"(row), "r"(barrier)
-                 : "memory");
-}
-// Bytes that follow one another, a multiple of 16, as they lie.
-__device__ __forceinline__ void stretch_load(SharedAddress to, const void *from, unsigned bytes, SharedAddress barrier) {
-    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
-                 "l"(__cvta_generic_to_global(from)), "r"(bytes), "r"(barrier)
-                 : "memory");
-}
-// A box to both blocks of a cluster of two, at the same place in each, whose own barriers count the bytes.
-__device__ __forceinline__ void box_load_both(SharedAddress to, const TensorMap &map, int row, int column, SharedAddress barrier) {
-    asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1, {%2, %3}], "
-                 "[%4], %5;" ::"r"(to),
-                 "l"(&map), "r"(column), "r"(row), "r"(barrier), "h"(static_cast<unsigned short>(3))
-                 : "memory");
-}
-// Stores up to a `boxes_commit` are a group. `boxes_wait` waits until all but PENDING of this thread's latest have read their shared memory.
-__device__ __forceinline__ void box_store_begin(const TensorMap &map, int row, int column, SharedAddress from) {
-    asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%1, %2}], [%3];" ::"l"(&map), "r"(column), "r"(row), "r"(from)
-                 : "memory");
-}
-__device__ __forceinline__ void boxes_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
-// A group of one store.
-__device__ __forceinline__ void box_store(const TensorMap &map, int row, int column, SharedAddress from) {
-    box_store_begin(map, row, column, from), boxes_commit();
-}
-template <int PENDING> __device__ __forceinline__ void boxes_wait() {
-    asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(PENDING) : "memory");
-}
-// What this thread wrote to shared memory may now be read by the copy engine; others need a barrier behind it.
-__device__ __forceinline__ void publish_to_copies() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
-
-// ---- clusters, beyond cluster.cuh ------------------------------------------------------------------------------------------------
-
-// 16 bytes to another block's shared memory, whose barrier counts them in: nobody waits here.
-__device__ __forceinline__ void push_16(SharedAddress there, const float *from, SharedAddress barrier) {
-    asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%1, %2, %3, %4}, [%5];" ::"r"(there), "f"(from[0]),
-                 "f"(from[1]), "f"(from[2]), "f"(from[3]), "r"(barrier)
-                 : "memory");
-}
-// As barrier_wait; what other blocks pushed is seen behind it.
-__device__ __forceinline__ void barrier_wait_cluster(SharedAddress barrier, unsigned phase) {
-    unsigned done = 0;
-    while (!done) {
-        asm volatile("{\n"
-                     ".reg .pred passed;\n"
-                     "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 passed, [%1], %2;\n"
-                     "selp.u32 %0, 1, 0, passed;\n"
-                     "}"
-                     : "=r"(done)
-                     : "r"(barrier), "r"(phase)
-                     : "memory");
-    }
-}
+#include "common/tma.cuh"
 
 // ---- warpgroups ------------------------------------------------------------------------------------------------------------------
 
@@ -133,9 +30,6 @@ template <int THREADS = 128> __device__ __forceinline__ void warpgroup_barrier(i
 template <int THREADS> __device__ __forceinline__ void warpgroup_let(int id) {
     asm volatile("bar.arrive %0, %1;" ::"r"(id), "n"(THREADS) : "memory");
 }
-
-// Among so many threads of the block, whole warps.
-__device__ __forceinline__ void threads_barrier(int id, int threads) { asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory"); }
 
 // Registers move from the warpgroup that only issues copies to those that hold the sums. Obeyed only under __launch_bounds__(threads, 1).
 template <int COUNT> __device__ __forceinline__ void registers_release() {
@@ -183,19 +77,18 @@ template <int PENDING> __device__ __forceinline__ void products_wait() {
 // holds of c, for j in 0 .. N / 8, in c[4j], c[4j + 1] row 16w + t / 4, columns 8j + 2 (t % 4) and the next, and in c[4j + 2], c[4j + 3] the
 // same 8 rows below. add = 0: c = a b.
 #define SUMS_4(c, i) "+f"(c[i]), "+f"(c[i + 1]), "+f"(c[i + 2]), "+f"(c[i + 3])
+#define SUMS_8(c, i) SUMS_4(c, i), SUMS_4(c, i + 4)
 #define SUMS_16(c, i) SUMS_4(c, i), SUMS_4(c, i + 4), SUMS_4(c, i + 8), SUMS_4(c, i + 12)
+#define SUMS_20(c, i) SUMS_16(c, i), SUMS_4(c, i + 16)
 #define SUMS_32(c, i) SUMS_16(c, i), SUMS_16(c, i + 16)
 #define SUMS_48(c, i) SUMS_32(c, i), SUMS_16(c, i + 32)
 #define SUMS_64(c, i) SUMS_32(c, i), SUMS_32(c, i + 32)
-#define SUMS_72(c, i) SUMS_64(c, i), SUMS_4(c, i + 64), SUMS_4(c, i + 68)
-#define SUMS_8(c, i) SUMS_4(c, i), SUMS_4(c, i + 4)
-#define SUMS_80(c, i) SUMS_64(c, i), SUMS_16(c, i + 64)
-#define SUMS_88(c, i) SUMS_72(c, i), SUMS_16(c, i + 72)
+#define SUMS_72(c, i) SUMS_64(c, i), SUMS_8(c, i + 64)
 #define SUMS_96(c, i) SUMS_64(c, i), SUMS_32(c, i + 64)
-#define SUMS_104(c, i) SUMS_96(c, i), SUMS_8(c, i + 96)
 #define SUMS_128(c, i) SUMS_64(c, i), SUMS_64(c, i + 64)
 #define REGISTERS_8 "%0, %1, %2, %3, %4, %5, %6, %7"
 #define REGISTERS_16 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
+#define REGISTERS_20 REGISTERS_16 ", %16, %17, %18, %19"
 #define REGISTERS_32 REGISTERS_16 ", "                                                                                                     \
     "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
 #define REGISTERS_48 REGISTERS_32 ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47"
@@ -203,16 +96,13 @@ template <int PENDING> __device__ __forceinline__ void products_wait() {
     "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "                                                     \
     "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
 #define REGISTERS_72 REGISTERS_64 ", %64, %65, %66, %67, %68, %69, %70, %71"
-#define REGISTERS_80 REGISTERS_72 ", %72, %73, %74, %75, %76, %77, %78, %79"
-#define REGISTERS_88 REGISTERS_80 ", %80, %81, %82, %83, %84, %85, %86, %87"
 #define REGISTERS_96 REGISTERS_64 ", "                                                                                                     \
     "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, "                                                     \
     "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95"
-#define REGISTERS_104 REGISTERS_96 ", %96, %97, %98, %99, %100, %101, %102, %103"
 #define REGISTERS_128 REGISTERS_96 ", "                                                                                                    \
     "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, "                                         \
     "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
-#define PRODUCT(name, along_columns, Storage, type, columns, sums, factor_a, factor_b, added)                                               \
+#define PRODUCT(name, along_columns, Storage, type, columns, sums, factor_a, factor_b, added)                                              \
     __device__ __forceinline__ void name(float (&c)[sums], unsigned long long a, unsigned long long b, int add, Storage) {                 \
         asm volatile("{\n.reg .pred add;\nsetp.ne.b32 add, %" added ", 0;\n"                                                               \
                      "wgmma.mma_async.sync.aligned.m64n" columns "k16.f32." type "." type " {" REGISTERS_##sums "}, %"                     \
@@ -226,14 +116,48 @@ template <int PENDING> __device__ __forceinline__ void products_wait() {
     PRODUCT(warpgroup_product, "0, 1", Storage, type, "64", 32, "32", "33", "34")                                                          \
     PRODUCT(warpgroup_product, "0, 1", Storage, type, "96", 48, "48", "49", "50")                                                          \
     PRODUCT(warpgroup_product, "0, 1", Storage, type, "128", 64, "64", "65", "66")                                                         \
-    PRODUCT(warpgroup_product, "0, 1", Storage, type, "160", 80, "80", "81", "82")                                                         \
-    PRODUCT(swapped_product, "1, 0", Storage, type, "16", 8, "8", "9", "10")                                                                \
-    PRODUCT(swapped_product, "1, 0", Storage, type, "96", 48, "48", "49", "50")                                                             \
-    PRODUCT(swapped_product, "1, 0", Storage, type, "144", 72, "72", "73", "74")                                                            \
-    PRODUCT(swapped_product, "1, 0", Storage, type, "160", 80, "80", "81", "82")                                                            \
-    PRODUCT(swapped_product, "1, 0", Storage, type, "176", 88, "88", "89", "90")                                                            \
-    PRODUCT(swapped_product, "1, 0", Storage, type, "208", 104, "104", "105", "106")                                                         \
+    PRODUCT(swapped_product, "1, 0", Storage, type, "16", 8, "8", "9", "10")                                                               \
+    PRODUCT(swapped_product, "1, 0", Storage, type, "144", 72, "72", "73", "74")                                                           \
     PRODUCT(warpgroup_product, "0, 1", Storage, type, "192", 96, "96", "97", "98")                                                         \
     PRODUCT(warpgroup_product, "0, 1", Storage, type, "256", 128, "128", "129", "130")
 PRODUCTS(float16, "f16")
 PRODUCTS(bfloat16, "bf16")
+
+// c += f a for 64 columns and N rows of C and k = 8; c as above, transposed. f: of thread t of warp w, B's rows t % 4
+// and columns 16w + t / 4 and 8 on, then the same four rows below.
+#define TF32_PRODUCT(rows, sums, f0, f1, f2, f3, factor_a, added)                                                                          \
+    __device__ __forceinline__ void transposed_product(float (&c)[sums], const unsigned *f, unsigned long long a, int add) {               \
+        asm volatile("{\n.reg .pred add;\nsetp.ne.b32 add, %" added ", 0;\n"                                                               \
+                     "wgmma.mma_async.sync.aligned.m64n" rows "k8.f32.tf32.tf32 {" REGISTERS_##sums "}, {%" f0 ", %" f1 ", %" f2 ", %" f3  \
+                     "}, %" factor_a ", add, 1, 1;\n}"                                                                                     \
+                     : SUMS_##sums(c, 0)                                                                                                   \
+                     : "r"(f[0]), "r"(f[1]), "r"(f[2]), "r"(f[3]), "l"(a), "r"(add)                                                        \
+                     : "memory");                                                                                                          \
+    }
+TF32_PRODUCT("40", 20, "20", "21", "22", "23", "24", "25")
+TF32_PRODUCT("64", 32, "32", "33", "34", "35", "36", "37")
+TF32_PRODUCT("128", 64, "64", "65", "66", "67", "68", "69")
+TF32_PRODUCT("192", 96, "96", "97", "98", "99", "100", "101")
+TF32_PRODUCT("256", 128, "128", "129", "130", "131", "132", "133")
+
+// c += f a for 64 columns and N rows of C: f, of B, from registers; a from shared memory, both along k. c as above, transposed. TF32: k = 8, as transposed_product. 16 bits: k = 16; f: of thread t of warp w, columns 16 w + t / 4 and 8 on, of rows
+// 2 (t % 4) and the next, then of the rows 8 below.
+#define REGISTER_PRODUCT(Storage, type, rows, sums, f0, f1, f2, f3, factor_a, added)                                                       \
+    __device__ __forceinline__ void register_product(float (&c)[sums], const unsigned *f, unsigned long long a, int add, Storage) {        \
+        asm volatile("{\n.reg .pred add;\nsetp.ne.b32 add, %" added ", 0;\n"                                                               \
+                     "wgmma.mma_async.sync.aligned.m64n" rows "k16.f32." type "." type " {" REGISTERS_##sums "}, {%" f0 ", %" f1 ", %" f2  \
+                     ", %" f3 "}, %" factor_a ", add, 1, 1, 0;\n}"                                                                         \
+                     : SUMS_##sums(c, 0)                                                                                                   \
+                     : "r"(f[0]), "r"(f[1]), "r"(f[2]), "r"(f[3]), "l"(a), "r"(add)                                                        \
+                     : "memory");                                                                                                          \
+    }
+#define REGISTER_PRODUCTS(Storage, type)                                                                                                   \
+    REGISTER_PRODUCT(Storage, type, "40", 20, "20", "21", "22", "23", "24", "25")                                                          \
+    REGISTER_PRODUCT(Storage, type, "64", 32, "32", "33", "34", "35", "36", "37")                                                          \
+    REGISTER_PRODUCT(Storage, type, "128", 64, "64", "65", "66", "67", "68", "69")                                                         \
+    REGISTER_PRODUCT(Storage, type, "256", 128, "128", "129", "130", "131", "132", "133")
+REGISTER_PRODUCTS(float16, "f16")
+REGISTER_PRODUCTS(bfloat16, "bf16")
+template <int SUMS> __device__ __forceinline__ void register_product(float (&c)[SUMS], const unsigned *f, unsigned long long a, int add, float) {
+    transposed_product(c, f, a, add);
+}
