@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 from tuned_tables import known_ways, row, rows_of
 
-from opwise.backends.cuda_src import matmul_kernels
+from opwise.backends.cuda_src.matmul.kernels import KERNELS
 from opwise.backends.tuned_table import Elsewhere
 from opwise.ops.spec import Workload
 from opwise.tuning.fitting import elsewhere
@@ -51,7 +51,7 @@ def made_by(of: Ways, workloads: list[Workload]) -> Callable[[str, Workload], fl
     """us of a configuration, linear in its terms, with numbers up to 2.5 times apart in another order than the shipped ones."""
     names = sorted({name for w in workloads for name in of.configurations(w, H200)})
     # Of what is no kernel, a tile takes its own.
-    speeds = {kernel.name: kernel.speed * 1_900_000 for kernel in matmul_kernels.KERNELS["float16"]}
+    speeds = {kernel.name: kernel.speed * 1_900_000 for kernel in KERNELS["float16"]}
 
     def us(name: str, workload: Workload) -> float:
         term, i = of.term(name, workload, H200), names.index(name)

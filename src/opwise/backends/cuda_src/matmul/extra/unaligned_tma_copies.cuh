@@ -11,7 +11,10 @@
 //
 // What limits it is the copy engine: a row of 128 bytes that begins anywhere takes it 4 clocks, twice what it takes on 128 bytes.
 #pragma once
+#include "common/cluster_reduce.cuh"
 #include "common/residue_maps.cuh"
+#include "common/wgmma.cuh"
+#include "matmul/kernels/wgmma.cuh"
 
 template <class Storage_, int ROWS_, int STAGES_, bool STRAIGHT_ = false> struct UnalignedTile {
     using Storage = Storage_;

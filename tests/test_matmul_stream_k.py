@@ -1,4 +1,4 @@
-"""float32 products whose K the whole grid shares: matmul_fma_shares.cuh, all blocks and threads at once, on the CPU.
+"""float32 products whose K the whole grid shares: ffma_stream_k.cuh, all blocks and threads at once, on the CPU.
 
 No stand-in has the copy engine. So the source's own text is compiled here with functions in the place of its instructions, and every thread
 of every block is a fibre, which others overtake at barriers and while it looks at a flag. A box is copied when it is asked for. What the
@@ -11,7 +11,7 @@ from pathlib import Path
 
 from blocks_on_cpu import FIBRES, RUN
 from clusters_on_cpu import needs_compiler, said_by
-from test_matmul_rows import MAIN, taken
+from test_matmul_ffma import MAIN, taken
 
 from opwise.backends.cuda_src.matmul.kernels.ffma import TILES, Tile
 from opwise.backends.cuda_src.sources import FOLDER
@@ -25,7 +25,7 @@ void barrier_init(SharedAddress at, int) { std::memset(memory(at, 8), 0, 8); }
 Barrier barrier(SharedAddress at) { Barrier found; std::memcpy(&found, memory(at, 8), 8); return found; }
 void publish_to_copies() {}
 struct TensorMap { const float *base; int rows, columns, pitch, box_rows, box_columns; };
-template <int CLASSES> struct RowClasses { TensorMap map[CLASSES]; int shift[16]; };
+template <int CLASSES> struct ResidueMaps { TensorMap map[CLASSES]; int shift[16]; };
 void barrier_expect(SharedAddress at, unsigned) {
     Barrier of = barrier(at);
     demand(of.filled == of.waited, "filled before it was left"), of.filled++, std::memcpy(memory(at, 8), &of, 8);
@@ -73,7 +73,7 @@ template <class T, class Factor> void call() {
         else return *static_cast<const Factor *>(of_b);
     }();
     const auto &a = *static_cast<const Factor *>(of_a);
-    fma_shares_matmul<T>(a, b, result, sizes[0], sizes[1], sizes[2], flags_now);
+    ffma_stream_k_matmul<T>(a, b, result, sizes[0], sizes[1], sizes[2], flags_now);
 }
 template <class T, class Factor> void multiplies(int m, int k, int n, int off, int grid) {
     Room a(m * k, off), b(k * n, off);
@@ -114,28 +114,28 @@ def test_blocks_that_share_all_tiles_multiply_what_lies_anywhere(tmp_path: Path)
     text = "".join(
         taken(*where)
         for where in (
-            ("matmul_wgmma.cuh", "template <int STAGES> struct Turn "),
-            ("matmul_meet.cuh", "struct Steps "),
-            ("matmul_tile.cuh", "struct TilePosition "),
-            ("matmul_tile.cuh", r"template <int BM, int BN, unsigned GROUP = 16>\n[^\n]*tile_position"),
+            ("matmul/kernels/wgmma.cuh", "template <int STAGES> struct PipelineState "),
+            ("common/cluster_reduce.cuh", "struct Steps "),
+            ("matmul/kernels/tile.cuh", "struct TilePosition "),
+            ("matmul/kernels/tile.cuh", r"template <int BM, int BN, unsigned GROUP = 16>\n[^\n]*tile_position"),
         )
     )
-    names = "rows", "fma_rows_tile", "fma_rows", "fma_shares"
-    boxes, tile_source, rows, shares = ((FOLDER / f"matmul_{name}.cuh").read_text() for name in names)
+    names = "common/residue_maps", "matmul/kernels/ffma_tile", "matmul/kernels/ffma", "matmul/kernels/ffma_stream_k"
+    boxes, tile_source, rows, shares = ((FOLDER / f"{name}.cuh").read_text() for name in names)
     text += boxes[boxes.index("// A box of each class") :] + tile_source[tile_source.index("template <") :]
     text += rows[rows.index("// The ring of each") : rows.index("// S > 1:")] + shares[shares.index("// The tile's sums, which") :]
     calls = []
     for tile in SHARED:
         numbers = (tile.rows, tile.columns, tile.warps, tile.classes or 1, *tile.thread, tile.stages, int(tile.words))
-        factor = f"RowClasses<{tile.classes}>" if tile.classes else "TensorMap"
-        made = f"RowsTile<{', '.join(map(str, numbers))}>, {factor}"
+        factor = f"ResidueMaps<{tile.classes}>" if tile.classes else "TensorMap"
+        made = f"FfmaTile<{', '.join(map(str, numbers))}>, {factor}"
         calls += [f"multiplies<{made}>({', '.join(map(str, case))});" for case in grids(tile)]
     main = MAIN[: MAIN.index("template <class T, int S, class Factor>")]
     said_by(f"{FIBRES}{RUN}{BEFORE}{text}{main}" + MULTIPLIES.replace("PRODUCTS", "\n".join(calls)), tmp_path)
 
 
 def test_a_launch_has_a_flag_for_each_block_and_no_more_blocks_than_run_at_once() -> None:
-    source = (FOLDER / "matmul_rows32.cu").read_text()
+    source = (FOLDER / "matmul/kernels/ffma.cu").read_text()
     for tile in SHARED:
         for m, k, n in ((3001, 4501, 463), (385, 4501, 463), (20, 700, 20), (1000, 1000, 1000)):
             plan, tiles = tile.launch(m, k, n, 132), tile.tiles(m, n)
@@ -144,4 +144,4 @@ def test_a_launch_has_a_flag_for_each_block_and_no_more_blocks_than_run_at_once(
             assert plan.grid[0] <= min(132 * tile.resident, tiles * tile.rounds(k)), "all run at once, each has a round or more"
             assert 4 * plan.grid[0] <= plan.scratch_bytes == plan.zeroed_bytes <= 64 * 1024
         numbers = (tile.rows, tile.columns, tile.warps, tile.resident, *tile.thread, tile.stages)
-        assert f"{'WORDS' if tile.words else 'EVEN'}_SHARES({', '.join(map(str, numbers))})\n" in source
+        assert f"{'WORDS' if tile.words else 'ALIGNED'}_STREAM_K({', '.join(map(str, numbers))})\n" in source

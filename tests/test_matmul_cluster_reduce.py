@@ -1,4 +1,4 @@
-"""Where a cluster's sums meet (matmul_meet.cuh): every block's share of a tile, of every thread, on the CPU.
+"""Where a cluster's sums meet (cluster_reduce.cuh): every block's share of a tile, of every thread, on the CPU.
 
 No stand-in has clusters, so the source's own struct is compiled here with functions in the place of its instructions: all blocks lay,
 then all store. Every element inside is stored once, as the blocks' parts added in the order of their ranks, and nothing outside.
@@ -34,17 +34,17 @@ float load_from_block(SharedAddress there, bool used) {
 }
 """
 MAIN = r"""
-template <class M> void meets(int rows, int columns) {
+template <class M> void reduces(int rows, int columns) {
     memory.clear();
-    const M meeting(ROOM);
+    const M reduce(ROOM);
     const int pitch = M::BN + 5;
     std::vector<float> c(M::BM * pitch, -1.0f);
     stores = 0;
     for (rank_now = 0; rank_now < M::S; rank_now++)
-        for (int i = 0; i < M::BM * M::BN; i++) meeting.lay(i / M::BN, i % M::BN, part_of(rank_now, i / M::BN, i % M::BN));
+        for (int i = 0; i < M::BM * M::BN; i++) reduce.write_partial(i / M::BN, i % M::BN, part_of(rank_now, i / M::BN, i % M::BN));
     for (auto &laid : memory) demand((laid.first & 0xffffff) >= ROOM && (laid.first & 0xffffff) < ROOM + M::BYTES, "laid outside its room");
     for (rank_now = 0; rank_now < M::S; rank_now++)
-        for (thread_now = 0; thread_now < M::THREADS; thread_now++) meeting.store(c.data(), (long long)pitch, rows, columns);
+        for (thread_now = 0; thread_now < M::THREADS; thread_now++) reduce.store(c.data(), (long long)pitch, rows, columns);
     demand(stores == rows * columns, "not every element is stored once");
     for (int y = 0; y < M::BM; y++)
         for (int x = 0; x < pitch; x++) {
@@ -53,18 +53,18 @@ template <class M> void meets(int rows, int columns) {
             demand(c[y * pitch + x] == (y < rows && x < columns ? want : -1.0f), "another sum, or stored outside");
         }
 }
-template <class M> void meets() { meets<M>(M::BM, M::BN), meets<M>(1, M::BN - 3), meets<M>(M::BM - 1, 1); }
-int main() { MEETINGS }
+template <class M> void reduces() { reduces<M>(M::BM, M::BN), reduces<M>(1, M::BN - 3), reduces<M>(M::BM - 1, 1); }
+int main() { REDUCTIONS }
 """
 
 
 @needs_compiler
 def test_every_element_is_stored_once_by_the_parts_in_order(tmp_path: Path) -> None:
-    source = (FOLDER / "matmul_meet.cuh").read_text()
-    part = re.search(r"^template <[^\n]*struct Meeting \{.*?^};\n", source, re.MULTILINE | re.DOTALL)
+    source = (FOLDER / "common/cluster_reduce.cuh").read_text()
+    part = re.search(r"^template <[^\n]*struct ClusterReduce \{.*?^};\n", source, re.MULTILINE | re.DOTALL)
     assert part
     shared = {
         (t.split, t.rows, t.columns, 256 if t.way == "wgmma" else t.threads) for t in ALL if t.split > 1
     }  # there one warpgroup copies
-    calls = " ".join(f"meets<Meeting<{', '.join(map(str, numbers))}>>();" for numbers in sorted(shared))
-    said_by(BEFORE + part[0] + MAIN.replace("MEETINGS", calls), tmp_path)
+    calls = " ".join(f"reduces<ClusterReduce<{', '.join(map(str, numbers))}>>();" for numbers in sorted(shared))
+    said_by(BEFORE + part[0] + MAIN.replace("REDUCTIONS", calls), tmp_path)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import re
 
+import gemv_columns_times
+import gemv_rows_times
 import pytest
-import thin_columns_times
-import thin_rows_times
 from plans import kernel_for, slower
 
-from opwise.backends.cuda_src import matmul_thin
-from opwise.backends.cuda_src.matmul.cost import BYTES, BYTES_A_US
+from opwise.backends.cuda_src.matmul.cost import BYTES, BYTES_A_US, UNIT
 from opwise.backends.cuda_src.matmul.kernels.gemv import EIGHT, MOST_ROWS, fitting
 from opwise.backends.cuda_src.sources import unit_of
 
@@ -51,37 +50,32 @@ MEASURED = {
 }
 
 
-def elsewhere(kind: str, n: int) -> dict[str, bool]:
-    """Asks for the kernels of any GPU: in 16 bits Hopper has others for rows of B on 2 bytes, as in tests/test_matmul_slanted.py."""
-    return {} if BYTES[kind] == 4 or n % 2 == 0 else {"wgmma": False}
-
-
 @pytest.mark.parametrize(("product", "times"), MEASURED.items(), ids=str)
 def test_a_product_gets_a_kernel_that_was_quick(product: tuple[str, tuple[int, int, int]], times: dict[str, float]) -> None:
     """3 % slower than the quickest at most."""
     kind, shape = product
     dtype = "float32" if kind == "tfloat32" else kind
-    taken = kernel_for(kind, *shape, **elsewhere(kind, shape[2]))
-    assert times[taken.removeprefix(f"matmul_{dtype}_")] <= 1.03 * min(times.values())
+    taken = kernel_for(kind, *shape)
+    assert times[taken.removeprefix(f"matmul_{dtype}_gemv_")] <= 1.03 * min(times.values())
     for capability in ((8, 0), (7, 5), (10, 0)):
         assert kernel_for(kind, *shape, capability=capability) == taken, "on any GPU"
 
 
-@pytest.mark.parametrize(("product", "times"), thin_rows_times.MEASURED.items(), ids=str)
+@pytest.mark.parametrize(("product", "times"), gemv_rows_times.MEASURED.items(), ids=str)
 def test_few_rows_get_blocks_and_accesses_that_were_quick(product: tuple[str, tuple[int, int, int]], times: dict[str, float]) -> None:
     kind, shape = product
-    taken = re.fullmatch(r"matmul_b?float\d\d_rows_\dx(.*)|.*", kernel_for(kind, *shape, **elsewhere(kind, shape[2])))
+    taken = re.fullmatch(r"matmul_b?float\d\d_gemv_rows_\dx(.*)|.*", kernel_for(kind, *shape))
     assert taken is not None
-    assert slower(times, taken[1] or "other") <= thin_rows_times.SLOWER.get(product, 1.03)
+    assert slower(times, taken[1] or "other") <= gemv_rows_times.SLOWER.get(product, 1.03)
 
 
-@pytest.mark.parametrize(("product", "times"), thin_columns_times.MEASURED.items(), ids=str)
+@pytest.mark.parametrize(("product", "times"), gemv_columns_times.MEASURED.items(), ids=str)
 def test_few_columns_get_threads_that_were_quick(product: tuple[str, tuple[int, int, int]], times: dict[str, float]) -> None:
     """3 % slower than the quickest at most, but for those that are known."""
     kind, shape = product
-    found = re.fullmatch(rf"matmul_{kind}_columns_\d_(t.*)", kernel_for(kind, *shape))
+    found = re.fullmatch(rf"matmul_{kind}_gemv_columns_\d_(t.*)", kernel_for(kind, *shape))
     assert found is not None
-    assert slower(times, found[1]) <= thin_columns_times.SLOWER.get(product, 1.03)
+    assert slower(times, found[1]) <= gemv_columns_times.SLOWER.get(product, 1.03)
 
 
 @pytest.mark.parametrize("kind", BYTES)
@@ -124,4 +118,4 @@ def test_a_launch_covers_the_product(kind: str) -> None:
 def test_the_estimate_is_what_the_memory_takes() -> None:
     (tile,) = fitting(8192, 8192, 1, "float16", 16, 132)
     us = 2 * (8192 * 8192 + 2 * 8192) / BYTES_A_US
-    assert tile.estimate(8192, 8192, 1, 132) * tile.speed == pytest.approx(us * matmul_thin.UNIT["float16"])
+    assert tile.estimate(8192, 8192, 1, 132) * tile.speed == pytest.approx(us * UNIT["float16"])

@@ -1,4 +1,4 @@
-"""float32 products whose rows begin anywhere, and whose K is shared by warps and blocks: matmul_fma_rows.cuh, of every thread, on the CPU.
+"""float32 products whose rows begin anywhere, and whose K is shared by warps and blocks: ffma.cuh, of every thread, on the CPU.
 
 No stand-in has the copy engine or clusters. So the source's own text is compiled here with functions in the place of its instructions: a
 box is copied, swizzled, at the wait of each thread that has come to it, out of matrices that lie among NaN; what the warps lay, and what
@@ -30,7 +30,7 @@ struct Stop {};
 char ring[SHARED], laid[16][SHARED], room[16][SHARED];
 bool written[16][SHARED];
 struct TensorMap { const float *base; int rows, columns, pitch, box_rows, box_columns; };
-template <int CLASSES> struct RowClasses { TensorMap map[CLASSES]; int shift[16]; };
+template <int CLASSES> struct ResidueMaps { TensorMap map[CLASSES]; int shift[16]; };
 struct Box { SharedAddress to; const TensorMap *map; int row, column; };
 std::map<unsigned, std::vector<std::vector<Box>>> filled;  // by barrier
 std::map<unsigned, unsigned> told, waits, copied_in;
@@ -127,7 +127,7 @@ TensorMap map_of(const float *at, int rows, int columns, int pitch, int box_rows
 void tell(TensorMap &map, const float *at, int rows, int columns, int box_rows, int box_columns) {
     map = map_of(at, rows, columns, columns, box_rows, box_columns);
 }
-template <int C> void tell(RowClasses<C> &of, const float *at, int rows, int columns, int box_rows, int box_columns) {
+template <int C> void tell(ResidueMaps<C> &of, const float *at, int rows, int columns, int box_rows, int box_columns) {
     for (int c = 0; c < C; c++) {
         const float *begin = at + c * columns;
         const int shift = c < rows ? reinterpret_cast<unsigned long long>(begin) % 16 / 4 : 1;
@@ -163,7 +163,7 @@ template <class T, int S, class Factor> void multiplies(int m, int k, int n, int
                 block_now = tile * S + rank_now, filled.clear();
                 for (thread_now = 0; thread_now < T::THREADS; thread_now++) {
                     waits.clear(), laying = false, met = waited = 0;
-                    try { fma_rows_matmul<T, S>(of_a, of_b, c.data(), m, k, n); } catch (Stop) {}
+                    try { ffma_matmul<T, S>(of_a, of_b, c.data(), m, k, n); } catch (Stop) {}
                 }
             }
     }
@@ -197,16 +197,16 @@ def test_every_tile_multiplies_what_lies_anywhere(tmp_path: Path) -> None:
     text = "".join(
         taken(*where)
         for where in (
-            ("matmul_wgmma.cuh", "template <int STAGES> struct Turn "),
-            ("matmul_meet.cuh", "struct Steps "),
-            ("matmul_meet.cuh", "template <int S> [^\n]*steps_of_block"),
-            ("matmul_tile.cuh", "struct TilePosition "),
-            ("matmul_tile.cuh", r"template <int BM, int BN, unsigned GROUP = 16>\n[^\n]*tile_position"),
+            ("matmul/kernels/wgmma.cuh", "template <int STAGES> struct PipelineState "),
+            ("common/cluster_reduce.cuh", "struct Steps "),
+            ("common/cluster_reduce.cuh", "template <int S> [^\n]*steps_of_block"),
+            ("matmul/kernels/tile.cuh", "struct TilePosition "),
+            ("matmul/kernels/tile.cuh", r"template <int BM, int BN, unsigned GROUP = 16>\n[^\n]*tile_position"),
         )
     )
-    rows = (FOLDER / "matmul_rows.cuh").read_text()
+    rows = (FOLDER / "common/residue_maps.cuh").read_text()
     text += rows[rows.index("// A box of each class") :]
-    sources = [(FOLDER / f"matmul_fma_rows{part}.cuh").read_text() for part in ("_tile", "")]
+    sources = [(FOLDER / "matmul" / "kernels" / f"ffma{part}.cuh").read_text() for part in ("_tile", "")]
     text += (
         "".join(source[source.index("template <") :] for source in sources)
         .replace("align_rows<Tile>(", "all_align<Tile>(")
@@ -217,8 +217,8 @@ def test_every_tile_multiplies_what_lies_anywhere(tmp_path: Path) -> None:
     for tile in (tile for tile in TILES if not tile.shares):
         numbers = (tile.rows, tile.columns, tile.warps, tile.classes or 1, *tile.thread, tile.stages, int(tile.words))
         for m, k, n, off in (*(SHAPES if tile.classes else EVEN_SHAPES), *([LONG[tile.classes]] if tile.split == 1 else [])):
-            factor = f"RowClasses<{tile.classes}>" if tile.classes else "TensorMap"
-            calls.append(f"multiplies<RowsTile<{', '.join(map(str, numbers))}>, {tile.split}, {factor}>({m}, {k}, {n}, {off});")
+            factor = f"ResidueMaps<{tile.classes}>" if tile.classes else "TensorMap"
+            calls.append(f"multiplies<FfmaTile<{', '.join(map(str, numbers))}>, {tile.split}, {factor}>({m}, {k}, {n}, {off});")
             tiles.append(tile)
     said = said_by(BEFORE + text + MAIN.replace("PRODUCTS", "\n".join(calls)), tmp_path)
     for tile, used in zip(tiles, said.split(), strict=True):

@@ -1,4 +1,4 @@
-"""Tiles whose rows lie class by class (matmul_odd*.cuh): from a matrix whose rows begin anywhere to the elements of C, on the CPU.
+"""Tiles whose rows lie class by class (unaligned_tma*.cuh): from a matrix whose rows begin anywhere to the elements of C, on the CPU.
 
 No stand-in has wgmma, so the source's own text is compiled here with functions in the place of its instructions. Those of a warp or a
 warpgroup need what all of its threads say: so every thread runs three times, to tell its addresses, then its factors, then to store.
@@ -21,7 +21,7 @@ BEFORE = r"""
 #include <type_traits>
 struct float16 { unsigned short bits; };
 struct TensorMap { const unsigned *first; int rows, columns, box_rows, box_columns; long long pitch; };
-template <int C> struct RowClasses { TensorMap map[C]; int shift[16]; };
+template <int C> struct ResidueMaps { TensorMap map[C]; int shift[16]; };
 constexpr unsigned BASE = 16, SHARED = 232448;
 int pass, turned, exchanged, size;  // how often this thread has multiplied, and exchanged
 std::map<std::pair<int, int>, float> given;  // thread, exchange
@@ -37,7 +37,7 @@ unsigned place_of(unsigned line_start, int row, int byte) {  // swizzled, by add
 }
 SharedAddress shared_base() { return BASE; }
 int least(long long a, int b) { return a < b ? a : b; }
-template <int STAGES> struct Turn {
+template <int STAGES> struct PipelineState {
     int slot = 0;
     unsigned phase = 0;
     void next() { demand(++slot <= STAGES, "the ring is too short for this test"); }
@@ -92,7 +92,7 @@ void products_commit() {}
 template <int> void products_wait() {}
 void publish_to_copies() {}
 template <int THREADS = 128> void warpgroup_barrier(int) {}
-template <int N, class Storage> void odd_product(float (&c)[N], const unsigned *f, unsigned long long a, int add, Storage) {
+template <int N, class Storage> void register_product(float (&c)[N], const unsigned *f, unsigned long long a, int add, Storage) {
     const int consumer = thread_now / 128, thread = thread_now % 128, call = turned++;
     demand(add == (call > 0), "adds to what is not there");
     auto &[tile, words] = factors[{consumer, call}];
@@ -118,8 +118,8 @@ void multiply(int consumer, int places) {  // as wgmma does
 }
 """
 MAIN = r"""
-template <int C> RowClasses<C> classes(std::vector<unsigned> &memory, int first, int rows, int columns, int box_rows, int box_columns) {
-    RowClasses<C> found;
+template <int C> ResidueMaps<C> classes(std::vector<unsigned> &memory, int first, int rows, int columns, int box_rows, int box_columns) {
+    ResidueMaps<C> found;
     for (int c = 0; c < C; c++) {
         const int begin = first + c * columns, base = begin / C * C, of_class = (rows - c + C - 1) / C;
         found.shift[c] = c < rows ? begin - base : 1;
@@ -173,14 +173,14 @@ int main() { RUNS }
 @needs_compiler
 @pytest.mark.parametrize("storage", ["float16", "float"])
 def test_every_element_of_a_tile_is_its_row_times_its_column(storage: str, tmp_path: Path) -> None:
-    source = "".join((FOLDER / name).read_text() for name in ("matmul_odd_copies.cuh", "matmul_odd.cuh"))
+    source = "".join((FOLDER / name).read_text() for name in ("matmul/extra/unaligned_tma_copies.cuh", "matmul/extra/unaligned_tma.cuh"))
     source = "".join(line for line in source.splitlines(True) if not line.startswith("#"))
-    tile = re.search(r"^template <[^\n]*struct OddTile \{.*?^};\n", source, re.MULTILINE | re.DOTALL)
+    tile = re.search(r"^template <[^\n]*struct UnalignedTile \{.*?^};\n", source, re.MULTILINE | re.DOTALL)
     rest = re.search(r"^// A tile: rows first.*?(?=^// S > 1: of the cluster)", source, re.MULTILINE | re.DOTALL)
     assert tile
     assert rest
     alone = re.sub(r"        if constexpr \(S > 1\) \{.*?\} else \{", "{", rest[0], flags=re.DOTALL)
     step = 64 if storage == "float16" else 32
-    runs = "".join(f"run<OddTile<{storage}, {rows}, 4, {str(i > 2).lower()}>>({m}, {k}, {n});" for i, (rows, m, k, n) in enumerate((
+    runs = "".join(f"run<UnalignedTile<{storage}, {rows}, 4, {str(i > 2).lower()}>>({m}, {k}, {n});" for i, (rows, m, k, n) in enumerate((
         (64, 61, step + 9, 127), (16, 5, 3, 1), (16, 139, 5, 13), (40, 43, step + 9, 127), (64, 3, 5, 1))))  # fmt: skip
     said_by(BEFORE + tile[0] + alone + MAIN.replace("RUNS", runs), tmp_path)
