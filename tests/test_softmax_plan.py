@@ -92,9 +92,9 @@ def test_each_form_of_small_blocks_has_a_kernel_and_room_for_all_of_a_row() -> N
     of_all = {
         (int(blocks), int(threads)) for blocks, threads in re.findall(r"SOFTMAX_SMALL_KERNEL\(dtype, Storage, (\d+), (\d+)\)", source)
     }
-    every = {choice[:3] for choices in (*choice.CLUSTERS.values(), choice.CLUSTERS_OF_FEW) for choice in choices}
-    small = {choice for choice in every if choice[2] <= choice.SMALL_THREADS}
-    assert of_all == {choice[1:] for choice in small}
+    every = {row[:3] for rows in (*choice.CLUSTERS.values(), choice.CLUSTERS_OF_FEW) for row in rows}
+    small = {row for row in every if row[2] <= choice.SMALL_THREADS}
+    assert of_all == {row[1:] for row in small}
     assert _constant((FOLDER / "softmax/cluster.cuh").read_text(), "CLUSTER_PIECES") == choice.CLUSTER_PIECES
     for most, blocks, threads in small:
         for dtype in plan.ITEM_BYTES:
