@@ -118,7 +118,7 @@ def test_small_blocks_are_for_many_rows_and_leave_room_for_as_many_a_multiproces
 
 
 def test_many_rows_of_4096_are_kept_as_they_are() -> None:
-    for rows, columns, kernel, threads in ((4096, 4096, "cluster1", 256), (4095, 4096, "block8", 512), (4096, 4092, "block8", 512)):
+    for rows, columns, kernel, threads in ((4096, 4096, "cluster1", 256), (4095, 4096, "block16", 256), (4096, 4092, "block16", 256)):
         found = choice.softmax(rows, columns, "float32", aligned=True, sm_count=132, capability=(9, 0))
         assert (found.kernel, found.block[0], found.shared_bytes) == (f"softmax_float32_{kernel}_v16", threads, 0)
 

@@ -9,9 +9,8 @@ WARP_THREADS, LONG_THREADS = 128, 1024  # as in softmax.cu
 # By an element's bytes.
 FULL, FULL_FROM = 1024, {4: 1, 2: 4096}
 # (elements a thread, threads at most) of a block: the first that holds the row is taken. By an element's bytes; 0: not in 16-byte pieces.
-# Two blocks of 512 threads overlap one's loads with the other's stores, one block of 1024 cannot. Up to 16 KiB a thread has two pieces: one
-# is too little on the way.
-BLOCKS = {4: ((8, 512), (16, 512), (32, 512)), 2: ((16, 512),), 0: ((8, 256), (16, 512), (32, 512))}
+# Two blocks of 512 threads overlap one's loads with the other's stores, one block of 1024 cannot.
+BLOCKS = {4: ((8, 256), (16, 512), (32, 512)), 2: ((16, 512),), 0: ((8, 256), (16, 512), (32, 512))}
 # By an element's bytes, columns above and up to which one block keeps a row as it was read, in registers and shared memory.
 KEPT = {4: (16384, 32768), 2: (8192, 32768)}
 CLUSTER_PIECES = 8  # in registers, a thread: as in cluster.cuh

@@ -161,7 +161,7 @@ __device__ __forceinline__ void softmax_long(const Storage *x, Storage *out, lon
     SOFTMAX_KERNEL(block32, softmax_block, threads, dtype, Storage, 32, bytes)
 // In 16-byte pieces, by an element's size. Longer rows of 16 bits are kept as they were read (cluster.cuh).
 #define SOFTMAX_BLOCKS_IN_PIECES_4(dtype, Storage)                                                                                         \
-    SOFTMAX_KERNEL(block8, softmax_block, 512, dtype, Storage, 8, 16)                                                                      \
+    SOFTMAX_KERNEL(block8, softmax_block, 256, dtype, Storage, 8, 16)                                                                      \
     SOFTMAX_KERNEL(block16, softmax_block, 1024, dtype, Storage, 16, 16)                                                                   \
     SOFTMAX_KERNEL(block32, softmax_block, 1024, dtype, Storage, 32, 16)
 #define SOFTMAX_BLOCKS_IN_PIECES_2(dtype, Storage) SOFTMAX_KERNEL(block16, softmax_block, 512, dtype, Storage, 16, 16)

@@ -26,8 +26,8 @@ class Tile(Estimated):
     """A kernel: `columns` of its tile, `resident` blocks an SM, `stages` of its ring.
 
     `beside`: us of a launch; `step`: us of a stage; `wave`: us of each block of an SM beyond its first; `memory`: of reading and writing
-    each matrix once, in parts of what an H200's memory takes. `speed` and `fixed`: by how much the steps are quicker than that, and the rest
-    dearer.
+    each matrix once, in parts of what an H200's memory takes. `speed` and `fixed`: by how much the steps are quicker than that, and the
+    rest dearer.
     """
 
     kind: str
