@@ -1,4 +1,4 @@
-"""Tiles whose rows lie class by class (unaligned_tma*.cuh): from a matrix whose rows begin anywhere to the elements of C, on the CPU.
+"""Tiles whose rows lie class by class (unaligned_tma.cuh): from a matrix whose rows begin anywhere to the elements of C, on the CPU.
 
 No stand-in has wgmma, so the source's own text is compiled here with functions in the place of its instructions. Those of a warp or a
 warpgroup need what all of its threads say: so every thread runs three times, to tell its addresses, then its factors, then to store.
@@ -173,7 +173,7 @@ int main() { RUNS }
 @needs_compiler
 @pytest.mark.parametrize("storage", ["float16", "float"])
 def test_every_element_of_a_tile_is_its_row_times_its_column(storage: str, tmp_path: Path) -> None:
-    source = "".join((FOLDER / name).read_text() for name in ("matmul/extra/unaligned_tma_copies.cuh", "matmul/extra/unaligned_tma.cuh"))
+    source = (FOLDER / "matmul/extra/unaligned_tma.cuh").read_text()
     source = "".join(line for line in source.splitlines(True) if not line.startswith("#"))
     tile = re.search(r"^template <[^\n]*struct UnalignedTile \{.*?^};\n", source, re.MULTILINE | re.DOTALL)
     rest = re.search(r"^// A tile: rows first.*?(?=^// S > 1: of the cluster)", source, re.MULTILINE | re.DOTALL)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from opwise.backends.cubin import instructions, told
 from opwise.backends.cuda_src.matmul.extra import enabled as extra_enabled
-from opwise.backends.cuda_src.matmul.kernels import GROUPS
+from opwise.backends.cuda_src.matmul.kernels import KERNELS
 
 FOLDER = Path(__file__).parent
 STANDARD = "c++17"
@@ -22,9 +22,9 @@ EXTRA, EXTRA_CLUSTER, UNALIGNED = "matmul_extra", "matmul_extra_cluster", "matmu
 CLUSTER, WGMMA, WGMMA_TF32, FFMA, STREAM = "matmul_cluster", "matmul_wgmma", "matmul_wgmma_tf32", "matmul_ffma", "softmax_stream"
 
 
-def _by_dtype(unit: str, path: str, dtypes: Iterable[str] = GROUPS) -> dict[str, str]:
+def _by_dtype(unit: str, path: str, dtypes: Iterable[str] = KERNELS) -> dict[str, str]:
     """One unit a dtype: of matmul, whose kernels take longest to compile."""
-    return {f"{unit}_{dtype}": f'#define MATMUL_GROUP {GROUPS[dtype]}\n#include "{path}"\n' for dtype in dtypes}
+    return {f"{unit}_{dtype}": f'#define MATMUL_{dtype.upper()}\n#include "{path}"\n' for dtype in dtypes}
 
 
 # Unit -> the text to compile with FOLDER on the include path.
@@ -71,7 +71,7 @@ def unit_of(kernel: str) -> str:
     if kernel.startswith("softmax_") and "_stream_" in kernel:
         return STREAM
     op, *rest = kernel.split("_")
-    unit = f"{op}_{next((name for name in rest if name in GROUPS), '')}" if op == "matmul" else op
+    unit = f"{op}_{next((name for name in rest if name in KERNELS), '')}" if op == "matmul" else op
     unit = f"{op}_ladder" if rest[:1] == ["ladder"] else unit
     if unit not in UNITS:
         raise KeyError(f"no unit holds a kernel {kernel!r}: there are {', '.join(UNITS)}")

@@ -5,7 +5,7 @@
 // any alignment of C does.
 #pragma once
 #include "common/cluster.cuh"
-#include "matmul/kernels/tile.cuh"
+#include "common/ptx.cuh"
 
 // The steps of K that a block takes: of a cluster of S, which share a tile, steps rank / S to steps (rank + 1) / S, which may be none.
 struct Steps {

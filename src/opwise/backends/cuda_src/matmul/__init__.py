@@ -125,7 +125,7 @@ def launch(kernel: Kernel, kind: str, m: int, k: int, n: int, sm_count: int) -> 
 
 
 def group(dtype_name: str, tf32: bool, capability: tuple[int, int]) -> str:
-    """The key into KERNELS and GROUPS. TF32 is a permission, not a demand: a GPU without it multiplies in float32."""
+    """The key into KERNELS. TF32 is a permission, not a demand: a GPU without it multiplies in float32."""
     return "tfloat32" if dtype_name == "float32" and tf32 and capability >= TENSOR_CORES_FROM else dtype_name
 
 

@@ -6,7 +6,8 @@ import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from opwise.backends.cuda_src.matmul.cost import BY_SECTORS, LINE, SECTOR, HopperTile, Share, in_clusters
+from opwise.backends.cuda_src.matmul import cost
+from opwise.backends.cuda_src.matmul.cost import BY_SECTORS, HALF_LINE, LINE, SECTOR, Share, Tiled, clusters_at_once, in_clusters, waves
 
 TENSOR_CORES_FROM = (8, 0)  # mma.sync m16n8k16, TF32 and cp.async
 WGMMA_ON = (9, 0)  # and on no later GPU
@@ -39,18 +40,20 @@ class Among(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Kernel(HopperTile):
+class Kernel(Tiled):
     """A kernel's tile of C, what it is launched with, and what its choice goes by.
 
     `granule`: bytes that must divide the three addresses and the rows of A, B and C. `step_bytes`: bytes of K a stage holds per row of A.
     `speed`: multiply-adds per time, relative to one another; of Hopper's own, of a block that is alone. `fixed`: cost of a tile
-    beyond its products, as elements of K. `memory`: of an element of A or B, read once. `crowd`, `lean`: as in cost.HopperTile.
+    beyond its products, as elements of K. `memory`: of an element of A or B, read once. `crowd`: by how much a step is longer
+    where every SM has a block, in parts of itself. `lean`: what suffers where one factor is the larger and its tiles are read more than
+    once, 1: A from a quarter of B on, -1: B from A on, 0: nothing.
     `split`: blocks of a cluster that share a tile's K, as in split_k.cuh; of these `resident`: blocks a multiprocessor, `inbox`: bytes
     for what other blocks push (Numba: for what else lies beside the ring). `swap_ab`: of swap_ab.cuh, one tile a block (`split` 1).
     `boxes`: of C beside the ring, where there is no `split`. `cluster`: rows and columns of tiles whose blocks
     fetch parts of A (side by side) or of B (one below the other) for each other, as in wgmma.cuh.
-    `alone`: what a multiprocessor's only tile takes, in tiles of many; of Hopper's own, as in cost.HopperTile.
-    `slow_lines`, `by_sectors`: as in cost.HopperTile. `among`: where a kernel was measured that is offered nowhere else.
+    `alone`: what an SM's only tile takes, in tiles of many. `slow_lines`: what misaligned rows cost it, in parts of what they cost others;
+    `by_sectors`: of that, those of whole sectors. `among`: where a kernel was measured that is offered nowhere else.
     """
 
     name: str
@@ -103,7 +106,7 @@ class Kernel(HopperTile):
 
     def share(self, m: int, k: int, n: int, sm_count: int) -> Share:
         if self.wgmma:
-            return self.hopper_share(m, k, n, sm_count)
+            return self._hopper_share(m, k, n, sm_count)
         tiles = self.tiles(m, n)
         turns = -(-tiles // sm_count) if tiles > sm_count else self.alone
         if min(m, n) > LOW:
@@ -113,3 +116,32 @@ class Kernel(HopperTile):
 
     def source_name(self, kind: str) -> str:
         return f"matmul_wgmma_{kind}_{self.name}" if self.wgmma else f"matmul_{kind}_{self.name}"
+
+    def _hopper_share(self, m: int, k: int, n: int, sm_count: int) -> Share:
+        """Of Hopper's own kernels, in multiply-adds: cost.py has the numbers."""
+        rows, columns, split, resident = self.rows, self.columns, max(self.split, 1), self.resident
+        step = self.step_bytes // 2 * split
+        high, wide = self.cluster
+        together = high * wide
+        down, across = in_clusters(m, n, rows, columns, self.cluster)
+        tiles = down * across
+        begun = waves(tiles // together, split * together, resident, sm_count)
+        depth = -(-k // step) * (step // split)
+        weight = self.alone if begun <= (2 if n >= 2 * m and k >= cost.LONG_FOR_PAIRS else 1) else 1.0
+        busy = min(tiles * split / sm_count, resident)
+        outside = (0 if self.cut and down == 1 else rows - m / down) + columns - n / across
+        steep = 0.0
+        if self.lean > 0 and across > 1:
+            steep = max(math.log2(4 * m / n), 0)
+        elif self.lean < 0 and down > 1:
+            steep = max(math.log2(n / m), 0)
+        beside = begun * depth * (cost.OUTSIDE * outside + cost.LEANING * (rows + columns) * steep)
+        each = begun * rows * columns
+        work = each, each * depth * (weight + self.crowd * busy), beside, cost.MEMORY * (m + n) * k
+        if not (k % HALF_LINE or n % HALF_LINE):
+            return Share(*work)
+        full, rest = divmod(tiles // together / clusters_at_once(split * together, sm_count), resident)
+        worst = self.slow_lines * (1 if k % SECTOR or n % SECTOR else self.by_sectors)
+        a_row, b_row = cost.SLANTED_A if k % HALF_LINE else 0, cost.SLANTED_B if n % HALF_LINE else 0
+        fetched = worst * k / split * (m / down / wide * a_row + n / across / high * b_row)  # by a block
+        return Share(*work, max(1 - full * resident / begun, 0), (full * resident * fetched, rest * fetched))

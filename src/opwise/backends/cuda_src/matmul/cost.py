@@ -62,7 +62,11 @@ class Share:
 
 
 class Estimated:
-    """A kernel whose choice goes by its estimated time: `speed` relative to one another, `fixed` of a tile beside, as elements of K."""
+    """A kernel whose choice goes by its estimated time, in multiply-adds of one SM, so that the kernels of all tables compare.
+
+    `speed` relative to one another, `fixed` of a tile beside, as elements of K. Where a table tells us, both are 1 as shipped: by how much
+    the steps are quicker than it tells, and the rest dearer (`opwise tune`).
+    """
 
     speed: float
     fixed: float
@@ -125,56 +129,3 @@ def waves(tiles: int, split: int, resident: int, sm_count: int) -> float:
     found: float = -(-tiles // (clusters_at_once(split, sm_count) * resident)) * resident
     # Two blocks of a multiprocessor share it: beyond one each, all slow down a little, none waits for a wave.
     return min(found, max(tiles * split / sm_count, 1)) if resident > 1 else found
-
-
-class HopperTile(Tiled):
-    """One whose K goes by steps of `step_bytes` of 16-bit elements, shared by `split` blocks where that is not 0.
-
-    crowd: by how much a step is longer where every multiprocessor has a block, in parts of itself. lean: what suffers where one factor is
-    the larger and its tiles are read more than once, 1: A from a quarter of B on, -1: B from A on, 0: nothing. cut: are the boxes of an A
-    that is lower than a tile as low as A? cluster: rows and columns of tiles whose blocks fetch for each other: A in a row, B in a column.
-    slow_lines: what slanted rows cost it, in parts of what they cost others; by_sectors: of that, those of whole sectors. The rest as in
-    matmul_kernel.Kernel.
-    """
-
-    step_bytes: int
-    split: int
-    resident: int
-    crowd: float
-    lean: int
-    cluster: tuple[int, int]
-    alone: float
-    slow_lines: float
-    by_sectors: float
-
-    @property
-    def cut(self) -> bool:
-        raise NotImplementedError
-
-    def hopper_share(self, m: int, k: int, n: int, sm_count: int) -> Share:
-        rows, columns, split, resident = self.rows, self.columns, max(self.split, 1), self.resident
-        step = self.step_bytes // 2 * split
-        high, wide = self.cluster
-        together = high * wide
-        down, across = in_clusters(m, n, rows, columns, self.cluster)
-        tiles = down * across
-        begun = waves(tiles // together, split * together, resident, sm_count)
-        depth = -(-k // step) * (step // split)
-        weight = self.alone if begun <= (2 if n >= 2 * m and k >= LONG_FOR_PAIRS else 1) else 1.0
-        busy = min(tiles * split / sm_count, resident)
-        outside = (0 if self.cut and down == 1 else rows - m / down) + columns - n / across
-        steep = 0.0
-        if self.lean > 0 and across > 1:
-            steep = max(math.log2(4 * m / n), 0)
-        elif self.lean < 0 and down > 1:
-            steep = max(math.log2(n / m), 0)
-        beside = begun * depth * (OUTSIDE * outside + LEANING * (rows + columns) * steep)
-        each = begun * rows * columns
-        work = each, each * depth * (weight + self.crowd * busy), beside, MEMORY * (m + n) * k
-        if not (k % HALF_LINE or n % HALF_LINE):
-            return Share(*work)
-        full, rest = divmod(tiles // together / clusters_at_once(split * together, sm_count), resident)
-        worst = self.slow_lines * (1 if k % SECTOR or n % SECTOR else self.by_sectors)
-        a_row, b_row = SLANTED_A if k % HALF_LINE else 0, SLANTED_B if n % HALF_LINE else 0
-        fetched = worst * k / split * (m / down / wide * a_row + n / across / high * b_row)  # by a block
-        return Share(*work, max(1 - full * resident / begun, 0), (full * resident * fetched, rest * fetched))

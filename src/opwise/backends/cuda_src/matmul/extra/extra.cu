@@ -8,7 +8,6 @@
 #include "matmul/extra/skinny_m.cuh"
 #include "matmul/extra/skinny_n.cuh"
 #include "matmul/extra/small_gemm.cuh"
-#include "matmul/groups.cuh"
 
 #define KERNEL(name, Storage, compute, blocks_a_sm, ...)                                                                                   \
     using Tile_##name = __VA_ARGS__;                                                                                                       \
@@ -53,11 +52,11 @@
     SKINNY_N_BY_THREADS(dtype, Storage, 8, 2) SKINNY_N_BY_THREADS(dtype, Storage, 16, 2)                                                   \
     SKINNY_N_OF_BY_THREADS(dtype, Storage, 8, 2, 1) SKINNY_N_OF_BY_THREADS(dtype, Storage, 16, 2, 1)
 
-#if MATMUL_GROUP == 0 || MATMUL_GROUP == MATMUL_FLOAT32
+#ifdef MATMUL_FLOAT32
 SMALL_FMA(16, 32, 32, 4) SMALL_FMA(16, 64, 32, 4)
 SMALL_FMA(16, 64, 32, 16) SMALL_FMA(16, 32, 64, 16)
 #endif
-#if MATMUL_GROUP == 0 || MATMUL_GROUP == MATMUL_TFLOAT32
+#ifdef MATMUL_TFLOAT32
 SMALL(tfloat32, float, 16, 32, 32, 1, 4) SMALL(tfloat32, float, 32, 32, 32, 2, 4)
 SMALL(tfloat32, float, 16, 32, 64, 1, 16) SMALL(tfloat32, float, 32, 32, 64, 2, 16)
 SKINNY_M(tfloat32, float, 32, 16, 2, 8, 3)
@@ -65,9 +64,9 @@ SKINNY_N(tfloat32, float, 8, 1, 256, 4) SKINNY_N(tfloat32, float, 16, 1, 256, 4)
 SKINNY_N_BY_THREADS(tfloat32, float, 8, 4) SKINNY_N_BY_THREADS(tfloat32, float, 16, 4)
 SKINNY_N_OF_BY_THREADS(tfloat32, float, 8, 4, 4) SKINNY_N_OF_BY_THREADS(tfloat32, float, 16, 4, 4)
 #endif
-#if MATMUL_GROUP == 0 || MATMUL_GROUP == MATMUL_FLOAT16
+#ifdef MATMUL_FLOAT16
 HALF_KERNELS(float16, float16)
 #endif
-#if MATMUL_GROUP == 0 || MATMUL_GROUP == MATMUL_BFLOAT16
+#ifdef MATMUL_BFLOAT16
 HALF_KERNELS(bfloat16, bfloat16)
 #endif

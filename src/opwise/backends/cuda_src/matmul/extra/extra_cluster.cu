@@ -4,7 +4,6 @@
 #include "matmul/extra/skinny_m.cuh"
 #include "matmul/extra/skinny_n.cuh"
 #include "matmul/extra/small_gemm.cuh"
-#include "matmul/groups.cuh"
 
 #define KERNEL(name, Storage, compute, s, ...)                                                                                             \
     using Tile_##name = __VA_ARGS__;                                                                                                       \
@@ -38,18 +37,18 @@
     SKINNY_N_OF_ALL(dtype, Storage, 8, 2, 16, 2) SKINNY_N_OF_ALL(dtype, Storage, 16, 2, 16, 2)                                             \
     SKINNY_N_OF_TWO(dtype, Storage, 8, 2, 1, 2a1) SKINNY_N_OF_TWO(dtype, Storage, 16, 2, 1, 2a1)
 
-#if MATMUL_GROUP == 0 || MATMUL_GROUP == MATMUL_FLOAT32
+#ifdef MATMUL_FLOAT32
 SMALL_FMA(16, 32, 64, 4, 8) SMALL_FMA(32, 32, 64, 16, 4) SMALL_FMA(16, 32, 64, 16, 8)
 #endif
-#if MATMUL_GROUP == 0 || MATMUL_GROUP == MATMUL_TFLOAT32
+#ifdef MATMUL_TFLOAT32
 SMALL(tfloat32, float, 16, 32, 64, 1, 4, 8) SMALL(tfloat32, float, 16, 32, 64, 1, 16, 8)
 SKINNY_M(tfloat32, float, 32, 16, 8, 2, 8)
 SKINNY_N_OF_ALL(tfloat32, float, 8, 4, 16, 4) SKINNY_N_OF_ALL(tfloat32, float, 16, 4, 16, 4)
 SKINNY_N_OF_ALL(tfloat32, float, 8, 4, 4, 4a4) SKINNY_N_OF_ALL(tfloat32, float, 16, 4, 4, 4a4)
 #endif
-#if MATMUL_GROUP == 0 || MATMUL_GROUP == MATMUL_FLOAT16
+#ifdef MATMUL_FLOAT16
 HALF_KERNELS(float16, float16)
 #endif
-#if MATMUL_GROUP == 0 || MATMUL_GROUP == MATMUL_BFLOAT16
+#ifdef MATMUL_BFLOAT16
 HALF_KERNELS(bfloat16, bfloat16)
 #endif

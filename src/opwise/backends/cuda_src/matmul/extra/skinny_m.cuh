@@ -7,6 +7,7 @@
 // their sums meet in shared memory, in a fixed order.
 #pragma once
 #include "common/cluster_reduce.cuh"
+#include "matmul/kernels/tile.cuh"
 
 // BN: columns of B. GRANULE: bytes of an access of B, which divide B's address, C's and their rows; 16, or of 16 bits 8, divide A's.
 template <class Storage_, int BN_, int WARPS_, int TURNS_, int GRANULE_> struct SkinnyMTile {

@@ -1,7 +1,4 @@
-"""Whether a product of 16 rows of A at most runs a kernel made for them, which one, over what grid: on Hopper, 16 bits and TF32.
-
-B goes from memory straight into registers (skinny_m.cuh). Estimates are in the unit of configuration.Kernel.estimate, so that all compare.
-"""
+"""Whether a product of 16 rows of A at most runs a kernel of skinny_m.cuh, which one, over what grid: on Hopper, 16 bits and TF32."""
 
 from __future__ import annotations
 
@@ -34,8 +31,7 @@ class Tile(Estimated):
     blocks an SM; `granule`: bytes of an access of B, which divide addresses and rows.
 
     `step`: us of K's part of a warp, for each 64 bytes of A's row; `wave`: us of each block of a multiprocessor beyond its first; `beside`:
-    of a launch; `memory`: of reading and writing each matrix once, in parts of what an H200's memory takes. `speed` and `fixed`: by how
-    much the steps are quicker than that, and the rest dearer.
+    of a launch; `memory`: of reading and writing each matrix once, in parts of what an H200's memory takes.
     """
 
     kind: str

@@ -1,8 +1,7 @@
-"""Whether a product runs a kernel of skinny_n.cuh, which one, over what grid: B of 5 to 16 columns, by mma.sync, in 16 bits or
-TF32.
+"""Whether a product runs a kernel of skinny_n.cuh, which one, over what grid: B of 5 to 16 columns, by mma.sync, 16 bits and TF32.
 
 Such a product takes the time of reading A once, if enough warps read at any time: where A is low, those of a block share K, and on Hopper
-those of a cluster's blocks. Estimates are in the unit of configuration.Kernel.estimate, so that they compare with those of tiles.
+those of a cluster's blocks.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ class Tile(Estimated):
 
     `beside`: us of a launch; `step`: of 64 bytes of K, for a warp that a block has to itself; `wave`: of each block of a multiprocessor
     beyond its first; `crowd`: of a step, that it takes longer for another block beside; `memory`: of reading and writing each matrix once,
-    in parts of what an H200's memory takes. `speed` and `fixed`: by how much the steps are quicker than that, and the rest dearer.
+    in parts of what an H200's memory takes.
     """
 
     kind: str

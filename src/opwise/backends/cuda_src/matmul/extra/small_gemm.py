@@ -2,7 +2,7 @@
 
 Such a product takes a launch and a wait for the memory. Kernels that fill a ring of steps, share one among warps or fetch by tensor maps
 take up to a microsecond more: to begin, to meet, to read the map. Here a block asks for all of a step of its K at once, and where K is
-longer, a cluster shares it. Estimates are in the unit of configuration.Kernel.estimate, so that all compare.
+longer, a cluster shares it.
 """
 
 from __future__ import annotations
@@ -42,7 +42,6 @@ class Tile(Tiled):
 
     `begun`: of a launch and a step; `again`: of each further step; `deep`: of 128 bytes of K; `more`: of a step, for each block beyond the
     first of a multiprocessor; `memory`: in parts of what an H200's memory takes to read and write each matrix.
-    `speed` and `fixed`: by how much steps are quicker than that, and the rest dearer.
     """
 
     kind: str

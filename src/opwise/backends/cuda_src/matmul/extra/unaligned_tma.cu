@@ -7,7 +7,6 @@
 // matmul_unaligned_tma_<dtype>_<BM>_s<S>_straight: a tile's rows follow one another. A's boxes have the BM / classes rows of each class and 16 bytes
 // more in a row, and lie as they are. unaligned_tma.py chooses among the kernels and knows the same tiles.
 #include "matmul/extra/unaligned_tma.cuh"
-#include "matmul/groups.cuh"
 
 #define KERNEL(name, Storage, s, ...)                                                                                                      \
     IF_WANTED(name,                                                                                                                        \
@@ -26,12 +25,12 @@
     BY_RESIDUE(dtype, Storage, 256, 1, 4) BY_RESIDUE(dtype, Storage, 128, 1, 6) BY_RESIDUE(dtype, Storage, 64, 1, 8)                       \
     BY_RESIDUE(dtype, Storage, 64, 8, 8) STRAIGHT(dtype, Storage, 40, 1, 6)
 
-#if MATMUL_GROUP == 0 || MATMUL_GROUP == MATMUL_TFLOAT32
+#ifdef MATMUL_TFLOAT32
 KERNELS(tfloat32, float)
 #endif
-#if MATMUL_GROUP == 0 || MATMUL_GROUP == MATMUL_FLOAT16
+#ifdef MATMUL_FLOAT16
 KERNELS(float16, float16)
 #endif
-#if MATMUL_GROUP == 0 || MATMUL_GROUP == MATMUL_BFLOAT16
+#ifdef MATMUL_BFLOAT16
 KERNELS(bfloat16, bfloat16)
 #endif

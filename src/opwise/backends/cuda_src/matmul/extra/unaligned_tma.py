@@ -1,8 +1,4 @@
-"""Whether a product runs a kernel of unaligned_tma.cu, which one, over what grid: on Hopper, 16 bits and TF32 whose rows begin anywhere.
-
-Estimates are in the unit of configuration.Kernel.estimate, so that they compare with those of the kernels that copy such rows element by
-element.
-"""
+"""Whether a product runs a kernel of unaligned_tma.cu, which one, over what grid: on Hopper, 16 bits and TF32 whose rows begin anywhere."""
 
 from __future__ import annotations
 
@@ -19,7 +15,6 @@ ROW = 128  # bytes of a box's row
 WIDE = 128  # columns of B that a stage holds
 # In TF32 a C of few columns where A is read from the memory for a long K: cluster.py's are quicker (8192x4095x9 59.7 us, here 70.5).
 NARROW, LONG = 16, 2048
-LEAST, NARROWEST = 16, 8  # rows of a tile of 16 bits that has no use for so few columns: 1804x420x5 takes 10.8 us by it, by 64 rows 6.9
 APART = {4: 10, 2: 9}  # rows of 128 bytes from class to class of B
 
 
@@ -29,7 +24,7 @@ class Tile(Estimated):
 
     `rows` follow one another in A where `straight`, else they are of one class. `split`: blocks of a cluster that share K; with 1, a block
     takes tile after tile. `step`, `crowd`, `tile`, `beside`: us of a step of K, of what a full GPU adds to it, of a tile beyond its steps,
-    of a launch beyond its tiles; `speed` and `fixed`: by how much the steps are quicker than that, and the rest dearer.
+    of a launch beyond its tiles.
     """
 
     kind: str
@@ -75,10 +70,9 @@ class Tile(Estimated):
             stage += self.classes * (-(-self.rows // self.classes * (ROW + 16) // ROW) * ROW)
         return self.stages * (-(-stage // 1024) * 1024) + (24 if self.straight else 16) * self.stages + 1024
 
-    def takes(self, k: int, n: int) -> bool:
+    def takes(self, k: int) -> bool:
         """No cluster of blocks most of which would have no K: 62x16x90 of TF32 takes 3.54 us by four, 2.80 by one."""
-        wide = self.rows > LEAST or n > NARROWEST or self.kind == "tfloat32"
-        return wide and (self.split == 1 or most_have_k(k * self.size, ROW, self.split))
+        return self.split == 1 or most_have_k(k * self.size, ROW, self.split)
 
     def tiles(self, m: int, n: int) -> int:
         every = 1 if self.straight else self.classes
@@ -124,4 +118,4 @@ def fitting(m: int, k: int, n: int, kind: str, granule: int) -> tuple[Tile, ...]
     addresses and rows."""
     if granule >= GRANULE or max(m, k, n) > SIZE_LIMIT or (kind == "tfloat32" and n <= NARROW and min(m / 2, k) >= LONG):
         return ()
-    return tuple(tile for tile in TILES.get(kind, ()) if tile.takes(k, n))
+    return tuple(tile for tile in TILES.get(kind, ()) if tile.takes(k))

@@ -48,7 +48,6 @@ SIMT_HALF = (Kernel("simt_64x64_v2", 64, 64, 128, 32, 3, 2, 0.02, 32, simt=True)
 
 ALL_HALF = WGMMA + TENSOR_HALF + STAGED + SIMT_HALF
 KERNELS: dict[str, tuple[Kernel, ...]] = {"float32": SIMT_FLOAT32, "tfloat32": TENSOR, "float16": ALL_HALF, "bfloat16": ALL_HALF}
-GROUPS = {"float32": 1, "tfloat32": 2, "float16": 3, "bfloat16": 4}  # MATMUL_GROUP of portable.cu: a type that is compiled alone
 
 
 def kernel_names(kind: str) -> tuple[str, ...]:

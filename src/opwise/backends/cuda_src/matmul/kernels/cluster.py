@@ -1,8 +1,7 @@
 """Whether a product runs a kernel of cluster.cu, which one, over what grid: on Hopper, few tiles of what is not 16 bits by wgmma.
 
-Tiles too few for the multiprocessors share their K among the blocks of a cluster. An estimate, in the unit of Kernel.estimate, so
-that all kernels compare, is the time of the multiprocessor with most blocks: a block alone does not keep it busy, `alone` of them would,
-and more than that take turns; and what a tile costs beside, its sums' meeting above all.
+Tiles too few for the SMs share their K among the blocks of a cluster. An estimate is the time of the SM with most blocks: a block alone
+does not keep it busy, `alone` of them would, and more take turns; and what a tile costs beside, the cluster's reduction above all.
 """
 
 from __future__ import annotations

@@ -11,6 +11,7 @@
 #pragma once
 #include "common/cluster_reduce.cuh"
 #include "matmul/kernels/ffma_tile.cuh"
+#include "matmul/kernels/tile.cuh"
 
 // A tile's COUNT elements, of each of which total(element) is this block's sum; neighbouring threads store neighbouring elements. Of S
 // blocks each stores its share, the blocks' sums added in the order of their ranks, which meet in `room`, once no sum is wanted any more.

@@ -1,7 +1,6 @@
 """Whether a float32 product runs a kernel of ffma.cu, which one, over what grid: on Hopper, rows that begin anywhere, few tiles.
 
-An estimate, in the unit of Kernel.estimate, so that all kernels compare, is the time of the multiprocessor with most tiles: for
-each, K by whole steps of its warps, and what lies between one tile and the next.
+An estimate is the time of the SM with most tiles: for each, K by whole steps of its warps, and what lies between one tile and the next.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 (gemv_columns.cuh), or A of 4 rows at most, in float32 of 8 (gemv_rows.cuh).
 
 Such a product takes the time of reading its other factor once. No tile does that as directly: columns of a tile that lie outside of C
-take their time, and where C's rows do not begin on 16 bytes tiles are copied in small pieces. An estimate, in the unit of
-Kernel.estimate, is the bytes over what an H200's memory gives, or MODELS'.
+take their time, and where C's rows do not begin on 16 bytes tiles are copied in small pieces. An estimate is the
+bytes over what an H200's memory gives, or MODELS'.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ LEAST_ROWS = 17  # of A, from which on extra/skinny_n.py has kernels for 5 colum
 ROWS = 4  # of A, that threads of a columns' kernel have
 THREADS = 256  # of its block
 MOST_THREADS = 1024  # of a rows' kernel: of all its blocks of a multiprocessor
-# Threads that share a row's K, timed in tests/thin_columns_times.py. 8 lanes, where each takes a piece of 16 bytes of A's row, and from so
+# Threads that share a row's K, timed in tests/gemv_columns_times.py. 8 lanes, where each takes a piece of 16 bytes of A's row, and from so
 # many rows a multiprocessor on of so many pieces; a warp for one turn of K from ONE_TURN rows on, for more from so many rows a
 # multiprocessor a turn, and of 2 columns and more from WAVE a multiprocessor on, which leave no warp without work; else a block.
 SHORT, SHORT_FROM, SHORT_TO = 8, 75, 100
@@ -40,11 +40,6 @@ MODELS = {(2, 256): (2.07, 0.128, 0.0, 1.91, 1.0), (4, 256): (1.99, 0.105, 0.645
 # multiprocessor, but of one row of float32 on 16 bytes; and where those are so many, up to a K that was measured, by bytes of an element.
 ANY_WIDE, A_WIDE, WIDE, LONGEST = 20, 16, 4.0, {2: 600, 4: 300}
 OF_SIXTEEN = 0.6  # blocks of 16 columns a multiprocessor up to which they are, of one row of float32 where B's rows begin on 16 bytes
-
-
-def share_of_memory(m: int, k: int, n: int, kind: str) -> Share:
-    """Of a product that takes the time of reading and writing each matrix once."""
-    return Share.in_us(UNIT[kind], 0.0, memory_us(m, k, n, kind))
 
 
 @dataclass(frozen=True)
@@ -77,7 +72,7 @@ class Tile(Estimated):
 
     def share(self, m: int, k: int, n: int, sm_count: int) -> Share:
         if not self.modelled:
-            return share_of_memory(m, k, n, self.kind)
+            return Share.in_us(UNIT[self.kind], 0.0, memory_us(m, k, n, self.kind))
         beside, step, wave, memory, resident = MODELS[BYTES[self.kind], self.sharing]
         each, unit = self.launch(m, k, n, sm_count).grid[0] / sm_count, UNIT[self.kind] * PART
         steps = -(-k * BYTES[self.kind] // (16 * self.sharing)) * max(1, each / resident)

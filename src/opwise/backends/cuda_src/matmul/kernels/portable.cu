@@ -5,7 +5,6 @@
 // matmul_<dtype>_gemv_columns_<N>_t<THREADS>, gemv_rows_<M>x<BN>_b<BLOCKS>: of N columns of B, M rows of A, GRANULE bytes an access; gemv.py.
 //
 // All but the textbook kernel take a one-dimensional grid.
-#include "matmul/groups.cuh"
 #include "matmul/kernels/gemv_columns.cuh"
 #include "matmul/kernels/gemv_rows.cuh"
 #include "matmul/kernels/mma_sync.cuh"
@@ -13,7 +12,7 @@
 
 // The classroom kernel: 16x16 threads a block, one element of C a thread, every factor read from global memory 16 times over by a block
 // and served by the caches. It is here to be measured against, not to be used.
-#if MATMUL_GROUP == 0 || MATMUL_GROUP == MATMUL_FLOAT32
+#ifdef MATMUL_FLOAT32
 extern "C" __global__ void __launch_bounds__(256)
     matmul_textbook_float32(const float *a, const float *b, float *c, long long m, long long k, long long n) {
     const long long tiles_n = (n + 15) / 16;  // the grid is one-dimensional: gridDim.y ends at 65535
@@ -74,9 +73,11 @@ extern "C" __global__ void __launch_bounds__(256)
     MMA_KERNELS(dtype, Storage)                                                                                                            \
     KERNEL(matmul_##dtype##_128x128_v2, Storage, mma_sync_matmul, 1, MmaTile<Storage, 128, 128, 64, 2, 4, 1, 2, 2>)                        \
     KERNEL(matmul_##dtype##_64x64_v2, Storage, mma_sync_matmul, 3, MmaTile<Storage, 64, 64, 64, 2, 2, 1, 2, 2>)                            \
-    KERNEL(matmul_##dtype##_simt_64x64_v2, Storage, simt_matmul, 2, SimtTile<Storage, 16, 8, 8, 4, 16, 1, 3, 2>)
+    KERNEL(matmul_##dtype##_simt_64x64_v2, Storage, simt_matmul, 2, SimtTile<Storage, 16, 8, 8, 4, 16, 1, 3, 2>)                           \
+    GEMV_KERNELS(dtype, Storage, 2) ROWS_OF_PAIRS(dtype, Storage)                                                                          \
+    ROWS_1_TO_4(dtype, Storage, 128, 8, 2) ROWS_1_TO_4(dtype, Storage, 128, 8, 4)
 
-#if MATMUL_GROUP == 0 || MATMUL_GROUP == MATMUL_FLOAT32
+#ifdef MATMUL_FLOAT32
 KERNEL(matmul_float32_simt_128x128_v16, float, simt_matmul, 2, SimtTile<float, 8, 16, 8, 16, 16, 1, 3, 16>)
 KERNEL(matmul_float32_simt_64x64_v16, float, simt_matmul, 3, SimtTile<float, 16, 8, 8, 4, 16, 1, 4, 16>)
 KERNEL(matmul_float32_simt_16x32_v16, float, simt_matmul, 2, SimtTile<float, 8, 4, 4, 4, 64, 4, 6, 16>)
@@ -93,18 +94,12 @@ ROWS(float32, float, 1, 8, 1, 16) ROWS(float32, float, 1, 16, 1, 16)
 ROWS_1_TO_4(float32, float, 16, 1, 4) ROWS_1_TO_4(float32, float, 32, 1, 16) ROWS_1_TO_4(float32, float, 64, 1, 16)
 ROWS_1_TO_4(float32, float, 64, 2, 16) ROWS_1_TO_4(float32, float, 64, 4, 16) ROWS_1_TO_4(float32, float, 128, 4, 16)
 #endif
-#if MATMUL_GROUP == 0 || MATMUL_GROUP == MATMUL_TFLOAT32
+#ifdef MATMUL_TFLOAT32
 MMA_KERNELS(tfloat32, float)
 #endif
-#if MATMUL_GROUP == 0 || MATMUL_GROUP == MATMUL_FLOAT16
+#ifdef MATMUL_FLOAT16
 HALF_KERNELS(float16, float16)
-GEMV_KERNELS(float16, float16, 2)
-ROWS_OF_PAIRS(float16, float16)
-ROWS_1_TO_4(float16, float16, 128, 8, 2) ROWS_1_TO_4(float16, float16, 128, 8, 4)
 #endif
-#if MATMUL_GROUP == 0 || MATMUL_GROUP == MATMUL_BFLOAT16
+#ifdef MATMUL_BFLOAT16
 HALF_KERNELS(bfloat16, bfloat16)
-GEMV_KERNELS(bfloat16, bfloat16, 2)
-ROWS_OF_PAIRS(bfloat16, bfloat16)
-ROWS_1_TO_4(bfloat16, bfloat16, 128, 8, 2) ROWS_1_TO_4(bfloat16, bfloat16, 128, 8, 4)
 #endif

@@ -5,6 +5,7 @@
 // 8x8 thread does 256 multiply-adds for 16 reads of 16 bytes. The 8 lanes of one row share A's address, 4 rows share B's.
 #pragma once
 #include "common/cluster_reduce.cuh"
+#include "matmul/kernels/tile.cuh"
 
 // Threads of a warp: 4 rows x 8 columns, or 8 x 4. SLICES > 1: that many groups of TX x TY threads take different parts of every step of K.
 template <class Storage_, int TX_, int TY_, int TM_, int TN_, int BK_, int SLICES_, int STAGES_, int GRANULE_> struct SimtTile {

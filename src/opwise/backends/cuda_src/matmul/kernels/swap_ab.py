@@ -1,7 +1,6 @@
 """Whether a product of 16 rows of A at most runs a kernel of swap_ab.cuh with a tile of 16 rows, and which one: on Hopper, 16 bits.
 
-The 16 rows of A are the columns of wgmma's second factor, B's columns its 64 rows. B is under way in shared memory, for a wide B. Estimates
-are in the unit of configuration.Kernel.estimate, so that all compare.
+The 16 rows of A are the columns of wgmma's second factor, B's columns its 64 rows. B is under way in shared memory, for a wide B.
 """
 
 from __future__ import annotations
@@ -26,8 +25,7 @@ class Tile(Estimated):
     """A kernel: `columns` of its tile, `resident` blocks an SM, `stages` of its ring.
 
     `beside`: us of a launch; `step`: us of a stage; `wave`: us of each block of an SM beyond its first; `memory`: of reading and writing
-    each matrix once, in parts of what an H200's memory takes. `speed` and `fixed`: by how much the steps are quicker than that, and the
-    rest dearer.
+    each matrix once, in parts of what an H200's memory takes.
     """
 
     kind: str

@@ -1,8 +1,5 @@
 """Whether a float32 product runs a kernel whose factors come by TMA, which one, over what grid: TF32 by wgmma (wgmma_tf32.cu), else FMA
-(ffma_tma.cuh, an instance in ffma.cu).
-
-Costs are in the unit of configuration.Kernel.estimate, so that they compare with those of the kernels for any GPU.
-"""
+(ffma_tma.cuh, an instance in ffma.cu)."""
 
 from __future__ import annotations
 
@@ -17,7 +14,6 @@ DEPTH = 32  # elements of K in a stage
 # Of multiply-adds, tiles a multiprocessor at least: 119 of them for 2176x256x832 take 26.9 us, smaller ones 34.4, 100 for 1200x200x1200
 # 23.7 and 21.8.
 LEAST_WAVE = 0.85
-STAGE_BYTES_A_ROW = STAGE_BYTES_A_COLUMN = DEPTH * 4
 
 
 @dataclass(frozen=True)
@@ -46,13 +42,12 @@ class Tile(Tiled):
     @property
     def shared_bytes(self) -> int:
         """The ring, two barriers a stage, the way to a multiple of 1024. (Multiply-adds have one barrier a stage.)"""
-        ring = self.stages * (self.rows * STAGE_BYTES_A_ROW + self.columns * STAGE_BYTES_A_COLUMN)
-        return ring + 16 * self.stages + 1024
+        return self.stages * (4 * DEPTH * (self.rows + self.columns) + 16) + 1024
 
     def takes(self, m: int, n: int, sm_count: int) -> bool:
-        """Multiply-adds whose tiles leave many multiprocessors idle lose to smaller ones; TF32's do that lie mostly outside of C."""
-        inside = m >= self.rows_from and n >= self.columns_from
-        return inside and (self.kind == "tfloat32" or self.tiles(m, n) >= LEAST_WAVE * sm_count)
+        """FMA whose tiles leave many SMs idle loses to smaller ones; TF32 does whose tiles lie mostly outside of C."""
+        filled = self.kind == "tfloat32" or self.tiles(m, n) >= LEAST_WAVE * sm_count
+        return filled and m >= self.rows_from and n >= self.columns_from
 
     def share(self, m: int, k: int, n: int, sm_count: int) -> Share:
         each = -(-self.tiles(m, n) // sm_count) * self.rows * self.columns

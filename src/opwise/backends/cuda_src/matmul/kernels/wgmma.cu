@@ -3,17 +3,13 @@
 //
 // matmul_wgmma_<dtype>_128x<BN>: A, B and C come as tensor maps with boxes of 128, 64 and 64 rows by 64 columns, swizzled by 128 bytes.
 // The grid is one-dimensional, of any size: a block takes the tiles i, i + gridDim.x, ... of C.
-//
 // matmul_wgmma_<dtype>_<BM>x<BN>_1x2, _2x1: the same in clusters of two blocks, side by side or one below the other: boxes of BM / 2 rows of A,
 // or of 32 of B.
-//
 // matmul_wgmma_<dtype>_<BM>x<BN>_s<S>: A and B as maps with boxes of BM rows, or m where A has fewer, and BK rows, for a BN of 32 by 32
 // columns, C as an address. S blocks, a cluster, share the K of a tile: the grid has S for each tile.
-//
 // matmul_wgmma_<dtype>_144x128: A, B and C as maps with boxes of 144, 64 and 144 rows. A block a tile.
-//
 // matmul_wgmma_<dtype>_pingpong_<BM>x<BN>: A, B and C as maps with boxes of BM / 2, 64 and 64 rows. The grid as the first's, in clusters of
-// two blocks; _2x1: one below the other, with boxes of BM, 32 and 64 rows.
+// two blocks.
 #include "matmul/kernels/pingpong.cuh"
 #include "matmul/kernels/swap_ab.cuh"
 

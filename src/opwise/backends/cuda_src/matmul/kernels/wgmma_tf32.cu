@@ -6,16 +6,16 @@
 // one-dimensional, of any size: a block takes the tiles i, i + gridDim.x, ... of C.
 #include "matmul/kernels/wgmma_tf32.cuh"
 
-#define KERNEL(name, function, blocks_a_sm, ...)                                                                                           \
+#define KERNEL(name, ...)                                                                                                                  \
     using Tile_##name = __VA_ARGS__;                                                                                                       \
     IF_WANTED(name,                                                                                                                        \
-    extern "C" __global__ void __launch_bounds__(Tile_##name::THREADS, blocks_a_sm)                                                        \
+    extern "C" __global__ void __launch_bounds__(Tile_##name::THREADS, 1)                                                                  \
         name(const __grid_constant__ TensorMap a, const __grid_constant__ TensorMap b, float *c, long long m, long long k, long long n) {  \
-        function<Tile_##name>(a, b, c, m, k, n);                                                                                           \
+        tf32_matmul<Tile_##name>(a, b, c, m, k, n);                                                                                        \
     })
 
 // Rows of the tile, stages: as many as fit.
-KERNEL(matmul_wgmma_tfloat32_256x128, tf32_matmul, 1, Tf32Tile<256, 4>)
-KERNEL(matmul_wgmma_tfloat32_192x128, tf32_matmul, 1, Tf32Tile<192, 4>)
-KERNEL(matmul_wgmma_tfloat32_128x128, tf32_matmul, 1, Tf32Tile<128, 6>)
-KERNEL(matmul_wgmma_tfloat32_64x128, tf32_matmul, 1, Tf32Tile<64, 8>)
+KERNEL(matmul_wgmma_tfloat32_256x128, Tf32Tile<256, 4>)
+KERNEL(matmul_wgmma_tfloat32_192x128, Tf32Tile<192, 4>)
+KERNEL(matmul_wgmma_tfloat32_128x128, Tf32Tile<128, 6>)
+KERNEL(matmul_wgmma_tfloat32_64x128, Tf32Tile<64, 8>)

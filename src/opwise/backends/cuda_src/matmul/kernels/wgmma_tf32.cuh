@@ -8,6 +8,7 @@
 // A thread reads the next stage's elements of B while the tensor cores multiply this one's.
 #pragma once
 #include "common/cluster_reduce.cuh"
+#include "matmul/kernels/tile.cuh"
 #include "matmul/kernels/wgmma.cuh"
 
 template <int ROWS_, int STAGES_, int CONSUMERS_ = 2> struct Tf32Tile {
