@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from opwise.backends import BACKENDS
-from opwise.backends.cuda_src import matmul_plan
-from opwise.backends.cuda_src.matmul_kernel import Kernel
-from opwise.backends.cuda_src.matmul_model import BYTES, granule_of
+from opwise.backends.cuda_src import matmul
+from opwise.backends.cuda_src.matmul.configuration import Kernel
+from opwise.backends.cuda_src.matmul.cost import BYTES, granule_of
 from opwise.backends.numba_cuda import matmul_offered
 from opwise.backends.numba_cuda.matmul_elsewhere import whole_rows
 from opwise.backends.tuned_table import TUNABLE
@@ -83,9 +83,9 @@ class Offer(NamedTuple):
 def of_cuda(workload: Workload, wgmma: bool = True) -> Iterator[Offer]:
     (m, k, n), kind = workload.shape, workload.dtype
     granule = granule_of(16, k * BYTES[kind], n * BYTES[kind])
-    for name, kernel in matmul_plan.offered(m, k, n, kind, granule, H200.processors, H200.capability, wgmma).items():
+    for name, kernel in matmul.offered(m, k, n, kind, granule, H200.processors, H200.capability, wgmma).items():
         size = m, k, n, H200.processors
-        launched = matmul_plan.launch(kernel, kind, *size) if isinstance(kernel, Kernel) else kernel.launch(*size)
+        launched = matmul.launch(kernel, kind, *size) if isinstance(kernel, Kernel) else kernel.launch(*size)
         split = getattr(kernel, "split", 1) or 1
         yield Offer((launched.kernel,), name, k >= SEVERAL_STEPS * split and launched.grid[0] > split)
 
@@ -123,8 +123,8 @@ def anywhere(backend: str) -> list[list[Any]]:
 def cells(backend: str) -> list[list[Any]]:
     """As sanitize.Cell."""
     folder = "cuda_src" if backend in CUDA else backend
-    matmul = of_cuda if backend in CUDA else of_numba if backend == "numba_cuda" else partial(tuned, f"{backend}/matmul")
-    found = {"matmul": least(products(), matmul), "softmax": least(rows(), partial(tuned, f"{folder}/softmax"))}
+    products_of = of_cuda if backend in CUDA else of_numba if backend == "numba_cuda" else partial(tuned, f"{backend}/matmul")
+    found = {"matmul": least(products(), products_of), "softmax": least(rows(), partial(tuned, f"{folder}/softmax"))}
     return [[f"{backend}/{op}", *cell] for op, each in found.items() for cell in each] + anywhere(backend)
 
 

@@ -68,9 +68,9 @@ def configurations(backend: str, workload: Workload, machine: Machine) -> tuple[
 def _estimates(backend: str, workload: Workload, machine: Machine) -> Mapping[str, float]:
     (m, k, n), processors = workload.shape, machine.processors
     if backend == "cupy_raw":
-        from opwise.backends.cuda_src import matmul_plan
+        from opwise.backends.cuda_src import matmul
 
-        offered = matmul_plan.offered(m, k, n, workload.dtype, 16, processors, machine.capability)
+        offered = matmul.offered(m, k, n, workload.dtype, 16, processors, machine.capability)
         return {name: kernel.estimate(m, k, n, processors) for name, kernel in offered.items()}
     if backend == "numba_cuda":
         from opwise.backends.numba_cuda.matmul_offered import hopper_tiles

@@ -32,26 +32,16 @@ KNOWN: tuple[Blemish, ...] = (
             "32 bytes: of 255 registers the tile's accumulators take 128; for sm_90 and sm_100 ptxas finds room for the rest"),
     Blemish("spill", CUDA_CPP, ("sm_90",), "matmul_cluster_float32_simt_64x32_v4_s1",
             "4 bytes: held to 128 registers for two blocks of 256 threads a multiprocessor; copies of 4 bytes, of rows off alignment only"),
-    Blemish("spill", CUDA_CPP, ("sm_75", "sm_80", "sm_86", "sm_89"), "matmul_float32_rows_8x32_b1_v8",
+    Blemish("spill", CUDA_CPP, ("sm_75", "sm_80", "sm_86", "sm_89"), "matmul_float32_gemv_rows_8x32_b1_v8",
             "4 bytes: held to 64 registers for 1024 threads, of which the sums take 16 and what is under way as many"),
-    Blemish("spill", CUDA_CPP, ("sm_100",), "matmul_float32_rows_8x128_b[24]_v8",
+    Blemish("spill", CUDA_CPP, ("sm_100",), "matmul_float32_gemv_rows_8x128_b[24]_v8",
             "4 bytes: held to 64 registers, as above; for sm_90 and sm_120 ptxas finds room"),
-    Blemish("spill", CUDA_CPP, ("sm_100",), "matmul_float32_rows_16x128_b8_v4", "8 bytes: held to 80 registers for 768 threads"),
-    Blemish("spill", CUDA_CPP, ("sm_80", "sm_86", "sm_89"), "matmul_(b?float16_rows_2x128_b8_v2|float32_rows_2x128_b8_v4)",
+    Blemish("spill", CUDA_CPP, ("sm_80", "sm_86", "sm_89"), "matmul_(b?float16_gemv_rows_2x128_b8_v2|float32_gemv_rows_2x128_b8_v4)",
             "20 bytes, in float32 24: held to 64 registers for 1024 threads, of which 16 rows of B that are under way take as many"),
-    Blemish("spill", ("cupy_raw",), ("sm_80",), "matmul_float32_rows_4x128_b8_v8", "8 bytes, as above"),
-    Blemish("spill", CUDA_CPP, ("sm_100",), "matmul_float32_rows_4x128_b8_v8", "4 bytes, as above"),
-    Blemish("spill", CUDA_CPP, ("sm_86", "sm_89"), "matmul_b?float16_slanted_1x.*",
-            "8 bytes: held to 64 registers for 1024 threads; for Hopper, where alone they are taken, ptxas finds room"),
-    Blemish("spill", CUDA_CPP, ("sm_120",), "matmul_float32_rows_16x128_b8_v8", "16 bytes, as above"),
-    Blemish("spill", ("torch_inline",), ("sm_120",), "matmul_float32_rows_(16x128_b4_v4|16x64_b4_v4|3x128_b8_v8)",
-            "8 bytes, of 3 rows 4, as above"),
-    Blemish("spill", ("cupy_raw",), ("sm_120",), "matmul_float32_rows_16x128_b8_v4", "28 bytes, as above"),
-    Blemish("spill", CUDA_CPP, ("sm_90",), "matmul_(cluster_)?float16_columns_mma_16_(h2_t32|h1_t256)_v2a4(_s8)?",
-            "4 bytes: held to 128 registers for two blocks of 256 threads a multiprocessor; rows of A off alignment only"),
-    Blemish("spill", ("torch_inline",), ("sm_90",), "matmul_(cluster_)?bfloat16_columns_mma_16_(h2_t32|h1_t256)_v2a4(_s8)?",
-            "4 bytes, as above; NVRTC, which compiles a kernel alone, finds room"),
-    Blemish("spill", ("cupy_raw",), ("sm_100",), "matmul_float16_columns_mma_16_h2_t64_v2a4", "4 bytes, as above"),
+    Blemish("spill", ("cupy_raw",), ("sm_80",), "matmul_float32_gemv_rows_4x128_b8_v8", "8 bytes, as above"),
+    Blemish("spill", CUDA_CPP, ("sm_100",), "matmul_float32_gemv_rows_4x128_b8_v8", "4 bytes, as above"),
+    Blemish("spill", ("torch_inline",), ("sm_120",), "matmul_float32_gemv_rows_3x128_b8_v8",
+            "4 bytes, as above"),
     Blemish("spill", ("triton_jit",), ("sm_100",), "matmul: (float32, 128x64x16|b?float16, 16x64x128)",
             "8 bytes, by Triton's ptxas: stored before the loop, loaded behind it, so once a launch"),
     Blemish("spill", ("triton_jit",), ("sm_120",), "matmul: b?float16, (16x64x128|128x128x64/4/3, descriptors)",
@@ -73,7 +63,7 @@ KNOWN: tuple[Blemish, ...] = (
 
 # Kernels whose sums have the registers that their multiply-adds want, on sm_90, and the most that they then have: with 203 instead of 194
 # the first moved its sums about and took 4 % longer, right as ever.
-MOST_REGISTERS = {"matmul_tma_float32_128x128_8x16": 196}
+MOST_REGISTERS = {"matmul_ffma_float32_tma_128x128_8x16": 196}
 
 
 @dataclass(frozen=True)

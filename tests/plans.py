@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from opwise.backends.cuda_src.matmul_plan import plan
+from opwise.backends.cuda_src.matmul import plan
 
-Product = tuple[str, tuple[int, int, int]]  # a key of matmul_kernels.KERNELS; m, k, n
+Product = tuple[str, tuple[int, int, int]]  # a key of kernels.KERNELS; m, k, n
 H200 = {"sm_count": 132, "capability": (9, 0)}
 
 
 def kernel_for(kind: str, m: int, k: int, n: int, alignment: int = 16, **changes: object) -> str:
-    """kind: a key of matmul_kernels.KERNELS. changes: to what the plan is told of an H200."""
+    """kind: a key of kernels.KERNELS. changes: to what the plan is told of an H200."""
     dtype = "float32" if kind == "tfloat32" else kind
     return plan(m, k, n, dtype, kind == "tfloat32", alignment, **{**H200, **changes}).kernel  # type: ignore[arg-type]
 

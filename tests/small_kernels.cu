@@ -1,5 +1,5 @@
 // Little CUDA kernels with known answers, and some that are wrong in ways a GPU may not show: for tests/test_cuda_on_cpu.py.
-#include "../src/opwise/backends/cuda_src/storage.cuh"
+#include "../src/opwise/backends/cuda_src/common/storage.cuh"
 
 #define KERNEL extern "C" __global__ void
 

@@ -291,7 +291,7 @@ def test_the_digest_is_of_the_backend_s_files_for_the_op_and_no_other_op_s() -> 
         names = {p.relative_to(provenance.PACKAGE).as_posix() for p in provenance.sources(backend, "softmax")}
         assert {f"backends/{backend}/softmax.py", "backends/protocol.py", "ops/softmax.py"} <= names
         assert not any(Path(n).stem.split("_")[0] in OPS and "softmax" not in n for n in names)
-        assert ("backends/cuda_src/softmax.cu" in names) == (backend in ("torch_inline", "cupy_raw"))
+        assert ("backends/cuda_src/softmax/softmax.cu" in names) == (backend in ("torch_inline", "cupy_raw"))
     digests = {provenance.source(b, op) for b in BACKENDS for op in OPS}
     assert len(digests) == len(BACKENDS) * len(OPS)
     assert provenance.source("elsewhere", "softmax") == ""

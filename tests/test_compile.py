@@ -21,7 +21,7 @@ from kernel_facts import MOST_REGISTERS, Seen, complaints, stale
 from test_softmax_plan import COLUMNS, ROWS
 
 from opwise.backends import BACKENDS
-from opwise.backends.cuda_src import plan, softmax_plan
+from opwise.backends.cuda_src import plan, softmax
 from opwise.inspecting.rows import variants_of_kernel
 from opwise.ops import OPS
 from opwise.ops.spec import DTYPES
@@ -176,7 +176,7 @@ def planned_softmax(arch: str) -> set[str]:
     """The kernels that launches take, over the widths at which plans change."""
     number = int(arch.removeprefix("sm_"))
     return {
-        softmax_plan.softmax(rows, columns, dtype, aligned, sm_count=132, capability=(number // 10, number % 10)).kernel
+        softmax.plan(rows, columns, dtype, aligned, sm_count=132, capability=(number // 10, number % 10)).kernel
         for rows in ROWS for columns in COLUMNS for dtype in plan.ITEM_BYTES for aligned in (False, True)
     }  # fmt: skip
 

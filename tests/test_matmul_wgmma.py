@@ -1,4 +1,4 @@
-"""What matmul_wgmma.py says of a kernel is what matmul_wgmma.cu has."""
+"""What kernels/wgmma.py says of a kernel is what wgmma.cu has."""
 
 from __future__ import annotations
 
@@ -8,25 +8,24 @@ import pytest
 from plans import kernel_for
 from support import LARGE_PRODUCTS
 
-from opwise.backends.cuda_src import matmul_kernel, matmul_plan, matmul_wgmma
-from opwise.backends.cuda_src.matmul_plan import launch
+from opwise.backends.cuda_src.matmul import launch, offered
+from opwise.backends.cuda_src.matmul.configuration import SHARED_LIMIT, Kernel
+from opwise.backends.cuda_src.matmul.kernels import wgmma
 from opwise.backends.cuda_src.sources import FOLDER
 
-SHARED = matmul_wgmma.SPLIT + matmul_wgmma.NARROW + matmul_wgmma.LONG + matmul_wgmma.HALVES
-TURNED = matmul_wgmma.TURNED + matmul_wgmma.TURNED_BETWEEN
-OF_WARPGROUPS = matmul_wgmma.WGMMA + matmul_wgmma.BETWEEN + matmul_wgmma.PINGPONG + matmul_wgmma.COUPLED
-ON_GPUS = matmul_wgmma.TURNED_BETWEEN + matmul_wgmma.TURNED_PAIRS + matmul_wgmma.NARROW + matmul_wgmma.HALVES
+SHARED = wgmma.SPLIT + wgmma.NARROW + wgmma.HALVES
+OF_WARPGROUPS = wgmma.WGMMA + wgmma.PINGPONG + wgmma.COUPLED
 
 
 def test_kernels_that_few_products_take_are_among_those_that_gpus_are_tested_with() -> None:
     taken = {kernel_for("bfloat16", *shape) for shape in LARGE_PRODUCTS if shape[1] % 8 == shape[2] % 8 == 0}
-    names = [kernel.name for kernel in (*ON_GPUS, *matmul_wgmma.BETWEEN, *matmul_wgmma.PINGPONG, *matmul_wgmma.COUPLED)]
+    names = [kernel.name for kernel in (*wgmma.NARROW, *wgmma.HALVES, *wgmma.PINGPONG, *wgmma.COUPLED)]
     assert not [name for name in names if f"matmul_wgmma_bfloat16_{name}" not in taken]
 
 
 @pytest.mark.parametrize("kernel", SHARED, ids=lambda kernel: str(kernel.name))
-def test_the_plan_knows_the_shared_tiles_as_the_source_has_them(kernel: matmul_kernel.Kernel) -> None:
-    source = (FOLDER / "matmul_wgmma.cu").read_text()
+def test_the_plan_knows_the_shared_tiles_as_the_source_has_them(kernel: Kernel) -> None:
+    source = (FOLDER / "matmul/kernels/wgmma.cu").read_text()
     tile = (kernel.rows, kernel.columns, kernel.step_bytes // 2, kernel.stages, kernel.split, kernel.resident)
     group = 4 if kernel.columns == 128 and kernel.split == 1 else 16
     assert f"SPLIT_KERNEL(matmul_wgmma_##dtype##_{kernel.name}, dtype, {', '.join(map(str, tile))}, {group})" in source
@@ -36,29 +35,26 @@ def test_the_plan_knows_the_shared_tiles_as_the_source_has_them(kernel: matmul_k
     assert (more, kernel.inbox) == (0, owned * (kernel.split - 1) * 1024), "each block owns as many and takes the others' parts of them"
 
 
-@pytest.mark.parametrize("kernel", TURNED, ids=lambda kernel: str(kernel.name))
-def test_the_plan_knows_the_turned_tiles_as_the_source_has_them(kernel: matmul_kernel.Kernel) -> None:
-    source = (FOLDER / "matmul_wgmma.cu").read_text()
+@pytest.mark.parametrize("kernel", wgmma.SWAP_AB, ids=lambda kernel: str(kernel.name))
+def test_the_plan_knows_the_tiles_of_swapped_operands_as_the_source_has_them(kernel: Kernel) -> None:
+    source = (FOLDER / "matmul/kernels/wgmma.cu").read_text()
     assert f"##_{kernel.name}, dtype, {kernel.resident}, {kernel.rows}, {kernel.columns}, {kernel.stages})" in source
     assert kernel.threads == 32 * (kernel.columns // 16 + 1), "four warps for 64 columns, and the producer"
-    assert kernel.shared_bytes(2) <= matmul_kernel.SHARED_LIMIT[9, 0] * 1024
+    assert kernel.shared_bytes(2) <= SHARED_LIMIT[9, 0] * 1024
 
 
-def test_turned_tiles_are_offered_where_half_of_one_is_not_empty_and_others_where_they_were_timed() -> None:
-    def there(m: int, k: int, n: int) -> list[str]:
-        found = matmul_plan.offered(m, k, n, "float16", 16, 132, (9, 0))
-        return [kernel.name for kernel in TURNED if kernel.name in found]
+def test_swapped_operands_are_offered_where_half_of_a_tile_is_not_empty() -> None:
+    def there(m: int) -> bool:
+        return "144x128" in offered(m, 512, 1536, "float16", 16, 132, (9, 0))
 
-    assert [there(m, 512, 1536) for m in (128, 129)] == [[], ["144x128"]]
-    assert [there(1280, k, 1152) for k in (512, 576)] == [["144x128"], ["144x128", "96x128", "160x128"]]
-    assert there(1280, 600, 1152) == ["144x128"], "rows of A are not whole lines"
+    assert [there(m) for m in (128, 129)] == [False, True]
 
 
 @pytest.mark.parametrize("kernel", OF_WARPGROUPS, ids=lambda kernel: str(kernel.name))
-def test_the_plan_knows_the_tiles_of_warpgroups_as_the_source_has_them(kernel: matmul_kernel.Kernel) -> None:
-    source = (FOLDER / "matmul_wgmma.cu").read_text()
+def test_the_plan_knows_the_tiles_of_warpgroups_as_the_source_has_them(kernel: Kernel) -> None:
+    source = (FOLDER / "matmul/kernels/wgmma.cu").read_text()
     high, blocks = kernel.cluster[0], math.prod(kernel.cluster)
-    in_turns, consumers = kernel in matmul_wgmma.PINGPONG, kernel.threads // 128 - 1
+    in_turns, consumers = kernel in wgmma.PINGPONG, kernel.threads // 128 - 1
     columns = 32 if kernel.columns % 64 else 64  # of a box of B or C
     assert (consumers == 2) if in_turns else (kernel.rows == 64 * consumers)
     outboxes = kernel.boxes * (64 // columns) // consumers
@@ -70,25 +66,3 @@ def test_the_plan_knows_the_tiles_of_warpgroups_as_the_source_has_them(kernel: m
         found, rows = launch(kernel, "bfloat16", m, 512, 776, 132), kernel.rows // kernel.cluster[1]
         assert [matrix.box_rows for matrix in found.matrices] == [rows, 64 // kernel.cluster[0], 64]
         assert found.grid[0] % blocks == 0
-
-
-@pytest.mark.parametrize("kernel", matmul_wgmma.TURNED_PAIRS, ids=lambda kernel: str(kernel.name))
-def test_the_plan_knows_the_turned_pairs_as_the_source_has_them(kernel: matmul_kernel.Kernel) -> None:
-    source = (FOLDER / "matmul_wgmma.cu").read_text()
-    consumers, (high, wide) = kernel.threads // 128 - 1, kernel.cluster
-    boxes = kernel.inbox // (consumers * 16 * 128)  # of C, 16 rows each, in all outboxes of a consumer
-    tile = f"TURNED_PAIR_KERNEL(matmul_wgmma_##dtype##_{kernel.name}, dtype, {kernel.rows}, {kernel.columns}, {kernel.stages}, "
-    last = ", 2)" if high == 2 else ")"
-    assert any(f"{tile}{outboxes}, {consumers}, {boxes // outboxes}{last}" in source for outboxes in (1, 2))
-    for m in (200, 2504):
-        found = launch(kernel, "bfloat16", m, 512, 776, 132)
-        assert [matrix.box_rows for matrix in found.matrices] == [kernel.rows // wide, 64 // high, 16]
-        assert (found.grid[0] % 2, kernel.rows // wide % 8) == (0, 0), "whole clusters; the swizzle is by address"
-
-
-def test_the_plan_knows_the_pairs_as_the_source_has_them() -> None:
-    (kernel,), source = matmul_wgmma.PAIRS, (FOLDER / "matmul_wgmma.cu").read_text()
-    assert f"PAIR_KERNEL(dtype, {kernel.rows}, {kernel.columns}, {kernel.step_bytes // 2}, {kernel.stages}, 16)" in source
-    for m, blocks in ((40, 2), (128, 2), (129, 4), (1080, 18)):
-        found = launch(kernel, "bfloat16", m, 512, 128, 132)
-        assert (found.grid[0], found.matrices[0].box_rows) == (blocks, 64), "boxes have all rows that the barrier counts, however low A is"

@@ -13,12 +13,14 @@ from fibres import Memory
 from numba_product_fibres import Clusters, Map, instructions, module, simulator_or_skip
 from support import ON_GPU, worst_error
 
-from opwise.backends.cuda_src import matmul_kernel, matmul_plan, matmul_wgmma
+from opwise.backends.cuda_src.matmul import launch
+from opwise.backends.cuda_src.matmul.configuration import Kernel
+from opwise.backends.cuda_src.matmul.kernels import wgmma
 from opwise.ops import Workload
 
 pytestmark = pytest.mark.skipif(ON_GPU, reason="a GPU is here: it runs these kernels itself")
 MODULES = ("matmul_ring", "matmul_wgmma", "matmul_pingpong", "matmul_pingpong_tall", "matmul_split", "matmul_turned", "words", "tensor")
-TILES = *(tile.name for tile in (*matmul_wgmma.TURNED, *matmul_wgmma.WGMMA[2:], *matmul_wgmma.SPLIT)), "128x128_s6"
+TILES = *(tile.name for tile in (*wgmma.SWAP_AB, *wgmma.WGMMA[2:], *wgmma.SPLIT)), "128x128_s6"
 
 
 @contextmanager
@@ -32,12 +34,12 @@ def played() -> Iterator[None]:
         yield
 
 
-def run(tile: matmul_kernel.Kernel, dtype: str, m: int, k: int, n: int, seed: int, processors: int = 3) -> float:
+def run(tile: Kernel, dtype: str, m: int, k: int, n: int, seed: int, processors: int = 3) -> float:
     """The worst error of a launch in its bound."""
     drawn = torch.Generator().manual_seed(seed)
     a, b = (torch.randn(shape, generator=drawn).to(getattr(torch, dtype)) for shape in ((m, k), (k, n)))
     out = torch.full((m, n), torch.nan, dtype=a.dtype)
-    plan = matmul_plan.launch(tile, dtype, m, k, n, processors)
+    plan = launch(tile, dtype, m, k, n, processors)
     maps = [
         Map(x.view(torch.int16).numpy().view(np.uint16), matrix.box_rows) for x, matrix in zip((a, b, out), plan.matrices, strict=False)
     ]
@@ -45,7 +47,7 @@ def run(tile: matmul_kernel.Kernel, dtype: str, m: int, k: int, n: int, seed: in
         kernel = module("matmul_pingpong").pingpong_kernel.__wrapped__(dtype, tile)
     elif tile.name.startswith("pingpong_192"):
         kernel = module("matmul_pingpong_tall").tall_kernel.__wrapped__(dtype, tile)
-    elif tile.turned:
+    elif tile.swap_ab:
         kernel = module("matmul_turned").turned_kernel.__wrapped__(dtype, tile)
     elif tile.split:
         module("matmul_split").storing.cache_clear()
@@ -63,7 +65,7 @@ def run(tile: matmul_kernel.Kernel, dtype: str, m: int, k: int, n: int, seed: in
     return worst_error(out, Workload("matmul", (m, k, n), dtype), a, b)
 
 
-def shapes(tile: matmul_kernel.Kernel) -> tuple[tuple[int, int, int], ...]:
+def shapes(tile: Kernel) -> tuple[tuple[int, int, int], ...]:
     """m, k, n: one step of K, which some blocks do not have; parts of tiles, of one where blocks are many; a ring that goes round."""
     more = 8 if tile.split < 4 else -8
     deep = max(tile.split, 1) * tile.step_bytes // 2 * (tile.stages + 2)
@@ -96,7 +98,7 @@ PAIRED = "pingpong_128x128_2x1", "pingpong_192x128_1x2", "128x192_2x1", "128x256
 def test_blocks_that_fetch_for_each_other_are_right_whatever_comes_first(name: str) -> None:
     with played():
         pingpong = module("matmul_pingpong")
-        tile = next(tile for tile in (*pingpong.PAIRS, *pingpong.SHARED_PAIRS, *matmul_wgmma.PAIRS) if tile.name == name)
+        tile = next(tile for tile in (*pingpong.PAIRS, *pingpong.SHARED_PAIRS, module("matmul_offered").PAIR) if tile.name == name)
         # A tile whose neighbour lies outside of C; half of a step of K; several tiles a block, parts of them, two clusters.
         shapes = ((1, 8, 8), 2), ((tile.rows + 8, 232, 3 * tile.columns - 56), 2), ((400, 200, 520), 4)
         module("matmul_split").storing.cache_clear()

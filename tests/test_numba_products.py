@@ -8,7 +8,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from opwise.backends.cuda_src import matmul_plan, matmul_wgmma
+from opwise.backends.cuda_src.matmul import launch
+from opwise.backends.cuda_src.matmul.kernels import wgmma
 
 # By the model of CUDA C++'s kernels, which Numba's are in Python. Tiles by turns where a block has more than one,
 # in more than one step of K, and rows are a multiple of 128 bytes apart.
@@ -77,10 +78,10 @@ def test_a_product_gets_the_tile_with_the_least_estimate(tile_of, shape) -> None
 def test_a_tile_that_copies_cannot_bring_is_refused() -> None:
     pytest.importorskip("numba.cuda", reason="numba-cuda is not installed")
     module = importlib.import_module("opwise.backends.numba_cuda.matmul_split")
-    odd = replace(matmul_wgmma.SPLIT[0], name="64x96_s1", columns=96)
+    odd = replace(wgmma.SPLIT[0], name="64x96_s1", columns=96)
     with pytest.raises(ValueError, match="64x96_s1: 64 rows and 96 columns given, multiples of 64 are taken"):
         module.split_kernel("bfloat16", odd)
-    small = replace(matmul_wgmma.SPLIT[1], inbox=4096)
+    small = replace(wgmma.SPLIT[1], inbox=4096)
     with pytest.raises(ValueError, match="64x64_s2: 8 units from 1 blocks do not fit into an inbox of 4096 bytes"):
         module.split_kernel("bfloat16", small)
 
@@ -89,15 +90,15 @@ def test_a_turned_tile_that_wgmma_cannot_take_is_refused() -> None:
     pytest.importorskip("numba.cuda", reason="numba-cuda is not installed")
     module = importlib.import_module("opwise.backends.numba_cuda.matmul_turned")
     with pytest.raises(ValueError, match="144x128: 136 x 128, 6 stages given, multiples of 16 x 64"):
-        module.turned_kernel("bfloat16", replace(matmul_wgmma.TURNED[0], rows=136))
+        module.turned_kernel("bfloat16", replace(wgmma.SWAP_AB[0], rows=136))
 
 
 @pytest.mark.parametrize("m", [1, 16, 63, 64, 65, 127, 4096])
 def test_a_kernel_waits_for_as_many_bytes_as_the_plans_boxes_bring(m: int) -> None:
     pytest.importorskip("numba.cuda", reason="numba-cuda is not installed")
     module = importlib.import_module("opwise.backends.numba_cuda.matmul_split")
-    for tile in matmul_wgmma.SPLIT:
-        of_a, of_b = matmul_plan.launch(tile, "bfloat16", m, 4096, 4096, 132).matrices
+    for tile in wgmma.SPLIT:
+        of_a, of_b = launch(tile, "bfloat16", m, 4096, 4096, 132).matrices
         assert (of_a.box_columns, of_b.box_columns, of_b.box_rows) == (64, 64, tile.step_bytes // 2)
         boxes = of_a.box_rows * (tile.step_bytes // 128) + of_b.box_rows * (tile.columns // 64)
         whole, landing = tile.step_bytes * (tile.rows + tile.columns), module.landing

@@ -27,7 +27,7 @@ def defined(unit: str, text: str) -> list[str]:
 def test_the_kernel_that_is_wanted_is_compiled_and_no_other(unit: str) -> None:
     text, always = units("sm_90")[unit], WRITTEN_OUT.get(unit, set())
     names = defined(unit, text)
-    assert len(set(names)) == len(names) >= 3
+    assert len(set(names)) == len(names) >= 2
     assert {unit_of(name) for name in names} == {unit}
     for name in (names[0], names[len(names) // 2], names[-1]):
         assert set(defined(unit, alone(name, text))) == {name} | always

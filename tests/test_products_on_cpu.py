@@ -11,25 +11,17 @@ import torch
 from test_cuda_on_cpu import compiler_or_skip
 
 from opwise.backends.cuda_on_cpu import NOT_RUN, suite
-from opwise.backends.cuda_src import (
-    matmul_columns,
-    matmul_few,
-    matmul_kernel,
-    matmul_kernels,
-    matmul_many,
-    matmul_once,
-    matmul_plan,
-    matmul_short,
-    matmul_slanted,
-    matmul_thin,
-)
-from opwise.backends.cuda_src.matmul_model import BYTES
+from opwise.backends.cuda_src.matmul import launch
+from opwise.backends.cuda_src.matmul.configuration import Kernel
+from opwise.backends.cuda_src.matmul.cost import BYTES
+from opwise.backends.cuda_src.matmul.extra import skinny_m, skinny_n, small_gemm
+from opwise.backends.cuda_src.matmul.kernels import KERNELS, gemv
 from opwise.backends.cuda_src.plan import Plan
 from opwise.measure.validate import judge
 from opwise.ops import OPS, Workload
 
 pytestmark = pytest.mark.xdist_group("cuda_on_cpu")
-MATMULS = [(kind, kernel) for kind, group in matmul_kernels.KERNELS.items() for kernel in group if not kernel.wgmma]
+MATMULS = [(kind, kernel) for kind, group in KERNELS.items() for kernel in group if not kernel.wgmma]
 
 
 def assert_right(plan: Plan, workload: Workload, seed: int, hard: bool = False) -> None:
@@ -43,12 +35,10 @@ def assert_right(plan: Plan, workload: Workload, seed: int, hard: bool = False) 
 
 
 @pytest.mark.parametrize(("kind", "kernel"), MATMULS, ids=lambda x: x if isinstance(x, str) else x.name)
-def test_every_matmul_kernel_but_wgmma_s_runs(kind: str, kernel: matmul_kernel.Kernel) -> None:
+def test_every_matmul_kernel_but_wgmma_s_runs(kind: str, kernel: Kernel) -> None:
     compiler_or_skip()
-    depth, columns = (kernel.step_bytes // 2 - 5, kernel.columns - 7) if kernel.whole else (200, kernel.columns + 8)
-    columns += kernel.columns if kernel.whole and kernel.inbox else 0
-    shape = kernel.rows + 8, depth, columns
-    assert_right(matmul_plan.launch(kernel, kind, *shape, 2), Workload("matmul", shape, kind), 3)
+    shape = kernel.rows + 8, 200, kernel.columns + 8
+    assert_right(launch(kernel, kind, *shape, 2), Workload("matmul", shape, kind), 3)
 
 
 # dtypes, (m, k, n), multiprocessors, bytes that divide the addresses. Few multiprocessors make many rows, and a row's many columns.
@@ -79,13 +69,13 @@ def test_thin_factors_have_kernels_that_read_the_other_once(
 ) -> None:
     compiler_or_skip()
     m, k, n = shape
-    (tile,) = matmul_thin.fitting(m, k, n, kind, alignment, processors)
+    (tile,) = gemv.fitting(m, k, n, kind, alignment, processors)
     for hard in (False, True):
         assert_right(tile.launch(m, k, n, processors), Workload("matmul", shape, kind), 5, hard)
 
 
 @cache
-def thin_tiles() -> dict[str, matmul_thin.Tile]:
+def thin_tiles() -> dict[str, gemv.Tile]:
     """By its name in the sources, every kernel for thin factors that an H200 may choose."""
     few = (*range(1, 9), 15, 16, 20, 24)
     even = (300, 500, 850, 1000, 1500, 3000, 3002, 5000, 5002, 8000, 16_500, 16_502, 20_000, 20_002, 40_000, 40_002, 200_000)
@@ -93,8 +83,8 @@ def thin_tiles() -> dict[str, matmul_thin.Tile]:
     shapes = ((m, k, n) for m, n in product((*few, *many), (*few, *many)) for k in (32, 64, 65, 1024, 4096))
     return {
         tile.kernel: tile
-        for shape, kind, alignment, mma in product(shapes, matmul_kernels.KERNELS, (4, 16), (False, True))
-        for tile in matmul_thin.fitting(*shape, kind, alignment, 132, mma)
+        for shape, kind, alignment, mma in product(shapes, KERNELS, (4, 16), (False, True))
+        for tile in gemv.fitting(*shape, kind, alignment, 132, mma)
     }
 
 
@@ -111,32 +101,18 @@ def test_every_thin_kernel_that_may_be_chosen_is_there() -> None:
 def test_every_kernel_of_few_rows_is_right() -> None:
     """Of 8 rows with 6 as well; K is more than a block has in shared memory at a time, and no multiple of anything."""
     compiler_or_skip()
-    for tile in (tile for tile in thin_tiles().values() if tile.way == "rows"):
+    for tile in (tile for tile in thin_tiles().values() if tile.form == "rows"):
         columns = tile.wide + 3 * tile.granule // BYTES[tile.kind]
-        for rows, hard in product({tile.count, 6 if tile.count == matmul_thin.EIGHT else tile.count}, (False, True)):
+        for rows, hard in product({tile.count, 6 if tile.count == gemv.EIGHT else tile.count}, (False, True)):
             shape = rows, 1103, columns
             assert_right(tile.launch(*shape, 132), Workload("matmul", shape, tile.kind), 5, hard)
 
 
-SHORT = [tile for tiles in matmul_short.TILES.values() for tile in tiles]
-
-
-@pytest.mark.parametrize("tile", SHORT, ids=lambda tile: f"{tile.kind}-{tile.name}")
-def test_every_kernel_of_a_short_k_is_right(tile: matmul_short.Tile) -> None:
-    """Of fewer rows, too; of one turn of K, of less than a block has in shared memory and of more."""
-    compiler_or_skip()
-    columns = tile.wide + 3 * tile.granule // BYTES[tile.kind]
-    for rows, k, hard in product((tile.count, tile.count - 3), (1, 33, 1103 // tile.blocks), (False, True)):
-        shape = rows, k, columns
-        assert_right(tile.launch(*shape, 132), Workload("matmul", shape, tile.kind), 5, hard)
-
-
-SMALL = [tile for tiles in matmul_once.TILES.values() for tile in tiles if tile.split == 1]
-SMALL += [tile for tiles in matmul_many.TILES.values() for tile in tiles]
+SMALL = [tile for tiles in small_gemm.TILES.values() for tile in tiles if tile.split == 1]
 
 
 @pytest.mark.parametrize("tile", SMALL, ids=lambda tile: f"{tile.kind}-{tile.name}")
-def test_every_kernel_of_a_small_product_is_right(tile: matmul_once.Tile | matmul_many.Tile) -> None:
+def test_every_kernel_of_a_small_product_is_right(tile: small_gemm.Tile) -> None:
     """Of a tile and parts of three more; of a part of a step, of one, and of some and a part."""
     compiler_or_skip()
     each = tile.granule // BYTES[tile.kind]
@@ -145,43 +121,27 @@ def test_every_kernel_of_a_small_product_is_right(tile: matmul_once.Tile | matmu
         assert_right(tile.launch(*shape, 132), Workload("matmul", shape, tile.kind), 5, hard)
 
 
-SLANTED = [tile for tiles in matmul_slanted.TILES.values() for tile in tiles]
-SLANTED += [tile for tiles in matmul_slanted.SIXTEENS.values() for tile in tiles if tile.split == 1]
-
-
-@pytest.mark.parametrize("tile", SLANTED, ids=lambda tile: f"{tile.kind}-{tile.name}")
-def test_every_kernel_of_rows_on_2_bytes_is_right(tile: matmul_slanted.Tile | matmul_slanted.Sixteen) -> None:
-    """Of fewer rows, too; of one row of B, of a part of a turn, of more of A than shared memory has at a time."""
-    compiler_or_skip()
-    most = tile.count if isinstance(tile, matmul_slanted.Tile) else 16
-    for fewer, k, columns, hard in product((0, 3), (1, 40, 1103), (65, 403, 406), (False, True)):
-        if fewer and most <= matmul_slanted.FEW:
-            continue
-        shape = most - fewer, k, columns
-        assert_right(tile.launch(*shape, 2), Workload("matmul", shape, tile.kind), 5, hard)
-
-
-FEW = [tile for tiles in matmul_few.TILES.values() for tile in tiles if not tile.turned and tile.split == 1]
+FEW = [tile for tiles in skinny_m.TILES.values() for tile in tiles if tile.split == 1]
 
 
 @pytest.mark.parametrize("tile", FEW, ids=lambda tile: f"{tile.kind}-{tile.name}")
-def test_every_kernel_of_sixteen_rows_is_right(tile: matmul_few.Tile) -> None:
+def test_every_kernel_of_sixteen_rows_is_right(tile: skinny_m.Tile) -> None:
     """Of fewer rows, too; of less than a step of K, of some turns of all warps and a part of one more."""
     compiler_or_skip()
     each = tile.granule // BYTES[tile.kind]  # elements of an access
-    deep = 2 * 3 * tile.warps * matmul_few.STEP // BYTES[tile.kind]
+    deep = 2 * 3 * tile.warps * skinny_m.STEP // BYTES[tile.kind]
     for rows, k, hard in product((16, 5), (3 * each, deep + 5 * each), (False, True)):
         shape = rows, k, tile.columns + 3 * each
         assert_right(tile.launch(*shape, 132), Workload("matmul", shape, tile.kind), 5, hard)
 
 
-COLUMNS = [tile for tiles in matmul_columns.TILES.values() for tile in tiles if tile.split == 1]
+COLUMNS = [tile for tiles in skinny_n.TILES.values() for tile in tiles if tile.split == 1]
 # (m, k): less than a step of K, some turns of all warps and a part of one more, rows that end on every byte.
 OF_COLUMNS = ((300, 40), (133, 1032), (530, 72), (61, 32), (300, 296), (17, 4), (530, 262), (61, 66), (301, 5), (77, 1031), (33, 1))
 
 
 @pytest.mark.parametrize("tile", COLUMNS, ids=lambda tile: f"{tile.kind}-{tile.name}")
-def test_every_kernel_of_few_columns_is_right(tile: matmul_columns.Tile) -> None:
+def test_every_kernel_of_few_columns_is_right(tile: skinny_n.Tile) -> None:
     """Of all its columns and, where it may have fewer, of three fewer."""
     compiler_or_skip()
     size = BYTES[tile.kind]
@@ -193,7 +153,7 @@ def test_every_kernel_of_few_columns_is_right(tile: matmul_columns.Tile) -> None
 
 def test_what_is_not_run_is_what_the_stand_in_lacks() -> None:
     compiler_or_skip()
-    for kind, group in matmul_kernels.KERNELS.items():
+    for kind, group in KERNELS.items():
         for kernel in group:
             name = kernel.source_name(kind)
             if kernel.wgmma:

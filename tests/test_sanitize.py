@@ -91,11 +91,11 @@ def test_a_shifted_tensor_begins_behind_its_allocation() -> None:
 
 def test_two_configurations_of_a_workload_are_two_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is prepared once for such tensors would keep the first."""
-    from opwise.backends.cuda_src import matmul_plan
+    from opwise.backends.cuda_src import matmul
 
     launched: list[str] = []
-    plan = matmul_plan.launch
-    monkeypatch.setattr(matmul_plan, "launch", lambda kernel, *size: launched.append(str(kernel)) or plan(kernel, *size))
+    plan = matmul.launch
+    monkeypatch.setattr(matmul, "launch", lambda kernel, *size: launched.append(str(kernel)) or plan(kernel, *size))
     for configuration in ("64x64_v16", "simt_64x64_v2"):
         try:
             verdict = sanitize.launched(sanitize.Cell("torch_inline/matmul", "matmul/65x72x40/float16", configuration))

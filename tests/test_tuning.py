@@ -16,7 +16,7 @@ from tuned_tables import FACTS, known_ways, row, table
 
 from opwise import provenance
 from opwise.backends import tuned, tuned_table
-from opwise.backends.cuda_src import matmul_plan
+from opwise.backends.cuda_src import matmul
 from opwise.backends.tuned import Choices
 from opwise.backends.tuned_table import Elsewhere, Table, TornTable
 from opwise.choosing.store import stale
@@ -191,8 +191,8 @@ def taken_by_the_plan(name: str, workload: Workload, monkeypatch: pytest.MonkeyP
     if name == CUDA:
         m, k, n = workload.shape
         dtype = "float32" if tf32 else workload.dtype
-        taken = matmul_plan.plan(m, k, n, dtype, tf32, 16, H200.processors, H200.capability).kernel
-        names = matmul_plan.offered(m, k, n, workload.dtype, 16, H200.processors, H200.capability)
+        taken = matmul.plan(m, k, n, dtype, tf32, 16, H200.processors, H200.capability).kernel
+        names = matmul.offered(m, k, n, workload.dtype, 16, H200.processors, H200.capability)
         by_kernel = {_launched(kernel, workload.dtype, m, k, n, H200.processors): name for name, kernel in names.items()}
         return by_kernel[taken]
     if name == MEAN:

@@ -64,7 +64,7 @@ def built(name: str, monkeypatch: pytest.MonkeyPatch) -> Callable[[Workload], st
 
 def of_cuda(module: Any, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
     from opwise.backends.cuda_src.recipes import RECIPES
-    from opwise.backends.cuda_src.softmax_offered import name_of
+    from opwise.backends.cuda_src.softmax import name_of
 
     return lambda x, out: name_of(RECIPES["softmax"][""].plan(x, out))
 

@@ -122,17 +122,14 @@ def _nvrtc(op: str, arch: str, dtype: str | None) -> Iterator[Compiled]:
 
 def _without_tensor_cores(arch: str) -> Callable[[str], bool]:
     """Which matmul kernels does this architecture compile and cannot run?"""
-    from opwise.backends.cuda_src.matmul_columns import MMA
-    from opwise.backends.cuda_src.matmul_few import FEW
-    from opwise.backends.cuda_src.matmul_kernel import TENSOR_CORES_FROM
-    from opwise.backends.cuda_src.matmul_kernels import KERNELS
-    from opwise.backends.cuda_src.matmul_many import MANY
-    from opwise.backends.cuda_src.matmul_once import ONCE
+    from opwise.backends.cuda_src.matmul.configuration import TENSOR_CORES_FROM
+    from opwise.backends.cuda_src.matmul.kernels import KERNELS
+    from opwise.backends.cuda_src.sources import EXTRA
 
     capability = divmod(int(arch.removeprefix("sm_")), 10)
     tiles = {kernel.source_name(kind) for kind, group in KERNELS.items() for kernel in group if not kernel.runs_on(capability)}
-    ways = tuple(f"_{way}_" for way in (MMA, FEW, ONCE, MANY)) if capability < TENSOR_CORES_FROM else ()  # in float32 by multiply-adds
-    return lambda kernel: kernel in tiles or (not kernel.startswith("matmul_float32_") and any(way in kernel for way in ways))
+    extra = f"{EXTRA}_" if capability < TENSOR_CORES_FROM else ()  # in float32 by multiply-adds
+    return lambda kernel: kernel in tiles or (kernel.startswith(extra) and not kernel.startswith(f"{EXTRA}_float32_"))
 
 
 def _of_unit(cubin: bytes, ptx: str, log: str, arch: str) -> Iterator[Compiled]:

@@ -8,16 +8,19 @@ lies outside of C, what memory takes) keeps its meaning.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
-from opwise.backends.cuda_src import matmul_kernel, matmul_plan
-from opwise.backends.cuda_src.matmul_cluster import UNIT
-from opwise.backends.cuda_src.matmul_kernel import Kernel
-from opwise.backends.cuda_src.matmul_model import BYTES
-from opwise.backends.cuda_src.matmul_plan import Other
+from opwise.backends.cuda_src import matmul
+from opwise.backends.cuda_src.matmul import configuration
+from opwise.backends.cuda_src.matmul.configuration import Kernel
+from opwise.backends.cuda_src.matmul.cost import BYTES, UNIT
 from opwise.backends.tuned import with_numbers
 from opwise.backends.tuned_table import Row
 from opwise.ops.spec import Workload
 from opwise.tuning.ways import NONE, Machine, Parameters, Term, Ways
+
+if TYPE_CHECKING:
+    from opwise.backends.cuda_src.matmul import Other
 
 QUICK = ((1024, 1024, 1024), (2048, 2048, 2048), (4096, 4096, 4096), (8192, 128, 8192), (64, 4096, 4096), (16, 4096, 4096))
 FULL = (*QUICK, (512, 512, 512), (1536, 1536, 1536), (3072, 3072, 3072), (8192, 8192, 8192), (1024, 8192, 1024), (4096, 4096, 128),
@@ -48,7 +51,7 @@ class CudaMatmul(Ways):
     def choose(self, workload: Workload, machine: Machine, parameters: Parameters = NONE) -> str:
         found = {name: with_numbers(kernel, parameters.get(name, {})) for name, kernel in self._offered(workload, machine).items()}
         m, k, n = workload.shape
-        return matmul_plan.quickest(found, m, k, n, machine.processors)
+        return matmul.quickest(found, m, k, n, machine.processors)
 
     def term(self, name: str, workload: Workload, machine: Machine) -> Term | None:
         """What is not of K alone is as the shipped numbers have it."""
@@ -65,7 +68,7 @@ class CudaMatmul(Ways):
         anchor = max((name for name in fitted if name in known), key=lambda name: known[name].speed, default=None)
         if anchor is None:
             return {}
-        hopper = kind == "16-bit" and machine.capability == matmul_kernel.WGMMA_ON
+        hopper = kind == "16-bit" and machine.capability == configuration.WGMMA_ON
         us = 1 / UNIT["float16"] if hopper else fitted[anchor][1] * known[anchor].speed
         return {name: {"speed": round(us / b, 5), "fixed": round(a / b, 3)} for name, (a, b) in fitted.items() if name in known}
 
@@ -74,15 +77,15 @@ class CudaMatmul(Ways):
 
     def _offered(self, workload: Workload, machine: Machine) -> Mapping[str, Kernel | Other]:
         (m, k, n), kind = workload.shape, workload.dtype
-        if kind == "tfloat32" and machine.capability < matmul_kernel.TENSOR_CORES_FROM:
+        if kind == "tfloat32" and machine.capability < configuration.TENSOR_CORES_FROM:
             return {}
         if any(x * BYTES[kind] % GRANULE for x in (k, n)):
             return {}
-        return matmul_plan.offered(m, k, n, kind, GRANULE, machine.processors, machine.capability)
+        return matmul.offered(m, k, n, kind, GRANULE, machine.processors, machine.capability)
 
 
 def _launched(kernel: Kernel | Other, kind: str, m: int, k: int, n: int, processors: int) -> str:
     """The kernel's name in the source."""
     if isinstance(kernel, Kernel):
-        return matmul_plan.launch(kernel, kind, m, k, n, processors).kernel
+        return matmul.launch(kernel, kind, m, k, n, processors).kernel
     return kernel.kernel

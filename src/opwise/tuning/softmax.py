@@ -42,15 +42,15 @@ class Softmax(Ways):
 
 class CudaSoftmax(Softmax):
     def compiled(self, rows: int, columns: int, dtype: str, machine: Machine) -> dict[str, str]:
-        from opwise.backends.cuda_src import softmax_offered
+        from opwise.backends.cuda_src import softmax
 
-        found = softmax_offered.offered(rows, columns, dtype, True, machine.processors, machine.capability)
+        found = softmax.offered(rows, columns, dtype, True, machine.processors, machine.capability)
         return {name: plan.kernel for name, plan in found.items()}
 
     def own(self, rows: int, columns: int, dtype: str, machine: Machine) -> str:
-        from opwise.backends.cuda_src import softmax_offered, softmax_plan
+        from opwise.backends.cuda_src import softmax
 
-        return softmax_offered.name_of(softmax_plan.softmax(rows, columns, dtype, True, machine.processors, machine.capability))
+        return softmax.name_of(softmax.plan(rows, columns, dtype, True, machine.processors, machine.capability))
 
 
 class NumbaSoftmax(Softmax):

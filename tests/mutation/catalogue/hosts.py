@@ -44,6 +44,7 @@ CUPY = (
     Fault("no shared memory is asked for", "matmul", "host", "backends/cupy_raw/launch.py",
           "grid, block, shared, together, streams = plan.grid, plan.block, plan.shared_bytes,",
           "grid, block, shared, together, streams = plan.grid, plan.block, 0,", dtypes=("float32",)),
-    Fault("a matrix map of columns and rows", "matmul", "host", "backends/cuda_src/tensor_maps.py", "(ctypes.c_uint64 * 2)(columns, rows)",
+    Fault("a matrix map of columns and rows", "matmul", "host", "backends/cuda_src/common/tensor_maps.py",
+          "(ctypes.c_uint64 * 2)(columns, rows)",
           "(ctypes.c_uint64 * 2)(rows, columns)", dtypes=("float16",), gpu_only="tensor maps are Hopper's"),
 )  # fmt: skip

@@ -20,11 +20,11 @@ PROCESSORS = 2  # few, so that grids which are one wave have several blocks at s
 # What no stand-in runs: op -> which of its kernels, and why. They are compiled for their architectures, by compile_only.
 NOT_RUN = {
     "softmax": (
-        "softmax_*_cluster2 to _cluster16, softmax_*_kept2 to _kept16, softmax_*_queue16, softmax_*_stream",
+        "softmax_*_cluster2 to _cluster16, softmax_*_stream",
         "thread block clusters and distributed shared memory, blocks that wait for each other: sm_90 and later",
     ),
     "matmul": (
-        "matmul_wgmma_* and matmul_tma_* and matmul_cluster_* and matmul_rows_* and matmul_odd_*",
+        "matmul_wgmma_* and matmul_ffma_* and matmul_cluster_* and matmul_extra_cluster_* and matmul_unaligned_tma_*",
         "wgmma, clusters, tensor maps and the copies of TMA, sm_90 alone",
     ),
 }

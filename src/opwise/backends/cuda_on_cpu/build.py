@@ -73,7 +73,7 @@ def library(name: str, units: Mapping[str, str], *, folders: tuple[Path, ...] = 
     `binding` is a C++ source that goes along and makes the library a Python module, called MODULE. Raises BackendUnavailable without a
     compiler, Unsupported for a construct without stand-in, RuntimeError with the compiler's message.
     """
-    included = [path for folder in folders for path in sorted(folder.glob("*.[ch]*"))]
+    included = [path for folder in folders for path in sorted(folder.rglob("*.[ch]*"))]
     runtime, told = _runtime(binding), [Path(rewrite.__file__), *included]
     name = f"{name}_{_key(runtime.folder.name, sorted(units.items()), files=told)}"  # torch renames what it builds under one name twice
     return _once(name, lambda folder: _build_units(name, folder, units, folders, runtime))

@@ -1,5 +1,5 @@
 // gelu, tanh form: out = x/2 (1 + tanh a), a = sqrt(2/pi) (x + 0.044715 x^3).
-#include "elementwise.cuh"
+#include "common/elementwise.cuh"
 
 // (1 + tanh a) / 2 = 1 / (1 + exp(-2a)): one exponential and one reciprocal, no cancellation below 0 and no inf/inf above.
 //

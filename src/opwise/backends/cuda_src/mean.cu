@@ -8,7 +8,7 @@
 // one H200. So blocks are short and begin in order of memory as the hardware finds room. Those with a single step come last, and let all
 // multiprocessors end together. With so many beginnings, what comes before a block's first load counts: 32-bit arithmetic where it is
 // enough, and the first step apart from the loop. plan.mean shares the steps.
-#include "elements.cuh"
+#include "common/elements.cuh"
 
 constexpr int MEAN_THREADS = 512;
 constexpr int MEAN_PIECES = 4;  // loads in flight a thread: 3 blocks a multiprocessor keep 96 KiB on the way

@@ -18,7 +18,7 @@ class Matrix(NamedTuple):
     """A row-major matrix that a kernel reads or writes by boxes, through a tensor map. Boxes with rows of 64 or 128 bytes are swizzled by
     as many, others lie as they are. `element`: a type of ELEMENT_BYTES.
 
-    `classes`: 0, and address and rows are multiples of 16 bytes; or how many maps tell rows that begin anywhere, as in matmul_rows.cuh: a
+    `classes`: 0, and address and rows are multiples of 16 bytes; or how many maps tell rows that begin anywhere, as in residue_maps.cuh: a
     power of two, such that as many rows are a multiple of 16 bytes. The box is then that of one map.
     """
 

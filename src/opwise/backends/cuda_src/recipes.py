@@ -11,8 +11,10 @@ import torch
 from torch import Tensor
 
 from opwise.backends import cuda_on_cpu
-from opwise.backends.cuda_src import matmul_ladder, matmul_plan, plan, softmax_ladder, softmax_offered
+from opwise.backends.cuda_src import matmul, plan, softmax
+from opwise.backends.cuda_src.matmul import ladder as matmul_ladder
 from opwise.backends.cuda_src.plan import Plan
+from opwise.backends.cuda_src.softmax import ladder as softmax_ladder
 from opwise.backends.protocol import Build, UnsupportedWorkload, Variant
 from opwise.backends.tuned import look
 from opwise.ops.spec import tf32_allowed
@@ -89,8 +91,8 @@ def _mean_plan(x: Tensor, out: Tensor) -> Plan:
 
 
 def _softmax_plan(x: Tensor, out: Tensor) -> Plan:
-    choices = look(softmax_offered.TABLE, x.device)
-    return softmax_offered.taken(x.shape[0], x.shape[1], _dtype(x), _aligned(x, out), _processors(x), _capability(x), choices)
+    choices = look(softmax.TABLE, x.device)
+    return softmax.plan(x.shape[0], x.shape[1], _dtype(x), _aligned(x, out), _processors(x), _capability(x), choices)
 
 
 def _softmax_rung(rung: str, summary: str) -> Recipe:
@@ -102,7 +104,7 @@ def _matmul_plan(textbook: bool = False, wgmma: bool = True) -> Callable[..., Pl
         (m, k), n = a.shape, b.shape[1]
         alignment = _alignment(a, b, out)
         machine, choices = (_processors(a), _capability(a)), look("cuda_src/matmul", a.device)
-        return matmul_plan.plan(m, k, n, _dtype(a), tf32_allowed(), alignment, *machine, textbook, wgmma, choices)
+        return matmul.plan(m, k, n, _dtype(a), tf32_allowed(), alignment, *machine, textbook, wgmma, choices)
 
     return planned
 

@@ -1,5 +1,5 @@
 // out = x * x. In 16 bits the square is exact in float32, so that the store's rounding is the only one.
-#include "elementwise.cuh"
+#include "common/elementwise.cuh"
 
 struct Square {
     __device__ __forceinline__ static float of(float x) { return x * x; }

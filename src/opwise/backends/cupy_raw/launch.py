@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 
 from opwise.backends import scratch
+from opwise.backends.cuda_src.common.tensor_maps import mapped
 from opwise.backends.cuda_src.plan import Plan
 from opwise.backends.cuda_src.recipes import Recipe
-from opwise.backends.cuda_src.tensor_maps import mapped
 from opwise.backends.cupy_raw.rooms import caller
 from opwise.backends.protocol import Bind, Build, Launch
 

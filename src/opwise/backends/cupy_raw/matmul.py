@@ -1,4 +1,4 @@
-"""matmul in CUDA C++, compiled by NVRTC. The kernels are in cuda_src/matmul.cu."""
+"""matmul in CUDA C++, compiled by NVRTC. The kernels are in cuda_src/matmul/."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""softmax in CUDA C++, compiled by NVRTC. The kernels are in cuda_src/softmax.cu."""
+"""softmax in CUDA C++, compiled by NVRTC. The kernels are in cuda_src/softmax/."""
 
 from __future__ import annotations
 

@@ -16,8 +16,9 @@ import torch
 from numba import cuda, float32, int64
 from torch import Tensor
 
-from opwise.backends.cuda_src import matmul_plan, matmul_wgmma
-from opwise.backends.cuda_src.matmul_kernel import Kernel as Tile
+from opwise.backends.cuda_src import matmul as cuda_matmul
+from opwise.backends.cuda_src.matmul.configuration import Kernel as Tile
+from opwise.backends.cuda_src.matmul.kernels import wgmma as cuda_wgmma
 from opwise.backends.numba_cuda import portable
 from opwise.backends.numba_cuda.launch import SIMULATED, Kernel
 from opwise.backends.numba_cuda.matmul_elsewhere import FMA_LARGE, FMA_SMALL, SPECIMENS, own_elsewhere, tiles_of, whole_rows
@@ -123,9 +124,9 @@ def aligned(*tensors: Tensor) -> bool:
 def build_wgmma(a: Tensor, b: Tensor, out: Tensor, tile: Tile) -> Bind:
     (m, k), n = a.shape, b.shape[1]
     dtype = portable.name_of(a)
-    if tile.split and not tile.turned:
+    if tile.split and not tile.swap_ab:
         return build_split(a, b, out, tile)
-    plan = matmul_plan.launch(tile, dtype, m, k, n, processors_of(a))
+    plan = cuda_matmul.launch(tile, dtype, m, k, n, processors_of(a))
     kernel = wgmma_of(dtype, tile)
     grid = plan.grid[:2]
     maps = mapped(plan.matrices, (a.data_ptr(), b.data_ptr(), out.data_ptr()))
@@ -138,7 +139,7 @@ def build_wgmma(a: Tensor, b: Tensor, out: Tensor, tile: Tile) -> Bind:
 
 
 def wgmma_of(dtype: str, tile: Tile) -> Kernel:
-    if tile.turned:
+    if tile.swap_ab:
         return turned_kernel(dtype, tile)
     if tile.split:
         return split_kernel(dtype, tile)
@@ -150,7 +151,7 @@ def wgmma_of(dtype: str, tile: Tile) -> Kernel:
 def build_split(a: Tensor, b: Tensor, out: Tensor, tile: Tile) -> Bind:
     (m, k), n = a.shape, b.shape[1]
     dtype = portable.name_of(a)
-    plan = matmul_plan.launch(tile, dtype, m, k, n, processors_of(a))
+    plan = cuda_matmul.launch(tile, dtype, m, k, n, processors_of(a))
     kernel, grid = split_kernel(dtype, tile), plan.grid[:2]
     maps = mapped(plan.matrices, (a.data_ptr(), b.data_ptr()))
 
@@ -217,12 +218,12 @@ def kernels() -> Mapping[str, Kernel]:
         tile, how = tile._replace(split=split), "aligned" if whole else "unaligned"
         found[f"{dtype} {name_of(tile)} {how}"] = mma_of(dtype, tile, whole)
     for dtype in ("float16", "bfloat16"):
-        for t in matmul_wgmma.WGMMA:
+        for t in cuda_wgmma.WGMMA:
             found[f"{dtype} wgmma {t.name}"] = wgmma_kernel(dtype, t.columns, t.stages, t.shared_bytes(2))
-        found |= {f"{dtype} wgmma {t.name}": turned_kernel(dtype, t) for t in matmul_wgmma.TURNED}
+        found |= {f"{dtype} wgmma {t.name}": turned_kernel(dtype, t) for t in cuda_wgmma.SWAP_AB}
         found |= {f"{dtype} wgmma {t.name}": wgmma_of(dtype, t) for t in IN_PAIRS}
         found |= {f"{dtype} wgmma {SQUARE.name}": pingpong_kernel(dtype), f"{dtype} wgmma {TALL.name}": tall_kernel(dtype)}
-    for t in (tile for tile in matmul_wgmma.SPLIT if tile.name in SPLIT_SPECIMENS):
+    for t in (tile for tile in cuda_wgmma.SPLIT if tile.name in SPLIT_SPECIMENS):
         found[f"bfloat16 wgmma {t.name}"] = split_kernel("bfloat16", t)
     found |= {f"float32 {FMA_TILE.rows}x{FMA_TILE.columns} by TMA": fma_tma_kernel()}
     found |= {f"tfloat32 wgmma {tile.name}": tf32_kernel(tile) for tile in TF32_TILES}

@@ -9,8 +9,8 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import NamedTuple
 
-from opwise.backends.cuda_src.matmul_kernel import MEASURED_ON
-from opwise.backends.cuda_src.matmul_model import clusters_at_once
+from opwise.backends.cuda_src.matmul.configuration import MEASURED_ON
+from opwise.backends.cuda_src.matmul.cost import clusters_at_once
 from opwise.backends.numba_cuda import ptx
 from opwise.backends.numba_cuda.matmul_fma import FmaTile
 from opwise.backends.numba_cuda.matmul_parts import SPLITS

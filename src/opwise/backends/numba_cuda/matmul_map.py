@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from opwise.backends.cuda_src import tensor_maps
+from opwise.backends.cuda_src.common import tensor_maps
 from opwise.backends.cuda_src.plan import Matrix
 from opwise.backends.numba_cuda.by_value import ByValue
 

@@ -15,9 +15,9 @@ from typing import Any
 
 from numba import cuda, float32, int64, uint32
 
-from opwise.backends.cuda_src.matmul_kernel import Among
-from opwise.backends.cuda_src.matmul_kernel import Kernel as Tile
-from opwise.backends.cuda_src.matmul_model import HALF_LINE
+from opwise.backends.cuda_src.matmul.configuration import Among
+from opwise.backends.cuda_src.matmul.configuration import Kernel as Tile
+from opwise.backends.cuda_src.matmul.cost import HALF_LINE
 from opwise.backends.numba_cuda import barrier_ptx as barriers
 from opwise.backends.numba_cuda import matmul_wgmma_ptx as ptx
 from opwise.backends.numba_cuda.launch import Kernel, inlined
@@ -51,11 +51,11 @@ class PingpongTile(Tile):
         """Of a consumer."""
         return self.inbox // (2 * BOX)
 
-    def takes(self, m: int, k: int, n: int, granule: int, sm_count: int, capability: tuple[int, int]) -> bool:
+    def takes(self, m: int, k: int, n: int, sm_count: int, capability: tuple[int, int]) -> bool:
         """Where rows are no multiple of 64 bytes apart, most rows of a box lie in two lines of the L2, and that is the limit: there blocks
         fetch for each other, if B's rows are so. Of A's alone nothing was gained (4096 x 3000 x 4096), nor at 4000 cubed."""
         fits = k % 64 == n % 64 == 0 if self.cluster == ALONE else n % HALF_LINE > 0
-        return fits and super().takes(m, k, n, granule, sm_count, capability)
+        return fits and super().takes(m, k, n, sm_count, capability)
 
 
 # Of one step of K, or of one tile a block, there is nothing to take turns at: 128 x 128 was level with the shared tile then, or a little

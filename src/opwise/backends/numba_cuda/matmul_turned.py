@@ -14,7 +14,7 @@ from typing import Any
 
 from numba import cuda, float32, int64, uint32
 
-from opwise.backends.cuda_src.matmul_kernel import Kernel as Tile
+from opwise.backends.cuda_src.matmul.configuration import Kernel as Tile
 from opwise.backends.numba_cuda import barrier_ptx as barriers
 from opwise.backends.numba_cuda import matmul_wgmma_ptx as ptx
 from opwise.backends.numba_cuda.launch import Kernel

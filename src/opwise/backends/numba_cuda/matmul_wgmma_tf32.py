@@ -14,7 +14,7 @@ from llvmlite import ir
 from numba import cuda, float32, int32, int64, types, uint8, uint32
 from numba.cuda.extending import intrinsic
 
-from opwise.backends.cuda_src.matmul_kernel import Kernel as Tile
+from opwise.backends.cuda_src.matmul.configuration import Kernel as Tile
 from opwise.backends.cuda_src.plan import TFLOAT32, Matrix
 from opwise.backends.numba_cuda import barrier_ptx as barriers
 from opwise.backends.numba_cuda import matmul_wgmma_ptx as ptx

@@ -1,4 +1,4 @@
-"""softmax in CUDA C++, compiled by nvcc. The kernels are in cuda_src/softmax.cu."""
+"""softmax in CUDA C++, compiled by nvcc. The kernels are in cuda_src/softmax/."""
 
 from __future__ import annotations
 

@@ -1,0 +1,34 @@
+// Where a byte of a tile lies in shared memory, so that what is read or written together falls on all banks; and the ends of rows.
+#pragma once
+#include "common/ptx.cuh"
+
+// Rows of ROW_BYTES without padding; the 16-byte chunks of a row are permuted by an XOR with bits of the row's number, so that 8 rows
+// read (ldmatrix) or 8 chunks written (cp.async) together fall on all 32 banks. Rows of 64 bytes share a line of banks by twos.
+template <int ROW_BYTES> struct ByRow {
+    __device__ __forceinline__ static unsigned at(int row, int byte) {
+        const int flip = ROW_BYTES >= 128 ? row & 7 : ROW_BYTES == 64 ? (row >> 1) & 3 : 0;
+        return row * ROW_BYTES + (byte ^ (flip << 4));
+    }
+};
+
+// For factors read as 16 bytes from each of 4 consecutive rows by 8 lanes: the two neighbouring chunks of a row move together.
+template <int ROW_BYTES> struct ByRowPairs {
+    static_assert(ROW_BYTES >= 128, "8 chunks of a row take part");
+    __device__ __forceinline__ static unsigned at(int row, int byte) { return row * ROW_BYTES + (byte ^ ((row & 3) << 5)); }
+};
+
+__device__ __forceinline__ int least(long long a, int b) { return a < b ? static_cast<int>(a) : b; }
+
+// 16 bytes of a row, of which `left` lie before its end, and zeros behind it. BYTES (16, 8 or 4) divide the address and what is left.
+template <int BYTES> __device__ __forceinline__ uint4 piece_of_row(const void *from, int left) {
+    if constexpr (BYTES == 16) {
+        return left > 0 ? *static_cast<const uint4 *>(from) : make_uint4(0, 0, 0, 0);
+    } else if constexpr (BYTES == 8) {
+        const uint2 *two = static_cast<const uint2 *>(from), none = make_uint2(0, 0);
+        const uint2 low = left > 0 ? two[0] : none, high = left > 8 ? two[1] : none;
+        return make_uint4(low.x, low.y, high.x, high.y);
+    } else {
+        const unsigned *words = static_cast<const unsigned *>(from);
+        return make_uint4(left > 0 ? words[0] : 0, left > 4 ? words[1] : 0, left > 8 ? words[2] : 0, left > 12 ? words[3] : 0);
+    }
+}

@@ -1,0 +1,109 @@
+// A tile of ffma.cuh, which a warp has whole, where its rings and barriers lie, and what its factors take beside the copy engine:
+// rows of B that begin anywhere are moved to where they can be read by fours, or copied word by word.
+#pragma once
+#include "common/residue_maps.cuh"
+#include "matmul/kernels/ffma_tma.cuh"
+
+template <int BM_, int BN_, int WARPS_, int CLASSES_, int TM_, int TN_, int STAGES_, bool WORDS_ = false>
+struct FfmaTile {
+    static constexpr int BM = BM_, BN = BN_, BK = 16, WARPS = WARPS_, CLASSES = CLASSES_, TM = TM_, TN = TN_, STAGES = STAGES_;
+    static constexpr int TX = BN / TN, TY = BM / TM, THREADS = 32 * WARPS, TURN = 8;  // k a turn of the loop
+    static constexpr bool ANY = CLASSES > 1, WORDS = WORDS_;  // rows begin anywhere; those of B are copied by words
+    static constexpr int WIDER = ANY ? 16 : 0, LINE_A = BK * 4 + WIDER, LINE_B = BN * 4 + (WORDS ? 0 : WIDER);  // bytes of a box's row
+    static constexpr int LINES_A = BM / CLASSES * LINE_A, BOX_A = (LINES_A + 127) / 128 * 128;  // boxes begin on 128 bytes
+    static constexpr int BOX_B = (BK / CLASSES * LINE_B + 127) / 128 * 128;
+    static constexpr int ALIGNED = ANY ? 128 : 1024;  // boxes, and the swizzle, begin here
+    static constexpr int BYTES_A = CLASSES * BOX_A, STAGE_BYTES = (BYTES_A + CLASSES * BOX_B + ALIGNED - 1) / ALIGNED * ALIGNED;
+    static constexpr int RING_BYTES = STAGES * STAGE_BYTES;
+    static constexpr int FILLED = BM * LINE_A + (WORDS ? 0 : BK * LINE_B);  // of a stage, by boxes
+    // Floats from row to row of sums: fours of 4 rows lie in different banks, but for 80, whose ring has no room for that.
+    static constexpr int PITCH = BN + (BN == 80 ? 0 : 8);
+    static_assert(TX * TY == 32 && (TX == 2 || TX == 4 || TX == 8), "lanes are laid out for these");
+    static_assert(BN * 4 != 128 || ANY || BYTES_A % 1024 == 0, "so does the swizzle of B");
+    static_assert(BM * PITCH * 4 <= RING_BYTES, "a warp's sums fit in its ring");
+    static_assert(!ANY || BM / CLASSES % TY == 0, "a thread's row is of the same class in all threads");
+
+    // Shared memory: a ring a warp, a barrier a stage of each. From the first multiple of 1024 on.
+    SharedAddress rings;
+    int warp, x, y;  // of the thread: the first of its columns is 4x, of its rows y; others are 4 TX and TY further
+    __device__ __forceinline__ FfmaTile() : rings((shared_base() + 1023) & ~1023u), warp(warp_index()) {
+        const int lane = thread_index() % 32;
+        if constexpr (TX != 4)
+            x = lane % TX, y = lane / TX;
+        else  // 16 lanes read 8 rows of A and 2 fours of B
+            x = (lane & 1) + (lane >> 4) * 2, y = lane >> 1 & 7;
+    }
+    __device__ __forceinline__ SharedAddress ring(int warp) const { return rings + warp * RING_BYTES; }
+    __device__ __forceinline__ SharedAddress slot(int i) const { return ring(warp) + i * STAGE_BYTES; }
+    __device__ __forceinline__ SharedAddress full(int i) const { return ring(WARPS) + 8 * (warp * STAGES + i); }
+
+    // Row r of A, which come by classes, and where row k of B begins.
+    __device__ __forceinline__ static constexpr int place(int r) { return r % CLASSES * (BM / CLASSES) + r / CLASSES; }
+    __device__ __forceinline__ static constexpr int line(int k) {
+        return WORDS ? k * LINE_B : k % CLASSES * BOX_B + k / CLASSES * LINE_B;
+    }
+    __device__ __forceinline__ static constexpr int class_of(int r) { return r * TY / (BM / CLASSES); }
+    // This thread's first element of A in a stage, at k = 0 or 8, and from there its row r at `k` of these 8. Lines of 64 bytes are
+    // swizzled by as many; of lines of 80 bytes 8 have any k in different banks.
+    __device__ __forceinline__ SharedAddress of_a(int k) const { return ANY ? y * LINE_A + k * 4 : (y * 64 | (y >> 1 & 3) << 4) ^ k * 4; }
+    __device__ __forceinline__ static SharedAddress of_a(SharedAddress first, int r, int k) {
+        return (ANY ? first + k * 4 : first ^ (k * 4 ^ (r * TY >> 1 & 3) << 4)) + r * TY * LINE_A + class_of(r) * (BOX_A - LINES_A);
+    }
+    // Of B; lines of 128 bytes are swizzled by as many.
+    __device__ __forceinline__ SharedAddress of_b(int k) const { return BYTES_A + line(k) + x * 16; }
+    __device__ __forceinline__ static SharedAddress of_b(SharedAddress first, int q, int k) {
+        const int further = q * TX * 16;
+        return (LINE_B == 128 ? first ^ (further ^ k * 16) : first + further) + line(k);
+    }
+};
+
+// Moves the rows of B in a stage to where fours of columns begin on 16 bytes. By all lanes of the warp that has it.
+template <class Tile, class Factor> __device__ __forceinline__ void align_rows(SharedAddress rows, const Factor &b) {
+    constexpr int LINES = Tile::BK / Tile::CLASSES, WORDS = Tile::BN / 32;
+    static_assert(Tile::BN % 32 == 0);
+    const int lane = thread_index() % 32;
+    float words[Tile::CLASSES][LINES][WORDS];
+#pragma unroll
+    for (int pass = 0; pass < 2; pass++) {
+#pragma unroll
+        for (int c = 0; c < Tile::CLASSES; c++) {
+#pragma unroll
+            for (int i = 0; i < LINES * WORDS; i++) {
+                const SharedAddress to = rows + c * Tile::BOX_B + i / WORDS * Tile::LINE_B + (lane + i % WORDS * 32) * 4;
+                float &word = words[c][i / WORDS][i % WORDS];
+                if (pass == 0)
+                    word = load_float(to + shift_of(b, c) * 4);
+                else
+                    store_shared(to, word);
+            }
+        }
+        warp_barrier();
+    }
+}
+
+// The rows of B from `from` on into a stage, word by word, by all lanes of the warp that has it; what lies beyond `rows_left` rows or
+// `columns_left` columns is 0 and not read. (Columns that repeat the last one would be one word to many places: up to twice the time.) The
+// barrier counts every lane.
+template <class Tile>
+__device__ __forceinline__ void copy_rows(SharedAddress to, const float *from, long long n, int rows_left, int columns_left,
+                                          SharedAddress barrier) {
+    constexpr int REST = Tile::BN % 32;  // of a row, copied for two rows at a time
+    static_assert(REST == 0 || REST == 16);
+    const int lane = thread_index() % 32, last = Tile::BN - REST + lane % 16;
+    const float *line = from + lane, *rest = from + lane / 16 * n + last;
+#pragma unroll
+    for (int r = 0; r < Tile::BK; r++) {
+#pragma unroll
+        for (int i = 0; i < Tile::BN / 32; i++)
+            copy_async<4>(to + Tile::line(r) + (i * 32 + lane) * 4, line + i * 32, i * 32 + lane < columns_left && r < rows_left);
+        line += n;
+        if constexpr (REST > 0) {
+            if (r % 2 == 0) {
+                const SharedAddress there = to + Tile::line(r) + lane / 16 * Tile::LINE_B + last * 4;
+                copy_async<4>(there, rest, last < columns_left && r + lane / 16 < rows_left);
+                rest += 2 * n;
+            }
+        }
+    }
+    barrier_arrive_copied(barrier);
+}

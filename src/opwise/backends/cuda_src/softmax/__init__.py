@@ -1,0 +1,85 @@
+"""The front door of softmax in CUDA C++: `plan` says which kernel of softmax.cu or stream.cu a launch runs, `offered` which others could
+compute rows of a length: what `opwise tune` measures, and a tuned table names.
+
+A name is the kernel's and, where a launch chooses them, its threads: warp8, block16, cluster8x192, stream, long.
+"""
+
+from __future__ import annotations
+
+from opwise.backends.cuda_src.plan import ITEM_BYTES, VECTOR_BYTES, Plan, blocks_for
+from opwise.backends.cuda_src.softmax import choice
+from opwise.backends.cuda_src.softmax.choice import CLUSTER_PIECES, CLUSTERS, CLUSTERS_OF_FEW, KIB, MOST_DYNAMIC_SHARED, OF_LARGE_CLUSTERS
+from opwise.backends.tuned import SHIPPED, Choices
+
+TABLE = "cuda_src/softmax"
+ONE_BLOCK_THREADS = (256, 320, 512, 1024)
+# Blocks a row, threads a block: all that the plan's own tables have.
+SHARED = tuple(sorted({(blocks, threads) for rows in (*CLUSTERS.values(), CLUSTERS_OF_FEW) for _, blocks, threads, *_ in rows}))
+MOST_THREADS = {4: 1024, 2: 512, 0: 512}  # of a block with its row in registers; as BLOCKS, and as in softmax.cu
+SMALLER_SHARED = 64 * KIB  # a block's, on GPUs that are not OF_LARGE_CLUSTERS
+LEAST_PIECES = 4  # a thread: with fewer, half of its registers are idle
+
+
+def plan(
+    rows: int, columns: int, dtype: str, aligned: bool, sm_count: int, capability: tuple[int, int], choices: Choices = SHIPPED
+) -> Plan:
+    """What a launch runs: what the table says of these rows, else what the plan takes by itself. As choice.softmax."""
+    if choices is not SHIPPED:
+        found = offered(rows, columns, dtype, aligned, sm_count, capability)
+        if name := choices.pick(dtype, dtype, (rows, columns), found):
+            return found[name]
+    return choice.softmax(rows, columns, dtype, aligned, sm_count, capability)
+
+
+def name_of(launch: Plan) -> str:
+    kind = launch.kernel.split("_")[2]
+    return f"{kind}x{launch.block[0]}" if kind.startswith("cluster") else kind
+
+
+def offered(rows: int, columns: int, dtype: str, aligned: bool, sm_count: int, capability: tuple[int, int]) -> dict[str, Plan]:
+    """Name -> plan, of all that hold such rows, first the one that the plan takes by itself."""
+    size = ITEM_BYTES[dtype]
+    vectors = aligned and columns * size % VECTOR_BYTES == 0
+    plans = [choice.softmax(rows, columns, dtype, aligned, sm_count, capability)]
+    plans += _in_registers(rows, columns, dtype, vectors)
+    if vectors and columns > 1024:
+        plans += _in_clusters(rows, columns * size, dtype, sm_count, capability)
+    if columns > 1024 and capability[0] not in OF_LARGE_CLUSTERS:
+        plans.append(_plan(dtype, "long", VECTOR_BYTES if vectors else size, rows, choice.LONG_THREADS))
+    if vectors and capability == choice.STREAM_ON and columns * size > choice.ONE_BLOCK[size] * KIB:
+        plans += [stream for stream in [choice.of_stream(rows, columns * size, dtype, sm_count)] if stream]
+    found: dict[str, Plan] = {}
+    for launch in plans:
+        found.setdefault(name_of(launch), launch)
+    return found
+
+
+def _plan(dtype: str, name: str, width: int, blocks: int, threads: int) -> Plan:
+    return Plan(f"softmax_{dtype}_{name}_v{width}", (blocks, 1, 1), (threads, 1, 1))
+
+
+def _in_registers(rows: int, columns: int, dtype: str, vectors: bool) -> list[Plan]:
+    """A warp a row: the least that holds it. A block a row: of as few threads as hold it, two warps at least."""
+    size = ITEM_BYTES[dtype]
+    width, found = VECTOR_BYTES if vectors else size, []
+    least = next((elements for elements in (8, 16, 32) if columns <= 32 * elements), None)
+    if least is not None:
+        threads = choice.WARP_THREADS
+        found.append(_plan(dtype, f"warp{least}", width, blocks_for(rows, threads // 32), threads))
+    for elements in dict.fromkeys(elements for elements, _ in choice.BLOCKS[size if vectors else 0]):
+        threads = 32 * blocks_for(columns, elements * 32)
+        if 64 <= threads <= MOST_THREADS[size if vectors else 0]:
+            found.append(_plan(dtype, f"block{elements}", width, rows, threads))
+    return found
+
+
+def _in_clusters(rows: int, row_bytes: int, dtype: str, sm_count: int, capability: tuple[int, int]) -> list[Plan]:
+    """A row as it was read, in one block or a cluster's: such as leave a multiprocessor 1024 threads and each thread work."""
+    large, found = capability[0] in OF_LARGE_CLUSTERS, []
+    for blocks, threads in (*((1, threads) for threads in ONE_BLOCK_THREADS), *(SHARED if large else ())):
+        part = -(-row_bytes // (blocks * 128)) * 128
+        shared = max(part - threads * CLUSTER_PIECES * VECTOR_BYTES, 0)
+        busy = part >= threads * LEAST_PIECES * VECTOR_BYTES or (blocks == 16 and rows * 16 <= sm_count)
+        if busy and shared * (1024 // threads) <= (MOST_DYNAMIC_SHARED if large else SMALLER_SHARED):
+            found.append(choice.of_clusters(rows, row_bytes, dtype, blocks, threads))
+    return found

@@ -1,0 +1,180 @@
+// softmax over the rows of a row-major matrix: out = exp(x - max) / sum exp(x - max). Any rows, columns >= 1.
+//
+// softmax_<dtype>_warp<E>_v<bytes>   a warp a row of at most 32 E columns, E elements a lane in registers: reads once, writes once
+// softmax_<dtype>_block<E>_v<bytes>  a block a row of at most blockDim.x * E columns, likewise
+// softmax_<dtype>_long_v<bytes>      a block a row of any length: reads twice, writes once
+// softmax_<dtype>_cluster<B>_v16     B blocks a row of any length: reads once, writes once (cluster.cuh); B > 1: sm_90 and later
+// softmax_<dtype>_cluster<B>_<T>_v16 likewise, of rows up to 1 MiB, in blocks of T threads (cluster.cuh): sm_90 and later
+//
+// v16 asks for 16-byte aligned x, out and rows; otherwise v<size of an element>.
+//
+// Where all of a row is -inf, or an inf or NaN is in it, the whole row becomes NaN: its sum is 0, or NaN.
+#include "common/elements.cuh"
+#include "softmax/cluster.cuh"
+
+constexpr float LOG2_E = 1.4426950409f;
+
+// What is subtracted. A row of -inf alone must not become -inf - -inf here: it gives 0 / 0 in the end.
+__device__ __forceinline__ float shift_of(float maximum) { return maximum == Maximum::neutral() ? 0.0f : maximum; }
+// exp(x - shift). The difference is rounded before it is scaled: folding the scaling into one fma would round shift * log2(e), whose
+// error does not vanish with x - shift. exp2f keeps subnormal results.
+__device__ __forceinline__ float exp_of(float x, float shift) { return exp2f((x - shift) * LOG2_E); }
+
+// PIECES pieces of a row a thread: piece k starts at column (k * threads + thread) * COUNT. What lies behind the row's end is -inf.
+template <class Storage, int BYTES, int PIECES> struct RowInRegisters {
+    using P = Piece<Storage, BYTES>;
+    float values[PIECES * P::COUNT];
+
+    __device__ __forceinline__ void load(const Storage *row, int thread, int threads, int columns) {
+        typename P::Raw raw[PIECES];
+#pragma unroll
+        for (int k = 0; k < PIECES; k++) {
+            const int column = (k * threads + thread) * P::COUNT;
+            raw[k] = column < columns ? *reinterpret_cast<const typename P::Raw *>(row + column) : P::lowest();
+        }
+#pragma unroll
+        for (int k = 0; k < PIECES; k++) P::unpack(raw[k], values + k * P::COUNT);
+    }
+
+    __device__ __forceinline__ float maximum() const {
+        float result = values[0];
+#pragma unroll
+        for (int i = 1; i < PIECES * P::COUNT; i++) result = fmaxf(result, values[i]);
+        return fmaxf(result, Maximum::neutral());  // never NaN
+    }
+
+    // Replaces each value by its exponential and returns this thread's sum of them.
+    __device__ __forceinline__ float exponentiate(float shift) {
+        float sums[4] = {};
+#pragma unroll
+        for (int i = 0; i < PIECES * P::COUNT; i++) sums[i % 4] += values[i] = exp_of(values[i], shift);
+        return (sums[0] + sums[1]) + (sums[2] + sums[3]);
+    }
+
+    __device__ __forceinline__ void store(Storage *row, int thread, int threads, int columns, float scale) {
+#pragma unroll
+        for (int k = 0; k < PIECES; k++) {
+            const int column = (k * threads + thread) * P::COUNT;
+            if (column >= columns) break;
+#pragma unroll
+            for (int j = 0; j < P::COUNT; j++) values[k * P::COUNT + j] *= scale;
+            *reinterpret_cast<typename P::Raw *>(row + column) = P::pack(values + k * P::COUNT);
+        }
+    }
+};
+
+constexpr int WARP_THREADS = 128;  // 4 rows a block
+
+template <class Storage, int BYTES, int ELEMENTS>
+__device__ __forceinline__ void softmax_warp(const Storage *x, Storage *out, long long rows, long long columns) {
+    const long long row = blockIdx.x * static_cast<long long>(WARP_THREADS / 32) + threadIdx.x / 32;
+    if (row >= rows) return;  // for the whole warp
+    const int lane = threadIdx.x % 32, width = static_cast<int>(columns);
+    RowInRegisters<Storage, BYTES, ELEMENTS / Piece<Storage, BYTES>::COUNT> part;
+    part.load(x + row * columns, lane, 32, width);
+    const float shift = shift_of(over_warp<Maximum>(part.maximum()));
+    const float sum = over_warp<Sum>(part.exponentiate(shift));
+    part.store(out + row * columns, lane, 32, width, 1.0f / sum);
+}
+
+template <class Storage, int BYTES, int ELEMENTS>
+__device__ __forceinline__ void softmax_block(const Storage *x, Storage *out, long long rows, long long columns) {
+    __shared__ float maxima[32], sums[32];
+    const long long start = blockIdx.x * columns;
+    const int width = static_cast<int>(columns);
+    RowInRegisters<Storage, BYTES, ELEMENTS / Piece<Storage, BYTES>::COUNT> part;
+    part.load(x + start, threadIdx.x, blockDim.x, width);
+    const float shift = shift_of(over_block<Maximum>(part.maximum(), maxima));
+    const float sum = over_block<Sum>(part.exponentiate(shift), sums);
+    part.store(out + start, threadIdx.x, blockDim.x, width, 1.0f / sum);
+}
+
+constexpr int LONG_THREADS = 1024;  // one block a multiprocessor: few rows at a time, so that the second read finds much in L2
+
+// First pass: maximum and sum together, the sum rescaled whenever the maximum grows. Second pass: from the row's end backwards, since
+// its end is what L2 still holds. A step covers LONG_THREADS * PIECES pieces of the row.
+template <class Storage, int BYTES, int PIECES>
+__device__ __forceinline__ void softmax_long(const Storage *x, Storage *out, long long rows, long long columns) {
+    using P = Piece<Storage, BYTES>;
+    __shared__ float maxima[32], sums[32];
+    const auto *from = reinterpret_cast<const typename P::Raw *>(x + blockIdx.x * columns);
+    auto *to = reinterpret_cast<typename P::Raw *>(out + blockIdx.x * columns);
+    const long long pieces = columns / P::COUNT;
+    constexpr int STEP = LONG_THREADS * PIECES;
+
+    float maximum = Maximum::neutral(), sum = 0.0f;
+    for (long long i = threadIdx.x; i < pieces; i += STEP) {
+        typename P::Raw raw[PIECES];
+        float values[PIECES * P::COUNT];
+#pragma unroll
+        for (int k = 0; k < PIECES; k++) {
+            raw[k] = i + k * LONG_THREADS < pieces ? from[i + k * LONG_THREADS] : P::lowest();
+        }
+#pragma unroll
+        for (int k = 0; k < PIECES; k++) P::unpack(raw[k], values + k * P::COUNT);
+        float greatest = maximum;
+#pragma unroll
+        for (int j = 0; j < PIECES * P::COUNT; j++) greatest = fmaxf(greatest, values[j]);
+        const float shift = shift_of(greatest);
+        float fresh[2] = {};
+#pragma unroll
+        for (int j = 0; j < PIECES * P::COUNT; j++) fresh[j % 2] += exp_of(values[j], shift);
+        sum = sum * exp_of(maximum, shift) + (fresh[0] + fresh[1]);
+        maximum = greatest;
+    }
+    const float shift = shift_of(over_block<Maximum>(maximum, maxima));
+    const float scale = 1.0f / over_block<Sum>(sum * exp_of(maximum, shift), sums);
+
+    for (long long i = (pieces - 1) / STEP * STEP + threadIdx.x; i >= 0; i -= STEP) {
+        typename P::Raw raw[PIECES];
+#pragma unroll
+        for (int k = 0; k < PIECES; k++) {
+            if (i + k * LONG_THREADS < pieces) raw[k] = from[i + k * LONG_THREADS];
+        }
+#pragma unroll
+        for (int k = 0; k < PIECES; k++) {
+            if (i + k * LONG_THREADS >= pieces) break;
+            float values[P::COUNT];
+            P::unpack(raw[k], values);
+#pragma unroll
+            for (int j = 0; j < P::COUNT; j++) values[j] = exp_of(values[j], shift) * scale;
+            to[i + k * LONG_THREADS] = P::pack(values);
+        }
+    }
+}
+
+#define SOFTMAX_KERNEL(name, compute, threads, dtype, Storage, elements, bytes)                                                            \
+    IF_WANTED(softmax_##dtype##_##name##_v##bytes,                                                                                         \
+    extern "C" __global__ void __launch_bounds__(threads)                                                                                  \
+        softmax_##dtype##_##name##_v##bytes(const Storage *__restrict__ x, Storage *__restrict__ out, long long rows, long long columns) { \
+        compute<Storage, bytes, elements>(x, out, rows, columns);                                                                          \
+    })
+#define SOFTMAX_WARPS_AND_LONG(dtype, Storage, bytes, long_pieces)                                                                         \
+    SOFTMAX_KERNEL(warp8, softmax_warp, WARP_THREADS, dtype, Storage, 8, bytes)                                                            \
+    SOFTMAX_KERNEL(warp16, softmax_warp, WARP_THREADS, dtype, Storage, 16, bytes)                                                          \
+    SOFTMAX_KERNEL(warp32, softmax_warp, WARP_THREADS, dtype, Storage, 32, bytes)                                                          \
+    SOFTMAX_KERNEL(long, softmax_long, LONG_THREADS, dtype, Storage, long_pieces, bytes)
+// `threads` bounds the registers: 64 leave room for two blocks of 512, and without 16-byte pieces a thread has more to keep there.
+#define SOFTMAX_BLOCKS(dtype, Storage, bytes, threads)                                                                                     \
+    SOFTMAX_KERNEL(block8, softmax_block, threads, dtype, Storage, 8, bytes)                                                               \
+    SOFTMAX_KERNEL(block16, softmax_block, threads, dtype, Storage, 16, bytes)                                                             \
+    SOFTMAX_KERNEL(block32, softmax_block, threads, dtype, Storage, 32, bytes)
+// In 16-byte pieces, by an element's size. Longer rows of 16 bits are kept as they were read (cluster.cuh).
+#define SOFTMAX_BLOCKS_IN_PIECES_4(dtype, Storage)                                                                                         \
+    SOFTMAX_KERNEL(block8, softmax_block, 256, dtype, Storage, 8, 16)                                                                      \
+    SOFTMAX_KERNEL(block16, softmax_block, 1024, dtype, Storage, 16, 16)                                                                   \
+    SOFTMAX_KERNEL(block32, softmax_block, 1024, dtype, Storage, 32, 16)
+#define SOFTMAX_BLOCKS_IN_PIECES_2(dtype, Storage) SOFTMAX_KERNEL(block16, softmax_block, 512, dtype, Storage, 16, 16)
+#define SOFTMAX_KERNELS(dtype, Storage, size)                                                                                              \
+    SOFTMAX_WARPS_AND_LONG(dtype, Storage, 16, size)                                                                                       \
+    SOFTMAX_WARPS_AND_LONG(dtype, Storage, size, 8)                                                                                        \
+    SOFTMAX_BLOCKS_IN_PIECES_##size(dtype, Storage)                                                                                        \
+    SOFTMAX_BLOCKS(dtype, Storage, size, 512)                                                                                              \
+    SOFTMAX_LONG_ROW_KERNEL(dtype, Storage)                                                                                                \
+    SOFTMAX_CLUSTER_KERNEL(dtype, Storage, 2) SOFTMAX_CLUSTER_KERNEL(dtype, Storage, 4)                                                    \
+    SOFTMAX_CLUSTER_KERNEL(dtype, Storage, 8) SOFTMAX_CLUSTER_KERNEL(dtype, Storage, 16)                                                   \
+    SOFTMAX_SMALL_KERNEL(dtype, Storage, 2, 160) SOFTMAX_SMALL_KERNEL(dtype, Storage, 2, 192) SOFTMAX_SMALL_KERNEL(dtype, Storage, 4, 160) \
+    SOFTMAX_SMALL_KERNEL(dtype, Storage, 4, 192) SOFTMAX_SMALL_KERNEL(dtype, Storage, 8, 96) SOFTMAX_SMALL_KERNEL(dtype, Storage, 8, 128)  \
+    SOFTMAX_SMALL_KERNEL(dtype, Storage, 8, 160) SOFTMAX_SMALL_KERNEL(dtype, Storage, 8, 192) SOFTMAX_SMALL_KERNEL(dtype, Storage, 8, 256) \
+    SOFTMAX_SMALL_KERNEL(dtype, Storage, 16, 192)
+FOR_EACH_DTYPE(SOFTMAX_KERNELS)
