@@ -11,13 +11,12 @@ import pytest
 from triton_sass import LINE, disassembly, needs_triton
 
 SPECIMENS = """
-from opwise.backends.triton_jit import matmul_fma, matmul_pingpong, matmul_split, matmul_tma, matmul_turned
+from opwise.backends.triton_jit import matmul_fma, matmul_pingpong, matmul_split, matmul_tma
 tf32 = [matmul_tma.tf32_specimen(c) for c in matmul_tma.TF32_CONFIGS[1:]]
 split = [matmul_split.specimen(c, "float16") for c in matmul_tma.HALF_CONFIGS if c.split == 8]
-turned = [matmul_turned.specimen(c, "bfloat16") for c in matmul_tma.HALF_CONFIGS if c.turned]
 turns = [matmul_pingpong.specimen(c, "bfloat16") for c in matmul_tma.HALF_CONFIGS if c.pingpong]
 fma = [matmul_fma.specimen(c) for c in matmul_tma.FMA_CONFIGS[:1]]
-specimens = (*tf32, *split, *turned, *turns, *fma)
+specimens = (*tf32, *split, *turns, *fma)
 """
 PRODUCT = re.compile(r"R\d+, R(\d+), gdesc")
 
@@ -70,37 +69,6 @@ def disassembled(available):
 def test_no_register_is_written_while_the_tensor_cores_read_it(disassembled, kernel):
     assert disassembled[kernel].count("HGMMA") >= 12, "four for the first step, and eight in the loop"
     assert hazards(disassembled[kernel]) == []
-
-
-@pytest.mark.parametrize("kernel", ["turned_kernel", "turned_kernel_resident"])
-def test_warpgroups_wait_for_copies_and_not_for_each_other(disassembled, kernel):
-    """In the loop the step before alone is waited for, behind the next step's products: ptxas may wait for each wgmma instead."""
-    lines = [(name, rest) for _, name, rest in LINE.findall(disassembled[kernel])]
-    at = [i for i, (name, _) in enumerate(lines) if name.startswith("HGMMA")]
-    waits = [i for i, (name, _) in enumerate(lines) if name == "WARPGROUP.DEPBAR.LE"]
-    assert len(at) == 4, "64 of K in steps of 16"
-    assert [int(lines[i][1].split("0x")[-1], 16) for i in waits] == [1, 0]
-    assert at[-1] < waits[0]
-    assert not any(name.startswith("BAR") for name, _ in lines[at[0] : waits[1]])
-    arrivals = [rest for name, rest in lines[waits[0] : waits[1]] if name.startswith("SYNCS.ARRIVE") and "A1T0" in name]
-    assert len(arrivals) == 1
-    assert re.search(r"\[R\d+\+UR\d+\]", arrivals[0]), (
-        "at the stage that was used, and not at the first, as where Triton took it for a constant"
-    )
-
-
-@pytest.mark.parametrize(("kernel", "stages", "rows"), [("turned_kernel", 6, 144), ("turned_kernel_resident", 5, 192)])
-def test_barriers_lie_behind_the_ring_and_results_behind_them(disassembled, kernel, stages, rows):
-    sass = disassembled[kernel]
-    ring = stages * (rows + 128) * 128
-    made = [int(each, 16) for each in re.findall(r"SYNCS\.EXCH\.64 \S+ \[U?R\d+\+0x([0-9a-f]+)\]", sass)]
-    assert sorted(made) == [ring + 8 * i for i in range(2 * stages)]
-    assert "U.ANY" not in sass[: sass.index("UTMALDG")].replace("VOTEU.ANY", ""), "no loop over threads where barriers are made"
-    results = [int(each or "0", 16) for each in re.findall(r"STSM\S+ \[R\d+(?:\+0x([0-9a-f]+))?\]", sass)]
-    assert len(results) == rows // 16
-    if kernel.endswith("resident"):
-        assert min(results) >= ring + 2048
-    assert int(re.match(r"shared (\d+)", sass)[1]) == max(max(results) + 4096, ring + 2048), "no one else has any"
 
 
 @pytest.mark.parametrize("units", [2, 3])
@@ -216,8 +184,8 @@ def test_a_launcher_is_told_of_clusters_in_its_own_words_or_not_at_all(available
         with pytest.raises(RuntimeError, match=r"no cluster can be asked for: pip install 'triton>=3\.6,<3\.8'"):
             clusters.in_clusters(compiled, 8)
     plain, few = (4096, 4096, 4096), (16, 4096, 4096)
-    assert {(c.split, c.turned, c.few) for c in matmul_tma.half_configs(False, *plain)} == {(1, False, False)}
+    assert {(c.split, c.few) for c in matmul_tma.half_configs(False, *plain)} == {(1, False)}
     assert matmul_tma.half_configs(False, *few) == ()
     monkeypatch.setattr(clusters, "KNOWN", False)
-    assert {(c.split, c.turned, c.few) for c in matmul_tma.half_configs(True, *plain)} == {(1, False, False)}
+    assert {(c.split, c.few) for c in matmul_tma.half_configs(True, *plain)} == {(1, False)}
     assert matmul_tma.half_configs(True, *few) == ()

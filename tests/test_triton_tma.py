@@ -53,7 +53,7 @@ def test_float32_gets_tiles_that_fill_an_h200_or_pointers(tma, monkeypatch, shap
     assert tma.build(*(torch.empty(each, device="meta") for each in ((m, k), (k, n), (m, n))), "ieee") == FLOAT32[shape]
 
 
-RESIDENT, TURNED, LONE = "128x256x64/8/3/resident", "192x128x64/8/5/resident/turned", "144x128x64/8/6/turned"
+RESIDENT = "128x256x64/8/3/resident"
 P128, P192 = "128x128x64/4/6/resident/pingpong", "192x128x64/4/5/resident/pingpong"
 
 
@@ -106,7 +106,7 @@ def test_few_rows_of_a_short_k_have_a_tile_where_it_was_measured(tma):
     assert tma.SHORT not in tma.half_configs(True, 32, 2048, 2048)
 
 
-def test_tiles_are_turned_round_where_128x256_would_fill_the_gpu_badly(tma, monkeypatch):
+def test_warpgroups_take_turns_where_two_tiles_a_multiprocessor_and_more_are(tma, monkeypatch):
     from opwise.backends.triton_jit import matmul_config
 
     monkeypatch.setattr(matmul_config, "processors", lambda device: 132)
@@ -116,8 +116,7 @@ def test_tiles_are_turned_round_where_128x256_would_fill_the_gpu_badly(tma, monk
         return matmul_config.quickest(tma.half_configs(True, m, k, n), m, n, k, torch.empty(1, dtype=torch.bfloat16))
 
     on_a_gpu = {taken(m, n, k).name for m, k, n in LARGE_PRODUCTS if m * k * n >= tma.LEAST_HALF}
-    assert {P128, P192, TURNED, LONE} <= on_a_gpu, "all are tested there"
-    assert not any(taken(*shape).turned for shape in ((2048, 2048, 2048), (2560, 2560, 2560), (4096, 4096, 4096)))
+    assert {P128, P192} <= on_a_gpu, "all are tested there"
 
 
 def test_float32_products_of_few_columns_get_a_tile_too(tma, monkeypatch):

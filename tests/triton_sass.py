@@ -25,8 +25,7 @@ for name, specimen in specimens.items() if isinstance(specimens, dict) else [(""
         made = compiled(specimen, "sm_90")
         binary.write(made.asm["cubin"])
         binary.flush()
-        kinds = {"RESIDENT": "_resident", "FEW_ROWS": "_few"}
-        kind = next((kind for name, kind in kinds.items() if specimen.constants.get(name)), "") or specimen.constants.get("UNITS", "")
+        kind = "_few" if specimen.constants.get("FEW_ROWS") else specimen.constants.get("UNITS", "")
         print(f"KERNEL {name or specimen.kernel.__name__ + str(kind)}")
         print(f"shared {made.metadata.shared}", flush=True)
         subprocess.run([knobs.nvidia.cuobjdump.path, "-sass", binary.name], check=True)

@@ -35,7 +35,6 @@ class Config:
     k_ns: float = 1.0
     resident: bool = False  # one program a place of a multiprocessor, which goes on to its next tile
     split: int = 1  # programs, a cluster, that share a tile's K
-    turned: bool = False  # multiplied by matmul_turned.py
     pingpong: bool = False  # by two warpgroups that take turns, in matmul_pingpong.py
     few: bool = False  # rows of C, BM of them at most, are wgmma's columns, in matmul_split.py
     rounds: int = 1  # see `worth`
@@ -65,14 +64,13 @@ class Config:
         return -(-m // self.BM) * -(-n // self.BN)
 
     def worth(self, m: int, n: int, multiprocessors: int) -> bool:
-        """May a product get it? What is turned round or by turns was measured from `rounds` tiles a multiprocessor on if resident, else in
-        one wave. What is half empty takes as long as if it were full."""
+        """May a product get it? Tiles by turns were measured from `rounds` tiles a multiprocessor on. A tile that is half empty takes as
+        long as a full one."""
         if self.few:
             return m <= self.BM
         if self.tiles(m, n) > self.most or (self.split > 1 and -(-n // self.BN) > 65535):  # the grid's y
             return False
-        tiles = -(-self.tiles(m, n) // multiprocessors)
-        enough = not (self.turned or self.pingpong) or (tiles >= self.rounds if self.resident else tiles == 1)
+        enough = -(-self.tiles(m, n) // multiprocessors) >= self.rounds
         return (n > self.BN // 2 or self.BN <= NARROWEST) and enough
 
 

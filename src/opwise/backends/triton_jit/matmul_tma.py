@@ -1,9 +1,8 @@
 """matmul on sm_90 and later through tensor descriptors (TMA): one thread asks for a tile, out-of-range elements arrive as zeros, no mask.
 
 Many 16-bit tiles are matmul_pingpong.py's, whose warpgroups take turns and hide a tile's store; where rows straddle lines of the L2, and on
-later GPUs, resident programs'. Where tiles are few and K is long, matmul_split.py's blocks share it; what 128x256 tiles would fill badly is
-matmul_turned.py's. Those of TF32 are matmul_roles.py's, the smallest matmul_warpgroup.py's; those of float32 by multiply-adds
-matmul_fma.py's.
+later GPUs, resident programs'. Where tiles are few and K is long, matmul_split.py's blocks share it. Those of TF32 are matmul_roles.py's,
+the smallest matmul_warpgroup.py's; those of float32 by multiply-adds matmul_fma.py's.
 """
 
 from __future__ import annotations
@@ -98,9 +97,6 @@ HALF_CONFIGS = (
     Config(32, 64, 128, 4, 4, 2, 1.95, 1.93, split=4, few=True),
     Config(32, 64, 128, 4, 9, 1, 4.7, 1.22, split=8, few=True),
     SHORT,
-    # Fitted to a run's steady state, from 1024 to 8192 of K; the first in two rounds to 21.
-    Config(192, 128, 64, 8, 5, 1, 2.3, 8.95, resident=True, turned=True, rounds=2),
-    Config(144, 128, 64, 8, 6, 1, 3.0, 5.85, turned=True),
     # Where rows of A, B and C begin on lines (`LINE`). Their numbers and those of 128x256 follow both states: docs/lab/two-clocks.md.
     Config(192, 128, 64, 4, 5, 1, 1.6, 8.35, resident=True, pingpong=True, rounds=2),
     Config(128, 128, 64, 4, 6, 1, 0.85, 6.35, resident=True, pingpong=True, rounds=2),
@@ -131,14 +127,14 @@ def fit(a: Tensor, b: Tensor, out: Tensor) -> bool:
 def half_configs(hopper: bool, m: int, k: int, n: int) -> tuple[Config, ...]:
     """The 16-bit tiles of this GPU and this Triton that a product may have: none where pointers are quicker.
 
-    wgmma is sm_90's own, and asked for by name where blocks share a tile's K, warpgroups take turns and tiles are turned round; PTX of the
-    first and the last counts on how Triton names and places things.
+    wgmma is sm_90's own, and asked for by name where blocks share a tile's K and where warpgroups take turns; PTX of the first counts on
+    how Triton names and places things.
     """
     own = hopper and clusters.KNOWN
     if own and FEWEST_ROWS <= m <= SHORT.BM and k >= SHORT_DEPTH and any(k <= most and n >= least for most, least in SHORT_COLUMNS.items()):
         return (SHORT,)
     on_lines = k % LINE == n % LINE == 0
-    configs = tuple(c for c in HALF_CONFIGS if c != SHORT and (own or (c.split == 1 and not (c.turned or c.pingpong or c.few))))
+    configs = tuple(c for c in HALF_CONFIGS if c != SHORT and (own or (c.split == 1 and not (c.pingpong or c.few))))
     configs = tuple(c for c in configs if on_lines or not c.pingpong)
     few = tuple(c for c in configs if c.few and m <= c.BM and k >= LEAST_DEPTH)
     if few or m < FEWEST_ROWS:
@@ -201,7 +197,7 @@ def _kernel(config: Config) -> Any:
 
 def _half(config: Config) -> str:
     """Which of the modules in Gluon has a 16-bit tile; "" of those of this file."""
-    return "split" if config.split > 1 or config.few else "turned" if config.turned else "pingpong" if config.pingpong else ""
+    return "split" if config.split > 1 or config.few else "pingpong" if config.pingpong else ""
 
 
 def _tf32(config: Config) -> str:
