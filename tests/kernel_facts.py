@@ -64,10 +64,6 @@ KNOWN: tuple[Blemish, ...] = (
             "16 bytes, by Triton's ptxas: rungs of the ladder, there to be read; the tile is an H200's"),
     Blemish("spill", ("triton_jit",), ("sm_100",), "matmul: float32, 16x64x32, unaligned",
             "8 bytes, by Triton's ptxas: two values that each step loads again; rows off alignment only"),
-    Blemish("spill", ("triton_jit",), ("sm_90",), "softmax: staged 4193264 columns, float32",
-            "8 bytes, by Triton's ptxas: packed predicates, once a part, with 40 registers of 128 in use"),
-    Blemish("spill", ("triton_jit",), ("sm_100",), "softmax: staged 65536 columns, float16",
-            "8 bytes, by Triton's ptxas, with 80 registers of 255 in use"),
 )  # fmt: skip
 
 

@@ -18,7 +18,7 @@ SOURCE = Path(__file__).resolve().parents[1] / "src"
 CHILD = """
 import subprocess, tempfile
 from triton import knobs
-from opwise.backends.triton_jit.specimen import compiled
+from opwise.backends.triton_jit.common.specimen import compiled
 SPECIMENS
 for name, specimen in specimens.items() if isinstance(specimens, dict) else [("", each) for each in specimens]:
     with tempfile.NamedTemporaryFile(suffix=".cubin") as binary:

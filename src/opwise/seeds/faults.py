@@ -98,7 +98,7 @@ def softmax_unshifted(place: Place) -> Findings:
 
 def mean_scalar(place: Place) -> Findings:
     """A block loop that adds one element a step, against a block loaded at once: widths of the loads in the machine code, and times."""
-    from opwise.backends.triton_jit.specimen import compiled
+    from opwise.backends.triton_jit.common.specimen import compiled
     from opwise.inspecting.facts import facts
 
     if place.gpu:

@@ -12,9 +12,9 @@ import triton
 import triton.language as tl
 
 from opwise.backends.protocol import Variant
-from opwise.backends.triton_jit.elementwise import build_with, specimens_of
-from opwise.backends.triton_jit.portable import device_function, narrow, widen
-from opwise.backends.triton_jit.specimen import Specimen
+from opwise.backends.triton_jit.common.elementwise import build_with, specimens_of
+from opwise.backends.triton_jit.common.portable import device_function, narrow, widen
+from opwise.backends.triton_jit.common.specimen import Specimen
 from opwise.ops.gelu import CUBIC, SQRT_2_OVER_PI
 
 LINEAR_TERM = tl.constexpr(-2.0 * math.log2(math.e) * SQRT_2_OVER_PI)

@@ -21,13 +21,13 @@ from torch import Tensor
 
 from opwise.backends.protocol import Bind, Launch, UnsupportedWorkload, Variant
 from opwise.backends.triton_jit import matmul_ladder, matmul_shared_k, matmul_tma
-from opwise.backends.triton_jit.launch import built
+from opwise.backends.triton_jit.common.launch import built
+from opwise.backends.triton_jit.common.portable import narrow
+from opwise.backends.triton_jit.common.specimen import POINTERS, Specimen
 from opwise.backends.triton_jit.matmul_config import GROUP, Config, filling
 from opwise.backends.triton_jit.matmul_factor import factor
 from opwise.backends.triton_jit.matmul_pointers import FREE, SPLITS, TILES, exchanged_bytes, model_holds, quickest_through_pointers
 from opwise.backends.triton_jit.matmul_tma import tile_of
-from opwise.backends.triton_jit.portable import narrow
-from opwise.backends.triton_jit.specimen import POINTERS, Specimen
 from opwise.ops.spec import tf32_allowed
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from opwise.backends.triton_jit.launch import processors
+from opwise.backends.triton_jit.common.launch import processors
 from opwise.backends.tuned import look
 
 TABLE = "triton_jit/matmul"  # of opwise tune

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import triton.language as tl
 
-from opwise.backends.triton_jit.portable import INTERPRETING, device_function, widen
+from opwise.backends.triton_jit.common.portable import INTERPRETING, device_function, widen
 
 
 @device_function

@@ -31,13 +31,13 @@ from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
 from opwise.backends.protocol import Bind, Launch
-from opwise.backends.triton_jit.launch import built
+from opwise.backends.triton_jit.common.launch import built
+from opwise.backends.triton_jit.common.ptx import arrived, shared_base
+from opwise.backends.triton_jit.common.specimen import Specimen
 from opwise.backends.triton_jit.matmul_config import GROUP, Config
 from opwise.backends.triton_jit.matmul_fma_ptx import apart, columns_at, expect, row_product, word_at
 from opwise.backends.triton_jit.matmul_roles import tile_at
 from opwise.backends.triton_jit.matmul_warpgroup import BARRIER
-from opwise.backends.triton_jit.ptx import arrived, shared_base
-from opwise.backends.triton_jit.specimen import Specimen
 
 ROWS = gl.constexpr(8)  # of a thread
 

@@ -17,11 +17,11 @@ import triton.language as tl
 from torch import Tensor
 
 from opwise.backends.protocol import Bind, Launch, UnsupportedWorkload
-from opwise.backends.triton_jit.launch import built
+from opwise.backends.triton_jit.common.launch import built
+from opwise.backends.triton_jit.common.portable import INTERPRETING, narrow, widen
+from opwise.backends.triton_jit.common.specimen import POINTERS, Specimen
 from opwise.backends.triton_jit.matmul_config import GROUP, Config, shared_memory
 from opwise.backends.triton_jit.matmul_tma import tile_of
-from opwise.backends.triton_jit.portable import INTERPRETING, narrow, widen
-from opwise.backends.triton_jit.specimen import POINTERS, Specimen
 
 
 @triton.jit

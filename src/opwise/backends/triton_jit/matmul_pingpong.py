@@ -26,12 +26,12 @@ from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared,
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
 from opwise.backends.protocol import Bind, Launch
-from opwise.backends.triton_jit.launch import built, processors
+from opwise.backends.triton_jit.common.launch import built, processors
+from opwise.backends.triton_jit.common.specimen import POINTERS, Specimen
 from opwise.backends.triton_jit.matmul_config import Config
 from opwise.backends.triton_jit.matmul_ring import before, following
 from opwise.backends.triton_jit.matmul_roles import REGISTERS, tile_at
 from opwise.backends.triton_jit.matmul_warpgroup import BARRIER
-from opwise.backends.triton_jit.specimen import POINTERS, Specimen
 
 
 @gluon.jit

@@ -12,8 +12,8 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from opwise.backends.triton_jit import clusters
-from opwise.backends.triton_jit.launch import INTERPRETING, processors
+from opwise.backends.triton_jit.common import clusters
+from opwise.backends.triton_jit.common.launch import INTERPRETING, processors
 from opwise.backends.triton_jit.matmul_config import TABLE, Config, busy_us, shared_memory
 from opwise.backends.tuned import look
 

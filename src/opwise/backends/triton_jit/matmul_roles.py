@@ -26,11 +26,11 @@ from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma, warp
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
 from opwise.backends.protocol import Bind, Launch
-from opwise.backends.triton_jit.launch import built, processors
+from opwise.backends.triton_jit.common.launch import built, processors
+from opwise.backends.triton_jit.common.specimen import Specimen
 from opwise.backends.triton_jit.matmul_config import GROUP, Config
 from opwise.backends.triton_jit.matmul_maps import ROUNDS, round_maps
 from opwise.backends.triton_jit.matmul_warpgroup import BARRIER, OPTIONS, kept
-from opwise.backends.triton_jit.specimen import Specimen
 
 REGISTERS = 232, 40  # a thread, of the warpgroups that multiply and of that which copies: 2 x 232 + 40 = 3 x 168, what a launch has
 

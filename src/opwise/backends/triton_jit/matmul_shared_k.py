@@ -24,13 +24,13 @@ from torch import Tensor
 
 from opwise.backends.protocol import Bind, Launch
 from opwise.backends.triton_jit import matmul_pointers
-from opwise.backends.triton_jit.clusters import in_clusters
-from opwise.backends.triton_jit.launch import built
+from opwise.backends.triton_jit.common.clusters import in_clusters
+from opwise.backends.triton_jit.common.launch import built
+from opwise.backends.triton_jit.common.portable import device_function, narrow
+from opwise.backends.triton_jit.common.specimen import POINTERS, Specimen
 from opwise.backends.triton_jit.matmul_config import Config
 from opwise.backends.triton_jit.matmul_factor import factor
 from opwise.backends.triton_jit.matmul_tma import tile_at
-from opwise.backends.triton_jit.portable import device_function, narrow
-from opwise.backends.triton_jit.specimen import POINTERS, Specimen
 
 PAD = tl.constexpr(matmul_pointers.PAD)
 

@@ -29,8 +29,10 @@ from triton.experimental.gluon.language.nvidia.hopper import warpgroup_mma, warp
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
 from opwise.backends.protocol import Bind, Launch
-from opwise.backends.triton_jit.clusters import in_clusters
-from opwise.backends.triton_jit.launch import Grid, built
+from opwise.backends.triton_jit.common.clusters import in_clusters
+from opwise.backends.triton_jit.common.launch import Grid, built
+from opwise.backends.triton_jit.common.ptx import arrived, shared_base, warp_of
+from opwise.backends.triton_jit.common.specimen import POINTERS, Specimen
 from opwise.backends.triton_jit.matmul_config import Config
 from opwise.backends.triton_jit.matmul_push import (
     all_begun,
@@ -44,8 +46,6 @@ from opwise.backends.triton_jit.matmul_push import (
 )
 from opwise.backends.triton_jit.matmul_ring import before, begin, copying, fill, first_lane, following, give_back
 from opwise.backends.triton_jit.matmul_warpgroup import BARRIER
-from opwise.backends.triton_jit.ptx import arrived, shared_base, warp_of
-from opwise.backends.triton_jit.specimen import POINTERS, Specimen
 
 BARRIERS = gl.constexpr(1024)  # bytes for them
 SLACK = 1  # stages that are not on their way. Two, so that no warpgroup waits for the other, is slower: there are too few stages

@@ -18,13 +18,13 @@ from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from opwise.backends.protocol import Bind, Launch
-from opwise.backends.triton_jit import clusters
-from opwise.backends.triton_jit.launch import INTERPRETING as IN_INTERPRETER
-from opwise.backends.triton_jit.launch import built, processors
+from opwise.backends.triton_jit.common import clusters
+from opwise.backends.triton_jit.common.launch import INTERPRETING as IN_INTERPRETER
+from opwise.backends.triton_jit.common.launch import built, processors
+from opwise.backends.triton_jit.common.portable import device_function
+from opwise.backends.triton_jit.common.specimen import POINTERS, Specimen
 from opwise.backends.triton_jit.matmul_config import GROUP, Config, quickest
 from opwise.backends.triton_jit.matmul_pointers import quicker_through_pointers
-from opwise.backends.triton_jit.portable import device_function
-from opwise.backends.triton_jit.specimen import POINTERS, Specimen
 
 
 @device_function

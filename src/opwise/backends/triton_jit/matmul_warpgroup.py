@@ -30,10 +30,10 @@ from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma, warp
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
 from opwise.backends.protocol import Bind, Launch
-from opwise.backends.triton_jit.launch import built
+from opwise.backends.triton_jit.common.launch import built
+from opwise.backends.triton_jit.common.specimen import Specimen
 from opwise.backends.triton_jit.matmul_config import GROUP, Config
 from opwise.backends.triton_jit.matmul_maps import ROUNDS, round_maps
-from opwise.backends.triton_jit.specimen import Specimen
 
 BARRIER = getattr(gl, "thread_barrier", None) or gl.barrier  # its name before and from Triton 3.7 on
 

@@ -17,9 +17,9 @@ from torch import Tensor
 from opwise.backends.cuda_src.plan import Steps, mean_steps
 from opwise.backends.protocol import Bind, Launch, Variant
 from opwise.backends.scratch import Scratch, launched_with, lender
-from opwise.backends.triton_jit.launch import INTERPRETING, built, processors
-from opwise.backends.triton_jit.portable import narrow, widen
-from opwise.backends.triton_jit.specimen import POINTERS, Specimen
+from opwise.backends.triton_jit.common.launch import INTERPRETING, built, processors
+from opwise.backends.triton_jit.common.portable import narrow, widen
+from opwise.backends.triton_jit.common.specimen import POINTERS, Specimen
 from opwise.backends.tuned import look
 
 NEGATIVE_ZERO = tl.constexpr(-(1 << 31))  # its bits

@@ -6,9 +6,9 @@ import triton
 import triton.language as tl
 
 from opwise.backends.protocol import Variant
-from opwise.backends.triton_jit.elementwise import build_with, specimens_of
-from opwise.backends.triton_jit.portable import narrow, widen
-from opwise.backends.triton_jit.specimen import Specimen
+from opwise.backends.triton_jit.common.elementwise import build_with, specimens_of
+from opwise.backends.triton_jit.common.portable import narrow, widen
+from opwise.backends.triton_jit.common.specimen import Specimen
 
 
 @triton.jit

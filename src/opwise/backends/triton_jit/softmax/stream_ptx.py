@@ -1,4 +1,4 @@
-"""What a warp of softmax_warps_gluon.py does alone, in PTX. $0 and those that follow are what comes of it, where nothing does a 0."""
+"""What a warp of stream_kernel.py does alone, in PTX. $0 and those that follow are what comes of it, where nothing does a 0."""
 
 from __future__ import annotations
 
@@ -38,6 +38,10 @@ LAY = gl.constexpr("""{ .reg .pred one; setp.eq.b32 one, $5, 0; @one st.shared.v
 # Two floats from $2; no maximum and no sum in lanes $3 from $4 on.
 PICK = gl.constexpr("""{ .reg .pred there; .reg .f32 m, s; setp.lt.u32 there, $3, $4; mov.f32 m, 0fFF800000; mov.f32 s, 0f00000000;
     @there ld.shared.v2.f32 {m, s}, [$2]; mov.f32 $0, m; mov.f32 $1, s; }""")
+# A pair is two words of 64 bits, (maximum, tag) and (sum, tag): each is written and read at once, so no fence orders one after the other.
+TELL = gl.constexpr("""{ .reg .pred first; .reg .b64 maximum, sum; setp.eq.s32 first, $1, 0;
+    mov.b64 maximum, {$3, $5}; mov.b64 sum, {$4, $5};
+    @first st.relaxed.gpu.global.v2.b64 [$2], {maximum, sum}; mov.b32 $0, 0; }""")
 # How many left before, in all lanes. $1: the lane, $2: their counter.
 LEAVE = gl.constexpr("""{ .reg .pred first; .reg .b32 old; setp.eq.b32 first, $1, 0; mov.b32 old, 0; bar.warp.sync 0xffffffff;
     @first atom.acq_rel.gpu.global.add.u32 old, [$2], 1; shfl.sync.idx.b32 old, old, 0, 31, 0xffffffff; mov.b32 $0, old; }""")

@@ -14,10 +14,10 @@ import triton.language as tl
 from torch import Tensor
 
 from opwise.backends.protocol import Bind, Launch
-from opwise.backends.triton_jit.launch import built, built_of_one, chained, processors
-from opwise.backends.triton_jit.portable import device_function, narrow, widen
-from opwise.backends.triton_jit.softmax_math import finite_shift, merged, shifted_power
-from opwise.backends.triton_jit.specimen import POINTERS, Specimen
+from opwise.backends.triton_jit.common.launch import built, built_of_one, chained, processors
+from opwise.backends.triton_jit.common.portable import device_function, narrow, widen
+from opwise.backends.triton_jit.common.specimen import POINTERS, Specimen
+from opwise.backends.triton_jit.softmax.math import finite_shift, merged, shifted_power
 
 
 @device_function

@@ -1,23 +1,23 @@
-"""softmax of the longest rows on sm_90: a stream as in softmax_stream.py, but warps wait for nothing but their own copies and a row's sums.
+"""softmax of the longest rows on sm_90: persistent programs stream rows through shared memory; a warp waits for its own copies and a
+row's sum alone.
 
-A group of programs takes rows in turns, all programs run at once, one a multiprocessor. A row's part of a program is cut once more, into
-those of its warps, and each warp has places for its part of several rows, which the copy engine fills:
+A group of programs takes rows in turns, all programs run at once, one an SM. A program's part of a row is cut once more, into parts of its
+warps, and each warp has stages for its part of several rows, which TMA fills:
 
     turn i     a warp's part of row i: its maximum and sum, told to the program's teller
     turn i     its part of row j = i - LAG: the exponentials again, stored; the place is asked for row j + SLOTS
     a teller   a warp of its own: all warps' maxima and sums of a row -> one pair, written to global memory
     a hearer   another: the pairs of all programs of the group -> the row's maximum and the inverse of its sum, for all warps
 
-In softmax_stream.py every turn has two barriers of a program, behind which nothing goes on until its slowest warp is there. Here a row's
-sums have LAG turns to get around, and warps may be that far apart.
+There is no barrier of the program in the loop: a row's sums have LAG turns to get around, and warps may be that far apart.
 
 Why nobody waits for ever, and a pair is never overwritten before it was heard: the launch is cooperative. A warp in turn i has done turn
 i - 1, so its hearer has heard of row i - 1 - LAG, so all of the group's programs have told of that row, all their warps have done turn
 i - 2 - LAG, and all hearers have heard of row i - 2 - 2 LAG. A row's pair lies where that of ROWS rows before lay, ROWS = 2 LAG + 2, and
 carries the row's number. The last program of a group to leave sets its pairs back to 0, since a graph replays launches.
 
-Gluon has no words for any of it, so warps talk in PTX, of versions of Triton that are known (clusters.py). Nothing here runs in Triton's
-interpreter, which does not know Gluon.
+Gluon cannot express any of it, so warps communicate in PTX, in versions of Triton that are known (common/clusters.py). Nothing here runs in
+Triton's interpreter, which does not know Gluon.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from torch import Tensor
 
 from opwise.backends.protocol import Bind, Launch
 from opwise.backends.scratch import launched_with, lender
-from opwise.backends.triton_jit.clusters import KNOWN
-from opwise.backends.triton_jit.launch import INTERPRETING, built, processors
-from opwise.backends.triton_jit.specimen import Specimen
+from opwise.backends.triton_jit.common.clusters import KNOWN
+from opwise.backends.triton_jit.common.launch import INTERPRETING, built, processors
+from opwise.backends.triton_jit.common.specimen import Specimen
 
 PIECE, LINE = 16, 8  # bytes that a thread takes at once, and how many of these are a cache line
 # Warps that compute; pieces of a lane in a place; places of a warp; turns from a row's sum to its result; rows asked for at once in the
@@ -62,7 +62,7 @@ class Plan:
 
     @property
     def fixed(self) -> dict[str, Any]:
-        from opwise.backends.triton_jit.softmax_cluster_gluon import steps
+        from opwise.backends.triton_jit.softmax.cluster_kernel import steps
 
         even = self.part == PIECES * 32 and self.part * COMPUTING * self.blocks == self.pieces
         sizes = {"BATCH": -(-self.blocks // 32), "COMPUTING": COMPUTING, "PIECES": PIECES, "SLOTS": SLOTS}
@@ -89,12 +89,12 @@ def build(x: Tensor, out: Tensor) -> Bind | None:
     plan = planned(rows, columns * x.element_size(), str(x.dtype).removeprefix("torch."), processors(x.device), 0)
     if plan is None:
         return None
-    from opwise.backends.triton_jit.softmax_warps_gluon import warps_kernel
+    from opwise.backends.triton_jit.softmax.stream_kernel import stream_kernel
 
     lend = lender(plan.scratch_bytes, x.device, zeroed=plan.scratch_bytes)
     sizes = (rows, plan.groups, plan.pieces, plan.part, plan.blocks)
     samples = (x.view(torch.int32), out.view(torch.int32), lend().memory.tensor.view(torch.int32), *sizes)
-    ready = built(warps_kernel, (plan.groups * plan.blocks, 1, 1), *samples, **plan.fixed)
+    ready = built(stream_kernel, (plan.groups * plan.blocks, 1, 1), *samples, **plan.fixed)
 
     def bind(x: Tensor, out: Tensor) -> Launch:
         scratch = lend()
@@ -105,7 +105,7 @@ def build(x: Tensor, out: Tensor) -> Bind | None:
 
 def specimens() -> dict[str, Specimen]:
     """Each dtype, equal and unequal parts."""
-    from opwise.backends.triton_jit.softmax_warps_gluon import warps_kernel
+    from opwise.backends.triton_jit.softmax.stream_kernel import stream_kernel
 
     found = {}
     for dtype, row_bytes in (("float32", 2**22), ("bfloat16", 2**21), ("float16", 2**21 + 2080)):
@@ -114,5 +114,5 @@ def specimens() -> dict[str, Specimen]:
         sizes = ("rows", "groups", "pieces", "part", "blocks")
         types = {"x": "*i32", "out": "*i32", "words": "*i32", **dict.fromkeys(sizes, "i32")}
         constants = {name: value for name, value in plan.fixed.items() if name not in OPTIONS}
-        found[f"warps, {row_bytes} bytes a row, {dtype}"] = Specimen(warps_kernel, types, constants, OPTIONS, sizes)
+        found[f"stream, {row_bytes} bytes a row, {dtype}"] = Specimen(stream_kernel, types, constants, OPTIONS, sizes)
     return found

@@ -1,4 +1,4 @@
-"""The kernel of softmax_warps.py, which says what it does and why nobody waits for ever, in Gluon; what one warp does alone is PTX.
+"""The kernel of stream.py, which says what it does and why nobody waits for ever, in Gluon; what one warp does alone is PTX.
 
 Gluon has a program's warps do everything together. So a warp goes its own way by its number, which Triton takes for one that all have, and
 what it does there is elementwise: each thread has its own element of a tensor of all threads, and what warps have in common they read and
@@ -18,11 +18,9 @@ from __future__ import annotations
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
-from opwise.backends.triton_jit.ptx import arrived, shared_base, warp_of
-from opwise.backends.triton_jit.softmax_cluster_gluon import add, greater, result, said
-from opwise.backends.triton_jit.softmax_gluon import BARRIER, finite
-from opwise.backends.triton_jit.softmax_stream_gluon import tell, weight
-from opwise.backends.triton_jit.softmax_warps_ptx import (
+from opwise.backends.triton_jit.common.ptx import BARRIER, arrived, shared_base, warp_of
+from opwise.backends.triton_jit.softmax.cluster_kernel import add, finite, greater, result, said, weight
+from opwise.backends.triton_jit.softmax.stream_ptx import (
     ASK,
     BEGIN,
     CLEAR,
@@ -34,6 +32,7 @@ from opwise.backends.triton_jit.softmax_warps_ptx import (
     PICK,
     PUT,
     PUT_SOME,
+    TELL,
     hearing,
     hearing_operands,
     ints,
@@ -170,6 +169,14 @@ def compute(source, target, stride, turns, mine, full, told, known, of_rows, of_
 
 
 @gluon.jit
+def tell(to, thread, maximum, sum_, tag):  # type: ignore[no-untyped-def]
+    none = gl.full_like(thread, 0)
+    m = none + maximum.to(gl.int32, bitcast=True)
+    s = none + sum_.to(gl.int32, bitcast=True)
+    gl.inline_asm_elementwise(TELL, "=r,r,l,r,r,r", [thread, to + none, m, s, none + tag], dtype=gl.int32, is_pure=False, pack=1)
+
+
+@gluon.jit
 def tell_rows(pairs, p, blocks, turns, told, of_warps, lane, COMPUTING: gl.constexpr, ROWS: gl.constexpr):  # type: ignore[no-untyped-def]
     """What the program's warps have laid down, to the group's programs."""
     for turn in range(turns):
@@ -197,14 +204,14 @@ def hear_rows(pairs, blocks, turns, known, of_rows, lane, ROWS: gl.constexpr, BA
 
 
 @gluon.jit(do_not_specialize=["rows", "groups", "pieces", "part", "blocks"])
-def warps_kernel(x, out, words, rows, groups, pieces, part, blocks, BATCH: gl.constexpr, COMPUTING: gl.constexpr,
+def stream_kernel(x, out, words, rows, groups, pieces, part, blocks, BATCH: gl.constexpr, COMPUTING: gl.constexpr,
                  PIECES: gl.constexpr, SLOTS: gl.constexpr, LAG: gl.constexpr, ROWS: gl.constexpr, AHEAD: gl.constexpr, EVEN: gl.constexpr,
                  ADD: gl.constexpr, GREATER: gl.constexpr, MOST: gl.constexpr, WRITE: gl.constexpr, LOWEST: gl.constexpr):  # type: ignore[no-untyped-def]  # fmt: skip
     """Rows of `pieces` of 16 bytes, in 32-bit words, by `groups` of `blocks` programs; a warp has `part` pieces or what is left.
 
     words: of each group ROWS x blocks pairs of 16 bytes and a counter of programs that have left. BATCH: pairs that a lane looks at.
     COMPUTING: warps that compute, followed by one that tells and one that hears. EVEN: all parts are PIECES x 32. The others: see
-    softmax_warps.py and `steps`.
+    stream.py and `steps`.
     """
     PLACES: gl.constexpr = COMPUTING * SLOTS
     LINES: gl.constexpr = PLACES * PIECES + (8 * (PLACES + 3 * ROWS + ROWS * COMPUTING) + 511) // 512

@@ -1,8 +1,8 @@
-"""The kernel of softmax_cluster.py, which says what it does, in Gluon; what Triton has no words for is PTX.
+"""The kernel of cluster.py in Gluon; what Triton cannot express is PTX.
 
-Elements are taken as 32-bit words: one float32, or two of 16 bits, which are kept as they were read. What is done with a word is said in
-PTX, an instruction a line; `UNPACKED` and `AGAIN` make the same floats of a word by different instructions, or the compiler would keep
-those of the sum, twice the registers, for the result.
+Elements are taken as 32-bit words: one float32, or two of 16 bits, which are kept as they were read. Arithmetic on words is PTX: `UNPACKED`
+and `AGAIN` make the same floats of a word by different instructions, or the compiler would keep those of the sum, twice the registers, for
+the result.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.ampere import async_copy
 
-from opwise.backends.triton_jit.softmax_gluon import BARRIER, finite
-from opwise.backends.triton_jit.softmax_stream_gluon import weight
+from opwise.backends.triton_jit.common.ptx import BARRIER
+from opwise.backends.triton_jit.softmax.math import LOG2_E
 
 # 2^30 e^(x - shift), of x - shift in {0}: the factor cancels in the quotient by the sum. With it the fast exponential, which flushes what
 # is below 2^-126, loses nothing that float32 can hold.
@@ -84,6 +84,19 @@ HEAR = gl.constexpr(
     + OVER_WARP.format("s", "add")
     + "mov.f32 $0, z; mov.f32 $1, o; }"
 )
+
+
+@gluon.jit
+def finite(maximum):  # type: ignore[no-untyped-def]
+    """A part of -inf alone must not compute -inf - -inf; a whole row of them becomes 0 / 0 = nan, as it should."""
+    return gl.where(maximum == float("-inf"), 0.0, maximum)
+
+
+@gluon.jit
+def weight(maximum, shift):  # type: ignore[no-untyped-def]
+    """By what a sum beside `maximum` counts beside the larger `shift`. What is flushed, under 2^-126, is of no weight beside 1."""
+    exponent = (maximum - shift) * LOG2_E
+    return gl.inline_asm_elementwise("ex2.approx.ftz.f32 $0, $1;", "=f,f", [exponent], dtype=gl.float32, is_pure=True, pack=1)
 
 
 @gluon.jit

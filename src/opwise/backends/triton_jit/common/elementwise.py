@@ -7,8 +7,8 @@ from typing import Any
 from torch import Tensor
 
 from opwise.backends.protocol import Bind, Build
-from opwise.backends.triton_jit.launch import built_of_one
-from opwise.backends.triton_jit.specimen import POINTERS, Specimen
+from opwise.backends.triton_jit.common.launch import built_of_one
+from opwise.backends.triton_jit.common.specimen import POINTERS, Specimen
 
 # No fusion of x * y + z where the source does not say so: Triton's default differs between versions, and results with it.
 OPTIONS: dict[str, Any] = {"enable_fp_fusion": False, "num_stages": 1}

@@ -6,7 +6,7 @@ import math
 
 import triton.language as tl
 
-from opwise.backends.triton_jit.portable import INTERPRETING, device_function
+from opwise.backends.triton_jit.common.portable import INTERPRETING, device_function
 
 LOG2_E = tl.constexpr(math.log2(math.e))
 

@@ -1,11 +1,11 @@
 """softmax of long rows by thread block clusters, on sm_90: a row lies in the registers and the shared memory of a cluster's programs.
 
-A program keeps its part of the row as it was read, the first pieces of 16 bytes of each thread in registers, what follows in shared memory.
-The programs of a row tell each other of a maximum and a sum through distributed shared memory. Two exponentials an element are the price,
-as in softmax_staged.py; there is no scratch memory, and nobody waits for a program that has not begun: a cluster begins as a whole.
+A program keeps its part of the row as it was read, the first pieces of 16 bytes of each thread in registers, the rest in shared memory.
+The programs of a row exchange a maximum and a sum through distributed shared memory. The price is two exponentials an element; there is
+no scratch memory, and no program waits for one that has not begun, since a cluster begins as a whole.
 
-Triton has no words for a cluster whose programs work on different data, so the kernel is compiled for one program, says in PTX what
-concerns the others, and only the launcher is told of clusters (clusters.py).
+Triton cannot express a cluster whose programs work on different data: the kernel is compiled for one program, PTX addresses the others, and
+the launcher alone is told of clusters (common/clusters.py).
 
 Nothing here runs in Triton's interpreter, which does not know Gluon.
 """
@@ -13,38 +13,37 @@ Nothing here runs in Triton's interpreter, which does not know Gluon.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from opwise.backends.protocol import Bind, Launch
-from opwise.backends.triton_jit.clusters import KNOWN, in_clusters
-from opwise.backends.triton_jit.launch import INTERPRETING, built, processors
-from opwise.backends.triton_jit.specimen import Specimen
+from opwise.backends.triton_jit.common.clusters import KNOWN, in_clusters
+from opwise.backends.triton_jit.common.launch import INTERPRETING, built, processors
+from opwise.backends.triton_jit.common.specimen import Specimen
 
 LINE = 32  # words of a cache line
 KIB = 1024
 
 
-@dataclass(frozen=True)
-class Form:
+class Form(NamedTuple):
     """Programs a row, warps a program, pieces of 16 bytes of each thread in registers, and how many programs share a multiprocessor."""
 
     blocks: int
     warps: int
     held: int
-    shared_by: int
+    ctas_per_sm: int
 
     @property
     def registers(self) -> int:
         """Of a thread at most, so that so many programs find room: of 65536 a multiprocessor, in eights."""
-        return 65536 // (self.shared_by * self.warps * 32) // 8 * 8
+        return 65536 // (self.ctas_per_sm * self.warps * 32) // 8 * 8
 
     def wave(self, rows: int, multiprocessors: int) -> int:
         """Programs of whole clusters that begin together, in phases; 0, where no others follow. Some small ones find no place at once."""
-        many = self.shared_by > 2
-        at_once = multiprocessors * self.shared_by * (15 if many else 16) // 16 // self.blocks * self.blocks
+        many = self.ctas_per_sm > 2
+        at_once = multiprocessors * self.ctas_per_sm * (15 if many else 16) // 16 // self.blocks * self.blocks
         return at_once if rows * self.blocks > at_once * (2 if many else 1) else 0
 
 
@@ -66,7 +65,7 @@ def form_of(rows: int, row_bytes: int, dtype: str, multiprocessors: int) -> Form
         return usual if usual and usual.blocks == 1 else None
     # Clusters keep within groups of multiprocessors, which leaves one in eight over.
     fitting = (form for form in SMALL if row_bytes <= form.blocks * 64 * KIB)
-    return next((form for form in fitting if rows * form.blocks * 8 <= multiprocessors * form.shared_by * 7), usual)
+    return next((form for form in fitting if rows * form.blocks * 8 <= multiprocessors * form.ctas_per_sm * 7), usual)
 
 
 @dataclass(frozen=True)
@@ -109,11 +108,11 @@ class Plan:
 
     @property
     def fixed(self) -> dict[str, Any]:
-        from opwise.backends.triton_jit.softmax_cluster_gluon import steps
+        from opwise.backends.triton_jit.softmax.cluster_kernel import steps
 
         constants = {
             "BLOCKS": self.form.blocks, "HELD": self.form.held, "STAGED": self.staged, "FULL": self.full,
-            "PHASES": self.form.shared_by, "RATIO": self.ratio,
+            "PHASES": self.form.ctas_per_sm, "RATIO": self.ratio,
         }  # fmt: skip
         return {**constants, **steps(self.dtype), **self.options}
 
@@ -128,7 +127,7 @@ def build(x: Tensor, out: Tensor, *given: int) -> Bind | None:
     aligned = columns % 16 == 0 and x.data_ptr() % 16 == 0 and out.data_ptr() % 16 == 0
     if INTERPRETING or x.device.type != "cuda" or not aligned or torch.cuda.get_device_capability(x.device)[0] != 9:
         return None
-    from opwise.backends.triton_jit.softmax_cluster_gluon import cluster_kernel
+    from opwise.backends.triton_jit.softmax.cluster_kernel import cluster_kernel
 
     multiprocessors = processors(x.device)
     dtype = str(x.dtype).removeprefix("torch.")
@@ -149,7 +148,7 @@ def build(x: Tensor, out: Tensor, *given: int) -> Bind | None:
 
 
 def specimen(plan: Plan) -> Specimen:
-    from opwise.backends.triton_jit.softmax_cluster_gluon import cluster_kernel
+    from opwise.backends.triton_jit.softmax.cluster_kernel import cluster_kernel
 
     types = {"x": "*i32", "out": "*i32", **dict.fromkeys(("columns", "part", "wave", "delay"), "i32")}
     constants = {name: value for name, value in plan.fixed.items() if name not in plan.options}
