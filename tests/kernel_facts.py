@@ -54,7 +54,7 @@ KNOWN: tuple[Blemish, ...] = (
     Blemish("spill", ("cupy_raw",), ("sm_100",), "matmul_float16_columns_mma_16_h2_t64_v2a4", "4 bytes, as above"),
     Blemish("spill", ("triton_jit",), ("sm_100",), "matmul: (float32, 128x64x16|b?float16, 16x64x128)",
             "8 bytes, by Triton's ptxas: stored before the loop, loaded behind it, so once a launch"),
-    Blemish("spill", ("triton_jit",), ("sm_120",), "matmul: b?float16, (16x64x128|128x128x64/4/3, descriptors)",
+    Blemish("spill", ("triton_jit",), ("sm_120",), "matmul: b?float16, 16x64x128",
             "8 bytes, by Triton's ptxas, as for sm_100"),
     Blemish("spill", ("numba_cuda",), ("sm_120",), "softmax: float16 1 blocks of 512 a row",
             "40 bytes: held to 64 registers for 1024 threads a multiprocessor, of which the row's part takes 32"),

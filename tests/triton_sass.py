@@ -25,7 +25,7 @@ for name, specimen in specimens.items() if isinstance(specimens, dict) else [(""
         made = compiled(specimen, "sm_90")
         binary.write(made.asm["cubin"])
         binary.flush()
-        kind = "_few" if specimen.constants.get("FEW_ROWS") else specimen.constants.get("UNITS", "")
+        kind = "_swap_ab" if specimen.constants.get("SWAP_AB") else specimen.constants.get("UNITS", "")
         print(f"KERNEL {name or specimen.kernel.__name__ + str(kind)}")
         print(f"shared {made.metadata.shared}", flush=True)
         subprocess.run([knobs.nvidia.cuobjdump.path, "-sass", binary.name], check=True)

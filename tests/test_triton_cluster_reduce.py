@@ -15,20 +15,20 @@ SPECIMENS = """
 from opwise.backends.triton_jit import matmul
 specimens = {name: each for name, each in matmul.specimens("sm_90").items() if each.constants.get("WORDS") and each.constants["S"] > 1}
 """
-NAME = re.compile(r"(\w+), (\d+)x(\d+)x\d+/(\d+)/\d+(?:/ahead)?/split(\d+)")
+NAME = re.compile(r"(\w+), (\d+)x(\d+)x\d+/(\d+)/\d+(?:/prefetch)?/split_k(\d+)")
 WIDTH = {"64": 2, "128": 4}
 
 
 @pytest.fixture(scope="module")
-def pointers():
+def cost():
     needs_triton()
-    from opwise.backends.triton_jit import matmul_pointers
+    from opwise.backends.triton_jit.matmul import cost
 
-    return matmul_pointers
+    return cost
 
 
 @pytest.fixture(scope="module")
-def disassembled(pointers):
+def disassembled(cost):
     return disassembly(SPECIMENS)
 
 
@@ -57,12 +57,12 @@ def test_sums_are_exchanged_between_two_meetings_of_the_cluster_and_nothing_else
         assert not [name for name, _ in lines[: arrived[1]] if name.startswith("STG")], kernel
 
 
-def test_reads_go_through_distributed_shared_memory(pointers):
-    from opwise.backends.triton_jit import matmul_shared_k
+def test_reads_go_through_distributed_shared_memory(cost):
+    from opwise.backends.triton_jit.matmul.extra import cluster_reduce, tiles
 
-    for split in pointers.SPLITS[1:]:
+    for split in tiles.SPLITS[1:]:
         for count in (1, 2, 4):
-            text = gathering(matmul_shared_k, split, count)
+            text = gathering(cluster_reduce, split, count)
             assert (
                 text.count("mapa.shared::cluster.u32") == text.count(f"ld.shared::cluster{f'.v{count}' if count > 1 else ''}.f32") == split
             )
@@ -131,124 +131,124 @@ class Cluster:
         return None
 
 
-@pytest.mark.parametrize("ahead", [False, True])
+@pytest.mark.parametrize("prefetch", [False, True])
 @pytest.mark.parametrize(("split", "shape"), [(1, (37, 70, 41)), (2, (33, 100, 40)), (4, (5, 129, 33)), (8, (40, 133, 20))])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
-def test_programs_that_share_k_make_the_product(pointers, monkeypatch, split, shape, dtype, ahead):
+def test_programs_that_share_k_make_the_product(cost, monkeypatch, split, shape, dtype, prefetch):
     """In Triton's interpreter, which runs one program after the other, and the PTX played."""
     import triton.language as tl
 
-    from opwise.backends.triton_jit import matmul, matmul_shared_k
-    from opwise.backends.triton_jit.matmul_config import Config
+    from opwise.backends.triton_jit.matmul import Config, pointers
+    from opwise.backends.triton_jit.matmul.extra import cluster_reduce, tiles
 
-    (m, k, n), config = shape, Config(16, 32, 16, 1, 1, split=split, ahead=ahead)
+    (m, k, n), config = shape, Config(16, 32, 16, 1, 1, split_k=split, prefetch=prefetch)
     torch.manual_seed(0)
     a, b, out = torch.randn(m, k).to(dtype), torch.randn(k, n).to(dtype), torch.full((m, n), float("nan")).to(dtype)
-    fixed = matmul_shared_k.constants(config, matmul._pointer_constants(config, n, k, "ieee"))
+    fixed = cluster_reduce.constants(config, pointers.constants(config, n, k, "ieee"))
     cluster = Cluster()
     monkeypatch.setattr(tl, "inline_asm_elementwise", cluster.asm)
     for _ in range(2 if split > 1 else 1):
-        matmul_shared_k.shared_k_kernel[(config.tiles(m, n) * split, 1, 1)](a, b, out, m, n, k, **fixed)
+        cluster_reduce.cluster_reduce_kernel[(config.tiles(m, n) * split, 1, 1)](a, b, out, m, n, k, **fixed)
     near = 1e-4 if dtype == torch.float32 else 0.1
     torch.testing.assert_close(out.double(), a.double() @ b.double(), rtol=near, atol=near)
     assert len(cluster.memory) == (config.tiles(m, n) * split if split > 1 else 0)
-    assert max((max(of) for of in cluster.memory.values()), default=0) < max(pointers.exchanged_bytes(config), 1)
+    assert max((max(of) for of in cluster.memory.values()), default=0) < max(tiles.exchanged_bytes(config), 1)
 
 
 LONG = [(32, 8192, 32), (128, 16384, 128), (37, 4501, 73)]
 KINDS = {"16-bit": torch.float16, "unaligned": torch.float16, **dict.fromkeys(("tf32", "odd tf32", "ieee"), torch.float32)}
 
 
-def chosen(pointers, monkeypatch, kind, shape):
+def chosen(cost, monkeypatch, kind, shape):
     m, k, n = shape
-    monkeypatch.setattr(pointers, "processors", lambda device: MULTIPROCESSORS)
-    return pointers.quickest_through_pointers(kind, m, n, k, torch.empty(1, dtype=KINDS[kind]))
+    monkeypatch.setattr(cost, "processors", lambda device: MULTIPROCESSORS)
+    return cost.quickest_through_pointers(kind, m, n, k, torch.empty(1, dtype=KINDS[kind]))
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_few_tiles_of_a_long_k_are_shared_and_many_are_not(pointers, monkeypatch, kind):
+def test_few_tiles_of_a_long_k_are_shared_and_many_are_not(cost, monkeypatch, kind):
     for shape in LONG:
-        config = chosen(pointers, monkeypatch, kind, shape)
-        assert config.split >= 8, shape
-        whole = max(c.tiles(shape[0], shape[2]) for c in pointers.TILES[kind])
-        assert config.tiles(shape[0], shape[2]) * config.split > min(whole, MULTIPROCESSORS // 8), shape
+        config = chosen(cost, monkeypatch, kind, shape)
+        assert config.split_k >= 8, shape
+        whole = max(c.tiles(shape[0], shape[2]) for c in cost.candidates(kind, 1, 2**18, 2))
+        assert config.tiles(shape[0], shape[2]) * config.split_k > min(whole, MULTIPROCESSORS // 8), shape
     for shape in ((4096, 4096, 4096), (4001, 4001, 4001)):
-        config = chosen(pointers, monkeypatch, kind, shape)
-        assert config.split <= 2, "for the last wave at most"
+        config = chosen(cost, monkeypatch, kind, shape)
+        assert config.split_k <= 2, "for the last wave at most"
         assert config.BM * config.BN >= 4096
-    assert chosen(pointers, monkeypatch, kind, (5, 7, 3)).split == 1, "less than a step for each"
+    assert chosen(cost, monkeypatch, kind, (5, 7, 3)).split_k == 1, "less than a step for each"
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_each_program_has_a_step_and_room_for_its_sums(pointers, monkeypatch, kind):
-    from opwise.backends.triton_jit import clusters
+def test_each_program_has_a_step_and_room_for_its_sums(cost, monkeypatch, kind):
+    from opwise.backends.triton_jit.common import clusters
+    from opwise.backends.triton_jit.matmul.extra import tiles
 
-    found = pointers.candidates(kind, 300, 227 * 1024, 4)
-    assert {c.split for c in found} >= {1, 2, 4}
+    found = cost.candidates(kind, 300, 227 * 1024, 4)
+    assert {c.split_k for c in found} >= {1, 2, 4}
     for config in found:
-        assert config.split == 1 or config.split * config.BK <= 300
-        assert config.split == 1 or 0 < pointers.exchanged_bytes(config) <= pointers.FREE
-        assert config.BM * config.BN % config.split == 0
+        assert config.split_k == 1 or config.split_k * config.BK <= 300
+        assert config.split_k == 1 or 0 < tiles.exchanged_bytes(config) <= tiles.FREE
+        assert config.BM * config.BN % config.split_k == 0
     assert len({c.name for c in found}) == len(found)
     monkeypatch.setattr(clusters, "KNOWN", False)
-    assert {c.split for c in pointers.candidates(kind, 9000, 227 * 1024, 4)} == {1}, "a launcher that was not read gets no clusters"
+    assert {c.split_k for c in cost.candidates(kind, 9000, 227 * 1024, 4)} == {1}, "a launcher that was not read gets no clusters"
 
 
-def test_programs_side_by_side_take_longer_once_they_ask_for_more_than_there_is(pointers):
-    from opwise.backends.triton_jit.matmul_config import Config
+def test_programs_side_by_side_take_longer_once_they_ask_for_more_than_there_is(cost):
+    from opwise.backends.triton_jit.matmul import Config
 
     config = Config(64, 64, 32, 4, 3, 2, 1.0, 10.0, load=0.75)
 
     def us(tiles):
-        return pointers.pointers_us(config, 64 * tiles, 64, 1000, MULTIPROCESSORS)
+        return cost.pointers_us(config, 64 * tiles, 64, 1000, MULTIPROCESSORS)
 
     assert us(1) == us(132) == pytest.approx(11.0)
     assert us(133) == us(264) == pytest.approx(1 + 15.0), "two of three quarters"
     assert us(265) == pytest.approx(2 + 22.5), "and a second wave"
 
 
-def test_other_gpus_and_the_interpreter_get_one_program_a_tile(pointers, monkeypatch):
+def test_other_gpus_and_the_interpreter_get_one_program_a_tile(cost, monkeypatch):
     from opwise.backends.triton_jit import matmul
+    from opwise.backends.triton_jit.matmul import pointers
 
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: SimpleNamespace())
-    assert not pointers.model_holds(torch.device("cpu"))
+    assert not cost.model_holds(torch.device("cpu"))
     for interpreting in (False, True):
-        monkeypatch.setattr(pointers, "INTERPRETING", interpreting)
+        monkeypatch.setattr(cost, "INTERPRETING", interpreting)
         for capability in ((8, 0), (8, 9), (9, 0), (10, 0), (12, 0)):
             monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device, capability=capability: capability)
-            assert pointers.model_holds(torch.device("cuda")) == (capability == (9, 0) and not interpreting)
+            assert cost.model_holds(torch.device("cuda")) == (capability == (9, 0) and not interpreting)
     asked = []
-    monkeypatch.setattr(matmul, "built", lambda kernel, grid, *samples, **fixed: asked.append((kernel, grid)))
+    monkeypatch.setattr(pointers, "built", lambda kernel, grid, *samples, **fixed: asked.append((kernel, grid)))
     m, k, n = 32, 8192, 32
     matmul.build(torch.empty(m, k), torch.empty(k, n), torch.empty(m, n))
-    assert asked == [(matmul.pointer_kernel, (1, 1, 1))]
+    assert asked == [(pointers.pointer_kernel, (1, 1, 1))]
 
 
-def test_tf32_of_few_tiles_leaves_tensor_descriptors_unless_tuned_to_them(pointers, monkeypatch):
-    from opwise.backends.triton_jit import matmul_config, matmul_tma
+def test_tf32_of_few_tiles_leaves_tensor_descriptors_unless_tuned_to_them(cost, monkeypatch):
+    from opwise.backends.triton_jit import matmul
     from opwise.backends.tuned import Choices
 
-    for module in (pointers, matmul_config):
-        monkeypatch.setattr(module, "processors", lambda device: MULTIPROCESSORS)
+    monkeypatch.setattr(cost, "processors", lambda device: MULTIPROCESSORS)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
-    monkeypatch.setattr(matmul_tma, "build_in_gluon", lambda name, a, b, out, config: config.name)
 
     def taken(m, k, n):
-        return matmul_tma.build(*(torch.empty(shape, device="meta") for shape in ((m, k), (k, n), (m, n))), "tf32")
+        config = matmul.through_maps(*(torch.empty(shape, device="meta") for shape in ((m, k), (k, n))), "tf32")
+        return config and config.name
 
     assert taken(128, 16384, 128) is None
     assert taken(1024, 8192, 1024) is not None
     assert taken(4096, 4096, 4096) is not None
-    name = matmul_tma.TF32_CONFIGS[-1].name
+    name = matmul.TF32_CONFIGS[-1].name
     forced = Choices(forced=name)
-    for module in (pointers, matmul_config):
-        monkeypatch.setattr(module, "look", lambda table, device: forced)
+    monkeypatch.setattr(cost, "look", lambda table, device: forced)
     assert taken(128, 16384, 128) == name
 
 
-def test_the_launcher_is_told_of_the_room_that_sums_take(pointers):
-    from opwise.backends.triton_jit import clusters
-    from opwise.backends.triton_jit.matmul_shared_k import with_room
+def test_the_launcher_is_told_of_the_room_that_sums_take(cost):
+    from opwise.backends.triton_jit.common import clusters
+    from opwise.backends.triton_jit.matmul.extra.cluster_reduce import with_room
 
     compiled = SimpleNamespace(packed_metadata=(4, 1, 9000), metadata=SimpleNamespace(num_warps=4, num_ctas=1, shared=9000))
     if not clusters.KNOWN:

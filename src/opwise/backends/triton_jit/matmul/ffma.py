@@ -8,7 +8,7 @@ beside what the multiply-add before read in the same place and keeps. So
     words of a         are read one by one: neighbouring k in one load would get registers of k's parity
     sums apart         from what is stored, which is fours of registers in order: ptxas would give the sums those
     few barriers       Triton puts one of the program wherever it sees shared memory written and read, five a step, each of which costs
-                       a per cent. So what is read from it, and what waits for it, is said in PTX (matmul_fma_ptx.py); one a step is left
+                       a per cent. So what is read from it, and what waits for it, is said in PTX (ffma_ptx.py); one a step is left
     short turns        of the inner loop: 32 k written out are 84 KB of instructions, and 50 us until they have been fetched
 
 A thread reads columns by fours. A warp has 8 rows and 4 fours beside one another, so that its lanes meet in no bank: 16 of them read 8 rows
@@ -22,22 +22,18 @@ Nothing here runs in Triton's interpreter, which does not know Gluon.
 
 from __future__ import annotations
 
-from typing import Any
-
 from torch import Tensor
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma
-from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
-from opwise.backends.protocol import Bind, Launch
-from opwise.backends.triton_jit.common.launch import built
-from opwise.backends.triton_jit.common.ptx import arrived, shared_base
-from opwise.backends.triton_jit.common.specimen import Specimen
-from opwise.backends.triton_jit.matmul_config import GROUP, Config
-from opwise.backends.triton_jit.matmul_fma_ptx import apart, columns_at, expect, row_product, word_at
-from opwise.backends.triton_jit.matmul_roles import tile_at
-from opwise.backends.triton_jit.matmul_warpgroup import BARRIER
+from opwise.backends.protocol import Bind
+from opwise.backends.triton_jit.common.ptx import BARRIER, arrived, shared_base
+from opwise.backends.triton_jit.matmul import descriptors
+from opwise.backends.triton_jit.matmul.configurations import GROUP, Config
+from opwise.backends.triton_jit.matmul.descriptors import Product
+from opwise.backends.triton_jit.matmul.ffma_ptx import apart, columns_at, expect, row_product, word_at
+from opwise.backends.triton_jit.matmul.pipeline import tile_at
 
 ROWS = gl.constexpr(8)  # of a thread
 
@@ -49,7 +45,7 @@ def bases(warps):  # type: ignore[no-untyped-def]
 
 
 @gluon.jit
-def fma_kernel(a, b, out, M, N, K, BM: gl.constexpr, BN: gl.constexpr, BK: gl.constexpr, GROUP: gl.constexpr,
+def ffma_kernel(a, b, out, M, N, K, BM: gl.constexpr, BN: gl.constexpr, BK: gl.constexpr, GROUP: gl.constexpr,
                STAGES: gl.constexpr):  # type: ignore[no-untyped-def]  # fmt: skip
     """a, b: descriptors of float32 with blocks BM x BK, 32 k, swizzled by 128 bytes, and BK x BN, as it is. out: float32."""
     gl.static_assert(BK == 32)
@@ -65,8 +61,8 @@ def fma_kernel(a, b, out, M, N, K, BM: gl.constexpr, BN: gl.constexpr, BK: gl.co
     B_FULL: gl.constexpr = A_FULL + (STAGES * 8 + 15) // 16 * 16
     line: gl.constexpr = gl.BlockedLayout([1], [32], [gl.num_warps()], [0])
     # In this order they lie in shared memory, at addresses that are computed here: tests/test_gluon_matmul.py finds the barriers there.
-    a_room = gl.allocate_shared_memory(gl.float32, [STAGES, BM, BK], a.layout)
-    b_room = gl.allocate_shared_memory(gl.float32, [STAGES, BK, BN], b.layout)
+    a_smem = gl.allocate_shared_memory(gl.float32, [STAGES, BM, BK], a.layout)
+    b_smem = gl.allocate_shared_memory(gl.float32, [STAGES, BK, BN], b.layout)
     a_full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
     b_full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
     for i in gl.static_range(STAGES):
@@ -88,8 +84,8 @@ def fma_kernel(a, b, out, M, N, K, BM: gl.constexpr, BN: gl.constexpr, BK: gl.co
     for i in range(gl.minimum(STAGES, steps)):
         expect(base + A_FULL + 8 * i + 0 * t, A_BYTES, (t == 0).to(gl.int32))
         expect(base + B_FULL + 8 * i + 0 * t, B_BYTES, (t == 0).to(gl.int32))
-        tma.async_copy_global_to_shared(a, [row, i * BK], a_full.index(i), a_room.index(i))
-        tma.async_copy_global_to_shared(b, [i * BK, column], b_full.index(i), b_room.index(i))
+        tma.async_copy_global_to_shared(a, [row, i * BK], a_full.index(i), a_smem.index(i))
+        tma.async_copy_global_to_shared(b, [i * BK, column], b_full.index(i), b_smem.index(i))
     arrived(base + A_FULL + 0 * t, 0)
     arrived(base + B_FULL + 0 * t, 0)
     sums = ()
@@ -130,8 +126,8 @@ def fma_kernel(a, b, out, M, N, K, BM: gl.constexpr, BN: gl.constexpr, BK: gl.co
         expect(base + A_FULL + 8 * last + 0 * t, A_BYTES, first)
         expect(base + B_FULL + 8 * last + 0 * t, B_BYTES, first)
         BARRIER()  # everybody has left the stage
-        tma.async_copy_global_to_shared(a, [row, (step + STAGES) * BK], a_full.index(last), a_room.index(last), pred=there)
-        tma.async_copy_global_to_shared(b, [(step + STAGES) * BK, column], b_full.index(last), b_room.index(last), pred=there)
+        tma.async_copy_global_to_shared(a, [row, (step + STAGES) * BK], a_full.index(last), a_smem.index(last), pred=there)
+        tma.async_copy_global_to_shared(b, [(step + STAGES) * BK, column], b_full.index(last), b_smem.index(last), pred=there)
 
     as_it_is = gl.where(M < 0, 0, 0x3210)
     lanes_and_warps: gl.constexpr = bases(gl.num_warps())
@@ -148,34 +144,12 @@ def fma_kernel(a, b, out, M, N, K, BM: gl.constexpr, BN: gl.constexpr, BK: gl.co
             gl.store(at + (r * DOWN * N.to(gl.int64) + q * ACROSS * 4), gl.convert_layout(four, quad, assert_trivial=True), mask=inside)
 
 
-def described(a: Tensor, b: Tensor, config: Config) -> tuple[TensorDescriptor, ...]:
-    each = zip((a, b), blocks(config), strict=True)
-    return tuple(TensorDescriptor(x, list(x.shape), [x.shape[1], 1], block, layout) for x, (block, layout) in each)
-
-
-def blocks(config: Config) -> tuple[tuple[list[int], Any], ...]:
-    """Of what the descriptors of a and b copy at once, and how it lies in shared memory."""
+def product(config: Config, dtype: str = "float32") -> Product:
     a, b = (gl.NVMMASharedLayout(swizzle_byte_width=width, element_bitwidth=32, rank=2) for width in (128, 0))
-    return ([config.BM, config.BK], a), ([config.BK, config.BN], b)
-
-
-def constants(config: Config) -> dict[str, Any]:
-    return {"BM": config.BM, "BN": config.BN, "BK": config.BK, "GROUP": GROUP, "STAGES": config.stages}
+    maps = {"a": ("a", [config.BM, config.BK], a), "b": ("b", [config.BK, config.BN], b)}
+    constants = {"BM": config.BM, "BN": config.BN, "BK": config.BK, "GROUP": GROUP, "STAGES": config.stages}
+    return Product(ffma_kernel, maps, constants, {"num_warps": config.warps})
 
 
 def build(a: Tensor, b: Tensor, out: Tensor, config: Config) -> Bind:
-    m, k, n = *a.shape, b.shape[1]
-    grid = (config.tiles(m, n), 1, 1)
-    ready = built(fma_kernel, grid, *described(a, b, config), out, m, n, k, **constants(config), num_warps=config.warps)
-
-    def bind(a: Tensor, b: Tensor, out: Tensor) -> Launch:
-        return ready(*described(a, b, config), out, m, n, k)
-
-    return bind
-
-
-def specimen(config: Config) -> Specimen:
-    """What `matmul_tma.specimens` lists."""
-    kinds = [f"tensordesc<fp32{block},{layout}>" for block, layout in blocks(config)]
-    types = {**dict(zip(("a", "b"), kinds, strict=True)), "out": "*fp32", "M": "i32", "N": "i32", "K": "i32"}
-    return Specimen(fma_kernel, types, constants(config), {"num_warps": config.warps})
+    return descriptors.build(product(config), (config.tiles(a.shape[0], b.shape[1]), 1, 1), a, b, out)

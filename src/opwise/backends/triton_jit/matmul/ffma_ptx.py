@@ -1,4 +1,4 @@
-"""What matmul_fma.py alone says in PTX: loads from shared memory, a row's multiply-adds, what an mbarrier expects, at computed addresses.
+"""What ffma.py alone says in PTX: loads from shared memory, a row's multiply-adds, what an mbarrier expects, at computed addresses.
 
 Each is a piece of volatile PTX for tensors of one element a thread; tuples of them where a thread has several. Triton knows no starred
 tuples, so they are added.

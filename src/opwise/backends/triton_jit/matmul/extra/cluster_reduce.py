@@ -4,13 +4,13 @@ Each has a part of the steps. Then it leaves its sums in its own shared memory, 
 BM * BN / S elements, from all S programs, and adds it up in the order of their ranks: nothing is written but the product, and it is the
 same in every run.
 
-Triton has no words for a cluster whose programs work on different data, so that part is said in PTX. The kernel is compiled for one
-program; that programs are clusters is told to the launcher alone (clusters.py). What is counted on is that Triton keeps nothing in shared
-memory, whose beginning is `global_smem`, its own name, from the last step on: tests/test_triton_shared_k.py holds compiled kernels to that.
+Triton cannot express a cluster whose programs work on different data, so PTX addresses the others. The kernel is compiled for one program;
+the launcher alone is told of clusters (common/clusters.py). The kernel relies on Triton to keep nothing in shared memory, which begins at
+`global_smem`, its own name, from the last step on: tests/test_triton_cluster_reduce.py holds compiled kernels to that.
 
-AHEAD   Elements of 16 bits whose rows begin anywhere cannot be copied to shared memory asynchronously, and Triton waits for a step's where
-        they are multiplied. So the next step's wait in registers. TF32 factors, which are rounded there, may do so too, instead of going
-        through shared memory twice.
+PREFETCH: elements of 16 bits whose rows begin anywhere cannot be copied to shared memory asynchronously; Triton waits for a step's where
+they are multiplied. So the next step's wait in registers. TF32 factors, which are rounded there, may do so too, instead of going through
+shared memory twice.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ import triton.language as tl
 from torch import Tensor
 
 from opwise.backends.protocol import Bind, Launch
-from opwise.backends.triton_jit import matmul_pointers
 from opwise.backends.triton_jit.common.clusters import in_clusters
 from opwise.backends.triton_jit.common.launch import built
 from opwise.backends.triton_jit.common.portable import device_function, narrow
 from opwise.backends.triton_jit.common.specimen import POINTERS, Specimen
-from opwise.backends.triton_jit.matmul_config import Config
-from opwise.backends.triton_jit.matmul_factor import factor
-from opwise.backends.triton_jit.matmul_tma import tile_at
+from opwise.backends.triton_jit.matmul.configurations import Config
+from opwise.backends.triton_jit.matmul.extra import tiles
+from opwise.backends.triton_jit.matmul.pointers import factor
+from opwise.backends.triton_jit.matmul.tma import tile_at
 
-PAD = tl.constexpr(matmul_pointers.PAD)
+PAD = tl.constexpr(tiles.PAD)
 
 
 @triton.constexpr_function
@@ -64,7 +64,7 @@ def said(x, TEXT: tl.constexpr):  # type: ignore[no-untyped-def]
 
 
 @triton.jit
-def share_out(out, total, part, rows_left, columns_left, stride, S: tl.constexpr, WORDS: tl.constexpr):  # type: ignore[no-untyped-def]
+def reduce_partials(out, total, part, rows_left, columns_left, stride, S: tl.constexpr, WORDS: tl.constexpr):  # type: ignore[no-untyped-def]
     """The programs' sums of a tile, added up; each stores its share: whole rows, or a piece of one."""
     BN: tl.constexpr = total.shape[1]
     PITCH: tl.constexpr = BN + PAD
@@ -101,8 +101,9 @@ def load_step(a, b, a_at, b_at, k, left, inside, EVEN_N: tl.constexpr, EVEN_K: t
 
 
 @triton.jit
-def shared_k_kernel(a, b, out, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GROUP: tl.constexpr, EVEN_N: tl.constexpr,
-                    EVEN_K: tl.constexpr, WIDE: tl.constexpr, PRECISION: tl.constexpr, S: tl.constexpr, AHEAD: tl.constexpr,
+def cluster_reduce_kernel(a, b, out, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GROUP: tl.constexpr,
+                    EVEN_N: tl.constexpr,
+                    EVEN_K: tl.constexpr, WIDE: tl.constexpr, PRECISION: tl.constexpr, S: tl.constexpr, PREFETCH: tl.constexpr,
                     WORDS: tl.constexpr):  # type: ignore[no-untyped-def]  # fmt: skip
     """S programs a tile, one after the other. K at least 1. WORDS: neighbouring sums that a thread reads at once, 1, 2 or 4."""
     tile_m, tile_n = tile_at(tl.program_id(0) // S, M, N, BM, BN, GROUP)
@@ -111,7 +112,7 @@ def shared_k_kernel(a, b, out, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: 
     first, end = steps * part // S * BK, steps * (part + 1) // S * BK
     rows_left, columns_left = M - tile_m * BM, N - tile_n * BN
     row, column, k = tl.arange(0, BM), tl.arange(0, BN), tl.arange(0, BK)
-    # As in matmul.py's pointer_kernel.
+    # As in pointers.py's pointer_kernel.
     a += (tile_m * BM).to(tl.int64) * K + first
     b += tl.cast(first, tl.int64) * N + tile_n * BN
     out += (tile_m * BM).to(tl.int64) * N + tile_n * BN
@@ -121,7 +122,7 @@ def shared_k_kernel(a, b, out, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: 
     b_step = tl.cast(N, tl.int64) * BK
     inside = (column < columns_left)[None, :]
     total = tl.zeros((BM, BN), tl.float32)
-    if AHEAD:
+    if PREFETCH:
         end = tl.minimum(end, K)
         a_tile, b_tile = load_step(a, b, a_at, b_at, k, end - first, inside, EVEN_N, False)
         for start in range(first, end, BK):
@@ -137,7 +138,7 @@ def shared_k_kernel(a, b, out, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: 
             a += BK
             b += b_step
     if S > 1:
-        share_out(out, total, part, rows_left, columns_left, stride_b, S, WORDS)
+        reduce_partials(out, total, part, rows_left, columns_left, stride_b, S, WORDS)
     else:
         at = row[:, None] * stride_b + column[None, :]
         tl.store(out + at, narrow(total, out.dtype.element_ty), mask=(row < rows_left)[:, None] & inside)
@@ -145,8 +146,8 @@ def shared_k_kernel(a, b, out, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: 
 
 def constants(config: Config, fixed: Mapping[str, Any]) -> dict[str, Any]:
     """fixed: pointer_kernel's."""
-    each = config.BM * config.BN // config.split // (config.warps * 32)  # a thread's sums, unless there are fewer than threads
-    return {**fixed, "S": config.split, "AHEAD": config.ahead, "WORDS": max(min(each, 4), 1)}
+    each = config.BM * config.BN // config.split_k // (config.warps * 32)  # a thread's sums, unless there are fewer than threads
+    return {**fixed, "S": config.split_k, "PREFETCH": config.prefetch, "WORDS": max(min(each, 4), 1)}
 
 
 def with_room(compiled: Any, size: int, shared: int) -> None:
@@ -154,10 +155,8 @@ def with_room(compiled: Any, size: int, shared: int) -> None:
     Triton does not. Raises RuntimeError as in_clusters does, and where that is more than a kernel may have unasked and Triton asks less.
     """
     asked = compiled.metadata.shared
-    if shared > max(asked, matmul_pointers.FREE):
-        raise RuntimeError(
-            f"{shared} bytes of shared memory wanted, Triton asks for {asked}: more than {matmul_pointers.FREE} have to be asked for"
-        )
+    if shared > max(asked, tiles.FREE):
+        raise RuntimeError(f"{shared} bytes of shared memory wanted, Triton asks for {asked}: more than {tiles.FREE} have to be asked for")
     wanted = (compiled.metadata.num_warps, size, max(asked, shared))
     if compiled.packed_metadata != wanted:  # as it is in the kernel's second build
         in_clusters(compiled, size)
@@ -168,9 +167,9 @@ def build(a: Tensor, b: Tensor, out: Tensor, config: Config, fixed: Mapping[str,
     """fixed: pointer_kernel's constants."""
     m, k, n = *a.shape, b.shape[1]
     grid, samples, given = (config.tiles(m, n), 1, 1), (a, b, out, m, n, k), {**constants(config, fixed), **config.options}
-    if config.split > 1:  # the very kernel that `built` then finds compiled
-        with_room(shared_k_kernel.warmup(*samples, grid=grid, **given), config.split, matmul_pointers.exchanged_bytes(config))
-    ready = built(shared_k_kernel, grid, *samples, **given)
+    if config.split_k > 1:  # the very kernel that `built` then finds compiled
+        with_room(cluster_reduce_kernel.warmup(*samples, grid=grid, **given), config.split_k, tiles.exchanged_bytes(config))
+    ready = built(cluster_reduce_kernel, grid, *samples, **given)
 
     def bind(a: Tensor, b: Tensor, out: Tensor) -> Launch:
         return ready(a, b, out, m, n, k)
@@ -181,4 +180,4 @@ def build(a: Tensor, b: Tensor, out: Tensor, config: Config, fixed: Mapping[str,
 def specimen(config: Config, dtype: str, fixed: Mapping[str, Any], odd: bool) -> Specimen:
     """odd: rows begin anywhere, and neither whole tiles nor whole steps fit the product."""
     types = {**dict.fromkeys(("a", "b", "out"), POINTERS[dtype]), "M": "i32", "N": "i32", "K": "i32"}
-    return Specimen(shared_k_kernel, types, constants(config, fixed), config.options, tuple(types) if odd else ())
+    return Specimen(cluster_reduce_kernel, types, constants(config, fixed), config.options, tuple(types) if odd else ())
