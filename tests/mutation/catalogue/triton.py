@@ -50,7 +50,7 @@ MEAN = (
           "tl.zeros((), tl.float32) + programs"),
     Fault("the partial sums of a block of 16 bits are of 16 bits", "mean", "type", f"{HERE}/mean.py",
           "tl.sum(widen(tl.load(x + at, mask=at < n, other=0.0)), axis=0)", "tl.sum(tl.load(x + at, mask=at < n, other=0.0), axis=0)",
-          variant="textbook", dtypes=("float16",)),
+          variant="plain", dtypes=("float16",)),
 )  # fmt: skip
 SOFTMAX = (
     Fault("rows past the end are written", "softmax", "mask", f"{HERE}/softmax/block.py",

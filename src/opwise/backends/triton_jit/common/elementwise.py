@@ -6,8 +6,8 @@ from typing import Any
 
 from torch import Tensor
 
-from opwise.backends.protocol import Bind, Build
-from opwise.backends.triton_jit.common.launch import built_of_one
+from opwise.backends.protocol import Bind, Build, Launch
+from opwise.backends.triton_jit.common.launch import built_of_one, called
 from opwise.backends.triton_jit.common.specimen import POINTERS, Specimen
 
 # No fusion of x * y + z where the source does not say so: Triton's default differs between versions, and results with it.
@@ -31,6 +31,26 @@ def build_with(kernel: Any, blocks: dict[int, tuple[int, int]], options: dict[st
         return built_of_one(kernel, grid, x, out, n, BLOCK=block, WIDE=n > 2**31 - 2 * block, num_warps=warps, **options)
 
     return build
+
+
+PLAIN_BLOCK = 1024
+
+
+def plain_with(kernel: Any) -> Build:
+    """The build of `kernel(x, out, n, BLOCK)`, called as a user of Triton calls it."""
+
+    def build(x: Tensor, out: Tensor) -> Bind:
+        def bind(x: Tensor, out: Tensor) -> Launch:
+            return called(kernel, (-(-x.numel() // PLAIN_BLOCK), 1, 1), x, out, x.numel(), BLOCK=PLAIN_BLOCK)
+
+        return bind
+
+    return build
+
+
+def plain_specimens(kernel: Any) -> dict[str, Specimen]:
+    types = {d: {"x": POINTERS[d], "out": POINTERS[d], "n": "i32"} for d in ("float32", "float16", "bfloat16")}
+    return {f"plain, {d}": Specimen(kernel, types[d], {"BLOCK": PLAIN_BLOCK}) for d in types}
 
 
 def specimens_of(kernel: Any, blocks: dict[int, tuple[int, int]], options: dict[str, Any] = OPTIONS) -> dict[str, Specimen]:

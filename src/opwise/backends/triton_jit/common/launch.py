@@ -67,6 +67,19 @@ def built_of_one(kernel: Any, grid: Grid, x: Tensor, out: Tensor, *numbers: int,
     return AtOnce(bind, launch_now)
 
 
+def called(kernel: Any, grid: Grid, *arguments: Any, **fixed: Any) -> Launch:
+    """`kernel[grid](...)` at each launch, which is what the variants `plain` show: what a user of Triton pays for a launch. Compiled and
+    loaded before the first, as by a user's warm-up."""
+    if INTERPRETING:
+        return _interpreted(kernel, grid, arguments, fixed)
+    _ = kernel.warmup(*arguments, grid=grid, **fixed).run
+
+    def launch() -> None:
+        kernel[grid](*arguments, **fixed)
+
+    return launch
+
+
 def _compiled(kernel: Any, grid: Grid, samples: tuple[Any, ...], fixed: dict[str, Any]) -> tuple[Callable[..., None], Any, Any]:
     """The launcher, what it takes between the stream and the arguments, and the constexprs that it takes after them."""
     compiled = kernel.warmup(*samples, grid=grid, **fixed)

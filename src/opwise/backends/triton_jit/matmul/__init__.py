@@ -1,5 +1,6 @@
 """matmul in Triton: tiles of the product, one a program, accumulated in float32.
 
+    plain.py      the shortest way, which a tutorial has
     tma.py        sm_90 and later, rows on 16 bytes: tiles through tensor descriptors; 16 bits from 2^28 multiply-adds on
     pingpong.py   sm_90, 16 bits, rows of whole lines, two tiles an SM and more: two consumer warpgroups in turn
     split_k.py    sm_90, 16 bits, few tiles and a long K, or few rows: a cluster's blocks share K
@@ -24,7 +25,7 @@ from torch import Tensor
 from opwise.backends.protocol import Bind, Variant
 from opwise.backends.triton_jit.common.launch import processors
 from opwise.backends.triton_jit.common.specimen import Specimen
-from opwise.backends.triton_jit.matmul import cost, descriptors, ladder, pointers, tma
+from opwise.backends.triton_jit.matmul import cost, descriptors, ladder, plain, pointers, tma
 from opwise.backends.triton_jit.matmul.configurations import (
     FEWEST_ROWS,
     FFMA_CONFIGS,
@@ -83,6 +84,7 @@ def build_of(config: Config, a: Tensor, b: Tensor, out: Tensor, precision: str) 
 
 VARIANTS = {
     "": Variant(build, "tiles in grouped order, through tensor descriptors where they fit"),
+    "plain": Variant(plain.build, "kernel[grid](...), a 64 x 64 tile a program"),
     **{rung: Variant(each, ladder.SUMMARIES[rung]) for rung, each in ladder.BUILDS.items()},
     "pointers": Variant(partial(build, maps=False), "tiles in grouped order, through pointers on every GPU"),
 }
@@ -91,7 +93,7 @@ VARIANTS = {
 def specimens(arch: str) -> dict[str, Specimen]:
     found: dict[str, Specimen] = {}
     for dtype in ("float32", "tfloat32", "float16", "bfloat16"):
-        found |= pointers.specimens(dtype, arch)
+        found |= pointers.specimens(dtype, arch) | plain.specimens(dtype)
         if dtype.endswith("16") and arch != "sm_80":
             configs = HALF_CONFIGS if arch == "sm_90" else half_configs(False, 4096, 4096, 4096)
             found |= {f"{dtype}, {c.name}, descriptors": specimen_of(c, dtype, "") for c in configs}

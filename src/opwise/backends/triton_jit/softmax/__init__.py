@@ -1,5 +1,6 @@
 """softmax over rows in Triton, read once where that is possible: by the first of these that can (configurations.in_turn).
 
+    plain.py     the shortest way, which a tutorial has
     block.py     up to 1024 columns several rows a program, as a tile; up to 32768 columns one row a program, in registers
     cluster.py   sm_90, rows above 64 KiB (float32 96 KiB) to 1 MiB, some shorter ones: a row in the programs of a thread block cluster
     stream.py    sm_90, rows above 1 MiB to 4 MiB: persistent programs that stream rows through shared memory
@@ -17,7 +18,7 @@ from torch import Tensor
 
 from opwise.backends.protocol import Bind, Variant
 from opwise.backends.triton_jit.common.specimen import Specimen
-from opwise.backends.triton_jit.softmax import block, cluster, ladder, stream, twice
+from opwise.backends.triton_jit.softmax import block, cluster, ladder, plain, stream, twice
 from opwise.backends.triton_jit.softmax.configurations import RANGES, TABLE, tuned, untuned
 from opwise.backends.tuned import NoSuchConfiguration, look
 
@@ -42,6 +43,7 @@ BUILDS: Mapping[str, Callable[..., Bind | None]] = {
 }
 VARIANTS = {
     "": Variant(build, "rows in registers or in shared memory, long ones shared by several programs"),
+    "plain": Variant(plain.build, "kernel[grid](...), one row a program as one block"),
     **{rung: Variant(each, ladder.SUMMARIES[rung]) for rung, each in ladder.BUILDS.items()},
 }
 
@@ -54,4 +56,4 @@ def specimens(arch: str) -> dict[str, Specimen]:
             for columns, way in ((each.columns[1], each.way) for each in RANGES[size] if each.way.kind == "cluster"):
                 form = cluster.Form(*way.numbers)
                 hopper[f"{way.name}, {columns} columns, {dtype}"] = cluster.specimen(cluster.Plan(columns, dtype, form))
-    return block.specimens() | twice.specimens() | ladder.specimens() | hopper
+    return block.specimens() | twice.specimens() | plain.specimens() | ladder.specimens() | hopper
