@@ -91,7 +91,7 @@ HALF_CONFIGS = (
     Config(32, 64, 128, 4, 9, 1, 4.7, 1.22, split_k=8, swap_ab=True),
     SHORT,
     # Where rows of A, B and C begin on lines (`LINE`). Their numbers and those of 128x256 follow both states: docs/lab/two-clocks.md.
-    Config(192, 128, 64, 4, 5, 1, 1.6, 8.35, persistent=True, pingpong=True, least_waves=2),
+    Config(192, 128, 64, 4, 5, 1, 1.6, 8.35, persistent=True, pingpong=True),
     Config(128, 128, 64, 4, 6, 1, 0.85, 6.35, persistent=True, pingpong=True, least_waves=2),
 )
 TF32_CONFIGS = (
