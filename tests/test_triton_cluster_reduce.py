@@ -258,3 +258,14 @@ def test_the_launcher_is_told_of_the_room_that_sums_take(cost):
         assert compiled.packed_metadata == (4, 8, 17408)
     with pytest.raises(RuntimeError, match="50000 bytes of shared memory wanted, Triton asks for 9000"):
         with_room(SimpleNamespace(**{**vars(compiled), "packed_metadata": (4, 1, 9000)}), 8, 50000)
+
+
+def test_extra_is_switched_off_as_one(cost, monkeypatch):
+    """Each product then gets a tile of the main path."""
+    monkeypatch.setattr(cost, "processors", lambda device: MULTIPROCESSORS)
+    monkeypatch.setattr(cost, "model_holds", lambda device: True)
+    for switch in ("", "off"):
+        monkeypatch.setenv("OPWISE_EXTRA", switch)
+        for kind, (m, k, n) in ((kind, shape) for kind in KINDS for shape in LONG):
+            config = cost.through_pointers(kind, m, n, k, torch.empty(1, dtype=KINDS[kind]))
+            assert (config.split_k > 1 or config.prefetch) == (switch == "")

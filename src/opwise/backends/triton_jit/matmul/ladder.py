@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
+from typing import Any
 
-import torch
 import triton
 import triton.language as tl
 from torch import Tensor
@@ -24,6 +24,7 @@ from opwise.backends.triton_jit.common.portable import INTERPRETING, narrow, wid
 from opwise.backends.triton_jit.common.specimen import POINTERS, Specimen
 from opwise.backends.triton_jit.matmul.configurations import GROUP, Config
 from opwise.backends.triton_jit.matmul.cost import shared_memory
+from opwise.backends.triton_jit.matmul.descriptors import dtype_of
 from opwise.backends.triton_jit.matmul.tma import tile_of
 
 
@@ -58,7 +59,7 @@ def tile_kernel(a, b, out, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.c
     tl.store(out + row[:, None] * N + column[None, :], narrow(total, out.dtype.element_ty), mask=inside)
 
 
-TEXTBOOK_CONFIG = Config(64, 64, 32, 4, 3)
+TEXTBOOK = Config(64, 64, 32, 4, 3)
 CONFIG = Config(128, 256, 64, 8, 3)
 GROUPS = {"tiles": 1, "grouped": GROUP}
 SUMMARIES = {
@@ -67,20 +68,22 @@ SUMMARIES = {
 }  # fmt: skip
 
 
-def build_rung(rung: str, a: Tensor, b: Tensor, out: Tensor) -> Bind:
+def build(rung: str, a: Tensor, b: Tensor, out: Tensor) -> Bind:
     """Raises UnsupportedWorkload for float32, for matrices whose offsets pass 2^31, and where the tiles do not fit shared memory."""
-    m, k, n = *a.shape, b.shape[1]
-    if a.dtype == torch.float32:
-        raise UnsupportedWorkload(f"matmul:{rung}: float32 given, float16 and bfloat16 are taken: use the unnamed variant")
-    if max(m * k, k * n, m * n) >= 2**31 - 2**24:
-        raise UnsupportedWorkload(f"matmul:{rung}: a ({m}, {k}) and b ({k}, {n}) given, whose offsets or the product's pass 32 bits: "
-                                  "use the unnamed variant")  # fmt: skip
-    needed = CONFIG.shared_bytes(a.element_size())
-    if a.device.type == "cuda" and needed > (held := shared_memory(a.device)):
-        raise UnsupportedWorkload(f"matmul:{rung}: its tiles in flight take {needed} bytes of shared memory, a block has {held} here: "
-                                  "use the unnamed variant")  # fmt: skip
-    fixed = {**_constants(rung), **CONFIG.options}
-    ready = built(tile_kernel, (CONFIG.tiles(m, n), 1, 1), a, b, out, m, n, k, **fixed)
+    (m, k), n, kernel, config = a.shape, b.shape[1], *_of(rung)
+    taken = "float16" if rung == "textbook" else "float16 and bfloat16"
+    needed, held = config.shared_bytes(2), shared_memory(a.device)
+    why = ""
+    if dtype_of(a) not in taken.split(" and "):
+        why = f"{dtype_of(a)} given, {taken} taken"
+    elif max(m * k, k * n, m * n) >= 2**31 - 2**24 or (rung == "textbook" and -(-n // config.BN) > 65535):
+        why = f"a ({m}, {k}) and b ({k}, {n}) given, whose offsets or the product's pass 32 bits, or whose tiles the grid"
+    elif needed > held:
+        why = f"its pipeline's stages take {needed} bytes of shared memory, a block has {held} here"
+    if why:
+        raise UnsupportedWorkload(f"matmul:{rung}: {why}: use the unnamed variant")
+    grid = (-(-m // config.BM), -(-n // config.BN), 1) if rung == "textbook" else (config.tiles(m, n), 1, 1)
+    ready = built(kernel, grid, a, b, out, m, n, k, **_constants(rung), **config.options)
 
     def bind(a: Tensor, b: Tensor, out: Tensor) -> Launch:
         return ready(a, b, out, m, n, k)
@@ -88,32 +91,19 @@ def build_rung(rung: str, a: Tensor, b: Tensor, out: Tensor) -> Bind:
     return bind
 
 
-def build_textbook(a: Tensor, b: Tensor, out: Tensor) -> Bind:
-    m, k, n = *a.shape, b.shape[1]
-    if a.dtype != torch.float16:
-        raise UnsupportedWorkload(f"the textbook kernel is written for float16, given {a.dtype}")
-    if max(m * k, k * n, m * n) >= 2**31 - 2**24 or -(-n // 64) > 65535:
-        raise UnsupportedWorkload("the textbook kernel has 32-bit offsets and a tile column a grid row: a matrix is too large")
-    grid = (-(-m // 64), -(-n // 64), 1)
-    ready = built(textbook_kernel, grid, a, b, out, m, n, k, BM=64, BN=64, BK=32, **TEXTBOOK_CONFIG.options)
-
-    def bind(a: Tensor, b: Tensor, out: Tensor) -> Launch:
-        return ready(a, b, out, m, n, k)
-
-    return bind
+BUILDS: Mapping[str, Build] = {rung: partial(build, rung) for rung in SUMMARIES}
 
 
-BUILDS: Mapping[str, Build] = {"textbook": build_textbook, **{rung: partial(build_rung, rung) for rung in GROUPS}}
+def _of(rung: str) -> tuple[Any, Config]:
+    return (textbook_kernel, TEXTBOOK) if rung == "textbook" else (tile_kernel, CONFIG)
 
 
 def _constants(rung: str) -> dict[str, int]:
-    return {"BM": CONFIG.BM, "BN": CONFIG.BN, "BK": CONFIG.BK, "GROUP": GROUPS[rung]}
+    config = _of(rung)[1]
+    return {"BM": config.BM, "BN": config.BN, "BK": config.BK, **({"GROUP": GROUPS[rung]} if rung in GROUPS else {})}
 
 
 def specimens() -> dict[str, Specimen]:
     """Of float16 alone: bfloat16's differ in the type of the product's instruction."""
     types = {**dict.fromkeys(("a", "b", "out"), POINTERS["float16"]), **dict.fromkeys("MNK", "i32")}
-    textbook = Specimen(textbook_kernel, types, {"BM": 64, "BN": 64, "BK": 32}, TEXTBOOK_CONFIG.options)
-    return {"textbook, float16": textbook} | {
-        f"{rung}, float16": Specimen(tile_kernel, types, _constants(rung), CONFIG.options) for rung in GROUPS
-    }
+    return {f"{rung}, float16": Specimen(_of(rung)[0], types, _constants(rung), _of(rung)[1].options) for rung in SUMMARIES}

@@ -104,18 +104,6 @@ def products(me: gl.constexpr, a_smem, b_smem, epilogue, full, empty, order, out
 
 
 @gluon.jit
-def first(a_smem, b_smem, epilogue, full, empty, order, out, M, N, K, UNITS: gl.constexpr, GROUP: gl.constexpr, STAGES: gl.constexpr,
-          EPILOGUE_STAGES: gl.constexpr):  # type: ignore[no-untyped-def]  # fmt: skip
-    products(0, a_smem, b_smem, epilogue, full, empty, order, out, M, N, K, UNITS, GROUP, STAGES, EPILOGUE_STAGES)
-
-
-@gluon.jit
-def second(a_smem, b_smem, epilogue, full, empty, order, out, M, N, K, UNITS: gl.constexpr, GROUP: gl.constexpr, STAGES: gl.constexpr,
-           EPILOGUE_STAGES: gl.constexpr):  # type: ignore[no-untyped-def]  # fmt: skip
-    products(1, a_smem, b_smem, epilogue, full, empty, order, out, M, N, K, UNITS, GROUP, STAGES, EPILOGUE_STAGES)
-
-
-@gluon.jit
 def pingpong_kernel(a, b, out, M, N, K, UNITS: gl.constexpr, GROUP: gl.constexpr, STAGES: gl.constexpr, EPILOGUE_STAGES: gl.constexpr,
                     MANY: gl.constexpr, FEW: gl.constexpr):  # type: ignore[no-untyped-def]  # fmt: skip
     """a, b, out: descriptors of 16-bit elements with blocks 64 x 64, 64 x 128, 64 x 64."""
@@ -132,8 +120,8 @@ def pingpong_kernel(a, b, out, M, N, K, UNITS: gl.constexpr, GROUP: gl.constexpr
     for i in gl.static_range(2):
         mbarrier.init(order.index(i), count=1)
     gl.warp_specialize([
-        (first, (a_smem, b_smem, epilogue, full, empty, order, out, M, N, K, UNITS, GROUP, STAGES, EPILOGUE_STAGES)),
-        (second, (a_smem, b_smem, epilogue, full, empty, order, out, M, N, K, UNITS, GROUP, STAGES, EPILOGUE_STAGES)),
+        (products, (gl.constexpr(0), a_smem, b_smem, epilogue, full, empty, order, out, M, N, K, UNITS, GROUP, STAGES, EPILOGUE_STAGES)),
+        (products, (gl.constexpr(1), a_smem, b_smem, epilogue, full, empty, order, out, M, N, K, UNITS, GROUP, STAGES, EPILOGUE_STAGES)),
         (copies, (a, b, a_smem, b_smem, full, empty, M, N, K, UNITS, GROUP, STAGES)),
     ], [4, 4], [MANY, FEW])  # fmt: skip
 

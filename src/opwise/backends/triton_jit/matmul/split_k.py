@@ -52,14 +52,6 @@ BARRIERS = gl.constexpr(1024)  # bytes for them
 SLACK = 1  # stages that are not on their way. Two, so that no warpgroup waits for the other, is slower: there are too few stages
 
 
-@gluon.constexpr_function
-def copies_of(bm: int, bn: int, bk: int) -> str:
-    """A step's boxes, of 64 columns or all: of a, whose columns are k, and of b."""
-    of_a = tuple((0, bm * 2 * k, k, 0) for k in range(0, bk, 64))
-    of_b = tuple((5, bk * 2 * n, 0, n) for n in range(0, bn, 64))
-    return copying("split_kernel", of_a, of_b)  # type: ignore[no-any-return]
-
-
 @gluon.jit
 def pair(low, high, kind: gl.constexpr):  # type: ignore[no-untyped-def]
     """Two neighbours of a row in 32 bits."""
@@ -96,7 +88,7 @@ def split_kernel(a, b, out, M, N, K, BM: gl.constexpr, BN: gl.constexpr, BK: gl.
     OF_B: gl.constexpr = BK * BN * 2
     A_AT: gl.constexpr = OF_B * STAGES if BN > BM else 0  # the larger lies first
     B_AT: gl.constexpr = 0 if BN > BM else OF_A * STAGES
-    COPIES: gl.constexpr = copies_of(BM, BN, BK)
+    COPIES: gl.constexpr = copying(BM, BN, BK)
     program = gl.program_id(0)
     block = program % S
     row = 0
@@ -120,7 +112,7 @@ def split_kernel(a, b, out, M, N, K, BM: gl.constexpr, BN: gl.constexpr, BK: gl.
     partials = full + BARRIERS
     producer = gl.where(warp_of(M) == 0, 1, 0)
     lane0 = first_lane(M)
-    begin(full, producer * lane0, STAGES, 1)
+    begin(full, producer * lane0, STAGES)
     if S > 1:
         expect_partials(partials_full, (UNITS - 1 - block + S) // S * ((S - 1) * UNIT), producer * lane0)
     cluster_arrive(M, S)

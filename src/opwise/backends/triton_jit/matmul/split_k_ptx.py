@@ -13,8 +13,6 @@ how many ranks that is further on than the owner; in that order they are added t
 
 from __future__ import annotations
 
-from typing import Any
-
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
@@ -22,13 +20,11 @@ OPERANDS = gl.constexpr("=r,r,r,r,r,r,r,r,r,r,r,~{memory}")
 
 
 @gluon.constexpr_function
-def copying(kernel: str, first: Any, second: Any) -> str:
-    """PTX of one step's copies to one stage, once it is free. `kernel`: whose parameters hold the tensor maps.
+def copying(bm: int, bn: int, bk: int) -> str:
+    """PTX of one step's copies to one stage, once it is free: boxes of 64 columns or all, of a, whose columns are k, and of b.
 
-    first, second: of either factor its copies, each (which parameter the map is, how many bytes into the factor's part it goes, how much
-    of K and how many rows of the first factor, columns of the second, it begins after the tile's).
-    Operands: 1 not 0 in the warp that copies, if there is such a step; 2, 3 empty and its parity; 4, 5 full and all bytes; 6, 7 the
-    factors' parts; 8, 9, 10 the tile's k, row and column.
+    The tensor maps are parameters 0 and 5 of split_kernel. Operands: 1 not 0 in the warp that copies, if there is such a step; 2, 3 empty
+    and its parity; 4, 5 full and all bytes; 6, 7 the factors' parts; 8, 9, 10 the tile's k, row and column.
     """
     box = "@one cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [at], [map, {x, y}], [$4];"
     lines = [
@@ -36,25 +32,22 @@ def copying(kernel: str, first: Any, second: Any) -> str:
         "again: @!free mbarrier.try_wait.parity.shared::cta.b64 free, [$2], $3; @!free bra.uni again;",
         "elect.sync _|one, 0xffffffff; not.pred other, other; and.pred one, one, other;",
         "@one mbarrier.arrive.expect_tx.shared::cta.b64 _, [$4], $5;",
+        "mov.b64 map, split_kernel_param_0; cvta.param.u64 map, map;",
+        *(f"add.u32 at, $6, {bm * 2 * k}; add.u32 x, $8, {k}; add.u32 y, $9, 0; {box}" for k in range(0, bk, 64)),
+        "mov.b64 map, split_kernel_param_5; cvta.param.u64 map, map;",
+        *(f"add.u32 at, $7, {bk * 2 * n}; add.u32 y, $8, 0; add.u32 x, $10, {n}; {box}" for n in range(0, bn, 64)),
     ]
-    for copies, part, along, across in ((first, 6, "x", "add.u32 y, $9"), (second, 7, "y", "add.u32 x, $10")):
-        of = None
-        for parameter, offset, k, shift in copies:
-            if parameter != of:  # not once a box: what is asked for before the first copy is cold code
-                lines.append(f"mov.b64 map, {kernel}_param_{parameter}; cvta.param.u64 map, map;")
-            of = parameter
-            lines.append(f"add.u32 at, ${part}, {offset}; add.u32 {along}, $8, {k}; {across}, {shift}; {box}")
     return " ".join([*lines, "mov.b32 $0, 0; }"])
 
 
 @gluon.constexpr_function
-def beginning(stages: int, warps: int, more: int) -> str:
+def beginning(stages: int, warps: int) -> str:
     """PTX that makes the barriers at operand 1, in the threads whose operand 2 is not 0.
 
     The others jump: each is then one instruction, where under a predicate it is fourteen, and by a thread of its own a turn of a loop,
     since the address is to be uniform.
     """
-    each = [f"mbarrier.init.shared::cta.b64 [$1+{8 * i}], {warps if stages <= i < 2 * stages else 1};" for i in range(2 * stages + more)]
+    each = [f"mbarrier.init.shared::cta.b64 [$1+{8 * i}], {warps if stages <= i < 2 * stages else 1};" for i in range(2 * stages + 1)]
     lines = ["{ .reg .pred other; setp.eq.b32 other, $2, 0; @other bra made;", *each, "fence.mbarrier_init.release.cluster;"]
     return " ".join([*lines, "made: mov.b32 $0, 0; }"])
 
@@ -69,10 +62,10 @@ def first_lane(x):  # type: ignore[no-untyped-def]
 
 
 @gluon.jit
-def begin(full, mine, STAGES: gl.constexpr, MORE: gl.constexpr = 0):  # type: ignore[no-untyped-def]
-    """Makes the barriers, and MORE behind them for one arrival each; behind it goes a barrier of the program, or of the first warp for
-    what that alone does. mine: not 0 in one thread."""
-    BEGINNING: gl.constexpr = beginning(STAGES, gl.num_warps(), MORE)
+def begin(full, mine, STAGES: gl.constexpr):  # type: ignore[no-untyped-def]
+    """Makes the stages' barriers and that of the partials; a barrier of the program follows, or of the first warp for what that alone does.
+    mine: not 0 in one thread."""
+    BEGINNING: gl.constexpr = beginning(STAGES, gl.num_warps())
     gl.inline_asm_elementwise(BEGINNING, "=r,r,r,~{memory}", [full, mine], dtype=gl.int32, is_pure=False, pack=1)
 
 

@@ -145,18 +145,6 @@ def products(part: gl.constexpr, b_smem, a_smem, more_smem, full, empty, out, M,
 
 
 @gluon.jit
-def first_part(b_smem, a_smem, more_smem, full, empty, out, M, N, K, BM: gl.constexpr, BN: gl.constexpr, BK: gl.constexpr,
-               GROUP: gl.constexpr, STAGES: gl.constexpr, WIDE: gl.constexpr):  # type: ignore[no-untyped-def]  # fmt: skip
-    products(0, b_smem, a_smem, more_smem, full, empty, out, M, N, K, BM, BN, BK, GROUP, STAGES, WIDE)
-
-
-@gluon.jit
-def second_part(b_smem, a_smem, more_smem, full, empty, out, M, N, K, BM: gl.constexpr, BN: gl.constexpr, BK: gl.constexpr,
-                GROUP: gl.constexpr, STAGES: gl.constexpr, WIDE: gl.constexpr):  # type: ignore[no-untyped-def]  # fmt: skip
-    products(1, b_smem, a_smem, more_smem, full, empty, out, M, N, K, BM, BN, BK, GROUP, STAGES, WIDE)
-
-
-@gluon.jit
 def persistent_kernel(b, a, a_more, out, M, N, K, BM: gl.constexpr, BN: gl.constexpr, BK: gl.constexpr, GROUP: gl.constexpr,
                    STAGES: gl.constexpr, WIDE: gl.constexpr, MANY: gl.constexpr, FEW: gl.constexpr):  # type: ignore[no-untyped-def]  # fmt: skip
     """b, a: descriptors of float32 with blocks BK x 64 and WIDE x BK, which round to TF32; a_more: of the tile's other BM - WIDE rows,
@@ -173,8 +161,8 @@ def persistent_kernel(b, a, a_more, out, M, N, K, BM: gl.constexpr, BN: gl.const
         mbarrier.init(full.index(i), count=1)
         mbarrier.init(empty.index(i), count=2)
     gl.warp_specialize([
-        (first_part, (b_smem, a_smem, more_smem, full, empty, out, M, N, K, BM, BN, BK, GROUP, STAGES, WIDE)),
-        (second_part, (b_smem, a_smem, more_smem, full, empty, out, M, N, K, BM, BN, BK, GROUP, STAGES, WIDE)),
+        (products, (gl.constexpr(0), b_smem, a_smem, more_smem, full, empty, out, M, N, K, BM, BN, BK, GROUP, STAGES, WIDE)),
+        (products, (gl.constexpr(1), b_smem, a_smem, more_smem, full, empty, out, M, N, K, BM, BN, BK, GROUP, STAGES, WIDE)),
         (copies, (b, a, a_more, b_smem, a_smem, more_smem, full, empty, M, N, K, BM, BN, BK, GROUP, STAGES, WIDE)),
     ], [4, 4], [MANY, FEW])  # fmt: skip
 
