@@ -34,7 +34,7 @@ from opwise.tuning.ways import Machine, ways
 
 TABLES = {"cupy_raw": "cuda_src/matmul", "numba_cuda": "numba_cuda/matmul", "triton_jit": "triton_jit/matmul"}
 PLAIN = re.compile(
-    r"(pingpong_)?(128x256|128x192|128x128|192x128|256x128)(_[12]x[12])?$|(128x256|256x128|128x128)x64/8/\d/?(resident)?$|tf32|.*x32/4/"
+    r"(pingpong_)?(128x256|128x192|128x128|192x128|256x128)(_[12]x[12])?$|(128x256|256x128|128x128)x64/8/\d/?(resident|persistent)?$|tf32|.*x32/4/"
 )
 LEAST, SLOW = 2**29, 2**40  # multiply-adds: smaller products are not held back by the power cap
 NEAR, MOST = 1.35, 10  # times the least estimate; configurations of a backend
@@ -76,7 +76,7 @@ def _estimates(backend: str, workload: Workload, machine: Machine) -> Mapping[st
         from opwise.backends.numba_cuda.matmul_offered import hopper_tiles
 
         return {tile.name: tile.estimate(m, k, n, processors) for tile in hopper_tiles(m, k, n, workload.dtype, True, machine.capability)}
-    from opwise.backends.triton_jit.matmul_config import busy_us
+    from opwise.backends.triton_jit.matmul.cost import busy_us
     from opwise.tuning.triton_matmul import TritonMatmul
 
     fitting = TritonMatmul()._fitting(workload, machine)

@@ -44,7 +44,7 @@ KNOWN: tuple[Blemish, ...] = (
             "4 bytes, as above"),
     Blemish("spill", ("triton_jit",), ("sm_100",), "matmul: (float32, 128x64x16|b?float16, 16x64x128)",
             "8 bytes, by Triton's ptxas: stored before the loop, loaded behind it, so once a launch"),
-    Blemish("spill", ("triton_jit",), ("sm_120",), "matmul: b?float16, (16x64x128|128x128x64/4/3, descriptors)",
+    Blemish("spill", ("triton_jit",), ("sm_120",), "matmul: b?float16, 16x64x128",
             "8 bytes, by Triton's ptxas, as for sm_100"),
     Blemish("spill", ("numba_cuda",), ("sm_120",), "softmax: float16 1 blocks of 512 a row",
             "40 bytes: held to 64 registers for 1024 threads a multiprocessor, of which the row's part takes 32"),
@@ -54,10 +54,6 @@ KNOWN: tuple[Blemish, ...] = (
             "16 bytes, by Triton's ptxas: rungs of the ladder, there to be read; the tile is an H200's"),
     Blemish("spill", ("triton_jit",), ("sm_100",), "matmul: float32, 16x64x32, unaligned",
             "8 bytes, by Triton's ptxas: two values that each step loads again; rows off alignment only"),
-    Blemish("spill", ("triton_jit",), ("sm_90",), "softmax: staged 4193264 columns, float32",
-            "8 bytes, by Triton's ptxas: packed predicates, once a part, with 40 registers of 128 in use"),
-    Blemish("spill", ("triton_jit",), ("sm_100",), "softmax: staged 65536 columns, float16",
-            "8 bytes, by Triton's ptxas, with 80 registers of 255 in use"),
 )  # fmt: skip
 
 

@@ -150,7 +150,7 @@ def test_two_implementations_of_the_recorded_run() -> None:
 
 
 def test_without_a_run_the_newest_that_holds_both_is_taken() -> None:
-    names = "triton_jit/softmax:textbook", "torch_eager/softmax"
+    names = "triton_jit/matmul:textbook", "torch_eager/matmul"
     both = [p for p in stored(ROOT / "results") if set(names) <= {r.implementation for r in read(p) if r.timed}]
     assert both[-1].name in invoke(*names, "--out", str(ROOT / "results")).output.replace("\n", "")
 

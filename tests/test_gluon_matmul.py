@@ -11,13 +11,13 @@ import pytest
 from triton_sass import LINE, disassembly, needs_triton
 
 SPECIMENS = """
-from opwise.backends.triton_jit import matmul_fma, matmul_pingpong, matmul_split, matmul_tma, matmul_turned
-tf32 = [matmul_tma.tf32_specimen(c) for c in matmul_tma.TF32_CONFIGS[1:]]
-split = [matmul_split.specimen(c, "float16") for c in matmul_tma.HALF_CONFIGS if c.split == 8]
-turned = [matmul_turned.specimen(c, "bfloat16") for c in matmul_tma.HALF_CONFIGS if c.turned]
-turns = [matmul_pingpong.specimen(c, "bfloat16") for c in matmul_tma.HALF_CONFIGS if c.pingpong]
-fma = [matmul_fma.specimen(c) for c in matmul_tma.FMA_CONFIGS[:1]]
-specimens = (*tf32, *split, *turned, *turns, *fma)
+from opwise.backends.triton_jit.matmul import specimen_of
+from opwise.backends.triton_jit.matmul.configurations import FFMA_CONFIGS, HALF_CONFIGS, TF32_CONFIGS
+tf32 = [specimen_of(c, "tfloat32", "tf32") for c in TF32_CONFIGS[1:]]
+split = [specimen_of(c, "float16", "") for c in HALF_CONFIGS if c.split_k == 8]
+pingpong = [specimen_of(c, "bfloat16", "") for c in HALF_CONFIGS if c.pingpong]
+ffma = [specimen_of(c, "float32", "ieee") for c in FFMA_CONFIGS[:1]]
+specimens = (*tf32, *split, *pingpong, *ffma)
 """
 PRODUCT = re.compile(r"R\d+, R(\d+), gdesc")
 
@@ -62,45 +62,14 @@ def available():
 
 @pytest.fixture(scope="module")
 def disassembled(available):
-    """By kernel. Of the tiles by warps of different roles the one of two tensors of sums."""
+    """By kernel. Of TF32's persistent tiles the one of two tensors of sums."""
     return disassembly(SPECIMENS)
 
 
-@pytest.mark.parametrize("kernel", ["roles_kernel", "warpgroup_kernel"])
+@pytest.mark.parametrize("kernel", ["persistent_kernel", "pipelined_kernel"])
 def test_no_register_is_written_while_the_tensor_cores_read_it(disassembled, kernel):
     assert disassembled[kernel].count("HGMMA") >= 12, "four for the first step, and eight in the loop"
     assert hazards(disassembled[kernel]) == []
-
-
-@pytest.mark.parametrize("kernel", ["turned_kernel", "turned_kernel_resident"])
-def test_warpgroups_wait_for_copies_and_not_for_each_other(disassembled, kernel):
-    """In the loop the step before alone is waited for, behind the next step's products: ptxas may wait for each wgmma instead."""
-    lines = [(name, rest) for _, name, rest in LINE.findall(disassembled[kernel])]
-    at = [i for i, (name, _) in enumerate(lines) if name.startswith("HGMMA")]
-    waits = [i for i, (name, _) in enumerate(lines) if name == "WARPGROUP.DEPBAR.LE"]
-    assert len(at) == 4, "64 of K in steps of 16"
-    assert [int(lines[i][1].split("0x")[-1], 16) for i in waits] == [1, 0]
-    assert at[-1] < waits[0]
-    assert not any(name.startswith("BAR") for name, _ in lines[at[0] : waits[1]])
-    arrivals = [rest for name, rest in lines[waits[0] : waits[1]] if name.startswith("SYNCS.ARRIVE") and "A1T0" in name]
-    assert len(arrivals) == 1
-    assert re.search(r"\[R\d+\+UR\d+\]", arrivals[0]), (
-        "at the stage that was used, and not at the first, as where Triton took it for a constant"
-    )
-
-
-@pytest.mark.parametrize(("kernel", "stages", "rows"), [("turned_kernel", 6, 144), ("turned_kernel_resident", 5, 192)])
-def test_barriers_lie_behind_the_ring_and_results_behind_them(disassembled, kernel, stages, rows):
-    sass = disassembled[kernel]
-    ring = stages * (rows + 128) * 128
-    made = [int(each, 16) for each in re.findall(r"SYNCS\.EXCH\.64 \S+ \[U?R\d+\+0x([0-9a-f]+)\]", sass)]
-    assert sorted(made) == [ring + 8 * i for i in range(2 * stages)]
-    assert "U.ANY" not in sass[: sass.index("UTMALDG")].replace("VOTEU.ANY", ""), "no loop over threads where barriers are made"
-    results = [int(each or "0", 16) for each in re.findall(r"STSM\S+ \[R\d+(?:\+0x([0-9a-f]+))?\]", sass)]
-    assert len(results) == rows // 16
-    if kernel.endswith("resident"):
-        assert min(results) >= ring + 2048
-    assert int(re.match(r"shared (\d+)", sass)[1]) == max(max(results) + 4096, ring + 2048), "no one else has any"
 
 
 @pytest.mark.parametrize("units", [2, 3])
@@ -122,7 +91,7 @@ def test_a_consumer_lets_the_other_begin_while_its_last_step_is_multiplied(disas
 
 def test_multiply_adds_stand_in_the_order_in_which_they_were_written(disassembled):
     """Most keep an element of a or of b for the next. In the loop over steps, which has one over turns in it, the program meets once."""
-    lines = [(int(address, 16), name, rest) for address, name, rest in LINE.findall(disassembled["fma_kernel"])]
+    lines = [(int(address, 16), name, rest) for address, name, rest in LINE.findall(disassembled["ffma_kernel"])]
     products = [rest for _, name, rest in lines if name == "FFMA"]
     assert len(products) == 8 * 16 * 8, "a turn's, each of which is one instruction"
     assert sum(".reuse" in rest for rest in products) >= 0.8 * len(products)
@@ -137,13 +106,13 @@ def test_multiply_adds_stand_in_the_order_in_which_they_were_written(disassemble
 
 def test_barriers_lie_where_they_are_waited_for(disassembled):
     """Behind three stages of 32 KiB: those of a, then those of b."""
-    begun = [int(each, 16) for each in re.findall(r"SYNCS\.EXCH\.64 URZ, \[UR\d+\+(0x[0-9a-f]+)\]", disassembled["fma_kernel"])]
+    begun = [int(each, 16) for each in re.findall(r"SYNCS\.EXCH\.64 URZ, \[UR\d+\+(0x[0-9a-f]+)\]", disassembled["ffma_kernel"])]
     assert len(begun) >= 4, "some addresses are computed before"
     assert {each - 3 * 32768 for each in begun} <= {0, 8, 16, 32, 40, 48}
     assert max(begun) == 3 * 32768 + 48
 
 
-@pytest.mark.parametrize("kernel", ["split_kernel", "split_kernel_few"])
+@pytest.mark.parametrize("kernel", ["split_kernel", "split_kernel_swap_ab"])
 def test_the_first_copy_is_asked_for_early_and_nobody_meets_among_the_products(disassembled, kernel):
     lines = [(int(address, 16), name, rest) for address, name, rest in LINE.findall(disassembled[kernel])]
     copies = [address for address, name, _ in lines if name.startswith("UTMALDG")]
@@ -155,7 +124,7 @@ def test_the_first_copy_is_asked_for_early_and_nobody_meets_among_the_products(d
     assert not any(name.startswith(("BAR", "UCGABAR")) for _, name, _ in lines[products[0] : end])
 
 
-@pytest.mark.parametrize("kernel", ["split_kernel", "split_kernel_few"])
+@pytest.mark.parametrize("kernel", ["split_kernel", "split_kernel_swap_ab"])
 def test_shared_memory_is_the_sums_once_the_products_are_done(disassembled, kernel):
     """What is a block's own goes to where the ring was, behind a barrier; the other sums are pushed, once the cluster has begun; all is
     read when what others push has come."""
@@ -175,31 +144,32 @@ def test_shared_memory_is_the_sums_once_the_products_are_done(disassembled, kern
 
 def test_a_tile_has_one_cluster(available):
     """More would find nothing but zeros past the edge, and the product right."""
-    from opwise.backends.triton_jit import matmul_split, matmul_tma
+    from opwise.backends.triton_jit.matmul import HALF_CONFIGS, split_k
 
-    for config in (c for c in matmul_tma.HALF_CONFIGS if c.split > 1 or c.few):
-        m, n = config.BM if config.few else 3 * config.BM - 1, 5 * config.BN - 1
-        assert math.prod(matmul_split.grid_of(config, m, n)) == config.tiles(m, n)
+    for config in (c for c in HALF_CONFIGS if c.split_k > 1 or c.swap_ab):
+        m, n = config.BM if config.swap_ab else 3 * config.BM - 1, 5 * config.BN - 1
+        assert math.prod(split_k.grid_of(config, m, n)) == config.tiles(m, n)
 
 
-@pytest.mark.parametrize("few", [False, True])
-def test_shared_memory_holds_the_ring_and_the_inbox(available, few):
+@pytest.mark.parametrize("swap_ab", [False, True])
+def test_shared_memory_holds_the_pipeline_and_the_partial_sums(available, swap_ab):
     """Triton places what is larger first; with nothing between, the factors lie where copies and barriers count on them."""
-    from opwise.backends.triton_jit import matmul_push, matmul_tma
+    from opwise.backends.triton_jit.matmul import HALF_CONFIGS, split_k_ptx
 
-    for config in (c for c in matmul_tma.HALF_CONFIGS if (c.split > 1 or c.few) and c.few == few):
-        across, threads = config.BM if few else config.BN, config.warps * 32
-        words = matmul_push.words_of(across, config.split)
-        inbox = (config.split - 1) * matmul_push.places_of(across, config.split) * threads * words * 4
-        assert across // 2 // words >= config.split, "every block owns a unit"
-        assert config.shared_bytes(2) + 1024 + inbox <= (227 * 1024 if config.together == 1 else 113 * 1024)
+    for config in (c for c in HALF_CONFIGS if (c.split_k > 1 or c.swap_ab) and c.swap_ab == swap_ab):
+        across, threads = config.BM if swap_ab else config.BN, config.warps * 32
+        words = split_k_ptx.words_of(across, config.split_k)
+        partials = (config.split_k - 1) * split_k_ptx.units_of(across, config.split_k) * threads * words * 4
+        assert across // 2 // words >= config.split_k, "every block owns a unit"
+        assert config.shared_bytes(2) + 1024 + partials <= (227 * 1024 if config.ctas_per_sm == 1 else 113 * 1024)
         assert 16 * config.stages + 8 <= 1024
 
 
 def test_a_launcher_is_told_of_clusters_in_its_own_words_or_not_at_all(available, monkeypatch):
     from triton.backends.nvidia import compiler, driver
 
-    from opwise.backends.triton_jit import clusters, matmul_tma
+    from opwise.backends.triton_jit.common import clusters
+    from opwise.backends.triton_jit.matmul.configurations import half_configs
 
     told = compiler.CUDABackend.pack_metadata(None, SimpleNamespace(num_warps=4, num_ctas=1, shared=9, cluster_dims=(1, 1, 1)))
     folder = Path(driver.__file__).parent
@@ -216,8 +186,8 @@ def test_a_launcher_is_told_of_clusters_in_its_own_words_or_not_at_all(available
         with pytest.raises(RuntimeError, match=r"no cluster can be asked for: pip install 'triton>=3\.6,<3\.8'"):
             clusters.in_clusters(compiled, 8)
     plain, few = (4096, 4096, 4096), (16, 4096, 4096)
-    assert {(c.split, c.turned, c.few) for c in matmul_tma.half_configs(False, *plain)} == {(1, False, False)}
-    assert matmul_tma.half_configs(False, *few) == ()
+    assert {(c.split_k, c.swap_ab) for c in half_configs(False, *plain)} == {(1, False)}
+    assert half_configs(False, *few) == ()
     monkeypatch.setattr(clusters, "KNOWN", False)
-    assert {(c.split, c.turned, c.few) for c in matmul_tma.half_configs(True, *plain)} == {(1, False, False)}
-    assert matmul_tma.half_configs(True, *few) == ()
+    assert {(c.split_k, c.swap_ab) for c in half_configs(True, *plain)} == {(1, False)}
+    assert half_configs(True, *few) == ()

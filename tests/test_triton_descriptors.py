@@ -14,31 +14,32 @@ from opwise.ops.spec import Workload
 
 PRODUCT = [c for c in right_candidates() if (c.backend, c.op, c.variant) == ("triton_jit", "matmul", "")]
 # Of bfloat16 the interpreter multiplies the bits, as integers; and it does not know Gluon, in which TF32 and float32 are written.
-CASES = [(c, dtype, resident) for c, dtype in by_dtype(PRODUCT) if dtype == "float16" for resident in (False, True)]
+CASES = [(c, dtype, persistent) for c, dtype in by_dtype(PRODUCT) if dtype == "float16" for persistent in (False, True)]
 # Whole tiles, several each way and along K; ragged on all sides; more tiles down than a group holds, and K shorter than a step.
 SHAPES = ((64, 64, 128), (70, 104, 136), (296, 8, 72)) if not ON_GPU else ((256, 192, 512), (1000, 136, 776), (1336, 8, 264))
 HAS_DESCRIPTORS = not ON_GPU or torch.cuda.get_device_capability() >= (9, 0)
 
 
 @pytest.mark.skipif(not HAS_DESCRIPTORS, reason="tensor descriptors are taken on sm_90 and later")
-@pytest.mark.parametrize(("candidate", "dtype", "resident"), CASES, ids=str)
-def test_right_through_descriptors(candidate: Candidate, dtype: str, resident: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("candidate", "dtype", "persistent"), CASES, ids=str)
+def test_right_through_descriptors(candidate: Candidate, dtype: str, persistent: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """A program a tile; and programs, one here, that go on to further tiles."""
     found = candidate.get()
-    from opwise.backends.triton_jit import matmul_config, matmul_tma
+    from opwise.backends.triton_jit import matmul
+    from opwise.backends.triton_jit.matmul import configurations, cost, tma
 
-    used = [c for c in matmul_tma.HALF_CONFIGS if c.resident == resident]
-    small = matmul_config.Config(32, 64, 32, 4, 3, resident=resident)
-    monkeypatch.setattr(matmul_tma, "HALF_CONFIGS", tuple(used[:1]) if ON_GPU else (small,))
-    monkeypatch.setattr(matmul_tma, "LEAST_HALF", 0)
+    used = [c for c in configurations.HALF_CONFIGS if c.persistent == persistent]
+    small = configurations.Config(32, 64, 32, 4, 3, persistent=persistent)
+    monkeypatch.setattr(configurations, "HALF_CONFIGS", tuple(used[:1]) if ON_GPU else (small,))
+    monkeypatch.setattr(configurations, "LEAST_HALF", 0)
     if not ON_GPU:
-        monkeypatch.setattr(matmul_tma, "fit", lambda a, b, out: True)
+        monkeypatch.setattr(tma, "fit", lambda a, b, out: True)
         monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device=None: (9, 0))
-    for module in (matmul_config, matmul_tma):
+    for module in (matmul, cost, tma):
         monkeypatch.setattr(module, "processors", lambda device: 1)
     taken: list[bool] = []
-    bound = matmul_tma.bound
-    monkeypatch.setattr(matmul_tma, "bound", lambda a, b, out, config: taken.append(config.resident) or bound(a, b, out, config))
+    built = tma.build
+    monkeypatch.setattr(tma, "build", lambda a, b, out, config: taken.append(config.persistent) or built(a, b, out, config))
     fresh = Implementation(found.backend, found.op, found.variant, found.source, found.device_type)  # what was built before serves no more
     tally = Tally(replace(candidate, found=fresh))
     for shape in SHAPES:
@@ -46,4 +47,4 @@ def test_right_through_descriptors(candidate: Candidate, dtype: str, resident: b
             workload = Workload("matmul", shape, dtype)
             tally.check(workload, truth(workload, kind, 61), note=kind)
     tally.close()
-    assert set(taken) == {resident}
+    assert set(taken) == {persistent}

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-launch = pytest.importorskip("opwise.backends.triton_jit.launch", reason="needs Triton")
+launch = pytest.importorskip("opwise.backends.triton_jit.common.launch", reason="needs Triton")
 GRID = (7, 2, 1)
 
 

@@ -13,14 +13,14 @@ from opwise.ops.spec import Workload
 
 
 @pytest.fixture(scope="module")
-def tma():
+def product():
     try:
         triton_jit.probe(torch.device("cpu"))
     except BackendUnavailable as error:
         pytest.skip(str(error))
-    from opwise.backends.triton_jit import matmul_tma
+    from opwise.backends.triton_jit import matmul
 
-    return matmul_tma
+    return matmul
 
 
 def fits(shape, dtype, a, b, out):
@@ -29,14 +29,14 @@ def fits(shape, dtype, a, b, out):
     return bool(((out.double() - reference).abs() <= bound).all())
 
 
-@pytest.mark.parametrize("resident", [False, True])
-def test_float32_through_descriptors_is_the_product(tma, resident):
+@pytest.mark.parametrize("persistent", [False, True])
+def test_float32_through_descriptors_is_the_product(product, persistent):
     """A program a tile; two programs, each of which goes on to further tiles."""
     shape = m, k, n = 70, 100, 132
     torch.manual_seed(0)
     a, b = torch.randn(m, k), torch.randn(k, n)
     out = torch.full((m, n), float("nan"))
-    tma.bound(a, b, out, tma.Config(64, 64, 32, 4, 3, resident=resident))(a, b, out)()
+    product.tma.build(a, b, out, product.Config(64, 64, 32, 4, 3, persistent=persistent))(a, b, out)()
     assert fits(shape, "float32", a, b, out)
 
 
@@ -45,105 +45,92 @@ FLOAT32 = {(4096, 4096, 4096): 128, (1536, 1536, 1536): 128, (8192, 128, 8192): 
 
 
 @pytest.mark.parametrize("shape", FLOAT32)
-def test_float32_gets_tiles_that_fill_an_h200_or_pointers(tma, monkeypatch, shape):
+def test_float32_gets_tiles_that_fill_an_h200_or_pointers(product, monkeypatch, shape):
     m, k, n = shape
-    monkeypatch.setattr(tma, "processors", lambda device: 132)
+    monkeypatch.setattr(product, "processors", lambda device: 132)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
-    monkeypatch.setattr(tma, "build_in_gluon", lambda name, a, b, out, config: config.BM)
-    assert tma.build(*(torch.empty(each, device="meta") for each in ((m, k), (k, n), (m, n))), "ieee") == FLOAT32[shape]
+    config = product.through_maps(*(torch.empty(each, device="meta") for each in ((m, k), (k, n))), "ieee")
+    assert (config and config.BM) == FLOAT32[shape]
 
 
-RESIDENT, TURNED, LONE = "128x256x64/8/3/resident", "192x128x64/8/5/resident/turned", "144x128x64/8/6/turned"
-P128, P192 = "128x128x64/4/6/resident/pingpong", "192x128x64/4/5/resident/pingpong"
+PERSISTENT = "128x256x64/8/3/persistent"
+P128, P192 = "128x128x64/4/6/persistent/pingpong", "192x128x64/4/5/persistent/pingpong"
 
 
-def test_large_products_that_warpgroups_were_not_measured_at_go_through_resident_programs(tma, monkeypatch):
+def test_large_products_that_warpgroups_were_not_measured_at_go_through_persistent_programs(product, monkeypatch):
     """On later GPUs, and where rows straddle lines of the L2: there no warpgroups that take turns are offered."""
-    from opwise.backends.triton_jit import matmul_config
-
-    monkeypatch.setattr(matmul_config, "processors", lambda device: 132)
+    monkeypatch.setattr(product.cost, "processors", lambda device: 132)
     x = torch.empty(1, dtype=torch.bfloat16)
     for hopper, sizes in ((False, (4096, 6144, 8192)), (True, (5000, 8200))):
         for n in sizes:
-            configs = tma.half_configs(hopper, n, n, n)
+            configs = product.half_configs(hopper, n, n, n)
             assert not any(c.pingpong for c in configs)
-            assert matmul_config.quickest(configs, n, n, n, x).name == RESIDENT
-    assert not any(c.pingpong for k, n in ((4096, 4104), (4104, 4096)) for c in tma.half_configs(True, 4096, k, n))
-    assert {c.name for c in tma.half_configs(True, 4096, 4096, 4096) if c.pingpong} == {P128, P192}
+            assert product.cost.quickest(configs, n, n, n, x).name == PERSISTENT
+    assert not any(c.pingpong for k, n in ((4096, 4104), (4104, 4096)) for c in product.half_configs(True, 4096, k, n))
+    assert {c.name for c in product.half_configs(True, 4096, 4096, 4096) if c.pingpong} == {P128, P192}
 
 
-def test_blocks_share_a_long_k_of_few_tiles_alone(tma, monkeypatch):
-    from opwise.backends.triton_jit import matmul_config
-
-    monkeypatch.setattr(matmul_config, "processors", lambda device: 132)
+def test_blocks_share_a_long_k_of_few_tiles_alone(product, monkeypatch):
+    monkeypatch.setattr(product.cost, "processors", lambda device: 132)
     x = torch.empty(1, dtype=torch.float16)
-    offered = {shape: configs for shape in LARGE_PRODUCTS if (configs := tma.half_configs(True, *shape))}
+    offered = {shape: configs for shape in LARGE_PRODUCTS if (configs := product.half_configs(True, *shape))}
     for m, k, n in ((64, 4096, 4096), (1024, 8192, 1024), (512, 16384, 4096), (4096, 4096, 4096)):
-        assert matmul_config.quickest(tma.half_configs(True, m, k, n), m, n, k, x).split == 1, (m, k, n)
+        assert product.cost.quickest(product.half_configs(True, m, k, n), m, n, k, x).split_k == 1, (m, k, n)
     for m, k, n in ((128, 2048, 128), (32, 8192, 128), (512, 8192, 512)):
-        assert matmul_config.quickest(tma.half_configs(True, m, k, n), m, n, k, x).split > 1, (m, k, n)
-    on_a_gpu = {shape: matmul_config.quickest(configs, shape[0], shape[2], shape[1], x) for shape, configs in offered.items()}
+        assert product.cost.quickest(product.half_configs(True, m, k, n), m, n, k, x).split_k > 1, (m, k, n)
+    on_a_gpu = {shape: product.cost.quickest(configs, shape[0], shape[2], shape[1], x) for shape, configs in offered.items()}
     for (m, _, n), config in on_a_gpu.items():
-        assert config.split == 1 or config.tiles(m, n) < 132, "a tile a multiprocessor needs no sharing"
-    assert set(on_a_gpu.values()) >= {c for c in tma.HALF_CONFIGS if c.split > 1 or c.few or c.BN == 32}, "each is tested there"
+        assert config.split_k == 1 or config.tiles(m, n) < 132, "a tile a multiprocessor needs no sharing"
+    assert set(on_a_gpu.values()) >= {c for c in product.HALF_CONFIGS if c.split_k > 1 or c.swap_ab or c.BN == 32}, "each is tested there"
 
 
-def test_products_that_no_tile_was_measured_for_go_through_pointers(tma):
+def test_products_that_no_tile_was_measured_for_go_through_pointers(product):
     for shape in ((16, 1024, 16384), (1, 1024, 1024), (128, 1024, 512), (512, 256, 512)):
-        assert tma.half_configs(True, *shape) == ()
-    assert {(c.split > 1, c.few) for c in tma.half_configs(True, 128, 2048, 128)} == {(True, False)}
-    assert {c.BM for c in tma.half_configs(True, 17, 2048, 128)} == {32}
-    assert all(c.few for c in tma.half_configs(True, 1, 2048, 8))
-    assert tma.half_configs(False, 16, 4096, 16384) == ()
+        assert product.half_configs(True, *shape) == ()
+    assert {(c.split_k > 1, c.swap_ab) for c in product.half_configs(True, 128, 2048, 128)} == {(True, False)}
+    assert {c.BM for c in product.half_configs(True, 17, 2048, 128)} == {32}
+    assert all(c.swap_ab for c in product.half_configs(True, 1, 2048, 8))
+    assert product.half_configs(False, 16, 4096, 16384) == ()
 
 
-def test_few_rows_of_a_short_k_have_a_tile_where_it_was_measured(tma):
+def test_few_rows_of_a_short_k_have_a_tile_where_it_was_measured(product):
     for shape in ((32, 256, 8192), (17, 256, 512), (32, 128, 8192), (32, 1024, 4096)):
-        assert tma.half_configs(True, *shape) == (tma.SHORT,)
-        assert tma.half_configs(False, *shape) == ()
+        assert product.half_configs(True, *shape) == (product.configurations.SHORT,)
+        assert product.half_configs(False, *shape) == ()
     for shape in ((16, 256, 8192), (32, 120, 8192), (32, 256, 504), (32, 264, 2040), (32, 1032, 4096), (33, 256, 2048)):
-        assert tma.half_configs(True, *shape) == ()
-    assert tma.SHORT not in tma.half_configs(True, 32, 2048, 2048)
+        assert product.half_configs(True, *shape) == ()
+    assert product.configurations.SHORT not in product.half_configs(True, 32, 2048, 2048)
 
 
-def test_tiles_are_turned_round_where_128x256_would_fill_the_gpu_badly(tma, monkeypatch):
-    from opwise.backends.triton_jit import matmul_config
-
-    monkeypatch.setattr(matmul_config, "processors", lambda device: 132)
+def test_warpgroups_take_turns_where_two_tiles_a_multiprocessor_and_more_are(product, monkeypatch):
+    monkeypatch.setattr(product.cost, "processors", lambda device: 132)
 
     def taken(*shape):
         m, n, k = shape
-        return matmul_config.quickest(tma.half_configs(True, m, k, n), m, n, k, torch.empty(1, dtype=torch.bfloat16))
+        return product.cost.quickest(product.half_configs(True, m, k, n), m, n, k, torch.empty(1, dtype=torch.bfloat16))
 
-    on_a_gpu = {taken(m, n, k).name for m, k, n in LARGE_PRODUCTS if m * k * n >= tma.LEAST_HALF}
-    assert {P128, P192, TURNED, LONE} <= on_a_gpu, "all are tested there"
-    assert not any(taken(*shape).turned for shape in ((2048, 2048, 2048), (2560, 2560, 2560), (4096, 4096, 4096)))
+    on_a_gpu = {taken(m, n, k).name for m, k, n in LARGE_PRODUCTS if m * k * n >= product.configurations.LEAST_HALF}
+    assert {P128, P192} <= on_a_gpu, "all are tested there"
 
 
-def test_float32_products_of_few_columns_get_a_tile_too(tma, monkeypatch):
-    from opwise.backends.triton_jit import matmul_config
-
-    monkeypatch.setattr(matmul_config, "processors", lambda device: 132)
-    taken = {n: matmul_config.quickest(tma.TF32_CONFIGS, 2056, n, 2056, torch.empty(1)).name for n in (1, 24, 32, 33, 4096)}
+def test_float32_products_of_few_columns_get_a_tile_too(product, monkeypatch):
+    monkeypatch.setattr(product.cost, "processors", lambda device: 132)
+    taken = {n: product.cost.quickest(product.TF32_CONFIGS, 2056, n, 2056, torch.empty(1)).name for n in (1, 24, 32, 33, 4096)}
     assert all(taken[n].startswith("128x64x32") for n in (1, 24, 32, 33))
     assert not taken[4096].startswith("128x64x32")
 
 
-def test_a_tile_too_large_for_the_gpu_is_not_taken(tma):
-    from opwise.backends.triton_jit import matmul_config
-
-    small, huge = tma.Config(64, 64, 32, 4, 3, k_ns=9.0), tma.Config(256, 256, 64, 8, 4)
-    assert matmul_config.quickest((huge, small), 256, 256, 256, torch.empty(1)) is small
+def test_a_tile_too_large_for_the_gpu_is_not_taken(product):
+    small, huge = product.Config(64, 64, 32, 4, 3, k_ns=9.0), product.Config(256, 256, 64, 8, 4)
+    assert product.cost.quickest((huge, small), 256, 256, 256, torch.empty(1)) is small
     with pytest.raises(ValueError, match="no tile fits 262144 bytes of shared memory: 256x256x64"):
-        matmul_config.quickest((huge,), 256, 256, 256, torch.empty(1))
+        product.cost.quickest((huge,), 256, 256, 256, torch.empty(1))
 
 
-def test_both_factors_maps_round_and_the_products_does_not(tma):
-    from opwise.backends.triton_jit import matmul_maps
-
+def test_factors_maps_round(product):
     maps = [{"elem_type": 7, "block_size": [1, 1]} for _ in range(3)]
-    matmul_maps.round_maps(SimpleNamespace(metadata=SimpleNamespace(tensordesc_meta=maps)), 3)
-    assert [each["elem_type"] for each in maps] == [matmul_maps.TFLOAT32, matmul_maps.TFLOAT32, 7]
+    product.descriptors.round_maps(SimpleNamespace(metadata=SimpleNamespace(tensordesc_meta=maps)), 3)
+    assert [each["elem_type"] for each in maps] == [product.descriptors.TFLOAT32] * 3
     for unknown in (None, [], [{}] * 3):
         with pytest.raises(RuntimeError, match="would cut TF32 factors"):
-            matmul_maps.round_maps(SimpleNamespace(metadata=SimpleNamespace(tensordesc_meta=unknown)), 3)
+            product.descriptors.round_maps(SimpleNamespace(metadata=SimpleNamespace(tensordesc_meta=unknown)), 3)

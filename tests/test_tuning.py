@@ -142,17 +142,16 @@ def test_the_cuda_plan_takes_what_was_measured_and_what_was_fitted() -> None:
 
 def test_the_triton_plan_takes_a_trial_where_it_was_measured_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     known_ways("triton_jit/matmul")
-    from opwise.backends.triton_jit import matmul_config
-    from opwise.backends.triton_jit.matmul_tma import HALF_CONFIGS
+    from opwise.backends.triton_jit.matmul import HALF_CONFIGS, configurations, cost
 
-    monkeypatch.setattr(matmul_config, "processors", lambda device: H200.processors)
-    trials = matmul_config.TRIALS["16-bit"]
+    monkeypatch.setattr(cost, "processors", lambda device: H200.processors)
+    trials = configurations.TRIALS["16-bit"]
     trial, x = trials[0].name, torch.empty(1, dtype=torch.float16, device="meta")
 
     def taken(size: int, *rows: Any, **rule: Elsewhere) -> str:
         made = Choices(table("triton_jit/matmul", *rows, elsewhere={"16-bit": rule["rule"]} if rule else {}))
-        monkeypatch.setattr(matmul_config, "look", lambda name, device: made)
-        return matmul_config.quickest(HALF_CONFIGS, size, size, size, x).name
+        monkeypatch.setattr(cost, "look", lambda name, device: made)
+        return cost.quickest(HALF_CONFIGS, size, size, size, x).name
 
     shipped = taken(4096)
     assert shipped != trial
@@ -200,9 +199,9 @@ def taken_by_the_plan(name: str, workload: Workload, monkeypatch: pytest.MonkeyP
 
         monkeypatch.setattr(mean, "processors", lambda device: H200.processors)
         return str(mean.tuned(x))
-    from opwise.backends.triton_jit import matmul_config, matmul_tma
+    from opwise.backends.triton_jit.matmul import HALF_CONFIGS, TF32_CONFIGS, cost
 
-    monkeypatch.setattr(matmul_config, "processors", lambda device: H200.processors)
-    configs = matmul_tma.TF32_CONFIGS if tf32 else matmul_tma.HALF_CONFIGS
+    monkeypatch.setattr(cost, "processors", lambda device: H200.processors)
+    configs = TF32_CONFIGS if tf32 else HALF_CONFIGS
     m, k, n = workload.shape
-    return matmul_config.quickest(configs, m, n, k, x).name
+    return cost.quickest(configs, m, n, k, x).name

@@ -98,17 +98,12 @@ def of_triton(module: Any, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str
 
     def named(dtype: torch.dtype, num_warps: int, fixed: Mapping[str, Any]) -> str:
         if "COMPUTING" in fixed:
-            return "warps"
+            return "stream"
         if "BLOCKS" in fixed:
             return f"cluster{fixed['BLOCKS']}x{num_warps}x{fixed['HELD']}x{fixed['PHASES']}"
-        if "LATER" in fixed:
-            return f"stream{fixed['VECTORS'] * num_warps // 2}x{fixed['SLOTS']}x{fixed['LATER']}"
-        if "CHUNKS" in fixed:
-            kib = fixed["CHUNKS"] * fixed["CHUNK"] * dtype.itemsize >> 10  # of a row alone: what it has of a program's
-            return f"resident{kib}x{num_warps}" if fixed["RESIDENT"] else f"staged{max(kib, 8 * num_warps)}x{num_warps}"
         if "ROWS" in fixed:
             return f"tile{fixed['ROWS'] * fixed['COLUMNS']}x{num_warps}"
-        return f"row{num_warps}" if "COLUMNS" in fixed else "twice" if "WIDE" in fixed else "parts"
+        return f"row{num_warps}" if "COLUMNS" in fixed else "twice"
 
     def noted(kernel: Any, grid: Any, *samples: Any, num_warps: int, **fixed: Any) -> Callable[..., None]:
         taken.append(named(samples[0].dtype, num_warps, fixed))
@@ -117,21 +112,20 @@ def of_triton(module: Any, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str
     def nowhere(size: int, device: Any, zeroed: int = 0) -> Any:
         return lambda: SimpleNamespace(memory=SimpleNamespace(tensor=OnH200((size // 4,), torch.float32)))
 
-    kinds = ("twice", "warps", "cluster", "stream", "staged", "parts", "offered")
-    others = [importlib.import_module(f"{module.__name__}_{kind}") for kind in kinds]
+    kinds = ("block", "twice", "cluster", "stream", "configurations")
+    others = {kind: importlib.import_module(f"{module.__name__}.{kind}") for kind in kinds}
     stubs = {
         "built": noted, "built_of_one": noted, "lender": nowhere, "processors": lambda device: H200.processors, "INTERPRETING": False,
-        "at_once": lambda *_: 2 * H200.processors, "safe": lambda *_: True, "in_clusters": lambda *_: None,
+        "in_clusters": lambda *_: None,
     }  # fmt: skip
-    monkeypatch.setattr(others[0], "_parts", lambda *_: 1)  # of a row that is read twice; more want device memory
-    for each in (module, *others):
+    monkeypatch.setattr(others["twice"], "_parts", lambda *_: 1)  # of a row that is read twice; more want device memory
+    for each in others.values():
         for name, stub in stubs.items():
             monkeypatch.setattr(each, name, stub, raising=False)
 
-    kernels = {"cluster_gluon": "cluster", "warps_gluon": "warps", "stream_gluon": "stream", "gluon": "staged", "parts": "part_of_row"}
-    for file, kernel in kernels.items():
+    for kernel in ("cluster", "stream"):
         stub = SimpleNamespace(warmup=lambda *_, **__: None)
-        monkeypatch.setattr(importlib.import_module(f"{module.__name__}_{file}"), f"{kernel}_kernel", stub)
+        monkeypatch.setattr(importlib.import_module(f"{module.__name__}.{kernel}_kernel"), f"{kernel}_kernel", stub)
 
     def made(x: Any, out: Any) -> str:
         taken.clear()

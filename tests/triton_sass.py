@@ -18,15 +18,14 @@ SOURCE = Path(__file__).resolve().parents[1] / "src"
 CHILD = """
 import subprocess, tempfile
 from triton import knobs
-from opwise.backends.triton_jit.specimen import compiled
+from opwise.backends.triton_jit.common.specimen import compiled
 SPECIMENS
 for name, specimen in specimens.items() if isinstance(specimens, dict) else [("", each) for each in specimens]:
     with tempfile.NamedTemporaryFile(suffix=".cubin") as binary:
         made = compiled(specimen, "sm_90")
         binary.write(made.asm["cubin"])
         binary.flush()
-        kinds = {"RESIDENT": "_resident", "FEW_ROWS": "_few"}
-        kind = next((kind for name, kind in kinds.items() if specimen.constants.get(name)), "") or specimen.constants.get("UNITS", "")
+        kind = "_swap_ab" if specimen.constants.get("SWAP_AB") else specimen.constants.get("UNITS", "")
         print(f"KERNEL {name or specimen.kernel.__name__ + str(kind)}")
         print(f"shared {made.metadata.shared}", flush=True)
         subprocess.run([knobs.nvidia.cuobjdump.path, "-sass", binary.name], check=True)

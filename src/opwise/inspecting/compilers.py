@@ -213,12 +213,12 @@ def _numba_line_info(wanted: bool) -> Iterator[None]:
 
 def _triton(op: str, arch: str, dtype: str | None) -> Iterator[Compiled]:
     from opwise.backends.cubin import instructions
-    from opwise.backends.triton_jit.specimen import compiled as compiled_specimen
+    from opwise.backends.triton_jit.common.specimen import compiled as compiled_specimen
 
     module = importlib.import_module(f"{BACKENDS['triton_jit']}.{op}")
     # Tensor descriptors are chosen from sm_90 on: all before it run what sm_80 runs.
     specimens = module.specimens(arch if int(arch.removeprefix("sm_")) >= 90 else "sm_80")
-    for name, specimen in {**specimens, **_textbook_specimens(module, op)}.items():
+    for name, specimen in specimens.items():
         if dtype is not None and DTYPE.findall(name)[:1] != [dtype]:
             continue
         try:
@@ -228,17 +228,6 @@ def _triton(op: str, arch: str, dtype: str | None) -> Iterator[Compiled]:
             continue
         (symbol,) = instructions(kernel.asm["cubin"])
         yield Compiled(name, symbol, kernel.asm["cubin"], kernel.asm["ptx"], None, kernel.metadata.shared)
-
-
-def _textbook_specimens(module: Any, op: str) -> dict[str, Any]:
-    """Of the textbook softmax, which is the row kernel in another block: compile_only does not list it."""
-    if op != "softmax":
-        return {}
-    from opwise.backends.triton_jit.specimen import POINTERS, Specimen
-
-    types = {d: {"x": POINTERS[d], "out": POINTERS[d], "columns": "i32"} for d in ("float32", "float16", "bfloat16")}
-    options = {"num_warps": 4, **module.OPTIONS}
-    return {f"textbook, {d}": Specimen(module.row_kernel, types[d], {"COLUMNS": 1024}, options) for d in types}
 
 
 def _spilled(line: str) -> int | None:

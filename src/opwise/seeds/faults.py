@@ -98,7 +98,7 @@ def softmax_unshifted(place: Place) -> Findings:
 
 def mean_scalar(place: Place) -> Findings:
     """A block loop that adds one element a step, against a block loaded at once: widths of the loads in the machine code, and times."""
-    from opwise.backends.triton_jit.specimen import compiled
+    from opwise.backends.triton_jit.common.specimen import compiled
     from opwise.inspecting.facts import facts
 
     if place.gpu:
@@ -107,7 +107,7 @@ def mean_scalar(place: Place) -> Findings:
     from opwise.seeds.triton_kernels import SCALAR_MEAN
 
     arch = _arch(place)
-    kernels = {"loop": SCALAR_MEAN, "block": specimens(arch)["textbook, float32"]}
+    kernels = {"loop": SCALAR_MEAN, "block": specimens(arch)["plain, float32"]}
     read = facts([compiled(specimen, arch).asm["cubin"] for specimen in kernels.values()], arch)
     widest = {}
     for label, found in zip(kernels, read, strict=True):
@@ -128,7 +128,7 @@ def _scalar_over_block(place: Place) -> tuple[float, float]:
     """us of the loop, and its time over that of the block kernel; the loop's sum is checked first."""
     from opwise.seeds.triton_kernels import bound_scalar_mean
 
-    block_kernel = implementation("triton_jit/mean:textbook", place.device)
+    block_kernel = implementation("triton_jit/mean:plain", place.device)
 
     @cache
     def inputs(i: int) -> Tensor:

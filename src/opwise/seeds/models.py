@@ -12,7 +12,7 @@ import tokenize
 from pathlib import Path
 
 from opwise.ops import OPS
-from opwise.provenance import sources
+from opwise.provenance import PACKAGE, sources
 from opwise.seeds.experiment import Findings
 from opwise.seeds.place import Place
 
@@ -37,8 +37,9 @@ def lines(place: Place) -> Findings:
 
 def _own(backend: str, op: str) -> list[Path]:
     """Without the rungs of docs/kernels.md's ladders, which are for reading."""
-    mine = [path for path in sources(backend, op) if path.stem.split("_")[0] == op and "ops" not in path.parts[-2:]]
-    return [path for path in mine if not path.stem.endswith("_ladder")]
+    below = {path: path.relative_to(PACKAGE).parts for path in sources(backend, op)}
+    mine = [p for p, parts in below.items() if parts[0] == "backends" and len(parts) > 2 and re.split(r"[_.]", parts[2])[0] == op]
+    return [path for path in mine if not path.stem.endswith("ladder")]
 
 
 def code_lines(path: Path) -> int:

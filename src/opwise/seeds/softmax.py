@@ -20,7 +20,7 @@ WAYS = {
     "torch.jit.script": "torch_eager/softmax:script",
 }
 ODD = Workload("softmax", (583, 931), "float32")
-TEXTBOOK = "triton_jit/softmax:textbook"
+TEXTBOOK = "triton_jit/softmax:plain"
 BUDGET_S = 0.12  # a candidate and size: 28 of them
 
 

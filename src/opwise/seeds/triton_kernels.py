@@ -14,8 +14,8 @@ from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from opwise.backends.protocol import Launch
-from opwise.backends.triton_jit.launch import built
-from opwise.backends.triton_jit.specimen import Specimen
+from opwise.backends.triton_jit.common.launch import built
+from opwise.backends.triton_jit.common.specimen import Specimen
 
 MOST_LINES = 25
 TILE = {"BM": 128, "BN": 256, "BK": 64, "GROUP": 8}

@@ -14,7 +14,7 @@ from opwise.ops.spec import Workload
 from opwise.tuning.ways import NONE, Machine, Parameters, Term, Ways
 
 if TYPE_CHECKING:  # it imports Triton
-    from opwise.backends.triton_jit.matmul_config import Config
+    from opwise.backends.triton_jit.matmul.configurations import Config
 
 # (M, K, N): each tile the quickest at some; K from 128 to 8192; thin and narrow ones; whole waves of tiles and part-filled ones.
 QUICK = ((1024, 1024, 1024), (2048, 2048, 2048), (4096, 4096, 4096), (8192, 128, 8192), (512, 4096, 4096), (128, 4096, 4096))
@@ -37,7 +37,7 @@ class TritonMatmul(Ways):
         return {name: f"{name} {workload.dtype}" for name in self._fitting(workload, machine)}
 
     def choose(self, workload: Workload, machine: Machine, parameters: Parameters = NONE) -> str:
-        from opwise.backends.triton_jit.matmul_config import busy_us
+        from opwise.backends.triton_jit.matmul.cost import busy_us
 
         m, k, n = workload.shape
         shipped, known = self._shipped(self.kind(workload.dtype)), self._fitting(workload, machine)
@@ -46,7 +46,7 @@ class TritonMatmul(Ways):
 
     def term(self, name: str, workload: Workload, machine: Machine) -> Term | None:
         """busy_us is linear in both numbers: its value for one of them 1 and the other 0 is what it multiplies."""
-        from opwise.backends.triton_jit.matmul_config import busy_us
+        from opwise.backends.triton_jit.matmul.cost import busy_us
 
         m, k, n = workload.shape
         config = self._fitting(workload, machine).get(name)
@@ -81,21 +81,21 @@ class TritonMatmul(Ways):
 
     def _fitting(self, workload: Workload, machine: Machine) -> Mapping[str, Config]:
         """As the plan's own conditions, for tensors at whole addresses. Empty where the product goes through pointers."""
-        from opwise.backends.triton_jit import matmul_tma
-        from opwise.backends.triton_jit.matmul_config import TRIALS
+        from opwise.backends.triton_jit.matmul import configurations
 
         (m, k, n), size = workload.shape, workload.torch_dtype.itemsize
         half = size == 2
-        if workload.dtype == "float32" or (not half and m < matmul_tma.FEWEST_ROWS):
+        if workload.dtype == "float32" or (not half and m < configurations.FEWEST_ROWS):
             return {}
         if machine.capability < (9, 0) or (not half and machine.capability[0] != 9) or k * size % 16 or n * size % 16:
             return {}
-        configs = matmul_tma.half_configs(machine.capability[0] == 9, m, k, n) if half else matmul_tma.TF32_CONFIGS
-        known = {c.name: c for c in (*configs, *TRIALS[self.kind(workload.dtype)])} if configs else {}
-        return {name: c for name, c in known.items() if c.shared_bytes(size) <= machine.shared_bytes and c.worth(m, n, machine.processors)}
+        configs = configurations.half_configs(machine.capability[0] == 9, m, k, n) if half else configurations.TF32_CONFIGS
+        known = {c.name: c for c in (*configs, *configurations.TRIALS[self.kind(workload.dtype)])} if configs else {}
+        fitting = {name: c for name, c in known.items() if c.shared_bytes(size) <= machine.shared_bytes}
+        return {name: c for name, c in fitting.items() if c.measured_at(m, n, machine.processors)}
 
     def _shipped(self, kind: str) -> Mapping[str, Config]:
         """Those whose numbers ship."""
-        from opwise.backends.triton_jit import matmul_tma
+        from opwise.backends.triton_jit.matmul.configurations import HALF_CONFIGS, TF32_CONFIGS
 
-        return {c.name: c for c in (matmul_tma.HALF_CONFIGS if kind == "16-bit" else matmul_tma.TF32_CONFIGS)}
+        return {c.name: c for c in (HALF_CONFIGS if kind == "16-bit" else TF32_CONFIGS)}

@@ -46,7 +46,7 @@ def compile_only(arch: str) -> Mapping[str, str]:
     _import_triton()
     if _interpreting():
         raise RuntimeError("Triton's interpreter replaces the compiler in this process: unset TRITON_INTERPRET and use a fresh one")
-    from opwise.backends.triton_jit.specimen import report
+    from opwise.backends.triton_jit.common.specimen import report
 
     found: dict[str, str] = {}
     for op in OPS:

@@ -12,9 +12,9 @@ import triton
 import triton.language as tl
 
 from opwise.backends.protocol import Variant
-from opwise.backends.triton_jit.elementwise import build_with, specimens_of
-from opwise.backends.triton_jit.portable import device_function, narrow, widen
-from opwise.backends.triton_jit.specimen import Specimen
+from opwise.backends.triton_jit.common.elementwise import build_with, plain_specimens, plain_with, specimens_of
+from opwise.backends.triton_jit.common.portable import device_function, narrow, widen
+from opwise.backends.triton_jit.common.specimen import Specimen
 from opwise.ops.gelu import CUBIC, SQRT_2_OVER_PI
 
 LINEAR_TERM = tl.constexpr(-2.0 * math.log2(math.e) * SQRT_2_OVER_PI)
@@ -26,6 +26,14 @@ CUBIC_FACTOR = tl.constexpr(CUBIC)
 @device_function
 def gelu(x):  # type: ignore[no-untyped-def]
     return x / (1.0 + tl.exp2(x * (x * x * CUBIC_TERM + LINEAR_TERM)))
+
+
+@triton.jit
+def plain_kernel(x, out, n, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+    at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    value = widen(tl.load(x + at, mask=at < n))
+    inner = TWICE_SQRT_2_OVER_PI * (value + CUBIC_FACTOR * value * value * value)
+    tl.store(out + at, narrow(value / (1.0 + tl.exp(-inner)), out.dtype.element_ty), mask=at < n)
 
 
 @triton.jit
@@ -59,6 +67,7 @@ BLOCKS = {4: (1024, 8), 2: (1024, 4)}
 TEXTBOOK = {4: (1024, 4), 2: (1024, 4)}
 VARIANTS = {
     "": Variant(build_with(gelu_kernel, BLOCKS), "x / (1 + 2^z), a block of 1024 elements a program"),
+    "plain": Variant(plain_with(plain_kernel), "kernel[grid](...), x / (1 + e^-2a), a masked block of 1024 elements a program"),
     "textbook": Variant(
         build_with(textbook_kernel, TEXTBOOK),
         "tanh as (e^2a - 1) / (e^2a + 1)",
@@ -68,5 +77,5 @@ VARIANTS = {
 
 
 def specimens(arch: str) -> dict[str, Specimen]:
-    textbook = specimens_of(textbook_kernel, TEXTBOOK)
-    return {**specimens_of(gelu_kernel, BLOCKS), **{f"textbook, {name}": found for name, found in textbook.items()}}
+    textbook = {f"textbook, {name}": found for name, found in specimens_of(textbook_kernel, TEXTBOOK).items()}
+    return {**specimens_of(gelu_kernel, BLOCKS), **plain_specimens(plain_kernel), **textbook}

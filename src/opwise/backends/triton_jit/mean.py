@@ -17,10 +17,38 @@ from torch import Tensor
 from opwise.backends.cuda_src.plan import Steps, mean_steps
 from opwise.backends.protocol import Bind, Launch, Variant
 from opwise.backends.scratch import Scratch, launched_with, lender
-from opwise.backends.triton_jit.launch import INTERPRETING, built, processors
-from opwise.backends.triton_jit.portable import narrow, widen
-from opwise.backends.triton_jit.specimen import POINTERS, Specimen
+from opwise.backends.triton_jit.common.launch import INTERPRETING, built, called, processors
+from opwise.backends.triton_jit.common.portable import narrow, widen
+from opwise.backends.triton_jit.common.specimen import POINTERS, Specimen
 from opwise.backends.tuned import look
+
+PLAIN_BLOCK = 1024
+
+
+@triton.jit
+def plain_kernel(x, partials, n, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+    """GPU MODE, lecture 1: one partial sum a program; summing the partials is left to torch."""
+    program = tl.program_id(0)
+    at = program.to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(partials + program, tl.sum(widen(tl.load(x + at, mask=at < n, other=0.0)), axis=0))
+
+
+def build_plain(x: Tensor, out: Tensor) -> Bind:
+    """Two launches, and an allocation in each run: torch's sum of the partials is a tensor of its own."""
+
+    def bind(x: Tensor, out: Tensor) -> Launch:
+        n, programs = x.numel(), -(-x.numel() // PLAIN_BLOCK)
+        partials = torch.empty(programs, dtype=torch.float32, device=x.device)
+        first = called(plain_kernel, (programs, 1, 1), x, partials, n, BLOCK=PLAIN_BLOCK)
+
+        def launch() -> None:
+            first()
+            out.copy_(partials.sum() / n)
+
+        return launch
+
+    return bind
+
 
 NEGATIVE_ZERO = tl.constexpr(-(1 << 31))  # its bits
 
@@ -67,20 +95,11 @@ def mean_kernel(x, out, words, n, each, large, programs, BLOCK: tl.constexpr, LA
         tl.store(out, narrow(tl.div_rn(tl.sum(parts, axis=0), count), out.dtype.element_ty))
 
 
-@triton.jit
-def textbook_kernel(x, partials, n, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
-    """GPU MODE, lecture 1: one partial sum a program; summing the partials is left to torch."""
-    program = tl.program_id(0)
-    at = program.to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    tl.store(partials + program, tl.sum(widen(tl.load(x + at, mask=at < n, other=0.0)), axis=0))
-
-
 TABLE = "triton_jit/mean"  # of opwise tune
 THREADS, LOADS = 512, 4
 PROGRAMS_A_PROCESSOR = 4  # 2048 threads a processor: with 2 of them, not all of a thread's four loads were in flight, and 1 to 4 % slower
 LONGER = ((4, 2), (8, 4), (16, 8))  # steps a program, from so many turns on: at 1 GiB 4 are 0.7 % slower than 8 on an H200
 LANES_A_THREAD = 4  # words that a thread of the last program asks for
-TEXTBOOK_BLOCK = 1024
 OPTIONS: dict[str, Any] = {"enable_fp_fusion": False, "num_stages": 1}
 
 
@@ -145,29 +164,9 @@ def _words(scratch: Scratch) -> Tensor:
     return scratch.memory.tensor.view(torch.int32)
 
 
-def build_textbook(x: Tensor, out: Tensor) -> Bind:
-    """Two launches, and an allocation in each run: torch's sum of the partials is a tensor of its own."""
-    n = x.numel()
-    programs = -(-n // TEXTBOOK_BLOCK)
-    partials = torch.empty(programs, dtype=torch.float32, device=x.device)
-    ready = built(textbook_kernel, (programs, 1, 1), x, partials, n, BLOCK=TEXTBOOK_BLOCK, num_warps=4, **OPTIONS)
-
-    def bind(x: Tensor, out: Tensor) -> Launch:
-        partials = torch.empty(programs, dtype=torch.float32, device=x.device)
-        first = ready(x, partials, n)
-
-        def launch() -> None:
-            first()
-            out.copy_(partials.sum() / n)
-
-        return launch
-
-    return bind
-
-
 VARIANTS = {
     "": Variant(build, "one launch, the last program waits for the others' sums and adds them"),
-    "textbook": Variant(build_textbook, "a partial sum a block of 1024, summed by torch"),
+    "plain": Variant(build_plain, "kernel[grid](...), a partial sum a block of 1024, summed by torch"),
 }
 
 
@@ -181,6 +180,6 @@ def specimens(arch: str) -> dict[str, Specimen]:
             block = THREADS * 16 // (4 if dtype == "float32" else 2)
             constants = {"BLOCK": block, "LANES": LANES_A_THREAD * THREADS, "WIDE": n == "i64", "LOADS": LOADS}
             found[dtype + label] = Specimen(mean_kernel, types, constants, options, (*odd, *told))
-        textbook = {"x": POINTERS[dtype], "partials": "*fp32", "n": "i32"}
-        found[f"textbook, {dtype}"] = Specimen(textbook_kernel, textbook, {"BLOCK": TEXTBOOK_BLOCK}, {"num_warps": 4, **OPTIONS})
+        plain = {"x": POINTERS[dtype], "partials": "*fp32", "n": "i32"}
+        found[f"plain, {dtype}"] = Specimen(plain_kernel, plain, {"BLOCK": PLAIN_BLOCK})
     return found

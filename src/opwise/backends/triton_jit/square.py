@@ -6,9 +6,16 @@ import triton
 import triton.language as tl
 
 from opwise.backends.protocol import Variant
-from opwise.backends.triton_jit.elementwise import build_with, specimens_of
-from opwise.backends.triton_jit.portable import narrow, widen
-from opwise.backends.triton_jit.specimen import Specimen
+from opwise.backends.triton_jit.common.elementwise import build_with, plain_specimens, plain_with, specimens_of
+from opwise.backends.triton_jit.common.portable import narrow, widen
+from opwise.backends.triton_jit.common.specimen import Specimen
+
+
+@triton.jit
+def plain_kernel(x, out, n, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+    at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    value = widen(tl.load(x + at, mask=at < n))
+    tl.store(out + at, narrow(value * value, out.dtype.element_ty), mask=at < n)
 
 
 @triton.jit
@@ -27,8 +34,11 @@ def square_kernel(x, out, n, BLOCK: tl.constexpr, WIDE: tl.constexpr):  # type: 
 
 # 16 bytes a thread and many programs: the hardware's own scheduler keeps the loads in flight.
 BLOCKS = {4: (1024, 8), 2: (1024, 4)}
-VARIANTS = {"": Variant(build_with(square_kernel, BLOCKS), "a block of 1024 elements a program")}
+VARIANTS = {
+    "": Variant(build_with(square_kernel, BLOCKS), "a block of 1024 elements a program"),
+    "plain": Variant(plain_with(plain_kernel), "kernel[grid](...), a masked block of 1024 elements a program"),
+}
 
 
 def specimens(arch: str) -> dict[str, Specimen]:
-    return specimens_of(square_kernel, BLOCKS)
+    return {**specimens_of(square_kernel, BLOCKS), **plain_specimens(plain_kernel)}

@@ -1,0 +1,122 @@
+"""From a Triton kernel to the cheapest launch Triton's launcher allows.
+
+`kernel[grid](...)` binds, types and hashes all arguments at each launch to find the compiled kernel again. Here that happens once, at
+build (`warmup` compiles without launching), and a launch is one call of the launcher that Triton made for that kernel, with addresses
+as integers, which also spares it a driver query a pointer. The launcher's signature is the same in Triton 3.6 and 3.7:
+
+    run(grid_x, grid_y, grid_z, stream, function, packed_metadata, launch_metadata, enter_hook, exit_hook, *arguments)
+
+A compiled kernel holds for arguments like the sample's only: Triton compiles in whether an address or an int is a multiple of 16 and
+whether an int is 1. `build` is called for each shape and alignment, so a kernel kept here never meets others.
+
+No hook is called: what hooks serve (Triton's own profiler, Proton) would see each launch for microseconds more.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from triton import knobs
+
+from opwise.backends.protocol import AtOnce, Launch
+
+INTERPRETING = bool(knobs.runtime.interpret)
+Grid = tuple[int, int, int]
+
+
+def built(kernel: Any, grid: Grid, *samples: Any, **fixed: Any) -> Callable[..., Launch]:
+    """Compiles and loads `kernel` for arguments like `samples`; the result takes such arguments and gives their launch.
+
+    samples: the kernel's runtime arguments in order (tensors, ints, tensor descriptors). fixed: its constexprs, which come after them
+    in its signature, and compile options. Raises what Triton raises, triton.OutOfResources where shared memory is short.
+    """
+    if INTERPRETING:
+        return lambda *arguments: _interpreted(kernel, grid, arguments, fixed)
+    run, head, constants = _compiled(kernel, grid, samples, fixed)
+
+    def bind(*arguments: Any) -> Launch:
+        index = next(tensor.device.index for x in arguments if isinstance(tensor := getattr(x, "base", x), Tensor))  # a descriptor's
+        if index is None:
+            index = torch.cuda.current_device()
+        addresses = tuple(x.data_ptr() if isinstance(x, Tensor) else x for x in arguments)
+        return _launcher(run, grid, index, (*head, *addresses, *constants), keep=arguments)
+
+    return bind
+
+
+def built_of_one(kernel: Any, grid: Grid, x: Tensor, out: Tensor, *numbers: int, **fixed: Any) -> AtOnce:
+    """As `built`, of a kernel that takes the op's input, its output and numbers that stay as they are: it can launch without a launch made
+    first, for 1.5 us less. On the samples' device, which is the one that the key of what is built names."""
+    if INTERPRETING:
+        return AtOnce(lambda x, out: _interpreted(kernel, grid, (x, out, *numbers), fixed))
+    run, head, constants = _compiled(kernel, grid, (x, out, *numbers), fixed)
+    stream_of, index, rest = torch._C._cuda_getCurrentRawStream, out.device.index, (*numbers, *constants)
+    wide, high, deep = grid
+
+    def bind(x: Tensor, out: Tensor) -> Launch:
+        return _launcher(run, grid, index, (*head, x.data_ptr(), out.data_ptr(), *rest), keep=(x, out))
+
+    def launch_now(x: Tensor, out: Tensor) -> None:
+        run(wide, high, deep, stream_of(index), *head, x.data_ptr(), out.data_ptr(), *rest)
+
+    return AtOnce(bind, launch_now)
+
+
+def called(kernel: Any, grid: Grid, *arguments: Any, **fixed: Any) -> Launch:
+    """`kernel[grid](...)` at each launch, which is what the variants `plain` show: what a user of Triton pays for a launch. Compiled and
+    loaded before the first, as by a user's warm-up."""
+    if INTERPRETING:
+        return _interpreted(kernel, grid, arguments, fixed)
+    _ = kernel.warmup(*arguments, grid=grid, **fixed).run
+
+    def launch() -> None:
+        kernel[grid](*arguments, **fixed)
+
+    return launch
+
+
+def _compiled(kernel: Any, grid: Grid, samples: tuple[Any, ...], fixed: dict[str, Any]) -> tuple[Callable[..., None], Any, Any]:
+    """The launcher, what it takes between the stream and the arguments, and the constexprs that it takes after them."""
+    compiled = kernel.warmup(*samples, grid=grid, **fixed)
+    run = compiled.run  # loads the module now: a lazy load behind a blocked stream deadlocks
+    head = (compiled.function, compiled.packed_metadata, None, None, None)
+    return run, head, tuple(fixed[name] for name in kernel.arg_names[len(samples) :])
+
+
+def _launcher(run: Callable[..., None], grid: Grid, index: int, tail: tuple[Any, ...], keep: tuple[Any, ...]) -> Launch:
+    x, y, z = grid
+    stream_of = torch._C._cuda_getCurrentRawStream
+
+    def launch(alive: tuple[Any, ...] = keep) -> None:
+        run(x, y, z, stream_of(index), *tail)
+
+    return launch
+
+
+def _interpreted(kernel: Any, grid: Grid, arguments: tuple[Any, ...], fixed: dict[str, Any]) -> Launch:
+    def launch() -> None:
+        with np.errstate(all="ignore"), warnings.catch_warnings():  # numpy warns of overflow and of nan, which are results here
+            warnings.simplefilter("ignore", RuntimeWarning)
+            kernel[grid](*arguments, **fixed)
+
+    return launch
+
+
+def processors(device: torch.device) -> int:
+    """Streaming multiprocessors, the unit a grid is sized in; the interpreter runs one program after the other, and gets few."""
+    if device.type != "cuda":
+        return 2
+    return int(torch.cuda.get_device_properties(device).multi_processor_count)
+
+
+def chained(first: Launch, second: Launch) -> Launch:
+    def launch() -> None:
+        first()
+        second()
+
+    return launch

@@ -1,0 +1,121 @@
+"""Products through pointers, on every GPU: tiles of the product, one a program, accumulated in float32."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import cycle
+from typing import Any
+
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from opwise.backends.protocol import Bind, Launch
+from opwise.backends.triton_jit.common.launch import built
+from opwise.backends.triton_jit.common.portable import INTERPRETING, device_function, narrow, widen
+from opwise.backends.triton_jit.common.specimen import POINTERS, Specimen
+from opwise.backends.triton_jit.matmul import extra
+from opwise.backends.triton_jit.matmul.configurations import FLAT_CONFIGS, GROUP, POINTER_CONFIGS, TILES, Config
+from opwise.backends.triton_jit.matmul.tma import tile_of
+
+
+@device_function
+def factor(x, PRECISION: tl.constexpr):  # type: ignore[no-untyped-def]
+    """x as tl.dot may have it, of the same shape; PRECISION: "tf32" or "ieee".
+
+    Triton hands tf32 dots raw float32 bits and the tensor core drops the low 13: an error of up to 2^-10 a factor, where rounding leaves
+    2^-11. So round here. The interpreter's dot multiplies a bfloat16's bits, and float32 exactly.
+    """
+    if INTERPRETING:
+        return widen(x)
+    if PRECISION == "tf32":
+        return tl.inline_asm_elementwise("cvt.rna.tf32.f32 $0, $1;", "=r,r", [x], dtype=tl.float32, is_pure=True, pack=1)
+    return x
+
+
+@triton.jit
+def pointer_kernel(a, b, out, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GROUP: tl.constexpr, EVEN_N: tl.constexpr,
+                   EVEN_K: tl.constexpr, WIDE: tl.constexpr, PRECISION: tl.constexpr):  # type: ignore[no-untyped-def]  # fmt: skip
+    tile_m, tile_n = tile_of(M, N, BM, BN, GROUP)
+    rows_left, columns_left = M - tile_m * BM, N - tile_n * BN
+    row, column, k = tl.arange(0, BM), tl.arange(0, BN), tl.arange(0, BK)
+    # 64-bit addresses of the tile, which are scalars, and offsets within it, which are as wide as they must be: half the registers.
+    a += (tile_m * BM).to(tl.int64) * K
+    b += tile_n * BN
+    out += (tile_m * BM).to(tl.int64) * N + tile_n * BN
+    stride_a, stride_b = tl.cast(K, tl.int64 if WIDE else tl.int32), tl.cast(N, tl.int64 if WIDE else tl.int32)
+    # Rows past the end repeat the last one and are not stored: no mask on a. b's columns keep their mask, since repeating one
+    # would hide from Triton that they are contiguous.
+    a_at = tl.minimum(row, rows_left - 1)[:, None] * stride_a + k[None, :]
+    b_at = k[:, None] * stride_b + column[None, :]
+    b_step = tl.cast(N, tl.int64) * BK
+    inside = (column < columns_left)[None, :]
+    total = tl.zeros((BM, BN), tl.float32)
+    for start in range(0, K, BK):
+        if EVEN_K:
+            a_tile = tl.load(a + a_at)
+            b_tile = tl.load(b + b_at) if EVEN_N else tl.load(b + b_at, mask=inside, other=0.0)
+        else:
+            a_tile = tl.load(a + a_at, mask=(k < K - start)[None, :], other=0.0)
+            b_tile = tl.load(b + b_at, mask=(k < K - start)[:, None] & inside, other=0.0)
+        total = tl.dot(factor(a_tile, PRECISION), factor(b_tile, PRECISION), total, input_precision=PRECISION)
+        a += BK
+        b += b_step
+    at = row[:, None] * stride_b + column[None, :]
+    tl.store(out + at, narrow(total, out.dtype.element_ty), mask=(row < rows_left)[:, None] & inside)
+
+
+def constants(config: Config, n: int, k: int, precision: str) -> dict[str, Any]:
+    even = {"EVEN_N": n % config.BN == 0, "EVEN_K": k % config.BK == 0}
+    wide = max(config.BM * k, max(config.BM, config.BK) * n) >= 2**31 - 2**16
+    return {"BM": config.BM, "BN": config.BN, "BK": config.BK, "GROUP": GROUP, **even, "WIDE": wide, "PRECISION": precision}
+
+
+def build(a: Tensor, b: Tensor, out: Tensor, config: Config, precision: str) -> Bind:
+    m, k, n = *a.shape, b.shape[1]
+    fixed = constants(config, n, k, precision)
+    if config.split_k > 1 or config.prefetch:
+        from opwise.backends.triton_jit.matmul.extra import cluster_reduce
+
+        return cluster_reduce.build(a, b, out, config, fixed)
+    ready = built(pointer_kernel, (config.tiles(m, n), 1, 1), a, b, out, m, n, k, **fixed, **config.options)
+
+    def bind(a: Tensor, b: Tensor, out: Tensor) -> Launch:
+        return ready(a, b, out, m, n, k)
+
+    return bind
+
+
+def specimens(dtype: str, arch: str) -> dict[str, Specimen]:
+    found: dict[str, Specimen] = {}
+    shared = {"sm_80": 163 * 1024}.get(arch, 227 * 1024)
+    precision = "tf32" if dtype == "tfloat32" else "ieee"
+    kind, size = ("16-bit", 2) if dtype.endswith("16") else (precision, 4)
+    types = {**dict.fromkeys(("a", "b", "out"), POINTERS[dtype]), **dict.fromkeys("MNK", "i32")}
+    odd_kind = "unaligned" if kind == "16-bit" else kind
+    for config in (*POINTER_CONFIGS[kind], *FLAT_CONFIGS[kind]):
+        if config.shared_bytes(size) <= shared:
+            fixed = constants(config, 0, 0, precision)
+            found[f"{dtype}, {config}"] = Specimen(pointer_kernel, types, fixed, config.options)
+    for config in (*POINTER_CONFIGS[odd_kind], *FLAT_CONFIGS[odd_kind]):
+        for label, n, k in (("", 1, 1), (", wide offsets", 2**29, 2**29)):
+            fixed = {**constants(config, n, k, precision), "EVEN_N": False, "EVEN_K": False}
+            found[f"{dtype}, {config}, unaligned{label}"] = Specimen(pointer_kernel, types, fixed, config.options, tuple(types))
+    if arch == "sm_90" and extra.enabled():
+        found |= _sharing_k(dtype, "odd tf32" if kind == "tf32" else kind if dtype != "float16" else odd_kind, precision)
+    return found
+
+
+def _sharing_k(dtype: str, kind: str, precision: str) -> dict[str, Specimen]:
+    """Each tile on sm_90 once whose K programs may share, by one number of them or another."""
+    from opwise.backends.triton_jit.matmul.extra import cluster_reduce, tiles
+
+    found = {}
+    for config, split in zip((*TILES.get(kind, ()), *tiles.TILES.get(kind, ())), cycle(tiles.SPLITS[:0:-1])):
+        shared, odd = replace(config, split_k=split), kind != "16-bit"
+        if tiles.exchanged_bytes(shared) > tiles.FREE:
+            shared = config
+        if shared.prefetch or shared.split_k > 1:
+            fixed = constants(shared, int(odd), int(odd), precision)
+            found[f"{dtype}, {shared.name}"] = cluster_reduce.specimen(shared, dtype, fixed, odd)
+    return found

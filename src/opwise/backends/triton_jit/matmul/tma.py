@@ -1,0 +1,83 @@
+"""Products through tensor descriptors (TMA) on sm_90 and later, in Triton's own words: one thread asks for a tile, out-of-range elements
+arrive as zeros, no mask."""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from opwise.backends.protocol import Bind
+from opwise.backends.triton_jit.common.launch import INTERPRETING as IN_INTERPRETER
+from opwise.backends.triton_jit.common.launch import processors
+from opwise.backends.triton_jit.common.portable import device_function
+from opwise.backends.triton_jit.matmul import descriptors
+from opwise.backends.triton_jit.matmul.configurations import GROUP, Config
+from opwise.backends.triton_jit.matmul.descriptors import Product, dtype_of
+
+
+@device_function
+def tile_of(M, N, BM: tl.constexpr, BN: tl.constexpr, GROUP: tl.constexpr):  # type: ignore[no-untyped-def]
+    """The program's tile: down a group of GROUP tile rows first, then along."""
+    return tile_at(tl.program_id(0), M, N, BM, BN, GROUP)
+
+
+@device_function
+def tile_at(program, M, N, BM: tl.constexpr, BN: tl.constexpr, GROUP: tl.constexpr):  # type: ignore[no-untyped-def]
+    tiles_m = tl.cdiv(M, BM)
+    a_group = GROUP * tl.cdiv(N, BN)
+    first = program // a_group * GROUP
+    height = tl.minimum(tiles_m - first, GROUP)
+    return first + program % a_group % height, program % a_group // height
+
+
+@triton.jit
+def descriptor_kernel(a, b, out, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
+                      GROUP: tl.constexpr):  # type: ignore[no-untyped-def]  # fmt: skip
+    """a, b, out: tensor descriptors with blocks BM x BK, BK x BN, BM x BN of 16-bit elements."""
+    tile_m, tile_n = tile_of(M, N, BM, BN, GROUP)
+    row, column = tile_m * BM, tile_n * BN
+    total = tl.zeros((BM, BN), tl.float32)
+    for start in range(0, K, BK):
+        total = tl.dot(a.load([row, start]), b.load([start, column]), total)
+    out.store([row, column], total.to(out.dtype))
+
+
+@triton.jit
+def persistent_kernel(a, b, out, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
+                    GROUP: tl.constexpr):  # type: ignore[no-untyped-def]  # fmt: skip
+    """The same for as many programs as run at once, each of which goes on to the next tile that no other takes. Flattened to one loop, the
+    next tile's first steps are fetched while the last one's result is stored, which is most of the time where K is short."""
+    for program in tl.range(tl.program_id(0), tl.cdiv(M, BM) * tl.cdiv(N, BN), tl.num_programs(0), flatten=True):
+        tile_m, tile_n = tile_at(program, M, N, BM, BN, GROUP)
+        row, column = tile_m * BM, tile_n * BN
+        total = tl.zeros((BM, BN), tl.float32)
+        for start in tl.range(0, K, BK):
+            total = tl.dot(a.load([row, start]), b.load([start, column]), total)
+        out.store([row, column], total.to(out.dtype))
+
+
+def fit(a: Tensor, b: Tensor, out: Tensor) -> bool:
+    """TMA takes addresses and row lengths in multiples of 16 bytes and 32-bit coordinates."""
+    if IN_INTERPRETER or torch.cuda.get_device_capability(a.device) < (9, 0):
+        return False
+    rows_fit = all(x.shape[1] * x.element_size() % 16 == 0 and x.data_ptr() % 16 == 0 for x in (a, b, out))
+    return rows_fit and max(*a.shape, *b.shape) < 2**31 - 256
+
+
+def product(config: Config, dtype: str, group: int = GROUP) -> Product:
+    blocks = {"a": [config.BM, config.BK], "b": [config.BK, config.BN], "out": [config.BM, config.BN]}
+    constants = {"BM": config.BM, "BN": config.BN, "BK": config.BK, "GROUP": group}
+    kernel = persistent_kernel if config.persistent else descriptor_kernel
+    return Product(kernel, {x: (x, block, None) for x, block in blocks.items()}, constants, config.options)
+
+
+def build(a: Tensor, b: Tensor, out: Tensor, config: Config) -> Bind:
+    m, n = a.shape[0], b.shape[1]
+    # Programs that follow one another share what both read at the same time: best rows of a, where a is the larger.
+    group = 1 if m >= 2 * n and config.BM == config.BN == 64 else GROUP
+    programs = config.tiles(m, n)
+    if config.persistent:
+        programs = min(programs, config.ctas_per_sm * processors(a.device))
+    return descriptors.build(product(config, dtype_of(a), group), (programs, 1, 1), a, b, out)
