@@ -16,29 +16,20 @@ LEAST = f32(-math.inf)
 
 
 @inlined
-def of_block(partial: Any, thread: Any, value: Any, combine: Any) -> Any:
-    """All threads' values in one, by a tree in shared memory."""
+def of_block(partial: Any, thread: Any, value: Any, greatest: bool) -> Any:
+    """The greatest or the sum of all threads' values, by a tree in shared memory."""
     partial[thread] = value
     half = THREADS // 2
     while half > 0:
         cuda.syncthreads()
         if thread < half:
-            partial[thread] = combine(partial[thread], partial[thread + half])
+            a, b = partial[thread], partial[thread + half]
+            partial[thread] = max(a, b) if greatest else a + b
         half //= 2
     cuda.syncthreads()
     result = partial[0]
     cuda.syncthreads()  # everybody has read the result before others replace it
     return result
-
-
-@inlined
-def add(a: Any, b: Any) -> Any:
-    return a + b
-
-
-@inlined
-def greater(a: Any, b: Any) -> Any:
-    return max(a, b)
 
 
 @jit
@@ -48,10 +39,10 @@ def softmax(x: Any, out: Any) -> None:
     largest, total = LEAST, f32(0)
     for i in range(thread, x.shape[1], THREADS):
         largest = max(largest, float32(x[row, i]))
-    largest = of_block(partial, thread, largest, greater)
+    largest = of_block(partial, thread, largest, True)
     for i in range(thread, x.shape[1], THREADS):
         total += exp(float32(x[row, i]) - largest)
-    total = of_block(partial, thread, total, add)
+    total = of_block(partial, thread, total, False)
     for i in range(thread, x.shape[1], THREADS):
         out[row, i] = exp(float32(x[row, i]) - largest) / total
 

@@ -1,12 +1,10 @@
 """Which kernel softmax's rows get, and which others could compute them: what `opwise tune` measures, and a tuned table names.
 
-A name is the kernel's: warp, block256 (threads), long, cluster2x192 (blocks a row, threads a block), stream. Chosen by times on an H200
-(docs/lab/numba.md).
+A name is the kernel's: warp, block256 (threads), long, cluster2x192 (blocks a row, threads a block), stream. Chosen by times on an H200.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import NamedTuple
 
 from opwise.backends.numba_cuda.common import ptx
@@ -14,11 +12,10 @@ from opwise.backends.tuned import SHIPPED, Choices
 
 TABLE = "numba_cuda/softmax"
 WARP, LINE, KIB = 32, 128, 1024
-IN_REGISTERS = 32  # float32 values of a row that one thread holds
+IN_REGISTERS = 32  # float32 values of a row that one thread of registers.py holds
 PIECES = 8  # of 16 bytes, in registers of a thread of cluster.py
 MOST_SHARED = 224 * KIB  # of the 227 KiB of an sm_90 block
 SM90, COPIES_FROM = (9, 0), (8, 0)  # clusters and TMA; cp.async
-LEAST_IN_CLUSTER, LEAST_IN_STREAM, LEAST_PIECES = 16 * KIB, 256 * KIB, 4  # worth a measurement: bytes of a row, 16-byte pieces a thread
 
 
 class Registers(NamedTuple):
@@ -35,7 +32,6 @@ class Form(NamedTuple):
 
     @property
     def ctas_per_sm(self) -> int:
-        """1024 threads of them."""
         return 1024 // self.threads
 
     @property
@@ -52,12 +48,9 @@ class Form(NamedTuple):
         """Dynamic shared memory of a block, for what its registers do not hold of a row."""
         return max(-(-row_bytes // (self.blocks * LINE)) * LINE - self.in_registers, 0)
 
-    def holds(self, row_bytes: int) -> bool:
-        return self.shared_bytes(row_bytes) <= self.most_shared
-
     def apart(self, rows: int, row_bytes: int, processors: int) -> tuple[int, int, int]:
-        """Clusters that share SMs begin out of phase: how many clusters these are, how many of them begin together, clock cycles from those
-        to the next. None waits unless there are more behind them."""
+        """Clusters that share SMs begin out of phase: how many clusters these are, how many begin together, clock cycles from those to the
+        next. None waits unless there are more behind them."""
         at_once = processors * self.ctas_per_sm // self.blocks
         if self.blocks == 1 or self.ctas_per_sm == 1 or rows <= at_once:
             return 0, 1, 0
@@ -69,8 +62,7 @@ class Form(NamedTuple):
 
 
 class Stream(NamedTuple):
-    """A block of stream.py, one an SM: warps that compute, 16-byte pieces of a row that a lane has at most, stages (rows in shared memory),
-    turns between a row's sum and its stores."""
+    """A block of stream.py, one an SM: warps that compute, 16-byte pieces of a row a lane, stages, turns between a row's sum and stores."""
 
     warps: int
     pieces: int
@@ -93,7 +85,7 @@ class Stream(NamedTuple):
 
     @property
     def rows_kept(self) -> int:
-        """Rows whose pairs a block keeps for itself, a power of two: more than the lag, as stream.py explains."""
+        """Rows whose pairs a block keeps for itself, a power of two: more than the lag."""
         return 1 << self.lag.bit_length()
 
     @property
@@ -118,14 +110,12 @@ STREAM = Stream(16, 4, 7, 5)
 ZEROED = 64 * KIB  # the most scratch of a stream's launch, of which nothing is left behind
 # Bytes of the shortest row of a stream: a cluster's blocks take shorter ones as fast or faster.
 LEAST_STREAMED = {"float32": 1024 * KIB + 16, "float16": 512 * KIB + 16, "bfloat16": 512 * KIB + 16}
-# The first whose registers hold half of the row: with the other half in shared memory an SM has 1024 threads and 256 KiB on the way, in two
-# to four blocks. Those of 16 blocks have few rows, or such as a stream has no room for.
+# The first whose registers hold half of the row: with the other half in shared memory an SM has 1024 threads and 256 KiB on the way.
 FORMS = (Form(1, 256), Form(1, 512), Form(2, 512), Form(4, 512), Form(8, 512), Form(16, 192), Form(16, 512), Form(16, 1024))
 # Many rows of more than so many bytes: five small blocks an SM, that load, meet and store past one another; a block's part, and waves.
 SMALL = {Form(2, 192): 112 * KIB, Form(4, 192): 192 * KIB, Form(8, 192): 256 * KIB, Form(16, 192): 512 * KIB}
 SMALL_PART, SMALL_WAVES = 64 * KIB, 3
-# Bytes of the shortest row of a cluster; in 16 bits also from LEAST_OF_MANY on, if rows are enough for all blocks that run at once: 12288
-# columns take 131 us by FORMS[0] and 154 by a block of 512 threads in registers.py.
+# Bytes of the shortest row of a cluster; in 16 bits also from LEAST_OF_MANY on, if rows are enough for all blocks that run at once.
 LEAST_ROW = {"float32": 96 * KIB + 16, "float16": 32 * KIB, "bfloat16": 32 * KIB}
 LEAST_OF_MANY = 16 * KIB + 16
 
@@ -151,8 +141,8 @@ def own(rows: int, columns: int, dtype: str, wide: bool, processors: int, capabi
 def own_threads(columns: int, dtype: str, wide: bool) -> int:
     if columns <= WARP * IN_REGISTERS:
         return WARP
-    # 16 values a thread while blocks are small, then 32: two blocks of 512 threads hide each other's waits, one of 1024 has nobody. In 16
-    # bits 24 while they are small: of 3072 columns a block of 256 would have two pieces of 8 a thread, a third more exponentials.
+    # 16 values a thread while blocks are small, then 32: two blocks of 512 threads hide each other's waits. In 16 bits 24 while they are
+    # small: of 3072 columns a block of 256 would have two pieces of 8 a thread, a third more exponentials.
     small = IN_REGISTERS * 3 // 4 if wide and dtype != "float32" else IN_REGISTERS // 2
     threads = 128
     while threads < 1024 and columns > threads * (small if threads < 256 or not wide else IN_REGISTERS):
@@ -177,7 +167,7 @@ def form_of(rows: int, row_bytes: int, dtype: str, processors: int, capability: 
             return form
     can = [form for form in FORMS if form.blocks == 1 or capability == SM90]
     half = [form for form in can if row_bytes <= 2 * form.blocks * form.in_registers]
-    fitting = half or [form for form in can[-1:] if form.holds(row_bytes)]
+    fitting = half or [form for form in can[-1:] if form.shared_bytes(row_bytes) <= form.most_shared]
     # Few rows fill the GPU by more blocks a row, as long as no cluster waits for another's end: clusters leave one SM in eight over.
     at_once = (form for form in fitting if rows * form.blocks * 8 <= processors * form.ctas_per_sm * 7)
     return max(at_once, key=lambda form: form.blocks, default=fitting[0]) if fitting else None
@@ -185,9 +175,7 @@ def form_of(rows: int, row_bytes: int, dtype: str, processors: int, capability: 
 
 def stream_of(rows: int, row_bytes: int, dtype: str, processors: int, capability: tuple[int, int]) -> Share | None:
     """How blocks share rows of whole 16-byte pieces; None: not that kernel's."""
-    if row_bytes < LEAST_STREAMED[dtype] or capability != SM90:
-        return None
-    return shared_by(rows, row_bytes, STREAM, processors)
+    return shared_by(rows, row_bytes, STREAM, processors) if row_bytes >= LEAST_STREAMED[dtype] and capability == SM90 else None
 
 
 def shared_by(rows: int, row_bytes: int, stream: Stream, processors: int) -> Share | None:
@@ -209,24 +197,16 @@ def name_of(way: Way) -> str:
 
 
 def offered(rows: int, columns: int, dtype: str, wide: bool, processors: int, capability: tuple[int, int]) -> dict[str, Way]:
-    """Name -> way, of all that hold such rows, first the one that the plan takes by itself."""
+    """Name -> way, of all that hold such rows, first the one that the plan takes by itself. Clusters from 16 KiB on whose threads have four
+    pieces at least, streams from 256 KiB on: shorter rows are not worth a measurement."""
+    row_bytes, sm90 = columns * ptx.BYTES[dtype], capability == SM90
     ways: list[Way] = [own(rows, columns, dtype, wide, processors, capability)]
-    if columns <= WARP * IN_REGISTERS:
-        ways.append(Registers(WARP))
+    ways += [Registers(WARP)] if columns <= WARP * IN_REGISTERS else [] if sm90 else [Registers(0)]
     ways += [Registers(threads) for threads in (64, 128, 256, 512, 1024) if 4 < columns / threads <= most_of_thread(wide)]
-    if capability != SM90 and columns > WARP * IN_REGISTERS:
-        ways.append(Registers(0))
-    if wide:
-        ways += _in_shared_memory(rows, columns * ptx.BYTES[dtype], processors, capability)
+    for form in (*FORMS, *SMALL) if wide and row_bytes >= 16 * KIB and capability >= COPIES_FROM else ():
+        shared = form.shared_bytes(row_bytes) * (form.ctas_per_sm if form.blocks > 1 else 1)
+        if shared <= form.most_shared and row_bytes / form.blocks >= form.threads * 4 * 16 and (form.blocks == 1 or sm90):
+            ways.append(form)
+    if wide and sm90 and row_bytes >= 256 * KIB and (share := shared_by(rows, row_bytes, STREAM, processors)):
+        ways.append(share)
     return {name_of(way): way for way in dict.fromkeys(ways)}
-
-
-def _in_shared_memory(rows: int, row_bytes: int, processors: int, capability: tuple[int, int]) -> Iterator[Way]:
-    if row_bytes >= LEAST_IN_CLUSTER and capability >= COPIES_FROM:
-        for form in (*FORMS, *SMALL):
-            room = form.shared_bytes(row_bytes) * (form.ctas_per_sm if form.blocks > 1 else 1) <= form.most_shared
-            pieces = row_bytes / form.blocks >= form.threads * LEAST_PIECES * 16
-            if room and pieces and (form.blocks == 1 or capability == SM90):
-                yield form
-    if row_bytes >= LEAST_IN_STREAM and capability == SM90 and (share := shared_by(rows, row_bytes, STREAM, processors)):
-        yield share

@@ -10,8 +10,8 @@ from numba import cuda, float32, int64
 from opwise.backends.numba_cuda.common import ptx
 from opwise.backends.numba_cuda.common.launch import Kernel
 from opwise.backends.numba_cuda.common.reduce import warp_max, warp_sum
+from opwise.backends.numba_cuda.softmax.cluster import LEAST, LOG2_E, ONE, ZERO
 from opwise.backends.numba_cuda.softmax.plan import WARP
-from opwise.backends.numba_cuda.softmax.row import LEAST, LOG2_E, ONE, ZERO
 
 WARP_ROWS = 4  # rows of a block where each warp has its own
 LONG_THREADS, LONG_UNROLL = 1024, 4

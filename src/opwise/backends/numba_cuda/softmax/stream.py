@@ -1,22 +1,16 @@
 """softmax of long rows as a stream: blocks that all run at once share each row and keep several rows on the way (sm_90).
 
-It is cuda_src/softmax_stream.cu in Python. A group of blocks takes rows in turns, and each warp that computes has a part of every row of
-its group, which the copy engine brings to stages of the warp's own. So nothing in a block waits for all of it but a row's sums:
+A group of blocks takes rows in turns. A warp that computes has a part of every row, which TMA copies to stages of the warp's own:
 
-    warps     turn i: the part of row i is there: its maximum and sum, told to the block. Then row i - lag, whose scale is known:
-              exponentials, stores; its stage is asked for row i - lag + stages
-    telling   a warp of its own: all warps' pairs of a row are there: the block's pair goes to scratch, for the others to read
-    learning  another: the pairs of all blocks of the group: the row's maximum and scale go to the warps
+    computing   turn i: row i's maximum and sum to the block's mbarrier `told`; then exponentials and stores of row i - lag, whose scale is
+                known, and a copy of row i - lag + stages
+    telling     one warp: the block's maximum and sum of a row to scratch, for the other blocks
+    learning    one warp: the pairs of all blocks of the group: the row's maximum and scale to the warps
 
-Who is how far ahead: a warp in turn i has ended turn i - 1, so its block has learnt of row i - 1 - lag, so every block of the group has
-told of that row, so all warps of all blocks have ended turn i - 2 - lag, and every block has learnt of row i - 2 - 2 lag. So what a block
-keeps of its rows for itself has places for more than lag rows, and scratch for more than 2 lag + 1 of a group: whoever writes one anew
-writes over what nobody reads any more. A barrier is waited for by its phase's parity, which is enough, since none is ever two phases ahead
-of who waits. With stages > lag the oldest turn of all blocks never waits for a younger one, so there is no circle, provided that all blocks
-run: the launch is cooperative.
-
-A pair's halves each carry the number of their row in the same 64 bits, which are written at once: neither an old pair nor half of one is
-taken for it. The block that is the last to have read all makes scratch zeros again, as the launch found it.
+A warp in turn i has ended turn i - 1, so every block of the group has told of row i - 1 - lag, all warps have ended turn i - 2 - lag, and
+every block has learnt of row i - 2 - 2 lag. So places for more than lag rows a block and more than 2 lag + 1 a group in scratch are never
+written while somebody reads them, and no mbarrier is two phases ahead of who waits. stages > lag, and all blocks run at once (a
+cooperative launch): no circle of waits. Both halves of a pair carry the row's number in the same 64 bits. The last block zeroes scratch.
 """
 
 from __future__ import annotations
@@ -31,8 +25,8 @@ from opwise.backends.numba_cuda.common import ptx, tensor, words
 from opwise.backends.numba_cuda.common.barrier import wait
 from opwise.backends.numba_cuda.common.launch import Kernel
 from opwise.backends.numba_cuda.common.reduce import warp_max, warp_sum
+from opwise.backends.numba_cuda.softmax.cluster import LEAST, ONE, ZERO, rescale, shift_of, steps
 from opwise.backends.numba_cuda.softmax.plan import LINE, Stream
-from opwise.backends.numba_cuda.softmax.row import LEAST, ONE, ZERO, rescale, shift_of, steps
 
 PAIR_BYTES = 16
 
