@@ -198,7 +198,7 @@ def instructions(machine: Callable[[], Clusters], narrow: Callable[..., Any], wi
             "publish_to_copies": lambda: None,
             "warpgroup_barrier": bar,
         },
-        "matmul.kernels.split_k": {"push": push, "exchange": exchange},
+        "matmul.kernels.split_k": {"st_async": push, "exchange": exchange},
         "matmul.kernels.cluster_reduce": {"load_there": load_there, "publish": cluster_arrive},
         "common.words": {
             "PACK_WORDS": words["PACK_WORDS"],

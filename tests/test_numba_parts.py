@@ -106,7 +106,7 @@ def test_parts_are_added_in_the_order_of_their_ranks(split: int) -> None:
 
 def test_what_cannot_be_shared_evenly_is_refused() -> None:
     with pytest.raises(ValueError, match="3 blocks of 64 threads with 4 units each: powers of two are taken"):
-        module("matmul.kernels.cluster_reduce").sharing(3, 64, 4)
+        module("matmul.kernels.cluster_reduce").cluster_reduce(3, 64, 4)
 
 
 def test_a_name_is_of_one_tile_and_of_what_a_kernel_can_be_made_for() -> None:

@@ -4,8 +4,8 @@ The fast kernel is one launch: each block sums its steps, leaves the sum in scra
 and adds them up. A sum is told by a word other than 0 (+0 as -0), and the last block leaves 0 in each place, so that the next launch, or a
 replay of a CUDA graph, finds scratch as this one did. The plain kernel is two launches, in which no block waits for another.
 
-Some multiprocessors read a fifth faster than others, and the equal shares of one wave would drift apart in memory. So blocks are short, and
-the hardware begins them in order of memory as it finds room; those of one step come last, and let all multiprocessors end together. What a
+Some SMs read a fifth faster than others, and the equal shares of one wave would drift apart in memory. So blocks are short, and
+the hardware begins them in order of memory as it finds room; those of one step come last, and let all SMs end together. What a
 block does before its first load counts, then: numbers known not to be negative are widened as such, and the first step stands apart, since
 LLVM unrolls the loop and counts its turns before it.
 """
@@ -65,7 +65,7 @@ build_plain, build_stand_in = plain(call, flat=True, scratch=partial_sums)
 
 
 class Shape(NamedTuple):
-    """threads a block, loads in flight a thread, blocks a multiprocessor: held to the registers that let so many run at once."""
+    """threads a block, loads in flight a thread, blocks an SM: held to the registers that let so many run at once."""
 
     threads: int
     loads: int

@@ -18,7 +18,7 @@ u32, void = types.uint32, types.void
 # ---- mbarriers: `phase` is the parity of the phase waited for; a wait for the phase before the first returns at once ---------------------
 
 barrier_init = instruction("mbarrier.init.shared::cta.b64 [$0], $1;", void, u32, u32, effect=True)
-barriers_publish = instruction("fence.mbarrier_init.release.cluster;", void, effect=True)  # to the copy engine
+barriers_publish = instruction("fence.mbarrier_init.release.cluster;", void, effect=True)  # to TMA
 passed = instruction(  # waits a while; 0 where it must be asked again
     "{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [$1], $2; selp.u32 $0, 1, 0, p; }", u32, u32, u32, effect=True
 )

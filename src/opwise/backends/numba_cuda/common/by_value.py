@@ -2,7 +2,7 @@
 
 Numba knows nothing of either: its kernels take no struct, and its launch bounds know no clusters.
 
-A map among the parameters is what CUDA C++ writes as `const __grid_constant__ CUtensorMap`: the copy engine reads it where the launch put
+A map among the parameters is what CUDA C++ writes as `const __grid_constant__ CUtensorMap`: TMA reads it where the launch put
 it, so it needs no memory of its own on the device, no copy before the launch and no fence.
 """
 

@@ -47,7 +47,7 @@ def inlined(function: Callable[..., Any]) -> Any:
 class Kernel:
     """A kernel of 8-byte parameters and a fixed block size. `dynamic_shared` bytes are asked for at each launch.
 
-    `min_blocks` per multiprocessor is a promise that bounds the registers. Compiled once an architecture, loaded once a device.
+    `min_blocks` an SM is a promise that bounds the registers. Compiled once an architecture, loaded once a device.
     The first `maps` parameters are tensor maps by value: the kernel has their addresses, a launch takes them as ByValue.
     `cluster` blocks share a thread block cluster; their number must divide the grid's.
     `only`: the one architecture it runs on, whose own instructions (sm_90a's) it may then use.

@@ -48,7 +48,7 @@ pairs_arrived = instruction(  # waits a while for the mbarrier's first phase; 0 
     "{ .reg .pred p; mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [$1], 0; selp.u32 $0, 1, 0, p; }", u32, u32, effect=True
 )
 
-# ---- a stream of rows (softmax_stream.py) -----------------------------------------------------------------------------------------------
+# ---- a stream of rows (softmax/stream.py) -----------------------------------------------------------------------------------------------
 
 bulk_load = instruction(  # to, from, bytes (all multiples of 16), barrier: asked for by one thread
     "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [$0], [$1], $2, [$3];", void, u32, i64, u32, u32, effect=True

@@ -105,7 +105,7 @@ def cluster_kernel(dtype: str, form: Form) -> Kernel:
         greatest, values, fresh = cuda.local.array(4, uint32), cuda.local.array(each, float32), cuda.local.array(4, float32)
         of_warps = cuda.shared.array(64, float32)  # 32 maxima, then 32 sums
         of_blocks = cuda.shared.array(slots, float32)  # a maximum and a sum each
-        bell = cuda.shared.array(1, uint64)  # an mbarrier, rung by the arrival of all pairs
+        bell = cuda.shared.array(1, uint64)  # an mbarrier, which counts the bytes of all pairs
         kept = cuda.shared.array(0, uint8)
         kept_room = uint32(tensor.shared_address(kept) - uint32(in_registers * 16))  # piece i lies i * 16 bytes from here
         rank = uint32(0)
@@ -126,7 +126,7 @@ def cluster_kernel(dtype: str, form: Form) -> Kernel:
         count = uint32(min(part, pieces - first))  # of 16 bytes each: a part is short, 32 bits are enough for what is within it
         row = int64(cuda.blockIdx.x) // blocks
         if shared and row < wave:
-            begun = words.clock()  # out of phase one block of a multiprocessor reads while another exchanges, computes and writes
+            begun = words.clock()  # out of phase one block of an SM reads while another exchanges, computes and writes
             turn = barriers.remainder(barriers.divide(uint32(row), uint32(together)), uint32(phases))
             while words.clock() - begun < delay * int64(turn):
                 words.nap()
@@ -213,6 +213,6 @@ def cluster_kernel(dtype: str, form: Form) -> Kernel:
             words.store_words(target + int64(i) * 16, staged, 0)
             i = uint32(i + uint32(threads))
 
-    # 1024 threads a multiprocessor, and so 64 registers a thread, whatever the block.
+    # 1024 threads an SM, and so 64 registers a thread, whatever the block.
     only = None if blocks == 1 else "sm_90"
     return Kernel(softmax, (int64,) * 7, threads, min_blocks=phases, dynamic_shared=form.most_shared, only=only, cluster=blocks)

@@ -1,4 +1,4 @@
-"""How the blocks of a cluster share a tile's K in the kernels for any GPU, matmul_fma.py and matmul_tensor.py: on Hopper alone.
+"""Split-K by the blocks of a cluster (sm_90), for fma.py and mma_sync.py: partial sums are added through distributed shared memory.
 
 Each of S blocks has multiplied a part of K. It leaves its sums in its own shared memory, over the ring, and all of the cluster meet. Then
 each block reads the units that it owns from all S blocks, in the order of their ranks, adds them up and stores them. Nothing is written
@@ -54,7 +54,7 @@ def store_floats(typing: Any, address: Any, buffer: Any, at: Any) -> Any:
     return types.void(types.uint32, buffer, types.int64), codegen
 
 
-class Sharing(NamedTuple):
+class ClusterReduce(NamedTuple):
     """What a kernel of S blocks a tile calls. `each`: units that a thread stores; `room`: floats that it needs for them and their parts.
 
     share_of(steps) -> this block's first step and how many it has, maybe none.
@@ -72,7 +72,7 @@ class Sharing(NamedTuple):
 
 
 @cache
-def sharing(split: int, threads: int, units: int) -> Sharing:
+def cluster_reduce(split: int, threads: int, units: int) -> ClusterReduce:
     """Of `units` units a thread. shared: at least `shared_bytes` of it, on 16 bytes. Raises ValueError for what is no power of two."""
     if split not in SPLITS or threads & (threads - 1) or units & (units - 1):
         raise ValueError(f"{split} blocks of {threads} threads with {units} units each: powers of two are taken, of blocks at most 16")
@@ -117,7 +117,7 @@ def sharing(split: int, threads: int, units: int) -> Sharing:
         cuda.syncwarp()
         words.cluster_wait()
 
-    return Sharing(each, 4 * each * split, share_of, add_up, owned, leave)
+    return ClusterReduce(each, 4 * each * split, share_of, add_up, owned, leave)
 
 
 def shared_bytes(ring: int, split: int, threads: int, units: int) -> int:

@@ -19,7 +19,7 @@ from opwise.backends.numba_cuda.common.dtypes import f32
 from opwise.backends.numba_cuda.common.launch import Kernel, inlined
 from opwise.backends.numba_cuda.common.ptx import FLOAT, I64, assembly, element
 from opwise.backends.numba_cuda.matmul.configurations import FmaTile
-from opwise.backends.numba_cuda.matmul.kernels.cluster_reduce import shared_bytes, sharing
+from opwise.backends.numba_cuda.matmul.kernels.cluster_reduce import cluster_reduce, shared_bytes
 
 DEPTH, GROUP = 16, 8
 ZERO = f32(0.0)
@@ -104,7 +104,7 @@ def fma_kernel(tile: FmaTile, aligned: bool) -> Kernel:
     groups_down, groups_across = high // 4, wide // 4
     below, beside = rows // groups_down, columns // groups_across
     count, units = high * wide, high * wide // 4  # a unit: four neighbours in a row
-    each, room, share_of, add_up, owned, leave = sharing(split, threads, units)
+    each, room, share_of, add_up, owned, leave = cluster_reduce(split, threads, units)
     shift = split.bit_length() - 1
 
     fill, multiply = filler(DEPTH, rows, columns, threads, aligned), multiplier(DEPTH, rows, columns, high, wide)

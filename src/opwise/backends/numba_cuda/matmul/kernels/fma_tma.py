@@ -1,6 +1,6 @@
-"""matmul in plain float32 on Hopper: the copy engine fills the ring, so threads do nothing but load factors and multiply.
+"""float32 products by fused multiply-adds on sm_90: TMA fills the ring, so threads do nothing but load factors and multiply.
 
-It is cuda_src/matmul_fma_tma.cuh in Python. A block computes 128 x 128, a thread 8 x 16, its rows 16 apart, its columns in fours 32 apart.
+A block computes 128 x 128, a thread 8 x 16, its rows 16 apart, its columns in fours 32 apart.
 A lies in shared memory by rows of 32 k, swizzled by 128 bytes; B lies as it is, rows of 128 columns. What limits it is registers' ports: a
 row's 16 multiply-adds follow one another and keep the element of A, the next row's go back the way and keep that of B; elements of A are
 read one by one, whose registers are free; and sums lie where the multiply-adds want them, not by fours as the stores would have it.

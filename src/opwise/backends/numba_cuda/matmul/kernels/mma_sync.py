@@ -3,7 +3,7 @@
 A block computes a tile of the product. Tiles of A and B travel by cp.async through a ring of stages in shared memory, so that the
 copies of later stages run under the products of this one. Rows of A's tile are 64 bytes and its 16-byte chunks are permuted by the row
 (B's by its own row), so that the eight rows an ldmatrix reads lie in eight different groups of banks. On Hopper the blocks of a cluster may
-share a tile's K (matmul_parts.py).
+split K (cluster_reduce.py).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from opwise.backends.numba_cuda.common import ptx, tensor
 from opwise.backends.numba_cuda.common.dtypes import f32
 from opwise.backends.numba_cuda.common.launch import Kernel, inlined
 from opwise.backends.numba_cuda.matmul.configurations import MmaTile, storage_of
-from opwise.backends.numba_cuda.matmul.kernels.cluster_reduce import shared_bytes, sharing
+from opwise.backends.numba_cuda.matmul.kernels.cluster_reduce import cluster_reduce, shared_bytes
 
 GROUP = 8  # tile rows that are walked together, so that their A and B stay in L2
 ZERO = f32(0.0)
@@ -50,7 +50,9 @@ def mma_kernel(dtype: str, tile: MmaTile, aligned: bool) -> Kernel:
     row_shift = 1 if is_tf32 else 0
     row_from = 1 if b_chunks < 8 else 0
     split = tile.split
-    each, room, share_of, add_up, owned, leave = sharing(split, threads, down * right)  # a unit: what a thread has of 16 rows and 8 columns
+    each, room, share_of, add_up, owned, leave = cluster_reduce(
+        split, threads, down * right
+    )  # a unit: what a thread has of 16 rows and 8 columns
     shift = split.bit_length() - 1
 
     @inlined

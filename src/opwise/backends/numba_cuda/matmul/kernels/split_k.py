@@ -1,8 +1,8 @@
 """matmul on Hopper (sm_90a) where a product has few tiles: the blocks of a cluster share a tile's K, 16-bit factors.
 
-It is cuda_src/matmul_split.cuh in Python. Each of S blocks multiplies K / S of the tile, by a ring of TMA copies and wgmma as
-matmul_wgmma.py does. Every unit of the tile's sums has an owner among the blocks: a warp keeps those that its own block owns in registers
-and pushes the others into their owners' inboxes, which lie beside the ring, so that nobody is asked whether it is ready. The warp that
+Each of S blocks multiplies K / S of the tile, by a ring of TMA copies and wgmma as wgmma.py does. Every unit of the tile's partial sums
+has an owner among the blocks: a warp keeps those that its own block owns in registers and stores the others (st.async) to their owners'
+inboxes. An inbox is shared memory apart from the ring, so no handshake is needed. The warp that
 holds a unit's own sums adds the parts of ranks r + 1, r + 2, ... to them and stores it. Nothing is written but C, and a sum is the same in
 every run.
 """
@@ -37,7 +37,7 @@ exchange = instruction(  # with the lane whose number differs by the mask
 
 
 @intrinsic  # type: ignore[untyped-decorator,unused-ignore]
-def push(typing: Any, there: Any, sums: Any, at: Any, barrier: Any) -> Any:
+def st_async(typing: Any, there: Any, sums: Any, at: Any, barrier: Any) -> Any:
     """sums[at:at + 4] to 16 bytes of another block's shared memory, whose barrier counts them in: nobody waits here."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -103,7 +103,7 @@ def kernel(dtype: str, tile: HopperTile) -> Kernel:
     """Tensor maps of a (m, k), b (k, n), with boxes of tile.rows, or m where a has fewer, and of a step's rows by 64 columns; the address
     of c; m, n, k, each up to 2^30.
 
-    A grid of tile.split blocks a tile. Raises ValueError for a tile that is not of whole boxes, or whose inbox cannot hold what is pushed.
+    A grid of tile.split blocks a tile. Raises ValueError for a tile that is not of whole boxes, or whose inbox is too small.
     """
     rows, columns, stages, split, depth = tile.rows, tile.columns, tile.stages, tile.split, tile.step_bytes // 2
     if columns % BOX_COLUMNS or rows % 64:
@@ -123,7 +123,7 @@ def kernel(dtype: str, tile: HopperTile) -> Kernel:
     def matmul(a: Any, b: Any, c: Any, m: Any, n: Any, k: Any) -> None:
         sums, own, part = cuda.local.array(sums_count, float32), cuda.local.array(8, float32), cuda.local.array(8, float32)
         packed = cuda.local.array(4, uint32)
-        # Shared memory: the ring, the inbox, the barriers: of the ring's stages, and one a warp for what is pushed to it.
+        # Shared memory: the ring, the inbox, the mbarriers: of the ring's stages, and one a warp for partial sums from other blocks.
         ring = ring_begins()
         inbox = uint32(ring + uint32(stages * stage_bytes))
         full = uint32(inbox + uint32(inbox_bytes))
@@ -209,8 +209,8 @@ def kernel(dtype: str, tile: HopperTile) -> Kernel:
                         room = uint32(rank - owner - uint32(1)) if rank > owner else uint32(rank + uint32(split - 1) - owner)
                         there = words.of_block(uint32(inbox + (room * uint32(owned) + place) * uint32(UNIT) + lane * uint32(16)), owner)
                         bell = words.of_block(arrived, owner)
-                        push(there, sums, 8 * i, bell)
-                        push(uint32(there + uint32(512)), sums, 8 * i + 4, bell)
+                        st_async(there, sums, 8 * i, bell)
+                        st_async(uint32(there + uint32(512)), sums, 8 * i + 4, bell)
                     owner = uint32(owner + uint32(1))
                     if owner == split:
                         owner, place = uint32(0), uint32(place + uint32(1))

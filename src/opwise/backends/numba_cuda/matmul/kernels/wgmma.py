@@ -1,13 +1,13 @@
 """matmul on Hopper's tensor cores (sm_90a alone): 16-bit factors, row-major, accumulated in float32.
 
-One block a multiprocessor stays for the whole product and computes one tile of it after another. Its last warp is the producer: one of
-its threads lets the copy engine fill a ring of stages, each 64 elements of k deep. The two warpgroups before it are consumers: each
-multiplies 64 rows. A slot of the ring has two barriers, `full` (the copies have landed) and `empty` (all consumers have read it); the
+One block an SM stays for the whole product and computes one tile of it after another. Its last warp is the producer: one of
+its threads fills a ring of stages by TMA, each 64 elements of k deep. The two warpgroups before it are consumers: each
+multiplies 64 rows. A stage has two mbarriers, `full` (the copies have landed) and `empty` (all consumers have read it); the
 producer runs ahead into the next tile while the consumers store the last one.
 
-It is cuda_src/matmul_wgmma.cuh in Python, but for setmaxnreg, by which a producer warpgroup there gives its registers to the others:
+CUDA C++'s kernel has setmaxnreg beside, by which a producer warpgroup there gives its registers to the others:
 nvJitLink compiles PTX as if more were to be linked to it, and then ignores that instruction. A single warp has none to give: a part of the
-multiprocessor has 16384 registers for the three warps of 288 threads that it runs, 168 a thread.
+SM has 16384 registers for the three warps of 288 threads that it runs, 168 a thread.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 wgmma takes TF32 from shared memory only along k, and rows of B do not lie so. Hence it computes the transpose, C' = B' A': its right factor
 is A, read by rows, and its left factor is B, which may come from registers, whose owners read their elements by columns. A warpgroup
-has 64 columns of C and all rows of the tile. Ring, producer and consumers are those of matmul_wgmma.py.
+has 64 columns of C and all rows of the tile. Ring, producer and consumers are those of wgmma.py.
 """
 
 from __future__ import annotations
