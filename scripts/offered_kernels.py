@@ -23,8 +23,7 @@ from opwise.backends import BACKENDS
 from opwise.backends.cuda_src import matmul
 from opwise.backends.cuda_src.matmul.configuration import Kernel
 from opwise.backends.cuda_src.matmul.cost import BYTES, granule_of
-from opwise.backends.numba_cuda import matmul_offered
-from opwise.backends.numba_cuda.matmul_elsewhere import whole_rows
+from opwise.backends.numba_cuda.matmul import plan as numba_plan
 from opwise.backends.tuned_table import TUNABLE
 from opwise.ops import OPS, Workload
 from opwise.ops.matmul import DTYPES as PRODUCTS
@@ -92,9 +91,9 @@ def of_cuda(workload: Workload, wgmma: bool = True) -> Iterator[Offer]:
 
 def of_numba(workload: Workload) -> Iterator[Offer]:
     (m, k, n), kind = workload.shape, workload.dtype
-    for name, tile in matmul_offered.offered(m, k, n, kind, True, H200.capability).items():
+    for name, tile in numba_plan.offered(m, k, n, kind, True, H200.capability).items():
         busy = k >= SEVERAL_STEPS * tile.split and m > tile.rows and n > tile.columns
-        yield Offer((name, kind, whole_rows(kind, k, n, True)), name, busy)
+        yield Offer((name, kind, numba_plan.whole_rows(kind, k, n, True)), name, busy)
 
 
 def tuned(table: str, workload: Workload) -> Iterator[Offer]:

@@ -73,9 +73,9 @@ def _estimates(backend: str, workload: Workload, machine: Machine) -> Mapping[st
         offered = matmul.offered(m, k, n, workload.dtype, 16, processors, machine.capability)
         return {name: kernel.estimate(m, k, n, processors) for name, kernel in offered.items()}
     if backend == "numba_cuda":
-        from opwise.backends.numba_cuda.matmul_offered import hopper_tiles
+        from opwise.backends.numba_cuda.matmul.plan import sm90_tiles
 
-        return {tile.name: tile.estimate(m, k, n, processors) for tile in hopper_tiles(m, k, n, workload.dtype, True, machine.capability)}
+        return {tile.name: tile.estimate(m, k, n, processors) for tile in sm90_tiles(m, k, n, workload.dtype, True, machine.capability)}
     from opwise.backends.triton_jit.matmul.cost import busy_us
     from opwise.tuning.triton_matmul import TritonMatmul
 

@@ -1,6 +1,6 @@
 """numba_cuda's kernels for GPUs, run by fibres.py: each intrinsic's meaning in NumPy, and how they come in place of the real ones.
 
-`in_fibres` patches what the backend's modules hold (`cuda`, SIMULATED, the intrinsics, `Kernel.bind`), so that the unnamed variants build
+`in_fibres` patches what the backend's modules hold (`cuda`, SIMULATED, intrinsics, `Kernel.bind` and `fixed`): unnamed variants build
 what they build on a GPU: planning, alignment, arguments and kernels are all theirs.
 """
 
@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 import torch
 from fibres import Fault, Machine, Memory
-from numba_fibres_tensor import tensor_instructions
+from numba_fibres_tensor import fma_multiplier, tensor_instructions
 from numba_fibres_words import word_instructions
 from torch import Tensor
 
@@ -25,8 +25,8 @@ from opwise.backends.protocol import Launch
 
 PROCESSORS = 2  # of the GPU that is played: few, so that grids end and kernels loop
 CAPABILITY = (8, 0)  # mma.sync and cp.async, and nothing of Hopper's own
-MODULES = ("elementwise", "square", "gelu", "mean", "reduce", "softmax", "softmax_cluster",
-           "matmul", "matmul_fma", "matmul_tensor")  # fmt: skip
+MODULES = ("common.elementwise", "square", "gelu", "mean", "common.reduce", "softmax", "softmax.registers", "softmax.cluster",
+           "matmul", "matmul.kernels.fma", "matmul.kernels.mma_sync")  # fmt: skip
 f32, u16, u32 = np.float32, np.uint16, np.uint32
 
 
@@ -91,7 +91,7 @@ INSTRUCTIONS: dict[str, Callable[..., Any]] = {
 def in_fibres() -> Iterator[None]:
     """The backend as on a GPU of PROCESSORS multiprocessors, its launches run by fibres, on tensors of the CPU."""
     package = "opwise.backends.numba_cuda"
-    ptx, tensor, words, launch = (importlib.import_module(f"{package}.{name}") for name in ("ptx", "tensor", "words", "launch"))
+    ptx, tensor, words, launch = (importlib.import_module(f"{package}.common.{name}") for name in ("ptx", "tensor", "words", "launch"))
     modules = [importlib.import_module(f"{package}.{name}") for name in MODULES]
     lent: list[Tensor] = []
     zeroes: list[Tensor] = []
@@ -113,6 +113,20 @@ def in_fibres() -> Iterator[None]:
 
         return run
 
+    def fixed(
+        kernel: Any,
+        grid: tuple[int, int],
+        *sizes: int,
+        device: torch.device,
+        shared: int | None = None,
+        scratch_bytes: int = 0,
+        zeroed: int = scratch.COUNTER_BYTES,
+    ) -> Any:
+        def launch_of(tensors: tuple[Tensor, ...], *more: int) -> Launch:
+            return bind(kernel, grid, *tensors, *sizes, *more, device=device, shared=shared)
+
+        return scratch.bound_with(launch_of, lambda *given: launch_of(*given)(), scratch_bytes, device, zeroed)
+
     def lender(size: int, device: torch.device, zeroed: int = scratch.COUNTER_BYTES) -> Callable[[], Any]:
         def lend() -> Any:
             room = torch.full((size // 4 + 1,), torch.nan)
@@ -125,6 +139,7 @@ def in_fibres() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(launch.Kernel, "bind", bind)
+        patch.setattr(launch.Kernel, "fixed", fixed)
         for name, meaning in INSTRUCTIONS.items():
             patch.setattr(ptx, name, meaning)
         for dtype, wide in ptx.LOAD:
@@ -135,6 +150,7 @@ def in_fibres() -> Iterator[None]:
             patch.setattr(words, name, meaning)
         for name, meaning in tensor_instructions(lambda: Now.machine, from_float32, to_float32).items():
             patch.setattr(tensor, name, meaning)
+        patch.setattr(importlib.import_module(f"{package}.matmul.kernels.fma"), "multiplier", fma_multiplier(lambda: Now.machine))
         for module in modules:
             if hasattr(module, "SIMULATED"):
                 patch.setattr(module, "SIMULATED", False)

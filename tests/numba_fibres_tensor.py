@@ -127,3 +127,27 @@ def tensor_instructions(machine: Callable[[], Machine], narrow: Callable[..., An
         "STORE_PAIR": {dtype: pair_store(dtype) for dtype in ("float32", "float16", "bfloat16")},
         "MULTIPLY": {dtype: multiplier(dtype) for dtype in ("float16", "bfloat16", "tfloat32")},
     }
+
+
+def fma_multiplier(machine: Callable[[], Machine]) -> Callable[..., Any]:
+    """`multiplier` of kernels/fma.py."""
+
+    def four(address: Any) -> Any:
+        at, memory = int(address) - SHARED_BASE, machine().dynamic
+        if at % 16 or at < 0 or at + 16 > memory.size:
+            raise Fault(f"16 bytes at {at} of {memory.size} of dynamic shared memory")
+        return memory[at : at + 16].view(f32)
+
+    def multiplier(depth: int, rows: int, columns: int, high: int, wide: int) -> Any:
+        def values(address: Any, count: int, length: int) -> Any:
+            """Of a thread, which has fours evenly over so many."""
+            return np.concatenate([four(int(address) + i * length // (count // 4) * 4) for i in range(count // 4)])
+
+        def multiply(a: Any, b: Any, sums: Any) -> None:
+            for p in range(depth):
+                left, right = values(a + 4 * p * (rows + 4), high, rows), values(b + 4 * p * columns, wide, columns)
+                sums += np.outer(left, right).ravel()
+
+        return multiply
+
+    return multiplier

@@ -14,10 +14,10 @@ import pytest
 import torch
 from fibres import SHARED_BASE, Collective, Fault, Memory
 from greenlet import getcurrent
-from numba_fibres_tensor import tensor_instructions
+from numba_fibres_tensor import fma_multiplier, tensor_instructions
 from numba_product_fibres import Clusters, instructions, module, simulator_or_skip
 
-MODULES = ("matmul_fma", "matmul_tensor", "matmul_parts")
+MODULES = ("matmul.kernels.fma", "matmul.kernels.mma_sync", "matmul.kernels.cluster_reduce")
 f32 = np.float32
 
 
@@ -62,25 +62,13 @@ def played() -> Iterator[None]:
     def store_floats(address: Any, values: Any, at: int) -> None:
         four(address)[:] = values[at : at + 4]
 
-    def multiplier(depth: int, rows: int, columns: int, high: int, wide: int) -> Any:
-        def values(address: Any, count: int, length: int) -> Any:
-            """Of a thread, which has fours evenly over so many."""
-            return np.concatenate([four(int(address) + i * length // (count // 4) * 4) for i in range(count // 4)])
-
-        def multiply(a: Any, b: Any, sums: Any) -> None:
-            for p in range(depth):
-                left, right = values(a + 4 * p * (rows + 4), high, rows), values(b + 4 * p * columns, wide, columns)
-                sums += np.outer(left, right).ravel()
-
-        return multiply
-
     meanings = {
-        "words": of_clusters["words"] | {"copies_done": of_tensor["wait_for_all_but"](0)},
-        "matmul_parts": of_clusters["matmul_parts"] | {"store_floats": store_floats},
-        "matmul_fma": {"multiplier": multiplier},
-        "tensor": of_tensor,
+        "common.words": of_clusters["common.words"] | {"copies_done": of_tensor["wait_for_all_but"](0)},
+        "matmul.kernels.cluster_reduce": of_clusters["matmul.kernels.cluster_reduce"] | {"store_floats": store_floats},
+        "matmul.kernels.fma": {"multiplier": fma_multiplier(now)},
+        "common.tensor": of_tensor,
     }
-    ptx = module("ptx")
+    ptx = module("common.ptx")
     with pytest.MonkeyPatch.context() as patch:
         for name, found in meanings.items():
             for instruction, meaning in found.items():
@@ -95,9 +83,9 @@ def product(tile: Any, kind: str, aligned: bool, a: torch.Tensor, b: torch.Tenso
     (m, k), n = a.shape, b.shape[1]
     out = torch.full((m, n), torch.nan, dtype=a.dtype)
     if kind == "float32":
-        kernel = module("matmul_fma").fma_kernel.__wrapped__(tile, aligned)
+        kernel = module("matmul.kernels.fma").fma_kernel.__wrapped__(tile, aligned)
     else:
-        kernel = module("matmul_tensor").tensor_kernel.__wrapped__(kind, tile, aligned)
+        kernel = module("matmul.kernels.mma_sync").mma_kernel.__wrapped__(kind, tile, aligned)
     grid = -(-m // tile.rows) * -(-n // tile.columns) * tile.split
     machine = Sharers(grid, kernel.threads, kernel.dynamic_shared, Memory([a, b, out]), seed, kernel.cluster)
     with pytest.MonkeyPatch.context() as patch:

@@ -116,12 +116,6 @@ def instructions(machine: Callable[[], Clusters], narrow: Callable[..., Any], wi
 
         machine().land_later(barrier(address), matrix.rows * 128, act)
 
-    def box_load_both(to: Any, matrix: Map, column: Any, row: Any, address: Any) -> None:
-        if machine().size != 2:
-            raise Fault(f"a box for both of {machine().size} blocks")
-        for rank in range(2):
-            box_load(of_block(to, rank), matrix, column, row, of_block(address, rank))
-
     def box_store(matrix: Map, column: Any, row: Any, source: Any) -> None:
         memory, column, row, thread = getcurrent().block.memory, int(column), int(row), getcurrent()
         indices = lines(memory, place(source), matrix.rows)
@@ -144,15 +138,12 @@ def instructions(machine: Callable[[], Clusters], narrow: Callable[..., Any], wi
 
         return wait
 
-    def come(number: Any, threads: int) -> Callable[[], bool]:
-        """Have all of these threads come to the barrier as often as this one now has?"""
+    def bar(number: Any) -> None:
+        """Until all BARS threads have come to the barrier as often as this one now has."""
         key = id(getcurrent().block), int(number)
         machine().bars[key] = machine().bars.get(key, 0) + 1
-        turn = -(-machine().bars[key] // threads) * threads
-        return lambda: machine().bars[key] >= turn
-
-    def bar(number: Any, threads: int = BARS) -> None:
-        machine().until(come(number, threads))
+        turn = -(-machine().bars[key] // BARS) * BARS
+        machine().until(lambda: machine().bars[key] >= turn)
 
     # ---- clusters ------------------------------------------------------------------------------------------------------------------
 
@@ -171,11 +162,6 @@ def instructions(machine: Callable[[], Clusters], narrow: Callable[..., Any], wi
 
     def of_block(address: Any, rank: Any) -> Any:
         return u32(int(address) & (1 << RANK) - 1 | int(rank) << RANK)
-
-    def arrive_there(address: Any) -> None:
-        if all(fibre.dead for fibre in block_of(address).fibres):
-            raise Fault("an arrival at a block that has ended")
-        barrier(address).arrive()
 
     def load_there(address: Any, buffer: Any, at: int) -> None:
         if all(fibre.dead for fibre in block_of(address).fibres):
@@ -201,23 +187,20 @@ def instructions(machine: Callable[[], Clusters], narrow: Callable[..., Any], wi
 
     words = word_instructions(machine, narrow, widen)
     return {
-        "tensor": {"shared_address": lambda array: u32(SHARED_BASE | int(rank()) << RANK), "load_floats": load_floats},
-        "barrier_ptx": {**barriers, "arrive_there": arrive_there},
-        "matmul_wgmma_ptx": {
+        "common.tensor": {"shared_address": lambda array: u32(SHARED_BASE | int(rank()) << RANK), "load_floats": load_floats},
+        "common.barrier": barriers,
+        "matmul.kernels.wgmma_ptx": {
             **wgmma_instructions(machine, shared, narrow, widen),
             "box_load": box_load,
-            "box_load_both": box_load_both,
             "box_store": box_store,
             "boxes_wait_all": boxes_wait(0),
             "boxes_wait_but_one": boxes_wait(1),
             "publish_to_copies": lambda: None,
             "warpgroup_barrier": bar,
-            "take_turn": lambda number: bar(number, 2 * BARS),
-            "give_turn": lambda number: come(number, 2 * BARS) and None,
         },
-        "matmul_split": {"push": push, "exchange": exchange},
-        "matmul_parts": {"load_there": load_there, "publish": cluster_arrive},
-        "words": {
+        "matmul.kernels.split_k": {"st_async": push, "exchange": exchange},
+        "matmul.kernels.cluster_reduce": {"load_there": load_there, "publish": cluster_arrive},
+        "common.words": {
             "PACK_WORDS": words["PACK_WORDS"],
             "store_words": words["store_words"],
             "rank_in_cluster": rank,

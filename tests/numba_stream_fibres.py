@@ -203,10 +203,10 @@ def instructions(machine: Callable[[], AllAtOnce]) -> dict[str, dict[str, Callab
 
     barriers = barrier_instructions(machine, lies, shared)
     return {
-        "softmax_stream": {"wait": barriers["wait"]},
-        "ptx": {"float_of": lambda word: u32(word).view(f32)},
-        "tensor": {"shared_address": lambda array: u32(SHARED_BASE)},
-        "words": {
+        "softmax.stream": {"wait": barriers["wait"]},
+        "common.ptx": {"float_of": lambda word: u32(word).view(f32)},
+        "common.tensor": {"shared_address": lambda array: u32(SHARED_BASE)},
+        "common.words": {
             "bulk_load": bulk_load,
             "store_floats": store_floats,
             "load_float": lambda address: f32(shared(address, 4).view(f32)[0]),
@@ -214,5 +214,5 @@ def instructions(machine: Callable[[], AllAtOnce]) -> dict[str, dict[str, Callab
             "clear_pair": lambda address: publish(address, 0, 0, 0),
             "load_pair": load_pair,
         },
-        "barrier_ptx": barriers,
+        "common.barrier": barriers,
     }

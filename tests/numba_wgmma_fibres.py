@@ -10,7 +10,6 @@ from fibres import SHARED_BASE, Fault, Machine
 from greenlet import getcurrent
 
 f32 = np.float32
-BOX = 64 * 128  # bytes of 64 rows of a factor
 Shared = Callable[[Any, int], Any]  # address, bytes -> these bytes of shared memory
 
 
@@ -22,25 +21,20 @@ def swizzled(offsets: Any) -> Any:
 def wgmma_instructions(
     machine: Callable[[], Machine], shared: Shared, narrow: Callable[..., Any], widen: Callable[..., Any]
 ) -> dict[str, Callable[..., Any]]:
-    """Name in matmul_wgmma_ptx.py -> its meaning on the machine of the launch under way. narrow, widen: bytes of a dtype from and to
+    """Name in wgmma_ptx.py -> its meaning on the machine of the launch under way. narrow, widen: bytes of a dtype from and to
     float32."""
 
-    def elements(block: Any, start: int, apart: int, along: str, across: int) -> Any:
-        """Of a factor at `start`, `across` rows or columns by 16 of k, as a matrix across x 16. along: does it lie by k ("0") or across?"""
+    def elements(block: Any, start: int, apart: int | None, across: int) -> Any:
+        """Of a factor at `start`, `across` rows or columns by 16 of k, as a matrix across x 16. Where `apart` is None it lies by k."""
         i, k = np.arange(across)[:, None], np.arange(16)[None, :]
-        if along == "0":
+        if apart is None:
             offsets = start + i // 8 * 1024 + i % 8 * 128 + 2 * k
         else:
             offsets = start + i // 64 * apart + k // 8 * 1024 + k % 8 * 128 + i % 64 * 2
         offsets = swizzled(offsets) - SHARED_BASE
         return block.memory[offsets].astype(np.uint16) | block.memory[offsets + 1].astype(np.uint16) << 8
 
-    def products(
-        dtype: str, columns: int, left: Sequence[int], right: Sequence[int], apart: int, along: str, units: int = 1
-    ) -> Callable[..., None]:
-        of_a, of_b = along.split(", ")
-        each = columns // 2
-
+    def products(dtype: str, columns: int, left: Sequence[int], right: Sequence[int], apart: int) -> Callable[..., None]:
         def floats(bits: Any) -> Any:
             return widen(np.ascontiguousarray(bits).view(np.uint8), dtype).reshape(bits.shape).astype(np.float64)
 
@@ -49,16 +43,14 @@ def wgmma_instructions(
             a, b, add = (int(brought[0][i]) for i in (1, 2, 3))
             if a >> 18 or b >> 18:
                 raise Fault("a descriptor with bits of another field")
-            for unit in range(units):
-                total = np.zeros((16, columns))
-                for from_a, from_b in zip(left, right, strict=True):
-                    A = floats(elements(block, a + from_a + unit * BOX, 0, of_a, 64))[16 * warp : 16 * warp + 16]
-                    total += A @ floats(elements(block, b + from_b, apart, of_b, columns)).T
-                for lane, (sums, *_) in enumerate(brought):
-                    for i in range(each):
-                        row, column = lane // 4 + i // 2 % 2 * 8, i // 4 * 8 + lane % 4 * 2 + i % 2
-                        at = unit * each + i
-                        sums[at] = f32(total[row, column] + (sums[at] if add else 0))
+            total = np.zeros((16, columns))
+            for from_a, from_b in zip(left, right, strict=True):
+                A = floats(elements(block, a + from_a, None, 64))[16 * warp : 16 * warp + 16]
+                total += A @ floats(elements(block, b + from_b, apart, columns)).T
+            for lane, (sums, *_) in enumerate(brought):
+                for i in range(columns // 2):
+                    row, column = lane // 4 + i // 2 % 2 * 8, i // 4 * 8 + lane % 4 * 2 + i % 2
+                    sums[i] = f32(total[row, column] + (sums[i] if add else 0))
 
         def begin(brought: list[Any]) -> list[Any]:
             done(brought)
@@ -80,13 +72,13 @@ def wgmma_instructions(
     def finish(columns: int) -> Callable[[Any], None]:
         return lambda sums: machine().together("wgmma.wait", (sums, 0, 0, 0, getcurrent()), done) and None
 
-    def store_matrices(dtype: str, turned: bool = False) -> Callable[[Any, Any, int], None]:
+    def store_matrices(dtype: str) -> Callable[[Any, Any, int], None]:
         def act(brought: list[Any]) -> list[Any]:
             # Lane l holds of matrix i row l / 4, columns 2 (l % 4) and the next.
             words = np.stack([narrow(sums, dtype).view(np.uint16).reshape(4, 2) for _, sums in brought])  # lane, matrix, element
             for lane, (to, _) in enumerate(brought):
                 matrix = np.ascontiguousarray(words[:, lane // 8]).reshape(8, 8)
-                to.view(np.uint16)[:] = (matrix.T if turned else matrix)[lane % 8]
+                to.view(np.uint16)[:] = matrix[lane % 8]
             return [0] * 32
 
         return lambda address, sums, at: machine().together("stmatrix", (shared(address, 16), sums[at : at + 8].copy()), act) and None

@@ -40,7 +40,7 @@ RUNS_TORCH_OPERATORS = frozenset({"torch_eager"})  # whose kernels, workspaces a
 
 # Elements a workload may touch in a stand-in, so that a test stays under a second or so; a real device has no such limit.
 # Triton's interpreter costs about a millisecond a program, Numba's simulator a Python thread a CUDA thread.
-THREADS_A_ROW = 8  # of Numba's portable softmax there: 257 rows of 3 elements take it 13 s
+THREADS_A_ROW = 8  # of Numba's plain softmax there: 257 rows of 3 elements take it 13 s
 STAND_IN_BUDGET = {"cpu": 1_200_000, "fibres": 400_000, "interpreter": 40_000, "simulator": 2_500}
 
 # Of Hopper's own tiles several, one that begins within the last one's columns; and more of them than there are multiprocessors. Then few
@@ -150,10 +150,10 @@ def our_candidates() -> list[Candidate]:
 
 
 def is_another_here(candidate: Candidate) -> bool:
-    """Once is enough, unless a mutant asks for it. Numba's simulator runs the portable kernel as the unnamed variant and as `mma` too,
+    """Once is enough, unless a mutant asks for it. Numba's simulator runs the plain kernel as the unnamed variant and as `mma` too,
     Triton's interpreter the kernels for pointers as the unnamed one and as `pointers`; and the stand-in of CUDA C++ holds the variants of
     both its backends once: of cupy_raw the unnamed ones run there."""
-    again = {"numba_cuda": ("portable", "mma"), "triton_jit": ("pointers",), "cupy_raw": (candidate.variant,)}
+    again = {"numba_cuda": ("plain", "mma"), "triton_jit": ("pointers",), "cupy_raw": (candidate.variant,)}
     return bool(candidate.variant) and candidate.variant in again.get(candidate.backend, ()) and not (ON_GPU or EVERY_VARIANT)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from opwise.backends.numba_cuda import cubins
+from opwise.backends.numba_cuda.common import cubins
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -22,8 +22,8 @@ import importlib, json, sys
 from opwise.backends import numba_cuda
 from opwise.ops import OPS
 numba_cuda._import_numba()
-cubins = importlib.import_module("opwise.backends.numba_cuda.cubins")
-launch = importlib.import_module("opwise.backends.numba_cuda.launch")
+cubins = importlib.import_module("opwise.backends.numba_cuda.common.cubins")
+launch = importlib.import_module("opwise.backends.numba_cuda.common.launch")
 found = {}
 for op in OPS:
     for name, kernel in importlib.import_module(f"opwise.backends.numba_cuda.{op}").kernels().items():
@@ -69,7 +69,7 @@ import importlib, json, sys
 from opwise.backends import numba_cuda
 from opwise.ops import OPS
 numba_cuda._import_numba()
-cubins = importlib.import_module("opwise.backends.numba_cuda.cubins")
+cubins = importlib.import_module("opwise.backends.numba_cuda.common.cubins")
 kernels = lambda op: importlib.import_module(f"opwise.backends.numba_cuda.{op}").kernels()
 if sys.argv[1:]:
     next(iter(kernels("square").values())).ptx("sm_90")

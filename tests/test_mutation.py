@@ -30,7 +30,7 @@ A_FEW = {
     "torch_eager": ("square:mul multiplied by two", "softmax columns for rows"),
     "torch_inline": ("square the tail is written without end",),
     "cupy_raw": ("square the tail is written without end", "square the last block is not launched"),
-    "numba_cuda": ("square the elements after the last vector are written", "mean:portable half of the threads"),
+    "numba_cuda": ("square the elements after the last vector are written", "mean:plain half of the threads"),
     "triton_jit": ("square the last block is not launched", "mean programs of one step begin a step late", "softmax rows past the end"),
 }
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from opwise.backends.numba_cuda import by_value, driver
+from opwise.backends.numba_cuda.common import by_value, driver
 
 
 @pytest.fixture

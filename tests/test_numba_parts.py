@@ -31,7 +31,7 @@ def error(out: torch.Tensor, a: torch.Tensor, b: torch.Tensor, kind: str) -> flo
 
 def small(kind: str) -> list[Any]:
     """Tiles that fibres compute in less than a second."""
-    tiles = (tile for tile in module("matmul_elsewhere").tiles_elsewhere(kind, (8, 0)) if tile.rows * tile.columns <= 64 * 64)
+    tiles = (tile for tile in module("matmul.plan").any_gpu_tiles(kind, (8, 0)) if tile.rows * tile.columns <= 64 * 64)
     return list(tiles)
 
 
@@ -47,9 +47,7 @@ def test_a_shared_product_is_right_whatever_comes_first(kind: str, split: int) -
     with played():
         for seed, tile in enumerate(small(kind)):
             shared = tile._replace(split=split)
-            if split > 1 and kind == "float32" and not tile.lean:
-                continue
-            assert shared in module("matmul_elsewhere").tiles_elsewhere(kind, HOPPER)
+            assert shared in module("matmul.plan").any_gpu_tiles(kind, HOPPER)
             # Rows that start on 16 bytes: a step that is not whole, and parts of tiles. Then rows that do not, and fewer steps than blocks.
             for aligned, (m, k, n) in (
                 (True, (5, depth(kind) * (split + 1) - 8, 24)),
@@ -64,7 +62,7 @@ def test_a_shared_product_is_right_whatever_comes_first(kind: str, split: int) -
 @pytest.mark.parametrize("kind", ["float32", "float16"])
 def test_sixteen_blocks_of_which_some_have_no_step_and_a_ring_that_goes_round(kind: str) -> None:
     with played():
-        tile = module("matmul_elsewhere").LEAST if kind == "float16" else module("matmul_elsewhere").FMA_LEAST
+        tile = module("matmul.extra").MMA_32X32 if kind == "float16" else module("matmul.extra").FMA_32X32
         for seed, (split, k) in enumerate(((16, 5 * depth(kind)), (16, 1), (2, depth(kind) * 2 * (tile.stages + 2) + 1))):
             a, b = factors(3, k, 40, kind, seed)
             assert error(product(tile._replace(split=split), kind, False, a, b, seed), a, b, kind) <= 1, (split, k)
@@ -74,7 +72,7 @@ def test_sixteen_blocks_of_which_some_have_no_step_and_a_ring_that_goes_round(ki
 @pytest.mark.parametrize("kind", ["float32", "bfloat16"])
 def test_a_large_tile_is_shared_too(kind: str) -> None:
     with played():
-        tile = module("matmul_elsewhere").FMA_128 if kind == "float32" else module("matmul_elsewhere").MEDIUM
+        tile = module("matmul.plan").FMA_128X128 if kind == "float32" else module("matmul.plan").MMA_128X128
         a, b = factors(70, 2 * depth(kind) + 8, 136, kind, 3)
         assert error(product(tile._replace(split=2), kind, True, a, b, 3), a, b, kind) <= 1
 
@@ -96,7 +94,7 @@ def test_parts_are_added_in_the_order_of_their_ranks(split: int) -> None:
     with played():
         m, k, n = 5, 16 * 7 - 3, 33
         a, b = factors(m, k, n, "float32", 5)
-        out = product(module("matmul_elsewhere").FMA_LEAST._replace(split=split), "float32", False, a, b, 5)
+        out = product(module("matmul.extra").FMA_32X32._replace(split=split), "float32", False, a, b, 5)
     steps, total = -(-k // 16), np.zeros((m, n), np.float32)
     for rank in range(split):
         part = np.zeros((m, n), np.float32)
@@ -108,16 +106,16 @@ def test_parts_are_added_in_the_order_of_their_ranks(split: int) -> None:
 
 def test_what_cannot_be_shared_evenly_is_refused() -> None:
     with pytest.raises(ValueError, match="3 blocks of 64 threads with 4 units each: powers of two are taken"):
-        module("matmul_parts").sharing(3, 64, 4)
+        module("matmul.kernels.cluster_reduce").cluster_reduce(3, 64, 4)
 
 
 def test_a_name_is_of_one_tile_and_of_what_a_kernel_can_be_made_for() -> None:
-    elsewhere, offered = module("matmul_elsewhere"), module("matmul_offered")
+    plan = module("matmul.plan")
     for kind in KINDS:
-        tiles = elsewhere.tiles_elsewhere(kind, HOPPER)
-        assert len({offered.name_of(tile) for tile in tiles}) == len(tiles)
-        assert {tile.split for tile in elsewhere.tiles_elsewhere(kind, (8, 0))} == {1}
-        assert elsewhere.costs_of(kind, True).keys() == elsewhere.costs_of(kind, False).keys()
+        tiles = plan.any_gpu_tiles(kind, HOPPER)
+        assert len({plan.name_of(tile) for tile in tiles}) == len(tiles)
+        assert {tile.split for tile in plan.any_gpu_tiles(kind, (8, 0))} == {1}
+        assert plan.costs_of(kind, True).keys() == plan.costs_of(kind, False).keys()
         for tile in tiles:
             assert tile.rows * 64 % (16 * tile.threads) == 0 or kind == "float32"  # each thread copies whole chunks
             assert tile.rows * tile.columns % (4 * tile.threads) == 0
@@ -125,31 +123,31 @@ def test_a_name_is_of_one_tile_and_of_what_a_kernel_can_be_made_for() -> None:
 
 @pytest.mark.parametrize(("m", "k", "n"), [(32, 8192, 32), (16, 4096, 4096), (37, 4501, 73), (128, 16384, 128), (512, 8192, 512)])
 def test_few_tiles_of_a_long_k_are_shared_on_hopper_and_nowhere_else(m: int, k: int, n: int) -> None:
-    elsewhere, offered = module("matmul_elsewhere"), module("matmul_offered")
+    plan = module("matmul.plan")
     for kind in KINDS[:3]:
         if (kind == "float16" and (k % 8, n % 8) == (0, 0)) or (kind, m) == ("tfloat32", 512):  # Hopper's own tiles
             continue
-        assert offered.own_on_hopper(m, k, n, kind, True, 132, HOPPER) is None
-        tile = elsewhere.own_elsewhere(m, k, n, kind, True, 132, HOPPER)
-        assert tile.split > 1, offered.name_of(tile)
-        assert f"_s{tile.split}" in offered.name_of(tile)
-        assert offered.offered(m, k, n, kind, True, HOPPER)[offered.name_of(tile)] == tile
+        assert plan.planned_sm90(m, k, n, kind, True, 132, HOPPER) is None
+        tile = plan.planned_any_gpu(m, k, n, kind, True, 132, HOPPER)
+        assert tile.split > 1, plan.name_of(tile)
+        assert f"_s{tile.split}" in plan.name_of(tile)
+        assert plan.offered(m, k, n, kind, True, HOPPER)[plan.name_of(tile)] == tile
 
 
 @pytest.mark.parametrize("capability", [(8, 0), (10, 0)])
 def test_other_gpus_have_the_largest_tile_of_which_each_multiprocessor_has_one(capability: tuple[int, int]) -> None:
-    elsewhere, offered = module("matmul_elsewhere"), module("matmul_offered")
+    plan = module("matmul.plan")
     for kind, (m, n), name in (
         ("float32", (4096, 4096), "fma_128x128"), ("float32", (1024, 1024), "fma_64x64"), ("float32", (16, 16), "fma_64x64"),
         ("float16", (4096, 4096), "mma_128x256"), ("tfloat32", (1536, 1536), "mma_128x128"), ("bfloat16", (32, 32), "mma_64x64"),
     ):  # fmt: skip
-        assert offered.name_of(elsewhere.own_elsewhere(m, 8192, n, kind, True, 108, capability)) == name
+        assert plan.name_of(plan.planned_any_gpu(m, 8192, n, kind, True, 108, capability)) == name
 
 
 def test_hoppers_own_tiles_stay_where_they_are_the_quicker() -> None:
-    offered = module("matmul_offered")
-    assert offered.own_on_hopper(2048, 2048, 2048, "float32", True, 132, HOPPER) == offered.FMA_TILE
-    assert offered.own_on_hopper(1024, 1024, 1024, "float32", True, 132, HOPPER) is None  # 96.4 us, 128x128 by two blocks 58.8
-    assert offered.name_of(offered.own_on_hopper(512, 8192, 512, "tfloat32", True, 132, HOPPER)) == "64x128"  # 72.8 us, 64x64_s2 86.8
-    assert offered.own_on_hopper(4096, 4096, 4096, "tfloat32", True, 132, HOPPER) in offered.TF32_TILES
-    assert offered.own_on_hopper(128, 4096, 128, "tfloat32", True, 132, HOPPER) is None
+    plan = module("matmul.plan")
+    assert plan.planned_sm90(2048, 2048, 2048, "float32", True, 132, HOPPER) == plan.FMA_TMA
+    assert plan.planned_sm90(1024, 1024, 1024, "float32", True, 132, HOPPER) is None  # 96.4 us, 128x128 by two blocks 58.8
+    assert plan.name_of(plan.planned_sm90(512, 8192, 512, "tfloat32", True, 132, HOPPER)) == "64x128"  # 72.8 us, 64x64_s2 86.8
+    assert plan.planned_sm90(4096, 4096, 4096, "tfloat32", True, 132, HOPPER) in plan.TF32
+    assert plan.planned_sm90(128, 4096, 128, "tfloat32", True, 132, HOPPER) is None

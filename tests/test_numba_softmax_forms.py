@@ -14,8 +14,8 @@ import pytest
 SOURCE = Path(__file__).resolve().parents[1] / "src"
 CHILD = """
 import tempfile
-from opwise.backends.numba_cuda.softmax_stream import stream_kernel
-from opwise.backends.numba_cuda.softmax_streams import STREAM
+from opwise.backends.numba_cuda.softmax.stream import stream_kernel
+from opwise.backends.numba_cuda.softmax.plan import STREAM
 from opwise.inspecting.tools import ToolMissing, output
 with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
     file.write(stream_kernel("float32", STREAM, 1).assemble("sm_90")[0])
@@ -26,7 +26,7 @@ with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         print("MISSING", problem)
 """
 SIZE = {"float32": 4, "float16": 2, "bfloat16": 2}
-# rows, columns, dtype -> blocks a row, threads a block; None: softmax.py's own kernels.
+# rows, columns, dtype -> blocks a row, threads a block; None: registers.py's kernels.
 ON_H200 = {
     (4096, 8192, "float16"): None,
     (16384, 16384, "float16"): (1, 256),
@@ -67,16 +67,16 @@ STREAMED = {
 @pytest.fixture(scope="module")
 def forms():
     pytest.importorskip("numba.cuda", reason="numba-cuda is not installed")
-    return importlib.import_module("opwise.backends.numba_cuda.softmax_forms")
+    return importlib.import_module("opwise.backends.numba_cuda.softmax.plan")
 
 
 @pytest.fixture(scope="module")
 def streams(forms):
-    return importlib.import_module("opwise.backends.numba_cuda.softmax_streams")
+    return importlib.import_module("opwise.backends.numba_cuda.softmax.plan")
 
 
 def test_a_block_of_16_bits_has_no_more_values_than_a_row(forms) -> None:
-    own = importlib.import_module("opwise.backends.numba_cuda.softmax_offered").own_threads
+    own = importlib.import_module("opwise.backends.numba_cuda.softmax.plan").own_threads
     threads = {(columns, dtype): own(columns, dtype, wide) for columns, dtype, wide in (
         (1024, "float16", True), (3072, "float16", True), (3072, "bfloat16", False), (3080, "bfloat16", True), (3072, "float32", True),
         (16384, "float32", True), (24580, "float32", False))}  # fmt: skip
@@ -98,10 +98,10 @@ def test_the_longest_rows_are_a_stream(streams, rows, columns, dtype) -> None:
 
 @pytest.mark.parametrize("dtype", SIZE)
 def test_a_stream_fits_the_gpu_and_leaves_nothing_out(streams, dtype) -> None:
-    """All blocks run at once, or they would wait for ever; no part is longer than a slot, and none is missing."""
+    """All blocks run at once, or they would wait for ever; no part is longer than a stage, and none is missing."""
     stream, taken = streams.STREAM, 0
     assert stream.shared_bytes <= 227 * 1024
-    assert stream.lag < stream.slots
+    assert stream.lag < stream.stages
     assert stream.threads <= 1024
     assert stream.rows_kept > stream.lag
     assert stream.pairs_kept > 2 * stream.lag + 1
@@ -116,7 +116,7 @@ def test_a_stream_fits_the_gpu_and_leaves_nothing_out(streams, dtype) -> None:
                 taken += 1
                 assert columns * SIZE[dtype] > 512 * 1024
                 assert share.blocks * share.groups <= processors
-                assert share.part * 16 <= stream.slot_bytes
+                assert share.part * 16 <= stream.stage_bytes
                 assert share.part % 8 == 0
                 assert share.blocks * stream.warps * share.part * 16 >= columns * SIZE[dtype]
                 assert (share.blocks - 1) * stream.warps * share.part * 16 < columns * SIZE[dtype]
@@ -139,10 +139,10 @@ def test_a_launch_fits_the_gpu(forms, dtype, capability) -> None:
             taken.add(form.blocks)
             wave, together, _ = form.apart(rows, row_bytes, 132)
             assert wave < rows
-            assert wave * form.blocks <= 132 * form.phases
-            assert wave == 0 or together == 1 or (wave - 1) // together < form.phases
+            assert wave * form.blocks <= 132 * form.ctas_per_sm
+            assert wave == 0 or together == 1 or (wave - 1) // together < form.ctas_per_sm
             shared = form.shared_bytes(row_bytes)
-            assert capability != (9, 0) or form.phases * (shared + 2048) <= 228 * 1024
+            assert capability != (9, 0) or form.ctas_per_sm * (shared + 2048) <= 228 * 1024
             assert form.blocks * (form.threads * forms.PIECES * 16 + shared) >= row_bytes
             assert shared <= form.most_shared <= (99 if form.blocks == 1 else 227) * 1024
     several = {2, 4, 8, 16}
@@ -156,7 +156,7 @@ def test_few_rows_take_more_blocks_as_long_as_all_run_at_once(forms) -> None:
     assert (blocks[0], blocks[35], blocks[36]) == (16, 16, 4)
 
 
-def test_a_slot_of_the_stream_is_asked_for_behind_the_stores(streams) -> None:
+def test_a_stage_of_the_stream_is_asked_for_behind_the_stores(streams) -> None:
     """Stores need what was read of it. Loads that are only asked for do not keep the next copy away: seen once in hundreds of launches."""
     environment = {k: v for k, v in os.environ.items() if k != "NUMBA_ENABLE_CUDASIM"} | {"PYTHONPATH": str(SOURCE)}
     done = subprocess.run([sys.executable, "-c", CHILD], capture_output=True, text=True, env=environment, timeout=120, check=False)

@@ -20,7 +20,7 @@ from opwise.ops import Workload
 pytestmark = pytest.mark.skipif(ON_GPU, reason="a GPU is here: it runs this kernel itself")
 PACKAGE = "opwise.backends.numba_cuda"
 MAIN = [c for c in right_candidates() if (c.backend, c.op, c.variant) == ("numba_cuda", "softmax", "")]
-# dtype, warps, pieces of a lane, slots, lag, multiprocessors; rows, 16-byte pieces of a row.
+# dtype, warps, pieces of a lane, stages, lag, SMs; rows, 16-byte pieces of a row.
 CASES = {
     "several blocks and groups": ("float32", (2, 1, 4, 2), 5, 9, 127),
     "more turns than places": ("bfloat16", (1, 2, 4, 3), 2, 12, 68),
@@ -42,7 +42,7 @@ def played() -> Iterator[None]:
 
 def run(dtype: str, form: tuple[int, ...], processors: int, rows: int, pieces: int, seed: int) -> tuple[float, bool]:
     """The worst error of a launch in its bound, and whether scratch is 0 behind it."""
-    stream_module, streams = (importlib.import_module(f"{PACKAGE}.{name}") for name in ("softmax_stream", "softmax_streams"))
+    stream_module, streams = (importlib.import_module(f"{PACKAGE}.{name}") for name in ("softmax.stream", "softmax.plan"))
     stream = streams.Stream(*form)
     share = streams.shared_by(rows, pieces * 16, stream, processors)
     columns, drawn = pieces * (4 if dtype == "float32" else 8), torch.Generator().manual_seed(seed)
@@ -55,7 +55,7 @@ def run(dtype: str, form: tuple[int, ...], processors: int, rows: int, pieces: i
     machine = AllAtOnce(grid, kernel.threads, kernel.dynamic_shared, Memory([x, out, scratch]), seed)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(numba_fibres.Now, "machine", machine, raising=False)
-        for name in ("softmax_stream", "reduce"):
+        for name in ("softmax.stream", "common.reduce"):
             patch.setattr(importlib.import_module(f"{PACKAGE}.{name}"), "cuda", machine)
         machine.run(kernel.function, tuple(np.int64(value) for value in (x.data_ptr(), out.data_ptr(), *sizes, scratch.data_ptr())))
     return worst_error(out, Workload("softmax", (rows, columns), dtype), x), not bool(scratch.any())
@@ -71,9 +71,9 @@ def test_a_stream_is_right_whatever_comes_first(name: str) -> None:
 
 
 def test_places_for_fewer_rows_show(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What softmax_stream.py says of how many rows must be kept is not more than is needed to be seen here."""
+    """What softmax/stream.py says of how many rows must be kept is not more than is needed to be seen here."""
     with played():
-        stream = importlib.import_module(f"{PACKAGE}.softmax_streams").Stream
+        stream = importlib.import_module(f"{PACKAGE}.softmax.plan").Stream
         monkeypatch.setattr(stream, "pairs_kept", 1)
         with pytest.raises(Fault, match="wait for ever"):
             run(*CASES["more turns than places"], 1)

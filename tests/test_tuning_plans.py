@@ -71,23 +71,19 @@ def of_cuda(module: Any, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
 
 def of_numba(module: Any, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
     """Kernels that are their own names."""
-    offered = importlib.import_module(f"{module.__name__}_offered")
+    plan = importlib.import_module(f"{module.__name__}.plan")
     monkeypatch.setattr(module, "SIMULATED", False)
-    monkeypatch.setattr(module.portable, "name_of", lambda x: str(x.dtype).removeprefix("torch."))
 
     def kernel(way: Any) -> Any:
-        return SimpleNamespace(fixed=lambda grid, *sizes, device: offered.name_of(way))
+        return SimpleNamespace(fixed=lambda grid, *sizes, device: plan.name_of(way))
 
     if module.__name__.endswith("softmax"):
-        monkeypatch.setattr(module, "in_registers", lambda dtype, columns, wide, threads: (kernel(offered.Registers(threads)), 1))
+        monkeypatch.setattr(module, "in_registers", lambda dtype, columns, wide, threads: (kernel(plan.Registers(threads)), 1))
         for name in ("build_cluster", "build_stream"):
-            monkeypatch.setattr(module, name, lambda x, way, *more: offered.name_of(way))
+            monkeypatch.setattr(module, name, lambda x, way, *more: plan.name_of(way))
     else:
-        for name in ("build_wgmma", "build_tf32"):
-            monkeypatch.setattr(module, name, lambda a, b, out, way: offered.name_of(way))
-        monkeypatch.setattr(module, "build_fma", lambda a, b, out: offered.name_of(module.FMA_TILE))
-        monkeypatch.setattr(module, "fma_kernel", lambda tile, whole: kernel(tile))
-        monkeypatch.setattr(module, "tensor_kernel", lambda kind, tile, whole: kernel(tile))
+        monkeypatch.setattr(module, "build_tma", lambda a, b, out, way: plan.name_of(way))
+        monkeypatch.setattr(module, "any_gpu_kernel", lambda kind, tile, whole: kernel(tile))
     made: Callable[..., str] = module.build
     return made
 

@@ -37,8 +37,8 @@ STAND_INS: Mapping[str, StandIn] = {
     ),
     "simulator": StandIn(
         "Numba's simulator",
-        "portable only",
-        "the variant `portable` in place of the unnamed one",
+        "plain only",
+        "the variant `plain` in place of the unnamed one",
         {"": "the unnamed kernels that a GPU runs (warp shuffles, 16-byte accesses, PTX): `make test` has most of them in fibres"},
     ),
     "interpreter": StandIn(

@@ -160,21 +160,20 @@ def _numba(op: str, arch: str, dtype: str | None) -> Iterator[Compiled]:
             yield _numba_kernel(name, functools.partial(kernel.ptx, arch), kernel.target(arch), kernel.dynamic_shared)
         else:
             yield Compiled(name, reason=f"for {kernel.only} alone, whose own instructions it is made of")
-    if hasattr(module, "textbook_kernel"):  # launched the plain way: Numba compiles it at the call, for arrays
-        number = arch.removeprefix("sm_")
+    number = arch.removeprefix("sm_")
+    for part, (kernel, signature) in module.PLAIN.items():  # launched the plain way: Numba compiles it at the call, for arrays
         for element in ("float32", "float16"):
             if dtype in (None, element):
-                array = types.Array(getattr(types, element), 1, "C")
-                function, signature = module.textbook_kernel().py_func, types.void(array, array)
+                taken = signature(getattr(types, element))
 
-                def ptx(function: Any = function, signature: Any = signature) -> str:
-                    return str(cuda.compile(function, signature, device=False, abi="numba", cc=(int(number[:-1]), int(number[-1])))[0])
+                def ptx(function: Any = kernel.py_func, taken: Any = taken) -> str:
+                    return str(cuda.compile(function, taken, device=False, abi="numba", cc=(int(number[:-1]), int(number[-1])))[0])
 
-                yield _numba_kernel(f"{element} textbook", ptx, arch, 0)
+                yield _numba_kernel(f"{element} plain {part}".rstrip(), ptx, arch, 0)
 
 
 def _numba_kernel(name: str, ptx_of: Callable[[], str], target: str, shared: int) -> Compiled:
-    from opwise.backends.numba_cuda.driver import link
+    from opwise.backends.numba_cuda.common.driver import link
 
     reason = ""
     for lineinfo in (True, False):  # NVVM refuses the line information of some float16 kernels, and takes them without

@@ -18,11 +18,11 @@ class NumbaMatmul(Ways):
         return tuple(Workload("matmul", shape, dtype) for dtype, shape in (*half, *more))
 
     def configurations(self, workload: Workload, machine: Machine) -> Mapping[str, str]:
-        from opwise.backends.numba_cuda.matmul_elsewhere import estimates
-        from opwise.backends.numba_cuda.matmul_offered import hopper_tiles, name_of, offered
+        from opwise.backends.numba_cuda.matmul.configurations import name_of
+        from opwise.backends.numba_cuda.matmul.plan import estimates, offered, sm90_tiles
 
         (m, k, n), kind = workload.shape, workload.dtype
-        tiles = hopper_tiles(m, k, n, kind, True, machine.capability)
+        tiles = sm90_tiles(m, k, n, kind, True, machine.capability)
         names = offered(m, k, n, kind, True, machine.capability)
         elsewhere = estimates(m, k, n, kind, True, machine.processors, machine.capability)
         dear: set[str] = set()  # two models, each in a unit of its own
@@ -34,9 +34,8 @@ class NumbaMatmul(Ways):
         return {name: f"{name} {kind}" for name in names if name not in dear}
 
     def choose(self, workload: Workload, machine: Machine, parameters: Parameters = NONE) -> str:
-        from opwise.backends.numba_cuda.matmul_elsewhere import own_elsewhere
-        from opwise.backends.numba_cuda.matmul_offered import name_of, own_on_hopper
+        from opwise.backends.numba_cuda.matmul.configurations import name_of
+        from opwise.backends.numba_cuda.matmul.plan import planned
 
         (m, k, n), kind = workload.shape, workload.dtype
-        tile = own_on_hopper(m, k, n, kind, True, machine.processors, machine.capability)
-        return name_of(tile or own_elsewhere(m, k, n, kind, True, machine.processors, machine.capability))
+        return name_of(planned(m, k, n, kind, True, machine.processors, machine.capability))

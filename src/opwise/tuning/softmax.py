@@ -55,7 +55,7 @@ class CudaSoftmax(Softmax):
 
 class NumbaSoftmax(Softmax):
     def compiled(self, rows: int, columns: int, dtype: str, machine: Machine) -> dict[str, str]:
-        from opwise.backends.numba_cuda.softmax_offered import Registers, offered
+        from opwise.backends.numba_cuda.softmax.plan import Registers, offered
 
         found = offered(rows, columns, dtype, True, machine.processors, machine.capability)
         return {
@@ -64,6 +64,6 @@ class NumbaSoftmax(Softmax):
         }
 
     def own(self, rows: int, columns: int, dtype: str, machine: Machine) -> str:
-        from opwise.backends.numba_cuda import softmax_offered
+        from opwise.backends.numba_cuda.softmax import plan
 
-        return softmax_offered.name_of(softmax_offered.own(rows, columns, dtype, True, machine.processors, machine.capability))
+        return plan.name_of(plan.own(rows, columns, dtype, True, machine.processors, machine.capability))

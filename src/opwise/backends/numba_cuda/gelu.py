@@ -12,9 +12,12 @@ from functools import cache
 from typing import Any
 
 import numpy as np
+from numba import cuda, float32, types
 
-from opwise.backends.numba_cuda import elementwise, portable, ptx
-from opwise.backends.numba_cuda.launch import Kernel, inlined
+from opwise.backends.numba_cuda.common import elementwise, ptx
+from opwise.backends.numba_cuda.common.dtypes import DTYPES, exp
+from opwise.backends.numba_cuda.common.launch import Kernel, inlined
+from opwise.backends.numba_cuda.common.plain import THREADS, blocks_of, jit, plain
 from opwise.backends.protocol import Variant
 from opwise.ops.gelu import CUBIC, SQRT_2_OVER_PI
 
@@ -24,6 +27,17 @@ CUBED = np.float32(-2.0 * SQRT_2_OVER_PI * CUBIC)
 LINEAR_2 = np.float32(-2.0 * SQRT_2_OVER_PI * math.log2(math.e))  # for 2^z in place of e^z
 CUBED_2 = np.float32(-2.0 * SQRT_2_OVER_PI * CUBIC * math.log2(math.e))
 ONE = np.float32(1.0)
+
+
+@jit
+def gelu(x: Any, y: Any) -> None:
+    for i in range(cuda.grid(1), x.size, cuda.gridsize(1)):
+        value = float32(x[i])
+        y[i] = value / (ONE + exp(value * (LINEAR + CUBED * (value * value))))
+
+
+def call(x: Any, y: Any, stream: Any) -> None:
+    gelu[blocks_of(x.size), THREADS, stream](x, y)
 
 
 @cache
@@ -36,24 +50,14 @@ def fast_kernel(dtype: str, wide: bool) -> Kernel:
     return elementwise.fast_kernel(dtype, wide, gelu)
 
 
-@inlined
-def gelu_portable(x: Any) -> Any:
-    return x / (ONE + portable.exp(x * (LINEAR + CUBED * (x * x))))
-
-
-@cache
-def portable_kernel(dtype: str) -> Kernel:
-    return elementwise.portable_kernel(dtype, gelu_portable)
-
-
 def kernels() -> Mapping[str, Kernel]:
-    found = {f"{d} {'vector' if w else 'scalar'}": fast_kernel(d, w) for d in portable.DTYPES for w in (True, False)}
-    return found | {f"{d} portable": portable_kernel(d) for d in portable.DTYPES}
+    return {f"{d} {'vector' if w else 'scalar'}": fast_kernel(d, w) for d in DTYPES for w in (True, False)}
 
 
-build_portable = elementwise.plain(portable_kernel)
+PLAIN = {"": (gelu, lambda t: types.void(t[::1], t[::1]))}
+build_plain, build_stand_in = plain(call, flat=True)
 
 VARIANTS = {
-    "": Variant(elementwise.fast(fast_kernel, build_portable), "x sigmoid(2a) by ex2 and rcp, 16 bytes a thread"),
-    "portable": Variant(build_portable, "x / (1 + exp(-2a)) in a grid-stride loop, one element an access"),
+    "": Variant(elementwise.fast(fast_kernel, build_stand_in), "x sigmoid(2a) by ex2 and rcp, 16 bytes a thread"),
+    "plain": Variant(build_plain, "x / (1 + exp(-2a)) in a grid-stride loop over device arrays"),
 }

@@ -2,10 +2,10 @@
 
 The fast kernel is one launch: each block sums its steps, leaves the sum in scratch and ends; the grid's last block then waits for all sums
 and adds them up. A sum is told by a word other than 0 (+0 as -0), and the last block leaves 0 in each place, so that the next launch, or a
-replay of a CUDA graph, finds scratch as this one did. The portable kernel is two launches, in which no block waits for another.
+replay of a CUDA graph, finds scratch as this one did. The plain kernel is two launches, in which no block waits for another.
 
-Some multiprocessors read a fifth faster than others, and the equal shares of one wave would drift apart in memory. So blocks are short, and
-the hardware begins them in order of memory as it finds room; those of one step come last, and let all multiprocessors end together. What a
+Some SMs read a fifth faster than others, and the equal shares of one wave would drift apart in memory. So blocks are short, and
+the hardware begins them in order of memory as it finds room; those of one step come last, and let all SMs end together. What a
 block does before its first load counts, then: numbers known not to be negative are widened as such, and the first step stands apart, since
 LLVM unrolls the loop and counts its turns before it.
 """
@@ -17,18 +17,55 @@ from functools import cache
 from typing import Any, NamedTuple
 
 import torch
-from numba import cuda, float32, int64, uint32
+from numba import cuda, float32, int64, types, uint32
 from torch import Tensor
 
 from opwise.backends.cuda_src.plan import mean_steps
-from opwise.backends.numba_cuda import portable, ptx
-from opwise.backends.numba_cuda.launch import SIMULATED, Kernel, inlined
-from opwise.backends.numba_cuda.reduce import block_sum_of, within_of
-from opwise.backends.protocol import Bind, Launch, Variant
+from opwise.backends.numba_cuda.common import ptx
+from opwise.backends.numba_cuda.common.dtypes import DTYPES, f32, name_of
+from opwise.backends.numba_cuda.common.launch import SIMULATED, Kernel, inlined
+from opwise.backends.numba_cuda.common.plain import jit, plain
+from opwise.backends.numba_cuda.common.reduce import block_sum_of, within_of
+from opwise.backends.protocol import Bind, Variant
+
+PLAIN_THREADS, PLAIN_BLOCKS = (8, 2) if SIMULATED else (256, 1024)
+ZERO = f32(0.0)
+
+
+@jit
+def sums(x: Any, out: Any, n: Any) -> None:
+    """out[block]: the sum of the block's share of x, divided by n."""
+    partial = cuda.shared.array(0, float32)  # dynamic: in the simulator a static one is not always shared
+    thread, total = cuda.threadIdx.x, ZERO
+    for i in range(cuda.grid(1), x.size, cuda.gridsize(1)):
+        total += float32(x[i])
+    partial[thread] = total
+    half = PLAIN_THREADS // 2
+    while half > 0:
+        cuda.syncthreads()
+        if thread < half:
+            partial[thread] += partial[thread + half]
+        half //= 2
+    if thread == 0:
+        out[cuda.blockIdx.x] = partial[0] / float32(n)
+
+
+def call(x: Any, partial: Any, out: Any, stream: Any) -> None:
+    launched = PLAIN_THREADS, stream, 4 * PLAIN_THREADS
+    sums[(partial.size, *launched)](x, partial, 1)
+    sums[(1, *launched)](partial, out, x.size)
+
+
+def partial_sums(x: Tensor) -> Tensor:
+    blocks = min(-(-x.numel() // PLAIN_THREADS), PLAIN_BLOCKS)
+    return torch.empty(blocks, dtype=torch.float32, device=x.device)
+
+
+build_plain, build_stand_in = plain(call, flat=True, scratch=partial_sums)
 
 
 class Shape(NamedTuple):
-    """threads a block, loads in flight a thread, blocks a multiprocessor: held to the registers that let so many run at once."""
+    """threads a block, loads in flight a thread, blocks an SM: held to the registers that let so many run at once."""
 
     threads: int
     loads: int
@@ -37,8 +74,6 @@ class Shape(NamedTuple):
 
 SHAPE = Shape(512, 4, 3)  # best or level from 2 MiB to 1 GiB on an H200
 AT_ONCE = 8  # words that a thread of the last block asks for
-PORTABLE_THREADS, PORTABLE_BLOCKS = (8, 2) if SIMULATED else (256, 1024)
-ZERO = portable.f32(0.0)
 
 
 @cache
@@ -128,56 +163,10 @@ def fast_kernel(dtype: str, wide: bool, shape: Shape) -> Kernel:
     return Kernel(mean, (int64,) * 6, threads, min_blocks=per_sm)
 
 
-@cache
-def portable_kernel(source: str, target: str) -> Kernel:
-    """Each block writes the sum of its share of `source`, divided by `by`, to target[block]. n elements."""
-    load, store = portable.LOAD[source], portable.STORE[target]
-    threads = PORTABLE_THREADS
-
-    def sums(x: Any, out: Any, n: Any, by: Any) -> None:
-        partial = cuda.shared.array(0, float32)
-        thread = cuda.threadIdx.x
-        total = ZERO
-        i = int64(cuda.blockIdx.x) * threads + thread
-        while i < n:
-            total += load(x, i)
-            i += int64(cuda.gridDim.x) * threads
-        partial[thread] = total
-        half = threads // 2
-        while half > 0:
-            cuda.syncthreads()
-            if thread < half:
-                partial[thread] += partial[thread + half]
-            half //= 2
-        if thread == 0:
-            store(out, int64(cuda.blockIdx.x), partial[0] / float32(by))
-
-    return Kernel(sums, (portable.pointer(source), portable.pointer(target), int64, int64), threads, dynamic_shared=4 * threads)
-
-
-def build_portable(x: Tensor, out: Tensor) -> Bind:
-    dtype, n = portable.name_of(x), x.numel()
-    blocks = min(-(-n // PORTABLE_THREADS), PORTABLE_BLOCKS)
-    first, second = portable_kernel(dtype, "float32"), portable_kernel("float32", dtype)
-
-    def bind(x: Tensor, out: Tensor) -> Launch:
-        partial = torch.empty(blocks, dtype=torch.float32, device=x.device)
-        share = first.bind((blocks, 1), x, partial, n, 1, device=x.device)
-        finish = second.bind((1, 1), partial, out, blocks, n, device=x.device)
-
-        def launch() -> None:
-            share()
-            finish()
-
-        return launch
-
-    return bind
-
-
 def build(x: Tensor, out: Tensor) -> Bind:
     if SIMULATED:
-        return build_portable(x, out)
-    dtype, n = portable.name_of(x), x.numel()
+        return build_stand_in(x, out)
+    dtype, n = name_of(x), x.numel()
     wide = x.data_ptr() % 16 == 0
     per_block = SHAPE.threads * SHAPE.loads * (ptx.ELEMENTS[dtype] if wide else 1)
     at_once = torch.cuda.get_device_properties(x.device).multi_processor_count * SHAPE.blocks
@@ -187,12 +176,15 @@ def build(x: Tensor, out: Tensor) -> Bind:
 
 
 def kernels() -> Mapping[str, Kernel]:
-    found = {f"{d} {'vector' if w else 'scalar'}": fast_kernel(d, w, SHAPE) for d in portable.DTYPES for w in (True, False)}
-    found |= {f"{d} portable sums": portable_kernel(d, "float32") for d in portable.DTYPES}
-    return found | {f"{d} portable finish": portable_kernel("float32", d) for d in portable.DTYPES}
+    return {f"{d} {'vector' if w else 'scalar'}": fast_kernel(d, w, SHAPE) for d in DTYPES for w in (True, False)}
 
+
+PLAIN = {
+    "sums": (sums, lambda t: types.void(t[::1], float32[::1], int64)),
+    "finish": (sums, lambda t: types.void(float32[::1], t[::1], int64)),
+}
 
 VARIANTS = {
     "": Variant(build, "one launch: the last block waits for the others' sums and adds them"),
-    "portable": Variant(build_portable, "two launches, sums in shared memory, no waiting"),
+    "plain": Variant(build_plain, "two launches of a grid-stride loop, sums in shared memory, no waiting"),
 }

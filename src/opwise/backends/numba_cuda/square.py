@@ -6,13 +6,24 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
-import torch
-from numba import cuda
-from torch import Tensor
+from numba import cuda, float32, types
 
-from opwise.backends.numba_cuda import elementwise, portable
-from opwise.backends.numba_cuda.launch import SIMULATED, Kernel, inlined, simulated
-from opwise.backends.protocol import Bind, Launch, UnsupportedWorkload, Variant
+from opwise.backends.numba_cuda.common import elementwise
+from opwise.backends.numba_cuda.common.dtypes import DTYPES
+from opwise.backends.numba_cuda.common.launch import Kernel, inlined
+from opwise.backends.numba_cuda.common.plain import THREADS, blocks_of, jit, plain
+from opwise.backends.protocol import Variant
+
+
+@jit
+def square(x: Any, y: Any) -> None:
+    for i in range(cuda.grid(1), x.size, cuda.gridsize(1)):
+        value = float32(x[i])
+        y[i] = value * value
+
+
+def call(x: Any, y: Any, stream: Any) -> None:
+    square[blocks_of(x.size), THREADS, stream](x, y)
 
 
 @inlined
@@ -25,54 +36,14 @@ def fast_kernel(dtype: str, wide: bool) -> Kernel:
     return elementwise.fast_kernel(dtype, wide, squared)
 
 
-@cache
-def portable_kernel(dtype: str) -> Kernel:
-    return elementwise.portable_kernel(dtype, squared)
-
-
-@cache
-def textbook_kernel() -> Any:
-    @cuda.jit  # type: ignore[untyped-decorator,unused-ignore]
-    def square(x: Any, y: Any) -> None:
-        for i in range(cuda.grid(1), x.size, cuda.gridsize(1)):
-            y[i] = x[i] * x[i]
-
-    return square
-
-
-def build_textbook(x: Tensor, out: Tensor) -> Bind:
-    """Numba as its manual writes it: arrays, a grid-stride loop, types found at the call. In 16 bits float16 arithmetic rounds once too."""
-    if portable.name_of(x) == "bfloat16":
-        raise UnsupportedWorkload("Numba's arrays have no bfloat16: use the unnamed variant, which passes addresses")
-    threads, blocks = (16, 2) if SIMULATED else (256, min(-(-x.numel() // 256), 65535))
-    kernel = textbook_kernel()
-
-    def bind(x: Tensor, out: Tensor) -> Launch:
-        if SIMULATED:
-            views = tuple(t.detach().reshape(-1).numpy() for t in (x, out))
-            return simulated(kernel[blocks, threads], *views)
-
-        arrays = tuple(cuda.as_cuda_array(t.detach().reshape(-1), sync=False) for t in (x, out))
-        index = x.device.index
-
-        def launch() -> None:
-            stream = cuda.external_stream(torch._C._cuda_getCurrentRawStream(index))
-            kernel[blocks, threads, stream](*arrays)
-
-        return launch
-
-    return bind
-
-
 def kernels() -> Mapping[str, Kernel]:
-    found = {f"{d} {'vector' if w else 'scalar'}": fast_kernel(d, w) for d in portable.DTYPES for w in (True, False)}
-    return found | {f"{d} portable": portable_kernel(d) for d in portable.DTYPES}
+    return {f"{d} {'vector' if w else 'scalar'}": fast_kernel(d, w) for d in DTYPES for w in (True, False)}
 
 
-build_portable = elementwise.plain(portable_kernel)
+PLAIN = {"": (square, lambda t: types.void(t[::1], t[::1]))}
+build_plain, build_stand_in = plain(call, flat=True)
 
 VARIANTS = {
-    "": Variant(elementwise.fast(fast_kernel, build_portable), "16 bytes a thread, read, squared and written"),
-    "portable": Variant(build_portable, "a grid-stride loop over pointers, one element an access"),
-    "textbook": Variant(build_textbook, "a grid-stride loop over device arrays, launched as kernel[blocks, threads]"),
+    "": Variant(elementwise.fast(fast_kernel, build_stand_in), "16 bytes a thread, read, squared and written"),
+    "plain": Variant(build_plain, "a grid-stride loop over device arrays, launched as kernel[blocks, threads]"),
 }

@@ -1,0 +1,1 @@
+"""What the ops share: instructions, device functions, launches, cubins on disk."""

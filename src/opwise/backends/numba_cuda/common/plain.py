@@ -1,0 +1,68 @@
+"""How the variants `plain` are called: Numba's arrays over torch's memory, and `kernel[blocks, threads, stream](...)` at each launch.
+
+Without a GPU they run in Numba's simulator, also in place of the unnamed variants. Numba has no arrays of bfloat16.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from numba import cuda
+from torch import Tensor
+
+from opwise.backends.numba_cuda.common.launch import SIMULATED, simulated
+from opwise.backends.protocol import Bind, Build, Launch, UnsupportedWorkload
+
+THREADS, MOST_BLOCKS = (16, 2) if SIMULATED else (256, 65535)  # a simulated thread is a Python thread
+
+
+def jit(kernel: Callable[..., None]) -> Any:
+    """`@cuda.jit`, with a type."""
+    return cuda.jit(kernel)
+
+
+def blocks_of(elements: int) -> int:
+    """Of THREADS each, for a grid-stride loop."""
+    return min(-(-elements // THREADS), MOST_BLOCKS)
+
+
+def plain(call: Callable[..., None], flat: bool = False, scratch: Callable[[Tensor], Tensor] | None = None) -> tuple[Build, Build]:
+    """The builds of the variant `plain` and of what stands in for the unnamed one without a GPU: there float32 stands for bfloat16 too.
+
+    call(*inputs, output, stream) launches the op's kernels. scratch: makes of the first input an array that comes before the output.
+    flat: all arrays have one dimension.
+    """
+
+    def build(*tensors: Tensor) -> Bind:
+        if tensors[0].dtype == torch.bfloat16:
+            raise UnsupportedWorkload("Numba's arrays have no bfloat16: use the unnamed variant, which passes addresses")
+        return bind
+
+    def shaped(*tensors: Tensor) -> list[Tensor]:
+        own = (scratch(tensors[0]),) if scratch else ()
+        return [x.detach().reshape(-1) if flat else x.detach() for x in (*tensors[:-1], *own, tensors[-1])]
+
+    def bind(*tensors: Tensor) -> Launch:
+        if SIMULATED:
+            return simulated(call, *(x.numpy() for x in shaped(*tensors)), 0)
+        arrays, index = [cuda.as_cuda_array(x, sync=False) for x in shaped(*tensors)], tensors[0].device.index
+
+        def launch() -> None:
+            call(*arrays, cuda.external_stream(torch._C._cuda_getCurrentRawStream(index)))
+
+        return launch
+
+    def build_stand_in(*tensors: Tensor) -> Bind:
+        return bind_widened if tensors[0].dtype == torch.bfloat16 else bind
+
+    def bind_widened(*tensors: Tensor) -> Launch:
+        def launch() -> None:
+            widened = [x.float() for x in tensors]
+            bind(*widened)()
+            tensors[-1].copy_(widened[-1])
+
+        return launch
+
+    return build, build_stand_in

@@ -1,0 +1,1 @@
+"""The GEMM kernels, one idea a file: ../../README.md lists them."""

@@ -1,0 +1,179 @@
+"""float32 products by fused multiply-adds, 8 x 8 values a thread, or fewer where tiles are small: any GPU from sm_80 on.
+
+Tiles of A (transposed on the way) and B travel by cp.async through a ring of stages in shared memory. A step of K is one piece of LLVM IR,
+unrolled whole, whose loads have constant offsets: with 4 x 4 values a thread everything but the FMAs would otherwise take half of it. On
+sm_90 the blocks of a cluster may split K (cluster_reduce.py).
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from llvmlite import ir
+from numba import cuda, float32, int64, types, uint8, uint32
+from numba.cuda.extending import intrinsic
+
+from opwise.backends.numba_cuda.common import ptx, tensor
+from opwise.backends.numba_cuda.common.dtypes import f32
+from opwise.backends.numba_cuda.common.launch import Kernel, inlined
+from opwise.backends.numba_cuda.common.ptx import FLOAT, I64, assembly, element
+from opwise.backends.numba_cuda.matmul.configurations import FmaTile
+from opwise.backends.numba_cuda.matmul.kernels.cluster_reduce import cluster_reduce, shared_bytes
+
+DEPTH, GROUP = 16, 8
+ZERO = f32(0.0)
+
+
+def multiplier(depth: int, rows: int, columns: int, high: int, wide: int) -> Any:
+    """The intrinsic (a, b, sums): sums (high x wide) += the thread's part of a step. a, b: shared addresses of its first values of A, a
+    transposed tile of depth x (rows + 4), and of B, depth x columns; its fours are rows / (high / 4) apart, columns alike."""
+    below, beside, pitch = rows // (high // 4), columns // (wide // 4), rows + 4
+
+    @intrinsic  # type: ignore[untyped-decorator,unused-ignore]
+    def multiply(typing: Any, a: Any, b: Any, sums: Any) -> Any:
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            def fours(address: Any, p: int, pitch: int, apart: int, count: int) -> list[Any]:
+                found = []
+                for g in range(count // 4):
+                    text = f"ld.shared.v4.f32 {{$0, $1, $2, $3}}, [$4+{(p * pitch + g * apart) * 4}];"
+                    four = assembly(builder, ir.LiteralStructType([FLOAT] * 4), text, "=f,=f,=f,=f,r", [address], effect=True)
+                    found += [builder.extract_value(four, e) for e in range(4)]
+                return found
+
+            zero = ir.Constant(I64, 0)
+            places = [element(context, builder, signature.args[2], args[2], zero, i) for i in range(high * wide)]
+            held = [builder.load(place) for place in places]
+            for p in range(depth):
+                left, right = fours(args[0], p, pitch, below, high), fours(args[1], p, columns, beside, wide)
+                held = [builder.fma(left[i // wide], right[i % wide], total) for i, total in enumerate(held)]
+            for place, total in zip(places, held, strict=True):
+                builder.store(total, place)
+            return context.get_dummy_value()
+
+        return types.void(types.uint32, types.uint32, sums), codegen
+
+    return multiply
+
+
+def filler(depth: int, rows: int, columns: int, threads: int, aligned: bool) -> Any:
+    """fill(stage, a, b, m, n, k, m0, n0, k0, thread) starts the copies of a tile of A (transposed) and one of B into a stage. Copies whose
+    addresses differ by a constant follow one another; beyond an edge a copy has no bytes and writes zeros."""
+    pitch, of_b = rows + 4, depth * (rows + 4) * 4
+    a_rows = threads // depth  # that one copy of all threads brings
+    each = 4 if aligned else 1  # columns of B in a copy
+    b_row = columns // each
+    abreast, b_rows = max(b_row // threads, 1), max(threads // b_row, 1)  # copies for a row of B; rows in one copy
+    b_high = depth // b_rows
+
+    @inlined
+    def fill(stage: Any, a: Any, b: Any, m: Any, n: Any, k: Any, m0: Any, n0: Any, k0: Any, thread: Any) -> None:
+        r, c = thread // depth, thread % depth
+        left = m - m0 - r if k0 + c < k else int64(0)
+        source, to = a + ((m0 + r) * k + k0 + c) * 4, stage + uint32((c * pitch + r) * 4)
+        for j in range(rows // a_rows):
+            tensor.copy4(to + uint32(j * a_rows * 4), source, uint32(4 if left > j * a_rows else 0))
+            source += k * (4 * a_rows)
+        r = thread // b_row
+        for beside in range(abreast):
+            c = thread % b_row + beside * threads
+            left = k - k0 - r if n0 + c * each < n else int64(0)
+            source, to = b + ((k0 + r) * n + n0 + c * each) * 4, stage + uint32(of_b + (r * columns + c * each) * 4)
+            for j in range(b_high):
+                if aligned:
+                    tensor.copy16(to + uint32(j * b_rows * columns * 4), source, uint32(16 if left > j * b_rows else 0))
+                else:
+                    tensor.copy4(to + uint32(j * b_rows * columns * 4), source, uint32(4 if left > j * b_rows else 0))
+                source += n * (4 * b_rows)
+
+    return fill
+
+
+@cache
+def fma_kernel(tile: FmaTile, aligned: bool) -> Kernel:
+    """a (m, k), b (k, n), c (m, n): addresses of float32. `aligned`: rows of b and c start at 16 bytes. A grid of tile.split blocks a tile,
+    side by side."""
+    rows, columns, high, wide, stages, _, split = tile
+    threads, side = tile.threads, columns // wide
+    pitch = rows + 4  # floats in a row of A's transposed tile: 16-byte rows, and the copies along k meet two to a bank, not 16
+    a_bytes, b_bytes = DEPTH * pitch * 4, DEPTH * columns * 4
+    stage_bytes = a_bytes + b_bytes
+    store, store_one = ptx.STORE["float32", True], ptx.STORE["float32", False]
+    wait = tensor.wait_for_all_but(stages - 2)
+    # A thread's values lie in squares of 4 x 4, evenly over the tile: `below` and `beside` apart.
+    groups_down, groups_across = high // 4, wide // 4
+    below, beside = rows // groups_down, columns // groups_across
+    count, units = high * wide, high * wide // 4  # a unit: four neighbours in a row
+    each, room, share_of, add_up, owned, leave = cluster_reduce(split, threads, units)
+    shift = split.bit_length() - 1
+
+    fill, multiply = filler(DEPTH, rows, columns, threads, aligned), multiplier(DEPTH, rows, columns, high, wide)
+
+    @inlined
+    def store_unit(c: Any, m: Any, n: Any, row: Any, column: Any, values: Any, at: Any) -> None:
+        target = c + (row * n + column) * 4
+        if row < m:
+            if aligned:  # n is a multiple of 4
+                if column < n:
+                    store(target, values, at)
+            else:
+                for e in range(4):
+                    if column + e < n:
+                        store_one(target + e * 4, values, at + e)
+
+    def matmul(a: Any, b: Any, c: Any, m: Any, n: Any, k: Any) -> None:
+        memory = cuda.shared.array(0, uint8)
+        sums = cuda.local.array(count, float32)
+        shared = tensor.shared_address(memory)
+        thread = int64(cuda.threadIdx.x)
+        down, across = thread // side * 4, thread % side * 4  # this thread's rows: down..+3 and `below` on; columns alike
+
+        tiles_m, tiles_n = (m + rows - 1) // rows, (n + columns - 1) // columns
+        block = int64(cuda.blockIdx.x) >> shift
+        first = block // (GROUP * tiles_n) * GROUP
+        height = min(tiles_m - first, int64(GROUP))
+        within = block % (GROUP * tiles_n)
+        m0, n0 = (first + within % height) * rows, (within // height) * columns
+
+        for i in range(count):
+            sums[i] = ZERO
+        begin, steps = int64(0), (k + DEPTH - 1) // DEPTH
+        if split > 1:
+            begin, steps = share_of(steps)
+        k0 = begin * DEPTH
+        for s in range(stages - 1):
+            if s < steps:
+                fill(shared + uint32(s * stage_bytes), a, b, m, n, k, m0, n0, k0 + s * DEPTH, thread)
+            tensor.commit()
+        reading, writing = int64(0), int64(stages - 1)
+        for t in range(steps):
+            wait()
+            cuda.syncthreads()  # tile t is there for all, and everybody has left the stage that is written next
+            if t + stages - 1 < steps:
+                fill(shared + uint32(writing * stage_bytes), a, b, m, n, k, m0, n0, k0 + (t + stages - 1) * DEPTH, thread)
+            tensor.commit()
+            a_tile = shared + uint32(reading * stage_bytes + down * 4)
+            b_tile = shared + uint32(reading * stage_bytes + a_bytes + across * 4)
+            multiply(a_tile, b_tile, sums)
+            reading = reading + 1 if reading < stages - 1 else int64(0)
+            writing = writing + 1 if writing < stages - 1 else int64(0)
+
+        if split > 1:
+            parts = cuda.local.array(room, float32)
+            add_up(shared, sums, parts, thread)
+            for i in range(each):
+                unit, whose = owned(thread, i)
+                r, g = unit // groups_across, unit % groups_across
+                row = m0 + whose // side * 4 + (r & 3) + (r >> 2) * below
+                if unit < units:
+                    store_unit(c, m, n, row, n0 + whose % side * 4 + g * beside, parts, 4 * split * i)
+            leave()
+        else:
+            for i in range(high):
+                row = m0 + down + (i % 4) + (i // 4) * below
+                for g in range(groups_across):
+                    store_unit(c, m, n, row, n0 + across + g * beside, sums, i * wide + 4 * g)
+
+    shared = shared_bytes(stages * stage_bytes, split, threads, units)
+    only = "sm_90" if split > 1 else None
+    return Kernel(matmul, (int64,) * 6, threads, min_blocks=tile.ctas_per_sm, dynamic_shared=shared, only=only, cluster=split)

@@ -1,0 +1,158 @@
+"""matmul on Hopper's tensor cores (sm_90a alone): 16-bit factors, row-major, accumulated in float32.
+
+One block an SM stays for the whole product and computes one tile of it after another. Its last warp is the producer: one of
+its threads fills a ring of stages by TMA, each 64 elements of k deep. The two warpgroups before it are consumers: each
+multiplies 64 rows. A stage has two mbarriers, `full` (the copies have landed) and `empty` (all consumers have read it); the
+producer runs ahead into the next tile while the consumers store the last one.
+
+CUDA C++'s kernel has setmaxnreg beside, by which a producer warpgroup there gives its registers to the others:
+nvJitLink compiles PTX as if more were to be linked to it, and then ignores that instruction. A single warp has none to give: a part of the
+SM has 16384 registers for the three warps of 288 threads that it runs, 168 a thread.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from numba import cuda, float32, int64, uint32
+
+from opwise.backends.cuda_src.plan import Matrix
+from opwise.backends.numba_cuda.common import barrier as barriers
+from opwise.backends.numba_cuda.common.launch import Kernel, inlined
+from opwise.backends.numba_cuda.matmul.configurations import HopperTile
+from opwise.backends.numba_cuda.matmul.kernels import wgmma_ptx as ptx
+from opwise.backends.numba_cuda.matmul.kernels.pipeline import position_of, prepare, ring_begins, tiling_of
+from opwise.backends.numba_cuda.matmul.kernels.wgmma_ptx import BOX, DEPTH
+
+ROWS, CONSUMERS = 128, 2
+THREADS = 128 * CONSUMERS + 32
+
+
+def producer_of(columns: int, stages: int, position: Any) -> Any:
+    """What the producer's thread does: copies of every step of K of every `stride`-th tile from `tile` on."""
+    bytes_a, boxes = ROWS * 128, columns // 64
+    stage_bytes = bytes_a + boxes * BOX
+
+    @inlined
+    def produce(ring: Any, full: Any, a: Any, b: Any, tile: Any, stride: Any, tiles_m: Any, tiles_n: Any, depth_end: Any) -> None:
+        stage, phase = uint32(0), uint32(0)
+        while tile < uint32(tiles_m * tiles_n):
+            row, column = position(tile, tiles_m, tiles_n)
+            empty, depth = uint32(full + uint32(8 * stages)), uint32(0)
+            while depth < depth_end:
+                at, landed = uint32(ring + stage * uint32(stage_bytes)), uint32(full + stage * uint32(8))
+                barriers.wait(uint32(empty + stage * uint32(8)), uint32(phase ^ uint32(1)))
+                barriers.expect(landed, uint32(stage_bytes))
+                ptx.box_load(at, a, depth, row, landed)
+                for box in range(boxes):
+                    ptx.box_load(uint32(at + uint32(bytes_a + box * BOX)), b, uint32(column + uint32(64 * box)), depth, landed)
+                depth = uint32(depth + uint32(DEPTH))
+                stage = uint32(stage + uint32(1))
+                if stage == stages:
+                    stage, phase = uint32(0), uint32(phase ^ uint32(1))
+            tile = uint32(tile + stride)
+
+    return produce
+
+
+def consumer_of(multiply: Any, stages: int, stage_bytes: int) -> Any:
+    """What a consumer does for a tile: all steps of K, from `stage` on. left, right: offsets of its factors in a stage. Returns the `empty`
+    barrier of the last stage, which is perhaps still being read, the next stage, and its phase."""
+
+    @inlined
+    def consume(sums: Any, ring: Any, full: Any, left: Any, right: Any, stage: Any, phase: Any, depth_end: Any, lane: Any) -> Any:
+        empty, depth, last = uint32(full + uint32(8 * stages)), uint32(0), uint32(0)
+        while depth < depth_end:
+            at = uint32(ring + stage * uint32(stage_bytes))
+            barriers.wait(uint32(full + stage * uint32(8)), phase)
+            multiply(sums, uint32(at + left), uint32(at + right), depth)
+            if depth > 0 and lane == 0:
+                barriers.arrive(last)  # the step before this one has been multiplied: its stage may be filled again
+            last = uint32(empty + stage * uint32(8))
+            depth = uint32(depth + uint32(DEPTH))
+            stage = uint32(stage + uint32(1))
+            if stage == stages:
+                stage, phase = uint32(0), uint32(phase ^ uint32(1))
+        return last, stage, phase
+
+    return consume
+
+
+def leaving_of(dtype: str) -> Any:
+    """What a consumer does to store 64 columns of its 64 rows, sums[at:at + 32], by a box: `outbox` must have been read."""
+    store_matrices = ptx.store_matrices(dtype)
+
+    @inlined
+    def leave(c: Any, column: Any, row: Any, outbox: Any, warpgroup: Any, thread: Any, sums: Any, at: Any) -> None:
+        # Lane l gives the address of a row of matrix l / 8 of store_matrices: rows 0-7 and 8-15 of 8 columns, then of the next 8.
+        lane = uint32(thread & uint32(31))
+        line = uint32((uint32(thread & uint32(127)) >> uint32(5)) * uint32(16) + (lane & uint32(15)))
+        ptx.warpgroup_barrier(uint32(warpgroup + uint32(1)))
+        for pair in range(4):
+            chunk = (uint32(2 * pair) + (lane >> uint32(4))) ^ (line & uint32(7))
+            store_matrices(uint32(outbox + line * uint32(128) + chunk * uint32(16)), sums, at + 8 * pair)
+        ptx.publish_to_copies()
+        ptx.warpgroup_barrier(uint32(warpgroup + uint32(1)))
+        if uint32(thread & uint32(127)) == 0:
+            ptx.box_store(c, column, row, outbox)
+
+    return leave
+
+
+def matrices(tile: HopperTile, m: int, k: int, n: int) -> tuple[Matrix, Matrix, Matrix]:
+    return Matrix(m, k, ROWS, 64), Matrix(k, n, DEPTH, 64), Matrix(m, n, 64, 64)
+
+
+@cache
+def kernel(dtype: str, tile: HopperTile) -> Kernel:
+    """Tensor maps of a (m, k), b (k, n), c (m, n), with boxes of 128, 64 and 64 rows by 64 columns; then m, n, k, each up to 2^30."""
+    columns, stages, bytes_a = tile.columns, tile.stages, ROWS // 64 * BOX
+    boxes = columns // 64
+    stage_bytes = bytes_a + boxes * BOX
+    odd = boxes % 2
+    multiply, finish, leave = ptx.step(dtype, columns), ptx.finish(columns), leaving_of(dtype)
+    position, tiling, sums_count = position_of(ROWS, columns), tiling_of(ROWS, columns), columns // 2
+    produce, consume = producer_of(columns, stages, position), consumer_of(multiply, stages, stage_bytes)
+
+    def matmul(a: Any, b: Any, c: Any, m: Any, n: Any, k: Any) -> None:
+        sums = cuda.local.array(sums_count, float32)
+        ring = ring_begins()  # behind it two boxes a consumer through which C is stored, then the barriers
+        outboxes = uint32(ring + uint32(stages * stage_bytes))
+        full = uint32(outboxes + uint32(2 * CONSUMERS * BOX))
+        thread = uint32(cuda.threadIdx.x)
+        prepare(full, stages, 4 * CONSUMERS)  # one arrival a warp frees a stage
+        depth_end = uint32(k)
+        tiles_m, tiles_n = tiling(m, n)
+        count, stride = uint32(tiles_m * tiles_n), uint32(cuda.gridDim.x)
+        tile = uint32(cuda.blockIdx.x)
+        stage, phase = uint32(0), uint32(0)  # the next stage, and how often the ring has gone round, modulo 2
+        warpgroup = barriers.same_in_warp(uint32(thread >> uint32(7)))
+        if warpgroup == CONSUMERS:
+            if barriers.elected() != 0:
+                produce(ring, full, a, b, tile, stride, tiles_m, tiles_n, depth_end)
+        else:
+            lane = uint32(thread & uint32(31))
+            first = uint32(thread & uint32(127)) == 0  # it issues this warpgroup's stores
+            outbox = uint32(outboxes + warpgroup * uint32(2 * BOX))
+            while tile < count:
+                row, column = position(tile, tiles_m, tiles_n)
+                left, right = uint32(warpgroup * uint32(BOX)), uint32(bytes_a)
+                last, stage, phase = consume(sums, ring, full, left, right, stage, phase, depth_end, lane)
+                finish(sums)
+                if lane == 0:
+                    barriers.arrive(last)
+                row = uint32(row + warpgroup * uint32(64))
+                for box in range(boxes):  # C leaves by boxes of 64 columns, two of which are under way at a time
+                    leaving = uint32(outbox + uint32(box % 2 * BOX))
+                    if first:
+                        if odd == 1 and box == 0:
+                            ptx.boxes_wait_all()  # the last tile ended with this outbox, too
+                        else:
+                            ptx.boxes_wait_but_one()  # this outbox has been read, the other may still be
+                    leave(c, uint32(column + uint32(64 * box)), row, leaving, warpgroup, thread, sums, 32 * box)
+                tile = uint32(tile + stride)
+            if first:
+                ptx.boxes_wait_all()  # shared memory must outlive its stores
+
+    return Kernel(matmul, (int64,) * 6, THREADS, dynamic_shared=tile.shared_bytes(2), maps=3, only="sm_90")

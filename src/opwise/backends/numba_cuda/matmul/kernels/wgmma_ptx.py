@@ -1,0 +1,136 @@
+"""Hopper's own instructions (sm_90a) as intrinsics: TMA copies of tiles, products of a whole warpgroup (wgmma).
+
+A tile in shared memory is a stack of rows of 128 bytes. TMA permutes the 16-byte chunks of a row by an XOR with the row's number modulo 8
+(its 128-byte swizzle, which is by address: tiles start on 1024 bytes), and wgmma undoes it. What all lanes of a warp must execute together
+is marked convergent, so that LLVM copies none of it into a branch. Encodings: PTX ISA, "Asynchronous Warpgroup Level Matrix Instructions".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+from numba.cuda.extending import intrinsic
+
+from opwise.backends.numba_cuda.common.ptx import FLOAT, I32, I64, PACK, assembly, element, instruction
+
+u32, i64, void = types.uint32, types.int64, types.void
+BOX = 64 * 128  # bytes of 64 rows of 64 elements of 16 bits
+DEPTH = 64  # elements of k in a stage
+
+
+# ---- TMA: a box of a matrix, its first element at (row, column); outside the matrix zeros are read and nothing is written ----------------
+
+box_load = instruction(  # to, map, column, row, barrier
+    "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [$0], [$1, {$2, $3}], [$4];",
+    void, u32, i64, u32, u32, u32, effect=True,
+)  # fmt: skip
+box_store = instruction(  # map, column, row, from: a group of one store
+    "cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [$0, {$1, $2}], [$3]; cp.async.bulk.commit_group;",
+    void, i64, u32, u32, u32, effect=True,
+)  # fmt: skip
+boxes_wait_all = instruction("cp.async.bulk.wait_group.read 0;", void, effect=True)  # this thread's stores have read shared memory
+boxes_wait_but_one = instruction("cp.async.bulk.wait_group.read 1;", void, effect=True)
+publish_to_copies = instruction("fence.proxy.async.shared::cta;", void, effect=True)  # this thread's writes; others' behind a barrier
+
+# ---- warpgroups ------------------------------------------------------------------------------------------------------------------------
+
+warpgroup_barrier = instruction("bar.sync $0, 128;", void, u32, effect=True, together=True)  # 128 threads; 0 is syncthreads's
+
+
+def _high(apart: int) -> int:
+    """Upper half of a factor's descriptor: bytes from one group of 8 rows to the next, and that chunks are swizzled in 128 bytes."""
+    return apart // 16 | 1 << 30
+
+
+def step(dtype: str, columns: int, depth: int = DEPTH, rows: int = 64) -> Any:
+    """The intrinsic (sums, a, b, add): sums (64 x columns, float32) += a (64 x depth) b (depth x columns); without `add` it is =.
+
+    a, b: shared addresses of tiles, boxes of 64 of k and `rows` rows, and of 64 columns and `depth` of k. All 128 threads of a warpgroup;
+    thread t of warp w holds of the product, for j in 0 .. columns / 8, in sums[4j], sums[4j + 1] row 16w + t / 4, columns 8j + 2 (t % 4)
+    and the next, in sums[4j + 2], sums[4j + 3] the same 8 rows below.
+    At its end the step before it has been multiplied, this one perhaps not: `finish` waits for it, and sums must not be read before.
+    """
+    # 16 elements of k are 32 bytes of a row of a, 16 rows of b.
+    left = [i // 4 * rows * 128 + i % 4 * 32 for i in range(depth // 16)]
+    return _products(dtype, columns, left, [2048 * i for i in range(depth // 16)], depth * 128)
+
+
+def _products(dtype: str, columns: int, left: Sequence[int], right: Sequence[int], apart: int) -> Any:
+    """The intrinsic (sums, a, b, add): a wgmma for each offset (bytes) of a and of b. apart: bytes from 64 columns of b to the next."""
+    count = columns // 2
+    kind = {"float16": "f16", "bfloat16": "bf16"}[dtype]
+    registers = ", ".join(f"${j}" for j in range(count))
+    a, b, add = (f"${2 * count + i}" for i in range(3))  # behind the sums as they come in
+    lines = [
+        "{ .reg .pred add, always; .reg .b32 low, a_high, b_high; .reg .b64 a, b;",
+        f"setp.ne.b32 add, {add}, 0; setp.eq.b32 always, 0, 0;",
+        f"mov.b32 a_high, {_high(1024)}; mov.b32 b_high, {_high(1024)};",
+        "wgmma.fence.sync.aligned;",
+    ]
+    for i, (of_a, of_b) in enumerate(zip(left, right, strict=True)):  # descriptors count in 16 bytes
+        lines += [
+            f"add.u32 low, {b}, {of_b // 16}; mov.b64 b, {{low, b_high}};",
+            f"add.u32 low, {a}, {of_a // 16}; mov.b64 a, {{low, a_high}};",
+            f"wgmma.mma_async.sync.aligned.m64n{columns}k16.f32.{kind}.{kind} {{{registers}}},",
+            f"a, b, {'always' if i else 'add'}, 1, 1, 0, 1;",  # neither factor is negated; a is stored by k, b across k
+        ]
+    text = "\n".join([*lines, "wgmma.commit_group.sync.aligned;", "wgmma.wait_group.sync.aligned 1; }"])
+
+    @intrinsic  # type: ignore[untyped-decorator,unused-ignore]
+    def multiply(typing: Any, sums: Any, a: Any, b: Any, add: Any) -> Any:
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            sixteenth = ir.Constant(I32, 4)
+            left = builder.lshr(args[1], sixteenth)
+            right = builder.or_(builder.lshr(args[2], sixteenth), ir.Constant(I32, apart // 16 << 16))
+            in_place(context, builder, signature, args, count, text, [left, right, args[3]])
+            return context.get_dummy_value()
+
+        return void(sums, u32, u32, u32), codegen
+
+    return multiply
+
+
+def finish(columns: int) -> Any:
+    """The intrinsic (sums): every product has been added. It hands the sums through, so that no reading of them is moved before it."""
+
+    @intrinsic  # type: ignore[untyped-decorator,unused-ignore]
+    def wait(typing: Any, sums: Any) -> Any:
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            in_place(context, builder, signature, args, columns // 2, "wgmma.wait_group.sync.aligned 0;", [])
+            return context.get_dummy_value()
+
+        return void(sums), codegen
+
+    return wait
+
+
+def in_place(context: Any, builder: Any, signature: Any, args: Any, count: int, text: str, more: Sequence[Any]) -> None:
+    """PTX that changes the first argument's `count` floats: $0 and on; `more` words follow at $(2 count)."""
+    places = []
+    for i in range(count):
+        places.append(element(context, builder, signature.args[0], args[0], ir.Constant(I64, 0), i))
+    constraints = ",".join(["=f"] * count + [str(i) for i in range(count)] + ["r"] * len(more))
+    values = [*(builder.load(place) for place in places), *more]
+    sums = assembly(builder, ir.LiteralStructType([FLOAT] * count), text, constraints, values, effect=True, together=True)
+    for i, place in enumerate(places):
+        builder.store(builder.extract_value(sums, i), place)
+
+
+def store_matrices(dtype: str) -> Any:
+    """The intrinsic (address, sums, at): sums[at:at + 8], rounded, to four 8x8 matrices; lane l gives a row of matrix l / 8."""
+
+    @intrinsic  # type: ignore[untyped-decorator,unused-ignore]
+    def store(typing: Any, address: Any, sums: Any, at: Any) -> Any:
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            floats = [builder.load(element(context, builder, signature.args[1], args[1], args[2], i)) for i in range(8)]
+            words = [PACK[dtype](builder, floats[i : i + 2]) for i in range(0, 8, 2)]
+            text = "stmatrix.sync.aligned.m8n8.x4.shared.b16 [$0], {$1, $2, $3, $4};"
+            assembly(builder, ir.VoidType(), text, "r,r,r,r,r", [args[0], *words], effect=True, together=True)
+            return context.get_dummy_value()
+
+        return void(u32, sums, i64), codegen
+
+    return store
