@@ -19,7 +19,8 @@ PLAIN = (
           "sums[(1, *launched)](partial, out, x.size)", "sums[(1, *launched)](partial, out, partial.size)", variant="plain", dtypes=NUMPYS),
     Fault("the partial sums are of 16 bits", "mean", "type", f"{HERE}/mean.py", "torch.empty(blocks, dtype=torch.float32,",
           "torch.empty(blocks, dtype=x.dtype,", variant="plain", dtypes=("float16",)),
-    Fault("the maximum starts at 0", "softmax", "range", f"{HERE}/softmax/plain.py", "    largest = LEAST\n", "    largest = ZERO\n",
+    Fault("the maximum starts at 0", "softmax", "range", f"{HERE}/softmax/plain.py",
+          "largest, total = LEAST, f32(0)", "largest, total = f32(0), f32(0)",
           variant="plain", dtypes=NUMPYS),
     Fault("no maximum is subtracted from what is written", "softmax", "range", f"{HERE}/softmax/plain.py",
           "out[row, i] = exp(float32(x[row, i]) - largest)", "out[row, i] = exp(float32(x[row, i]))", variant="plain", dtypes=NUMPYS),
@@ -36,7 +37,7 @@ PLAIN = (
           "total += float32(a[row, p]) * float32(b[p, column])",
           "total = float32(np.float16(total + float32(a[row, p]) * float32(b[p, column])))", variant="plain", dtypes=("float16",)),
     Fault("no barrier between the maximum and the sums", "softmax", "barrier", f"{HERE}/softmax/plain.py",
-          "    cuda.syncthreads()  # everybody has read the maximum before sums replace it\n", "", variant="plain", dtypes=NUMPYS,
+          "    cuda.syncthreads()  # everybody has read the result before others replace it\n", "", variant="plain", dtypes=NUMPYS,
           survives="a race: only compute-sanitizer's racecheck finds it with certainty"),
 )  # fmt: skip
 FIBRES = (
