@@ -69,8 +69,9 @@ def _of_cuda_src(found: Sequence[Path], op: str) -> list[Path]:
 
 
 def _of_op(folder: Path, op: str) -> list[Path]:
-    """A file or folder there belongs to the op whose name it has or begins with, `matmul/` and `matmul_plan.py` to matmul; else to all."""
-    files = (p for p in folder.rglob("*") if p.is_file() and "__pycache__" not in p.parts)
+    """A file or folder there belongs to the op whose name it has or begins with, `matmul/` and `matmul_plan.py` to matmul; else to all.
+    What is for readers (.md) is left out."""
+    files = (p for p in folder.rglob("*") if p.is_file() and "__pycache__" not in p.parts and p.suffix != ".md")
     return [p for p in files if (owner := re.split(r"[_.]", p.relative_to(folder).parts[0])[0]) == op or owner not in OPS]
 
 
