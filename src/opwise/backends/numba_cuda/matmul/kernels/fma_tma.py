@@ -140,7 +140,7 @@ def _store() -> Any:
 
 @cache
 def kernel(dtype: str, tile: HopperTile) -> Kernel:
-    """Tensor maps of a (m, k) and b (k, n), `described`; c's address, on 16 bytes; m, n, k, each up to 2^30, n a multiple of 4."""
+    """Tensor maps of a (m, k) and b (k, n), as `matrices`; c's address, on 16 bytes; m, n, k, each up to 2^30, n a multiple of 4."""
     load, multiply, store, position = _load(), _multiply(), _store(), position_of(TILE, TILE)
 
     @inlined

@@ -1,13 +1,10 @@
 """matmul on Hopper's tensor cores (sm_90a alone): 16-bit factors, row-major, accumulated in float32.
 
-One block an SM stays for the whole product and computes one tile of it after another. Its last warp is the producer: one of
-its threads fills a ring of stages by TMA, each 64 elements of k deep. The two warpgroups before it are consumers: each
-multiplies 64 rows. A stage has two mbarriers, `full` (the copies have landed) and `empty` (all consumers have read it); the
-producer runs ahead into the next tile while the consumers store the last one.
-
-CUDA C++'s kernel has setmaxnreg beside, by which a producer warpgroup there gives its registers to the others:
-nvJitLink compiles PTX as if more were to be linked to it, and then ignores that instruction. A single warp has none to give: a part of the
-SM has 16384 registers for the three warps of 288 threads that it runs, 168 a thread.
+One block an SM stays for the whole product and computes one tile of it after another. One thread of its last warp, the producer, fills a
+ring of stages by TMA, each 64 elements of k deep. The two warpgroups before it are consumers: each multiplies 64 rows. A stage has two
+mbarriers, `full` (the copies have landed) and `empty` (all consumers have read it); the producer runs ahead into the next tile while the
+consumers store the last one. CUDA C++'s kernel has setmaxnreg beside, which nvJitLink ignores: it compiles PTX as if more were to be linked
+to it. A quarter of the SM has 16384 registers for the three warps of 288 threads that it runs, 168 a thread.
 """
 
 from __future__ import annotations
