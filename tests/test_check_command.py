@@ -142,7 +142,7 @@ def test_the_lines_of_stand_ins_name_every_gluon_kernel() -> None:
     """By the sources: whatever is Gluon and a kernel, the interpreter never runs."""
     never = " ".join(STAND_INS["interpreter"].never.values())
     folder = Path(importlib.import_module(BACKENDS["triton_jit"]).__file__ or "").parent
-    kernels = {name for path in folder.glob("*.py") for name in re.findall(r"@gluon\.jit.*\ndef (\w+_kernel)\(", path.read_text())}
+    kernels = {name for path in folder.rglob("*.py") for name in re.findall(r"@gluon\.jit.*\ndef (\w+_kernel)\(", path.read_text())}
     assert kernels
     assert kernels == set(re.findall(r"\w+_kernel", never))
 

@@ -98,7 +98,7 @@ def test_a_configuration_is_what_the_kernel_is_built_with(root: Path, monkeypatc
     with pytest.raises(bench.UnsupportedWorkload, match="7x7x7 is not among what"):
         bench.built(mean.build, MEAN, "7x7x7")(x, out)
     with pytest.raises(bench.UnsupportedWorkload, match="does not ask the table"):
-        bench.built(mean.build_textbook, MEAN, "256x2x4")(x, out)
+        bench.built(mean.VARIANTS["plain"].build, MEAN, "256x2x4")(x, out)
     with pytest.raises(bench.UnsupportedWorkload, match="the GPU is too small for it: 300 KiB"):
         bench.built(too_large, MEAN, "256x2x4")(x, out)
     assert tuned.look(MEAN, CPU) is tuned.SHIPPED, "nothing is forced any more"

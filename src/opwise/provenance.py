@@ -69,10 +69,11 @@ def _of_cuda_src(found: Sequence[Path], op: str) -> list[Path]:
 
 
 def _of_op(folder: Path, op: str) -> list[Path]:
-    """A file or folder there belongs to the op whose name it has or begins with, `matmul/` and `matmul_plan.py` to matmul; else to all.
-    What is for readers (.md) is left out."""
+    """A file belongs to the first op whose name it, or a folder that it is in, has or begins with (`matmul/cost.py`, `plain/matmul.cu`);
+    else to all. What is for readers (.md) is left out."""
     files = (p for p in folder.rglob("*") if p.is_file() and "__pycache__" not in p.parts and p.suffix != ".md")
-    return [p for p in files if (owner := re.split(r"[_.]", p.relative_to(folder).parts[0])[0]) == op or owner not in OPS]
+    names = {p: [re.split(r"[_.]", part)[0] for part in p.relative_to(folder).parts] for p in files}
+    return [p for p, parts in names.items() if next((part for part in parts if part in OPS), op) == op]
 
 
 @cache

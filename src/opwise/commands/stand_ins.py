@@ -46,8 +46,8 @@ STAND_INS: Mapping[str, StandIn] = {
         "no Gluon kernel",
         "the GPU's kernels that are no Gluon, matmul's as the variant `pointers`",
         {
-            "softmax": "softmax's staged_kernel, stream_kernel, warps_kernel, cluster_kernel",
-            "matmul": "matmul's fma_kernel, pingpong_kernel, roles_kernel, split_kernel, turned_kernel, warpgroup_kernel, nor those by TMA",
+            "softmax": "softmax's stream_kernel, cluster_kernel",
+            "matmul": "matmul's ffma_kernel, pingpong_kernel, split_kernel, TF32's persistent_kernel, pipelined_kernel, nor those by TMA",
         },
     ),
 }

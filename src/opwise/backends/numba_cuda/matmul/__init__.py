@@ -15,7 +15,6 @@ from torch import Tensor
 
 from opwise.backends.numba_cuda.common.dtypes import name_of as dtype_of
 from opwise.backends.numba_cuda.common.launch import SIMULATED, Kernel
-from opwise.backends.numba_cuda.common.tma import mapped
 from opwise.backends.numba_cuda.matmul.configurations import (
     FMA_64X64,
     FMA_128X128,
@@ -39,6 +38,7 @@ from opwise.backends.numba_cuda.matmul.kernels.fma import fma_kernel
 from opwise.backends.numba_cuda.matmul.kernels.mma_sync import mma_kernel
 from opwise.backends.numba_cuda.matmul.plain import PLAIN, build_plain, build_stand_in
 from opwise.backends.numba_cuda.matmul.plan import TABLE, offered, planned, planned_any_gpu
+from opwise.backends.numba_cuda.matmul.tensor_maps import mapped
 from opwise.backends.protocol import Bind, Launch, Variant
 from opwise.backends.tuned import SHIPPED, look
 from opwise.ops.spec import tf32_allowed
