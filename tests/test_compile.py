@@ -199,7 +199,8 @@ def inspect_shows_what_runs(backend: str, report: dict[str, str], shown: list[li
     """It compiles with line information, which must change neither registers nor instructions."""
     lines = {kernel.removeprefix("square: "): line for kernel, line in report.items() if kernel.startswith("square")}
     assert {kernel: line for kernel, line, _ in shown if kernel in lines} == lines
-    assert {name for *_, name in shown} == {f"{backend}/square" + f":{v}" * bool(v) for v in variants}
+    listed = [v for v in variants if not (backend in CUDA_CPP and v == "plain")]  # which its library's own front door compiles
+    assert {name for *_, name in shown} == {f"{backend}/square" + f":{v}" * bool(v) for v in listed}
 
 
 def every_variant_has_kernels(backend: str, report: dict[str, str], named: dict[str, list[str]]) -> None:
