@@ -14,7 +14,7 @@ from torch import Tensor
 
 from opwise.backends.cuda_src import plain
 from opwise.backends.cupy_raw.launch import built
-from opwise.backends.protocol import Bind, Build, Launch, UnsupportedWorkload, Variant
+from opwise.backends.protocol import Bind, Launch, UnsupportedWorkload, Variant
 
 TYPES = {torch.float32: "float", torch.float16: "__half"}
 
@@ -51,5 +51,4 @@ def variant(op: str) -> Variant:
 
         return bind
 
-    built_: Build = build
-    return Variant(built_, plain.SUMMARIES[op])
+    return Variant(build, plain.SUMMARIES[op])
