@@ -43,8 +43,8 @@ def test_a_gpu_that_obeys_the_model_otherwise_gets_numbers_that_choose_right(nam
     assert rule.shipped_loss is not None
     assert rule.loss < min(1.03, rule.shipped_loss)
     again = [of.choose(Workload.parse(r.workload), H200, rule.parameters) for r in rows]
-    # Of CUDA C++ 128x192_s2 is offered for one of these products, which is too few to fit its numbers.
-    assert max(r.loss(n) for r, n in zip(rows, again, strict=True) if n in r.times) < (1.15 if name == CUDA else 1.05)
+    # CUDA C++'s model is not linear in its numbers (what memory and crowding add depends on the speed), a fit of two numbers is.
+    assert max(r.loss(n) for r, n in zip(rows, again, strict=True) if n in r.times) < (1.08 if name == CUDA else 1.05)
     assert json.loads(json.dumps(rule.parameters)) == rule.parameters
 
 
