@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import inspect
 import shutil
 import subprocess
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -39,3 +42,23 @@ def test_a_product_higher_than_a_grid_is_refused() -> None:
     a, b, out = (torch.empty(shape, device="meta") for shape in ((1 << 20, 1), (1, 1), (1 << 20, 1)))
     with pytest.raises(UnsupportedWorkload, match="1048560 rows of A at most, given 1048576: use the unnamed variant"):
         plain.steps("matmul", a, b, out)
+
+
+def test_load_inline_is_given_what_it_takes_by_that_name(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Parameters come and go in the middle of its list: functions was the fourth, then sycl_sources."""
+    from torch.utils import cpp_extension
+
+    from opwise.backends.torch_inline import extension as build
+    from opwise.backends.torch_inline import plain as inline
+    from opwise.backends.torch_inline import toolchain
+
+    given: dict[str, object] = {}
+    signature = inspect.signature(cpp_extension.load_inline)
+    monkeypatch.setattr(cpp_extension, "load_inline", lambda *a, **k: given.update(signature.bind(*a, **k).arguments))
+    monkeypatch.setattr(build, "build_root", lambda: tmp_path)
+    monkeypatch.setattr(build, "toolkit", lambda tools, folder: contextlib.nullcontext("-L"))
+    monkeypatch.setattr(toolchain, "toolchain", lambda: SimpleNamespace(check_for_torch=lambda: None))
+    inline.extension.__wrapped__()
+    assert set(given["functions"]) == {f"{way}_{op}" for op in plain.SUMMARIES for way in ("call", "launch")}  # type: ignore[arg-type]
+    assert given["cuda_sources"] == inline.source()
+    assert given.get("sycl_sources") is None

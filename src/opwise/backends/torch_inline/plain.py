@@ -53,7 +53,7 @@ def extension() -> Any:
     functions = [f"{way}_{op}" for op in plain.SUMMARIES for way in ("call", "launch")]
     with toolkit(tools, folder) as runtime:
         return load_inline(  # type: ignore[no-untyped-call]
-            "opwise_plain", DECLARATIONS, text, functions, extra_ldflags=[runtime], with_cuda=True, build_directory=str(folder)
+            "opwise_plain", DECLARATIONS, text, functions=functions, extra_ldflags=[runtime], with_cuda=True, build_directory=str(folder)
         )
 
 
