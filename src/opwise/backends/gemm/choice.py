@@ -1,0 +1,36 @@
+"""Which configuration a product gets: the one that is forced, else the one measured to be the quickest, else the one predicted to be."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TypeVar
+
+from opwise.backends.gemm.cost import Configuration, Product, predicted_us
+from opwise.backends.gemm.gpu import Gpu
+from opwise.backends.tuned import SHIPPED, Choices
+
+C = TypeVar("C", bound=Configuration)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A configuration's name, and by what it was chosen: "forced", "measured" or "predicted"."""
+
+    name: str
+    by: str
+
+
+def choose(product: Product, offered: Mapping[str, C], gpu: Gpu, choices: Choices = SHIPPED) -> Choice:
+    """Of equals, the first. Raises ValueError where nothing is offered, tuned.NoSuchConfiguration where what is forced is not."""
+    if name := choices.pick(product.kind, product.kind, product[:3], offered):
+        return Choice(name, "forced" if choices.forced else "measured")
+    if not offered:
+        raise ValueError(f"matmul: no configuration takes {product}")
+    times = predictions(product, offered, gpu)
+    return Choice(min(times, key=times.__getitem__), "predicted")
+
+
+def predictions(product: Product, offered: Mapping[str, C], gpu: Gpu) -> dict[str, float]:
+    """us by configuration, in the order in which they are offered."""
+    return {name: predicted_us(configuration.work(product), gpu) for name, configuration in offered.items()}

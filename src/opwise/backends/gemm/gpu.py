@@ -1,0 +1,136 @@
+"""What a GPU can do: the numbers from which cost.py predicts the time of a product."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from functools import cache
+from pathlib import Path
+
+import torch
+
+from opwise.measure.device import slug
+
+# SMs that clusters of so many CTAs can have on an H100 at once, with one CTA an SM: cudaOccupancyMaxActiveClusters. A cluster keeps
+# within a GPC, which has 16 or 18 SMs.
+CLUSTERED, CLUSTERED_OF = {1: 132, 2: 132, 3: 114, 4: 120, 6: 96, 8: 120, 16: 112}, 132
+FILE = "gpu.json"
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What plans ask of a GPU: its SMs, its compute capability, the most shared memory of a block in bytes."""
+
+    sms: int
+    capability: tuple[int, int]
+    shared_bytes: int
+
+    @classmethod
+    def of(cls, device: torch.device) -> Machine:
+        """Of a CPU device, an H100's: what would be chosen on one can be told anywhere."""
+        if device.type != "cuda":
+            return HOPPER
+        found = torch.cuda.get_device_properties(device)
+        shared = int(getattr(found, "shared_memory_per_block_optin", 99 * 1024))
+        return cls(found.multi_processor_count, (found.major, found.minor), shared)
+
+
+HOPPER = Machine(132, (9, 0), 227 * 1024)
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """Rates are of one SM and clock, latencies in clocks.
+
+    wgmma, wgmma_tf32, mma, mma_tf32, fma: multiply-adds of each instruction. smem, l2: bytes of shared memory, and from the L2 where
+    all SMs fetch. dram: bytes a clock of the whole GPU. load: clocks of a load instruction of a warp. store, exchange: bytes of C, and
+    of partial sums to another CTA of a cluster. warps: of an SM that keep mma.sync and FMA busy.
+    launch_us: of a launch, in us. latency: of a CTA, before its first step and behind its last; setup: beside, of tensor maps by
+    residue; barrier: of a cluster. fetch: of a step of K from memory, which the stages share. step, step_wgmma: of a step, for
+    synchronisation.
+    overlap, overlap_wgmma: exponent of the norm of a step's terms. pingpong_hides: part of a tile's end that a second consumer hides.
+    """
+
+    sms: int
+    clock_mhz: float
+    wgmma: float
+    wgmma_tf32: float
+    mma: float
+    mma_tf32: float
+    fma: float
+    smem: float
+    l2: float
+    dram: float
+    load: float
+    store: float
+    exchange: float
+    warps: float
+    launch_us: float
+    latency: float
+    setup: float
+    barrier: float
+    fetch: float
+    step: float
+    step_wgmma: float
+    overlap: float
+    overlap_wgmma: float
+    pingpong_hides: float
+
+    def sms_of(self, cluster: int) -> int:
+        """SMs that clusters of so many CTAs can have at once: whole clusters' only."""
+        return max(CLUSTERED[cluster] * self.sms // CLUSTERED_OF // cluster, 1) * cluster
+
+
+# Fitted to times of 465 products by all configurations of three backends, at full clock (docs/lab/matmul-model.md).
+H100 = Gpu(
+    sms=132, clock_mhz=1980.0, wgmma=2048.0, wgmma_tf32=1024.0, mma=400.0, mma_tf32=200.0, fma=100.0, smem=126.0, l2=50.7, dram=1700.0,
+    load=5.6, store=10.7, exchange=24.8, warps=7.3, launch_us=1.24, latency=2634.0, setup=945.0, barrier=1758.0, fetch=439.0, step=150.0,
+    step_wgmma=81.0, overlap=1.5, overlap_wgmma=4.0, pingpong_hides=0.6,
+)  # fmt: skip
+SHIPPED: Mapping[str, Gpu] = {"NVIDIA H100 80GB HBM3": H100}
+
+
+def path_of(root: Path, device: str) -> Path:
+    """The file that `opwise tune --machine` writes for a GPU of that name."""
+    return root / slug({"device": device}) / FILE
+
+
+def write(gpu: Gpu, root: Path, device: str) -> Path:
+    path = path_of(root, device)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_suffix(".part")
+    part.write_text(json.dumps(asdict(gpu), indent=1) + "\n", encoding="utf-8")
+    return part.replace(path)
+
+
+def read(path: Path) -> Gpu | None:
+    """None where there is no such file. Raises ValueError where it is none of `write`'s."""
+    if not path.is_file():
+        return None
+    try:
+        return Gpu(**json.loads(path.read_text(encoding="utf-8")))
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{path} is no table of a GPU's numbers ({error}): opwise tune --machine makes it anew") from error
+
+
+def of(device: torch.device) -> Gpu:
+    """What was measured of a device (a GPU, or a CPU, for which an H100 stands); else what ships of its model; else an H100's numbers with
+    its own SMs and clock."""
+    if device.type != "cuda":
+        return H100
+    return _of(torch.cuda.current_device() if device.index is None else device.index)
+
+
+@cache
+def _of(index: int) -> Gpu:
+    from opwise.backends import tuned_table  # late: it imports what runs measure
+
+    found = torch.cuda.get_device_properties(index)
+    root = tuned_table.folder()
+    measured = read(path_of(root, found.name)) if root is not None else None
+    if measured is not None:
+        return measured
+    shipped = SHIPPED.get(found.name, H100)
+    clock = getattr(found, "clock_rate", 0) / 1000 or shipped.clock_mhz
+    return shipped if found.name in SHIPPED else replace(shipped, sms=found.multi_processor_count, clock_mhz=clock)
