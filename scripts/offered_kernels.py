@@ -21,8 +21,8 @@ from typing import Any, NamedTuple
 
 from opwise.backends import BACKENDS
 from opwise.backends.cuda_src import matmul
-from opwise.backends.cuda_src.matmul.configuration import Kernel
-from opwise.backends.cuda_src.matmul.cost import BYTES, granule_of
+from opwise.backends.gemm.cost import Product
+from opwise.backends.gemm.gpu import HOPPER
 from opwise.backends.numba_cuda.matmul import plan as numba_plan
 from opwise.backends.tuned_table import TUNABLE
 from opwise.ops import OPS, Workload
@@ -79,14 +79,11 @@ class Offer(NamedTuple):
     busy: bool = True  # several tiles, of several steps of K
 
 
-def of_cuda(workload: Workload, wgmma: bool = True) -> Iterator[Offer]:
-    (m, k, n), kind = workload.shape, workload.dtype
-    granule = granule_of(16, k * BYTES[kind], n * BYTES[kind])
-    for name, kernel in matmul.offered(m, k, n, kind, granule, H200.processors, H200.capability, wgmma).items():
-        size = m, k, n, H200.processors
-        launched = matmul.launch(kernel, kind, *size) if isinstance(kernel, Kernel) else kernel.launch(*size)
-        split = getattr(kernel, "split", 1) or 1
-        yield Offer((launched.kernel,), name, k >= SEVERAL_STEPS * split and launched.grid[0] > split)
+def of_cuda(workload: Workload) -> Iterator[Offer]:
+    asked = Product(*workload.shape, workload.dtype)
+    for name, config in matmul.offered(asked, HOPPER).items():
+        work = config.work(asked)
+        yield Offer((config.kernel(workload.dtype),), name, work.steps >= 2 * work.stages and work.ctas > work.cluster)
 
 
 def of_numba(workload: Workload) -> Iterator[Offer]:

@@ -11,7 +11,7 @@ import pytest
 from kernel_facts import CUDA_CPP, Seen, complaints, stale
 from test_cli import invoke
 
-from opwise.backends.cuda_src.matmul.kernels import KERNELS
+from opwise.backends.cuda_src.matmul.kernels import portable
 from opwise.commands import inspect as command
 from opwise.inspecting import compilers, tools
 from opwise.inspecting.classes import class_of, count, width_of
@@ -157,17 +157,16 @@ def test_a_variant_for_any_gpu_runs_the_unnamed_one_s_kernels_but_hoppers_own() 
         "matmul_float32_gemv_rows_1x32_b1_v4": ["", "mma"],
         "matmul_cluster_tfloat32_mma_16x32_v16_s2": [""],
         "matmul_unaligned_tma_float16_64_s1": [""],
-        "matmul_ffma_float32_aligned_64x64_w8_s1": [""],
+        "matmul_ffma_float32_aligned_64x64_w4_stream_k": [""],
         "matmul_textbook_float32": ["textbook"],
     }.items():
         assert variants_of_kernel(kernel, "matmul", names) == expected
 
 
 def test_before_sm_80_products_without_tensor_cores_are_told_of_and_no_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = {kernel.source_name(kind) for kind, group in KERNELS.items() for kernel in group if kernel.simt}
+    whole = {config.kernel(kind) for config in portable.SIMT for kind in config.kinds}
     whole |= {"matmul_textbook_float32", "matmul_float16_gemv_columns_1_t32_v16", "matmul_bfloat16_gemv_rows_4x8_b1_v2"}
-    here = [(kind, kernel) for kind in ("float16", "tfloat32") for kernel in KERNELS[kind] if not kernel.wgmma]
-    hollow = {kernel.source_name(kind) for kind, kernel in here} - whole
+    hollow = {config.kernel(kind) for config in portable.MMA for kind in config.kinds}
     whole.add("matmul_extra_float32_small_gemm_16x32x32_v4")
     hollow.add("matmul_extra_float16_skinny_n_8_h2_t32_v16")
     made = dict.fromkeys(whole | hollow, "9 registers, 0 bytes spilled")

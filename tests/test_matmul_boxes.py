@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 from clusters_on_cpu import needs_compiler, said_by
 
-from opwise.backends.cuda_src.matmul import launch
-from opwise.backends.cuda_src.matmul.configuration import Kernel
-from opwise.backends.cuda_src.matmul.kernels import swap_ab, wgmma
+from opwise.backends.cuda_src.matmul.kernels.wgmma import CONFIGS, SplitK, SwapAB
 from opwise.backends.cuda_src.sources import FOLDER
+from opwise.backends.gemm.cost import Product
+from opwise.backends.gemm.gpu import HOPPER
 
-SHARED = tuple(kernel for kernel in wgmma.TILES if kernel.cut)
+OWN = [config for config in CONFIGS if isinstance(config, SplitK | SwapAB)]
 HEIGHTS = (1, 5, 16, 17, 40, 64, 100, 130, 150, 500)  # of A
 MAIN = """
 int main() { for (long long m : {HEIGHTS}) std::printf("%d\\n", TILE::STAGE_BYTES - missing_bytes<TILE>(m)); }
@@ -36,26 +36,14 @@ def told(tile: str, heights: tuple[int, ...], folder: Path) -> list[int]:
 
 
 @needs_compiler
-@pytest.mark.parametrize("kernel", SHARED + wgmma.SWAP_AB, ids=lambda kernel: str(kernel.name))
-def test_a_barrier_waits_for_what_the_boxes_have(kernel: Kernel, tmp_path: Path) -> None:
-    deep = kernel.step_bytes // 2
-    if kernel.swap_ab:
-        tile = f"SwapTile<float, {kernel.rows}, {kernel.columns}, {kernel.stages}>"
-    else:
-        tile = f"SplitKTile<float, {kernel.rows}, {kernel.columns}, {deep}, {kernel.stages}, {kernel.split}, {kernel.resident}, 16>"
+@pytest.mark.parametrize("config", OWN, ids=lambda config: str(config.name))
+def test_a_barrier_waits_for_what_the_boxes_have(config: SplitK | SwapAB, tmp_path: Path) -> None:
+    depth, tile = 64, f"SwapTile<float, {config.rows}, {config.columns}, {config.stages}>"
+    if isinstance(config, SplitK):
+        numbers = (config.rows, config.columns, config.depth, config.stages, config.split, config.ctas_per_sm, 16)
+        depth, tile = config.depth, f"SplitKTile<float, {', '.join(map(str, numbers))}>"
     boxes = []
     for m in HEIGHTS:
-        a, b = launch(kernel, "float16", m, 1024, 1024, 132).matrices[:2]
-        boxes.append(2 * (prod(a[2:4]) * deep // a.box_columns + prod(b[2:4]) * -(-kernel.columns // b.box_columns)))
+        a, b = config.launch(Product(m, 1024, 1024, "float16"), HOPPER).matrices[:2]
+        boxes.append(2 * (prod(a[2:4]) * depth // a.box_columns + prod(b[2:4]) * -(-config.columns // b.box_columns)))
     assert told(tile, HEIGHTS, tmp_path) == boxes
-
-
-@needs_compiler
-@pytest.mark.parametrize("tile", swap_ab.TILES["float16"], ids=lambda tile: str(tile.name))
-def test_so_it_does_where_sixteen_rows_are_the_columns(tile: swap_ab.Tile, tmp_path: Path) -> None:
-    heights = tuple(m for m in HEIGHTS if m <= swap_ab.ROWS)
-    boxes = []
-    for m in heights:
-        a, b, *_ = tile.launch(m, 1024, 1024, 132).matrices
-        boxes.append(2 * (prod(a[2:4]) + prod(b[2:4]) * tile.columns // b.box_columns))
-    assert told(f"SwapTile<float, {swap_ab.ROWS}, {tile.columns}, {tile.stages}>", heights, tmp_path) == boxes

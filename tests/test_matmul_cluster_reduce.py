@@ -11,10 +11,9 @@ from pathlib import Path
 
 from clusters_on_cpu import needs_compiler, said_by
 
-from opwise.backends.cuda_src.matmul.kernels.cluster import TILES
+from opwise.backends.cuda_src.matmul.kernels.cluster import CONFIGS
 from opwise.backends.cuda_src.sources import FOLDER
 
-ALL = [tile for tiles in TILES.values() for tile in tiles]
 BEFORE = r"""
 constexpr unsigned ROOM = 4096;
 int barriers, stores;
@@ -63,8 +62,6 @@ def test_every_element_is_stored_once_by_the_parts_in_order(tmp_path: Path) -> N
     source = (FOLDER / "common/cluster_reduce.cuh").read_text()
     part = re.search(r"^template <[^\n]*struct ClusterReduce \{.*?^};\n", source, re.MULTILINE | re.DOTALL)
     assert part
-    shared = {
-        (t.split, t.rows, t.columns, 256 if t.way == "wgmma" else t.threads) for t in ALL if t.split > 1
-    }  # there one warpgroup copies
+    shared = {(c.split, c.tile.rows, c.tile.columns, c.tile.threads) for c in CONFIGS if c.split > 1} | {(8, 64, 128, 256)}
     calls = " ".join(f"reduces<ClusterReduce<{', '.join(map(str, numbers))}>>();" for numbers in sorted(shared))
     said_by(BEFORE + part[0] + MAIN.replace("REDUCTIONS", calls), tmp_path)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from clusters_on_cpu import needs_compiler, said_by
 
-from opwise.backends.cuda_src.matmul.kernels.ffma import TILES
+from opwise.backends.cuda_src.matmul.kernels.ffma import CLASSES, CONFIGS, THREAD
 from opwise.backends.cuda_src.sources import FOLDER
 
 BEFORE = r"""
@@ -25,19 +25,18 @@ constexpr unsigned SHARED = 232448;
 unsigned block_now;
 bool laying, aligning;  // this thread has begun to lay its sums; all lanes of its warp move the rows of B
 std::vector<std::pair<SharedAddress, float>> moved;
-int pass, met, waited;
+int pass, met;
 struct Stop {};
-char ring[SHARED], laid[16][SHARED], room[16][SHARED];
-bool written[16][SHARED];
+char ring[SHARED], laid[SHARED];
+bool written[SHARED];
 struct TensorMap { const float *base; int rows, columns, pitch, box_rows, box_columns; };
 template <int CLASSES> struct ResidueMaps { TensorMap map[CLASSES]; int shift[16]; };
 struct Box { SharedAddress to; const TensorMap *map; int row, column; };
 std::map<unsigned, std::vector<std::vector<Box>>> filled;  // by barrier
-std::map<unsigned, unsigned> told, waits, copied_in;
+std::map<unsigned, unsigned> told, waits;
 unsigned block_index() { return block_now; }
 int warp_index() { return thread_now / 32; }
 bool elected() { return thread_now % 32 == 0; }
-unsigned rank_in_cluster() { return rank_now; }
 SharedAddress shared_base() { return 16; }
 float fused(float a, float b, float c) { return a * b + c; }
 int least(long long a, int b) { return a < b ? int(a) : b; }
@@ -74,37 +73,22 @@ void barrier_wait(SharedAddress barrier, unsigned phase) {
 void meet() { if (laying && met++ == pass) throw Stop(); }
 void warp_barrier() {}
 void block_barrier() { meet(); }
-void cluster_arrive_written() {}
-void cluster_arrive() {}
-void cluster_wait() { if (waited++ == 0) meet(); }
 float load_float(SharedAddress at) {
     float x;
-    demand(!laying || written[rank_now][at], "read where nothing was laid"), std::memcpy(&x, (laying ? laid[rank_now] : ring) + at, 4);
+    demand(!laying || written[at], "read where nothing was laid"), std::memcpy(&x, (laying ? laid : ring) + at, 4);
     return x;
 }
 void load_floats(float *to, SharedAddress at) { for (int i = 0; i < 4; i++) to[i] = load_float(at + 4 * i); }
 void store_shared_16(SharedAddress at, const Words4 &v) {
     laying = true;
     if (pass) return;
-    for (int i = 0; i < 16; i++) demand(!written[rank_now][at + i], "two sums in one place"), written[rank_now][at + i] = true;
-    std::memcpy(laid[rank_now] + at, &v, 16);
+    for (int i = 0; i < 16; i++) demand(!written[at + i], "two sums in one place"), written[at + i] = true;
+    std::memcpy(laid + at, &v, 16);
 }
 void store_shared(SharedAddress at, float x) {
-    if (aligning) moved.emplace_back(at, x);
-    else std::memcpy(room[rank_now] + at, &x, 4);
+    demand(aligning, "stored beside"), moved.emplace_back(at, x);
 }
 void publish_to_copies() {}
-template <int BYTES> void copy_async(SharedAddress to, const void *from, bool valid) {
-    demand(to % BYTES == 0 && to + BYTES <= SHARED, "copied to where it cannot lie");
-    if (valid) std::memcpy(ring + to, from, BYTES);
-    else std::memset(ring + to, 0, BYTES);
-}
-void barrier_arrive_copied(SharedAddress barrier) { demand(!told.count(barrier) || ++copied_in[barrier] > 0, "counts itself in"); }
-float load_from_block(SharedAddress there, bool used) {
-    float x = 0;
-    if (used) std::memcpy(&x, room[there >> 24] + (there & 0xffffff), 4);
-    return x;
-}
 """
 ALL_ALIGN = r"""
 template <class Tile, class Factor> void all_align(SharedAddress rows, const Factor &b) {
@@ -114,12 +98,8 @@ template <class Tile, class Factor> void all_align(SharedAddress rows, const Fac
     for (auto &word : moved) std::memcpy(ring + word.first, &word.second, 4);
     aligning = false, thread_now = mine;
 }
-template <class Tile, class... Rest> void all_copy(Rest... rest) {  // all lanes, of which this thread is one
-    const int mine = thread_now;
-    for (thread_now = mine / 32 * 32; thread_now < mine / 32 * 32 + 32; thread_now++) copy_rows<Tile>(rest...);
-    thread_now = mine;
-}
 """
+RINGS = "template <class Tile> __device__ __forceinline__ bool begin_rings"
 MAIN = r"""
 TensorMap map_of(const float *at, int rows, int columns, int pitch, int box_rows, int box_columns) {
     return {at, rows, columns, pitch, box_rows, box_columns};
@@ -146,26 +126,21 @@ struct Room {  // a matrix that begins `off` elements behind a multiple of 16 by
         for (int i = 0; i < count; i++) at[i] = (std::rand() % 17 - 8) / 4.0f;
     }
 };
-template <class T, int S, class Factor> void multiplies(int m, int k, int n, int off) {
+template <class T, class Factor> void multiplies(int m, int k, int n, int off) {
     Room a(m * k, off), b(k * n, off);
     std::vector<float> c(m * n, NAN);
-    Factor of_a, maps_of_b;
-    tell(of_a, a.at, m, k, T::BM, T::LINE_A / 4), tell(maps_of_b, b.at, k, n, T::BK, T::LINE_B / 4);
-    const auto &of_b = [&]() -> const auto & {
-        if constexpr (T::WORDS) return b.at;
-        else return maps_of_b;
-    }();
+    Factor of_a, of_b;
+    tell(of_a, a.at, m, k, T::BM, T::LINE_A / 4), tell(of_b, b.at, k, n, T::BK, T::LINE_B / 4);
     const int tiles = (m + T::BM - 1) / T::BM * ((n + T::BN - 1) / T::BN);
     for (int tile = 0; tile < tiles; tile++) {
         std::memset(written, 0, sizeof written);
-        for (pass = 0; pass < (S > 1 ? 4 : 2); pass++)
-            for (rank_now = 0; rank_now < S; rank_now++) {
-                block_now = tile * S + rank_now, filled.clear();
-                for (thread_now = 0; thread_now < T::THREADS; thread_now++) {
-                    waits.clear(), laying = false, met = waited = 0;
-                    try { ffma_matmul<T, S>(of_a, of_b, c.data(), m, k, n); } catch (Stop) {}
-                }
+        for (pass = 0; pass < 2; pass++) {
+            block_now = tile, filled.clear();
+            for (thread_now = 0; thread_now < T::THREADS; thread_now++) {
+                waits.clear(), laying = false, met = 0;
+                try { ffma_matmul<T>(of_a, of_b, c.data(), m, k, n); } catch (Stop) {}
             }
+        }
     }
     for (int i = 0; i < m; i++)
         for (int j = 0; j < n; j++) {
@@ -199,7 +174,6 @@ def test_every_tile_multiplies_what_lies_anywhere(tmp_path: Path) -> None:
         for where in (
             ("matmul/kernels/wgmma.cuh", "template <int STAGES> struct PipelineState "),
             ("common/cluster_reduce.cuh", "struct Steps "),
-            ("common/cluster_reduce.cuh", "template <int S> [^\n]*steps_of_block"),
             ("matmul/kernels/tile.cuh", "struct TilePosition "),
             ("matmul/kernels/tile.cuh", r"template <int BM, int BN, unsigned GROUP = 16>\n[^\n]*tile_position"),
         )
@@ -210,16 +184,15 @@ def test_every_tile_multiplies_what_lies_anywhere(tmp_path: Path) -> None:
     text += (
         "".join(source[source.index("template <") :] for source in sources)
         .replace("align_rows<Tile>(", "all_align<Tile>(")
-        .replace("copy_rows<Tile>(", "all_copy<Tile>(")
-        .replace("// The ring of each", ALL_ALIGN + "// The ring of each")
+        .replace(RINGS, ALL_ALIGN + RINGS)
     )
-    calls, tiles = [], []
-    for tile in (tile for tile in TILES if not tile.shares):
-        numbers = (tile.rows, tile.columns, tile.warps, tile.classes or 1, *tile.thread, tile.stages, int(tile.words))
-        for m, k, n, off in (*(SHAPES if tile.classes else EVEN_SHAPES), *([LONG[tile.classes]] if tile.split == 1 else [])):
-            factor = f"ResidueMaps<{tile.classes}>" if tile.classes else "TensorMap"
-            calls.append(f"multiplies<FfmaTile<{', '.join(map(str, numbers))}>, {tile.split}, {factor}>({m}, {k}, {n}, {off});")
-            tiles.append(tile)
+    calls, configs = [], []
+    for config in (config for config in CONFIGS if not config.stream_k):
+        numbers = (config.rows, config.columns, config.warps, CLASSES if config.residue else 1, *THREAD, config.stages)
+        for m, k, n, off in (*(SHAPES if config.residue else EVEN_SHAPES), LONG[CLASSES if config.residue else 0]):
+            factor = f"ResidueMaps<{CLASSES}>" if config.residue else "TensorMap"
+            calls.append(f"multiplies<FfmaTile<{', '.join(map(str, numbers))}>, {factor}>({m}, {k}, {n}, {off});")
+            configs.append(config)
     said = said_by(BEFORE + text + MAIN.replace("PRODUCTS", "\n".join(calls)), tmp_path)
-    for tile, used in zip(tiles, said.split(), strict=True):
-        assert int(used) == tile.shared_bytes, f"{tile.kernel}: what a launch asks for, to the last barrier"
+    for config, used in zip(configs, said.split(), strict=True):
+        assert int(used) == config.shared_bytes("float32"), f"{config.name}: what a launch asks for, to the last barrier"

@@ -5,113 +5,58 @@ from __future__ import annotations
 import plans
 import pytest
 
-from opwise.backends.cuda_src.matmul import extra, ladder, launch, offered
-from opwise.backends.cuda_src.matmul.configuration import SHARED_LIMIT, Kernel
-from opwise.backends.cuda_src.matmul.cost import BYTES, CLUSTERS_AT_ONCE
-from opwise.backends.cuda_src.matmul.kernels import KERNELS, kernel_names, wgmma
+from opwise.backends.cuda_src.matmul import TEXTBOOK, extra, kind_of, ladder, offered, plan, plan_any_gpu, plan_textbook
 from opwise.backends.cuda_src.sources import FOLDER, target, unit_of, units
+from opwise.backends.gemm.cost import Product
+from opwise.backends.gemm.gpu import H100, HOPPER, Machine
+from opwise.backends.protocol import UnsupportedWorkload
+from opwise.backends.tuned import Choices, NoSuchConfiguration
 
-MATMUL_KINDS = sorted(KERNELS)
+LARGE = Product(4096, 4096, 4096, "bfloat16")
 
 
-def kernel_for(m: int, k: int, n: int, dtype: str = "bfloat16", **changes: object) -> str:
-    return plans.kernel_for(dtype, m, k, n, **changes)  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-def test_hopper_gets_its_own_kernels(dtype: str) -> None:
+@pytest.mark.parametrize("kind", ["float16", "bfloat16", "tfloat32"])
+def test_large_products_get_wgmma(kind: str) -> None:
     for n in (1024, 3072, 4096):
-        assert kernel_for(n, n, n, dtype).startswith(f"matmul_wgmma_{dtype}_")
+        assert plans.kernel_for(kind, n, n, n).startswith(f"matmul_wgmma_{kind}_")
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"capability": (8, 0)},
-        {"capability": (10, 0)},  # wgmma exists on Hopper alone
-        {"alignment": 8},
-        {"wgmma": False},
-        {"dtype": "float32"},
-        {"k": 4100},
-        {"n": 4092},
-        {"m": 2**30 + 1, "k": 8, "n": 8},
-        {"m": 16},
-    ],
-    ids=str,
-)
-def test_what_the_copy_engine_does_not_take_stays_on_mma(changes: dict[str, object]) -> None:
-    shape = {"m": 4096, "k": 4096, "n": 4096}
-    assert "wgmma" not in kernel_for(**{**shape, **changes})  # type: ignore[arg-type]
+def test_few_tiles_of_a_long_k_are_split() -> None:
+    assert "_s" in plans.kernel_for("bfloat16", 128, 16384, 128)
+    for n in (2048, 4096, 8192):
+        assert "_s" not in plans.kernel_for("bfloat16", n, n, n), "what fills the GPU is not"
 
 
-@pytest.mark.parametrize("kind", MATMUL_KINDS)
-def test_a_launch_fits_the_gpu_and_covers_the_product(kind: str) -> None:
-    for kernel in KERNELS[kind]:
-        found = launch(kernel, kind, 1000, 512, 776, 132)
-        assert found.shared_bytes <= SHARED_LIMIT[9, 0] * 1024
-        assert unit_of(found.kernel) in units("sm_90")
-        assert found.kernel in kernel_names(kind)
-        tiles = kernel.tiles(1000, 776)
-        assert tiles >= -(-1000 // kernel.rows) * -(-776 // kernel.columns)
-        assert found.grid[0] == (tiles * kernel.split if kernel.split else min(tiles, 132) if kernel.wgmma else tiles)
-        if kernel.wgmma:
-            by_maps = [(1000, 512), (512, 776), (1000, 776)]  # where K is shared, C is stored by address
-            assert [matrix[:2] for matrix in found.matrices] == by_maps[: 3 if kernel.swap_ab or not kernel.split else 2]
-            widths = [64 if matrix[1] == 776 and kernel.columns % 64 else 128 for matrix in found.matrices]
-            assert [matrix.box_columns * BYTES[kind] for matrix in found.matrices] == widths, "rows as wide as the swizzle"
+def test_what_is_forced_is_taken_and_what_cannot_be_is_refused() -> None:
+    for name, config in offered(LARGE, HOPPER).items():
+        assert plan(LARGE, HOPPER, H100, Choices(forced=name)).kernel == config.kernel("bfloat16")
+    with pytest.raises(NoSuchConfiguration, match="unaligned_tma_128_s1 is not among"):
+        plan(LARGE, HOPPER, H100, Choices(forced="unaligned_tma_128_s1"))
 
 
-SHARED = wgmma.SPLIT + wgmma.NARROW + wgmma.HALVES
+def test_the_variant_mma_has_the_tiles_for_any_gpu() -> None:
+    assert plan_any_gpu(LARGE, HOPPER).kernel == "matmul_bfloat16_128x256_v16"
+    assert "simt" in plan_any_gpu(LARGE._replace(kind="float32"), HOPPER).kernel
 
 
-@pytest.mark.parametrize("kernel", SHARED, ids=lambda kernel: str(kernel.name))
-def test_a_box_has_no_row_more_than_a_where_the_kernel_counts_its_bytes(kernel: Kernel) -> None:
-    for m in (1, 40, 64, 100, 128, 500):
-        assert launch(kernel, "bfloat16", m, 512, 776, 132).matrices[0].box_rows == min(m, kernel.rows)
-    (swapped,) = wgmma.SWAP_AB
-    assert launch(swapped, "bfloat16", 40, 512, 776, 132).matrices[0].box_rows == swapped.rows
+def test_the_textbook_is_of_float32() -> None:
+    found = plan_textbook(Product(33, 5, 40, "tfloat32"))
+    assert (found.kernel, found.grid[0]) == (TEXTBOOK, 3 * 3)
+    with pytest.raises(UnsupportedWorkload, match="float16 given, float32 alone is taken"):
+        plan_textbook(Product(33, 5, 40, "float16"))
 
 
-def test_few_rows_get_tiles_of_64_where_there_is_much_to_read() -> None:
-    def there(kernel: str, m: int, n: int) -> bool:
-        return kernel in offered(m, 1024, n, "float16", 16, 132, (9, 0))
-
-    assert [there("64x64_s1", m, n) for m, n in ((1, 4096), (16, 4088), (17, 4088))] == [True, False, True]
-    wide = [offered(16, 64, n, "float16", 16, 132, (9, 0)) for n in (8192, 8200)]
-    assert ["64x64_s1" in found for found in wide] == [False, True], "or where B is wide"
-    assert [kernel_for(16, k, 256).removeprefix("matmul_wgmma_bfloat16_") for k in (3072, 8192, 16384)] == [
-        "64x64_s8",
-        "64x64_s8",
-        "64x64_s16",
-    ]
-    assert [there("128x64", m, 8192) for m in (64, 65)] == [False, True]
+def test_tf32_is_a_permission() -> None:
+    assert kind_of("float32", True, HOPPER) == "tfloat32"
+    assert kind_of("float32", False, HOPPER) == kind_of("float32", True, Machine(40, (7, 5), 64 * 1024)) == "float32"
+    assert kind_of("float16", True, HOPPER) == "float16"
 
 
-def test_what_fills_the_gpu_is_not_split() -> None:
-    for n in (2048, 3072, 4096, 8192, 16384):
-        assert "_s" not in kernel_for(n, n, n), n
-
-
-def test_a_cluster_that_does_not_fit_beside_the_others_is_a_second_wave() -> None:
-    kernel = next(k for k in wgmma.SPLIT if k.name == "128x128_s4")
-    at_once = CLUSTERS_AT_ONCE[4]
-    fits, one_more = (kernel.share(128, 8192, 128 * tiles, 132).each for tiles in (at_once, at_once + 1))
-    assert one_more == 2 * fits
-    assert kernel.share(128, 8192, 128 * at_once, 66).each == 2 * fits, "15 clusters on half of the multiprocessors"
-
-
-def test_a_step_of_k_that_is_the_only_one_has_nothing_to_take_turns_at() -> None:
-    def in_turns(k: int) -> bool:
-        return any(name.startswith("pingpong") for name in offered(4096, k, 4096, "bfloat16", 16, 132, (9, 0)))
-
-    assert [in_turns(k) for k in (64, 128)] == [False, True]
-
-
-def test_rows_that_are_not_whole_lines_cost_more() -> None:
-    large = next(kernel for kernel in wgmma.WGMMA if kernel.name == "128x256")
-    even, a, b, both = (large.estimate(4096, k, n, 132) / (k * n) for k, n in ((4096, 4096), (4104, 4096), (4096, 4088), (4104, 4088)))
-    assert even < min(a, b)
-    assert max(a, b) < both
+def test_what_cannot_be_launched_is_refused_with_the_reason() -> None:
+    with pytest.raises(UnsupportedWorkload, match="dtype float64 given, float32, float16 and bfloat16 are taken"):
+        plan(LARGE._replace(kind="float64"), HOPPER)
+    with pytest.raises(UnsupportedWorkload, match="a grid has 2147483647 at most: split it by rows"):
+        plan_textbook(Product(2**36, 8, 2**5, "float32"))
 
 
 def test_only_hopper_compiles_for_itself_alone() -> None:
@@ -140,20 +85,14 @@ def test_the_plan_knows_the_rungs_as_the_source_has_them() -> None:
 
 
 def test_extra_kernels_can_be_switched_off_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By what makes each of them the plan's choice."""
-    products = {
-        "skinny_m": ("float16", 8, 300, 500),
-        "skinny_n": ("bfloat16", 20_000, 200, 12),
-        "small_gemm": ("float32", 135, 22, 633),
-        "unaligned_tma": ("tfloat32", 1000, 4097, 3000),
-    }
-    with_all = {name: plans.kernel_for(*product) for name, product in products.items()}
-    assert all(name in kernel for name, kernel in with_all.items())
+    products = [("float16", 8, 300, 500), ("bfloat16", 20_000, 200, 12), ("float32", 135, 22, 633), ("tfloat32", 1000, 4097, 3000)]
+    mine = {config.name for config in extra.configs()}
+    assert all(mine & offered(Product(*shape, kind), HOPPER).keys() for kind, *shape in products)
     monkeypatch.setenv(extra.SWITCH, "off")
-    for name, product in products.items():
-        kernel = plans.kernel_for(*product)
-        assert not any(other in kernel for other in products), name
-        assert unit_of(kernel) in units("sm_90")
+    for kind, *shape in products:
+        found = offered(Product(*shape, kind), HOPPER)
+        assert found
+        assert not mine & found.keys()
     assert not any("extra" in text for text in units("sm_90").values())
     monkeypatch.setenv(extra.SWITCH, "no")
     with pytest.raises(ValueError, match="OPWISE_EXTRA is 'no'"):

@@ -13,11 +13,10 @@ from pathlib import Path
 import pytest
 from clusters_on_cpu import needs_compiler, said_by
 
-from opwise.backends.cuda_src.matmul.configuration import Kernel
-from opwise.backends.cuda_src.matmul.kernels import wgmma
+from opwise.backends.cuda_src.matmul.kernels.wgmma import CONFIGS, SplitK
 from opwise.backends.cuda_src.sources import FOLDER
 
-TILES = [kernel for kernel in wgmma.SPLIT + wgmma.NARROW + wgmma.HALVES if kernel.split > 1]
+TILES = [config for config in CONFIGS if isinstance(config, SplitK) and config.split > 1]
 BEFORE = r"""
 constexpr int SHARED = 232448, BASE = 16;  // of a block; addresses begin at no multiple of 1024
 struct Waiting {};
@@ -88,13 +87,13 @@ int main() {
 
 
 @needs_compiler
-@pytest.mark.parametrize("kernel", TILES, ids=lambda kernel: str(kernel.name))
-def test_pushed_sums_meet_where_they_are_added(kernel: Kernel, tmp_path: Path) -> None:
+@pytest.mark.parametrize("config", TILES, ids=lambda config: str(config.name))
+def test_pushed_sums_meet_where_they_are_added(config: SplitK, tmp_path: Path) -> None:
     source = (FOLDER / "matmul/kernels/split_k.cuh").read_text()
     parts = [re.search(rf"^template <[^\n]*(?=\n__device|struct){between}.*?^}};?\n", source, re.MULTILINE | re.DOTALL)
              for between in (r"struct SplitKTile ", r"\n[^\n]*push_and_store\(")]  # fmt: skip
     text = "".join(part[0] for part in parts if part)
-    numbers = (kernel.rows, kernel.columns, kernel.step_bytes // 2, kernel.stages, kernel.split, kernel.resident, 16)
+    numbers = (config.rows, config.columns, config.depth, config.stages, config.split, config.ctas_per_sm, 16)
     main = MAIN.replace("TILE", f"SplitKTile<float, {', '.join(map(str, numbers))}>")
     said = said_by(BEFORE + text + main, tmp_path)
-    assert int(said) <= 16 + kernel.shared_bytes(2), "what a launch asks for holds the barriers too"
+    assert int(said) <= 16 + config.shared_bytes("float16"), "what a launch asks for holds the barriers too"

@@ -13,10 +13,12 @@ from blocks_on_cpu import FIBRES, RUN
 from clusters_on_cpu import needs_compiler, said_by
 from test_matmul_ffma import MAIN, taken
 
-from opwise.backends.cuda_src.matmul.kernels.ffma import TILES, Tile
+from opwise.backends.cuda_src.matmul.kernels.ffma import CONFIGS, DEPTH, THREAD, Ffma
 from opwise.backends.cuda_src.sources import FOLDER
+from opwise.backends.gemm.cost import Product
+from opwise.backends.gemm.gpu import HOPPER
 
-SHARED = [tile for tile in TILES if tile.shares]
+SHARED = [config for config in CONFIGS if config.stream_k]
 BEFORE = r"""
 float fused(float a, float b, float c) { return a * b + c; }
 Words4 apart(const float *x, unsigned) { Words4 all; std::memcpy(&all, x, 16); return all; }
@@ -39,7 +41,6 @@ void barrier_wait(SharedAddress at, unsigned phase) {  // by a whole warp, whose
     if (elected()) std::memcpy(memory(at, 8), &of, 8);
     warp_barrier();
 }
-void barrier_arrive_copied(SharedAddress) {}
 void box_load(SharedAddress to, const TensorMap &m, int first_row, int first_column, SharedAddress) {
     const int wide = m.box_columns * 4, flips = wide == 128 ? 7 : wide == 64 ? 3 : 0;
     for (int r = 0; r < m.box_rows; r++)
@@ -52,10 +53,6 @@ void box_load(SharedAddress to, const TensorMap &m, int first_row, int first_col
 }
 float load_float(SharedAddress at) { return loaded<float>(at); }
 void load_floats(float *to, SharedAddress at) { for (int i = 0; i < 4; i++) to[i] = load_float(at + 4 * i); }
-template <int BYTES> void copy_async(SharedAddress to, const void *from, bool valid) {
-    if (valid) std::memcpy(memory(to, BYTES), from, BYTES);
-    else std::memset(memory(to, BYTES), 0, BYTES);
-}
 unsigned seen(const unsigned *flag) { others_go(); return *flag; }
 void raise(unsigned *flag) { demand(*flag == 0, "raised before it was seen"), *flag = 1; }
 void clear(unsigned *flag) { *flag = 0; }
@@ -68,11 +65,7 @@ float *result;
 unsigned *flags_now;
 long long sizes[3];
 template <class T, class Factor> void call() {
-    const auto &b = [&]() -> decltype(auto) {
-        if constexpr (T::WORDS) return static_cast<const float *>(of_b);
-        else return *static_cast<const Factor *>(of_b);
-    }();
-    const auto &a = *static_cast<const Factor *>(of_a);
+    const auto &a = *static_cast<const Factor *>(of_a), &b = *static_cast<const Factor *>(of_b);
     ffma_stream_k_matmul<T>(a, b, result, sizes[0], sizes[1], sizes[2], flags_now);
 }
 template <class T, class Factor> void multiplies(int m, int k, int n, int off, int grid) {
@@ -81,7 +74,7 @@ template <class T, class Factor> void multiplies(int m, int k, int n, int off, i
     tell(maps_of_a, a.at, m, k, T::BM, T::LINE_A / 4), tell(maps_of_b, b.at, k, n, T::BK, T::LINE_B / 4);
     std::vector<unsigned> flags(grid);
     sizes[0] = m, sizes[1] = k, sizes[2] = n, flags_now = flags.data();
-    of_a = &maps_of_a, of_b = T::WORDS ? (const void *)b.at : &maps_of_b;
+    of_a = &maps_of_a, of_b = &maps_of_b;
     for (int again = 0; again < 2; again++) {
         std::vector<float> c(m * n, NAN);
         result = c.data(), run(grid, T::THREADS, SHARED, char(0xff), call<T, Factor>);
@@ -98,15 +91,13 @@ int main() { PRODUCTS }
 """
 
 
-def grids(tile: Tile) -> tuple[tuple[int, int, int, int, int], ...]:
+def grids(config: Ffma) -> tuple[tuple[int, int, int, int, int], ...]:
     """m, k, n, how far A and B begin behind a multiple of 16 bytes, blocks: 2 x 2 tiles that stick out, or one.
 
     More tiles than blocks, blocks within a tile, a share that ends with a tile.
     """
-    m, n, rounds = tile.rows + 4, tile.columns + 4, 16 * tile.warps
-    if not tile.classes:
-        return (m, 3 * rounds - 4, n, 0, 3), (m, 3 * rounds + 8, n, 0, 9), (20, 2 * rounds, 20, 0, 2)
-    return (m, 3 * rounds - 3, n + 1, 1, 3), (m - 1, 3 * rounds + 5, n, 2, 9), (20, 2 * rounds, 20, 3, 2)
+    m, n, rounds = config.rows + 4, config.columns + 4, DEPTH * config.warps
+    return (m, 3 * rounds - 4, n, 0, 3), (m, 3 * rounds + 8, n, 0, 9), (20, 2 * rounds, 20, 0, 2)
 
 
 @needs_compiler
@@ -123,25 +114,29 @@ def test_blocks_that_share_all_tiles_multiply_what_lies_anywhere(tmp_path: Path)
     names = "common/residue_maps", "matmul/kernels/ffma_tile", "matmul/kernels/ffma", "matmul/kernels/ffma_stream_k"
     boxes, tile_source, rows, shares = ((FOLDER / f"{name}.cuh").read_text() for name in names)
     text += boxes[boxes.index("// A box of each class") :] + tile_source[tile_source.index("template <") :]
-    text += rows[rows.index("// The ring of each") : rows.index("// S > 1:")] + shares[shares.index("// The tile's sums, which") :]
+    text += (
+        rows[
+            rows.index("// The ring of each") : rows.index(
+                "template <class Tile, class FactorA, class FactorB>\n__device__ __forceinline__ void ffma_matmul"
+            )
+        ]
+        + shares[shares.index("// The tile's sums, which") :]
+    )
     calls = []
-    for tile in SHARED:
-        numbers = (tile.rows, tile.columns, tile.warps, tile.classes or 1, *tile.thread, tile.stages, int(tile.words))
-        factor = f"ResidueMaps<{tile.classes}>" if tile.classes else "TensorMap"
-        made = f"FfmaTile<{', '.join(map(str, numbers))}>, {factor}"
-        calls += [f"multiplies<{made}>({', '.join(map(str, case))});" for case in grids(tile)]
-    main = MAIN[: MAIN.index("template <class T, int S, class Factor>")]
+    for config in SHARED:
+        numbers = (config.rows, config.columns, config.warps, 1, *THREAD, config.stages)
+        made = f"FfmaTile<{', '.join(map(str, numbers))}>, TensorMap"
+        calls += [f"multiplies<{made}>({', '.join(map(str, case))});" for case in grids(config)]
+    main = MAIN[: MAIN.index("template <class T, class Factor> void multiplies")]
     said_by(f"{FIBRES}{RUN}{BEFORE}{text}{main}" + MULTIPLIES.replace("PRODUCTS", "\n".join(calls)), tmp_path)
 
 
 def test_a_launch_has_a_flag_for_each_block_and_no_more_blocks_than_run_at_once() -> None:
-    source = (FOLDER / "matmul/kernels/ffma.cu").read_text()
-    for tile in SHARED:
-        for m, k, n in ((3001, 4501, 463), (385, 4501, 463), (20, 700, 20), (1000, 1000, 1000)):
-            plan, tiles = tile.launch(m, k, n, 132), tile.tiles(m, n)
+    for config in SHARED:
+        for shape in ((3001, 4504, 464), (385, 4504, 464), (20, 700, 20), (1000, 1000, 1000)):
+            product = Product(*shape, "float32")
+            plan = config.launch(product, HOPPER)
             assert plan.cooperative
-            assert tile.resident * (plan.shared_bytes + 1024) <= 228 * 1024, "as many blocks fit as it says"
-            assert plan.grid[0] <= min(132 * tile.resident, tiles * tile.rounds(k)), "all run at once, each has a round or more"
+            most = min(132 * config.ctas_per_sm, config.tiles(product) * config.rounds(product))
+            assert plan.grid[0] <= most, "all run at once, each has a round or more"
             assert 4 * plan.grid[0] <= plan.scratch_bytes == plan.zeroed_bytes <= 64 * 1024
-        numbers = (tile.rows, tile.columns, tile.warps, tile.resident, *tile.thread, tile.stages)
-        assert f"{'WORDS' if tile.words else 'ALIGNED'}_STREAM_K({', '.join(map(str, numbers))})\n" in source

@@ -94,9 +94,9 @@ def test_two_configurations_of_a_workload_are_two_kernels(monkeypatch: pytest.Mo
     from opwise.backends.cuda_src import matmul
 
     launched: list[str] = []
-    plan = matmul.launch
-    monkeypatch.setattr(matmul, "launch", lambda kernel, *size: launched.append(str(kernel)) or plan(kernel, *size))
-    for configuration in ("64x64_v16", "simt_64x64_v2"):
+    checked = matmul._on_grid
+    monkeypatch.setattr(matmul, "_on_grid", lambda product, made: launched.append(made.kernel) or checked(product, made))
+    for configuration in ("64x64_v16", "16x32_v16"):
         try:
             verdict = sanitize.launched(sanitize.Cell("torch_inline/matmul", "matmul/65x72x40/float16", configuration))
         except backends.protocol.BackendUnavailable as missing:  # no compiler for the stand-in

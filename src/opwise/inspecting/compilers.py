@@ -122,14 +122,15 @@ def _nvrtc(op: str, arch: str, dtype: str | None) -> Iterator[Compiled]:
 
 def _without_tensor_cores(arch: str) -> Callable[[str], bool]:
     """Which matmul kernels does this architecture compile and cannot run?"""
-    from opwise.backends.cuda_src.matmul.configuration import TENSOR_CORES_FROM
-    from opwise.backends.cuda_src.matmul.kernels import KERNELS
-    from opwise.backends.cuda_src.sources import EXTRA
+    from opwise.backends.cuda_src.matmul import configs
+    from opwise.backends.cuda_src.matmul.configurations import TENSOR_CORES_FROM, cluster_unit
 
     capability = divmod(int(arch.removeprefix("sm_")), 10)
-    tiles = {kernel.source_name(kind) for kind, group in KERNELS.items() for kernel in group if not kernel.runs_on(capability)}
-    extra = f"{EXTRA}_" if capability < TENSOR_CORES_FROM else ()  # in float32 by multiply-adds
-    return lambda kernel: kernel in tiles or (kernel.startswith(extra) and not kernel.startswith(f"{EXTRA}_float32_"))
+    by_mma = [
+        (c, kind) for c in configs() for kind in c.kinds if "simt" not in c.name and "gemv" not in c.name and cluster_unit(kind) != "fma"
+    ]
+    hollow = {config.kernel(kind) for config, kind in by_mma} if capability < TENSOR_CORES_FROM else set()
+    return lambda kernel: kernel in hollow
 
 
 def _of_unit(cubin: bytes, ptx: str, log: str, arch: str) -> Iterator[Compiled]:

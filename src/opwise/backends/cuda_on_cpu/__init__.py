@@ -11,11 +11,13 @@ from __future__ import annotations
 
 import torch
 
+from opwise.backends.gemm.gpu import Machine
 from opwise.backends.protocol import Probe
 
 STAND_IN = "fibres"
 CAPABILITY = (8, 0)  # what a plan is told: tensor cores by mma.sync, no clusters, no wgmma
 PROCESSORS = 2  # few, so that grids which are one wave have several blocks at small sizes, and little to do besides
+MACHINE = Machine(PROCESSORS, CAPABILITY, 163 * 1024)
 
 # What no stand-in runs: op -> which of its kernels, and why. They are compiled for their architectures, by compile_only.
 NOT_RUN = {

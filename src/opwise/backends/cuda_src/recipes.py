@@ -15,6 +15,9 @@ from opwise.backends.cuda_src import matmul, plan, softmax
 from opwise.backends.cuda_src.matmul import ladder as matmul_ladder
 from opwise.backends.cuda_src.plan import Plan
 from opwise.backends.cuda_src.softmax import ladder as softmax_ladder
+from opwise.backends.gemm import gpu
+from opwise.backends.gemm.cost import Product
+from opwise.backends.gemm.gpu import Machine
 from opwise.backends.protocol import Build, UnsupportedWorkload, Variant
 from opwise.backends.tuned import look
 from opwise.ops.spec import tf32_allowed
@@ -99,14 +102,25 @@ def _softmax_rung(rung: str, summary: str) -> Recipe:
     return Recipe(summary, lambda x, out: softmax_ladder.plan(rung, x.shape[0], x.shape[1], _dtype(x)), _rows_columns)
 
 
-def _matmul_plan(textbook: bool = False, wgmma: bool = True) -> Callable[..., Plan]:
-    def planned(a: Tensor, b: Tensor, out: Tensor) -> Plan:
-        (m, k), n = a.shape, b.shape[1]
-        alignment = _alignment(a, b, out)
-        machine, choices = (_processors(a), _capability(a)), look("cuda_src/matmul", a.device)
-        return matmul.plan(m, k, n, _dtype(a), tf32_allowed(), alignment, *machine, textbook, wgmma, choices)
+def _machine(x: Tensor) -> Machine:
+    return Machine.of(x.device) if x.is_cuda else cuda_on_cpu.MACHINE
 
-    return planned
+
+def _product(a: Tensor, b: Tensor, out: Tensor) -> Product:
+    kind = matmul.kind_of(_dtype(a), tf32_allowed(), _machine(a))
+    return Product(a.shape[0], a.shape[1], b.shape[1], kind, _alignment(a, b, out))
+
+
+def _matmul_plan(a: Tensor, b: Tensor, out: Tensor) -> Plan:
+    return matmul.plan(_product(a, b, out), _machine(a), gpu.of(a.device), look(matmul.TABLE, a.device))
+
+
+def _matmul_any_gpu(a: Tensor, b: Tensor, out: Tensor) -> Plan:
+    return matmul.plan_any_gpu(_product(a, b, out), _machine(a), gpu.of(a.device))
+
+
+def _matmul_textbook(a: Tensor, b: Tensor, out: Tensor) -> Plan:
+    return matmul.plan_textbook(_product(a, b, out))
 
 
 def _matmul_rung(rung: str, summary: str) -> Recipe:
@@ -147,9 +161,9 @@ RECIPES: Mapping[str, Mapping[str, Recipe]] = {
         **{rung: _softmax_rung(rung, summary) for rung, summary in softmax_ladder.RUNGS.items()},
     },
     "matmul": {
-        "": Recipe("tiles on tensor cores (wgmma on Hopper, else mma), in float32 on FMA units", _matmul_plan(), _m_k_n),
-        "mma": Recipe("the kernels for any GPU from sm_80 on, on Hopper too", _matmul_plan(wgmma=False), _m_k_n),
-        "textbook": Recipe("one element a thread, 16x16 threads a block", _matmul_plan(textbook=True), _m_k_n),
+        "": Recipe("tiles on tensor cores (wgmma on Hopper, else mma), in float32 on FMA units", _matmul_plan, _m_k_n),
+        "mma": Recipe("the kernels for any GPU from sm_80 on, on Hopper too", _matmul_any_gpu, _m_k_n),
+        "textbook": Recipe("one element a thread, 16x16 threads a block", _matmul_textbook, _m_k_n),
         **{rung: _matmul_rung(rung, summary) for rung, (summary, *_) in matmul_ladder.RUNGS.items()},
     },
 }  # fmt: skip

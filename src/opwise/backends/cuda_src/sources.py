@@ -1,9 +1,9 @@
 """The units that the CUDA C++ backends compile.
 
 A unit is what nvcc compiles in one go: an op, or of matmul, whose kernels take longest, one dtype; and the ladder of an op that has one.
-NVRTC compiles one kernel of it at a time (`alone`). A kernel is an extern "C" function whose parameters are all 8 bytes wide, addresses and
-int64 sizes, so that one launcher fits all; its name begins with the op's. The first parameters may be tensor maps instead of addresses:
-`Plan.matrices`.
+Of matmul its text is a file of macros and a generated line for each configuration. NVRTC compiles one kernel of it at a time (`alone`). A
+kernel is an extern "C" function whose parameters are all 8 bytes wide, addresses and int64 sizes, so that one launcher fits all; its name
+begins with the op's. The first parameters may be tensor maps instead of addresses: `Plan.matrices`.
 """
 
 from __future__ import annotations
@@ -13,46 +13,59 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from opwise.backends.cubin import instructions, told
-from opwise.backends.cuda_src.matmul.extra import enabled as extra_enabled
-from opwise.backends.cuda_src.matmul.kernels import KERNELS
+from opwise.backends.cuda_src import matmul
+from opwise.backends.cuda_src.matmul import extra
+from opwise.backends.cuda_src.matmul.configurations import KINDS
+from opwise.backends.cuda_src.matmul.kernels import CONFIGS
 
 FOLDER = Path(__file__).parent
 STANDARD = "c++17"
-EXTRA, EXTRA_CLUSTER, UNALIGNED = "matmul_extra", "matmul_extra_cluster", "matmul_unaligned_tma"  # off where extra_enabled() is false
-CLUSTER, WGMMA, WGMMA_TF32, FFMA, STREAM = "matmul_cluster", "matmul_wgmma", "matmul_wgmma_tf32", "matmul_ffma", "softmax_stream"
+STREAM = "softmax_stream"
+# The file of each of matmul's units, without the dtype; it defines the macros of which `Config.instance` makes kernels.
+FILES: Mapping[str, str] = {
+    "matmul_wgmma_tfloat32": "matmul/kernels/wgmma_tf32.cu",
+    "matmul_wgmma": "matmul/kernels/wgmma.cu",
+    "matmul_ffma": "matmul/kernels/ffma.cu",
+    "matmul_cluster": "matmul/kernels/cluster.cu",
+    "matmul_unaligned_tma": "matmul/extra/unaligned_tma.cu",
+    "matmul_extra": "matmul/extra/extra.cu",
+    "matmul": "matmul/kernels/portable.cu",
+}
+ANY_GPU = {f"{unit}_{kind}" for unit in ("matmul", "matmul_extra") for kind in KINDS}
 
 
-def _by_dtype(unit: str, path: str, dtypes: Iterable[str] = KERNELS) -> dict[str, str]:
-    """One unit a dtype: of matmul, whose kernels take longest to compile."""
-    return {f"{unit}_{dtype}": f'#define MATMUL_{dtype.upper()}\n#include "{path}"\n' for dtype in dtypes}
+def _of_matmul(sm90: bool) -> dict[str, str]:
+    """Unit -> text of all configurations, extra's too: of Hopper's alone or of those for any GPU."""
+    found: dict[str, dict[str, str]] = {}
+    for config in (*CONFIGS, *extra.configs()):
+        for (unit, kernel), line in config.instances().items():
+            found.setdefault(unit, {})[kernel] = line  # an instance that two names share, once
+    return {unit: _text(unit, lines.values()) for unit, lines in found.items() if (unit not in ANY_GPU) == sm90}
+
+
+def _text(unit: str, lines: Iterable[str]) -> str:
+    file = next(file for start, file in FILES.items() if unit.startswith(start))
+    textbook = "#define MATMUL_TEXTBOOK\n" if unit == f"matmul_{KINDS[0]}" else ""
+    return f'{textbook}#include "{file}"\n' + "".join(f"{line}\n" for line in lines)
 
 
 # Unit -> the text to compile with FOLDER on the include path.
 UNITS: Mapping[str, str] = {
     **{op: f'#include "{op}.cu"\n' for op in ("square", "mean", "gelu")},
     "softmax": '#include "softmax/softmax.cu"\n',
-    **_by_dtype("matmul", "matmul/kernels/portable.cu"),
-    **_by_dtype(EXTRA, "matmul/extra/extra.cu"),
+    **_of_matmul(sm90=False),
     **{f"{op}_ladder": f'#include "{op}/ladder/ladder.cu"\n' for op in ("softmax", "matmul")},
 }
 # Units of instructions that one architecture alone has, or of kernels made to its measure.
-UNITS_OF_ONE: Mapping[str, Mapping[str, str]] = {
-    "sm_90": {
-        WGMMA: '#include "matmul/kernels/wgmma.cu"\n',
-        WGMMA_TF32: '#include "matmul/kernels/wgmma_tf32.cu"\n',
-        FFMA: '#include "matmul/kernels/ffma.cu"\n',
-        STREAM: '#include "softmax/stream.cu"\n',
-        **_by_dtype(CLUSTER, "matmul/kernels/cluster.cu"),
-        **_by_dtype(EXTRA_CLUSTER, "matmul/extra/extra_cluster.cu"),
-        **_by_dtype(UNALIGNED, "matmul/extra/unaligned_tma.cu", ("tfloat32", "float16", "bfloat16")),
-    }
-}
+UNITS_OF_ONE: Mapping[str, Mapping[str, str]] = {"sm_90": {STREAM: '#include "softmax/stream.cu"\n', **_of_matmul(sm90=True)}}
+# Kernel -> unit, of matmul's.
+_UNIT_OF = {kernel: unit for config in (*CONFIGS, *extra.configs()) for unit, kernel in config.instances()}
 
 
 def units(arch: str) -> Mapping[str, str]:
     """All units for "sm_90", less those of matmul/extra where they are switched off."""
     every = {**UNITS, **UNITS_OF_ONE.get(arch, {})}
-    return every if extra_enabled() else {unit: text for unit, text in every.items() if "matmul/extra/" not in text}
+    return every if extra.enabled() else {unit: text for unit, text in every.items() if "matmul/extra/" not in text}
 
 
 def target(arch: str) -> str:
@@ -62,17 +75,12 @@ def target(arch: str) -> str:
 
 def unit_of(kernel: str) -> str:
     """The unit that holds a kernel. Raises KeyError for a name that fits none."""
-    for unit, start in ((WGMMA_TF32, f"{WGMMA}_tfloat32"), (WGMMA, WGMMA), (FFMA, FFMA)):
-        if kernel.startswith(f"{start}_"):
-            return unit
-    for family in (EXTRA_CLUSTER, EXTRA, UNALIGNED, CLUSTER):
-        if kernel.startswith(f"{family}_"):
-            return f"{family}_{kernel.removeprefix(f'{family}_').split('_')[0]}"
+    if kernel in _UNIT_OF:
+        return _UNIT_OF[kernel]
     if kernel.startswith("softmax_") and "_stream_" in kernel:
         return STREAM
     op, *rest = kernel.split("_")
-    unit = f"{op}_{next((name for name in rest if name in KERNELS), '')}" if op == "matmul" else op
-    unit = f"{op}_ladder" if rest[:1] == ["ladder"] else unit
+    unit = f"{op}_ladder" if rest[:1] == ["ladder"] else f"{op}_float32" if kernel == matmul.TEXTBOOK else op
     if unit not in UNITS:
         raise KeyError(f"no unit holds a kernel {kernel!r}: there are {', '.join(UNITS)}")
     return unit
@@ -85,7 +93,7 @@ def alone(kernel: str, text: str) -> str:
 
 def digest(*more: str) -> str:
     """A key for what is compiled from these sources: it changes with any of them, with the units, and with `more`."""
-    h = hashlib.sha256(repr((sorted(UNITS.items()), sorted(UNITS_OF_ONE.items()), extra_enabled(), more)).encode())
+    h = hashlib.sha256(repr((sorted(UNITS.items()), sorted(UNITS_OF_ONE.items()), extra.enabled(), more)).encode())
     for path in sorted(FOLDER.rglob("*.cu*")):
         h.update(path.relative_to(FOLDER).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
     return h.hexdigest()[:20]

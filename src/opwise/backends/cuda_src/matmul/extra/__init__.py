@@ -1,5 +1,5 @@
-"""Kernels that serve only unaligned, skinny or tiny products. They are imported when a plan first asks for them, and OPWISE_EXTRA=off
-switches all of them off: a plan then offers the kernels of `kernels` alone, and no unit of these is compiled.
+"""Kernels that serve only unaligned, skinny or tiny products. OPWISE_EXTRA=off switches all of them off: a plan then offers the
+configurations of `kernels` alone, and no unit of these is compiled.
 
     unaligned_tma   16 bits and TF32 whose rows begin anywhere: TMA by a map for each residue of the row number
     small_gemm      few tiles, short K: one prefetched step, or a cluster that shares K
@@ -10,12 +10,11 @@ switches all of them off: a plan then offers the kernels of `kernels` alone, and
 from __future__ import annotations
 
 import os
+from functools import cache
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from opwise.backends.cuda_src.matmul.extra import skinny_m, skinny_n, small_gemm, unaligned_tma
-
-    Tile = skinny_m.Tile | skinny_n.Tile | small_gemm.Tile | unaligned_tma.Tile
+    from opwise.backends.cuda_src.matmul.configurations import Config
 
 SWITCH = "OPWISE_EXTRA"
 
@@ -28,22 +27,9 @@ def enabled() -> bool:
     return value == "on"
 
 
-def offered(
-    m: int, k: int, n: int, kind: str, granule: int, alignment: int, sm_count: int, hopper: bool, mma: bool, gemv: str
-) -> tuple[dict[str, Tile], bool]:
-    """Name -> kernel, of all that take A (m, k) B (k, n); and do skinny_m's come in the place of gemv's?
-
-    granule: bytes that divide addresses and rows; alignment: addresses alone. hopper: do the kernels run that were measured on sm_90? mma:
-    does mma.sync? gemv: "rows" or "columns", where gemv has a kernel of that form, else "".
-    """
-    if not enabled():
-        return {}, False
+@cache
+def configs() -> tuple[Config, ...]:
+    """All of them, whether or not they are switched off."""
     from opwise.backends.cuda_src.matmul.extra import skinny_m, skinny_n, small_gemm, unaligned_tma
 
-    columns = skinny_n.fitting(m, k, n, kind, alignment, hopper) if mma else ()
-    rows = skinny_m.fitting(m, k, n, kind, granule, sm_count) if hopper else ()
-    small = small_gemm.fitting(m, k, n, kind, granule, sm_count) if hopper else ()
-    unaligned = unaligned_tma.fitting(m, k, n, kind, granule) if hopper else ()
-    instead = bool(rows) and gemv == "rows" and skinny_m.before_gemv(m, k, n, kind)
-    found: tuple[Tile, ...] = (*columns, *(rows if instead or not gemv else ()), *small, *unaligned)
-    return {tile.name: tile for tile in found}, instead
+    return (*unaligned_tma.CONFIGS, *small_gemm.CONFIGS, *skinny_m.CONFIGS, *skinny_n.CONFIGS)

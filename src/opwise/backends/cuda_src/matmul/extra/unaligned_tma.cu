@@ -5,7 +5,7 @@
 // B of 8. A tile is BM rows of one class by as many columns as UnalignedTile::BN; the S blocks of a cluster share its K. S = 1: a grid of any
 // size, a block takes tile after tile; else a cluster a tile.
 // matmul_unaligned_tma_<dtype>_<BM>_s<S>_straight: a tile's rows follow one another. A's boxes have the BM / classes rows of each class and 16 bytes
-// more in a row, and lie as they are. unaligned_tma.py chooses among the kernels and knows the same tiles.
+// more in a row, and lie as they are. unaligned_tma.py has the instances.
 #include "matmul/extra/unaligned_tma.cuh"
 
 #define KERNEL(name, Storage, s, ...)                                                                                                      \
@@ -16,21 +16,3 @@
                        const __grid_constant__ ResidueMaps<16 / sizeof(Storage)> b, Storage *c, long long m, long long k, long long n) {   \
                   unaligned_tma_matmul<Tile_##name, s>(a, b, c, m, k, n);                                                                  \
               })
-// Rows of the tile, blocks that share K, stages: as many as fit.
-#define BY_RESIDUE(dtype, Storage, bm, s, stages)                                                                                          \
-    KERNEL(matmul_unaligned_tma_##dtype##_##bm##_s##s, Storage, s, UnalignedTile<Storage, bm, stages, false>)
-#define STRAIGHT(dtype, Storage, bm, s, stages)                                                                                            \
-    KERNEL(matmul_unaligned_tma_##dtype##_##bm##_s##s##_straight, Storage, s, UnalignedTile<Storage, bm, stages, true>)
-#define KERNELS(dtype, Storage)                                                                                                            \
-    BY_RESIDUE(dtype, Storage, 256, 1, 4) BY_RESIDUE(dtype, Storage, 128, 1, 6) BY_RESIDUE(dtype, Storage, 64, 1, 8)                       \
-    BY_RESIDUE(dtype, Storage, 64, 8, 8) STRAIGHT(dtype, Storage, 40, 1, 6)
-
-#ifdef MATMUL_TFLOAT32
-KERNELS(tfloat32, float)
-#endif
-#ifdef MATMUL_FLOAT16
-KERNELS(float16, float16)
-#endif
-#ifdef MATMUL_BFLOAT16
-KERNELS(bfloat16, bfloat16)
-#endif

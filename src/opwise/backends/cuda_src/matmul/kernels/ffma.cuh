@@ -3,7 +3,7 @@
 //
 // A warp has a whole tile, TM x TN elements a thread, and every WARPS-th step of 16 k; each has a ring of its own, which it fills and
 // empties alone. So nobody waits for another before the sums meet, and a tile of 64 x 64 keeps a multiprocessor as busy as one of 128 x 128
-// does, at twice the bytes from the L2. K is shared further by the S blocks of a cluster.
+// does, at twice the bytes from the L2.
 //
 // Of rows that begin anywhere (residue_maps.cuh) a box has every fourth: the rows of A lie permuted, and with them those of the sums until
 // they meet; so do the rows of B, which are k, and are read by places known to the compiler. A is read word by word, so that rows may begin
@@ -13,54 +13,11 @@
 #include "matmul/kernels/ffma_tile.cuh"
 #include "matmul/kernels/tile.cuh"
 
-// A tile's COUNT elements, of each of which total(element) is this block's sum; neighbouring threads store neighbouring elements. Of S
-// blocks each stores its share, the blocks' sums added in the order of their ranks, which meet in `room`, once no sum is wanted any more.
-template <int S, int COUNT, int THREADS, class Total, class Inside, class Store>
-__device__ __forceinline__ void store_shares(SharedAddress room, Total total, Inside inside, Store store) {
-    constexpr int EACH = COUNT / THREADS;
-    static_assert(COUNT % THREADS == 0);
-    if constexpr (S == 1) {
-#pragma unroll 4
-        for (int i = 0; i < EACH; i++) {
-            const int e = thread_index() + i * THREADS;
-            const float found = total(e);
-            if (inside(e)) store(e, found);
-        }
-    } else {
-        float totals[EACH];
-#pragma unroll
-        for (int i = 0; i < EACH; i++) totals[i] = total(thread_index() + i * THREADS);
-        block_barrier();
-#pragma unroll
-        for (int i = 0; i < EACH; i++) store_shared(room + (thread_index() + i * THREADS) * 4, totals[i]);
-        cluster_arrive_written();
-        cluster_wait();
-        SharedAddress from[S];
-#pragma unroll
-        for (int s = 0; s < S; s++) from[s] = of_block(room, s);
-        const int rank = static_cast<int>(rank_in_cluster());
-#pragma unroll
-        for (int i = 0; i < (EACH + S - 1) / S; i++) {
-            const int e = thread_index() + (rank + i * S) * THREADS;
-            const bool takes = e < COUNT && inside(e);
-            float parts[S];
-#pragma unroll
-            for (int s = 0; s < S; s++) parts[s] = load_from_block(from[s] + e * 4, takes);
-            float found = parts[0];
-#pragma unroll
-            for (int s = 1; s < S; s++) found = sum(found, parts[s]);
-            if (takes) store(e, found);
-        }
-        cluster_arrive();  // nobody leaves while another reads what it laid; all that this thread read has been added up
-        cluster_wait();
-    }
-}
-
 // The ring of each warp of a block, empty. Is this the thread that fills its warp's?
 template <class Tile> __device__ __forceinline__ bool begin_rings(const Tile &tile) {
     const bool fills = elected();
     if (fills) {
-        for (int i = 0; i < Tile::STAGES; i++) barrier_init(tile.full(i), Tile::WORDS ? 33 : 1);
+        for (int i = 0; i < Tile::STAGES; i++) barrier_init(tile.full(i), 1);
         barriers_publish();
     }
     warp_barrier();
@@ -79,11 +36,7 @@ __device__ __forceinline__ void write_sums(const Tile &tile, bool fills, Pipelin
         if (fills) {
             barrier_expect(tile.full(slot), Tile::FILLED);
             boxes_load<Tile::BOX_A>(tile.slot(slot), a, row, depth, tile.full(slot));
-            if constexpr (!Tile::WORDS) boxes_load<Tile::BOX_B>(tile.slot(slot) + Tile::BYTES_A, b, depth, column, tile.full(slot));
-        }
-        if constexpr (Tile::WORDS) {
-            const SharedAddress to = tile.slot(slot) + Tile::BYTES_A;
-            copy_rows<Tile>(to, b + depth * n + column, n, least(k - depth, BK), least(n - column, BN), tile.full(slot));
+            boxes_load<Tile::BOX_B>(tile.slot(slot) + Tile::BYTES_A, b, depth, column, tile.full(slot));
         }
     };
     for (int step = 0; step < STAGES && step < steps; step++) {
@@ -104,7 +57,7 @@ __device__ __forceinline__ void write_sums(const Tile &tile, bool fills, Pipelin
     };
     const auto landed = [&](int slot, unsigned phase) {
         barrier_wait(tile.full(slot), phase);
-        if constexpr (Tile::ANY && !Tile::WORDS) align_rows<Tile>(tile.slot(slot) + Tile::BYTES_A, b);
+        if constexpr (Tile::ANY) align_rows<Tile>(tile.slot(slot) + Tile::BYTES_A, b);
     };
     const auto load_a = [&](int r, int k) { return load_float(Tile::of_a(from_a[Tile::class_of(r)], r, k)); };
     if (steps > 0) landed(turn.slot, turn.phase);
@@ -140,7 +93,7 @@ __device__ __forceinline__ void write_sums(const Tile &tile, bool fills, Pipelin
                 }
             }
         }
-        if constexpr (Tile::ANY && !Tile::WORDS) publish_to_copies();  // which must not come before what was written here
+        if constexpr (Tile::ANY) publish_to_copies();  // which must not come before what was written here
         warp_barrier();  // all lanes have left the slot
         if (step + STAGES < steps) fill(slot, step + STAGES);
     }
@@ -167,19 +120,20 @@ template <class Tile> __device__ __forceinline__ float sum_of_warps(const Tile &
     return found;
 }
 
-// S > 1: of the cluster's S blocks, each of which has the same tile and a part of K.
-template <class Tile, int S, class FactorA, class FactorB>
+template <class Tile, class FactorA, class FactorB>
 __device__ __forceinline__ void ffma_matmul(const FactorA &a, const FactorB &b, float *c, long long m, long long k, long long n) {
     constexpr int BM = Tile::BM, BN = Tile::BN, BK = Tile::BK;
     const Tile tile;
     const bool fills = begin_rings(tile);
-    const TilePosition at = tile_position<BM, BN>(m, n, block_index() / S);
+    const TilePosition at = tile_position<BM, BN>(m, n, block_index());
     const int row = static_cast<int>(at.m) * BM, column = static_cast<int>(at.n) * BN;
     PipelineState<Tile::STAGES> turn;
-    write_sums(tile, fills, turn, a, b, row, column, steps_of_block<S>(static_cast<int>((k + BK - 1) / BK)), m, k, n);
+    write_sums(tile, fills, turn, a, b, row, column, Steps{0, static_cast<int>((k + BK - 1) / BK)}, m, k, n);
     block_barrier();
-    const auto of_warps = [&](int e) { return sum_of_warps(tile, e); };
-    const auto inside = [&](int e) { return e / BN < m - row && e % BN < n - column; };
-    const auto store = [&](int e, float x) { c[(row + e / BN) * n + column + e % BN] = x; };
-    store_shares<S, BM * BN, Tile::THREADS>(tile.ring(0), of_warps, inside, store);
+#pragma unroll 4
+    for (int i = 0; i < BM * BN / Tile::THREADS; i++) {  // neighbouring threads store neighbouring elements
+        const int e = thread_index() + i * Tile::THREADS;
+        const float found = sum_of_warps(tile, e);
+        if (e / BN < m - row && e % BN < n - column) c[(row + e / BN) * n + column + e % BN] = found;
+    }
 }

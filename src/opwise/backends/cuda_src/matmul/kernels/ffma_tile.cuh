@@ -1,21 +1,21 @@
 // A tile of ffma.cuh, which a warp has whole, where its rings and barriers lie, and what its factors take beside the copy engine:
-// rows of B that begin anywhere are moved to where they can be read by fours, or copied word by word.
+// rows of B that begin anywhere are moved to where they can be read by fours.
 #pragma once
 #include "common/residue_maps.cuh"
 #include "matmul/kernels/ffma_tma.cuh"
 
-template <int BM_, int BN_, int WARPS_, int CLASSES_, int TM_, int TN_, int STAGES_, bool WORDS_ = false>
+template <int BM_, int BN_, int WARPS_, int CLASSES_, int TM_, int TN_, int STAGES_>
 struct FfmaTile {
     static constexpr int BM = BM_, BN = BN_, BK = 16, WARPS = WARPS_, CLASSES = CLASSES_, TM = TM_, TN = TN_, STAGES = STAGES_;
     static constexpr int TX = BN / TN, TY = BM / TM, THREADS = 32 * WARPS, TURN = 8;  // k a turn of the loop
-    static constexpr bool ANY = CLASSES > 1, WORDS = WORDS_;  // rows begin anywhere; those of B are copied by words
-    static constexpr int WIDER = ANY ? 16 : 0, LINE_A = BK * 4 + WIDER, LINE_B = BN * 4 + (WORDS ? 0 : WIDER);  // bytes of a box's row
+    static constexpr bool ANY = CLASSES > 1;  // rows begin anywhere
+    static constexpr int WIDER = ANY ? 16 : 0, LINE_A = BK * 4 + WIDER, LINE_B = BN * 4 + WIDER;  // bytes of a box's row
     static constexpr int LINES_A = BM / CLASSES * LINE_A, BOX_A = (LINES_A + 127) / 128 * 128;  // boxes begin on 128 bytes
     static constexpr int BOX_B = (BK / CLASSES * LINE_B + 127) / 128 * 128;
     static constexpr int ALIGNED = ANY ? 128 : 1024;  // boxes, and the swizzle, begin here
     static constexpr int BYTES_A = CLASSES * BOX_A, STAGE_BYTES = (BYTES_A + CLASSES * BOX_B + ALIGNED - 1) / ALIGNED * ALIGNED;
     static constexpr int RING_BYTES = STAGES * STAGE_BYTES;
-    static constexpr int FILLED = BM * LINE_A + (WORDS ? 0 : BK * LINE_B);  // of a stage, by boxes
+    static constexpr int FILLED = BM * LINE_A + BK * LINE_B;  // of a stage, by boxes
     // Floats from row to row of sums: fours of 4 rows lie in different banks, but for 80, whose ring has no room for that.
     static constexpr int PITCH = BN + (BN == 80 ? 0 : 8);
     static_assert(TX * TY == 32 && (TX == 2 || TX == 4 || TX == 8), "lanes are laid out for these");
@@ -40,7 +40,7 @@ struct FfmaTile {
     // Row r of A, which come by classes, and where row k of B begins.
     __device__ __forceinline__ static constexpr int place(int r) { return r % CLASSES * (BM / CLASSES) + r / CLASSES; }
     __device__ __forceinline__ static constexpr int line(int k) {
-        return WORDS ? k * LINE_B : k % CLASSES * BOX_B + k / CLASSES * LINE_B;
+        return k % CLASSES * BOX_B + k / CLASSES * LINE_B;
     }
     __device__ __forceinline__ static constexpr int class_of(int r) { return r * TY / (BM / CLASSES); }
     // This thread's first element of A in a stage, at k = 0 or 8, and from there its row r at `k` of these 8. Lines of 64 bytes are
@@ -79,31 +79,4 @@ template <class Tile, class Factor> __device__ __forceinline__ void align_rows(S
         }
         warp_barrier();
     }
-}
-
-// The rows of B from `from` on into a stage, word by word, by all lanes of the warp that has it; what lies beyond `rows_left` rows or
-// `columns_left` columns is 0 and not read. (Columns that repeat the last one would be one word to many places: up to twice the time.) The
-// barrier counts every lane.
-template <class Tile>
-__device__ __forceinline__ void copy_rows(SharedAddress to, const float *from, long long n, int rows_left, int columns_left,
-                                          SharedAddress barrier) {
-    constexpr int REST = Tile::BN % 32;  // of a row, copied for two rows at a time
-    static_assert(REST == 0 || REST == 16);
-    const int lane = thread_index() % 32, last = Tile::BN - REST + lane % 16;
-    const float *line = from + lane, *rest = from + lane / 16 * n + last;
-#pragma unroll
-    for (int r = 0; r < Tile::BK; r++) {
-#pragma unroll
-        for (int i = 0; i < Tile::BN / 32; i++)
-            copy_async<4>(to + Tile::line(r) + (i * 32 + lane) * 4, line + i * 32, i * 32 + lane < columns_left && r < rows_left);
-        line += n;
-        if constexpr (REST > 0) {
-            if (r % 2 == 0) {
-                const SharedAddress there = to + Tile::line(r) + lane / 16 * Tile::LINE_B + last * 4;
-                copy_async<4>(there, rest, last < columns_left && r + lane / 16 < rows_left);
-                rest += 2 * n;
-            }
-        }
-    }
-    barrier_arrive_copied(barrier);
 }

@@ -1,83 +1,88 @@
-"""Whether a float32 product runs a kernel whose factors come by TMA, which one, over what grid: TF32 by wgmma (wgmma_tf32.cu), else FMA
-(ffma_tma.cuh, an instance in ffma.cu)."""
+"""Products of 4-byte elements on sm_90 whose factors come by TMA: TF32 by wgmma (wgmma_tf32.cu), float32 by FMA (ffma_tma.cuh)."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
-from opwise.backends.cuda_src.matmul.cost import Share, Tiled
+from opwise.backends.cuda_src.matmul.configurations import Tiled, line, tma_takes
 from opwise.backends.cuda_src.plan import FLOAT32, TFLOAT32, Matrix, Plan
+from opwise.backends.gemm.cost import Product, Work, fma_smem, tiled, wgmma_smem
+from opwise.backends.gemm.gpu import Machine
 
-GRANULE = 16  # bytes that must divide the three addresses and the rows of A, B and C
-SIZE_LIMIT = 2**30  # the copy engine's coordinates have 32 bits
 DEPTH = 32  # elements of K in a stage
-# Of multiply-adds, tiles a multiprocessor at least: 119 of them for 2176x256x832 take 26.9 us, smaller ones 34.4, 100 for 1200x200x1200
-# 23.7 and 21.8.
-LEAST_WAVE = 0.85
+
+
+def ring_bytes(rows: int, columns: int, stages: int) -> int:
+    """The ring, two barriers a stage, the way to a multiple of 1024. (FMA has one barrier a stage.)"""
+    return stages * (4 * DEPTH * (rows + columns) + 16) + 1024
+
+
+def tf32_smem(rows: int, columns: int) -> float:
+    """For each 1 of K: the product is transposed, and columns of B pass through registers on their way to wgmma."""
+    return wgmma_smem(rows, columns, 4, swap_ab=True, a_by_registers=True) + 2 * 4 * columns
 
 
 @dataclass(frozen=True)
-class Tile(Tiled):
-    """A kernel's tile of C (rows x columns) and what it is launched with; `rows_from`, `columns_from`: where it was measured.
+class WgmmaTf32(Tiled):
+    """Persistent: a CTA an SM. Factors are rounded to TF32 by TMA."""
 
-    `speed`: multiply-adds per time, relative to the fastest kernel of portable.cu for that type; `fixed`: cost of a tile beyond its
-    products, as elements of K. Measured on an H200: docs/lab.md.
-    """
-
-    name: str
-    kind: str
-    rows: int
-    columns: int
-    threads: int
-    stages: int
-    speed: float
-    fixed: int
-    rows_from: int = 1
-    columns_from: int = 1
+    KINDS: ClassVar = ("tfloat32",)
+    UNIT: ClassVar = "matmul_wgmma"
 
     @property
-    def kernel(self) -> str:
-        return f"matmul_{'wgmma_tfloat32' if self.kind == 'tfloat32' else 'ffma_float32'}_{self.name}"
+    def name(self) -> str:
+        return f"{self.rows}x{self.columns}"
+
+    def instance(self, kind: str) -> str:
+        return f"KERNEL({self.kernel(kind)}, Tf32Tile<{self.rows}, {self.stages}>)"
+
+    def shared_bytes(self, kind: str) -> int:
+        return ring_bytes(self.rows, self.columns, self.stages)
+
+    def takes(self, product: Product, machine: Machine) -> bool:
+        return tma_takes(product, machine)
+
+    def work(self, product: Product) -> Work:
+        smem = tf32_smem(self.rows, self.columns)
+        return tiled(product, self.rows, self.columns, DEPTH, "wgmma_tf32", smem, self.stages, persistent=True)
+
+    def launch(self, product: Product, machine: Machine) -> Plan:
+        m, k, n = product[:3]
+        maps = Matrix(m, k, self.rows, DEPTH, TFLOAT32), Matrix(k, n, DEPTH, 32, TFLOAT32)
+        ctas = min(self.tiles(product), machine.sms)
+        return Plan(self.kernel(product.kind), line(ctas), (384, 1, 1), self.shared_bytes(product.kind), matrices=maps)
+
+
+@dataclass(frozen=True)
+class FfmaTma(Tiled):
+    """A CTA a tile, 8 x 16 of it a thread."""
+
+    KINDS: ClassVar = ("float32",)
+    UNIT: ClassVar = "matmul_ffma"
 
     @property
-    def shared_bytes(self) -> int:
-        """The ring, two barriers a stage, the way to a multiple of 1024. (Multiply-adds have one barrier a stage.)"""
-        return self.stages * (4 * DEPTH * (self.rows + self.columns) + 16) + 1024
+    def name(self) -> str:
+        return f"tma_{self.rows}x{self.columns}_8x16"
 
-    def takes(self, m: int, n: int, sm_count: int) -> bool:
-        """FMA whose tiles leave many SMs idle loses to smaller ones; TF32 does whose tiles lie mostly outside of C."""
-        filled = self.kind == "tfloat32" or self.tiles(m, n) >= LEAST_WAVE * sm_count
-        return filled and m >= self.rows_from and n >= self.columns_from
+    def instance(self, kind: str) -> str:
+        return f"TMA_KERNEL({self.kernel(kind)}, FfmaTmaTile<8, 16, 8>)"
 
-    def share(self, m: int, k: int, n: int, sm_count: int) -> Share:
-        each = -(-self.tiles(m, n) // sm_count) * self.rows * self.columns
-        return Share(each, each * k)
+    def shared_bytes(self, kind: str) -> int:
+        return ring_bytes(self.rows, self.columns, self.stages)
 
-    def launch(self, m: int, k: int, n: int, sm_count: int) -> Plan:
-        """The kernel over all of C: TF32's blocks stay for tile after tile, the others compute one."""
-        block, tiles = (self.threads, 1, 1), self.tiles(m, n)
-        if self.kind == "tfloat32":
-            factors = Matrix(m, k, self.rows, DEPTH, TFLOAT32), Matrix(k, n, DEPTH, 32, TFLOAT32)
-            return Plan(self.kernel, (min(tiles, sm_count), 1, 1), block, self.shared_bytes, matrices=factors)
-        factors = Matrix(m, k, self.rows, DEPTH, FLOAT32), Matrix(k, n, DEPTH, self.columns, FLOAT32)
-        return Plan(self.kernel, (tiles, 1, 1), block, self.shared_bytes, matrices=factors)
+    def takes(self, product: Product, machine: Machine) -> bool:
+        return tma_takes(product, machine)
 
+    def work(self, product: Product) -> Work:
+        smem = fma_smem(self.rows, self.columns, 8, 16)
+        return tiled(product, self.rows, self.columns, DEPTH, "fma", smem, self.stages, ctas_per_sm=2, warps=4)
 
-# cuBLAS's speed is 2.5 times that of portable.cu's TF32, and 1.4 times that of its float32; these multiply-adds' is 1.52 times that.
-# 64x128's fixed cost by 480x32x504, which takes 3.5 us by it, 4.6 by 64x64 of any GPU; 1024x32x256 3.5 and 3.7.
-TF32 = (
-    Tile("256x128", "tfloat32", 256, 128, 384, 4, 2.6, 64, 65, 33),
-    Tile("192x128", "tfloat32", 192, 128, 384, 4, 2.46, 64, 65, 33),
-    Tile("128x128", "tfloat32", 128, 128, 384, 6, 2.11, 64, 65, 33),
-    Tile("64x128", "tfloat32", 64, 128, 384, 8, 1.78, 70, 33, 33),
-)
-FMA = (Tile("tma_128x128_8x16", "float32", 128, 128, 128, 3, 1.52, 32),)
-TILES = {"tfloat32": TF32, "float32": FMA}
+    def launch(self, product: Product, machine: Machine) -> Plan:
+        m, k, n = product[:3]
+        maps = Matrix(m, k, self.rows, DEPTH, FLOAT32), Matrix(k, n, DEPTH, self.columns, FLOAT32)
+        return Plan(self.kernel(product.kind), line(self.tiles(product)), (128, 1, 1), self.shared_bytes(product.kind), matrices=maps)
 
 
-def fitting(m: int, k: int, n: int, kind: str, sm_count: int) -> tuple[Tile, ...]:
-    """The kernels here for A (m, k) B (k, n) of that kind (a key of kernels.KERNELS) on Hopper, with GRANULE dividing all addresses
-    and rows."""
-    if max(m, k, n) > SIZE_LIMIT:
-        return ()
-    return tuple(tile for tile in TILES.get(kind, ()) if tile.takes(m, n, sm_count))
+# rows, columns, stages
+CONFIGS = (WgmmaTf32(256, 128, 4), WgmmaTf32(192, 128, 4), WgmmaTf32(128, 128, 6), WgmmaTf32(64, 128, 8), FfmaTma(128, 128, 3))

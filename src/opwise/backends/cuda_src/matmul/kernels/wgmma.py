@@ -1,60 +1,177 @@
-"""The kernels of wgmma.cu: their tiles, and the numbers by which matmul/__init__.py chooses among them."""
+"""wgmma.cu: products of 16 bits on sm_90, by TMA and wgmma. The persistent kernel (wgmma.cuh), ping-pong (pingpong.cuh), K split over a
+cluster (split_k.cuh), and swapped operands (swap_ab.cuh).
+
+Several widths, because a wave of tiles is paid for in full: 3072 columns in tiles of 256 fill 2.2 waves, of 192 they fill 2.9.
+"""
 
 from __future__ import annotations
 
-import math
+from dataclasses import dataclass
+from typing import ClassVar
 
-from opwise.backends.cuda_src.matmul.configuration import Among, Kernel
+from opwise.backends.cuda_src.matmul.configurations import HALF, Tiled, line, tma_takes, wgmma_unit
+from opwise.backends.cuda_src.plan import Matrix, Plan
+from opwise.backends.gemm.cost import Product, Work, tiled, wgmma_smem
+from opwise.backends.gemm.gpu import Machine
 
-# Several widths, because a wave of tiles is paid for in full: 3072 in tiles of 256 fills 2.2 waves, of 192 it fills 2.9; and K shared where
-# tiles are few. The speeds of the plain tiles, 128x192_s2, 144x128 and of ping-pong follow both states of the clock: ping-pong of 128x128
-# is 2 to 4 % quicker under the power cap, 128x256 up to 1.3 times as fast at full clock on an H100 (docs/lab/two-clocks.md).
-WGMMA = (
-    Kernel("128x256", 128, 256, 384, 128, 4, 16, 2.7, 243, wgmma=True, crowd=0.28),
-    Kernel("128x192", 128, 192, 384, 128, 4, 16, 2.4, 221, wgmma=True, crowd=0.15),
-    Kernel("128x128", 128, 128, 384, 128, 6, 16, 2.0, 208, wgmma=True, crowd=0.17),
-    Kernel("128x64", 128, 64, 384, 128, 8, 16, 2.94, 459, wgmma=True, crowd=1.05, lean=1),
+DEPTH = 64  # elements of K in a row of a box: 128 bytes
+
+
+@dataclass(frozen=True)
+class Hopper(Tiled):
+    """A tile of wgmma.cu: rows of A, B and C begin on 16 bytes."""
+
+    KINDS: ClassVar = HALF
+    UNIT: ClassVar = "matmul_wgmma"
+    BY_KIND: ClassVar = False
+
+    def kernel(self, kind: str) -> str:
+        return f"{self.UNIT}_{kind}_{self.name}"
+
+    def takes(self, product: Product, machine: Machine) -> bool:
+        return tma_takes(product, machine)
+
+
+@dataclass(frozen=True)
+class Wgmma(Hopper):
+    """Persistent: a CTA an SM, a warpgroup that fills the ring, two consumers of 64 rows each, three for 192 x 192.
+
+    cluster: 2 where CTAs side by side fetch A for each other. boxes: of 64 columns, through which C is stored. pingpong: consumers
+    multiply in turns, each a tile of its own.
+    """
+
+    cluster: int = 1
+    boxes: int = 4
+    pingpong: bool = False
+
+    @property
+    def name(self) -> str:
+        return f"{'pingpong_' * self.pingpong}{self.rows}x{self.columns}" + (
+            f"_1x{self.cluster}" if self.cluster > 1 and not self.pingpong else ""
+        )
+
+    @property
+    def consumers(self) -> int:
+        return 3 if self.rows == self.columns == 192 else 2
+
+    def instance(self, kind: str) -> str:
+        """WarpgroupTile: boxes of C a consumer, and the consumers that read a stage."""
+        readers = 1 if self.pingpong else self.consumers
+        function = "pingpong_matmul" if self.pingpong else "warpgroup_matmul"
+        tile = f"{kind}, {self.rows}, {self.columns}, {self.stages}, {self.boxes // self.consumers}, {readers}"
+        return f"KERNEL({self.kernel(kind)}, {function}, {self.cluster}, {tile})"
+
+    def shared_bytes(self, kind: str) -> int:
+        """As in WarpgroupTile: the ring, the boxes of C, two barriers a stage, the way to a multiple of 1024."""
+        return self.stages * (128 * (self.rows + self.columns) + 16) + self.boxes * 64 * 128 + 1024
+
+    def ctas(self, product: Product) -> int:
+        """One a tile, of whole clusters."""
+        return -(-product.m // self.rows) * -(-product.n // (self.columns * self.cluster)) * self.cluster
+
+    def work(self, product: Product) -> Work:
+        return tiled(
+            product, self.rows, self.columns, DEPTH, wgmma_unit(product.kind), wgmma_smem(self.rows, self.columns, 2), self.stages,
+            cluster=(1, self.cluster), persistent=True, pingpong=self.pingpong,
+        )  # fmt: skip
+
+    def launch(self, product: Product, machine: Machine) -> Plan:
+        m, k, n = product[:3]
+        maps = Matrix(m, k, self.rows // self.cluster, DEPTH), Matrix(k, n, DEPTH, 64), Matrix(m, n, 64, 64)
+        ctas = min(self.ctas(product), machine.sms // self.cluster * self.cluster)
+        threads = 128 * (self.consumers + 1)
+        return Plan(self.kernel(product.kind), line(ctas), (threads, 1, 1), self.shared_bytes(product.kind), matrices=maps)
+
+
+@dataclass(frozen=True)
+class SplitK(Hopper):
+    """`split` CTAs of a cluster share a tile's K, and push their partial sums into one another's shared memory. A warp fills the ring.
+
+    depth: elements of K a stage. group: tile rows that are walked down together.
+    """
+
+    depth: int
+    split: int
+    ctas_per_sm: int = 1
+    group: int = 16
+
+    @property
+    def name(self) -> str:
+        return f"{self.rows}x{self.columns}_s{self.split}"
+
+    @property
+    def threads(self) -> int:
+        return 2 * self.rows + 32
+
+    def instance(self, kind: str) -> str:
+        tile = f"{self.rows}, {self.columns}, {self.depth}, {self.stages}, {self.split}, {self.ctas_per_sm}, {self.group}"
+        return f"SPLIT_KERNEL({self.kernel(kind)}, {kind}, {tile})"
+
+    def shared_bytes(self, kind: str) -> int:
+        """As in SplitKTile: the ring, the inbox of partial sums, two barriers a stage and one a warp, the way to a multiple of 1024."""
+        inbox = 4 * self.rows * self.columns * (self.split - 1) // self.split
+        return self.stages * (2 * self.depth * (self.rows + self.columns) + 16) + inbox + self.threads // 4 + 1024
+
+    def work(self, product: Product) -> Work:
+        return tiled(
+            product, self.rows, self.columns, self.depth, wgmma_unit(product.kind), wgmma_smem(self.rows, self.columns, 2), self.stages,
+            split_k=self.split, ctas_per_sm=self.ctas_per_sm,
+        )  # fmt: skip
+
+    def launch(self, product: Product, machine: Machine) -> Plan:
+        """Boxes of A are no higher than A: split_k.cuh counts their bytes so."""
+        m, k, n = product[:3]
+        maps = Matrix(m, k, min(m, self.rows), 64), Matrix(k, n, self.depth, 64)
+        threads, shared = (self.threads, 1, 1), self.shared_bytes(product.kind)
+        return Plan(self.kernel(product.kind), line(self.tiles(product) * self.split), threads, shared, matrices=maps)
+
+
+@dataclass(frozen=True)
+class SwapAB(Hopper):
+    """C' = B' A': the tile's rows are wgmma's columns, so that they may be any multiple of 16. A CTA a tile."""
+
+    @property
+    def name(self) -> str:
+        return f"{self.rows}x{self.columns}"
+
+    @property
+    def threads(self) -> int:
+        return 2 * self.columns + 32
+
+    def instance(self, kind: str) -> str:
+        return f"SWAP_AB_KERNEL({self.kernel(kind)}, {kind}, 1, {self.rows}, {self.columns}, {self.stages})"
+
+    def shared_bytes(self, kind: str) -> int:
+        """As in SwapTile, and as SplitK's."""
+        return self.stages * (128 * (self.rows + self.columns) + 16) + self.threads // 4 + 1024
+
+    def work(self, product: Product) -> Work:
+        smem = wgmma_smem(self.rows, self.columns, 2, swap_ab=True)
+        return tiled(product, self.rows, self.columns, DEPTH, wgmma_unit(product.kind), smem, self.stages)
+
+    def launch(self, product: Product, machine: Machine) -> Plan:
+        m, k, n = product[:3]
+        maps = Matrix(m, k, self.rows, DEPTH), Matrix(k, n, DEPTH, 64), Matrix(m, n, 16, 64)
+        threads, shared = (self.threads, 1, 1), self.shared_bytes(product.kind)
+        return Plan(self.kernel(product.kind), line(self.tiles(product)), threads, shared, matrices=maps)
+
+
+# rows, columns, stages
+CONFIGS = (
+    Wgmma(128, 256, 4),
+    Wgmma(128, 192, 4),
+    Wgmma(128, 128, 6),
+    Wgmma(128, 64, 8),
+    Wgmma(192, 192, 4, cluster=2, boxes=3),  # 2112 cubed is 132 of these tiles
+    Wgmma(128, 128, 6, cluster=2, pingpong=True),
+    Wgmma(192, 128, 5, cluster=2, boxes=2, pingpong=True),
+    SwapAB(144, 128, 6),  # 1536 cubed is 132 of these tiles
+    SplitK(64, 64, 6, depth=128, split=1),
+    SplitK(64, 64, 6, depth=128, split=2),
+    SplitK(64, 64, 6, depth=64, split=4, ctas_per_sm=2),
+    SplitK(64, 64, 6, depth=64, split=8, ctas_per_sm=2),
+    SplitK(64, 64, 6, depth=64, split=16, ctas_per_sm=2),
+    SplitK(64, 128, 4, depth=128, split=1, group=4),
+    SplitK(128, 128, 5, depth=64, split=4),
+    SplitK(128, 192, 4, depth=64, split=2),
 )
-SPLIT = (
-    Kernel("64x64_s1", 64, 64, 160, 256, 6, 16, 1.61, 373, wgmma=True, split=1, crowd=0.47, lean=1),
-    Kernel("64x64_s2", 64, 64, 160, 256, 6, 16, 2.16, 1215, wgmma=True, split=2, inbox=8 * 1024, crowd=1.62, lean=-1),
-    Kernel("64x64_s4", 64, 64, 160, 128, 6, 16, 1.06, 594, wgmma=True, split=4, resident=2, inbox=12 * 1024, crowd=0.64),
-    Kernel("64x64_s8", 64, 64, 160, 128, 6, 16, 1.13, 524, wgmma=True, split=8, resident=2, inbox=14 * 1024, crowd=0.66),
-    Kernel("64x64_s16", 64, 64, 160, 128, 6, 16, 2.82, 3359, wgmma=True, split=16, resident=2, inbox=15 * 1024, crowd=3.59),
-    Kernel("64x128_s1", 64, 128, 160, 256, 4, 16, 1.82, 635, wgmma=True, split=1, crowd=0.26),
-    Kernel("64x128_s2", 64, 128, 160, 256, 4, 16, 1.87, 569, wgmma=True, split=2, inbox=16 * 1024, crowd=0.73, lean=-1),
-    Kernel("128x128_s4", 128, 128, 288, 128, 5, 16, 3.67, 1238, wgmma=True, split=4, inbox=48 * 1024, crowd=1.36),
-    Kernel("128x128_s8", 128, 128, 288, 128, 5, 16, 4.2, 1830, wgmma=True, split=8, inbox=56 * 1024, crowd=1.6),
-)
-# Where B has 17 to 32 columns, by boxes as wide: of boxes of 64 columns half are zeros, which the copy engine is slow to make. 4096x4096x32
-# takes 11.8 us by halves of K, 64x64_s1 14.5; fitted to 42 products.
-NARROW_B = Among(257, 2**30, 0.0, math.inf, rows_from=17, columns_from=17, columns_to=32)
-NARROW = (
-    Kernel("64x32_s4", 64, 32, 160, 128, 8, 16, 0.73, 303, wgmma=True, split=4, resident=2, inbox=6 * 1024, crowd=0.77, among=NARROW_B),
-    Kernel("64x32_s8", 64, 32, 160, 128, 8, 16, 0.44, 129, wgmma=True, split=8, resident=2, inbox=7 * 1024, crowd=0.31, among=NARROW_B),
-    Kernel("128x32_s1", 128, 32, 288, 128, 5, 16, 1.37, 105, wgmma=True, split=1, resident=2, crowd=1.57,
-           among=NARROW_B._replace(k_from=33, few=0.25)),
-)  # fmt: skip
-# Two halves of a long K where 128 x 192 makes nearly half a wave of few rows: 256x13824x5120 takes 63.6 us, by 128x64 87.6.
-HALVES = (Kernel("128x192_s2", 128, 192, 288, 128, 4, 16, 2.17, 280, wgmma=True, split=2, inbox=48 * 1024, crowd=0.36,
-               among=Among(3072, 2**30, 0.4, 0.5, rows_from=129, columns_from=129, rows_to=512, straight=True)),)  # fmt: skip
-SWAP_AB = (Kernel("144x128", 144, 128, 288, 128, 6, 16, 2.34, 282, wgmma=True, split=1, swap_ab=True, crowd=0.40),)
-STEPS = Among(65, 2**30, 0.0, math.inf)  # more than one step of K: of one there is nothing to take turns at, and it was slower
-PINGPONG = (
-    Kernel("pingpong_128x128", 128, 128, 384, 128, 6, 16, 1.77, 197, wgmma=True, cluster=(1, 2), crowd=0.03, alone=1.08,
-           slow_lines=1.04, among=STEPS),
-    Kernel("pingpong_192x128", 192, 128, 384, 128, 5, 16, 1.93, 239, wgmma=True, boxes=2, cluster=(1, 2), crowd=0.07, alone=1.06,
-           slow_lines=0.88, among=STEPS),
-    Kernel("pingpong_128x96", 128, 96, 384, 128, 7, 16, 1.88, 155, wgmma=True, boxes=2, cluster=(1, 2), crowd=0.29, alone=1.015,
-           among=Among(513, 2**30, 0.5, math.inf, rows_from=129, straight=True)),
-)  # fmt: skip
-# Pairs of blocks that fetch for each other. Where requests to the L2 are the limit, of all tiles these make the fewest for a product;
-# and 192x192, of three consumers, fills waves that others do not: 2112 cubed is 132 of its tiles.
-LARGE = Among(256, 8200, 0.9, math.inf)
-COUPLED = (
-    Kernel("192x192_1x2", 192, 192, 512, 128, 4, 16, 1.98, 355, wgmma=True, boxes=3, cluster=(1, 2), crowd=0.09, among=LARGE),
-    Kernel("128x256_2x1", 128, 256, 384, 128, 4, 16, 2.29, 253, wgmma=True, cluster=(2, 1), crowd=0.17, slow_lines=1.12,
-           among=LARGE._replace(few=0.74, slanted=True)),
-)  # fmt: skip
-
-TILES = (*WGMMA, *PINGPONG, *COUPLED, *SWAP_AB, *SPLIT, *NARROW, *HALVES)

@@ -13,9 +13,3 @@
         name(const __grid_constant__ TensorMap a, const __grid_constant__ TensorMap b, float *c, long long m, long long k, long long n) {  \
         tf32_matmul<Tile_##name>(a, b, c, m, k, n);                                                                                        \
     })
-
-// Rows of the tile, stages: as many as fit.
-KERNEL(matmul_wgmma_tfloat32_256x128, Tf32Tile<256, 4>)
-KERNEL(matmul_wgmma_tfloat32_192x128, Tf32Tile<192, 4>)
-KERNEL(matmul_wgmma_tfloat32_128x128, Tf32Tile<128, 6>)
-KERNEL(matmul_wgmma_tfloat32_64x128, Tf32Tile<64, 8>)
