@@ -97,3 +97,19 @@ def test_extra_kernels_can_be_switched_off_as_one(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv(extra.SWITCH, "no")
     with pytest.raises(ValueError, match="OPWISE_EXTRA is 'no'"):
         plans.kernel_for("float16", 8, 300, 500)
+
+
+def test_hoppers_rungs_are_of_16_bits_on_sm_90() -> None:
+    for rung in ladder.HOPPER_RUNGS:
+        found = ladder.plan_hopper(rung, Product(1000, 512, 776, "float16"), HOPPER)
+        assert unit_of(found.kernel) in units("sm_90")
+        assert [matrix[:2] for matrix in found.matrices][:2] == [(1000, 512), (512, 776)]
+        for product, machine in (
+            (Product(1000, 512, 776, "float32"), HOPPER),
+            (Product(1000, 512, 777, "float16"), HOPPER),
+            (Product(1000, 512, 776, "float16"), Machine(108, (8, 0), 163 * 1024)),
+        ):
+            with pytest.raises(UnsupportedWorkload, match=f"matmul:{rung} takes float16 and bfloat16 on sm_90"):
+                ladder.plan_hopper(rung, product, machine)
+    source = (FOLDER / "matmul/ladder/tma.cu").read_text()
+    assert f"BM = {ladder.TMA_TILE}, BN = {ladder.TMA_TILE}, BK = {ladder.TMA_DEPTH}, STAGES = {ladder.TMA_STAGES};" in source

@@ -131,6 +131,10 @@ def _matmul_rung(rung: str, summary: str) -> Recipe:
     return Recipe(summary, planned, _m_k_n)
 
 
+def _matmul_hopper_rung(rung: str, summary: str) -> Recipe:
+    return Recipe(summary, lambda a, b, out: matmul_ladder.plan_hopper(rung, _product(a, b, out), _machine(a)), _m_k_n)
+
+
 def _square_textbook_plan(x: Tensor, out: Tensor) -> Plan:
     _float32_only("square", x)
     if x.ndim != 2:
@@ -165,5 +169,6 @@ RECIPES: Mapping[str, Mapping[str, Recipe]] = {
         "mma": Recipe("the kernels for any GPU from sm_80 on, on Hopper too", _matmul_any_gpu, _m_k_n),
         "textbook": Recipe("one element a thread, 16x16 threads a block", _matmul_textbook, _m_k_n),
         **{rung: _matmul_rung(rung, summary) for rung, (summary, *_) in matmul_ladder.RUNGS.items()},
+        **{rung: _matmul_hopper_rung(rung, summary) for rung, summary in matmul_ladder.HOPPER_RUNGS.items()},
     },
 }  # fmt: skip

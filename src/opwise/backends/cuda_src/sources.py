@@ -20,7 +20,7 @@ from opwise.backends.cuda_src.matmul.kernels import CONFIGS
 
 FOLDER = Path(__file__).parent
 STANDARD = "c++17"
-STREAM = "softmax_stream"
+STREAM, LADDER_TMA = "softmax_stream", "matmul_ladder_tma"
 # The file of each of matmul's units, without the dtype; it defines the macros of which `Config.instance` makes kernels.
 FILES: Mapping[str, str] = {
     "matmul_wgmma_tfloat32": "matmul/kernels/wgmma_tf32.cu",
@@ -57,7 +57,9 @@ UNITS: Mapping[str, str] = {
     **{f"{op}_ladder": f'#include "{op}/ladder/ladder.cu"\n' for op in ("softmax", "matmul")},
 }
 # Units of instructions that one architecture alone has, or of kernels made to its measure.
-UNITS_OF_ONE: Mapping[str, Mapping[str, str]] = {"sm_90": {STREAM: '#include "softmax/stream.cu"\n', **_of_matmul(sm90=True)}}
+UNITS_OF_ONE: Mapping[str, Mapping[str, str]] = {
+    "sm_90": {STREAM: '#include "softmax/stream.cu"\n', LADDER_TMA: '#include "matmul/ladder/tma.cu"\n', **_of_matmul(sm90=True)}
+}
 # Kernel -> unit, of matmul's.
 _UNIT_OF = {kernel: unit for config in (*CONFIGS, *extra.configs()) for unit, kernel in config.instances()}
 
@@ -79,6 +81,8 @@ def unit_of(kernel: str) -> str:
         return _UNIT_OF[kernel]
     if kernel.startswith("softmax_") and "_stream_" in kernel:
         return STREAM
+    if kernel.startswith(f"{LADDER_TMA}_"):
+        return LADDER_TMA
     op, *rest = kernel.split("_")
     unit = f"{op}_ladder" if rest[:1] == ["ladder"] else f"{op}_float32" if kernel == matmul.TEXTBOOK else op
     if unit not in UNITS:

@@ -1,5 +1,5 @@
-"""portable.cu: B of 7 columns at most (gemv_columns.cuh), A of 4 rows at most (gemv_rows.cuh). The other factor is read once, by threads that
-share K and multiply by FMA; a tile would spend its time on rows or columns that lie outside of C."""
+"""portable.cu: B of 7 columns at most (gemv_columns.cuh), A of 4 rows at most (gemv_rows.cuh). The other factor is read once, by threads
+that share K and multiply by FMA; a tile would spend its time on rows or columns that lie outside of C."""
 
 from __future__ import annotations
 

@@ -18,9 +18,8 @@ template <class Storage_, int BM_, int BN_, int BK_, int STAGES_, int S_, int BL
     static constexpr int BM = BM_, BN = BN_, BK = BK_, STAGES = STAGES_, S = S_, BLOCKS_A_SM = BLOCKS_A_SM_;
     static constexpr unsigned GROUP = GROUP_;  // as in tile_position
     static constexpr int CONSUMERS = BM / 64, WARPS = 4 * CONSUMERS, THREADS = 32 * (WARPS + 1);
-    // Boxes have rows of 128 bytes: BM rows of A by 64 of K, BK rows of K by 64 columns of B; or of 64 bytes, of a B of 32 columns, where
-    // the copy engine would fill in the other half with zeros, slowly.
-    static constexpr int BOX_COLUMNS = BN < 64 ? 32 : 64, ROW_B = 2 * BOX_COLUMNS;
+    // Boxes have rows of 128 bytes: BM rows of A by 64 of K, BK rows of K by 64 columns of B.
+    static constexpr int BOX_COLUMNS = 64, ROW_B = 2 * BOX_COLUMNS;
     static constexpr int BOX_A = BM * 128, BOXES_A = BK / 64, BOX_B = BK * ROW_B, BOXES_B = (BN + BOX_COLUMNS - 1) / BOX_COLUMNS;
     static constexpr int BYTES_A = BOXES_A * BOX_A, STAGE_BYTES = BYTES_A + BOXES_B * BOX_B;
     static constexpr int EMPTY_ARRIVALS = WARPS;

@@ -5,26 +5,26 @@
 // each multiplies 64 rows. A slot has two barriers, `full` (the copies have landed) and `empty` (all consumers have read it); the producer
 // runs ahead into the next tile while the consumers store the last one.
 //
-// A cluster of two blocks computes tiles side by side, as pingpong.cuh has it, or one below the other: each fetches half of the rows of
-// A, or of B, for both, and a slot may be filled again once both have read it.
+// A cluster of two blocks computes tiles side by side: each fetches half of the rows of A for both, and a slot may be filled again once both
+// have read it.
 #pragma once
 #include "common/wgmma.cuh"
 #include "matmul/kernels/tile.cuh"
 
-// CLUSTER: blocks, one or two, HIGH of them one below the other. Of a block's consumers READERS read a slot: both, all three, or one of two.
-template <int CLUSTER_, class Storage_, int BM_, int BN_, int STAGES_, int OUTBOXES_ = 2, int READERS_ = 2, int HIGH_ = 1>
+// CLUSTER: blocks, one or two. Of a block's consumers READERS read a slot: both, all three, or one of two.
+template <int CLUSTER_, class Storage_, int BM_, int BN_, int STAGES_, int OUTBOXES_, int READERS_>
 struct WarpgroupTile {
     using Storage = Storage_;
     static constexpr int BM = BM_, BN = BN_, BK = 64, STAGES = STAGES_, OUTBOXES = OUTBOXES_, CONSUMERS = READERS_ > 2 ? READERS_ : 2;
-    static constexpr int CLUSTER = CLUSTER_, HIGH = HIGH_, WIDE = CLUSTER / HIGH;
+    static constexpr int CLUSTER = CLUSTER_;
     static constexpr int THREADS = 128 * (CONSUMERS + 1), UNITS = BM / 64 / READERS_;  // of 64 rows, that a consumer multiplies
-    static constexpr unsigned GROUP = (BM > 128 ? 8 : 16) / HIGH;  // tile rows that are walked together: some 1500 to 2000 of C
+    static constexpr unsigned GROUP = BM > 128 ? 8 : 16;  // tile rows that are walked together: some 1500 to 2000 of C
     static constexpr int BOX = 64 * 128;                  // bytes of 64 rows of 64 elements
     // Boxes of B and of C have 64 columns, or 32, where 64 do not divide BN.
     static constexpr int COLUMNS = BN % 64 ? 32 : 64, ROW = 2 * COLUMNS, BOX_B = 64 * ROW, BOXES_B = BN / COLUMNS;
     static constexpr int BYTES_A = BM / 64 * BOX, STAGE_BYTES = BYTES_A + BOXES_B * BOX_B;
     static constexpr int EMPTY_ARRIVALS = CLUSTER * READERS_ * 4;  // one a warp
-    static constexpr int ROWS_FETCHED = BM / WIDE;                 // of A, by a block
+    static constexpr int ROWS_FETCHED = BM / CLUSTER;              // of A, by a block
     static_assert(CLUSTER <= 2 && ROWS_FETCHED * 128 % 1024 == 0, "the swizzle is by address");
     static constexpr int SUMS = BN / 2;                            // of a thread, in a unit
     static constexpr int CLAIMED = CONSUMERS > 2 ? 160 : 232, KEPT = CONSUMERS > 2 ? 32 : 40;  // registers of a consumer, of the producer
@@ -55,16 +55,15 @@ template <int STAGES> struct PipelineState {
 // takes every clusters()-th.
 template <class Tile> __device__ __forceinline__ unsigned clusters() { return gridDim.x / Tile::CLUSTER; }
 template <class Tile> __device__ __forceinline__ unsigned tiles_of(long long m, long long n) {
-    constexpr int HEIGHT = Tile::HIGH * Tile::BM, WIDTH = Tile::WIDE * Tile::BN;
-    return static_cast<unsigned>((m + HEIGHT - 1) / HEIGHT) * static_cast<unsigned>((n + WIDTH - 1) / WIDTH);
+    constexpr int WIDTH = Tile::CLUSTER * Tile::BN;
+    return static_cast<unsigned>((m + Tile::BM - 1) / Tile::BM) * static_cast<unsigned>((n + WIDTH - 1) / WIDTH);
 }
 struct Corner {
     int row, column;
 };
 template <class Tile> __device__ __forceinline__ Corner tile_corner(long long m, long long n, unsigned i) {
-    const TilePosition at = tile_position<Tile::HIGH * Tile::BM, Tile::WIDE * Tile::BN, Tile::GROUP>(m, n, i);
-    return {static_cast<int>((at.m * Tile::HIGH + block_index() % Tile::HIGH) * Tile::BM),
-            static_cast<int>((at.n * Tile::WIDE + block_index() % Tile::WIDE) * Tile::BN)};
+    const TilePosition at = tile_position<Tile::BM, Tile::CLUSTER * Tile::BN, Tile::GROUP>(m, n, i);
+    return {static_cast<int>(at.m * Tile::BM), static_cast<int>((at.n * Tile::CLUSTER + block_index() % Tile::CLUSTER) * Tile::BN)};
 }
 
 // This block's tiles, one after the other: visit(row, column) of C. GROUP: as in tile_position.
@@ -78,26 +77,20 @@ template <class Tile, class Visit> __device__ __forceinline__ void for_each_tile
 
 template <class Tile>
 __device__ __forceinline__ void produce(const Tile &tile, const TensorMap &a, const TensorMap &b, long long m, int k, long long n) {
-    const int first = static_cast<int>(block_index() % Tile::WIDE) * Tile::ROWS_FETCHED;
-    const int half = static_cast<int>(block_index() % Tile::HIGH) * (Tile::BK / Tile::HIGH);  // the first of the rows of B
+    const int first = static_cast<int>(block_index() % Tile::CLUSTER) * Tile::ROWS_FETCHED;
     PipelineState<Tile::STAGES> turn;
     for_each_tile<Tile>(m, n, [&](int row, int column) {
         for (int depth = 0; depth < k; depth += Tile::BK) {
             const SharedAddress slot = tile.slot(turn.slot), full = tile.full(turn.slot);
             barrier_wait(tile.empty(turn.slot), turn.phase ^ 1);
             barrier_expect(full, Tile::STAGE_BYTES);  // the other block's half may have landed already
-            if constexpr (Tile::WIDE == 2)
+            if constexpr (Tile::CLUSTER == 2)
                 box_load_both(slot + first * 128, a, row + first, depth, full);
             else
                 box_load(slot, a, row, depth, full);
 #pragma unroll
-            for (int box = 0; box < Tile::BOXES_B; box++) {
-                const SharedAddress to = slot + Tile::BYTES_A + box * Tile::BOX_B;
-                if constexpr (Tile::HIGH == 2)
-                    box_load_both(to + half * Tile::ROW, b, depth + half, column + Tile::COLUMNS * box, full);
-                else
-                    box_load(to, b, depth, column + Tile::COLUMNS * box, full);
-            }
+            for (int box = 0; box < Tile::BOXES_B; box++)
+                box_load(slot + Tile::BYTES_A + box * Tile::BOX_B, b, depth, column + Tile::COLUMNS * box, full);
             turn.next();
         }
     });

@@ -2,24 +2,22 @@
 //
 // wgmma reads TF32 from shared memory only along k, and rows of B do not lie so. Hence it computes the transpose, C' = B' A': its right
 // factor is A, read by rows, and its left factor is B, which may come from registers, whose owners read their elements by columns. Each of
-// the consumer warpgroups, one or two, has 64 columns of C and all rows of the tile. Ring, producer and barriers are those of
+// the two consumer warpgroups has 64 columns of C and all rows of the tile. Ring, producer and barriers are those of
 // wgmma.cuh.
 //
 // A thread reads the next stage's elements of B while the tensor cores multiply this one's.
 #pragma once
-#include "common/cluster_reduce.cuh"
 #include "matmul/kernels/tile.cuh"
 #include "matmul/kernels/wgmma.cuh"
 
-template <int ROWS_, int STAGES_, int CONSUMERS_ = 2> struct Tf32Tile {
-    static constexpr int CONSUMERS = CONSUMERS_, THREADS = 128 * (CONSUMERS + 1);
+template <int ROWS_, int STAGES_> struct Tf32Tile {
+    static constexpr int CONSUMERS = 2, THREADS = 128 * (CONSUMERS + 1);
     static constexpr int BM = ROWS_, BN = 64 * CONSUMERS, BK = 32, STAGES = STAGES_;
-    static constexpr bool ONE = CONSUMERS == 1;  // then registers are enough for all, and boxes of A are no higher than A
-    static constexpr unsigned GROUP = 16;        // tile rows that are walked together
+    static constexpr unsigned GROUP = 16;  // tile rows that are walked together
     static constexpr int BOX = BK * 128;  // bytes of 32 rows and 32 columns of B
     static constexpr int BYTES_A = BM * 128, STAGE_BYTES = BYTES_A + BN / 32 * BOX;
     static constexpr int EMPTY_ARRIVALS = CONSUMERS * 4;  // one a warp
-    static constexpr int CLUSTER = 1, HIGH = 1, WIDE = 1;  // no block has the tile beside
+    static constexpr int CLUSTER = 1;  // no block has the tile beside
 
     // Shared memory: the ring, the barriers. From the first multiple of 1024 on.
     SharedAddress ring;
@@ -29,26 +27,14 @@ template <int ROWS_, int STAGES_, int CONSUMERS_ = 2> struct Tf32Tile {
     __device__ __forceinline__ SharedAddress empty(int i) const { return full(STAGES + i); }
 };
 
-// All tiles that a block takes, or the one that S blocks share.
-template <class Tile, int S, class Work> __device__ __forceinline__ void for_each_of_block(long long m, long long n, Work work) {
-    if constexpr (S == 1) {
-        for_each_tile<Tile>(m, n, work);
-    } else {
-        const TilePosition at = tile_position<Tile::BM, Tile::BN, Tile::GROUP>(m, n, block_index() / S);
-        work(static_cast<int>(at.m * Tile::BM), static_cast<int>(at.n * Tile::BN));
-    }
-}
-
-template <class Tile, int S>
-__device__ __forceinline__ void produce_tf32(const Tile &tile, const TensorMap &a, const TensorMap &b, long long m, int first, int k,
-                                             long long n) {
+template <class Tile>
+__device__ __forceinline__ void produce_tf32(const Tile &tile, const TensorMap &a, const TensorMap &b, long long m, int k, long long n) {
     PipelineState<Tile::STAGES> turn;
-    const int missing = Tile::ONE && m < Tile::BM ? 128 * (Tile::BM - static_cast<int>(m)) : 0;  // bytes of rows that A has not
-    for_each_of_block<Tile, S>(m, n, [&](int row, int column) {
-        for (int depth = first; depth < k; depth += Tile::BK) {
+    for_each_tile<Tile>(m, n, [&](int row, int column) {
+        for (int depth = 0; depth < k; depth += Tile::BK) {
             const SharedAddress slot = tile.slot(turn.slot), full = tile.full(turn.slot);
             barrier_wait(tile.empty(turn.slot), turn.phase ^ 1);
-            barrier_expect(full, Tile::STAGE_BYTES - missing);
+            barrier_expect(full, Tile::STAGE_BYTES);
             box_load(slot, a, row, depth, full);
 #pragma unroll
             for (int box = 0; box < Tile::BN / 32; box++)
@@ -58,7 +44,7 @@ __device__ __forceinline__ void produce_tf32(const Tile &tile, const TensorMap &
     });
 }
 
-template <class Tile, int S>
+template <class Tile>
 __device__ __forceinline__ void consume_tf32(const Tile &tile, float *c, long long m, int k, long long n, int consumer) {
     constexpr int WORDS = Tile::BK / 2;  // of B, a thread and stage
     const int lane = thread_index() % 32, warp = thread_index() / 32 % 4, quarter = lane % 4, eighth = lane / 4;
@@ -78,7 +64,7 @@ __device__ __forceinline__ void consume_tf32(const Tile &tile, float *c, long lo
         }
     };
     PipelineState<Tile::STAGES> turn;
-    for_each_of_block<Tile, S>(m, n, [&](int row, int column) {
+    for_each_tile<Tile>(m, n, [&](int row, int column) {
         float sums[Tile::BM / 2];
         unsigned even[WORDS], odd[WORDS];
         const auto step = [&](const unsigned(&now)[WORDS], unsigned(&then)[WORDS], int depth) {
@@ -96,26 +82,11 @@ __device__ __forceinline__ void consume_tf32(const Tile &tile, float *c, long lo
             products_wait<0>();
             if (lane == 0) barrier_arrive(tile.empty(slot));
         };
-        if (S > 1 && k <= 0) {
-#pragma unroll
-            for (int i = 0; i < Tile::BM / 2; i++) sums[i] = 0.0f;
-        } else {
-            barrier_wait(tile.full(turn.slot), turn.phase);
-            fetch(even, turn.slot);
-        }
+        barrier_wait(tile.full(turn.slot), turn.phase);
+        fetch(even, turn.slot);
         for (int depth = 0; depth < k; depth += 2 * Tile::BK) {
             step(even, odd, depth);
             if (depth + Tile::BK < k) step(odd, even, depth + Tile::BK);
-        }
-        if constexpr (S > 1) {
-            const ClusterReduce<S, Tile::BM, Tile::BN, 128 * Tile::CONSUMERS> reduce(tile.slot(0));
-            static_assert(reduce.BYTES <= Tile::STAGES * Tile::STAGE_BYTES, "the sums fit in the ring");
-            warpgroup_barrier<128 * Tile::CONSUMERS>(1);  // everybody has read its last factors
-            const int at = 64 * consumer + warp / 2 * 32 + warp % 2 * 8 + eighth / 4 * 16 + eighth % 4;
-#pragma unroll
-            for (int i = 0; i < Tile::BM / 2; i++) reduce.write_partial(i / 4 * 8 + 2 * quarter + i % 2, at + i / 2 % 2 * 4, sums[i]);
-            reduce.store(c + row * n + column, n, least(m - row, Tile::BM), least(n - column, Tile::BN));
-            return;
         }
         constexpr int APART = 16;  // columns that the thread stores of a row
         const int first = warp / 2 * 32 + warp % 2 * 8 + eighth;
@@ -137,8 +108,7 @@ __device__ __forceinline__ void consume_tf32(const Tile &tile, float *c, long lo
     });
 }
 
-// S > 1: of the cluster's S blocks, each of which has the same tile and a part of K.
-template <class Tile, int S = 1>
+template <class Tile>
 __device__ __forceinline__ void tf32_matmul(const TensorMap &a, const TensorMap &b, float *c, long long m, long long k, long long n) {
     const Tile tile;
     if (thread_index() == 0) {
@@ -146,21 +116,12 @@ __device__ __forceinline__ void tf32_matmul(const TensorMap &a, const TensorMap 
         barriers_publish();
     }
     block_barrier();
-    int first = 0, last = static_cast<int>(k);
-    if constexpr (S > 1) {
-        const Steps steps = steps_of_block<S>(static_cast<int>((k + Tile::BK - 1) / Tile::BK));
-        first = steps.first * Tile::BK, last = steps.last * Tile::BK;
-    }
     const int warpgroup = warpgroup_index();
     if (warpgroup == Tile::CONSUMERS) {
-        if constexpr (!Tile::ONE) registers_release<40>();
-        if (thread_index() / 32 % 4 == 0 && elected()) produce_tf32<Tile, S>(tile, a, b, m, first, last, n);
-        if constexpr (S > 1) {  // the consumers' meetings wait for these, too
-            __syncwarp();
-            reduce_without_partials();
-        }
+        registers_release<40>();
+        if (thread_index() / 32 % 4 == 0 && elected()) produce_tf32(tile, a, b, m, static_cast<int>(k), n);
     } else {
-        if constexpr (!Tile::ONE) registers_claim<232>();
-        consume_tf32<Tile, S>(tile, c, m, last - first, n, warpgroup);
+        registers_claim<232>();
+        consume_tf32(tile, c, m, static_cast<int>(k), n, warpgroup);
     }
 }
