@@ -21,6 +21,7 @@ from numba_fibres_words import word_instructions
 from torch import Tensor
 
 from opwise.backends import scratch
+from opwise.backends.gemm import gpu
 from opwise.backends.protocol import Launch
 
 PROCESSORS = 2  # of the GPU that is played: few, so that grids end and kernels loop
@@ -157,6 +158,7 @@ def in_fibres() -> Iterator[None]:
         patch.setattr(scratch, "lender", lender)
         patch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(multi_processor_count=PROCESSORS))
         patch.setattr(torch.cuda, "get_device_capability", lambda device=None: CAPABILITY)
+        patch.setattr(gpu.Machine, "of", lambda device: gpu.Machine(PROCESSORS, CAPABILITY, 163 * 1024))
         _forget(modules)
         yield
     _forget(modules)

@@ -43,7 +43,7 @@ def run(tile: Any, dtype: str, m: int, k: int, n: int, seed: int, processors: in
     drawn = torch.Generator().manual_seed(seed)
     a, b = (torch.randn(shape, generator=drawn).to(getattr(torch, dtype)) for shape in ((m, k), (k, n)))
     out = torch.full((m, n), torch.nan, dtype=a.dtype)
-    matmul, of_tile = module("matmul"), module("matmul").module_of(tile)
+    of_tile = module("matmul").MODULES[tile.kernel]
     maps = [
         Map(x.view(torch.int16).numpy().view(np.uint16), matrix.box_rows)
         for x, matrix in zip((a, b, out), of_tile.matrices(tile, m, k, n), strict=False)
@@ -51,7 +51,7 @@ def run(tile: Any, dtype: str, m: int, k: int, n: int, seed: int, processors: in
     module("matmul.kernels.split_k").storing.cache_clear()
     kernel = of_tile.kernel.__wrapped__(dtype, tile)
     arguments = maps if len(maps) == 3 else [*maps, np.int64(out.data_ptr())]
-    grid = matmul.blocks_of(tile, m, n, processors)
+    grid = min(tile.tiles(m, n), processors) if tile.persistent else tile.tiles(m, n) * tile.split
     machine = Clusters(grid, kernel.threads, kernel.dynamic_shared, Memory([a, b, out]), seed, kernel.cluster)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(numba_fibres.Now, "machine", machine, raising=False)

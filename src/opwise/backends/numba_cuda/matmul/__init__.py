@@ -1,18 +1,25 @@
 """matmul (m, k) x (k, n), row-major, accumulated in float32: the front door.
 
-plan.py chooses a configuration (configurations.py), this file makes its kernel (kernels/) and launches it. Tensor cores for 16 bits and
-TF32, fused multiply-adds for float32. Rows that do not start at multiples of 16 bytes take slower copies of mma_sync and fma.
+Of the configurations that take a product (configurations.py) gemm/choice.py takes one; this file makes its kernel (kernels/).
+Tensor cores for 16 bits and TF32, FMA for float32. Rows that do not start at multiples of 16 bytes take slower copies of mma_sync and fma.
 """
 
 from __future__ import annotations
 
+import functools
+import operator
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numba.types  # noqa: F401 - as a compilation does, after which `from numba import types` is another module: keys of cubins tell which
 import torch
 from torch import Tensor
 
+from opwise.backends.gemm import gpu
+from opwise.backends.gemm.choice import choose
+from opwise.backends.gemm.cost import Product
+from opwise.backends.gemm.gpu import Machine
 from opwise.backends.numba_cuda.common.dtypes import name_of as dtype_of
 from opwise.backends.numba_cuda.common.launch import SIMULATED, Kernel
 from opwise.backends.numba_cuda.matmul.configurations import (
@@ -28,102 +35,83 @@ from opwise.backends.numba_cuda.matmul.configurations import (
     AnyTile,
     FmaTile,
     HopperTile,
-    Way,
-    name_of,
-    tiles_of,
+    offered,
     whole_rows,
 )
 from opwise.backends.numba_cuda.matmul.kernels import fma_tma, split_k, wgmma, wgmma_tf32
 from opwise.backends.numba_cuda.matmul.kernels.fma import fma_kernel
 from opwise.backends.numba_cuda.matmul.kernels.mma_sync import mma_kernel
 from opwise.backends.numba_cuda.matmul.plain import PLAIN, build_plain, build_stand_in
-from opwise.backends.numba_cuda.matmul.plan import TABLE, offered, planned, planned_any_gpu
 from opwise.backends.numba_cuda.matmul.tensor_maps import mapped
 from opwise.backends.protocol import Bind, Launch, Variant
-from opwise.backends.tuned import SHIPPED, look
+from opwise.backends.tuned import SHIPPED, Choices, look
 from opwise.ops.spec import tf32_allowed
 
-__all__ = ["PLAIN", "VARIANTS", "build", "build_mma", "kernels"]
+__all__ = ["PLAIN", "TABLE", "VARIANTS", "build", "build_mma", "kernels", "offered"]
+TABLE = "numba_cuda/matmul"
+MODULES: Mapping[str, Any] = {"wgmma": wgmma, "split_k": split_k, "wgmma_tf32": wgmma_tf32, "fma_tma": fma_tma}
 
 
 def build(a: Tensor, b: Tensor, out: Tensor) -> Bind:
     if SIMULATED:
         return build_stand_in(a, b, out)
-    way = chosen(a, b, out)
-    return build_tma(a, b, out, way) if isinstance(way, HopperTile) else build_any_gpu(a, b, out, way)
+    return build_chosen(a, b, out, Machine.of(a.device), look(TABLE, a.device))
 
 
 def build_mma(a: Tensor, b: Tensor, out: Tensor) -> Bind:
-    return build_stand_in(a, b, out) if SIMULATED else build_any_gpu(a, b, out, planned_any_gpu(*product_of(a, b, out)))
+    """What a GPU of sm_80 would run."""
+    if SIMULATED:
+        return build_stand_in(a, b, out)
+    machine = Machine.of(a.device)
+    return build_chosen(a, b, out, replace(machine, capability=min(machine.capability, (8, 0))), SHIPPED)
 
 
-def chosen(a: Tensor, b: Tensor, out: Tensor) -> Way:
-    """What a tuned table says of the product, else what the plan takes by itself."""
-    m, k, n, kind, aligned, processors, capability = product_of(a, b, out)
-    choices = look(TABLE, a.device)
-    if choices is not SHIPPED:
-        known = offered(m, k, n, kind, aligned, capability)
-        if name := choices.pick(kind, kind, (m, k, n), known):
-            return known[name]
-    return planned(m, k, n, kind, aligned, processors, capability)
+def build_chosen(a: Tensor, b: Tensor, out: Tensor, machine: Machine, choices: Choices) -> Bind:
+    product = product_of(a, b, out)
+    found = offered(product, machine)
+    way = found[choose(product, found, gpu.of(a.device), choices).name]
+    return build_tma(product, way, machine, (a, b, out)) if isinstance(way, HopperTile) else build_any_gpu(product, way, a.device)
 
 
-def product_of(a: Tensor, b: Tensor, out: Tensor) -> tuple[int, int, int, str, bool, int, tuple[int, int]]:
-    """m, k, n, kind, do all matrices start at multiples of 16 bytes, SMs, capability."""
+def product_of(a: Tensor, b: Tensor, out: Tensor) -> Product:
     kind = "tfloat32" if a.dtype == torch.float32 and tf32_allowed() else dtype_of(a)
-    aligned = not any(x.data_ptr() % 16 for x in (a, b, out))
-    return *a.shape, b.shape[1], kind, aligned, processors_of(a), torch.cuda.get_device_capability(a.device)
+    low = functools.reduce(operator.or_, (x.data_ptr() for x in (a, b, out))) & 15
+    return Product(a.shape[0], a.shape[1], b.shape[1], kind, low & -low or 16)
 
 
-def processors_of(x: Tensor) -> int:
-    count: int = torch.cuda.get_device_properties(x.device).multi_processor_count
-    return count
-
-
-def build_tma(a: Tensor, b: Tensor, out: Tensor, tile: HopperTile) -> Bind:
+def build_tma(product: Product, tile: HopperTile, machine: Machine, operands: tuple[Tensor, Tensor, Tensor]) -> Bind:
     """sm_90's own kernels: what `matrices` has is passed as tensor maps, the rest of a, b, out as addresses."""
-    m, k, n, kind, _, processors, _ = product_of(a, b, out)
-    kernel, grid = sm90_kernel(kind, tile), (blocks_of(tile, m, n, processors), 1)
-    matrices = module_of(tile).matrices(tile, m, k, n)
+    m, k, n = product[:3]
+    module = MODULES[tile.kernel]
+    ctas = min(tile.tiles(m, n), machine.sms) if tile.persistent else tile.tiles(m, n) * tile.split
+    kernel, matrices = module.kernel(product.kind, tile), module.matrices(tile, m, k, n)
     by_map = len(matrices)
-    maps = mapped(matrices, [x.data_ptr() for x in (a, b, out)[:by_map]])
+    maps = mapped(matrices, [x.data_ptr() for x in operands[:by_map]])
 
     def bind(a: Tensor, b: Tensor, out: Tensor) -> Launch:
         operands = a, b, out
         described = maps([x.data_ptr() for x in operands[:by_map]])
-        return kernel.bind(grid, *described, *operands[by_map:], m, n, k, device=a.device, keep=operands)
+        made: Launch = kernel.bind((ctas, 1), *described, *operands[by_map:], m, n, k, device=a.device, keep=operands)
+        return made
 
     return bind
 
 
-def module_of(tile: HopperTile) -> Any:
-    if not tile.wgmma:
-        return fma_tma if tile.simt else wgmma_tf32
-    return split_k if tile.split else wgmma
-
-
-def blocks_of(tile: HopperTile, m: int, n: int, processors: int) -> int:
-    """A persistent kernel has a block an SM at most."""
-    tiles = tile.tiles(m, n)
-    if tile.simt or tile.split:
-        return tiles * max(tile.split, 1)
-    return min(tiles, processors)
-
-
-def sm90_kernel(kind: str, tile: HopperTile) -> Kernel:
-    found: Kernel = module_of(tile).kernel(kind, tile)
-    return found
-
-
-def build_any_gpu(a: Tensor, b: Tensor, out: Tensor, tile: AnyTile) -> Bind:
-    m, k, n, kind, aligned, _, _ = product_of(a, b, out)
-    kernel = any_gpu_kernel(kind, tile, whole_rows(kind, k, n, aligned))
-    return kernel.fixed((tiles_of(tile, m, n) * tile.split, 1), m, n, k, device=a.device)
+def build_any_gpu(product: Product, tile: AnyTile, device: torch.device) -> Bind:
+    m, k, n = product[:3]
+    kernel = any_gpu_kernel(product.kind, tile, whole_rows(product))
+    made: Bind = kernel.fixed((tile.tiles(m, n) * tile.split, 1), m, n, k, device=device)
+    return made
 
 
 def any_gpu_kernel(kind: str, tile: AnyTile, whole: bool) -> Kernel:
     """whole: as by `whole_rows`."""
     return fma_kernel(tile, whole) if isinstance(tile, FmaTile) else mma_kernel(kind, tile, whole)
+
+
+def sm90_kernel(kind: str, tile: HopperTile) -> Kernel:
+    found: Kernel = MODULES[tile.kernel].kernel(kind, tile)
+    return found
 
 
 def kernels() -> Mapping[str, Kernel]:
@@ -134,14 +122,13 @@ def kernels() -> Mapping[str, Kernel]:
         (kind, tile, tile != MMA_64X64) for kind in ("float16", "bfloat16", "tfloat32") for tile in (MMA_128X256, MMA_128X128, MMA_64X64)
     ]
     specimens += [
-        ("float32", FMA_128X128, True), ("float32", FMA_64X64, False), ("float32", FMA_128X128._replace(split=2), True),
-        ("float32", FMA_32X32._replace(split=16), False), ("float32", FMA_16X128._replace(split=8), True), ("float32", FMA_32X32, True),
-        ("tfloat32", MMA_16X64._replace(split=8), True), ("tfloat32", MMA_64X64._replace(split=4), False),
-        ("bfloat16", MMA_32X64._replace(split=16), False), ("bfloat16", MMA_32X32, True),
+        ("float32", FMA_128X128, True), ("float32", FMA_64X64, False), ("float32", replace(FMA_128X128, split=2), True),
+        ("float32", replace(FMA_32X32, split=16), False), ("float32", replace(FMA_16X128, split=8), True), ("float32", FMA_32X32, True),
+        ("tfloat32", replace(MMA_16X64, split=8), True), ("tfloat32", replace(MMA_64X64, split=4), False),
+        ("bfloat16", replace(MMA_32X64, split=16), False), ("bfloat16", MMA_32X32, True),
     ]  # fmt: skip
     found = {
-        f"{kind} {name_of(tile)} {'aligned' if whole else 'unaligned'}": any_gpu_kernel(kind, tile, whole)
-        for kind, tile, whole in specimens
+        f"{kind} {tile.name} {'aligned' if whole else 'unaligned'}": any_gpu_kernel(kind, tile, whole) for kind, tile, whole in specimens
     }
     sm90 = [(kind, tile) for kind in ("float16", "bfloat16") for tile in WGMMA]
     sm90 += [

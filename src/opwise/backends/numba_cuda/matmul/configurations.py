@@ -1,86 +1,124 @@
-"""The configurations of matmul's kernels: tiles, stages, split-K, and the numbers by which plan.py rates them.
+"""The configurations of matmul's kernels: tiles, stages, split-K. Which of them a product can have, and what each makes the GPU do.
 
-A tile's name in tuned tables: 128x256 or 64x64_s2 (s: blocks that split K) of wgmma, tma_128x128 of float32 by TMA, mma_128x256 and
+A tile's name in tuned tables: 128x256 or 64x64_s2 (s: CTAs that split K) of wgmma, tma_128x128 of float32 by TMA, mma_128x256 and
 fma_64x64_s4 of the kernels for any GPU.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from typing import NamedTuple
+from dataclasses import dataclass, replace
 
-from opwise.backends.cuda_src.matmul.configuration import Kernel
+from opwise.backends.gemm.cost import Product, Work, fma_smem, mma_smem, tiled, wgmma_smem
+from opwise.backends.gemm.gpu import Machine
 from opwise.backends.numba_cuda.common import ptx
 
-HopperTile = Kernel  # cuda_src's description of the same kernels in CUDA C++, with its estimate
-
-# ---- sm_90's own kernels: A and B by TMA ----------------------------------------------------------------------------------------
-# Name, rows, columns, threads, bytes of K a stage, stages, bytes that divide rows, multiply-adds per time while the SM has no other block,
-# cost of a tile beyond its products in elements of K; crowd, lean and by_sectors as in cuda_src's model of the same kernels in CUDA C++.
-BY_SECTORS = 0.85  # fitted to Numba's times: what rows of whole 32-byte sectors cost, in parts of what other misaligned pitches cost
-WGMMA = (
-    HopperTile("128x256", 128, 256, 288, 128, 4, 16, 2.7, 243, wgmma=True, crowd=0.28, by_sectors=BY_SECTORS),
-    HopperTile("128x192", 128, 192, 288, 128, 4, 16, 2.4, 221, wgmma=True, crowd=0.15, by_sectors=BY_SECTORS),
-    HopperTile("128x128", 128, 128, 288, 128, 6, 16, 2.0, 208, wgmma=True, crowd=0.17, by_sectors=BY_SECTORS),
-    HopperTile("128x64", 128, 64, 288, 128, 8, 16, 2.94, 459, wgmma=True, crowd=1.05, lean=1, by_sectors=BY_SECTORS),
-)
-# `split` blocks of a cluster, `resident` blocks an SM, `inbox` KiB for the partial sums that other blocks push. Six blocks share a tile
-# of 128x128 where that makes 16 clusters, which 96 of 132 SMs run at once: 512 x 8192 x 512 takes 12.4 us, by clusters of four 14.2.
-SPLIT_K = tuple(
-    HopperTile(name, rows, columns, threads, step, stages, 16, speed, fixed, wgmma=True, by_sectors=BY_SECTORS, split=split,
-               resident=resident, inbox=inbox * 1024, crowd=crowd, lean=lean)
-    for name, rows, columns, threads, step, stages, speed, fixed, split, resident, inbox, crowd, lean in (
-        ("64x64_s1", 64, 64, 160, 256, 6, 1.61, 373, 1, 1, 0, 0.47, 1),
-        ("64x64_s2", 64, 64, 160, 256, 6, 2.16, 1215, 2, 1, 8, 1.62, -1),
-        ("64x64_s4", 64, 64, 160, 128, 6, 1.06, 594, 4, 2, 12, 0.64, 0),
-        ("64x64_s8", 64, 64, 160, 128, 6, 1.13, 524, 8, 2, 14, 0.66, 0),
-        ("64x64_s16", 64, 64, 160, 128, 6, 2.82, 3359, 16, 2, 15, 3.59, 0),
-        ("64x128_s1", 64, 128, 160, 256, 4, 1.82, 635, 1, 1, 0, 0.26, 0),
-        ("64x128_s2", 64, 128, 160, 256, 4, 1.87, 569, 2, 1, 16, 0.73, -1),
-        ("128x128_s4", 128, 128, 288, 128, 5, 3.67, 1238, 4, 1, 48, 1.36, 0),
-        ("128x128_s6", 128, 128, 288, 128, 5, 2.61, 790, 6, 1, 55, 0.68, 0),
-        ("128x128_s8", 128, 128, 288, 128, 5, 4.2, 1830, 8, 1, 56, 1.6, 0),
-    )
-)  # fmt: skip
-TF32 = tuple(
-    HopperTile(f"{rows}x128", rows, 128, 288, 128, stages, 16, speed, 64)
-    for rows, stages, speed in ((256, 4, 1.0), (192, 4, 0.97), (128, 6, 0.845), (64, 8, 0.6))
-)
-FMA_TMA = HopperTile("tma_128x128", 128, 128, 128, 128, 3, 16, 1.0, 32, simt=True)
-# TF32 and FMA_TMA have no split-K, and are compared with the kernels for any GPU in us: by kind and rows of a tile, its ns for each 1 of K.
-BEGIN_US = 3.0
-K_NS = {("float32", 128): 87.0, ("tfloat32", 64): 8.3, ("tfloat32", 128): 11.5, ("tfloat32", 192): 15.0, ("tfloat32", 256): 19.5}
-MANY = {"float32": 4, "tfloat32": 1}  # tiles an SM from which nothing else is as quick
+HOPPER = (9, 0)  # wgmma, and clusters as they were measured: on no later GPU
+TMA_LIMIT = 2**30  # TMA's coordinates have 32 bits
+UNITS = {"float32": "fma", "tfloat32": "mma_tf32"}  # that multiply without wgmma; 16 bits: "mma"
 
 
-# ---- any GPU --------------------------------------------------------------------------------------------------------------------
-
-
-class MmaTile(NamedTuple):
-    """rows x columns of C a block, by warps in a grid of down x across."""
+@dataclass(frozen=True)
+class Tile:
+    """rows x columns of C a CTA, stages of its ring. split: CTAs of a cluster that share K."""
 
     rows: int
     columns: int
+
+    def tiles(self, m: int, n: int) -> int:
+        return -(-m // self.rows) * -(-n // self.columns)
+
+
+@dataclass(frozen=True)
+class HopperTile(Tile):
+    """sm_90's own: A and B by TMA. kernel: the module of kernels/. step_bytes: of a row of A, in a stage."""
+
+    kernel: str
+    threads: int
+    stages: int
+    step_bytes: int = 128
+    split: int = 1
+    ctas_per_sm: int = 1
+
+    @property
+    def name(self) -> str:
+        kind = {"fma_tma": "tma_", "split_k": ""}.get(self.kernel, "")
+        return f"{kind}{self.rows}x{self.columns}" + (f"_s{self.split}" if self.kernel == "split_k" else "")
+
+    @property
+    def persistent(self) -> bool:
+        return self.kernel in ("wgmma", "wgmma_tf32")
+
+    @property
+    def inbox(self) -> int:
+        """Bytes for the partial sums that other CTAs push, by units of 16 x 16, of which each CTA owns as many."""
+        return (self.split - 1) * -(-self.rows * self.columns // 256 // self.split) * 1024
+
+    @property
+    def shared_bytes(self) -> int:
+        """Of wgmma and split_k: the ring, boxes of C or partial sums, the barriers, the way to a multiple of 1024."""
+        ring = self.stages * self.step_bytes * (self.rows + self.columns)
+        beside = self.inbox + self.threads // 4 if self.kernel == "split_k" else 4 * 64 * 128
+        return ring + beside + 16 * self.stages + 1024
+
+    def takes(self, product: Product, machine: Machine) -> bool:
+        kind = {"wgmma_tf32": "tfloat32", "fma_tma": "float32"}.get(self.kernel)
+        fits = product.vector_bytes == 16 and max(product[:3]) <= TMA_LIMIT
+        return machine.capability == HOPPER and fits and (product.kind == kind if kind else product.size == 2)
+
+    def work(self, product: Product) -> Work:
+        rows, columns, size = self.rows, self.columns, product.size
+        if self.kernel == "fma_tma":
+            unit, smem, resident = "fma", fma_smem(rows, columns, 8, 16), 2
+        elif self.kernel == "wgmma_tf32":  # transposed: B passes through registers
+            unit, smem, resident = "wgmma_tf32", wgmma_smem(rows, columns, 4, swap_ab=True, a_by_registers=True) + 8 * columns, 1
+        else:
+            unit, smem, resident = "wgmma", wgmma_smem(rows, columns, 2), self.ctas_per_sm
+        return tiled(
+            product, rows, columns, self.step_bytes // size, unit, smem, self.stages, split_k=self.split, ctas_per_sm=resident,
+            persistent=self.persistent, warps=self.threads // 32,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class MmaTile(Tile):
+    """By warps in a grid of down x across. ctas_per_sm bounds the registers."""
+
     down: int
     across: int
     stages: int
-    ctas_per_sm: int  # which bounds the registers
-    split: int = 1  # blocks of a cluster that share K
+    ctas_per_sm: int
+    split: int = 1
 
     @property
     def threads(self) -> int:
         return 32 * self.down * self.across
 
+    @property
+    def name(self) -> str:
+        return f"mma_{self.rows}x{self.columns}" + f"_s{self.split}" * (self.split > 1)
 
-class FmaTile(NamedTuple):
-    """rows x columns of C a block, high x wide (multiples of 4) of them a thread."""
+    def takes(self, product: Product, machine: Machine) -> bool:
+        return product.kind != "float32" and (self.split == 1 or machine.capability == HOPPER)
 
-    rows: int
-    columns: int
+    def work(self, product: Product) -> Work:
+        rows, columns, size = self.rows, self.columns, product.size
+        smem = mma_smem(rows, columns, rows // self.down, columns // self.across, size)
+        vector_bytes = 16 if whole_rows(product) else size
+        return tiled(
+            product, rows, columns, 64 // size, UNITS.get(product.kind, "mma"), smem, self.stages - 1, split_k=self.split,
+            ctas_per_sm=self.ctas_per_sm, loads=(rows + columns) * size / (32 * vector_bytes), warps=self.threads // 32,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class FmaTile(Tile):
+    """high x wide (multiples of 4) of the tile a thread. resident: CTAs that an SM has room for; ctas_per_sm: that bound the registers."""
+
     high: int = 8
     wide: int = 8
     stages: int = 3
+    resident: int = 1
     ctas_per_sm: int = 1
     split: int = 1
 
@@ -88,59 +126,68 @@ class FmaTile(NamedTuple):
     def threads(self) -> int:
         return (self.rows // self.high) * (self.columns // self.wide)
 
+    @property
+    def name(self) -> str:
+        return f"fma_{self.rows}x{self.columns}" + f"_s{self.split}" * (self.split > 1)
+
+    def takes(self, product: Product, machine: Machine) -> bool:
+        return product.kind == "float32" and (self.split == 1 or machine.capability == HOPPER)
+
+    def work(self, product: Product) -> Work:
+        """A is fetched element by element, transposed on the way."""
+        rows, columns = self.rows, self.columns
+        loads = rows / 32 + columns * 4 / (32 * (16 if whole_rows(product) else 4))
+        return tiled(
+            product, rows, columns, 16, "fma", fma_smem(rows, columns, self.high, self.wide), self.stages - 1, split_k=self.split,
+            ctas_per_sm=self.resident, loads=loads, warps=self.threads // 32,
+        )  # fmt: skip
+
 
 AnyTile = MmaTile | FmaTile
 Way = HopperTile | AnyTile
+
+# rows, columns, kernel, threads, stages
+WGMMA = (
+    HopperTile(128, 256, "wgmma", 288, 4),
+    HopperTile(128, 192, "wgmma", 288, 4),
+    HopperTile(128, 128, "wgmma", 288, 6),
+    HopperTile(128, 64, "wgmma", 288, 8),
+)
+# Six CTAs share a tile of 128x128 where that makes 16 clusters, which 96 of 132 SMs run at once: 512 x 8192 x 512.
+SPLIT_K = (
+    HopperTile(64, 64, "split_k", 160, 6, 256),
+    HopperTile(64, 64, "split_k", 160, 6, 256, 2),
+    HopperTile(64, 64, "split_k", 160, 6, 128, 4, 2),
+    HopperTile(64, 64, "split_k", 160, 6, 128, 8, 2),
+    HopperTile(64, 64, "split_k", 160, 6, 128, 16, 2),
+    HopperTile(64, 128, "split_k", 160, 4, 256),
+    HopperTile(64, 128, "split_k", 160, 4, 256, 2),
+    HopperTile(128, 128, "split_k", 288, 5, 128, 4),
+    HopperTile(128, 128, "split_k", 288, 5, 128, 6),
+    HopperTile(128, 128, "split_k", 288, 5, 128, 8),
+)
+TF32 = tuple(HopperTile(rows, 128, "wgmma_tf32", 288, stages) for rows, stages in ((256, 4), (192, 4), (128, 6), (64, 8)))
+FMA_TMA = HopperTile(128, 128, "fma_tma", 128, 3)
 MMA_128X256, MMA_128X128, MMA_64X64 = MmaTile(128, 256, 2, 4, 4, 1), MmaTile(128, 128, 2, 4, 4, 1), MmaTile(64, 64, 2, 2, 4, 3)
-FMA_128X128, FMA_64X64 = FmaTile(128, 128), FmaTile(64, 64)
+FMA_128X128, FMA_64X64 = FmaTile(128, 128), FmaTile(64, 64, resident=6)
+ANY_GPU: tuple[AnyTile, ...] = (MMA_128X256, MMA_128X128, MMA_64X64, FMA_128X128, FMA_64X64)
 SPLITS = 1, 2, 4, 8, 16
-MOST_SPLIT = {128 * 256: 1, 128 * 128: 8}  # by a tile's elements: beyond, smaller tiles have as many blocks, and their sums travel less
+MOST_SPLIT = {128 * 256: 1, 128 * 128: 8}  # by a tile's elements: beyond, smaller tiles have as many CTAs, and their sums travel less
 
 
-class Cost(NamedTuple):
-    """On an H200, of which an SM runs `resident` blocks at once: a block takes `fixed_us`, and for each 1 of its part of K `alone_ns` where
-    it is the SM's only one; of several each takes `busy_ns` for each that is there, if that is more."""
-
-    resident: int
-    fixed_us: float
-    alone_ns: float
-    busy_ns: float
+def offered(product: Product, machine: Machine) -> dict[str, Way]:
+    """Name -> configuration, of all that take the product. With OPWISE_EXTRA=off without the tiles for skinny and tiny products."""
+    return {way.name: way for way in configurations() if way.takes(product, machine)}
 
 
-Costs = Mapping[tuple[str, bool], Mapping[AnyTile, Cost]]
-# (kind, do all rows start at multiples of 16 bytes?) -> tile, of one block, -> cost. Fitted to 1274 times of 22 products
-# (docs/lab/numba.md), but for 16 bits whose rows start on 16 bytes, which get wgmma on Hopper: those are estimates.
-COSTS: Costs = {
-    ("float32", True): {FMA_128X128: Cost(1, 3.8, 98.5, 96.0), FMA_64X64: Cost(6, 2.9, 53.9, 28.8)},
-    ("float32", False): {FMA_128X128: Cost(1, 5.0, 87.2, 101), FMA_64X64: Cost(6, 4.2, 55.2, 29.4)},
-    ("tfloat32", True): {
-        MMA_128X256: Cost(1, 6.4, 75.0, 75.0),
-        MMA_128X128: Cost(1, 4.1, 46.1, 46.2),
-        MMA_64X64: Cost(3, 2.8, 16.9, 15.2),
-    },
-    ("tfloat32", False): {
-        MMA_128X256: Cost(1, 8.5, 130, 130),
-        MMA_128X128: Cost(1, 2.2, 80.0, 80.0),
-        MMA_64X64: Cost(3, 1.7, 35.3, 23.7),
-    },
-    ("16-bit", True): {MMA_128X256: Cost(1, 5.5, 38, 38), MMA_128X128: Cost(1, 4.5, 21, 21), MMA_64X64: Cost(4, 3.5, 8.5, 6)},
-    ("16-bit", False): {
-        MMA_128X256: Cost(1, 0.1, 85.6, 85.0),
-        MMA_128X128: Cost(1, 4.0, 50.9, 49.4),
-        MMA_64X64: Cost(3, 2.4, 36.6, 15.5),
-    },
-}
-REDUCE_US = {1: 0.0, 2: 1.4, 4: 1.2, 8: 1.5, 16: 2.4}  # of so many blocks: to meet and to add up their partial sums
+def configurations() -> tuple[Way, ...]:
+    tiles = ANY_GPU
+    if os.environ.get("OPWISE_EXTRA") != "off":
+        from opwise.backends.numba_cuda.matmul import extra
 
-
-def costs_of(kind: str, whole: bool) -> Mapping[AnyTile, Cost]:
-    """kind: float32, tfloat32, float16 or bfloat16. With OPWISE_EXTRA=off without the tiles for skinny and tiny products."""
-    key = kind if kind in ("float32", "tfloat32") else "16-bit", whole
-    if os.environ.get("OPWISE_EXTRA") == "off":
-        return COSTS[key]
-    from opwise.backends.numba_cuda.matmul import extra
-
-    return {**COSTS[key], **extra.COSTS[key]}
+        tiles = (*ANY_GPU, *extra.TILES)
+    split = (replace(tile, split=s) for tile in tiles for s in SPLITS if s <= MOST_SPLIT.get(tile.rows * tile.columns, max(SPLITS)))
+    return (*WGMMA, *SPLIT_K, *TF32, FMA_TMA, *split)
 
 
 def storage_of(kind: str) -> str:
@@ -148,18 +195,7 @@ def storage_of(kind: str) -> str:
     return "float32" if kind == "tfloat32" else kind
 
 
-def whole_rows(kind: str, k: int, n: int, at_16_bytes: bool) -> bool:
-    """Do all rows that 16-byte copies fetch, or whole vectors store, start at multiples of 16 bytes? at_16_bytes: do the matrices?"""
-    each = ptx.ELEMENTS[storage_of(kind)]
-    return at_16_bytes and n % each == 0 and (kind == "float32" or k % each == 0)  # float32's A is fetched element by element
-
-
-def name_of(way: Way) -> str:
-    if isinstance(way, HopperTile):
-        return way.name
-    kernel = "fma" if isinstance(way, FmaTile) else "mma"
-    return f"{kernel}_{way.rows}x{way.columns}" + f"_s{way.split}" * (way.split > 1)
-
-
-def tiles_of(tile: AnyTile, m: int, n: int) -> int:
-    return -(-m // tile.rows) * -(-n // tile.columns)
+def whole_rows(product: Product) -> bool:
+    """Do all rows that 16-byte copies fetch, or whole vectors store, start at multiples of 16 bytes? float32's A is fetched by elements."""
+    each = ptx.ELEMENTS[storage_of(product.kind)]
+    return product.alignment == 16 and product.n % each == 0 and (product.kind == "float32" or product.k % each == 0)

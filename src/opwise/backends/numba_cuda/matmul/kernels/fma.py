@@ -93,7 +93,7 @@ def filler(depth: int, rows: int, columns: int, threads: int, aligned: bool) -> 
 def fma_kernel(tile: FmaTile, aligned: bool) -> Kernel:
     """a (m, k), b (k, n), c (m, n): addresses of float32. `aligned`: rows of b and c start at 16 bytes. A grid of tile.split blocks a tile,
     side by side."""
-    rows, columns, high, wide, stages, _, split = tile
+    rows, columns, high, wide, stages, split = tile.rows, tile.columns, tile.high, tile.wide, tile.stages, tile.split
     threads, side = tile.threads, columns // wide
     pitch = rows + 4  # floats in a row of A's transposed tile: 16-byte rows, and the copies along k meet two to a bank, not 16
     a_bytes, b_bytes = DEPTH * pitch * 4, DEPTH * columns * 4

@@ -103,7 +103,7 @@ def kernel(dtype: str, tile: HopperTile) -> Kernel:
     """Tensor maps of a (m, k), b (k, n), with boxes of tile.rows, or m where a has fewer, and of a step's rows by 64 columns; the address
     of c; m, n, k, each up to 2^30.
 
-    A grid of tile.split blocks a tile. Raises ValueError for a tile that is not of whole boxes, or whose inbox is too small.
+    A grid of tile.split blocks a tile. Raises ValueError for a tile that is not of whole boxes.
     """
     rows, columns, stages, split, depth = tile.rows, tile.columns, tile.stages, tile.split, tile.step_bytes // 2
     if columns % BOX_COLUMNS or rows % 64:
@@ -114,8 +114,6 @@ def kernel(dtype: str, tile: HopperTile) -> Kernel:
     stage_bytes = bytes_a + boxes_b * box_b
     across = columns // 16  # units of a row
     owned, turns = -(-warps * across // split), across % split == 0  # units of a block, at most; are a warp's as many of each?
-    if (split - 1) * owned * UNIT > tile.inbox:
-        raise ValueError(f"{tile.name}: {owned} units from {split - 1} blocks do not fit into an inbox of {tile.inbox} bytes")
     multiply, finish, store_unit = ptx.step(dtype, columns, depth, rows), ptx.finish(columns), storing(dtype)
     position, tiling, sums_count = position_of(rows, columns), tiling_of(rows, columns), columns // 2
     groups, inbox_bytes = -(-across // split), tile.inbox
@@ -238,5 +236,5 @@ def kernel(dtype: str, tile: HopperTile) -> Kernel:
                                 own[e] += part[e]
                         store_unit(c, m, n, row, uint32(column + unit * uint32(16)), own, packed, lane)
 
-    resident, shared_bytes = tile.resident, tile.shared_bytes(2)
+    resident, shared_bytes = tile.ctas_per_sm, tile.shared_bytes
     return Kernel(matmul, (int64,) * 6, tile.threads, resident, dynamic_shared=shared_bytes, maps=2, only="sm_90", cluster=split)

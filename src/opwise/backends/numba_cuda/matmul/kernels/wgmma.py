@@ -152,4 +152,4 @@ def kernel(dtype: str, tile: HopperTile) -> Kernel:
             if first:
                 ptx.boxes_wait_all()  # shared memory must outlive its stores
 
-    return Kernel(matmul, (int64,) * 6, THREADS, dynamic_shared=tile.shared_bytes(2), maps=3, only="sm_90")
+    return Kernel(matmul, (int64,) * 6, THREADS, dynamic_shared=tile.shared_bytes, maps=3, only="sm_90")
