@@ -10,16 +10,21 @@ from types import SimpleNamespace
 import pytest
 from triton_sass import LINE, disassembly, needs_triton
 
+from opwise.backends.gemm.cost import Product
+from opwise.backends.gemm.gpu import HOPPER, Machine
+
 SPECIMENS = """
 from opwise.backends.triton_jit.matmul import specimen_of
 from opwise.backends.triton_jit.matmul.configurations import FFMA_CONFIGS, HALF_CONFIGS, TF32_CONFIGS
-tf32 = [specimen_of(c, "tfloat32", "tf32") for c in TF32_CONFIGS[1:]]
-split = [specimen_of(c, "float16", "") for c in HALF_CONFIGS if c.split_k == 8]
-pingpong = [specimen_of(c, "bfloat16", "") for c in HALF_CONFIGS if c.pingpong]
-ffma = [specimen_of(c, "float32", "ieee") for c in FFMA_CONFIGS[:1]]
+tf32 = [specimen_of(c, "tfloat32") for c in TF32_CONFIGS[1:]]
+split = [specimen_of(c, "float16") for c in HALF_CONFIGS if c.split_k == 8]
+pingpong = [specimen_of(c, "bfloat16") for c in HALF_CONFIGS if c.kernel == "pingpong"]
+ffma = [specimen_of(c, "float32") for c in FFMA_CONFIGS[:1]]
 specimens = (*tf32, *split, *pingpong, *ffma)
 """
 PRODUCT = re.compile(r"R\d+, R(\d+), gdesc")
+
+BLACKWELL = Machine(148, (10, 0), 227 * 1024)
 
 
 def hazards(sass: str) -> list[str]:
@@ -169,7 +174,7 @@ def test_a_launcher_is_told_of_clusters_in_its_own_words_or_not_at_all(available
     from triton.backends.nvidia import compiler, driver
 
     from opwise.backends.triton_jit.common import clusters
-    from opwise.backends.triton_jit.matmul.configurations import half_configs
+    from opwise.backends.triton_jit.matmul.configurations import offered
 
     told = compiler.CUDABackend.pack_metadata(None, SimpleNamespace(num_warps=4, num_ctas=1, shared=9, cluster_dims=(1, 1, 1)))
     folder = Path(driver.__file__).parent
@@ -185,9 +190,9 @@ def test_a_launcher_is_told_of_clusters_in_its_own_words_or_not_at_all(available
         compiled.packed_metadata = other
         with pytest.raises(RuntimeError, match=r"no cluster can be asked for: pip install 'triton>=3\.6,<3\.8'"):
             clusters.in_clusters(compiled, 8)
-    plain, few = (4096, 4096, 4096), (16, 4096, 4096)
-    assert {(c.split_k, c.swap_ab) for c in half_configs(False, *plain)} == {(1, False)}
-    assert half_configs(False, *few) == ()
-    monkeypatch.setattr(clusters, "KNOWN", False)
-    assert {(c.split_k, c.swap_ab) for c in half_configs(True, *plain)} == {(1, False)}
-    assert half_configs(True, *few) == ()
+    large = Product(4096, 4096, 4096, "float16")
+    for machine, known in ((BLACKWELL, True), (HOPPER, False)):
+        monkeypatch.setattr(clusters, "KNOWN", known)
+        found = offered(large, machine).values()
+        assert {(c.split_k, c.swap_ab) for c in found} == {(1, False)}
+        assert {c.kernel for c in found} == {"tma", "pointers"}

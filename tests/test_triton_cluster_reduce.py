@@ -10,25 +10,28 @@ import pytest
 import torch
 from triton_sass import LINE, disassembly, needs_triton
 
-MULTIPROCESSORS = 132
+from opwise.backends.gemm.cost import Product
+from opwise.backends.gemm.gpu import HOPPER, Machine
+
 SPECIMENS = """
 from opwise.backends.triton_jit import matmul
 specimens = {name: each for name, each in matmul.specimens("sm_90").items() if each.constants.get("WORDS") and each.constants["S"] > 1}
 """
-NAME = re.compile(r"(\w+), (\d+)x(\d+)x\d+/(\d+)/\d+(?:/prefetch)?/split_k(\d+)")
+NAME = re.compile(r"(\w+), pointers_(\d+)x(\d+)x\d+/(\d+)/\d+(?:/prefetch)?/split_k(\d+)")
 WIDTH = {"64": 2, "128": 4}
 
 
 @pytest.fixture(scope="module")
-def cost():
+def own():
+    """The module of configurations."""
     needs_triton()
-    from opwise.backends.triton_jit.matmul import cost
+    from opwise.backends.triton_jit.matmul import configurations
 
-    return cost
+    return configurations
 
 
 @pytest.fixture(scope="module")
-def disassembled(cost):
+def disassembled(own):
     return disassembly(SPECIMENS)
 
 
@@ -57,10 +60,10 @@ def test_sums_are_exchanged_between_two_meetings_of_the_cluster_and_nothing_else
         assert not [name for name, _ in lines[: arrived[1]] if name.startswith("STG")], kernel
 
 
-def test_reads_go_through_distributed_shared_memory(cost):
-    from opwise.backends.triton_jit.matmul.extra import cluster_reduce, tiles
+def test_reads_go_through_distributed_shared_memory(own):
+    from opwise.backends.triton_jit.matmul.extra import cluster_reduce
 
-    for split in tiles.SPLITS[1:]:
+    for split in own.SPLITS[1:]:
         for count in (1, 2, 4):
             text = gathering(cluster_reduce, split, count)
             assert (
@@ -134,12 +137,12 @@ class Cluster:
 @pytest.mark.parametrize("prefetch", [False, True])
 @pytest.mark.parametrize(("split", "shape"), [(1, (37, 70, 41)), (2, (33, 100, 40)), (4, (5, 129, 33)), (8, (40, 133, 20))])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
-def test_programs_that_share_k_make_the_product(cost, monkeypatch, split, shape, dtype, prefetch):
+def test_programs_that_share_k_make_the_product(own, monkeypatch, split, shape, dtype, prefetch):
     """In Triton's interpreter, which runs one program after the other, and the PTX played."""
     import triton.language as tl
 
     from opwise.backends.triton_jit.matmul import Config, pointers
-    from opwise.backends.triton_jit.matmul.extra import cluster_reduce, tiles
+    from opwise.backends.triton_jit.matmul.extra import cluster_reduce
 
     (m, k, n), config = shape, Config(16, 32, 16, 1, 1, split_k=split, prefetch=prefetch)
     torch.manual_seed(0)
@@ -152,101 +155,44 @@ def test_programs_that_share_k_make_the_product(cost, monkeypatch, split, shape,
     near = 1e-4 if dtype == torch.float32 else 0.1
     torch.testing.assert_close(out.double(), a.double() @ b.double(), rtol=near, atol=near)
     assert len(cluster.memory) == (config.tiles(m, n) * split if split > 1 else 0)
-    assert max((max(of) for of in cluster.memory.values()), default=0) < max(tiles.exchanged_bytes(config), 1)
+    assert max((max(of) for of in cluster.memory.values()), default=0) < max(config.exchanged_bytes, 1)
 
 
-LONG = [(32, 8192, 32), (128, 16384, 128), (37, 4501, 73)]
-KINDS = {"16-bit": torch.float16, "unaligned": torch.float16, **dict.fromkeys(("tf32", "odd tf32", "ieee"), torch.float32)}
-
-
-def chosen(cost, monkeypatch, kind, shape):
-    m, k, n = shape
-    monkeypatch.setattr(cost, "processors", lambda device: MULTIPROCESSORS)
-    return cost.quickest_through_pointers(kind, m, n, k, torch.empty(1, dtype=KINDS[kind]))
+KINDS = {"16-bit": ("float16", 2000, 2000), "unaligned": ("float16", 2001, 2000), "tf32": ("tfloat32", 2000, 2000),
+         "odd tf32": ("tfloat32", 2001, 2000), "ieee": ("float32", 2000, 2000)}  # kind -> dtype, K, N  # fmt: skip
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_few_tiles_of_a_long_k_are_shared_and_many_are_not(cost, monkeypatch, kind):
-    for shape in LONG:
-        config = chosen(cost, monkeypatch, kind, shape)
-        assert config.split_k >= 8, shape
-        whole = max(c.tiles(shape[0], shape[2]) for c in cost.candidates(kind, 1, 2**18, 2))
-        assert config.tiles(shape[0], shape[2]) * config.split_k > min(whole, MULTIPROCESSORS // 8), shape
-    for shape in ((4096, 4096, 4096), (4001, 4001, 4001)):
-        config = chosen(cost, monkeypatch, kind, shape)
-        assert config.split_k <= 2, "for the last wave at most"
-        assert config.BM * config.BN >= 4096
-    assert chosen(cost, monkeypatch, kind, (5, 7, 3)).split_k == 1, "less than a step for each"
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_each_program_has_a_step_and_room_for_its_sums(cost, monkeypatch, kind):
+def test_each_program_has_a_step_and_room_for_its_sums(own, monkeypatch, kind):
     from opwise.backends.triton_jit.common import clusters
-    from opwise.backends.triton_jit.matmul.extra import tiles
 
-    found = cost.candidates(kind, 300, 227 * 1024, 4)
+    dtype, k, n = KINDS[kind]
+    product = Product(40, k % 2 + 304, n, dtype)
+    assert own.kind_of(product) == kind
+    found = own.through_pointers(product, HOPPER)
     assert {c.split_k for c in found} >= {1, 2, 4}
     for config in found:
-        assert config.split_k == 1 or config.split_k * config.BK <= 300
-        assert config.split_k == 1 or 0 < tiles.exchanged_bytes(config) <= tiles.FREE
+        assert config.split_k == 1 or config.split_k * config.BK <= product.k
+        assert config.split_k == 1 or 0 < config.exchanged_bytes <= own.FREE
         assert config.BM * config.BN % config.split_k == 0
     assert len({c.name for c in found}) == len(found)
+    assert {c.split_k for c in own.through_pointers(product, Machine(148, (10, 0), 227 * 1024))} == {1}
     monkeypatch.setattr(clusters, "KNOWN", False)
-    assert {c.split_k for c in cost.candidates(kind, 9000, 227 * 1024, 4)} == {1}, "a launcher that was not read gets no clusters"
+    assert {c.split_k for c in own.through_pointers(product, HOPPER)} == {1}, "a launcher that was not read gets no clusters"
 
 
-def test_programs_side_by_side_take_longer_once_they_ask_for_more_than_there_is(cost):
-    from opwise.backends.triton_jit.matmul import Config
-
-    config = Config(64, 64, 32, 4, 3, 2, 1.0, 10.0, load=0.75)
-
-    def us(tiles):
-        return cost.pointers_us(config, 64 * tiles, 64, 1000, MULTIPROCESSORS)
-
-    assert us(1) == us(132) == pytest.approx(11.0)
-    assert us(133) == us(264) == pytest.approx(1 + 15.0), "two of three quarters"
-    assert us(265) == pytest.approx(2 + 22.5), "and a second wave"
-
-
-def test_other_gpus_and_the_interpreter_get_one_program_a_tile(cost, monkeypatch):
+def test_the_interpreter_gets_one_program_a_tile(own, monkeypatch):
     from opwise.backends.triton_jit import matmul
     from opwise.backends.triton_jit.matmul import pointers
 
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: SimpleNamespace())
-    assert not cost.model_holds(torch.device("cpu"))
-    for interpreting in (False, True):
-        monkeypatch.setattr(cost, "INTERPRETING", interpreting)
-        for capability in ((8, 0), (8, 9), (9, 0), (10, 0), (12, 0)):
-            monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device, capability=capability: capability)
-            assert cost.model_holds(torch.device("cuda")) == (capability == (9, 0) and not interpreting)
     asked = []
-    monkeypatch.setattr(pointers, "built", lambda kernel, grid, *samples, **fixed: asked.append((kernel, grid)))
+    monkeypatch.setattr(pointers, "built", lambda kernel, grid, *samples, **fixed: asked.append(kernel))
     m, k, n = 32, 8192, 32
     matmul.build(torch.empty(m, k), torch.empty(k, n), torch.empty(m, n))
-    assert asked == [(pointers.pointer_kernel, (1, 1, 1))]
+    assert asked == [pointers.pointer_kernel]
 
 
-def test_tf32_of_few_tiles_leaves_tensor_descriptors_unless_tuned_to_them(cost, monkeypatch):
-    from opwise.backends.triton_jit import matmul
-    from opwise.backends.tuned import Choices
-
-    monkeypatch.setattr(cost, "processors", lambda device: MULTIPROCESSORS)
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
-
-    def taken(m, k, n):
-        config = matmul.through_maps(*(torch.empty(shape, device="meta") for shape in ((m, k), (k, n))), "tf32")
-        return config and config.name
-
-    assert taken(128, 16384, 128) is None
-    assert taken(1024, 8192, 1024) is not None
-    assert taken(4096, 4096, 4096) is not None
-    name = matmul.TF32_CONFIGS[-1].name
-    forced = Choices(forced=name)
-    monkeypatch.setattr(cost, "look", lambda table, device: forced)
-    assert taken(128, 16384, 128) == name
-
-
-def test_the_launcher_is_told_of_the_room_that_sums_take(cost):
+def test_the_launcher_is_told_of_the_room_that_sums_take(own):
     from opwise.backends.triton_jit.common import clusters
     from opwise.backends.triton_jit.matmul.extra.cluster_reduce import with_room
 
@@ -260,12 +206,11 @@ def test_the_launcher_is_told_of_the_room_that_sums_take(cost):
         with_room(SimpleNamespace(**{**vars(compiled), "packed_metadata": (4, 1, 9000)}), 8, 50000)
 
 
-def test_extra_is_switched_off_as_one(cost, monkeypatch):
-    """Each product then gets a tile of the main path."""
-    monkeypatch.setattr(cost, "processors", lambda device: MULTIPROCESSORS)
-    monkeypatch.setattr(cost, "model_holds", lambda device: True)
+@pytest.mark.parametrize("kind", KINDS)
+def test_extra_is_switched_off_as_one(own, monkeypatch, kind):
+    dtype, k, n = KINDS[kind]
     for switch in ("", "off"):
         monkeypatch.setenv("OPWISE_EXTRA", switch)
-        for kind, (m, k, n) in ((kind, shape) for kind in KINDS for shape in LONG):
-            config = cost.through_pointers(kind, m, n, k, torch.empty(1, dtype=KINDS[kind]))
-            assert (config.split_k > 1 or config.prefetch) == (switch == "")
+        found = [c for c in own.offered(Product(40, k, n, dtype), HOPPER).values() if c.kernel == "pointers"]
+        assert found
+        assert any(c.split_k > 1 or c.prefetch for c in found) == (switch == "")

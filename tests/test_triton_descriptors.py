@@ -26,17 +26,12 @@ def test_right_through_descriptors(candidate: Candidate, dtype: str, persistent:
     """A program a tile; and programs, one here, that go on to further tiles."""
     found = candidate.get()
     from opwise.backends.triton_jit import matmul
-    from opwise.backends.triton_jit.matmul import configurations, cost, tma
+    from opwise.backends.triton_jit.matmul import tma
 
-    used = [c for c in configurations.HALF_CONFIGS if c.persistent == persistent]
-    small = configurations.Config(32, 64, 32, 4, 3, persistent=persistent)
-    monkeypatch.setattr(configurations, "HALF_CONFIGS", tuple(used[:1]) if ON_GPU else (small,))
-    monkeypatch.setattr(configurations, "LEAST_HALF", 0)
-    if not ON_GPU:
-        monkeypatch.setattr(tma, "fit", lambda a, b, out: True)
-        monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device=None: (9, 0))
-    for module in (matmul, cost, tma):
-        monkeypatch.setattr(module, "processors", lambda device: 1)
+    used = next(c for c in matmul.HALF_CONFIGS if c.kernel == "tma" and c.persistent == persistent)
+    config = used if ON_GPU else matmul.Config(32, 64, 32, 4, 3, 1, "tma", persistent=persistent)
+    monkeypatch.setattr(matmul, "offered", lambda product, machine: {config.name: config})
+    monkeypatch.setattr(tma, "processors", lambda device: 1)
     taken: list[bool] = []
     built = tma.build
     monkeypatch.setattr(tma, "build", lambda a, b, out, config: taken.append(config.persistent) or built(a, b, out, config))

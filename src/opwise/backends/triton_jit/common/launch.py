@@ -23,6 +23,7 @@ import torch
 from torch import Tensor
 from triton import knobs
 
+from opwise.backends.gemm.gpu import Machine
 from opwise.backends.protocol import AtOnce, Launch
 
 INTERPRETING = bool(knobs.runtime.interpret)
@@ -112,6 +113,11 @@ def processors(device: torch.device) -> int:
     if device.type != "cuda":
         return 2
     return int(torch.cuda.get_device_properties(device).multi_processor_count)
+
+
+def machine_of(device: torch.device) -> Machine:
+    """What a plan is told: of the interpreter, a small GPU of sm_80, since it knows no Gluon, no clusters and no TMA."""
+    return Machine.of(device) if device.type == "cuda" and not INTERPRETING else Machine(processors(device), (8, 0), 2**18)
 
 
 def chained(first: Launch, second: Launch) -> Launch:

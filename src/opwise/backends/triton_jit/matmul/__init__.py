@@ -10,66 +10,48 @@
     extra/        sm_90, through pointers: few tiles whose K a cluster shares, rows that begin anywhere (OPWISE_EXTRA=off leaves it out)
 
 Programs go through the tiles in groups of GROUP tile rows, so that those running at once share rows of a and columns of b in L2.
-configurations.py says what a product may get, cost.py which of it is the quickest.
+configurations.py has what a product can have; gemm/choice.py takes one of it.
 """
 
 from __future__ import annotations
 
+import functools
 import importlib
+import operator
+from dataclasses import replace
 from functools import partial
 from types import ModuleType
 
-import torch
 from torch import Tensor
 
+from opwise.backends.gemm import gpu
+from opwise.backends.gemm.choice import choose
+from opwise.backends.gemm.cost import Product
 from opwise.backends.protocol import Bind, Variant
-from opwise.backends.triton_jit.common.launch import processors
+from opwise.backends.triton_jit.common.launch import machine_of
 from opwise.backends.triton_jit.common.specimen import Specimen
-from opwise.backends.triton_jit.matmul import cost, descriptors, ladder, plain, pointers, tma
-from opwise.backends.triton_jit.matmul.configurations import (
-    FEWEST_ROWS,
-    FFMA_CONFIGS,
-    FFMA_LEAST,
-    HALF_CONFIGS,
-    TF32_CONFIGS,
-    Config,
-    half_configs,
-)
+from opwise.backends.triton_jit.matmul import descriptors, ladder, plain, pointers
+from opwise.backends.triton_jit.matmul.configurations import FFMA_CONFIGS, HALF_CONFIGS, TF32_CONFIGS, Config, offered
+from opwise.backends.tuned import SHIPPED, look
 from opwise.ops.spec import tf32_allowed
+
+TABLE = "triton_jit/matmul"  # of opwise tune
 
 
 def build(a: Tensor, b: Tensor, out: Tensor, maps: bool = True) -> Bind:
-    """maps: may tensor descriptors be used? Without, everything goes through pointers."""
-    precision = "tf32" if a.dtype == torch.float32 and tf32_allowed() else "ieee"
-    if maps and tma.fit(a, b, out) and (config := through_maps(a, b, precision)):
-        return build_of(config, a, b, out, precision)
-    aligned = all(x.shape[1] % 16 == 0 and x.data_ptr() % 16 == 0 for x in (a, b, out))  # what Triton can prove of a row's alignment
-    kind = precision if a.dtype == torch.float32 else "16-bit" if aligned else "unaligned"
-    kind = "odd tf32" if kind == "tf32" and not aligned else kind
-    return pointers.build(a, b, out, cost.through_pointers(kind, a.shape[0], b.shape[1], a.shape[1], a), precision)
+    """maps: may tensor descriptors be used? Without, everything goes through pointers, as the model has it."""
+    product, machine = product_of(a, b, out), machine_of(a.device)
+    found = {name: c for name, c in offered(product, machine).items() if maps or c.kernel == "pointers"}
+    numbers = replace(gpu.of(a.device), sms=machine.sms)
+    taken = choose(product, found, numbers, look(TABLE, a.device) if maps else SHIPPED)
+    return build_of(found[taken.name], a, b, out, "tf32" if product.kind == "tfloat32" else "ieee")
 
 
-def through_maps(a: Tensor, b: Tensor, precision: str) -> Config | None:
-    """The configuration of a product through tensor descriptors; None where pointers do better. precision: of float32, "tf32" or "ieee"."""
-    m, k, n = *a.shape, b.shape[1]
-    hopper = torch.cuda.get_device_capability(a.device)[0] == 9
-    if a.element_size() == 2:
-        configs = half_configs(hopper, m, k, n)
-        return cost.quickest(configs, m, n, k, a) if configs else None
-    if m < FEWEST_ROWS or not hopper:  # wgmma is sm_90's own, and float32's tile was measured there
-        return None
-    if precision == "tf32":
-        config = cost.quickest(TF32_CONFIGS, m, n, k, a)
-        return None if cost.quicker_through_pointers(config, m, n, k, a) else config
-    filled = zip(FFMA_CONFIGS, FFMA_LEAST, strict=True)
-    return next((c for c, (tiles, least) in filled if c.tiles(m, n) >= tiles * processors(a.device) and k >= least), None)
-
-
-def kernel_of(config: Config, precision: str) -> str:
-    """The module that has a configuration through tensor descriptors. precision: "tf32", "ieee" of float32, "" of 16 bits."""
-    if precision:
-        return "tf32" if precision == "tf32" else "ffma"
-    return "split_k" if config.split_k > 1 or config.swap_ab else "pingpong" if config.pingpong else "tma"
+def product_of(a: Tensor, b: Tensor, out: Tensor) -> Product:
+    kind = descriptors.dtype_of(a)
+    kind = "tfloat32" if kind == "float32" and tf32_allowed() else kind
+    low = functools.reduce(operator.or_, (x.data_ptr() for x in (a, b, out))) & 15
+    return Product(a.shape[0], a.shape[1], b.shape[1], kind, low & -low or 16)
 
 
 def kernel_module(name: str) -> ModuleType:
@@ -78,7 +60,10 @@ def kernel_module(name: str) -> ModuleType:
 
 
 def build_of(config: Config, a: Tensor, b: Tensor, out: Tensor, precision: str) -> Bind:
-    made: Bind = kernel_module(kernel_of(config, precision * (a.element_size() == 4))).build(a, b, out, config)
+    """precision: of float32 through pointers, "tf32" or "ieee"."""
+    if config.kernel == "pointers":
+        return pointers.build(a, b, out, config, precision)
+    made: Bind = kernel_module(config.kernel).build(a, b, out, config)
     return made
 
 
@@ -94,14 +79,14 @@ def specimens(arch: str) -> dict[str, Specimen]:
     found: dict[str, Specimen] = {}
     for dtype in ("float32", "tfloat32", "float16", "bfloat16"):
         found |= pointers.specimens(dtype, arch) | plain.specimens(dtype)
+        configs: tuple[Config, ...] = ()
         if dtype.endswith("16") and arch != "sm_80":
-            configs = HALF_CONFIGS if arch == "sm_90" else half_configs(False, 4096, 4096, 4096)
-            found |= {f"{dtype}, {c.name}, descriptors": specimen_of(c, dtype, "") for c in configs}
+            configs = HALF_CONFIGS if arch == "sm_90" else tuple(c for c in HALF_CONFIGS if c.kernel == "tma")
         elif arch == "sm_90":
-            configs, precision = (TF32_CONFIGS, "tf32") if dtype == "tfloat32" else (FFMA_CONFIGS, "ieee")
-            found |= {f"{dtype}, {c.name}, descriptors": specimen_of(c, dtype, precision) for c in configs}
+            configs = TF32_CONFIGS if dtype == "tfloat32" else FFMA_CONFIGS
+        found |= {f"{dtype}, {c.name}, descriptors": specimen_of(c, dtype) for c in configs}
     return found | ladder.specimens()
 
 
-def specimen_of(config: Config, dtype: str, precision: str) -> Specimen:
-    return descriptors.specimen(kernel_module(kernel_of(config, precision)).product(config, dtype), dtype)
+def specimen_of(config: Config, dtype: str) -> Specimen:
+    return descriptors.specimen(kernel_module(config.kernel).product(config, dtype), dtype)

@@ -19,11 +19,10 @@ import triton.language as tl
 from torch import Tensor
 
 from opwise.backends.protocol import Bind, Build, Launch, UnsupportedWorkload
-from opwise.backends.triton_jit.common.launch import built
+from opwise.backends.triton_jit.common.launch import built, machine_of
 from opwise.backends.triton_jit.common.portable import INTERPRETING, narrow, widen
 from opwise.backends.triton_jit.common.specimen import POINTERS, Specimen
 from opwise.backends.triton_jit.matmul.configurations import GROUP, Config
-from opwise.backends.triton_jit.matmul.cost import shared_memory
 from opwise.backends.triton_jit.matmul.descriptors import dtype_of
 from opwise.backends.triton_jit.matmul.tma import tile_of
 
@@ -72,7 +71,7 @@ def build(rung: str, a: Tensor, b: Tensor, out: Tensor) -> Bind:
     """Raises UnsupportedWorkload for float32, for matrices whose offsets pass 2^31, and where the tiles do not fit shared memory."""
     (m, k), n, kernel, config = a.shape, b.shape[1], *_of(rung)
     taken = "float16" if rung == "textbook" else "float16 and bfloat16"
-    needed, held = config.shared_bytes(2), shared_memory(a.device)
+    needed, held = config.shared_bytes(2), machine_of(a.device).shared_bytes
     why = ""
     if dtype_of(a) not in taken.split(" and "):
         why = f"{dtype_of(a)} given, {taken} taken"

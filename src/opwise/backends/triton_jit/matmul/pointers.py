@@ -15,7 +15,7 @@ from opwise.backends.triton_jit.common.launch import built
 from opwise.backends.triton_jit.common.portable import INTERPRETING, device_function, narrow, widen
 from opwise.backends.triton_jit.common.specimen import POINTERS, Specimen
 from opwise.backends.triton_jit.matmul import extra
-from opwise.backends.triton_jit.matmul.configurations import FLAT_CONFIGS, GROUP, POINTER_CONFIGS, TILES, Config
+from opwise.backends.triton_jit.matmul.configurations import FREE, GROUP, POINTER_CONFIGS, SPLITS, Config
 from opwise.backends.triton_jit.matmul.tma import tile_of
 
 
@@ -93,11 +93,11 @@ def specimens(dtype: str, arch: str) -> dict[str, Specimen]:
     kind, size = ("16-bit", 2) if dtype.endswith("16") else (precision, 4)
     types = {**dict.fromkeys(("a", "b", "out"), POINTERS[dtype]), **dict.fromkeys("MNK", "i32")}
     odd_kind = "unaligned" if kind == "16-bit" else kind
-    for config in (*POINTER_CONFIGS[kind], *FLAT_CONFIGS[kind]):
+    for config in POINTER_CONFIGS[kind]:
         if config.shared_bytes(size) <= shared:
             fixed = constants(config, 0, 0, precision)
             found[f"{dtype}, {config}"] = Specimen(pointer_kernel, types, fixed, config.options)
-    for config in (*POINTER_CONFIGS[odd_kind], *FLAT_CONFIGS[odd_kind]):
+    for config in POINTER_CONFIGS[odd_kind]:
         for label, n, k in (("", 1, 1), (", wide offsets", 2**29, 2**29)):
             fixed = {**constants(config, n, k, precision), "EVEN_N": False, "EVEN_K": False}
             found[f"{dtype}, {config}, unaligned{label}"] = Specimen(pointer_kernel, types, fixed, config.options, tuple(types))
@@ -108,12 +108,13 @@ def specimens(dtype: str, arch: str) -> dict[str, Specimen]:
 
 def _sharing_k(dtype: str, kind: str, precision: str) -> dict[str, Specimen]:
     """Each tile on sm_90 once whose K programs may share, by one number of them or another."""
-    from opwise.backends.triton_jit.matmul.extra import cluster_reduce, tiles
+    from opwise.backends.triton_jit.matmul.extra import cluster_reduce
+    from opwise.backends.triton_jit.matmul.extra.tiles import TILES
 
     found = {}
-    for config, split in zip((*TILES.get(kind, ()), *tiles.TILES.get(kind, ())), cycle(tiles.SPLITS[:0:-1])):
+    for config, split in zip((*POINTER_CONFIGS[kind.removeprefix("odd ")], *TILES.get(kind, ())), cycle(SPLITS[:0:-1])):
         shared, odd = replace(config, split_k=split), kind != "16-bit"
-        if tiles.exchanged_bytes(shared) > tiles.FREE:
+        if shared.exchanged_bytes > FREE:
             shared = config
         if shared.prefetch or shared.split_k > 1:
             fixed = constants(shared, int(odd), int(odd), precision)

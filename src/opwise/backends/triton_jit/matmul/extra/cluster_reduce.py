@@ -27,12 +27,12 @@ from opwise.backends.triton_jit.common.clusters import in_clusters
 from opwise.backends.triton_jit.common.launch import built
 from opwise.backends.triton_jit.common.portable import device_function, narrow
 from opwise.backends.triton_jit.common.specimen import POINTERS, Specimen
-from opwise.backends.triton_jit.matmul.configurations import Config
-from opwise.backends.triton_jit.matmul.extra import tiles
+from opwise.backends.triton_jit.matmul.configurations import FREE, Config
+from opwise.backends.triton_jit.matmul.configurations import PAD as SUMS_PAD
 from opwise.backends.triton_jit.matmul.pointers import factor
 from opwise.backends.triton_jit.matmul.tma import tile_at
 
-PAD = tl.constexpr(tiles.PAD)
+PAD = tl.constexpr(SUMS_PAD)
 
 
 @triton.constexpr_function
@@ -155,8 +155,8 @@ def with_room(compiled: Any, size: int, shared: int) -> None:
     Triton does not. Raises RuntimeError as in_clusters does, and where that is more than a kernel may have unasked and Triton asks less.
     """
     asked = compiled.metadata.shared
-    if shared > max(asked, tiles.FREE):
-        raise RuntimeError(f"{shared} bytes of shared memory wanted, Triton asks for {asked}: more than {tiles.FREE} have to be asked for")
+    if shared > max(asked, FREE):
+        raise RuntimeError(f"{shared} bytes of shared memory wanted, Triton asks for {asked}: more than {FREE} have to be asked for")
     wanted = (compiled.metadata.num_warps, size, max(asked, shared))
     if compiled.packed_metadata != wanted:  # as it is in the kernel's second build
         in_clusters(compiled, size)
@@ -168,7 +168,7 @@ def build(a: Tensor, b: Tensor, out: Tensor, config: Config, fixed: Mapping[str,
     m, k, n = *a.shape, b.shape[1]
     grid, samples, given = (config.tiles(m, n), 1, 1), (a, b, out, m, n, k), {**constants(config, fixed), **config.options}
     if config.split_k > 1:  # the very kernel that `built` then finds compiled
-        with_room(cluster_reduce_kernel.warmup(*samples, grid=grid, **given), config.split_k, tiles.exchanged_bytes(config))
+        with_room(cluster_reduce_kernel.warmup(*samples, grid=grid, **given), config.split_k, config.exchanged_bytes)
     ready = built(cluster_reduce_kernel, grid, *samples, **given)
 
     def bind(a: Tensor, b: Tensor, out: Tensor) -> Launch:
