@@ -1,0 +1,115 @@
+"""A GPU's numbers from measured times of products: those by which the model chooses well and, with less weight, predicts well."""
+
+from __future__ import annotations
+
+import math
+import random
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields, replace
+from typing import Any, NamedTuple
+
+from opwise.backends.gemm.cost import Work, predicted_us
+from opwise.backends.gemm.gpu import Gpu
+
+READ = ("sms", "clock_mhz")
+FITTED = tuple(f.name for f in fields(Gpu) if f.name not in READ)
+# In the loss beside what the choices lose: of the error, and of how far numbers moved. Those that the times do not determine stay so where
+# they were; without that the choices at other products became worse, of 290 on an H100.
+ERROR, MOVED = 0.1, 0.02
+TRIALS = 4000
+STEP, LEAST_STEP, MOST_STEP, WIDER, NARROWER = 0.2, 0.02, 0.4, 1.3, 0.93  # of a number's logarithm
+SEED = 20201113
+
+
+class Sample(NamedTuple):
+    """A configuration's time at a product, us at full clock, and what it does there."""
+
+    product: str
+    name: str
+    work: Work
+    us: float
+
+
+class Loss(NamedTuple):
+    """chosen: time of what is predicted to be the quickest over the quickest's, the geometric mean over products less 1. error: root mean
+    square of log(predicted / measured)."""
+
+    chosen: float
+    error: float
+
+    def __str__(self) -> str:
+        return f"{self.chosen:.1%} slower than the quickest, {self.error:.1%} off the times"
+
+
+Grouped = Sequence[Sequence[Sample]]  # by product
+
+
+def by_product(samples: Sequence[Sample]) -> Grouped:
+    found: dict[str, list[Sample]] = {}
+    for sample in samples:
+        found.setdefault(sample.product, []).append(sample)
+    return list(found.values())
+
+
+def loss(products: Grouped, gpu: Gpu) -> Loss:
+    chosen, squares, count = 0.0, 0.0, 0
+    for samples in products:
+        times = [predicted_us(sample.work, gpu) for sample in samples]
+        chosen += math.log(samples[times.index(min(times))].us / min(sample.us for sample in samples))
+        squares += sum(math.log(us / sample.us) ** 2 for us, sample in zip(times, samples, strict=True))
+        count += len(samples)
+    return Loss(math.expm1(chosen / len(products)), math.sqrt(squares / count))
+
+
+def fit(
+    samples: Sequence[Sample],
+    start: Gpu,
+    trials: int = TRIALS,
+    most_s: float = math.inf,
+    told: Callable[[float], None] = lambda done: None,
+) -> Gpu:
+    """By random steps from `start` of one to three numbers at once, of their logarithms; a step that does not help is undone.
+
+    told: of which part of the trials is done. Raises ValueError of no samples.
+    """
+    if not samples:
+        raise ValueError("no sample is given: a fit is to times of products")
+    products, chance, began = by_product(samples), random.Random(SEED), time.monotonic()
+    steps = dict.fromkeys(FITTED, STEP)
+    best, least = start, _weighted(products, start, start)
+    for trial in range(trials):
+        if time.monotonic() - began > most_s:
+            break
+        names = chance.sample(FITTED, chance.choice((1, 1, 2, 3)))
+        tried = _replaced(best, {name: getattr(best, name) * math.exp(chance.gauss(0, steps[name])) for name in names})
+        found = _weighted(products, tried, start)
+        better = found < least
+        if better:
+            best, least = tried, found
+        for name in names:
+            steps[name] = min(steps[name] * WIDER, MOST_STEP) if better else max(steps[name] * NARROWER, LEAST_STEP)
+        told((trial + 1) / trials)
+    return best
+
+
+def _weighted(products: Grouped, gpu: Gpu, start: Gpu) -> float:
+    chosen, error = loss(products, gpu)
+    return math.log1p(chosen) + ERROR * error + MOVED * math.fsum(x * x for x in moved(gpu, start).values()) / len(FITTED)
+
+
+def moved(gpu: Gpu, start: Gpu) -> Mapping[str, float]:
+    """Of each fitted number, the logarithm of its ratio."""
+    return {name: math.log(getattr(gpu, name) / getattr(start, name)) for name in FITTED}
+
+
+def _replaced(gpu: Gpu, numbers: Mapping[str, float]) -> Gpu:
+    changed: Any = {name: _within(name, value) for name, value in numbers.items()}
+    return replace(gpu, **changed)
+
+
+def _within(name: str, value: float) -> float:
+    """A norm's exponent is 1 at least, and a part of a whole 1 at most."""
+    if name.startswith("overlap"):
+        return min(max(value, 1.0), 12.0)
+    return min(value, 1.0) if name == "pingpong_hides" else value
