@@ -27,7 +27,7 @@ from opwise.backends.numba_cuda.matmul import plan as numba_plan
 from opwise.backends.tuned_table import TUNABLE
 from opwise.ops import OPS, Workload
 from opwise.ops.matmul import DTYPES as PRODUCTS
-from opwise.tuning.ways import H200, ways
+from opwise.tuning.ways import ways
 
 CUDA = ("torch_inline", "cupy_raw")
 HAND_WRITTEN = tuple(name for name in BACKENDS if name != "torch_eager")
@@ -95,7 +95,7 @@ def of_numba(workload: Workload) -> Iterator[Offer]:
 
 def tuned(table: str, workload: Workload) -> Iterator[Offer]:
     """What `opwise tune` would measure. CUDA C++'s are told apart by what is compiled, others, compiled for each length, are not."""
-    for name, compiled in ways(TUNABLE[table]).configurations(workload, H200).items():
+    for name, compiled in ways(TUNABLE[table]).configurations(workload).items():
         busy = workload.op != "matmul" or (workload.shape[1] >= SEVERAL_STEPS and workload.shape[0] > 256)
         yield Offer((compiled,) if table.startswith("cuda_src") else (name, workload.dtype), name, busy)
 

@@ -4,9 +4,9 @@
     python scripts/two_clocks.py --build & ... ; python scripts/two_clocks.py --out two-clocks.jsonl --seconds 500
     python scripts/two_clocks.py --only '4096x4096x4096/bfloat16' --backend numba_cuda
 
-Products are those that `opwise bars` holds to cuBLAS's speed, in bfloat16 and TF32. Configurations are those whose estimate is near the
-least, and each backend's plain ones whatever their estimate. A line of JSON a product, as soon as it is measured: configuration ->
-[us at full clock, us power-capped or null]. What a plan's numbers are fitted to, and what shows where a plan chooses badly.
+Products are those that `opwise bars` holds to cuBLAS's speed, in bfloat16 and TF32. Configurations are those whose predicted time is near
+the least. A line of JSON a product, as soon as it is measured: configuration -> [us at full clock, us power-capped or null]. What
+scripts/measured_table.py takes the power-capped times from, and what shows where a plan chooses badly.
 """
 
 from __future__ import annotations
@@ -17,30 +17,28 @@ import math
 import re
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from opwise.backends import implementation
-from opwise.backends.tuned_table import TUNABLE
+from opwise.backends import tuned
+from opwise.backends.gemm import gpu
+from opwise.backends.gemm.choice import choose, predictions
+from opwise.backends.gemm.gpu import Machine
 from opwise.bars.table import WORKLOADS
 from opwise.measure.device import Monitor
 from opwise.measure.timing import Clock
 from opwise.ops.spec import Workload
-from opwise.tuning.bench import Stand, install
-from opwise.tuning.ways import Machine, ways
+from opwise.runner.prepare import Unit, prepare
+from opwise.tuning.bench import BASELINE, Stand, install, launches
+from opwise.tuning.matmul import near, offered, product_of
 
 TABLES = {"cupy_raw": "cuda_src/matmul", "numba_cuda": "numba_cuda/matmul", "triton_jit": "triton_jit/matmul"}
-PLAIN = re.compile(
-    r"(pingpong_)?(128x256|128x192|128x128|192x128|256x128)(_[12]x[12])?$|(128x256|256x128|128x128)x64/8/\d/?(resident|persistent)?$|tf32|.*x32/4/"
-)
 LEAST, SLOW = 2**29, 2**40  # multiply-adds: smaller products are not held back by the power cap
-NEAR, MOST = 1.35, 10  # times the least estimate; configurations of a backend
+NEAR, MOST = 1.35, 10  # times the least predicted; configurations of a backend
 BUDGET_S = 0.05
-WRONG = 0.02  # relative error, by Frobenius' norm
-BASELINE = "torch.mm"
 MORE = ((1024, 1024, 1024), (1536, 1536, 1536), (3072, 3072, 3072), (6144, 6144, 6144), (4096, 4096, 14336), (4096, 14336, 4096))
 
 
@@ -52,95 +50,45 @@ def products() -> list[Workload]:
     return sorted((w for w in found if macs[w] >= LEAST), key=lambda w: (macs[w] > SLOW, -macs[w], str(w)))
 
 
-def configurations(backend: str, workload: Workload, machine: Machine) -> tuple[str, list[str]]:
-    """(what the plan chooses, what is timed), the least estimate first; ("", []) where the plan asks no table."""
-    of = ways(TUNABLE[TABLES[backend]])
-    if not of.configurations(workload, machine):
+def configurations(backend: str, workload: Workload, device: torch.device) -> tuple[str, list[str]]:
+    """(what the plan chooses, what is timed), the least predicted first; ("", []) where nothing takes the product."""
+    table, product = TABLES[backend], product_of(workload)
+    known, numbers = offered(table, product, Machine.of(device)), gpu.of(device)
+    if not known:
         return "", []
-    chosen, estimates = of.choose(workload, machine), _estimates(backend, workload, machine)
-    known = [name for name in of.configurations(workload, machine) if name in estimates]
-    least = min((estimates[name] for name in known), default=0.0)
-    near = sorted((name for name in known if estimates[name] <= NEAR * least), key=lambda name: estimates[name])[:MOST]
-    plain = [name for name in known if PLAIN.match(name) and estimates[name] <= 3 * NEAR * least]
-    return chosen, list(dict.fromkeys([chosen, *near, *plain]))
-
-
-def _estimates(backend: str, workload: Workload, machine: Machine) -> Mapping[str, float]:
-    (m, k, n), processors = workload.shape, machine.processors
-    if backend == "cupy_raw":
-        from opwise.backends.cuda_src import matmul
-
-        offered = matmul.offered(m, k, n, workload.dtype, 16, processors, machine.capability)
-        return {name: kernel.estimate(m, k, n, processors) for name, kernel in offered.items()}
-    if backend == "numba_cuda":
-        from opwise.backends.numba_cuda.matmul.plan import sm90_tiles
-
-        return {tile.name: tile.estimate(m, k, n, processors) for tile in sm90_tiles(m, k, n, workload.dtype, True, machine.capability)}
-    from opwise.backends.triton_jit.matmul.cost import busy_us
-    from opwise.tuning.triton_matmul import TritonMatmul
-
-    fitting = TritonMatmul()._fitting(workload, machine)
-    rated = {name: busy_us(config, m, n, k, processors) for name, config in fitting.items() if config.tile_us}
-    least = min(rated.values(), default=0.0)
-    return {name: rated.get(name, least) for name in fitting}  # what has no numbers is always timed
+    chosen = choose(product, known, numbers, tuned.shipped(table, device)).name
+    return chosen, list(dict.fromkeys([chosen, *near(predictions(product, known, numbers), NEAR, MOST)]))
 
 
 class Bench:
     def __init__(self, backends: list[str], wanted: list[Workload]) -> None:
         self.device = torch.device("cuda", 0)
-        self.machine, self.clock = Machine.of(self.device), Clock(self.device, Monitor(self.device))
-        names = {b: dict.fromkeys(name for w in wanted for name in configurations(b, w, self.machine)[1]) for b in backends}
+        self.clock = Clock(self.device, Monitor(self.device))
+        names = {b: dict.fromkeys(name for w in wanted for name in configurations(b, w, self.device)[1]) for b in backends}
         self.stands = {b: Stand(TABLES[b], b, tuple(of_backend)) for b, of_backend in names.items()}
         install(tuple(self.stands.values()))
 
     def measure(self, workload: Workload, backends: list[str]) -> dict[str, Any]:
         """The line of one product."""
+        found = {backend: configurations(backend, workload, self.device) for backend in backends}
+        wanted = {f"{b} {name}": self.stands[b].implementation(name) for b, (_, names) in found.items() for name in names}
         with workload.precision(), torch.no_grad():
-            m, k, n = workload.shape
-            sets = self.clock.rotation((m * k + k * n + m * n) * workload.torch_dtype.itemsize)
-            tensors = [[torch.randn(s, device=self.device).to(workload.torch_dtype) for s in ((m, k), (k, n), (m, n))] for _ in range(sets)]
-            a, b, _ = tensors[0]
-            launches: dict[str, Any] = {BASELINE: [lambda a=a, b=b, out=out: torch.mm(a, b, out=out) for a, b, out in tensors]}
-            truth, chosen, refused = torch.mm(a, b).float(), {}, {}
-            for backend in backends:
-                chosen[backend], names = configurations(backend, workload, self.machine)
-                for name in names:
-                    try:
-                        launches[f"{backend} {name}"] = self.built(backend, name, tensors, truth)
-                    except Exception as error:
-                        refused[f"{backend} {name}"] = f"{type(error).__name__}: {error}"[:120]
-            full, capped = self.clock.both(launches, budget_s=BUDGET_S)
-        times = {name: [round(t.get(name).median_us, 3) if name in t else None for t in (full, capped)] for name in launches}  # type: ignore[union-attr]
+            timed, refused = launches(workload, wanted, self.device, self.clock)
+            full, capped = self.clock.both(timed, budget_s=BUDGET_S)
+        times = {name: [round(t[name].median_us, 3) if name in t else None for t in (full, capped)] for name in timed}
         clocks = [t[BASELINE].sm_clock_mhz if BASELINE in t else None for t in (full, capped)]
-        return {"workload": str(workload), "chosen": chosen, "times": times, "clocks": clocks, "refused": refused,
-                "not_timed": {name: self.clock.refusals.pop(name) for name in list(self.clock.refusals)},
+        return {"workload": str(workload), "chosen": {b: chosen for b, (chosen, _) in found.items()}, "times": times, "clocks": clocks,
+                "refused": refused, "not_timed": {name: self.clock.refusals.pop(name) for name in list(self.clock.refusals)},
                 "device": torch.cuda.get_device_name(self.device)}  # fmt: skip
 
-    def built(self, backend: str, name: str, tensors: list[list[torch.Tensor]], truth: torch.Tensor | None) -> list[Any]:
-        """Raises what the backend raises, and ValueError where the product is wrong."""
-        forced = implementation(self.stands[backend].implementation(name), self.device)
-        made = [forced.prepare(a, b, out=out) for a, b, out in tensors]
-        out = tensors[0][2].zero_()
-        made[0]()
-        torch.cuda.synchronize()
-        if truth is not None and not (error := float((out.float() - truth).norm() / truth.norm())) < WRONG:
-            raise ValueError(f"wrong by {error:.3g}")
-        return made
-
-    def build(self, backend: str, wanted: list[Workload]) -> Iterator[str]:
-        """Compiles each configuration once, at the smallest product that has it."""
+    def units(self, backend: str, wanted: list[Workload]) -> Iterator[Unit]:
+        """What compiles each configuration once, at the smallest product that has it."""
         seen = set()
-        for workload in wanted:
-            m, k, n = workload.shape
-            with workload.precision():
-                tensors = [[torch.zeros(shape, device=self.device, dtype=workload.torch_dtype) for shape in ((m, k), (k, n), (m, n))]]
-                for name in configurations(backend, workload, self.machine)[1]:
-                    if (name, workload.dtype) not in seen:
-                        seen.add((name, workload.dtype))
-                        try:
-                            self.built(backend, name, tensors, None)
-                        except Exception as error:
-                            yield f"{backend} {name}: {type(error).__name__}: {error}"[:160]
+        for workload in sorted(wanted, key=lambda w: math.prod(w.shape)):
+            for name in configurations(backend, workload, self.device)[1]:
+                if (name, workload.dtype) not in seen:
+                    seen.add((name, workload.dtype))
+                    yield Unit(self.stands[backend].implementation(name), (workload,))
 
 
 def main() -> int:
@@ -155,10 +103,9 @@ def main() -> int:
     backends, began = options.backend or list(TABLES), time.monotonic()
     wanted = [w for w in products() if re.search(options.only, str(w))]
     if options.list:
-        machine = Machine.of(torch.device("cpu"))
         for workload in wanted:
             for backend in backends:
-                chosen, names = configurations(backend, workload, machine)
+                chosen, names = configurations(backend, workload, torch.device("cpu"))
                 print(f"{workload} {backend}: {chosen} of {len(names)}: {' '.join(names)}")
         return 0
     if not torch.cuda.is_available():
@@ -166,9 +113,8 @@ def main() -> int:
         return 2
     bench = Bench(backends, wanted)
     if options.build:
-        for backend in backends:
-            for line in bench.build(backend, wanted):
-                print(line, file=sys.stderr)
+        for unit in (unit for backend in backends for unit in bench.units(backend, wanted)):
+            print(f"{unit} {prepare('cuda:0', unit, lambda name, phase: None):.1f} s", file=sys.stderr)
         return 0
     for n, workload in enumerate(wanted, start=1):
         if time.monotonic() - began > options.seconds:

@@ -74,7 +74,7 @@ def test_every_configuration_is_checked_timed_and_the_quickest_is_in_force(root:
     assert kept.times.keys() == set(names), "all were right and timed"
     assert all(0 < t.error_ratio <= 1 for t in kept.times.values()), "the suite's own check"
     assert (kept.chosen, kept.shipped, kept.gain) == (winner, "512x4x4", pytest.approx(10 / 9))
-    assert tuned.Choices(last.table).pick("float32", "float32", (3_000,), names) == winner
+    assert tuned.Choices(last.table).pick("float32", (3_000,), names) == winner
 
 
 def test_a_tie_keeps_what_ships(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -236,7 +236,7 @@ def test_without_a_gpu_it_says_what_it_needs_and_what_it_would_measure(root: Pat
     assert told.exit_code == 1
     assert "run it on the machine whose tables are wanted; --dry-run says" in " ".join(told.output.split())
     planned = invoke("mean", "--dry-run", "--quick").output
-    assert "as on an NVIDIA H200" in planned
+    assert "as on an NVIDIA H100" in planned
     assert f"{MEAN} │ triton_jit │         2 │" in planned
     assert "none: opwise tune, on a machine with a GPU, makes them" in invoke("--show").output
     tuned_table.write(table(MEAN, row("mean/8/float32", "512x4x4", {"512x4x4": 2.0})), root)

@@ -10,20 +10,20 @@ from typing import Any
 
 import pytest
 import torch
-from plans import kernel_for
 from recorded_runs import TOY, cell
 from tuned_tables import FACTS, known_ways, row, table
 
 from opwise import provenance
 from opwise.backends import tuned, tuned_table
 from opwise.backends.cuda_src import matmul
+from opwise.backends.gemm.choice import Choice, choose, predictions
+from opwise.backends.gemm.cost import Product, Work
+from opwise.backends.gemm.gpu import H100, HOPPER
 from opwise.backends.tuned import Choices
 from opwise.backends.tuned_table import Elsewhere, Table, TornTable
 from opwise.choosing.store import stale
-from opwise.ops.spec import Workload
 from opwise.tuning import standing
-from opwise.tuning.cuda_matmul import _launched
-from opwise.tuning.ways import H200
+from opwise.tuning.nearby import elsewhere
 
 GPU = torch.device("cuda", 0)
 CUDA, MEAN = "cuda_src/matmul", "triton_jit/mean"
@@ -45,16 +45,16 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def test_a_table_comes_back_as_it_was_and_a_torn_one_is_refused(tmp_path: Path) -> None:
-    rule = Elsewhere("fitted", 1.01, 1.05, {"128x192": {"speed": 1.9, "fixed": 60.0}})
+    rule = Elsewhere("nearest", 1.01, 1.05)
     made = table(CUDA, SQUARES, replace(SQUARES, workload="matmul/8x8x8/float16", sizes=(8, 8, 8), refused={"x": "wrong: 3"}),
-                 elsewhere={"16-bit": rule})  # fmt: skip
+                 elsewhere={"float16": rule})  # fmt: skip
     path = tuned_table.write(made, tmp_path)
     assert tuned_table.read(path) == made
     assert [p.name for p in path.parent.iterdir()] == ["cuda_src-matmul.json"], "nothing half-written is left"
     whole = path.read_text()
     data = json.loads(whole)
     data["rows"][0]["times"].pop(data["rows"][0]["chosen"])
-    for broken in (whole[:-40], "", "[]", whole.replace('"schema": 1', '"schema": 99'), json.dumps(data)):
+    for broken in (whole[:-40], "", "[]", whole.replace('"schema": 2', '"schema": 1'), json.dumps(data)):
         path.write_text(broken)
         with pytest.raises(TornTable, match="is no whole table.*opwise tune"):
             tuned_table.read(path)
@@ -66,11 +66,10 @@ def test_the_digest_tells_which_kernels_run_and_nothing_else() -> None:
     assert table(CUDA, again, driver="2.0").digest == made.digest
     others = [
         table(CUDA, replace(SQUARES, chosen="128x256")),
-        table(CUDA, SQUARES, elsewhere={"16-bit": Elsewhere("nearest", 1.0, 1.1)}),
-        table(CUDA, SQUARES, elsewhere={"16-bit": Elsewhere("fitted", 1.0, 1.1, {"128x256": {"speed": 2.0}})}),
-        table(CUDA, SQUARES, elsewhere={"16-bit": Elsewhere("fitted", 1.0, 1.1, {"128x256": {"speed": 2.1}})}),
+        table(CUDA, SQUARES, elsewhere={"float16": Elsewhere("nearest", 1.0, 1.1)}),
+        table(CUDA, SQUARES, elsewhere={"bfloat16": Elsewhere("nearest", 1.0, 1.1)}),
     ]
-    assert len({made.digest, *(other.digest for other in others)}) == 5
+    assert len({made.digest, *(other.digest for other in others)}) == 4
 
 
 # -- where it counts ---------------------------------------------------------------------------------------------------------
@@ -124,84 +123,83 @@ def test_a_record_says_which_tables_were_in_force_and_is_stale_without_them(root
 # -- what plans take ---------------------------------------------------------------------------------------------------------
 
 
-def test_the_cuda_plan_takes_what_was_measured_and_what_was_fitted() -> None:
-    def kernel(table_: Table | None, *, wgmma: bool = True, m: int = 4096) -> str:
-        return kernel_for("float16", m, 4096, 4096, wgmma=wgmma, choices=Choices(table_))
+class Tile:
+    """A configuration that takes as long as it has steps."""
 
-    shipped = kernel(None)
-    assert shipped != "matmul_wgmma_float16_128x64"
+    def __init__(self, steps: int) -> None:
+        self.steps = steps
+
+    def work(self, product: Product) -> Work:
+        return Work(132, self.steps, "wgmma", 1e6, 0.0, 0.0, 4, 0.0, 0.0, 0.0)
+
+
+def test_what_is_forced_comes_before_what_was_tuned_and_that_before_what_is_predicted() -> None:
+    product, known = Product(4096, 4096, 4096, "float16"), {"slow": Tile(9), "quick": Tile(3), "as quick": Tile(3)}
+    assert choose(product, known, H100) == Choice("quick", "predicted"), "of equals the first"
+    assert list(predictions(product, known, H100)) == list(known)
+    own = Choices(table(CUDA, row("matmul/4096x4096x4096/float16", "quick", {"quick": 2.0, "slow": 1.0})))
+    assert choose(product, known, H100, own) == Choice("slow", "tuned here")
+    assert choose(product._replace(m=2048), known, H100, own) == Choice("quick", "predicted"), "other sizes have no rule"
+    assert choose(product._replace(kind="bfloat16"), known, H100, own) == Choice("quick", "predicted")
+    assert choose(product, {"quick": Tile(3)}, H100, own) == Choice("quick", "predicted"), "what cannot be had is not taken"
+    assert choose(product, known, H100, Choices(own.table, forced="as quick")) == Choice("as quick", "forced")
+    with pytest.raises(tuned.NoSuchConfiguration, match="no_such is not among what"):
+        choose(product, known, H100, Choices(forced="no_such"))
+    with pytest.raises(ValueError, match="no configuration takes"):
+        choose(product, {}, H100)
+
+
+def test_the_cuda_plan_takes_what_was_measured() -> None:
+    def kernel(table_: Table | None, m: int = 4096) -> str:
+        return matmul.plan(Product(m, 4096, 4096, "float16"), HOPPER, choices=Choices(table_)).kernel
+
+    assert kernel(None) != "matmul_wgmma_float16_128x64"
     measured = table(CUDA, row("matmul/4096x4096x4096/float16", "128x256", {"128x64": 1.0, "128x256": 2.0}))
     assert kernel(measured) == "matmul_wgmma_float16_128x64"
-    assert kernel(measured, m=2048) == kernel(None, m=2048), "other sizes have no rule"
-    assert kernel(measured, wgmma=False) == kernel(None, wgmma=False), "what cannot be had is not taken"
-    fitted = table(CUDA, elsewhere={"16-bit": Elsewhere("fitted", 1.0, 1.1, {"128x64": {"speed": 99.0, "fixed": 0.5}})})
-    assert kernel(fitted, m=2048) == "matmul_wgmma_float16_128x64"
-    with pytest.raises(tuned.NoSuchConfiguration, match="no_such is not among what"):
-        kernel_for("float16", 8, 8, 8, choices=Choices(forced="no_such"))
-
-
-def test_the_triton_plan_takes_a_trial_where_it_was_measured_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    known_ways("triton_jit/matmul")
-    from opwise.backends.triton_jit.matmul import HALF_CONFIGS, configurations, cost
-
-    monkeypatch.setattr(cost, "processors", lambda device: H200.processors)
-    trials = configurations.TRIALS["16-bit"]
-    trial, x = trials[0].name, torch.empty(1, dtype=torch.float16, device="meta")
-
-    def taken(size: int, *rows: Any, **rule: Elsewhere) -> str:
-        made = Choices(table("triton_jit/matmul", *rows, elsewhere={"16-bit": rule["rule"]} if rule else {}))
-        monkeypatch.setattr(cost, "look", lambda name, device: made)
-        return cost.quickest(HALF_CONFIGS, size, size, size, x).name
-
-    shipped = taken(4096)
-    assert shipped != trial
-    measured = row("matmul/4096x4096x4096/float16", shipped, {shipped: 2.0, trial: 1.0})
-    assert taken(4096, measured) == trial
-    assert taken(2048, measured) == taken(2048)
-    assert taken(2048, rule=Elsewhere("fitted", 1.0, 1.1, {trial: {"tile_us": 0.1, "k_ns": 0.1}})) == trial
-    assert len({c.name for c in (*HALF_CONFIGS, *trials)}) == len((*HALF_CONFIGS, *trials))
+    assert kernel(measured, m=2048) == kernel(None, m=2048)
 
 
 def test_sizes_in_between_get_what_the_nearest_got() -> None:
     rows = [row(f"mean/{n}/float32", "512x4x4", {"512x4x4": 2.0, name: 1.0}) for n, name in ((1000, "256x2x4"), (64000, "1024x8x2"))]
     near = Choices(table(MEAN, *rows, elsewhere={"float32": Elsewhere("nearest", 1.0, 1.1)}))
     names = ("512x4x4", "256x2x4", "1024x8x2")
-    assert [near.pick("float32", "float32", (n,), names) for n in (1, 7900, 8100, 10**9)] == ["256x2x4"] * 2 + ["1024x8x2"] * 2
-    assert near.pick("float16", "float16", (1000,), names) is None
-    assert Choices(table(MEAN, *rows)).pick("float32", "float32", (999,), names) is None
-    assert Choices(table(MEAN, *rows)).pick("float32", "float32", (1000,), names) == "256x2x4"
+    assert [near.pick("float32", (n,), names) for n in (1, 7900, 8100, 10**9)] == ["256x2x4"] * 2 + ["1024x8x2"] * 2
+    assert near.pick("float16", (1000,), names) is None
+    assert Choices(table(MEAN, *rows)).pick("float32", (999,), names) is None
+    assert Choices(table(MEAN, *rows)).pick("float32", (1000,), names) == "256x2x4"
 
 
-@pytest.mark.parametrize("name", [CUDA, MEAN, "triton_jit/matmul"])
-def test_what_is_measured_holds_what_the_plan_takes_by_itself(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The shipped choice of each workload, by the plan's own code, is one of the configurations; of each kernel there is one."""
+def test_a_rule_that_chooses_no_better_than_what_ships_is_not_taken() -> None:
+    """Every other size has another winner: what is near tells nothing. With one winner everywhere, it does."""
+    workloads = [f"mean/{1 << i}/float32" for i in range(20, 28)]
+
+    def rule(*winners: str) -> Elsewhere:
+        times = {"512x4x4": 1.1, "256x2x4": 1.3, "1024x8x2": 1.3}
+        rows = [row(w, "512x4x4", times | {winners[i % len(winners)]: 1.0}) for i, w in enumerate(workloads)]
+        return elsewhere(rows)["float32"]
+
+    assert rule("256x2x4", "1024x8x2") == Elsewhere("shipped", 1.3, 1.1)
+    assert rule("256x2x4") == Elsewhere("nearest", 1.0, 1.1)
+    assert elsewhere([row("mean/8/float32", "512x4x4", {"512x4x4": 1.0})])["float32"].rule == "shipped"
+
+
+@pytest.mark.parametrize("name", [name for name in tuned_table.TUNABLE if name.endswith(("matmul", "mean"))])
+def test_what_is_measured_holds_what_the_plan_takes_by_itself(name: str) -> None:
+    """The shipped choice of each workload is one of the configurations; of products those that are predicted to be near the quickest."""
     of = known_ways(name)
     assert set(of.workloads(quick=True)) < set(of.workloads(quick=False))
+    assert of.nearest == name.endswith("mean")
     for workload in of.workloads(quick=False):
-        found = of.configurations(workload, H200)
-        assert len(found) > 1
-        assert of.choose(workload, H200) in found
-        assert taken_by_the_plan(name, workload, monkeypatch) == of.choose(workload, H200)
+        found = of.configurations(workload)
+        assert 1 < len(found) <= (99 if of.nearest else 17)
+        assert of.choose(workload) in found
 
 
-def taken_by_the_plan(name: str, workload: Workload, monkeypatch: pytest.MonkeyPatch) -> str:
-    tf32, x = workload.dtype == "tfloat32", torch.empty(workload.shape[0] if workload.op == "mean" else 1, dtype=workload.torch_dtype,
-                                                        device="meta")  # fmt: skip
-    if name == CUDA:
-        m, k, n = workload.shape
-        dtype = "float32" if tf32 else workload.dtype
-        taken = matmul.plan(m, k, n, dtype, tf32, 16, H200.processors, H200.capability).kernel
-        names = matmul.offered(m, k, n, workload.dtype, 16, H200.processors, H200.capability)
-        by_kernel = {_launched(kernel, workload.dtype, m, k, n, H200.processors): name for name, kernel in names.items()}
-        return by_kernel[taken]
-    if name == MEAN:
-        from opwise.backends.triton_jit import mean
+def test_the_mean_s_choice_is_what_its_plan_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    of = known_ways(MEAN)
+    from opwise.backends.triton_jit import mean
 
-        monkeypatch.setattr(mean, "processors", lambda device: H200.processors)
-        return str(mean.tuned(x))
-    from opwise.backends.triton_jit.matmul import HALF_CONFIGS, TF32_CONFIGS, cost
-
-    monkeypatch.setattr(cost, "processors", lambda device: H200.processors)
-    configs = TF32_CONFIGS if tf32 else HALF_CONFIGS
-    m, k, n = workload.shape
-    return cost.quickest(configs, m, n, k, x).name
+    monkeypatch.setattr(mean, "processors", lambda device: HOPPER.sms)
+    for workload in of.workloads(quick=False):
+        x = torch.empty(workload.shape[0], dtype=workload.torch_dtype, device="meta")
+        assert str(mean.tuned(x)) == of.choose(workload)

@@ -12,13 +12,13 @@ import torch
 from tuned_tables import known_ways, row, table
 
 from opwise.backends import tuned, tuned_table
+from opwise.backends.gemm.gpu import HOPPER
 from opwise.ops.spec import Workload
-from opwise.tuning.ways import H200
 
 BUILT = pytest.mark.parametrize("name", ["cuda_src/softmax", "triton_jit/softmax", "numba_cuda/softmax", "numba_cuda/matmul"])
 
 
-class OnH200:
+class OnHopper:
     """A tensor that is asked for what plans ask, and is nowhere."""
 
     is_cuda, device = True, torch.device("cuda", 0)
@@ -32,19 +32,19 @@ class OnH200:
     def element_size(self) -> int:
         return self.dtype.itemsize
 
-    def view(self, dtype: torch.dtype) -> OnH200:
+    def view(self, dtype: torch.dtype) -> OnHopper:
         return self
 
-    def __getitem__(self, index: Any) -> OnH200:
+    def __getitem__(self, index: Any) -> OnHopper:
         return self
 
 
 @pytest.fixture
 def built(name: str, monkeypatch: pytest.MonkeyPatch) -> Callable[[Workload], str]:
-    """workload -> the name of what the backend's build makes of it on an H200."""
+    """workload -> the name of what the backend's build makes of it on an H100."""
     known_ways(name)
-    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(multi_processor_count=H200.processors))
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: H200.capability)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(multi_processor_count=HOPPER.sms))
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: HOPPER.capability)
     module = importlib.import_module(f"opwise.backends.{name.replace('/', '.')}") if "cuda_src" not in name else None
     make = {"cuda_src": of_cuda, "triton_jit": of_triton, "numba_cuda": of_numba}[name.partition("/")[0]](module, monkeypatch)
 
@@ -55,7 +55,7 @@ def built(name: str, monkeypatch: pytest.MonkeyPatch) -> Callable[[Workload], st
             shapes = [(m, k), (k, n), (m, n)]
             torch.set_float32_matmul_precision("high" if workload.dtype == "tfloat32" else "highest")
         try:
-            return make(*(OnH200(shape, dtype) for shape in shapes))
+            return make(*(OnHopper(shape, dtype) for shape in shapes))
         finally:
             torch.set_float32_matmul_precision("highest")
 
@@ -106,12 +106,12 @@ def of_triton(module: Any, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str
         return lambda *_: None
 
     def nowhere(size: int, device: Any, zeroed: int = 0) -> Any:
-        return lambda: SimpleNamespace(memory=SimpleNamespace(tensor=OnH200((size // 4,), torch.float32)))
+        return lambda: SimpleNamespace(memory=SimpleNamespace(tensor=OnHopper((size // 4,), torch.float32)))
 
     kinds = ("block", "twice", "cluster", "stream", "configurations")
     others = {kind: importlib.import_module(f"{module.__name__}.{kind}") for kind in kinds}
     stubs = {
-        "built": noted, "built_of_one": noted, "lender": nowhere, "processors": lambda device: H200.processors, "INTERPRETING": False,
+        "built": noted, "built_of_one": noted, "lender": nowhere, "processors": lambda device: HOPPER.sms, "INTERPRETING": False,
         "in_clusters": lambda *_: None,
     }  # fmt: skip
     monkeypatch.setattr(others["twice"], "_parts", lambda *_: 1)  # of a row that is read twice; more want device memory
@@ -136,8 +136,8 @@ def test_a_name_is_of_what_is_built_and_the_shipped_one_of_what_the_plan_takes(n
     of = known_ways(name)
     assert set(of.workloads(quick=True)) < set(of.workloads(quick=False))
     for workload in of.workloads(quick=False):
-        assert built(workload) == of.choose(workload, H200), workload
-        for configuration in of.configurations(workload, H200):
+        assert built(workload) == of.choose(workload), workload
+        for configuration in of.configurations(workload):
             with tuned.forced(name, configuration) as said:
                 assert built(workload) == configuration, workload
                 assert said.asked
@@ -149,7 +149,7 @@ def test_a_name_is_of_what_is_built_and_the_shipped_one_of_what_the_plan_takes(n
 def test_what_triton_ships_for_few_rows_is_offered_too(rows: int, columns: int, dtype: str) -> None:
     of = known_ways("triton_jit/softmax")
     workload = Workload("softmax", (rows, columns), dtype)
-    assert of.choose(workload, H200) in of.configurations(workload, H200)
+    assert of.choose(workload) in of.configurations(workload)
 
 
 @BUILT
@@ -159,8 +159,8 @@ def test_what_was_measured_is_built_and_other_sizes_keep_theirs(
     of = known_ways(name)
     measured, other = (w for w in of.workloads(quick=False) if w.shape in ((2048, 65536), (1024, 131072), (64, 4096, 4096), (2048,) * 3)
                        and w.dtype == "float16")  # fmt: skip
-    shipped, kept = of.choose(measured, H200), of.choose(other, H200)
-    winner = next(name for name in of.configurations(measured, H200) if name != shipped)
+    shipped, kept = of.choose(measured), of.choose(other)
+    winner = next(name for name in of.configurations(measured) if name != shipped)
     made = table(name, row(str(measured), shipped, {shipped: 2.0, winner: 1.0}))
     monkeypatch.setenv(tuned_table.VARIABLE, "a folder of tables")
     monkeypatch.setattr(tuned, "_stored", lambda name, index, root: tuned.Choices(made))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -34,11 +34,6 @@ def table(name: str, *rows: Row, **changed: Any) -> Table:
     made = Table(name, FACTS["device"], FACTS["capability"], FACTS["driver"], versions_of(known, FACTS), known.source, known.serves[0],
                  "abc1234", False, tuple(rows))  # fmt: skip
     return replace(made, **changed)
-
-
-def rows_of(of: Any, workloads: list[Workload], machine: Any, us: Callable[[str, Workload], float]) -> list[Row]:
-    """Every configuration at every workload, each taking `us(name, workload)`."""
-    return [row(str(w), of.choose(w, machine), {name: us(name, w) for name in of.configurations(w, machine)}) for w in workloads]
 
 
 def known_ways(name: str) -> Ways:

@@ -50,21 +50,24 @@ SHARED = ("backends/calling.py", "backends/protocol.py", "backends/scratch.py") 
 @cache
 def sources(backend: str, op: str) -> tuple[Path, ...]:
     """The files that decide how fast `backend` computes `op`, sorted: its folder and what of `cuda_src` it compiles, both without the
-    files of other ops, what every call goes through, and the op's spec. Empty for a backend that is not known here."""
+    files of other ops, what chooses among products' kernels, what every call goes through, and the op's spec. Empty for a backend that is
+    not known here."""
     module = importlib.util.find_spec(BACKENDS[backend]) if backend in BACKENDS else None
     if module is None or module.origin is None:
         return ()
     origin = Path(module.origin).resolve()
     found = _of_op(origin.parent, op) if origin.name == "__init__.py" else [origin]  # a backend of one file has no folder of its own
-    found += _of_cuda_src(found, op)
+    found += _used("cuda_src", found, op)
+    if op == "matmul":
+        found += _used("gemm", found, op)
     shared = [PACKAGE / name for name in (*SHARED, f"ops/{op}.py")]  # not all of them, where asv puts an old commit's kernels here
     return tuple(sorted([*found, *(path for path in shared if path.is_file())]))
 
 
-def _of_cuda_src(found: Sequence[Path], op: str) -> list[Path]:
-    """What of cuda_src these files compile or plan by."""
-    if any(b"opwise.backends.cuda_src" in path.read_bytes() for path in found if path.suffix == ".py"):
-        return _of_op(PACKAGE / "backends" / "cuda_src", op)
+def _used(folder: str, found: Sequence[Path], op: str) -> list[Path]:
+    """What of a folder beside the backends' own these files compile or plan by."""
+    if any(b"opwise.backends." + folder.encode() in path.read_bytes() for path in found if path.suffix == ".py"):
+        return _of_op(PACKAGE / "backends" / folder, op)
     return []
 
 
@@ -89,7 +92,7 @@ def source(backend: str, op: str, tuned: str = "") -> str:
 def folder_source(folder: str, op: str) -> str:
     """A digest of a folder under backends/ and what of `cuda_src` it uses, both without the files of other ops."""
     found = _of_op(PACKAGE / "backends" / folder, op)
-    return _digest(tuple(sorted({*found, *_of_cuda_src(found, op)})), "")
+    return _digest(tuple(sorted({*found, *_used("cuda_src", found, op)})), "")
 
 
 def _digest(found: tuple[Path, ...], more: str) -> str:

@@ -1,11 +1,10 @@
-"""Which configuration a plan takes: the one that `opwise tune` measured to be quickest on this GPU, else the shipped table's.
+"""Which configuration a plan takes: the one that `opwise tune` measured to be quickest on this GPU, else what ships.
 
 A plan asks at build, never in a call. A stored table is looked up once a process; where there is none, that is one question to the file
 system. One that was measured with other kernels, libraries or another driver is not used, and a warning says so, once.
 
-    choices = look("triton_jit/matmul", x.device)
-    name = choices.pick("float16", "16-bit", (m, k, n), known)       # None: nothing is known of these sizes, take the shipped way
-    config = choices.fitted("16-bit", config.name, config)
+    choices = look("triton_jit/softmax", x.device)
+    name = choices.pick("float16", (rows, columns), known)       # None: nothing is known of these sizes, take the shipped way
 """
 
 from __future__ import annotations
@@ -14,17 +13,16 @@ import contextlib
 import math
 import warnings
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any
 
 import torch
 
 from opwise.backends import tuned_table
+from opwise.backends.gemm import gpu, measured
 from opwise.backends.tuned_table import TUNABLE, Table, TornTable
-
-Model = TypeVar("Model")
 
 
 class NoSuchConfiguration(ValueError):
@@ -33,15 +31,17 @@ class NoSuchConfiguration(ValueError):
 
 @dataclass(frozen=True)
 class Choices:
-    """What one table says to a plan. `forced`: the one configuration that is wanted, while configurations are measured."""
+    """What a plan is told: by the user's table, and of matmul by the times that ship. `forced`: the one configuration that is wanted, while
+    configurations are measured."""
 
     table: Table | None = None
     forced: str = ""
+    ships: Mapping[str, measured.Row] = field(default_factory=dict)
 
-    def pick(self, dtype: str, kind: str, sizes: tuple[int, ...], known: Collection[str]) -> str | None:
+    def pick(self, dtype: str, sizes: tuple[int, ...], known: Collection[str]) -> str | None:
         """The name, one of `known`, that a workload gets; None where the plan must decide by itself.
 
-        dtype as in workloads; kind: the group of dtypes that share a model; sizes as by OpSpec.sizes. Raises NoSuchConfiguration.
+        dtype as in workloads; sizes as by OpSpec.sizes. Raises NoSuchConfiguration.
         """
         if self.forced:
             if self.forced not in known:
@@ -49,31 +49,20 @@ class Choices:
                     f"{self.forced} is not among what {sizes} in {dtype} can have here: {', '.join(known) or 'nothing'}"
                 )
             return self.forced
+        return self.tuned(dtype, sizes, known) or measured.quickest(self.ships.get(measured.workload(dtype, sizes), {}), known)
+
+    def tuned(self, dtype: str, sizes: tuple[int, ...], known: Collection[str]) -> str | None:
+        """By the user's table alone."""
         if self.table is None:
             return None
         row = self.table.by_sizes.get((dtype, sizes))
         if row is not None and row.chosen in known:
             return row.chosen
-        rule = self.table.elsewhere.get(kind)
+        rule = self.table.elsewhere.get(dtype)
         if rule is None or rule.rule != "nearest":
             return None
         near = nearest({other: r.chosen for (of, other), r in self.table.by_sizes.items() if of == dtype}, sizes)
         return near if near in known else None
-
-    def numbers(self, kind: str, name: str) -> Mapping[str, float]:
-        """What was fitted on this GPU of a configuration's model; empty where nothing was."""
-        rule = self.table.elsewhere.get(kind) if self.table is not None else None
-        return {} if rule is None or rule.rule != "fitted" else rule.parameters.get(name, {})
-
-    def fitted(self, kind: str, name: str, model: Model) -> Model:
-        """A configuration's model (a dataclass) with its numbers as far as they were fitted on this GPU."""
-        return with_numbers(model, self.numbers(kind, name))
-
-
-def with_numbers(model: Model, numbers: Mapping[str, float]) -> Model:
-    """The dataclass with these of its fields replaced; itself without any."""
-    changed: Model = replace(cast(Any, model), **numbers) if numbers else model
-    return changed
 
 
 SHIPPED = Choices()
@@ -108,27 +97,42 @@ def forced(name: str, configuration: str) -> Iterator[Forced]:
 
 
 def look(name: str, device: torch.device) -> Choices:
-    """What the table `name` says on a device: of what runs in a stand-in, nothing."""
+    """What there is to say of the table `name` on a device: of what runs in a stand-in, nothing."""
     if name in _forced:
         _forced[name].asked = True
         return Choices(forced=_forced[name].configuration)
     root = tuned_table.folder()
     if root is None or device.type != "cuda":
-        return SHIPPED
-    index = torch.cuda.current_device() if device.index is None else device.index
-    return _stored(name, index, root)
+        return shipped(name, device)
+    return _stored(name, _index(device), root)
+
+
+def shipped(name: str, device: torch.device) -> Choices:
+    """What is said without a table of the user's."""
+    return _shipped(name, _index(device)) if device.type == "cuda" and TUNABLE[name].op == "matmul" else SHIPPED
+
+
+def _index(device: torch.device) -> int:
+    return torch.cuda.current_device() if device.index is None else device.index
+
+
+@cache
+def _shipped(name: str, index: int) -> Choices:
+    rows = measured.of(torch.cuda.get_device_name(index)).get(name)
+    return Choices(ships=rows) if rows else SHIPPED
 
 
 @cache
 def _stored(name: str, index: int, root: Path) -> Choices:
+    ships = shipped(name, torch.device("cuda", index))
     path = tuned_table.path_of(root, name, torch.cuda.get_device_name(index))
     if not path.is_file():
-        return SHIPPED
+        return ships
     table, why = usable(path, _facts(index))
     if table is None:
         warnings.warn(why, stacklevel=2)
-        return SHIPPED
-    return Choices(table)
+        return ships
+    return replace(ships, table=table)
 
 
 def usable(path: Path, facts: Mapping[str, Any]) -> tuple[Table | None, str]:
@@ -152,5 +156,15 @@ def _facts(index: int) -> Mapping[str, Any]:
 
 
 def in_force(backend: str, op: str, device: torch.device) -> str:
-    """The digest of the tuned tables that a backend asks for an op on a device; "" where the shipped ones are all there is."""
-    return tuned_table.digest_of(look(t.name, device).table for t in tuned_table.tunables([op], backend))
+    """The digest of what was measured here and decides which kernels of a backend run: its tuned tables and, of matmul, the GPU's numbers;
+    "" where what ships is all there is."""
+    known = tuned_table.tunables([op], backend)
+    own = tuned_table.digest_of(look(t.name, device).table for t in known)
+    if device.type != "cuda" or op != "matmul" or not known:
+        return own
+    return joined(own, gpu.digest(torch.cuda.get_device_name(_index(device))))
+
+
+def joined(*digests: str) -> str:
+    """One digest of several, "" of none."""
+    return "-".join(filter(None, digests))

@@ -19,7 +19,7 @@ from typing import Any
 
 from opwise.measure.device import slug
 
-SCHEMA = 1
+SCHEMA = 2
 VARIABLE, OFF = "OPWISE_TUNED", "off"
 
 
@@ -52,10 +52,10 @@ class Tunable:
 TUNABLE: Mapping[str, Tunable] = {
     t.name: t
     for t in (
-        Tunable("triton_jit/matmul", ("triton_jit",), ("triton",), "opwise.tuning.triton_matmul:TritonMatmul"),
-        Tunable("cuda_src/matmul", ("cupy_raw", "torch_inline"), ("nvrtc",), "opwise.tuning.cuda_matmul:CudaMatmul"),
+        Tunable("triton_jit/matmul", ("triton_jit",), ("triton",), "opwise.tuning.matmul:MatmulWays"),
+        Tunable("cuda_src/matmul", ("cupy_raw", "torch_inline"), ("nvrtc",), "opwise.tuning.matmul:MatmulWays"),
         Tunable("triton_jit/mean", ("triton_jit",), ("triton",), "opwise.tuning.triton_mean:TritonMean"),
-        Tunable("numba_cuda/matmul", ("numba_cuda",), ("numba-cuda",), "opwise.tuning.numba_matmul:NumbaMatmul"),
+        Tunable("numba_cuda/matmul", ("numba_cuda",), ("numba-cuda",), "opwise.tuning.matmul:MatmulWays"),
         Tunable("cuda_src/softmax", ("cupy_raw", "torch_inline"), ("nvrtc",), "opwise.tuning.softmax:CudaSoftmax"),
         Tunable("triton_jit/softmax", ("triton_jit",), ("triton",), "opwise.tuning.triton_softmax:TritonSoftmax"),
         Tunable("numba_cuda/softmax", ("numba_cuda",), ("numba-cuda",), "opwise.tuning.softmax:NumbaSoftmax"),
@@ -113,17 +113,15 @@ class Row:
 
 @dataclass(frozen=True)
 class Elsewhere:
-    """What a kind of workloads (a group of dtypes) gets at sizes that were not measured.
+    """What a dtype's workloads get at sizes that were not measured.
 
-    rule: "fitted": the plan's own model, with `parameters` (configuration -> its numbers) in place of the shipped ones; "nearest": what the
-    measured workload of the nearest sizes got; "shipped". loss, shipped_loss: how much slower than the quickest the rule's and the shipped
-    choice were, each measured workload left out in turn (geometric means).
+    rule: "nearest": what the measured workload of the nearest sizes got; "shipped". loss, shipped_loss: how much slower than the quickest
+    the nearest's and the shipped choice were, each measured workload left out in turn (geometric means).
     """
 
     rule: str = "shipped"
     loss: float | None = None
     shipped_loss: float | None = None
-    parameters: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -143,7 +141,7 @@ class Table:
     @cached_property
     def digest(self) -> str:
         """Of all that decides which kernel runs: of two tables with one digest, no launch differs."""
-        rules = {kind: (e.rule, e.parameters) for kind, e in sorted(self.elsewhere.items()) if e.rule != "shipped"}
+        rules = {dtype: e.rule for dtype, e in sorted(self.elsewhere.items()) if e.rule != "shipped"}
         chosen = sorted((row.workload, row.chosen) for row in self.rows)
         return hashlib.sha256(json.dumps((self.name, chosen, rules), sort_keys=True).encode()).hexdigest()[:16]
 
@@ -224,7 +222,7 @@ def read(path: Path) -> Table:
         if data.pop("schema", None) != SCHEMA:
             raise ValueError(f"it is not of schema {SCHEMA}")
         rows = tuple(_row(row) for row in data.pop("rows"))
-        elsewhere = {kind: Elsewhere(**rule) for kind, rule in data.pop("elsewhere").items()}
+        elsewhere = {dtype: Elsewhere(**rule) for dtype, rule in data.pop("elsewhere").items()}
         return Table(**data, rows=rows, elsewhere=elsewhere)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise TornTable(f"{path} is no whole table ({error}): opwise tune makes it anew, opwise tune --reset removes it") from error

@@ -12,6 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from opwise.backends import BACKENDS
+from opwise.commands import inspect_plan
 from opwise.commands.console import fail, refuse, stderr, stdout
 from opwise.inspecting import listing
 from opwise.inspecting.compilers import ARCHITECTURES, COMPILERS, Compiled
@@ -24,7 +25,8 @@ from opwise.runner import Patience, Worker, WorkerLost
 EXAMPLES = (
     "Examples:  opwise inspect triton_jit/softmax --arch sm_90  ·  opwise inspect cupy_raw/gelu:textbook --dtype float32  ·  "
     "opwise inspect numba_cuda/square --arch sm_80 --arch sm_90  ·  "
-    "opwise inspect triton_jit/softmax --kernel '8192 columns, float16' --sass"
+    "opwise inspect triton_jit/softmax --kernel '8192 columns, float16' --sass  ·  "
+    "opwise inspect --plan torch_inline/matmul matmul/4096x4096x4096/float16"
 )
 TAKEN = "an implementation (triton_jit/softmax, torch_inline/gelu:textbook), a backend or an op"
 CLASSES = {"tensor": "tensor", "fma": "FMA", "special": "special", "double": "double"}
@@ -46,9 +48,22 @@ def inspect(
     variants: Annotated[bool, typer.Option("--variants", help="The textbook and other named variants too.")] = False,
     sass: Annotated[bool, typer.Option("--sass", help="The machine code, beside its source lines.")] = False,
     ptx: Annotated[bool, typer.Option("--ptx", help="The PTX, beside its source lines.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Machine-readable: one kernel and architecture a line.")] = False,
+    plan: Annotated[
+        bool, typer.Option("--plan", help="Of IMPLEMENTATION WORKLOAD: the configurations it could have, their times, the choice.")
+    ] = False,
+    gpu: Annotated[str | None, typer.Option("--gpu", help="With --plan: whose. Default: the GPU here, else an H100.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Machine-readable: one kernel and architecture a line, or one plan.")] = False,
 ) -> None:
-    """What the compilers make of the kernels, without a GPU: registers, spills, shared memory, instructions by class."""
+    """What the compilers make of the kernels, without a GPU: registers, spills, shared memory, instructions by class. With --plan: which of
+    its configurations a product gets, and why."""
+    if plan:
+        given = {"--arch": arch, "--dtype": dtype, "--kernel": kernel, "--variants": variants, "--sass": sass, "--ptx": ptx}
+        if named := [name for name, value in given.items() if value]:
+            refuse(f"--plan is about a choice, not about machine code: leave {', '.join(named)} out")
+        inspect_plan.inspect_plan(names, gpu, as_json)
+        return
+    if gpu is not None:
+        refuse("--gpu goes with --plan: compilers take --arch")
     if dtype is not None and dtype not in DTYPES:
         refuse(f"--dtype {dtype!r} is unknown: known are {', '.join(DTYPES)}")
     if sum((sass, ptx, as_json)) > 1:

@@ -14,6 +14,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 
 from opwise.backends import tuned_table
 from opwise.backends.tuned_table import TUNABLE, Row, Table, Tunable
+from opwise.commands import tune_machine
 from opwise.commands.console import Device, chosen_device, fail, refuse, stderr, stdout
 from opwise.commands.executors import Share, ready
 from opwise.measure.device import facts, slug
@@ -28,7 +29,7 @@ from opwise.tuning.standing import Facts, devices, standing, stored
 
 EXAMPLES = (
     "Examples:  opwise tune  ·  opwise tune --quick  ·  opwise tune matmul --backend triton_jit  ·  opwise tune "
-    "matmul/4096x11008x4096/float16  ·  opwise tune --dry-run  ·  opwise tune --show  ·  opwise tune mean --reset"
+    "matmul/4096x11008x4096/float16  ·  opwise tune --machine  ·  opwise tune --dry-run  ·  opwise tune --show  ·  opwise tune mean --reset"
 )
 PLAN_S = 180.0
 
@@ -39,6 +40,9 @@ def tune(
     ] = None,
     backend: Annotated[str | None, typer.Option(help="Only the tables that this backend asks, measured through it.")] = None,
     device: Device = None,
+    machine: Annotated[
+        bool, typer.Option("--machine", help="The GPU's own numbers instead, by which products' times are predicted: in a minute.")
+    ] = False,
     quick: Annotated[bool, typer.Option("--quick", help="Fewer workloads, in a third of the time.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be measured, and about how long it takes.")] = False,
     show: Annotated[bool, typer.Option("--show", help="The tables in force, with the times that justify them.")] = False,
@@ -50,17 +54,23 @@ def tune(
 
     Exit status 1 where a configuration was wrong or broke.
     """
+    if machine:
+        given = {"ops and workloads": wanted, "--backend": backend, "--quick": quick, "--dry-run": dry_run}
+        if named := [name for name, value in given.items() if value]:
+            refuse(f"--machine measures products of its own: leave {', '.join(named)} out")
     if sum((quick or dry_run, show, reset)) > 1:
         refuse("--show and --reset are about what is stored, the other options about measuring: give one of them")
     ops, workloads = _sorted(wanted or [])
-    known = tuned_table.tunables([*ops, *(w.op for w in workloads)], backend)
-    if not known:
+    known = [] if machine else tuned_table.tunables([*ops, *(w.op for w in workloads)], backend)
+    if not known and not machine:
         asked = f"{' '.join(wanted or [])}{f' in {backend}' if backend else ''}"
         refuse(f"no table is of {asked}: there are {', '.join(map(_told, TUNABLE.values()))}")
     if show:
-        _show(known, device, as_json)
+        _show(known, device, as_json, numbers=machine or not (wanted or backend))
     elif reset:
-        _reset(known, device)
+        _reset(known, device, numbers=machine or not (wanted or backend))
+    elif machine:
+        tune_machine.tune_machine(device, _root(device, "--show says what is stored"), share, as_json)
     elif dry_run:
         _print_plan(_planned(known, workloads, quick, backend, chosen_device(device)))
     else:
@@ -102,12 +112,7 @@ def _tune(
     share: bool,
     as_json: bool,
 ) -> None:
-    root = tuned_table.folder()
-    if root is None:
-        refuse(f"{tuned_table.VARIABLE}={tuned_table.OFF} is set, with which no stored table is used: unset it, or let it name a folder")
-    if chosen_device(device) == "cpu":
-        fail("tables are of a GPU's times, and torch sees none here: run it on the machine whose tables are wanted; --dry-run says what it "
-             "would measure, --show what is stored")  # fmt: skip
+    root = _root(device, "--dry-run says what it would measure, --show what is stored")
     with ready(device, share=share) as here:
         sheets = _planned(known, workloads, quick, backend, here.survey.device)
         _print_plan(sheets, stderr)
@@ -130,6 +135,16 @@ def _tune(
         raise typer.Exit(130)
     if lost or list(tables.troubles(rows)):
         raise typer.Exit(1)
+
+
+def _root(device: str | None, instead: str) -> Path:
+    """Where to store what is measured. Ends the command where nothing can be. instead: what can be asked all the same."""
+    root = tuned_table.folder()
+    if root is None:
+        refuse(f"{tuned_table.VARIABLE}={tuned_table.OFF} is set, with which no stored table is used: unset it, or let it name a folder")
+    if chosen_device(device) == "cpu":
+        fail(f"tables are of a GPU's times, and torch sees none here: run it on the machine whose tables are wanted; {instead}")
+    return root
 
 
 def _carried_out(
@@ -173,7 +188,7 @@ def _print_plan(sheets: Sequence[Sheet], console: Any = stdout) -> None:
             stderr.print(f"{sheet.table} is left out: {sheet.why_not}", style="yellow", highlight=False, markup=False, soft_wrap=True)
     if any(not sheet.why_not for sheet in sheets):
         if sheets[0].jobs and sheets[0].jobs[0].device == "cpu":
-            console.print("as on an NVIDIA H200, since there is no GPU here", highlight=False)
+            console.print("as on an NVIDIA H100, since there is no GPU here", highlight=False)
         console.print(tables.planned(sheets))
         console.print(tables.about(sheets), highlight=False)
 
@@ -181,20 +196,23 @@ def _print_plan(sheets: Sequence[Sheet], console: Any = stdout) -> None:
 # -- what is stored ----------------------------------------------------------------------------------------------------------
 
 
-def _show(known: Sequence[Tunable], device: str | None, as_json: bool) -> None:
+def _show(known: Sequence[Tunable], device: str | None, as_json: bool, numbers: bool) -> None:
     if device is None and not torch.cuda.is_available():
-        found = [s for name in devices() for s in stored(known, name)]
+        names = devices()
+        found = [s for name in names for s in stored(known, name)]
         where = "no GPU here; stored for others"
     elif device is not None and not device.startswith("cuda"):
-        found, where = stored(known, device), f"stored for {device}"
+        names, found, where = [device], stored(known, device), f"stored for {device}"
     else:
         here = facts(torch.device(chosen_device(device)))
-        found = standing(here, known)
+        names, found = [str(here["device"])], standing(here, known)
         where = f"{here['device']}, compute capability {here.get('capability')}, driver {here.get('driver')}"
     if as_json:
         for s in found:
             if s.table is not None:
                 typer.echo(json.dumps(asdict(s.table)))
+        for name in names if numbers else []:
+            tune_machine.show(name, as_json)
         return
     stdout.print(f"{where}: tuned tables are in {tuned_table.folder() or 'use nowhere (OPWISE_TUNED=off)'}", style="bold", highlight=False,
                  markup=False, soft_wrap=True)  # fmt: skip
@@ -205,11 +223,13 @@ def _show(known: Sequence[Tunable], device: str | None, as_json: bool) -> None:
             _line(f"{s.tunable.name}: shipped. {s.why}")
         else:
             _line(f"{s.tunable.name}: shipped, whose measurements are in docs/lab.md: opwise tune {s.tunable.op} measures it here")
-    if not found:
+    for name in names if numbers else []:
+        tune_machine.show(name, as_json)
+    if not found and not (numbers and names):
         _line("none: opwise tune, on a machine with a GPU, makes them; the shipped tables' measurements are in docs/lab.md")
 
 
-def _reset(known: Sequence[Tunable], device: str | None) -> None:
+def _reset(known: Sequence[Tunable], device: str | None, numbers: bool) -> None:
     if device is None and not torch.cuda.is_available():
         refuse(f"--reset without a GPU: say which device's, --device with one of {', '.join(devices()) or 'none, nothing is stored'}")
     name = device if device is not None and not device.startswith("cuda") else str(facts(torch.device(chosen_device(device)))["device"])
@@ -218,6 +238,8 @@ def _reset(known: Sequence[Tunable], device: str | None) -> None:
         if path := tuned_table.existing(t.name, name):
             path.unlink()
             removed.append(t.name)
+    if numbers and tune_machine.reset(name):
+        removed.append("the GPU's numbers")
     _line(f"removed of {slug({'device': name})}: {', '.join(removed) or 'nothing, no such table is stored'}")
 
 

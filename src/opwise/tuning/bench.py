@@ -2,6 +2,7 @@
 
 The backend of the table "triton_jit/matmul" is "tune_triton_jit", its variants are the configurations: `tune_triton_jit/matmul:64x...`.
 Each is the unnamed variant of the backend that the table is measured through, built while the table is made to say that configuration.
+`launches` has a product's, for who times them without a run.
 """
 
 from __future__ import annotations
@@ -10,9 +11,11 @@ import importlib
 import os
 import sys
 import types
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from importlib.machinery import ModuleSpec
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -21,8 +24,12 @@ from opwise import backends
 from opwise.backends import tuned, tuned_table
 from opwise.backends.protocol import Bind, Build, Probe, UnsupportedWorkload, Variant, variants_of
 from opwise.backends.tuned_table import TUNABLE
+from opwise.measure.timing import Clock
+from opwise.ops.spec import Workload
 
 PREFIX = "tune_"
+BASELINE = "torch.mm"
+WORST = 0.02  # relative error against it, by Frobenius' norm
 
 
 @dataclass(frozen=True)
@@ -89,3 +96,32 @@ def built(build: Build, table: str, configuration: str) -> Build:
         return bind
 
     return build_it
+
+
+Launches = dict[str, list[Callable[[], Any]]]
+
+
+def launches(workload: Workload, implementations: Mapping[str, str], device: torch.device, clock: Clock) -> tuple[Launches, dict[str, str]]:
+    """What the clock takes of a product: by name, the BASELINE before the others, launches on as many sets of matrices as it wants; and
+    why others have none: their build raised, or the product is wrong. Within the workload's precision."""
+    m, k, n = workload.shape
+    sets = clock.rotation((m * k + k * n + m * n) * workload.torch_dtype.itemsize)
+    made = [[torch.randn(s, device=device).to(workload.torch_dtype) for s in ((m, k), (k, n), (m, n))] for _ in range(sets)]
+    found: Launches = {BASELINE: [partial(torch.mm, a, b, out=out) for a, b, out in made]}
+    truth, refused = torch.mm(*made[0][:2]).float(), {}
+    for name, implementation in implementations.items():
+        try:
+            built = backends.implementation(implementation, device)
+            found[name] = [built.prepare(a, b, out=out) for a, b, out in made]
+            _check(found[name][0], made[0][2], truth)
+        except Exception as error:
+            found.pop(name, None)
+            refused[name] = f"{type(error).__name__}: {error}"[:120]
+    return found, refused
+
+
+def _check(launch: Callable[[], Any], out: Tensor, truth: Tensor) -> None:
+    out.zero_()
+    launch()
+    if not (error := float((out.float() - truth).norm() / truth.norm())) < WORST:
+        raise ValueError(f"wrong by {error:.3g}")

@@ -22,7 +22,7 @@ from opwise.runner.seat import JobLost, Seat, marked
 from opwise.scaling.compiling import compile_all
 from opwise.scaling.order import estimate_s
 from opwise.tuning import bench
-from opwise.tuning.fitting import elsewhere
+from opwise.tuning.nearby import elsewhere
 from opwise.tuning.planning import Sheet
 from opwise.tuning.standing import Facts
 from opwise.tuning.ways import ways
@@ -46,7 +46,7 @@ def carried_out(sheets: Sequence[Sheet], facts: Facts, device: str, root: Path) 
     setup = partial(bench.install, tuple(sheet.stand for sheet in sheets))
     seat = Seat(device, setup=setup, facts=facts)
     try:
-        yield from _compiled(sheets, seat, device, setup)
+        yield from compiled(sheets, seat, device, setup)
         for sheet in sheets:
             yield from _measured(sheet, seat, facts, root)
         seat.close()
@@ -54,7 +54,8 @@ def carried_out(sheets: Sequence[Sheet], facts: Facts, device: str, root: Path) 
         seat.kill()
 
 
-def _compiled(sheets: Sequence[Sheet], seat: Seat, device: str, setup: partial[None]) -> Iterator[Happened]:
+def compiled(sheets: Sequence[Sheet], seat: Seat, device: str, setup: partial[None]) -> Iterator[Happened]:
+    """All kernels of the sheets, on all cores."""
     units = [unit for sheet in sheets for unit in sheet.builds]
     yield Happened(f"compiling {len(units)} kernels")
     each_s, before = sum(s.compiling_s for s in sheets) / max(1, len(units)), 0
@@ -82,7 +83,7 @@ def _measured(sheet: Sheet, seat: Seat, facts: Facts, root: Path) -> Iterator[Ha
             tuned_table.write(table, root)
         yield Happened(str(job.workload), estimate_s(job), row, why)
     if rows:
-        table = replace(table, elsewhere=elsewhere(ways(TUNABLE[table.name]), table.rows, sheet.machine))
+        table = replace(table, elsewhere=elsewhere(table.rows) if ways(TUNABLE[table.name]).nearest else {})
         yield Happened(f"{table.name} is done", table=table, path=tuned_table.write(table, root))
 
 

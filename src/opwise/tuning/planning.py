@@ -17,7 +17,7 @@ from opwise.runner.prepare import Unit
 from opwise.scaling.compiling import helpers_for
 from opwise.scaling.order import estimate_s
 from opwise.tuning.bench import Stand
-from opwise.tuning.ways import Machine, ways
+from opwise.tuning.ways import ways
 
 START_S = 25.0  # workers that import torch and make a CUDA context, the clock's calibration, the roofs of arithmetic
 # Seconds that one kernel takes to compile on one core: only the line of --dry-run and the bar rest on it.
@@ -29,7 +29,6 @@ class Sheet:
     """One table's measurement. `shipped`: workload -> the configuration that the plan takes by itself. `builds`: one of each kernel."""
 
     stand: Stand
-    machine: Machine
     jobs: tuple[Job, ...] = ()
     shipped: Mapping[str, str] = field(default_factory=dict)
     builds: tuple[Unit, ...] = ()
@@ -72,26 +71,23 @@ def planned(
     workloads: those to measure instead of the tables' own. backend: the one to measure through, where a table can be by several.
     """
     device = torch.device(device_name)
-    machine = Machine.of(device)
-    return [_sheet(TUNABLE[name], workloads, quick, backend, device, machine) for name in names]
+    return [_sheet(TUNABLE[name], workloads, quick, backend, device) for name in names]
 
 
-def _sheet(
-    known: Tunable, workloads: Sequence[Workload], quick: bool, backend: str | None, device: torch.device, machine: Machine
-) -> Sheet:
+def _sheet(known: Tunable, workloads: Sequence[Workload], quick: bool, backend: str | None, device: torch.device) -> Sheet:
     nothing = Stand(known.name, "", ())
     try:
         through = _through(known, backend, device)
     except BackendUnavailable as error:
-        return Sheet(nothing, machine, why_not=str(error))
-    of = ways(known)
-    found = {w: c for w in workloads or of.workloads(quick) if w.op == known.op and len(c := of.configurations(w, machine)) > 1}
+        return Sheet(nothing, why_not=str(error))
+    of = ways(known, device)
+    found = {w: c for w in workloads or of.workloads(quick) if w.op == known.op and len(c := of.configurations(w)) > 1}
     if not found:
-        return Sheet(nothing, machine, why_not="its plan has no choice at these workloads on this GPU")
+        return Sheet(nothing, why_not="its plan has no choice at these workloads on this GPU")
     stand = Stand(known.name, through, tuple(dict.fromkeys(name for names in found.values() for name in names)))
     jobs = tuple(Job(w, tuple(map(stand.implementation, names)), str(device), brief=True) for w, names in found.items())
-    shipped = {str(w): of.choose(w, machine) for w in found}
-    return Sheet(stand, machine, jobs, shipped, _builds(stand, found))
+    shipped = {str(w): of.choose(w) for w in found}
+    return Sheet(stand, jobs, shipped, builds(stand, found))
 
 
 def _through(known: Tunable, backend: str | None, device: torch.device) -> str:
@@ -107,7 +103,7 @@ def _through(known: Tunable, backend: str | None, device: torch.device) -> str:
     return offered[-1]
 
 
-def _builds(stand: Stand, found: Mapping[Workload, Mapping[str, str]]) -> tuple[Unit, ...]:
+def builds(stand: Stand, found: Mapping[Workload, Mapping[str, str]]) -> tuple[Unit, ...]:
     """What compiles every kernel once, each at the smallest workload that has it."""
     units: dict[str, Unit] = {}
     for workload in sorted(found, key=lambda w: OPS[w.op].cost(w).bytes):

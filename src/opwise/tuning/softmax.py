@@ -6,7 +6,7 @@ from abc import abstractmethod
 from collections.abc import Mapping
 
 from opwise.ops.spec import Workload
-from opwise.tuning.ways import NONE, Machine, Parameters, Ways
+from opwise.tuning.ways import Ways
 
 # (rows, columns): many rows of each length that some kernel begins or ends at, and of two between, which leave a block of a power of two
 # threads in part idle; and few rows, which want more blocks each.
@@ -23,47 +23,47 @@ class Softmax(Ways):
         dtypes, shapes = (("float32", "float16"), QUICK) if quick else (("float32", "float16", "bfloat16"), FULL)
         return tuple(Workload("softmax", shape, dtype) for dtype in dtypes for shape in shapes)
 
-    def configurations(self, workload: Workload, machine: Machine) -> Mapping[str, str]:
+    def configurations(self, workload: Workload) -> Mapping[str, str]:
         rows, columns = workload.shape
-        return self.compiled(rows, columns, workload.dtype, machine)
+        return self.compiled(rows, columns, workload.dtype)
 
-    def choose(self, workload: Workload, machine: Machine, parameters: Parameters = NONE) -> str:
+    def choose(self, workload: Workload) -> str:
         rows, columns = workload.shape
-        return self.own(rows, columns, workload.dtype, machine)
+        return self.own(rows, columns, workload.dtype)
 
     @abstractmethod
-    def compiled(self, rows: int, columns: int, dtype: str, machine: Machine) -> dict[str, str]:
+    def compiled(self, rows: int, columns: int, dtype: str) -> dict[str, str]:
         """As Ways.configurations."""
 
     @abstractmethod
-    def own(self, rows: int, columns: int, dtype: str, machine: Machine) -> str:
+    def own(self, rows: int, columns: int, dtype: str) -> str:
         """As Ways.choose."""
 
 
 class CudaSoftmax(Softmax):
-    def compiled(self, rows: int, columns: int, dtype: str, machine: Machine) -> dict[str, str]:
+    def compiled(self, rows: int, columns: int, dtype: str) -> dict[str, str]:
         from opwise.backends.cuda_src import softmax
 
-        found = softmax.offered(rows, columns, dtype, True, machine.processors, machine.capability)
+        found = softmax.offered(rows, columns, dtype, True, self.machine.sms, self.machine.capability)
         return {name: plan.kernel for name, plan in found.items()}
 
-    def own(self, rows: int, columns: int, dtype: str, machine: Machine) -> str:
+    def own(self, rows: int, columns: int, dtype: str) -> str:
         from opwise.backends.cuda_src import softmax
 
-        return softmax.name_of(softmax.plan(rows, columns, dtype, True, machine.processors, machine.capability))
+        return softmax.name_of(softmax.plan(rows, columns, dtype, True, self.machine.sms, self.machine.capability))
 
 
 class NumbaSoftmax(Softmax):
-    def compiled(self, rows: int, columns: int, dtype: str, machine: Machine) -> dict[str, str]:
+    def compiled(self, rows: int, columns: int, dtype: str) -> dict[str, str]:
         from opwise.backends.numba_cuda.softmax.plan import Registers, offered
 
-        found = offered(rows, columns, dtype, True, machine.processors, machine.capability)
+        found = offered(rows, columns, dtype, True, self.machine.sms, self.machine.capability)
         return {
             name: f"{name} {dtype} {columns}" if isinstance(way, Registers) and way.threads else f"{name} {dtype}"
             for name, way in found.items()
         }
 
-    def own(self, rows: int, columns: int, dtype: str, machine: Machine) -> str:
+    def own(self, rows: int, columns: int, dtype: str) -> str:
         from opwise.backends.numba_cuda.softmax import plan
 
-        return plan.name_of(plan.own(rows, columns, dtype, True, machine.processors, machine.capability))
+        return plan.name_of(plan.own(rows, columns, dtype, True, self.machine.sms, self.machine.capability))

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from opwise.backends import tuned_table
-from opwise.backends.tuned import usable
+from opwise.backends.gemm import gpu
+from opwise.backends.tuned import joined, usable
 from opwise.backends.tuned_table import TUNABLE, Table, TornTable, Tunable
 
 Facts = Mapping[str, Any]  # device, capability, driver, versions, as in records
@@ -56,13 +57,16 @@ def _read(path: Path, changed: int, facts: _Known) -> tuple[Table | None, str]:
 
 def in_force(backend: str, op: str, facts: Facts) -> str:
     """As opwise.backends.tuned.in_force, from what is known of a device instead of the device."""
-    return tuned_table.digest_of(s.table for s in standing(facts, tuned_table.tunables([op], backend)))
+    known = tuned_table.tunables([op], backend)
+    own = tuned_table.digest_of(s.table for s in standing(facts, known))
+    return joined(own, gpu.digest(str(facts["device"]))) if op == "matmul" and known else own
 
 
 def told(facts: Facts) -> list[str]:
     """A line for the tables in force, and one for each stored table that is not used."""
     found = standing(facts)
     names = [s.tunable.name for s in found if s.table is not None]
+    names += ["the GPU's numbers"] if gpu.digest(str(facts["device"])) else []
     lines = [f"tuned tables in force: {', '.join(names)} (opwise tune --show)"] if names else []
     return lines + [s.why for s in found if s.why]
 

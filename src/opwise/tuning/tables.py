@@ -38,13 +38,12 @@ def grid(rows: Sequence[Row]) -> Grid:
 
 
 def elsewhere(table: Table) -> Iterator[str]:
-    """A line a kind: what sizes get that were not measured, and the proof."""
-    for kind, rule in table.elsewhere.items():
-        yield f"{kind}, other sizes: {_RULES[rule.rule]}{_proof(rule)}"
+    """A line a dtype: what sizes get that were not measured, and the proof."""
+    for dtype, rule in table.elsewhere.items():
+        yield f"{dtype}, other sizes: {_RULES[rule.rule]}{_proof(rule)}"
 
 
 _RULES = {
-    "fitted": "the plan's model with the numbers fitted to these times",
     "nearest": "what the nearest of these sizes gets",
     "shipped": "the shipped table",
 }

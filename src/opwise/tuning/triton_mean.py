@@ -1,11 +1,11 @@
-"""How mean in Triton shares its work: threads a program, loads a thread, programs a multiprocessor. There is no model: nearest sizes."""
+"""How mean in Triton shares its work: threads a program, loads a thread, programs an SM."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 from opwise.ops.spec import Workload
-from opwise.tuning.ways import NONE, Machine, Parameters, Ways
+from opwise.tuning.ways import Ways
 
 # Elements, from what one wave of programs reads at once to what fills a GPU for a tenth of a millisecond.
 QUICK = (8192 * 8192,)
@@ -17,20 +17,20 @@ class TritonMean(Ways):
         dtypes, sizes = (("float32", "float16"), QUICK) if quick else (("float32", "float16", "bfloat16"), FULL)
         return tuple(Workload("mean", (n,), dtype) for dtype in dtypes for n in sizes)
 
-    def configurations(self, workload: Workload, machine: Machine) -> Mapping[str, str]:
+    def configurations(self, workload: Workload) -> Mapping[str, str]:
         """One of each launch: of few elements several shares come to the same steps a program."""
         from opwise.backends.triton_jit.mean import SHARES
 
         size = workload.torch_dtype.itemsize
         found: dict[str, str] = {}
         for share in SHARES:  # the shipped ones first
-            steps = share.steps(workload.shape[0], size, machine.processors)
+            steps = share.steps(workload.shape[0], size, self.machine.sms)
             compiled = f"{share.threads}x{share.loads} {steps.each} steps {steps.large} {workload.dtype}"
             if compiled not in found.values():
                 found[str(share)] = compiled
         return found
 
-    def choose(self, workload: Workload, machine: Machine, parameters: Parameters = NONE) -> str:
+    def choose(self, workload: Workload) -> str:
         from opwise.backends.triton_jit.mean import shipped
 
-        return str(shipped(workload.shape[0], workload.torch_dtype.itemsize, machine.processors))
+        return str(shipped(workload.shape[0], workload.torch_dtype.itemsize, self.machine.sms))

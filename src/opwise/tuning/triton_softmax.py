@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from opwise.tuning.softmax import Softmax
-from opwise.tuning.ways import Machine
 
 
 class TritonSoftmax(Softmax):
-    def compiled(self, rows: int, columns: int, dtype: str, machine: Machine) -> dict[str, str]:
+    def compiled(self, rows: int, columns: int, dtype: str) -> dict[str, str]:
         """A kernel a length: it is compiled for how a row is cut."""
         from opwise.backends.triton_jit.softmax.configurations import offered
 
-        return {name: f"{name} {dtype} {columns}" for name in offered(rows, columns, dtype, True, machine.processors, machine.capability)}
+        return {
+            name: f"{name} {dtype} {columns}" for name in offered(rows, columns, dtype, True, self.machine.sms, self.machine.capability)
+        }
 
-    def own(self, rows: int, columns: int, dtype: str, machine: Machine) -> str:
+    def own(self, rows: int, columns: int, dtype: str) -> str:
         from opwise.backends.triton_jit.softmax.configurations import in_turn, offered
 
-        known = offered(rows, columns, dtype, True, machine.processors, machine.capability)
-        asked = in_turn(rows, columns, dtype, machine.processors, machine.capability)
+        known = offered(rows, columns, dtype, True, self.machine.sms, self.machine.capability)
+        asked = in_turn(rows, columns, dtype, self.machine.sms, self.machine.capability)
         return next(way.name for way in asked if way.kind not in ("cluster", "stream") or way.name in known)

@@ -1,4 +1,5 @@
-"""Which configuration a product gets: the one that is forced, else the one measured to be the quickest, else the one predicted to be."""
+"""Which configuration a product gets: the one that is forced, else the one measured to be the quickest, here or by what ships, else the one
+predicted to be."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ C = TypeVar("C", bound=Configuration)
 
 @dataclass(frozen=True)
 class Choice:
-    """A configuration's name, and by what it was chosen: "forced", "measured" or "predicted"."""
+    """A configuration's name, and by what it was chosen: "forced", "tuned here" (by the user's table), "measured" (by times that ship) or
+    "predicted"."""
 
     name: str
     by: str
@@ -23,8 +25,9 @@ class Choice:
 
 def choose(product: Product, offered: Mapping[str, C], gpu: Gpu, choices: Choices = SHIPPED) -> Choice:
     """Of equals, the first. Raises ValueError where nothing is offered, tuned.NoSuchConfiguration where what is forced is not."""
-    if name := choices.pick(product.kind, product.kind, product[:3], offered):
-        return Choice(name, "forced" if choices.forced else "measured")
+    asked = product.kind, product[:3], offered
+    if name := choices.pick(*asked):
+        return Choice(name, "forced" if choices.forced else "tuned here" if choices.tuned(*asked) else "measured")
     if not offered:
         raise ValueError(f"matmul: no configuration takes {product}")
     times = predictions(product, offered, gpu)

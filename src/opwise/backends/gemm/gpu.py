@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import warnings
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import cache
@@ -10,6 +12,7 @@ from pathlib import Path
 
 import torch
 
+from opwise.backends import tuned_table
 from opwise.measure.device import slug
 
 # SMs that clusters of so many CTAs can have on an H100 at once, with one CTA an SM: cudaOccupancyMaxActiveClusters. A cluster keeps
@@ -115,8 +118,7 @@ def read(path: Path) -> Gpu | None:
 
 
 def of(device: torch.device) -> Gpu:
-    """What was measured of a device (a GPU, or a CPU, for which an H100 stands); else what ships of its model; else an H100's numbers with
-    its own SMs and clock."""
+    """What was measured of a device (a GPU, or a CPU, for which an H100 stands); else what ships. A torn file is warned of and not used."""
     if device.type != "cuda":
         return H100
     return _of(torch.cuda.current_device() if device.index is None else device.index)
@@ -124,13 +126,31 @@ def of(device: torch.device) -> Gpu:
 
 @cache
 def _of(index: int) -> Gpu:
-    from opwise.backends import tuned_table  # late: it imports what runs measure
+    try:
+        return stored(torch.cuda.get_device_name(index)) or shipped(index)
+    except ValueError as error:
+        warnings.warn(str(error), stacklevel=2)
+        return shipped(index)
 
-    found = torch.cuda.get_device_properties(index)
+
+def stored(device: str) -> Gpu | None:
+    """What was measured of the GPUs of a name, where stored tables are looked for at all. Raises ValueError as `read`."""
     root = tuned_table.folder()
-    measured = read(path_of(root, found.name)) if root is not None else None
-    if measured is not None:
-        return measured
-    shipped = SHIPPED.get(found.name, H100)
-    clock = getattr(found, "clock_rate", 0) / 1000 or shipped.clock_mhz
-    return shipped if found.name in SHIPPED else replace(shipped, sms=found.multi_processor_count, clock_mhz=clock)
+    return read(path_of(root, device)) if root is not None else None
+
+
+def shipped(index: int) -> Gpu:
+    """What ships of a GPU's model; else an H100's numbers with its own SMs and clock."""
+    found = torch.cuda.get_device_properties(index)
+    if found.name in SHIPPED:
+        return SHIPPED[found.name]
+    return replace(H100, sms=found.multi_processor_count, clock_mhz=getattr(found, "clock_rate", 0) / 1000 or H100.clock_mhz)
+
+
+def digest(device: str) -> str:
+    """Of what was measured of the GPUs of a name, as records carry it; "" where nothing was."""
+    try:
+        found = stored(device)
+    except ValueError:
+        return ""
+    return hashlib.sha256(json.dumps(asdict(found)).encode()).hexdigest()[:16] if found is not None else ""

@@ -135,7 +135,7 @@ def shipped(n: int, element_size: int, multiprocessors: int) -> Share:
 def tuned(x: Tensor) -> Share:
     """What was measured to be the quickest on this GPU for x's size, or the nearest; else the shipped one."""
     dtype, by_name = str(x.dtype).removeprefix("torch."), {str(share): share for share in SHARES}
-    name = look(TABLE, x.device).pick(dtype, dtype, (x.numel(),), by_name)
+    name = look(TABLE, x.device).pick(dtype, (x.numel(),), by_name)
     return shipped(x.numel(), x.element_size(), processors(x.device)) if name is None else by_name[name]
 
 

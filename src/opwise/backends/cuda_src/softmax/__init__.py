@@ -26,7 +26,7 @@ def plan(
     """What a launch runs: what the table says of these rows, else what the plan takes by itself. As choice.softmax."""
     if choices is not SHIPPED:
         found = offered(rows, columns, dtype, aligned, sm_count, capability)
-        if name := choices.pick(dtype, dtype, (rows, columns), found):
+        if name := choices.pick(dtype, (rows, columns), found):
             return found[name]
     return choice.softmax(rows, columns, dtype, aligned, sm_count, capability)
 

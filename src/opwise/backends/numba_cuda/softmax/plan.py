@@ -127,7 +127,7 @@ def taken(
     wide = aligned and columns % ptx.ELEMENTS[dtype] == 0
     if choices is not SHIPPED:
         known = offered(rows, columns, dtype, wide, processors, capability)
-        if name := choices.pick(dtype, dtype, (rows, columns), known):
+        if name := choices.pick(dtype, (rows, columns), known):
             return known[name]
     return own(rows, columns, dtype, wide, processors, capability)
 

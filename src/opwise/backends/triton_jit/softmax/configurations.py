@@ -87,7 +87,7 @@ def tuned(x: Tensor, out: Tensor, choices: Choices) -> Way | None:
     rows, columns = x.shape
     dtype, aligned = dtype_of(x), x.data_ptr() % 16 == 0 and out.data_ptr() % 16 == 0
     known = offered(rows, columns, dtype, aligned, processors(x.device), capability_of(x))
-    name = choices.pick(dtype, dtype, (rows, columns), known)
+    name = choices.pick(dtype, (rows, columns), known)
     return None if name is None else known[name]
 
 
