@@ -31,6 +31,7 @@ ARCHITECTURES = ("sm_80", "sm_90", "sm_100")
 UNAVAILABLE = 77  # the exit status that says that the compiler is missing
 SHOWN = "square"  # whose kernels `opwise inspect` is asked for too, for sm_90
 HOPPER = "sm_90"
+SMALL_UNITS = {"square", "mean", "gelu"}
 DEFINED = re.compile(r'extern "C" __global__ [^;{]*?\b((?:square|gelu|mean|softmax|matmul)_\w+)\(')
 FEW = 12  # of so many kernels one is compiled for an architecture more
 
@@ -61,17 +62,22 @@ def units_whole(backend: str, arch: str, alone_here: bool) -> set[str]:
     of_float16 = {unit for unit in UNITS if unit.startswith("matmul") and unit.endswith("_float16")}
     wanted = {"sm_80": set(UNITS) - of_float16, HOPPER: hopper | of_float16}.get(arch, set())
     mine = alone_here or (backend, arch) in (("cupy_raw", "sm_80"), ("torch_inline", HOPPER))
-    return (wanted if mine else set()) | {SHOWN}
+    return (wanted if mine else set()) | SMALL_UNITS
 
 
 def units_to_compile(backend: str, arch: str, alone_here: bool, every: Mapping[str, str], names: Mapping[str, list[str]]) -> dict[str, str]:
-    """Unit -> its text, which is of two kernels, and of those listed, where the whole is not wanted."""
+    """Unit -> its text. Of a unit of this architecture alone that is not wanted whole one kernel, as CuPy compiles it, and those listed;
+    where no unit is of this architecture alone, so of each."""
     whole, found = units_whole(backend, arch, alone_here), {}
+    own = {unit for unit in every if unit not in UNITS} or set(UNITS)
     for unit, text in every.items():
-        some = [] if unit in whole else [*{names[unit][0], names[unit][-1], *listed(backend, arch, names[unit])}]
-        for kernel in some:
+        some = set(listed(backend, arch, names[unit]))
+        if unit in own | {"softmax"}:
+            some.add(names[unit][-1])
+        for kernel in () if unit in whole else some:
             text = alone(kernel, text)
-        found[unit] = text
+        if unit in whole or some:
+            found[unit] = text
     return found
 
 
