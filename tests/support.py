@@ -36,8 +36,9 @@ SLOW_VARIANTS = frozenset({"compile"})  # seconds a workload: torch.compile spec
 # Of the ladders in docs/kernels.md, between the textbook's kernel and the one to use: read and measured, used by nobody. A stand-in runs
 # each on a few shapes alone: several tiles or steps, a last one that is not full, rows on 16 bytes and off.
 RUNGS = frozenset({"shared", "registers", "vectors", "coalesced", "online", "tiles", "grouped", "passes"})
-# So do the simplest kernels of an op, which are the unnamed ones too where Numba's simulator runs them, and those that have run there already:
-# cupy_raw's are torch_inline's, launched by a host code of its own. For a mutant, which may be in any of them, these run on all shapes.
+# So do the simplest kernels of an op, which are the unnamed ones too where Numba's simulator runs them, and those that have run there
+# already: cupy_raw's are torch_inline's, launched by a host code of its own. For a mutant, which may be in any of them, these run on all
+# shapes.
 SIMPLEST, RUN_BESIDE = frozenset({"plain", "textbook"}), frozenset({"numba_cuda", "cupy_raw"})
 A_FEW = {
     1: ((0,), (1,), (33,), (257,), (1025,), (16_385,)),
