@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 
@@ -88,8 +88,7 @@ def complaints(backend: str, arch: str, seen: Iterable[Seen]) -> list[str]:
     return found
 
 
-def stale(backend: str, arch: str, seen: Iterable[Seen]) -> list[str]:
-    """Entries of KNOWN for that backend and architecture that name no kernel at all."""
-    names = [kernel.kernel for kernel in seen]
+def stale(backend: str, arch: str, names: Collection[str]) -> list[str]:
+    """Entries of KNOWN for that backend and architecture that name none of its kernels."""
     mine = [k for k in KNOWN if backend in k.backends and (arch in k.archs or not k.archs)]
     return [f"{k} names no kernel" for k in mine if not any(k.names(backend, arch, name) for name in names)]

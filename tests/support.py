@@ -16,6 +16,7 @@ from opwise.backends import BACKENDS, implementations, probe
 from opwise.backends.protocol import BackendUnavailable, Implementation, Launch, UnsupportedWorkload
 from opwise.measure.validate import Guarded, Verdict, check, judge
 from opwise.ops import OPS, OpSpec, Workload
+from opwise.ops.spec import DTYPES
 from opwise.verifying.case import ranks
 
 DEVICE = torch.device("cuda", 0) if torch.cuda.is_available() else torch.device("cpu")
@@ -35,7 +36,15 @@ SLOW_VARIANTS = frozenset({"compile"})  # seconds a workload: torch.compile spec
 # Of the ladders in docs/kernels.md, between the textbook's kernel and the one to use: read and measured, used by nobody. A stand-in runs
 # each on a few shapes alone: several tiles or steps, a last one that is not full, rows on 16 bytes and off.
 RUNGS = frozenset({"shared", "registers", "vectors", "coalesced", "online", "tiles", "grouped", "passes"})
-SHAPES_OF_RUNGS = {2: ((3, 257), (1, 4097)), 3: ((5, 7, 3), (130, 24, 40), (5, 40, 136))}
+# So do the simplest kernels of an op, which are the unnamed ones too where Numba's simulator runs them, and those that have run there
+# already: cupy_raw's are torch_inline's, launched by a host code of its own. For a mutant, which may be in any of them, these run on all
+# shapes.
+SIMPLEST, RUN_BESIDE = frozenset({"plain", "textbook"}), frozenset({"numba_cuda", "cupy_raw"})
+A_FEW = {
+    1: ((0,), (1,), (33,), (257,), (1025,), (16_385,)),
+    2: ((0, 5), (3, 257), (1, 4097), (65, 33)),
+    3: ((0, 3, 4), (3, 0, 4), (5, 7, 3), (130, 24, 40), (5, 40, 136), (1, 1025, 1)),
+}
 RUNS_TORCH_OPERATORS = frozenset({"torch_eager"})  # whose kernels, workspaces and strides are torch's, not ours
 
 # Elements a workload may touch in a stand-in, so that a test stays under a second or so; a real device has no such limit.
@@ -151,9 +160,9 @@ def our_candidates() -> list[Candidate]:
 
 def is_another_here(candidate: Candidate) -> bool:
     """Once is enough, unless a mutant asks for it. Numba's simulator runs the plain kernel as the unnamed variant and as `mma` too,
-    Triton's interpreter the kernels for pointers as the unnamed one and as `pointers`; and the stand-in of CUDA C++ holds the variants of
-    both its backends once: of cupy_raw the unnamed ones run there."""
-    again = {"numba_cuda": ("plain", "mma"), "triton_jit": ("pointers",), "cupy_raw": (candidate.variant,)}
+    Triton's interpreter the kernels for pointers as the unnamed one and as `pointers`; and the stand-in of CUDA C++, an sm_80 whose unnamed
+    products are `mma`'s, holds the variants of both its backends once: of cupy_raw the unnamed ones run there."""
+    again = {"numba_cuda": ("plain", "mma"), "triton_jit": ("pointers",), "torch_inline": ("mma",), "cupy_raw": (candidate.variant,)}
     return bool(candidate.variant) and candidate.variant in again.get(candidate.backend, ()) and not (ON_GPU or EVERY_VARIANT)
 
 
@@ -180,15 +189,27 @@ def awkward_workloads(spec: OpSpec, dtype: str) -> list[Workload]:
     return [Workload(spec.name, shape, dtype) for rank in ranks(spec) for shape in AWKWARD[rank]]
 
 
+def few_shapes(candidate: Candidate) -> bool:
+    again = candidate.variant in SIMPLEST or candidate.backend in RUN_BESIDE
+    return not ON_GPU and (candidate.variant in RUNGS or (again and not EVERY_VARIANT))
+
+
 def workloads_for(candidate: Candidate, dtype: str) -> list[Workload]:
-    """Awkward ones that are affordable here; of a slow variant, one on a CPU and the smoke set on a GPU; of a rung, few in a stand-in."""
+    """Awkward ones that are affordable here; of a slow variant, one on a CPU and the smoke set on a GPU; of some, few in a stand-in."""
     spec = OPS[candidate.op]
-    if candidate.variant in RUNGS and not ON_GPU:
-        return [Workload(spec.name, shape, dtype) for rank in ranks(spec) for shape in SHAPES_OF_RUNGS[rank]]
     if candidate.variant in SLOW_VARIANTS:
         smoke = [w for w in spec.workloads["smoke"] if w.dtype == dtype]
         return smoke if ON_GPU else smoke[-1:] if dtype == spec.dtypes[0] else []
+    if few_shapes(candidate):
+        shapes = [shape for rank in ranks(spec) for shape in A_FEW[rank]]
+        return [w for shape in shapes if affordable(candidate, w := Workload(spec.name, shape, dtype))]
     return [w for w in awkward_workloads(spec, dtype) if affordable(candidate, w)]
+
+
+def kinds_in_turns(dtype: str, place: int) -> tuple[str, ...]:
+    """Kinds of inputs for the workload at a place among others: on a GPU all, in a stand-in one, of which the next dtype has the other."""
+    kinds = tuple(INPUT_KINDS)
+    return kinds if ON_GPU else (kinds[(place + [*DTYPES].index(dtype)) % len(kinds)],)
 
 
 def by_dtype(found: list[Candidate]) -> list[tuple[Candidate, str]]:

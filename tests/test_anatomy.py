@@ -5,10 +5,9 @@ from __future__ import annotations
 import io
 import json
 import xml.etree.ElementTree as ElementTree
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import support
@@ -128,32 +127,6 @@ def test_on_a_gpu_the_run_s_records_and_the_steps_make_the_row(monkeypatch: pyte
     assert "│ 0.5" in text(command.table([right]))
     assert "capped us" not in text(command.table([right]))
     assert "capped us" in text(command.table([replace(right, kernel_capped_us=20.0)]))
-
-
-def test_steps_are_timed_for_all_backends_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By a clock that only counts: which is asked what, and whose answer it is."""
-    asked: dict[str, object] = {}
-
-    class Counting:
-        def __init__(self, device: object) -> None: ...
-
-        def launch_cost(self, calls: dict[str, Callable[[], object]], turn: Callable[[str], None]) -> dict[str, SimpleNamespace]:
-            for name, call in calls.items():
-                turn(name)
-                asked[name] = call()
-            return {name: SimpleNamespace(median_us=float(i)) for i, name in enumerate(calls)}
-
-    monkeypatch.setattr("opwise.measure.timing.Clock", Counting)
-    for name in ("set_device", "synchronize"):
-        monkeypatch.setattr(f"torch.cuda.{name}", lambda device: None)
-    names = ("torch_eager/softmax", "triton_jit/softmax")
-    found = anatomy.steps_of(lambda *_: None, names, "softmax/4x8/float32", DEVICE)
-    assert found == {
-        "torch_eager": {"own_call": 1.0, "wrap": 0.0, "allocate": 1.0},
-        "triton_jit": {"own_call": 0.0, "wrap": 2.0, "allocate": 3.0},
-    }
-    assert [getattr(asked[f"{name} allocate"], "shape", None) for name in names] == [(4, 8), (4, 8)]
-    assert all(callable(asked[f"{name} wrap"]) for name in names)
 
 
 def test_a_stand_in_is_imported_and_not_timed_and_a_lost_worker_costs_its_own_row(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from bar_runs import BY_NAME, SOFTMAX, cell, full_run, missing_it
-from recorded_runs import H200, ROOT, stored
+from recorded_runs import stored
 from typer.testing import CliRunner, Result
 
 from opwise.bars.table import BARS, HELD
@@ -39,18 +39,6 @@ def test_one_miss_makes_the_command_fail_and_names_the_workload(tmp_path: Path) 
     assert told.output.count("falls short") == 1
 
 
-def test_a_bar_that_some_runs_reach_says_on_which_gpus(tmp_path: Path) -> None:
-    bar = BY_NAME["softmax-long"]
-    for run, (gpu, short) in enumerate([("GPU-00000001", True), ("GPU-00000002", False), ("GPU-00000001", True)]):
-        at = (missing_it(bar, r) if short and (r.backend, r.workload) == ("numba_cuda", SOFTMAX) else r for r in full_run())
-        (folder := tmp_path / str(run)).mkdir()
-        stored(folder, *(replace(r, gpu=gpu, time=f"2026-11-2{run + 1}T00:00:00+00:00") for r in at))
-    told = invoke(*(str(tmp_path / str(run)) for run in range(3)))
-    assert told.exit_code == 1
-    runs = "0.899 on GPU-00000001, 1.000 on GPU-00000002, 0.899 on GPU-00000001"
-    assert f"{SOFTMAX} 0.899 (runs: {runs})" in told.output
-
-
 @pytest.mark.parametrize("name", ["matmul-half-mean-capped", "first-call-cold"])
 def test_what_is_not_measured_fails_and_says_how_to_measure_it(name: str, tmp_path: Path) -> None:
     bar = BY_NAME[name]
@@ -59,21 +47,6 @@ def test_what_is_not_measured_fails_and_says_how_to_measure_it(name: str, tmp_pa
     told = invoke(str(stored(tmp_path, *kept)))
     assert told.exit_code == 1
     assert f"not measured: {bar.what}, 1 of {len(bar.workloads)}: {bar.command}" in told.output
-
-
-def test_the_shipped_runs_on_the_terminal_as_json_and_as_markdown(tmp_path: Path) -> None:
-    folder = str(ROOT / "results" / "nvidia-h200")
-    told = invoke(folder)
-    assert told.exit_code in (0, 1)
-    assert H200.device in told.output.splitlines()[0]
-    assert all(bar.what[:12] in told.output for bar in BARS)
-    lines = [json.loads(line) for line in invoke(folder, "--json").output.splitlines() if line.startswith("{")]
-    assert [(x["bar"], x["backend"]) for x in lines] == [(bar.name, backend) for bar in BARS for backend in HELD]
-    assert all(len(x["workloads"]) == len(BY_NAME[x["bar"]].workloads) for x in lines)
-    table = [line for line in invoke(folder, "--markdown").output.splitlines() if line.startswith("| ")]
-    assert len(table) == 2 + len(BARS)
-    assert all(line.count("|") == 3 + len(HELD) for line in table)
-    assert invoke("--device", "nvidia-h200", "--out", str(tmp_path), "--json").exit_code == told.exit_code, "what ships counts too"
 
 
 @pytest.mark.parametrize(

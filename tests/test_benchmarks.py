@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import os
 import subprocess
 import sys
 from dataclasses import replace
@@ -116,11 +115,3 @@ def test_compilers_are_summed_over_the_kernels_of_an_op_and_dtype() -> None:
         "an early commit counted no instructions"
     )
     assert summed(lines, "softmax", "float32") is None
-
-
-def test_only_the_selected_ops_are_measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("OPWISE_HISTORY_OPS", raising=False)
-    assert module("_tracked")._selected() == list(OPS)
-    monkeypatch.setenv("OPWISE_HISTORY_OPS", "mean gelu")
-    assert module("_tracked")._selected() == ["mean", "gelu"]
-    assert os.environ["OPWISE_HISTORY_OPS"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,7 +13,7 @@ from typer.testing import CliRunner, Result
 from opwise.backends import implementation
 from opwise.block.checking import judged_block
 from opwise.block.running import candidates
-from opwise.block.sizes import MODELS, Sizes
+from opwise.block.sizes import Sizes
 from opwise.block.turns import Pace
 from opwise.block.wiring import ORDER, STEPS, Launch, Step, Tensors, wired
 from opwise.block.working import Candidate, Request, carried_out
@@ -74,22 +73,6 @@ def test_the_block_is_a_transformers_block(tokens: int) -> None:
     y = middle + torch.nn.functional.gelu(normed(middle) @ w1, approximate="tanh") @ w2
     assert float((tensors["y"].double() - y).abs().max()) < 0.1  # y ~ N(0, 1.6); bfloat16 keeps 3 digits
     assert float((tensors["y"].double() - y).square().mean().sqrt()) < 0.01
-
-
-def test_the_sizes_are_those_of_the_models() -> None:
-    sizes = Sizes.of("8b", 4096)
-    assert (sizes.sequences, sizes.length, sizes.head) == (4, 1024, 128)
-    assert {name: str(w) for name, w in sizes.workloads.items()} == {
-        "qkv": "matmul/4096x4096x12288/bfloat16", "out": "matmul/4096x4096x4096/bfloat16", "up": "matmul/4096x4096x14336/bfloat16",
-        "down": "matmul/4096x14336x4096/bfloat16", "softmax": "softmax/131072x1024/bfloat16", "gelu": "gelu/4096x14336/bfloat16",
-    }  # fmt: skip
-    assert set(sizes.workloads) == set(STEPS)
-    for model in MODELS:
-        assert Sizes.of(model, 1).length == 1
-    with pytest.raises(ValueError, match="1500 tokens"):
-        Sizes.of("8b", 1500)
-    with pytest.raises(ValueError, match="'7b' is unknown: known are 8b"):
-        Sizes.of("7b", 16)
 
 
 def test_every_step_is_judged_and_the_wrong_one_named() -> None:
@@ -216,14 +199,3 @@ def test_bad_usage_exits_2(arguments: list[str], needles: list[str], monkeypatch
     result = invoke("block", *arguments)
     assert result.exit_code == 2, result.output
     assert all(needle in result.output for needle in needles), result.output
-
-
-def test_interrupted_it_stores_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    def interrupted(*_: object, progress: Callable[[str, str], None], **__: object) -> None:
-        progress("triton_jit", "timing")
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("opwise.commands.executors.surveyed", lambda device, files: Survey(device, {}, {}))
-    monkeypatch.setattr("opwise.block.running.run", interrupted)
-    result = invoke("block", "--device", "cpu", "--out", str(tmp_path))
-    assert (result.exit_code, list(tmp_path.iterdir())) == (130, [])

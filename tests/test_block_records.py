@@ -122,25 +122,3 @@ def test_of_each_block_and_set_of_ops_the_newest_run_counts(tmp_path: Path) -> N
     assert newest_beside(beside) == [[replace(r, seed=8) for r in RUN], products]
     assert newest_beside(newest)[0][0].seed == 8
     assert newest_beside(tmp_path / "nvidia-moon" / beside.name) == []
-
-
-def test_the_report_has_the_block_runs_of_its_device(tmp_path: Path) -> None:
-    for needed in ("jinja2", "plotly", "matplotlib"):
-        pytest.importorskip(needed, reason=f"{needed} is not installed: pip install 'opwise[report]'")
-    run = stored(tmp_path, cell("triton_jit", 10.0, versus_best=(1.0, 1.0, 1.0), limit_us=9.0, sol=0.9, gb_per_s=1.0, tflop_per_s=1.0))
-    page = tmp_path / "report.html"
-    assert invoke("report", str(run), "-o", str(page)).exit_code == 0
-    assert 'id="inside"' not in page.read_text(), "no block was run"
-    block = blocks_at(tmp_path, "20260103T000000Z", RUN)
-    result = invoke("report", str(run), "-o", str(page), "--plots", str(tmp_path / "plots"))
-    assert result.exit_code == 0, result.output
-    html = page.read_text()
-    assert 'id="inside"' in html
-    assert "block of 8b, 4096 tokens (4 sequences of 1024)" in html
-    assert "<td>1900 ±0.3%</td>" in html
-    assert "[red]3[/red] of 9" in html
-    assert '"8b, 4096 tokens: matmul, softmax, gelu"' in html
-    assert (tmp_path / "plots" / f"{run.stem}-inside.svg").is_file()
-    refused = invoke("report", str(block), "-o", str(page))
-    assert refused.exit_code == 2
-    assert "run of blocks" in refused.output.replace("\n", " ")

@@ -112,13 +112,6 @@ def test_an_empty_store_is_a_failure_that_says_what_to_do(own_runs_only: Path) -
     assert "`opwise run` on a machine with a GPU makes one" in result.output
 
 
-def test_an_op_without_figures_is_a_failure_that_names_the_command(own_runs_only: Path) -> None:
-    stored(own_runs_only, cell("cupy_raw", 5.0, shape=(64,), op="gelu"))
-    result = invoke(*SOFTMAX, "--out", str(own_runs_only))
-    assert result.exit_code == 1
-    assert "opwise run softmax/64x64/float16" in result.output
-
-
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [

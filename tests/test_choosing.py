@@ -7,17 +7,16 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import torch
 from recorded_runs import ROOT, TOY, around, cell, store_of, stored
 
 import opwise
-from opwise import library, provenance
+from opwise import provenance
 from opwise.backends import BACKENDS
 from opwise.choosing.query import NothingMeasured, choose_from
 from opwise.choosing.ranking import PREFERENCE, Choice
-from opwise.choosing.store import JUDGED, Gpu, Store, stale
+from opwise.choosing.store import Gpu, Store, stale
 from opwise.ops import OPS, Workload
-from opwise.record import Record, read
+from opwise.record import Record
 
 AT = Workload("softmax", (64, 64), "float16")
 
@@ -137,18 +136,6 @@ def test_paired_ratios_of_both_states_make_the_ratio_of_both() -> None:
         "torch_eager": 1.0, "cupy_raw": pytest.approx(200 / 190)}, "its ratio is to the fastest at full clock"  # fmt: skip
 
 
-def test_between_shapes_a_large_product_is_not_said_to_be_known_at_full_clock_from_small_ones() -> None:
-    small = [product(b, us, None, n=n) for n in (256, 512) for b, us in (("cupy_raw", n / 50), ("torch_eager", n / 40))]
-    old = [replace(r, kernel_cold_us=None) for r in (EAGER, CUPY)]
-    assert {(s.full_us, s.basis) for s in of_product(*small, *old, n=3000).ranking} == {(None, "interpolated")}
-    near_small = of_product(*small, *old, n=300)
-    assert near_small.states == ("full", "capped")
-    assert all(s.full_us == s.capped_us for s in near_small.ranking), "the cap does not change the nearest's time"
-    two = of_product(*small, EAGER, CUPY, n=3000)
-    assert two.states == ("full", "capped")
-    assert [s.full_us < s.capped_us for s in two.ranking] == [True, True]
-
-
 # --- which figures count --------------------------------------------------------------------------------------------------------
 
 
@@ -198,24 +185,6 @@ def test_nothing_is_carried_over_between_compute_capabilities_devices_dtypes_or_
             choose_from(store, workload, TOY)
 
 
-def test_an_empty_store_says_what_makes_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(library, "shipped", lambda: tmp_path / "none")
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(NothingMeasured, match="`opwise run`"):
-        opwise.choose("softmax", (64, 64), dtype="float16", results=tmp_path)
-
-
-def test_a_torn_store_gives_what_is_whole(tmp_path: Path) -> None:
-    path = stored(tmp_path, cell("torch_eager", 9.0), cell("cupy_raw", 5.0))
-    path.write_bytes(path.read_bytes()[:-30])
-    foreign = stored(tmp_path, name="20260103T000000Z-core-abc1234")
-    foreign.write_text('{"someone": "else"}\n')
-    with pytest.warns(UserWarning, match="torn|left out") as caught:
-        store = Store.load(sorted(tmp_path.glob("*/*.jsonl")))
-    assert len(caught) == 2
-    assert choose_from(store, AT, TOY).backend == "torch_eager"
-
-
 def test_of_each_cell_the_newest_run_counts_that_says_something(tmp_path: Path) -> None:
     """And what an older one says of it is not even parsed, here a record that was torn apart."""
     old = stored(tmp_path, cell("torch_eager", 9.0), cell("cupy_raw", 1.0), name="20260101T000000Z-core-abc1234")
@@ -224,26 +193,6 @@ def test_of_each_cell_the_newest_run_counts_that_says_something(tmp_path: Path) 
     stored(tmp_path, cell("torch_eager", 3.0), cell("torch_eager", 4.0), cell("cupy_raw", None, status="unavailable"))
     store = Store.load(sorted(tmp_path.glob("*/*.jsonl")))
     assert {r.backend: r.kernel_cold_us.median for r in store.records if r.kernel_cold_us} == {"torch_eager": 4.0, "cupy_raw": 1.0}
-
-
-def test_a_store_holds_what_all_records_together_say() -> None:
-    """All shipped runs, read whole: the newest of each cell by its own time is the store's."""
-    paths = library.stored(library.shipped())
-    newest: dict[tuple[object, ...], Record] = {}
-    for r in sorted((r for path in paths for r in read(path)), key=lambda r: r.time):
-        if not r.variant and r.stand_in is None and r.capability and r.status in JUDGED:
-            newest[r.implementation, r.workload, r.device, r.capability] = r
-    assert sorted(map(repr, Store.load(paths).records)) == sorted(map(repr, newest.values()))
-
-
-def test_a_store_of_one_op_knows_it_as_the_whole_store_does_and_parses_little_else() -> None:
-    paths = library.stored(library.shipped())
-    whole = Store.load(paths)
-    for op in OPS:
-        store = Store.load(paths, op)
-        assert store.gpus == whole.gpus, "of which GPUs there are figures, and the order, does not depend on the op"
-        assert [r for r in store.records if r.op == op] == [r for r in whole.records if r.op == op]
-        assert sum(r.op != op for r in store.records) < 0.05 * len(whole.records)
 
 
 # --- stale figures --------------------------------------------------------------------------------------------------------------

@@ -139,16 +139,6 @@ def test_show_has_a_column_a_state_and_says_in_which_a_product_is_the_fastest(tm
     assert output.count("capped us") == 1, "softmax has one state, and its table no columns for another"
 
 
-def test_show_of_one_state_has_its_column_alone(tmp_path: Path) -> None:
-    columns, rows, output = shown(tmp_path / "full", CELL, *(of_schema_1(r, "none") for r in TWO_STATES))
-    assert "capped" not in " ".join(columns) + output
-    assert rows["torch_eager/matmul"][3:6] == ["177 ±0.1%", "0.98", "fastest"]
-    columns, rows, output = shown(tmp_path / "capped", *map(of_schema_1, TWO_STATES))
-    assert columns[3:9] == ["cold us", "SOL", "capped us", "capped SOL", "SM MHz", "rank"]
-    assert rows["torch_eager/matmul"][3:9] == ["", "", "177 ±0.1%", "", "- / 1980", "fastest"]
-    assert "torch_eager: fastest or tied on 1 of 1 workloads\n" in output
-
-
 @pytest.mark.parametrize(
     ("full", "capped", "told"),
     [
@@ -173,12 +163,6 @@ def test_show_markdown_has_both_states_of_a_product_and_says_what_they_are(tmp_p
     assert row == " |  | **177 us** | 204 us | n/a | 214 us | **178 us** |", "a limit at full clock is none of a power-capped time"
     assert "no limit" in " ".join(below)
     assert "capped" not in invoke("show", str(stored(tmp_path / "one", CELL)), "--markdown").output
-
-
-def test_show_shows_an_op_that_is_not_installed_here(tmp_path: Path) -> None:
-    result = invoke("show", str(stored(tmp_path, replace(CELL, op="cube"))))
-    assert result.exit_code == 0, result.output
-    assert "triton_jit/cube" in result.output
 
 
 def test_show_markdown_marks_the_fastest_and_names_what_has_no_time(tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import gc
 import json
-import multiprocessing
 import os
 import signal
 import subprocess
@@ -18,23 +17,19 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import cloudpickle
 import pytest
 from distributed import Client, Scheduler, SpecCluster, Worker
-from stand_ins import FACTS, NAMES, POISON, BreakingPost, BusyPost, FakePost, FakeSeat, job
+from stand_ins import FACTS, NAMES, POISON, BreakingPost, BusyPost, FakePost, job
 from typer.testing import CliRunner
 
 from opwise.cli import app
-from opwise.ops.spec import Workload
 from opwise.record import read, read_extra
-from opwise.runner import Event, Job, WorkerLost
-from opwise.runner.prepare import units
+from opwise.runner import Event, Job
 from opwise.runner.session import Session
-from opwise.scaling import Stranded, flights, hail, joining
+from opwise.scaling import Stranded, flights, joining
 from opwise.scaling.cluster import BadCluster, Cluster
 from opwise.scaling.crew import slimmed
 from opwise.scaling.joining import check_same
-from opwise.scaling.post import Post, sources
 
 ROOT = Path(__file__).resolve().parents[1]
 pytestmark = [
@@ -99,45 +94,6 @@ def test_jobs_are_spread_and_compiled_for_first(local: SpecCluster, tmp_path: Pa
     assert [line.startswith("prepare") for line in lines] == [True] * len(NAMES) + [False] * len(jobs)
     assert sum(e.phase is not None for e in events) == 1
     assert limits == [{"copy_8_bytes_gb_per_s": 1.0}]
-
-
-def test_workers_begin_before_they_are_looked_at(local: SpecCluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They are of this process, whose nursery begins then: with what was sent, not with what is looked for by its name."""
-    begun: list[tuple[str, ...]] = []
-    context = multiprocessing.get_context("forkserver")
-    monkeypatch.setattr(type(context), "set_forkserver_preload", lambda self, names: begun.append(tuple(names)))
-    hail.hail(local.scheduler_address, ["json"])
-    assert [names[-1] for names in begun] == ["json"] * 2
-    hail.hail(str(ROOT / "none.json"), ["json"])
-    assert len(begun) == 2
-    script = """
-import importlib, pickle, sys, threading
-importlib.import_module = print
-pickle.load(sys.stdin.buffer)()
-[thread.join() for thread in threading.enumerate() if thread.daemon]
-print('opwise' in sys.modules)"""
-    sent = cloudpickle.dumps(hail._beginner(("json",)))
-    done = subprocess.run([sys.executable, "-c", script], input=sent, capture_output=True, check=True)
-    assert done.stdout.decode().split() == ["opwise.scaling.post", "False"]
-
-
-def test_a_post_builds_nothing_more_of_what_hung() -> None:
-    asked: list[str] = []
-
-    class Hanging(FakeSeat):
-        def ask(self, kind: str, payload: Any = None, patience: Any = None) -> Any:
-            asked.append(str(payload))
-            if payload.backend == "triton_jit":
-                raise WorkerLost("no sign of life", (payload.implementation, "launch"), timed_out=True)
-
-    here = Post()
-    try:
-        here.seat = Hanging("cpu")  # type: ignore[assignment]
-        found = units([Job(Workload("square", (3,), dtype), NAMES, "cuda:0") for dtype in ("float16", "float32")])
-        assert here.prepare(found) == ("triton_jit/square",)
-    finally:
-        here.close()
-    assert asked == ["torch_eager/square float16", "triton_jit/square float16", "torch_eager/square float32"]
 
 
 def test_models_are_told_apart_by_their_resource(local: SpecCluster) -> None:
@@ -212,15 +168,6 @@ def test_workers_that_do_not_fit_are_refused(local: SpecCluster, monkeypatch: py
 
 
 SeenAs = flights.Seen
-
-
-def test_a_worker_without_the_package_says_so() -> None:
-    """In a process that cannot import opwise: the question must come as code, and the answer be a plain dictionary."""
-    assert joining._looker()()["sources"] == sources()
-    script = "import sys, pickle; sys.modules['opwise'] = None; print(pickle.load(sys.stdin.buffer)())"
-    for asked, says in ((joining._looker(), "ModuleNotFoundError"), (flights._teller(), "dask_scheduler")):
-        done = subprocess.run([sys.executable, "-c", script], input=cloudpickle.dumps(asked), capture_output=True, check=False)
-        assert says in (done.stdout or done.stderr).decode()
 
 
 @pytest.mark.parametrize(

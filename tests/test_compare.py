@@ -9,16 +9,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from opwise import comparing
 from opwise.cli import app
 from opwise.comparing import compare, implementations, runs, verdict
-from opwise.library import find
-from opwise.measure.stats import tied
-from opwise.record import Interval, Record, append, read
-from opwise.record import runs as stored
-
-ROOT = Path(__file__).resolve().parents[1]
-CORE = find(None, ROOT / "results", "nvidia-h200", "core")
+from opwise.record import Interval, Record, append
 
 
 def cell(backend: str, median: float, low: float, high: float, **fields: object) -> Record:
@@ -114,20 +107,6 @@ def test_what_has_no_time_is_not_compared_and_says_why() -> None:
     assert "B has no launch time" in compare(wrong, right, "launch").reason
 
 
-def test_the_recorded_run_says_the_same_as_its_ranks() -> None:
-    records = read(CORE)
-    found = list(implementations(records, "triton_jit", "torch_eager"))
-    ranks = {str(r.workload): r for r in records if r.backend == "triton_jit"}
-    bests = {str(r.workload) for r in records if r.backend == "torch_eager" and r.versus_best == (1.0, 1.0, 1.0)}
-    assert len(found) == len(ranks) > 0
-    paired = [c for c in found if c.workload in bests]
-    assert paired
-    for c in paired:
-        assert c.paired
-        assert (c.verdict == "slower") <= (not tied(*(ranks[c.workload].versus_best or ()))), c  # type: ignore[call-arg]
-    assert {c.verdict for c in found} >= {"faster", "slower", "same"}
-
-
 def test_two_runs_share_what_both_hold() -> None:
     a = [cell("triton_jit", 10.0, 9.95, 10.05), cell("cupy_raw", 10.0, 9.95, 10.05)]
     b = [cell("triton_jit", 20.0, 19.9, 20.1, device="NVIDIA H100"), cell("numba_cuda", 1.0, 1.0, 1.0)]
@@ -136,23 +115,6 @@ def test_two_runs_share_what_both_hold() -> None:
 
 
 # -- the command -------------------------------------------------------------------------------------------------------------
-
-
-def test_two_implementations_of_the_recorded_run() -> None:
-    result = invoke("triton_jit/softmax", "torch_eager/softmax", "--run", str(CORE))
-    assert result.exit_code == 0, result.output
-    row = next(line for line in result.output.splitlines() if line.startswith("softmax/4096x4096/float16"))
-    assert "faster" in row
-    assert "NVIDIA H200" in result.output
-    lines = invoke("triton_jit/softmax", "torch_eager/softmax", "--run", str(CORE), "--for", "call", "--json").stdout.splitlines()
-    assert len(lines) == len({r.workload for r in read(CORE) if r.op == "softmax"})
-    assert all(json.loads(line)["verdict"] in comparing.VERDICTS and not json.loads(line)["paired"] for line in lines)
-
-
-def test_without_a_run_the_newest_that_holds_both_is_taken() -> None:
-    names = "triton_jit/matmul:textbook", "torch_eager/matmul"
-    both = [p for p in stored(ROOT / "results") if set(names) <= {r.implementation for r in read(p) if r.timed}]
-    assert both[-1].name in invoke(*names, "--out", str(ROOT / "results")).output.replace("\n", "")
 
 
 def test_the_command_has_a_row_a_state(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from opwise.runner import Job, WorkerLost
 from opwise.runner.cell import Bench, execute
 from opwise.runner.prepare import Unit, launching, prepare, units
 from opwise.scaling import compiling
-from opwise.scaling.compiling import UnitQueue, helpers_for, slow, waits
+from opwise.scaling.compiling import UnitQueue, helpers_for, waits
 from opwise.scaling.crew import Crew
 
 
@@ -53,14 +53,6 @@ def test_helpers_are_called_where_the_own_workers_are_slow(
         if event.phase:
             assert event.phase["processes"] == 2 + helpers
         assert not event.records or len({id(seat) for seat in gone}) == helpers
-
-
-def test_how_slow_is_slow() -> None:
-    assert slow(done=0, left=1, seconds=compiling.LOOK_AFTER_S), "nothing is ready yet"
-    assert slow(done=10, left=70, seconds=2.0), "14 s to go"
-    assert not slow(done=60, left=16, seconds=1.5), "0.4 s to go"
-    assert not slow(done=0, left=0, seconds=100.0), "nothing that a helper could take"
-    assert not slow(done=0, left=80, seconds=compiling.LOOK_AFTER_S / 2), "too early to tell"
 
 
 def test_a_backends_first_unit_is_built_alone() -> None:

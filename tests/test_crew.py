@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import gc
 import io
-import subprocess
-import sys
-import threading
-import time
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -15,22 +10,19 @@ from typing import Any
 
 import faulty
 import pytest
-import torch
 from rich.console import Console
 from stand_ins import NAMES, PLACES, POISON, FakeSeat, crew_of, job, records_of
 
 from opwise.commands.progress import Shown
 from opwise.ops.spec import Workload
 from opwise.record import Interval
-from opwise.runner import Event, Job, WorkerLost, arrival, run_jobs
+from opwise.runner import Event, Job, WorkerLost
 from opwise.runner.seat import Seat
 from opwise.runner.session import Session
 from opwise.runner.survey import Survey
 from opwise.scaling import Stranded
-from opwise.scaling.crew import Crew, Place, merged, slimmed
+from opwise.scaling.crew import Crew, Place, slimmed
 from opwise.scaling.gpus import Gpu
-
-ROOT = Path(__file__).resolve().parents[1]
 
 
 def outcome(crew: Crew, jobs: list[Job]) -> Counter[tuple[str, str, str]]:
@@ -49,28 +41,6 @@ def test_every_cell_comes_once_and_says_where_from() -> None:
     assert capped is not None
     assert not capped.rounds
     assert len(limits) == 1, "the roofs of all GPUs are one line"
-
-
-def test_all_workers_look_at_once_and_end_at_once() -> None:
-    """A step passes where all three are at it at the same time: one after the other would wait for ever, and break."""
-    together = threading.Barrier(3, timeout=10)
-
-    class Met(FakeSeat):
-        def ask(self, kind: str, payload: Any = None, patience: Any = None) -> Any:
-            together.wait()
-            return super().ask(kind, payload, patience)
-
-        def kill(self) -> None:
-            together.wait()
-            super().kill()
-
-    seats = [Met(f"cuda:{i}") for i in range(3)]
-    crew = crew_of(*seats, places=[Place(f"GPU {i}", "cuda:0") for i in range(3)])
-    told = crew.start()
-    assert told is not None
-    assert told[0]["device"] == "cuda:0", "the first one's answer is that of all"
-    crew.kill()
-    assert not any(seat.worker for seat in seats)
 
 
 def test_a_gpu_that_fell_off_the_bus_is_left_to_the_others() -> None:
@@ -106,12 +76,6 @@ def test_a_place_that_breaks_in_an_unforeseen_way_does_not_hang_the_run() -> Non
         list(crew_of(Odd("a"), Odd("b"), compiles=False)([job(3), job(5)], "cuda:0"))
 
 
-def test_roofs_of_several_gpus_are_the_best_of_each() -> None:
-    assert merged([{"a_us": 2.0, "b_gb_per_s": 1.0}, {"a_us": 1.0, "b_gb_per_s": 3.0, "c_us": 4.0}]) == {
-        "a_us": 1.0, "b_gb_per_s": 3.0, "c_us": 4.0,
-    }  # fmt: skip
-
-
 @pytest.mark.xdist_group("crew")
 def test_two_workers_share_what_a_broken_kernel_leaves() -> None:
     """Real processes, on the CPU: a kernel that kills its worker costs its own cell. It comes last, where nobody takes its place."""
@@ -131,59 +95,6 @@ class SetUp(Seat):
 
     def __init__(self, device: str, **options: Any) -> None:
         super().__init__(device, **{**options, "setup": faulty.install})
-
-
-SWEEP = """
-import resource, sys, time
-sys.path.insert(0, "tests")
-from stand_ins import FakeSeat, NAMES
-from opwise.ops.spec import Workload
-from opwise.record import Interval
-from opwise.runner import Job
-from opwise.runner.session import Session
-from opwise.runner.survey import Survey
-from opwise.scaling.crew import Crew, Place
-from stand_ins import FACTS
-from pathlib import Path
-names = tuple(f"torch_eager/square:{i}" if i else "torch_eager/square" for i in range(5))
-def resident(): return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-imported, began = resident(), time.perf_counter()
-jobs = [Job(Workload("square", (n,), "float32"), names, "cuda:0") for n in range(1, 2001)]
-crew = Crew([Place(f"GPU {i}", "cuda:0") for i in range(64)], make_seat=FakeSeat, compiles=False)
-from opwise.runner.jobs import Entry
-found = Survey("cuda:0", FACTS, {"torch_eager": Entry("torch_eager", {"torch": "2"})})
-session = Session(found, jobs, "core", Path(sys.argv[1]), executor=crew)
-events = session.events()
-next(e for e in events if e.records)
-first = time.perf_counter() - began
-for _ in events: pass
-print(first, time.perf_counter() - began, len(session.records), imported, resident())
-"""
-
-
-@pytest.mark.xdist_group("crew")
-def test_ten_thousand_cells_on_64_workers(tmp_path: Path) -> None:
-    """They start within 2 s, weigh under 60 MB in the parent (300 in all, with a torch that is 230 of them), and cost under 5 ms a job."""
-    done = subprocess.run([sys.executable, "-c", SWEEP, str(tmp_path)], cwd=ROOT, capture_output=True, text=True, timeout=120, check=True)
-    first_s, all_s, cells, imported, megabytes = map(float, done.stdout.split())
-    assert cells == 10_000
-    assert first_s < 2
-    assert megabytes - imported < 60
-    assert megabytes < 300 or imported > 240, "torch with CUDA is larger"
-    assert all_s < 10, "10 s are 5 ms a job"
-
-
-def test_a_crew_costs_little_more_than_the_runner_for_one_gpu() -> None:
-    """Over 200 jobs that take nothing: what one costs more in a crew than in `run_jobs`' own loop."""
-    jobs = [job(n) for n in range(1, 201)]
-    began = time.perf_counter()
-    for each in jobs:
-        list(FakeSeat("a").run(each))
-    alone = time.perf_counter() - began
-    began = time.perf_counter()
-    list(crew_of(FakeSeat("a"), places=PLACES[:1], compiles=False)(jobs, "cuda:0"))
-    assert (time.perf_counter() - began - alone) / len(jobs) < 0.05
-    assert callable(run_jobs)
 
 
 def test_a_worker_is_pinned_by_uuid_and_must_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -210,20 +121,6 @@ def test_a_worker_is_pinned_by_uuid_and_must_say_so(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(Played, "answer", "GPU-1ccccccc")
     with pytest.raises(WorkerLost, match="was to have GPU-0aaabbbb and sees GPU-1ccccccc"):
         crew.start()
-
-
-def test_what_is_missing_on_arrival_is_left_to_those_who_need_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Here no GPU, and libraries that are not there or cannot be imported."""
-    tried: list[str] = []
-
-    def imported(name: str) -> None:
-        tried.append(name)
-        raise AttributeError(name)
-
-    monkeypatch.setattr(arrival.importlib, "import_module", imported)
-    arrival.arrive(torch.device("cuda", 63))
-    assert {"numba.cuda", "cupy.cuda", "triton.language", "opwise.backends.triton_jit.softmax"} <= set(tried)
-    assert gc.isenabled()
 
 
 def test_the_terminal_shows_all_workers_and_a_line_for_each() -> None:

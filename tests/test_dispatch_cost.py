@@ -5,22 +5,16 @@ from __future__ import annotations
 import os
 import timeit
 from collections.abc import Callable, Iterator
-from itertools import combinations
-from math import prod
 from typing import Any
 
 import pytest
 import torch
 from fake_kernels import EAGER, computed_by, each_op, inputs_of
-from recorded_runs import H200, TOY, core_run, store_of
 from torch import Tensor
 
 import opwise
-from opwise import clocks
 from opwise.choosing import selection
 from opwise.choosing.dispatch import DISPATCHERS
-from opwise.choosing.selection import eager_up_to
-from opwise.record import Record
 
 alone = pytest.mark.skipif("PYTEST_XDIST_WORKER" in os.environ, reason="other workers use the cores: `make test` runs this file alone")
 
@@ -75,23 +69,3 @@ def test_a_small_tensor_costs_little_more_than_torch_eager(op: str) -> None:
     assert torch.equal(function(*inputs), EAGER[op](*inputs))
     assert not dispatcher.calls
     assert cost <= 0.4e-6
-
-
-def test_the_size_up_to_which_all_is_torch_eager_s() -> None:
-    """Where CUDA C++ is left out, whose calls cost less than torch eager's."""
-    store = store_of(*(r for r in core_run() if r.backend != "torch_inline"))
-    bounds = {op: eager_up_to(store, op, [H200]) for op in EAGER}
-    for op, (most, columns) in bounds.items():
-        for r in store.records:
-            if r.op == op and r.backend == "torch_eager" and largest_tensor(r) <= most and (op != "softmax" or r.shape[-1] <= columns):
-                rivals = [o for o in store.records if o.workload == r.workload and o.backend != "torch_eager"]
-                states = clocks.common([r, *rivals])
-                eager = max(clocks.kernel(r, states)[0], r.call_us.median)
-                assert all(eager < 1.01 * max(clocks.kernel(o, states)[0], o.call_us.median) for o in rivals), r.workload
-    assert 1024 <= bounds["gelu"][0] < 4096 * 4096
-    assert bounds["softmax"][1] <= 1024
-    assert eager_up_to(store, "gelu", [H200, TOY]) == (-1, 0), "a GPU without figures decides nothing"
-
-
-def largest_tensor(record: Record) -> int:
-    return max(prod(pair) for pair in combinations(record.shape, 2)) if record.op == "matmul" else prod(record.shape)

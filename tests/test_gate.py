@@ -19,7 +19,6 @@ from script_modules import script
 from opwise.ops import OPS
 
 ROOT = Path(__file__).resolve().parents[1]
-SAME_KERNELS = ("bd29fcfb", "e6d95088")
 
 
 @pytest.fixture(scope="module")
@@ -102,36 +101,6 @@ def test_a_gpu_that_something_else_used_is_told_from_a_regression(gate: ModuleTy
     assert gate.disturbed(quiet) == []
     assert gate.disturbed(quiet | {name: gate.Figure(value, stats)}) == [], "one kernel in sixty is that kernel's own"
     assert gate.disturbed({name: gate.Figure(None), "x.track_spill_bytes()": gate.Figure(4)}) == []
-
-
-@pytest.mark.parametrize("path", sorted((ROOT / "results" / "asv" / "nvidia-h200").glob("*-*.json")), ids=lambda path: path.name[:8])
-def test_no_recorded_sweep_was_disturbed(gate: ModuleType, path: Path) -> None:
-    assert gate.disturbed(recorded(gate, path.name[:8])) == []
-
-
-def recorded(gate: ModuleType, commit: str) -> dict[str, Any]:
-    from asv.config import Config
-
-    conf = Config.load(str(ROOT / "asv.conf.json"))
-    conf.results_dir = str(ROOT / "results" / "asv")
-    return dict(gate.figures(conf, commit))
-
-
-def test_two_recorded_commits_with_the_same_kernels_are_the_same_to_the_gate(gate: ModuleType) -> None:
-    """Measured one after the other on one H200, a process each; between them a command was split into modules."""
-    before, after = recorded(gate, SAME_KERNELS[0]), recorded(gate, SAME_KERNELS[1])
-    judged = gate.beside_the_yardstick(before, after)
-    timed = [name for name in judged if gate.TIMED.search(name)]
-    assert len(timed) > 300
-    assert [line for _, kind, line in gate.changes(before, judged, thresholds()) if kind == "worse"] == []
-
-
-@pytest.mark.parametrize("cell", ["('triton_jit', '4096x4096', 'float16')", "('cupy_raw', '1024x65536', 'bfloat16')"])
-def test_five_percent_planted_in_a_recorded_commit_is_all_that_is_found(gate: ModuleType, cell: str) -> None:
-    before, after = recorded(gate, SAME_KERNELS[0]), recorded(gate, SAME_KERNELS[1])
-    name = f"softmax.Softmax.track_kernel_cold{cell}"
-    slowed = gate.beside_the_yardstick(before, after | {name: after[name].scaled(1.05)})
-    assert [n for n, kind, _ in gate.changes(before, slowed, thresholds()) if kind == "worse"] == [name]
 
 
 def test_help_shows_examples(gate: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:

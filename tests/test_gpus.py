@@ -17,7 +17,6 @@ from stand_ins import CATALOGUE, FACTS, played
 from opwise.choosing.store import stale
 from opwise.commands import executors
 from opwise.locks import Lock, Taken
-from opwise.measure.device import short_uuid
 from opwise.record import read
 from opwise.runner.session import Session
 from opwise.runner.survey import Survey
@@ -87,12 +86,6 @@ def test_what_is_no_gpu_is_refused_with_what_there_is(text: str, found: list[Gpu
     assert "--gpus" in str(refused.value)
 
 
-def test_uuids_are_shortened() -> None:
-    assert short_uuid("GPU-12345678-90ab") == short_uuid("12345678-90ab") == "GPU-12345678"
-    assert short_uuid("MIG-12345678-90ab") == "MIG-12345678"
-    assert short_uuid("") == ""
-
-
 HIDDEN = 2**30  # no system has so high a number
 
 
@@ -136,13 +129,6 @@ def test_a_gpu_that_is_computed_on_is_refused_or_marked(monkeypatch: pytest.Monk
     assert kept.shared == "process 12 (python)"
     assert kept.lock is not None, "what was refused has let go of the lock"
     kept.release()
-
-
-def test_a_process_that_is_just_ending_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    answers = [("process 12 (python)", ""), ("process 12 (python)", ""), ("", "")]
-    monkeypatch.setattr(gpus, "neighbours", lambda uuid: answers.pop(0))
-    claim("GPU 1", "GPU-1", settle_s=5).release()
-    assert not answers
 
 
 def test_a_lock_is_held_against_other_processes_until_its_holder_dies(folder: Path) -> None:

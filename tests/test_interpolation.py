@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import math
-import sys
-
 import numpy as np
 import pytest
-from recorded_runs import H200, core_run, grid_runs, store_of
+from recorded_runs import H200, core_run, store_of
 
-from opwise import clocks
 from opwise.choosing.interpolate import Interpolant, best_case
 from opwise.choosing.query import choose_from
-from opwise.ops import OPS, Workload
+from opwise.ops import Workload
 
 
 def test_what_was_measured_is_given_back_exactly_and_nothing_lies_outside_of_it() -> None:
@@ -76,38 +72,3 @@ def test_a_choice_says_where_its_figures_come_from(shape: tuple[int, ...], basis
 def test_the_same_number_of_elements_is_the_same_measured_size() -> None:
     choice = choose_from(store_of(*core_run()), Workload("gelu", (64, 256, 1024), "float16"), H200)
     assert {s.basis for s in choice.ranking} == {"measured"}
-
-
-def test_leaving_out_each_recorded_workload_costs_little(capsys: pytest.CaptureFixture[str]) -> None:
-    """Each workload of the core run in turn is forgotten, chosen for by interpolation between the rest of it and the grid, and looked up
-    in the end. Where the grid holds nothing of an op, every corner of the hull becomes an extrapolation."""
-    core = [r for r in core_run() if r.status == "ok"]
-    records = [r for r in grid_runs() if r.status == "ok"] + core
-    lost, errors = {}, {}
-    for workload in dict.fromkeys(r.workload for r in core):
-        sizes = OPS[workload.op].sizes(workload.shape)
-        rest = [r for r in records if not (r.op == workload.op and OPS[r.op].sizes(r.shape) == sizes)]
-        figures = store_of(*records).figures(workload.op, workload.dtype, H200)  # what a choice of the workload itself would rest on
-        newest = {backend: timed[sizes] for backend, timed in figures.timed.items() if sizes in timed}
-        clock = clocks.BOTH if len(states := clocks.common(newest.values())) > 1 else states[0]
-        choice = choose_from(store_of(*rest), workload, H200, clock=clock)
-        truth = {b: max(clocks.kernel(r, choice.states)[0], r.call_us.median) for b, r in newest.items()}
-        lost.setdefault(workload.op, {})[workload] = truth[choice.backend] / min(truth.values())
-        errors.setdefault(workload.op, []).extend(abs(math.log(s.us / truth[s.backend])) for s in choice.ranking)
-    with capsys.disabled():
-        sys.stdout.write("\nleft out in turn: median error of the times; chosen over best, median and worst; over 10 %\n")
-        for op, ratios in lost.items():
-            over, error = list(ratios.values()), math.expm1(np.median(errors[op]))
-            sys.stdout.write(
-                f"{op:>16}: {error:.1%}; {np.median(over):.3f}, {max(over):.2f}; {sum(v > 1.1 for v in over)} of {len(over)}\n"
-            )
-    for op, ratios in lost.items():
-        over = list(ratios.values())
-        assert np.median(over) <= 1.01, op
-        assert sum(v > 1.1 for v in over) <= 0.05 * len(over), op
-        if op != "matmul":
-            assert max(over) <= 1.05, op
-            assert np.median(errors[op]) <= math.log(1.2), op
-    for op in ("square", "gelu"):
-        assert max(lost[op].values()) <= 1.03, op
-    assert np.median(errors["matmul"]) <= math.log(1.35)

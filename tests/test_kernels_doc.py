@@ -8,12 +8,12 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from recorded_runs import around, cell, stored
+from recorded_runs import cell
 from script_modules import script
 from support import candidates
 
 from opwise.ops import Workload
-from opwise.record import Record, read
+from opwise.record import Record
 
 ROOT = Path(__file__).resolve().parents[1]
 QUOTED = re.compile(r"<!-- from (\S+) -->\n```\w+\n(.*?)```", re.DOTALL)
@@ -76,34 +76,6 @@ def test_figures_are_of_the_newest_whole_run_and_say_what_a_rung_gains(doc: Modu
     lowest = 70 * 2 ** (len(first.rungs) - 1)
     assert f"`{first.workloads[0]}`: {lowest} us, SOL 0.50;" in page, "the lowest rung has nothing to be compared with"
     assert doc.NOT_YET in doc.filled(page, [run_of(doc, 5.0, stand_in="interpreter")]), "a stand-in's times mean nothing"
-
-
-def test_stored_runs_are_read_oldest_first(doc: ModuleType, tmp_path: Path) -> None:
-    later = stored(tmp_path, *run_of(doc, 10.0), name="20260103T000000Z-sweep-part-abc1234")
-    first = stored(tmp_path, *run_of(doc, 20.0), name="20260102T000000Z-sweep-part-abc1234")
-    assert doc.recorded(tmp_path) == [read(first), read(later)]
-    assert f"--out {doc.LADDERS_RUNS.relative_to(ROOT)} " in doc.COMMAND
-
-
-def test_a_rung_without_a_time_shows_why_and_the_next_is_compared_with_the_one_below(doc: ModuleType) -> None:
-    ladder = doc.LADDERS[0]
-    refused = ladder.rung(ladder.rungs[1])
-    run = [replace(r, status="unsupported", kernel_cold_us=None) if r.implementation == refused else r for r in run_of(doc, 10.0)]
-    rows = dict(re.findall(r"^\| `(\S+)` \| (.*) \|$", doc.table(ladder, run), re.MULTILINE))
-    assert rows[refused] == " | ".join(["unsupported"] * len(ladder.workloads))
-    assert "4.00x" in rows[ladder.rung(ladder.rungs[2])]
-
-
-def test_each_state_of_the_clock_is_compared_with_the_rung_below_in_it(doc: ModuleType) -> None:
-    ladder = doc.LADDERS[0]
-    at, (below, rung) = ladder.workloads[0], ladder.rungs[:2]
-    known = {(r.implementation, str(r.workload)): r for r in run_of(doc, 10.0)}
-    low, high = ((ladder.rung(v), at) for v in (below, rung))
-    known[low] = replace(known[low], kernel_cold_us=around(40.0), kernel_capped_us=around(60.0))
-    known[high] = replace(known[high], kernel_cold_us=around(20.0), sol=0.5, kernel_capped_us=around(24.0), capped_sol=0.75)
-    assert doc.shown(ladder, rung, at, known) == "20 us at full clock, SOL 0.50, 2.00x, and 24 us power-capped, SOL 0.75, 2.50x"
-    known[high] = replace(known[high], kernel_cold_us=None, sol=None, capped_sol=None)
-    assert doc.shown(ladder, rung, at, known) == "24 us power-capped, 2.50x"
 
 
 def test_a_mark_that_names_no_rung_is_an_error(doc: ModuleType) -> None:

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import importlib
-import re
 
 import pytest
+from compile_child import kernels_of
 
 from opwise.backends.cubin import code
-from opwise.backends.cuda_on_cpu import build
-from opwise.backends.cuda_src.sources import FOLDER, alone, unit_of, units
+from opwise.backends.cuda_src.sources import alone, unit_of, units
 from opwise.backends.protocol import BackendUnavailable
 
-DEFINED = re.compile(r'extern "C" __global__ [^;{]*?\b((?:square|gelu|mean|softmax|matmul)_\w+)\(')
 WRITTEN_OUT = {"square": {"square_float32_textbook"}, "gelu": {"gelu_float32_textbook"}, "matmul_float32": {"matmul_textbook_float32"}}
 
 
 def defined(unit: str, text: str) -> list[str]:
     try:
-        return DEFINED.findall(build._preprocessed(unit, text, (FOLDER,)))
+        return kernels_of(unit, text)
     except BackendUnavailable as missing:
         pytest.skip(str(missing))
 

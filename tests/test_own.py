@@ -14,7 +14,7 @@ import torch
 from typer.testing import CliRunner, Result
 
 import opwise
-from opwise import backends, own
+from opwise import own
 from opwise.backends import BACKENDS
 from opwise.backends.protocol import Variant
 from opwise.cli import app
@@ -297,35 +297,3 @@ class Here:
     def ask(self, kind: str, payload: tuple[Any, ...], patience: object = None) -> Any:
         assert kind == "apply"
         return payload[0](lambda name, phase: None, *payload[1:])
-
-
-@pytest.mark.parametrize(
-    ("command", "options", "worker", "told"),
-    [
-        ("profile", ("--calls", "3"), "opwise.commands.profile.Worker", "aten::sub"),
-        ("timeline", ("--calls", "4"), "opwise.timeline.recording.Worker", "mine/softmax at softmax/4x8/float32, 4 calls"),
-    ],
-)
-def test_a_file_is_profiled_and_recorded_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str, options: tuple[str, ...], worker: str, told: str
-) -> None:
-    file = tmp_path / "mine.py"
-    file.write_text(
-        "import torch, opwise\n\n\n@opwise.kernel('softmax')\ndef by_hand(x):\n"
-        "    e = torch.exp(torch.sub(x, x.amax(dim=-1, keepdim=True)))\n    return e / e.sum(dim=-1, keepdim=True)\n"
-    )
-    arguments = [command, "mine/softmax", "softmax/4x8/float32", "--device", "cpu", *options]
-    refused = invoke(*arguments)
-    assert refused.exit_code == 2
-    assert "and what --with names" in " ".join(refused.stderr.split())
-    monkeypatch.setattr(backends, "BACKENDS", dict(backends.BACKENDS))
-    monkeypatch.setattr(worker, Here)
-    result = invoke(*arguments, "--with", str(file))
-    assert result.exit_code == 0, result.output
-    assert told in result.stdout
-
-
-def test_a_trace_that_is_there_takes_no_file(tmp_path: Path) -> None:
-    result = invoke("timeline", "--from", str(tmp_path / "t.json"), "--with", str(tmp_path / "mine.py"))
-    assert result.exit_code == 2
-    assert "no --with" in " ".join(result.stderr.split())

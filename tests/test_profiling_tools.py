@@ -136,32 +136,3 @@ def test_a_missing_ncu_is_one_line_with_the_remedy(monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("PATH", "")
     with pytest.raises(ncu.NcuRefused, match="no ncu on PATH: install Nsight Compute"):
         ncu.command(Path("r"), "triton_jit/softmax", WORKLOAD, "cuda:0")
-
-
-READER = """
-class Counter:
-    def value(self): return 91.2
-    def unit(self): return "%"
-class Action:
-    def name(self): return "rows"
-    def metric_by_name(self, metric): return Counter() if metric == "{dram}" else None
-class Launches:
-    def num_actions(self): return 1
-    def action_by_idx(self, i): return Action()
-class Context:
-    def num_ranges(self): return 1
-    def range_by_idx(self, i): return Launches()
-def load_report(path): {deed}
-"""
-
-
-@pytest.mark.parametrize("deed", ["return Context()", "import os; os.abort()"], ids=["reads", "crashes"])
-def test_nvidias_own_reader_is_used_where_it_is_there_and_may_crash(deed: str, tmp_path: Path) -> None:
-    real, package = tmp_path / "nsight" / "bin" / "ncu", tmp_path / "nsight" / "extras" / "python"
-    for folder in (real.parent, package):
-        folder.mkdir(parents=True)
-    real.write_text("#!/bin/sh\necho '" + CSV.replace("91.2", "90.0") + "'\n")
-    real.chmod(0o755)
-    (package / "ncu_report.py").write_text(READER.replace("{dram}", DRAM).replace("{deed}", deed))
-    found = ncu.read(tmp_path / "report", str(real))
-    assert ncu.Counter("rows", "DRAM throughput", DRAM, 91.2 if "Context" in deed else 90.0, "%") in found

@@ -28,24 +28,6 @@ def test_the_table_is_what_the_command_prints() -> None:
     assert overview.markdown(read(find(run, ROOT / "results"))) in text
 
 
-def test_every_figure_of_the_quoted_run_is_in_the_record() -> None:
-    """The lines of the sample output, implementation by implementation, against the run they name."""
-    text = README.read_text()
-    run = re.search(r"stored in results/(\S+\.jsonl)", text)
-    assert run
-    records = read(find(run[1], ROOT / "results"))
-    workload = re.search(r"^    (\w+/\w+/float16) ", text, re.MULTILINE)
-    assert workload
-    quoted = re.findall(r"^ +(\w+/\w+) +│ ok +│ +([\d.]+) │ +([\d.]+) ", text, re.MULTILINE)
-    assert len(quoted) == len(BACKENDS)
-    for name, ratio, cold in quoted:
-        (record,) = (r for r in records if r.implementation == name and str(r.workload) == workload[1])
-        assert record.kernel_cold_us is not None
-        assert record.error_ratio is not None
-        assert float(cold) == pytest.approx(record.kernel_cold_us.median, rel=1e-3)
-        assert float(ratio) == pytest.approx(record.error_ratio, rel=0.05)
-
-
 def test_the_quoted_counts_are_what_the_command_prints() -> None:
     text = README.read_text()
     quoted = re.search(r"^    \d+ ok\n(?:      .*\n)+(?=    stored in results/(\S+)\n)", text, re.MULTILINE)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 import xml.etree.ElementTree as ElementTree
 from dataclasses import replace
@@ -11,21 +10,14 @@ from pathlib import Path
 import pytest
 from reporting import CELL, CORE, ROOFS, ROOT, TWO_STATES, of_schema_1, report, written
 
-from opwise.backends import BACKENDS
 from opwise.record import Record, append
 from opwise.report import pictures
 from opwise.report.figures import Series, styles
-from opwise.report.html import MOST_BYTES, Run
+from opwise.report.html import Run
 from opwise.report.plots import figures
 
 for library in ("jinja2", "plotly", "matplotlib"):
     pytest.importorskip(library, reason=f"{library} is not installed: pip install 'opwise[report]'")
-
-
-def test_two_full_runs_fit_into_six_megabytes(tmp_path: Path) -> None:
-    other = shutil.copyfile(CORE, tmp_path / f"again-{CORE.name}")
-    assert MOST_BYTES <= 6_000_000
-    written(tmp_path, CORE, other)
 
 
 def test_plots_are_written_as_svg_and_png(tmp_path: Path) -> None:
@@ -140,13 +132,6 @@ def test_a_missing_extra_is_one_line_with_the_remedy(monkeypatch: pytest.MonkeyP
     (line,) = result.output.strip().splitlines()[-1:]
     assert library in line
     assert "pip install 'opwise[report]'" in line
-
-
-def test_no_two_backends_look_alike() -> None:
-    looks = styles(f"backend{i}" for i in range(60))
-    assert len(set(looks.values())) == len(looks)
-    assert list(looks)[: len(BACKENDS)] == list(BACKENDS)
-    assert len({s.symbol for s in list(looks.values())[:9]}) == 9
 
 
 def test_no_title_of_a_plot_reaches_into_its_neighbour() -> None:

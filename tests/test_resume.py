@@ -127,12 +127,6 @@ def test_another_device_or_commit_is_refused(tmp_path: Path, changed: dict[str, 
     assert says in str(refused.value)
 
 
-def test_other_files_of_the_users_own_are_refused(tmp_path: Path) -> None:
-    path, _ = stopped(tmp_path, after=1)
-    with pytest.raises(CannotResume, match="given mine.py: give the same"):
-        Session.resumed(Survey("cuda:0", FACTS, CATALOGUE, {"mine": tmp_path / "mine.py"}), path)
-
-
 def test_a_run_without_a_plan_or_of_a_later_one_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "toy" / "run.jsonl"
     append(path, [r.to_json() for r in records_of(Job(session_in(tmp_path, "square").jobs[0].workload, ("torch_eager/square",), "cuda:0"))])

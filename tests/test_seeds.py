@@ -192,13 +192,6 @@ def test_a_recorded_run_is_shown_and_plotted(tmp_path: Path, monkeypatch: pytest
     assert not re.search(r"<script[^>]* src=", page), "the page asks no network for anything"
 
 
-def test_a_run_without_points_is_not_plotted() -> None:
-    with pytest.raises(plot.NothingToPlot, match="not among those asked for"):
-        plot.points(a_run(SOME[0]))
-    with pytest.raises(plot.NothingToPlot, match="needs a GPU"):
-        plot.points(a_run(Outcome("softmax-sweep", NEEDS, found="needs a GPU")))
-
-
 # -- the store ---------------------------------------------------------------------------------------------------------------
 
 
@@ -221,13 +214,6 @@ def test_what_is_no_run_is_said_so(text: str, said: str, tmp_path: Path) -> None
     (tmp_path / "x.json").write_text(text)
     with pytest.raises(store.BadFile, match=said):
         store.read(tmp_path / "x.json")
-
-
-def test_an_experiment_that_left_the_table_is_still_shown() -> None:
-    text = tables.markdown(a_run(*SOME, Outcome("gone", SHOWN, "7", "was here")))
-    assert "No longer in the table" in text
-    assert text.count("\n| `") == 5
-    assert "Triton \\| ahead at &lt;3> sizes" in text, "one line a row, and nothing that Markdown takes for its own"
 
 
 # -- the document ------------------------------------------------------------------------------------------------------------

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import inspect
 import math
-import subprocess
-import traceback
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any
@@ -17,14 +15,11 @@ from pretend_gpu import PretendEvent, PretendPlace
 
 from opwise.ops.spec import Workload
 from opwise.seeds import (
-    blocking,
     clocks,
     faults,
     gelu,
-    inline,
     lecture6,
     means,
-    models,
     products,
     profiles,
     repair,
@@ -115,15 +110,6 @@ def test_the_scalar_mean_sums_every_element_once() -> None:
     torch.testing.assert_close(partials, torch.stack([part.sum() for part in x.split(32)]))
 
 
-def test_lines_are_counted_without_comments_and_docstrings() -> None:
-    head, doc = "@decorated\ndef f(\n    x,\n):\n", '    """Says\n    what."""\n'
-    source = f'{head}{doc}\n    # why\n    y = "a string"  # and more\n    return (x +\n            y)\n'
-    assert models.python_lines(source) == 7
-    found = models.lines(CPU)
-    assert found.shown
-    assert all(n > 0 for n in found.figures.values())
-
-
 @pytest.mark.parametrize("experiment", [means.trace, lecture6.stacks, training.dynamo], ids=lambda f: f.__name__)
 def test_what_the_profiler_and_dynamo_do_without_a_gpu(experiment: Callable[[Place], Findings]) -> None:
     found = experiment(CPU)
@@ -186,56 +172,6 @@ def test_the_code_for_a_gpu_runs(name: str, pretending: PretendPlace, monkeypatc
     assert all(isinstance(v, int | float) and math.isfinite(v) for v in found.figures.values())
 
 
-@pytest.mark.skipif(support.ON_GPU, reason="with a GPU Triton is the compiler here, and the same is run on the GPU")
-def test_the_triton_experiments_are_timed_where_there_is_a_gpu(pretending: PretendPlace, monkeypatch: pytest.MonkeyPatch) -> None:
-    from opwise.seeds import triton_kernels
-
-    monkeypatch.setattr(PretendPlace, "gpu", True)
-    monkeypatch.setattr(products, "HALF", small("matmul", 16, 16, 16, dtype="float16"))
-    monkeypatch.setattr(triton_kernels, "TILE", triton_kernels.SMALL_TILE)
-    found = products.short(pretending)
-    assert found.here.startswith(f"{found.figures['lines']} lines, ")
-    assert found.us == found.figures["Triton, cold, us"]
-    monkeypatch.setattr(faults, "MEAN", small("mean", 8, 8))
-    monkeypatch.setattr(faults, "BLOCK", 32)
-    us, ratio = faults._scalar_over_block(pretending)
-    assert us > 0
-    assert ratio > 0
-
-
-def test_what_torch_compile_makes_is_counted(pretending: PretendPlace, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With a compiler that compiles nothing: nine kernels or more are not confirmed to be one."""
-    monkeypatch.setattr(gelu, "COMPILED_SHAPE", (8, 8))
-    monkeypatch.setattr(torch, "compile", lambda function, **_: function)
-    found = gelu.compiled(pretending)
-    assert found.figures["kernels of torch.compile"] == found.figures["kernels by hand"] >= 9
-    assert not found.shown
-    assert found.found.startswith("not confirmed: aten::mul, ")
-
-
-def test_the_short_matmul_is_timed_beside_cublas_with_and_without_the_leaky_relu(
-    pretending: PretendPlace, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(products, "HALF", small("matmul", 16, 16, 16, dtype="float16"))
-
-    def bound(leaky: bool) -> Callable[..., Callable[[], None]]:
-        return lambda a, b, out: lambda: [out.copy_(a @ b)].clear()
-
-    found = products._against_cublas(pretending, bound)
-    assert set(found) == {"Triton", "cuBLAS", "Triton, leaky ReLU fused", "cuBLAS + leaky ReLU"}
-    assert all(us > 0 for us in found.values())
-
-
-def test_a_race_says_why_what_it_lacks_was_not_timed(pretending: PretendPlace) -> None:
-    workload = small("softmax", 4, 64)
-    found = clocks.race(pretending, workload, ["torch_eager/softmax", "torch_eager/softmax:nonsense", "torch_eager/softmax:manual"])
-    assert set(found.timings) == {"torch_eager/softmax", "torch_eager/softmax:manual"}
-    assert "nonsense" in found.absent["torch_eager/softmax:nonsense"]
-    with pytest.raises(RuntimeError, match="nonsense was not timed: .*has no variant"):
-        found.us("torch_eager/softmax:nonsense")
-    assert found.over("torch_eager/softmax", "torch_eager/softmax") == 1.0
-
-
 def test_a_wrong_implementation_gets_no_time(pretending: PretendPlace, monkeypatch: pytest.MonkeyPatch) -> None:
     """A race judges the very buffers that were timed: an implementation that goes wrong while it is timed loses its time."""
     real, calls = clocks.implementation, []
@@ -254,43 +190,3 @@ def test_a_wrong_implementation_gets_no_time(pretending: PretendPlace, monkeypat
     found = clocks.race(pretending, small("square", 33), ["spoilt", RIGHT])
     assert set(found.timings) == {RIGHT}
     assert "wrong: 1 of 33" in found.absent["spoilt"]
-
-
-def test_small_workloads_are_timed_on_several_sets_of_buffers(pretending: PretendPlace) -> None:
-    pretending.clock.queue.l2_bytes = 4096
-    made = []
-    clocks.timed(pretending, {"one": lambda i: made.append(i) or (lambda: None)}, 4096)
-    assert made == [0, 1, 2, 3, 4]
-    assert clocks.race(pretending, small("square", 512), [RIGHT]).us(RIGHT) > 0
-
-
-def test_the_wall_clock_waits_before_and_after_each_trial() -> None:
-    log: list[str] = []
-    seconds = clocks.benchmark(lambda: log.append("run"), 2, 3, lambda: log.append("wait"))
-    assert log == ["run", "run", "wait"] + ["run", "wait"] * 3
-    assert len(seconds) == 3
-
-
-def test_load_inline_declares_what_it_defines() -> None:
-    assert inline.DECLARATION.rstrip(";") in inline.CUDA
-
-
-def test_a_traceback_is_read_for_the_function_it_ends_in() -> None:
-    with pytest.raises(IndexError) as raised:
-        blocking.faulty(torch.arange(8.0), torch.tensor([99]))
-    assert blocking.FRAME.findall("".join(traceback.format_exception(raised.value)))[-1] == "faulty"
-
-
-def test_a_program_that_does_not_fail_is_no_shown_fault(monkeypatch: pytest.MonkeyPatch) -> None:
-    ended = subprocess.CompletedProcess([], 0, "", "")
-    monkeypatch.setattr(blocking.subprocess, "run", lambda *_, **__: ended)
-    with pytest.raises(RuntimeError, match="ended with 0 and no traceback"):
-        blocking.named(CPU)
-
-
-@pytest.mark.parametrize(("frames", "shown"), [(("wait_for_the_gpu", "faulty"), True), (("faulty", "faulty"), False), (("x", "x"), False)])
-def test_launch_blocking_is_judged_by_where_both_tracebacks_end(
-    frames: tuple[str, str], shown: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(blocking, "_blamed", lambda on: (frames[on], "device-side assert triggered"))
-    assert blocking.named(CPU).shown is shown

@@ -16,7 +16,7 @@ from opwise.timeline.copies import copies
 from opwise.timeline.difference import difference
 from opwise.timeline.idle import HOST, KERNEL, OTHER, HostWait, breakdown, union
 from opwise.timeline.operators import operators
-from opwise.timeline.queues import FULL, queues
+from opwise.timeline.queues import queues
 
 WAIT_NS = round(idle.KERNEL_WAIT_US * 1e3)
 
@@ -39,11 +39,6 @@ def test_the_threshold_parts_kernel_wait_from_other_and_leaves_host_wait(wait_us
     assert (found.waited(HOST), found.waited(KERNEL), found.waited(OTHER)) == (141_000, kernel_us * 1000, other_us * 1000)
 
 
-def test_a_launch_in_the_very_ns_of_the_end_is_no_host_wait() -> None:
-    events = (call("cudaLaunchKernel", 0, 1, 1), kernel("a", 5, 5, 1), call("cudaLaunchKernel", 10, 1, 2), kernel("b", 12, 1, 2))
-    assert [gap.cause for gap in breakdown(parsed(events).activities, WAIT_NS).gaps] == [KERNEL]
-
-
 def test_streams_of_one_gpu_overlap_into_one_busy_time() -> None:
     timeline = Timeline.of(parsed(TWO_STREAMS))
     (whole,) = timeline.devices
@@ -51,11 +46,6 @@ def test_streams_of_one_gpu_overlap_into_one_busy_time() -> None:
     assert (whole.breakdown.kernels, whole.breakdown.copies) == (30_000, 15_000)
     by_stream = {part.stream: (part.breakdown.span, part.breakdown.busy, part.breakdown.idle) for part in timeline.streams}
     assert by_stream == {"7": (40_000, 20_000, 20_000), "9": (45_000, 30_000, 15_000)}
-
-
-def test_two_gpus_are_told_apart() -> None:
-    timeline = Timeline.of(parsed((kernel("a", 0, 10, 1), kernel("b", 5, 10, 2, device=1), kernel("c", 30, 5, 3, device=1))))
-    assert [(p.device, p.breakdown.span, p.breakdown.busy) for p in timeline.devices] == [("0", 10_000, 10_000), ("1", 30_000, 15_000)]
 
 
 def test_a_long_kernel_hides_shorter_ones_and_touching_ones_leave_no_gap() -> None:
@@ -134,34 +124,10 @@ def test_the_queue_is_the_one_worked_out() -> None:
     assert queue.empty == pytest.approx((15 + 13) / 220)
 
 
-def test_a_full_queue_is_seen_for_as_long_as_it_is_full() -> None:
-    events = [call("cudaLaunchKernel", i, 0.5, i + 1) for i in range(FULL)]
-    events += [kernel("k", 2 * FULL + i, 0.5, i + 1) for i in range(FULL)]
-    (queue,) = queues(parsed(tuple(events)).activities)
-    assert queue.most == FULL
-    assert queue.full == pytest.approx((2 * FULL - (FULL - 1)) / (3 * FULL - 1))
-
-
-def test_a_queue_never_falls_below_0_where_the_clocks_disagree() -> None:
-    (queue,) = queues(parsed((call("cudaLaunchKernel", 10, 2, 1), kernel("k", 9.5, 5, 1))).activities)
-    assert (queue.most, [n for _, n in queue.steps]) == (0, [0])
-
-
 def test_copies_have_their_bandwidth_and_the_time_that_no_kernel_hid() -> None:
     (copy,) = copies(parsed(TWO_STREAMS).activities)
     assert (copy.kind, copy.count, copy.bytes, copy.us, copy.gb_per_s) == ("Memcpy HtoD (Pinned -> Device)", 1, 750_000, 15.0, 50.0)
     assert copy.alone_us == 10.0
-
-
-def test_the_rate_is_the_one_that_the_trace_states() -> None:
-    (copy,) = copies(parsed(ONE_STREAM).activities)
-    (stated,) = (e["args"]["memory bandwidth (GB/s)"] for e in ONE_STREAM if e.get("cat") == "gpu_memcpy")
-    assert copy.gb_per_s == stated
-
-
-def test_copies_without_bytes_have_no_rate() -> None:
-    (fill,) = copies(parsed((kernel("Memset (Device)", 0, 2, None),)).activities)
-    assert (fill.bytes, fill.gb_per_s, fill.us, fill.alone_us) == (None, None, 2.0, 2.0)
 
 
 def test_own_time_of_operators_leaves_out_those_they_called() -> None:
@@ -187,13 +153,6 @@ def test_the_difference_is_of_one_call_where_both_are_counted() -> None:
     assert {row.what: row.a for row in uncounted.rows}["span"] == 227.0
 
 
-def test_the_difference_names_kernels_that_only_one_has() -> None:
-    found = difference(Timeline.of(parsed(ONE_STREAM)), Timeline.of(parsed(GRAPH)))
-    kernels = {k.name: (k.a_count, k.b_count, k.a_us, k.b_us) for k in found.kernels}
-    assert kernels["node"] == (0, 3, 0.0, 9.0)
-    assert kernels["softmax"] == (2, 0, 13.0, 0.0)
-
-
 @pytest.mark.parametrize("events", [ONE_STREAM, TWO_STREAMS, GRAPH, ONE_STREAM[1:3]], ids=["one", "two", "graph", "CPU"])
 def test_data_is_plain_json_whose_parts_add_up(events: tuple[Event, ...]) -> None:
     data = json.loads(json.dumps(as_data(Timeline.of(parsed(events))), allow_nan=False))
@@ -201,9 +160,3 @@ def test_data_is_plain_json_whose_parts_add_up(events: tuple[Event, ...]) -> Non
         assert part["idle_us"] == pytest.approx(part["host_wait_us"] + part["kernel_wait_us"] + part["other_us"])
         assert part["span_us"] == pytest.approx(part["busy_us"] + part["idle_us"])
     assert sum(row["count"] for row in data["kernels"]) == (data["launches"] or {"count": 0})["count"]
-
-
-def test_the_difference_to_a_trace_without_gpu_activity_has_no_ratio_to_it() -> None:
-    found = difference(Timeline.of(parsed(ONE_STREAM[1:3])), Timeline.of(parsed(ONE_STREAM)))
-    assert all(row.ratio is None for row in found.rows)
-    assert {row.what: (row.a, row.b) for row in found.rows}["launch call, median"] == (None, 3.0)

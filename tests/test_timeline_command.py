@@ -51,14 +51,6 @@ def test_json_is_a_trace_a_line_and_then_the_difference(files: dict[str, Path]) 
     assert {"what": "span", "unit": "us", "a": 227.0, "b": 50.0} in between["rows"]
 
 
-def test_the_difference_has_a_table_of_its_own(files: dict[str, Path]) -> None:
-    result = invoke("timeline", "--from", str(files["one"]), "--against", str(files["two"]))
-    assert result.exit_code == 0, result.output
-    assert "of the whole traces" in result.stdout
-    assert re.search(r"host wait us +│ 141\.000 │ +10\.000 │ 0\.071", result.stdout)
-    assert re.search(r"square +│ +1 │ +none │", result.stdout)
-
-
 def test_the_threshold_and_the_range_are_taken(files: dict[str, Path]) -> None:
     result = invoke("timeline", "--from", str(files["one"]), "--kernel-wait", "3", "--within", "ProfilerStep#1", "--json")
     assert result.exit_code == 0, result.output
@@ -72,15 +64,6 @@ def test_a_trace_of_the_cpu_alone_says_so_and_shows_its_operators(files: dict[st
     assert result.exit_code == 0, result.output
     assert "no GPU activity" in result.stdout.replace("\n", " ")
     assert re.search(r"aten::softmax +│ +1 │ +10\.000 │ +4\.000", result.stdout)
-
-
-def test_a_trace_without_launches_still_has_busy_and_idle(tmp_path: Path) -> None:
-    path = written(tmp_path / "bare.json", trace([kernel("a", 0, 10, None), kernel("b", 15, 10, 77)]))
-    result = invoke("timeline", "--from", str(path))
-    assert result.exit_code == 0, result.output
-    assert "2 of 2 GPU activities have no launch in the trace" in result.stdout
-    assert "25.000" in result.stdout
-    assert "launches:" not in result.stdout
 
 
 @pytest.mark.parametrize(

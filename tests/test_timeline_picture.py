@@ -46,16 +46,6 @@ def test_panels_show_every_launch_activity_and_gap() -> None:
     assert low < 0 < 237 < high, "a short trace is seen whole"
 
 
-def test_a_long_trace_opens_on_its_middle_and_says_what_it_leaves_out() -> None:
-    many = picture.MOST_DRAWN + 10
-    timeline = Timeline.of(parse("long", trace([kernel("k", 10 * i, 5, None) for i in range(many)])), "long")
-    _, over_time, _ = picture.panels([timeline])
-    assert f"the first {picture.MOST_DRAWN} of {many}" in over_time.title
-    low, high = over_time.window
-    assert sum(low <= bar.start <= high for bar in over_time.bars["kernel"]) == picture.FIRST_SEEN
-    assert low > 10 * picture.MOST_DRAWN / 3
-
-
 def page_data(page: str) -> Any:
     (data,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>', page)
     return json.loads(data)

@@ -6,8 +6,6 @@ import contextlib
 import json
 import math
 import shlex
-import subprocess
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -139,14 +137,6 @@ def test_ctrl_c_keeps_what_was_found() -> None:
     assert search.failures["bad/square"].again
 
 
-def test_what_cannot_be_tried_ends_the_search_with_its_reason() -> None:
-    def played(case: Case, names: Sequence[str]) -> list[Outcome]:
-        raise RuntimeError("no worker")
-
-    with pytest.raises(RuntimeError, match="no worker"):
-        Search(played, {"bad/square": "cpu"}).run(SECONDS)
-
-
 # -- a case carried out --------------------------------------------------------------------------------------------------------------------
 
 
@@ -240,9 +230,3 @@ def test_what_cannot_be_verified_is_refused(bad: str) -> None:
 def test_no_time_verifies_nothing(bad: str) -> None:
     result = invoke("--seconds", "0")
     assert (result.exit_code, "nothing was verified" in result.output) == (1, True)
-
-
-def test_hypothesis_is_imported_by_a_search_alone() -> None:
-    code = "import sys, opwise, opwise.cli, opwise.commands.choose, opwise.verifying.search; print('hypothesis' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "False"

@@ -1,0 +1,182 @@
+"""The process that test_compile.py starts: it compiles a backend's kernels for some architectures, and prints what came of each.
+
+Of the architectures the suite compiles for, a kernel is compiled for one: what Hopper alone has for sm_90, what any GPU runs for sm_80. Of
+kernels that differ in the 16-bit type or in the width of offsets alone, one is compiled for sm_80 and the other for sm_90. Beside them each
+architecture has a few: what kernel_facts.py lists for it, and of each op, or of each unit of CUDA C++, some of the others.
+
+    python compile_child.py cupy_raw alone sm_80 sm_90      # or '': nvcc and NVRTC are both here, and share what they compile
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import json
+import re
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from functools import cache
+from typing import Any
+
+from kernel_facts import CUDA_CPP, KNOWN, MOST_REGISTERS
+
+from opwise.backends import BACKENDS, cubin
+from opwise.backends.cuda_on_cpu import build
+from opwise.backends.cuda_src import sources
+from opwise.backends.cuda_src.sources import FOLDER, UNITS, UNITS_OF_ONE, alone
+from opwise.backends.protocol import BackendUnavailable
+from opwise.ops import OPS
+
+ARCHITECTURES = ("sm_80", "sm_90", "sm_100")
+UNAVAILABLE = 77  # the exit status that says that the compiler is missing
+SHOWN = "square"  # whose kernels `opwise inspect` is asked for too, for sm_90
+HOPPER = "sm_90"
+SMALL_UNITS = {"square", "mean", "gelu"}
+DEFINED = re.compile(r'extern "C" __global__ [^;{]*?\b((?:square|gelu|mean|softmax|matmul)_\w+)\(')
+FEW = 12  # of so many kernels one is compiled for an architecture more
+
+
+def listed(backend: str, arch: str, names: Iterable[str], op: str = "") -> list[str]:
+    """Those that something is said of in kernel_facts.py, by their names as `compile_only` gives them."""
+    of_names = {name: f"{op}: {name}" if op else name for name in names}
+    most = MOST_REGISTERS if arch == HOPPER else {}
+    return [name for name, full in of_names.items() if full in most or any(known.names(backend, arch, full) for known in KNOWN)]
+
+
+def chosen(backend: str, op: str, arch: str, names: Callable[[str], Iterable[str]]) -> set[str]:
+    """Of Triton's and Numba's kernels for an architecture, `names(arch)`, those to compile."""
+    any_gpu, here = list(names("sm_80")), list(names(arch))
+    alike = {name: name.replace("bfloat16", "float16").replace(", wide offsets", "").replace(", beyond 2^31", "") for name in any_gpu}
+    first = [name for name in any_gpu if alike[name] == name or alike[name] not in any_gpu]
+    more = [*here[::FEW], *listed(backend, arch, here, op)]
+    if arch == "sm_80":
+        return {*first, *more}
+    if arch == HOPPER:
+        return {*(here if op == SHOWN else [name for name in here if name not in first]), *more}
+    return {*more, *(name for name in here if name not in any_gpu and name not in names(HOPPER))}
+
+
+def units_whole(backend: str, arch: str, alone_here: bool) -> set[str]:
+    """Units of CUDA C++ that the backend compiles as a whole: where nvcc and NVRTC are both here, NVRTC for sm_80, nvcc for sm_90."""
+    hopper = {*UNITS_OF_ONE[HOPPER], "softmax"}  # softmax's clusters are no kernels elsewhere
+    of_float16 = {unit for unit in UNITS if unit.startswith("matmul") and unit.endswith("_float16")}
+    wanted = {"sm_80": set(UNITS) - of_float16, HOPPER: hopper | of_float16}.get(arch, set())
+    mine = alone_here or (backend, arch) in (("cupy_raw", "sm_80"), ("torch_inline", HOPPER))
+    return (wanted if mine else set()) | SMALL_UNITS
+
+
+def units_to_compile(backend: str, arch: str, alone_here: bool, every: Mapping[str, str], names: Mapping[str, list[str]]) -> dict[str, str]:
+    """Unit -> its text. Of a unit of this architecture alone that is not wanted whole one kernel, as CuPy compiles it, and those listed;
+    where no unit is of this architecture alone, so of each."""
+    whole, found = units_whole(backend, arch, alone_here), {}
+    own = {unit for unit in every if unit not in UNITS} or set(UNITS)
+    for unit, text in every.items():
+        some = set(listed(backend, arch, names[unit]))
+        if unit in own | {"softmax"}:
+            some.add(names[unit][-1])
+        for kernel in () if unit in whole else some:
+            text = alone(kernel, text)
+        if unit in whole or some:
+            found[unit] = text
+    return found
+
+
+def kernels_of(unit: str, text: str) -> list[str]:
+    """Names of the kernels that a unit defines. Raises BackendUnavailable without a C++ compiler."""
+    return DEFINED.findall(build._preprocessed(unit, text, (FOLDER,)))
+
+
+def cuda(backend: str, alone_here: bool) -> Callable[[str], list[str]]:
+    """Lets the backend compile what is wanted of its units, and gives a function that tells of an architecture all kernels there are."""
+    if backend == "cupy_raw":
+        importlib.import_module(BACKENDS[backend])._import_cupy()  # or says that it is missing
+    module = importlib.import_module(f"{BACKENDS[backend]}.{'module' if backend == 'cupy_raw' else 'toolchain'}")
+
+    @cache
+    def names(arch: str) -> dict[str, list[str]]:
+        return {unit: kernels_of(unit, text) for unit, text in sources.units(arch).items()}
+
+    module.units = lambda arch: units_to_compile(backend, arch, alone_here, sources.units(arch), names(arch))
+    return lambda arch: [kernel for unit in names(arch).values() for kernel in unit]
+
+
+def python(backend: str) -> Callable[[str], list[str]]:
+    """The same of Triton and Numba, whose kernels are `specimens(arch)` or `kernels()` of each op's module."""
+    told: dict[str, Callable[[str], dict[str, Any]]] = {}
+    at_work = ""
+
+    def here(op: str, of: Callable[..., Mapping[str, Any]]) -> Callable[[str], dict[str, Any]]:
+        if of.__code__.co_argcount:
+            return lambda arch: dict(of(arch))
+        return lambda arch: {name: kernel for name, kernel in of().items() if kernel.runs_on(arch)}
+
+    def some(op: str) -> dict[str, Any]:
+        wanted = chosen(backend, op, at_work, told[op])
+        return {name: kernel for name, kernel in told[op](at_work).items() if name in wanted}
+
+    def names(arch: str) -> list[str]:
+        nonlocal at_work
+        at_work = arch
+        return [f"{op}: {name}" for op, of in told.items() for name in of(arch)]
+
+    for op in OPS:
+        module = importlib.import_module(f"{BACKENDS[backend]}.{op}")
+        name = "kernels" if hasattr(module, "kernels") else "specimens"
+        told[op] = here(op, getattr(module, name))
+        setattr(module, name, lambda *_, op=op: some(op))
+    return names
+
+
+def kept() -> list[bytes]:
+    """Every backend counts the instructions of each cubin that it makes, by one function: from now on the cubins are in this list."""
+    made: list[bytes] = []
+    counted = cubin.instructions
+
+    def keep(binary: bytes) -> dict[str, int]:
+        made.append(binary)
+        return counted(binary)
+
+    cubin.instructions = sources.instructions = keep  # type: ignore[attr-defined]
+    return made
+
+
+def told(backend: str, arch: str, names: Callable[[str], list[str]], made: list[bytes]) -> dict[str, Any]:
+    """NAMES: all kernels that there are. FOUND: what compile_only says of those compiled. FACTS: (symbol, instructions, registers, stack
+    accesses, double-precision instructions) of each, or why there are none. For sm_90 SHOWN, what opwise inspect tells of square, and
+    VARIANTS, each op's."""
+    from opwise.inspecting.compilers import variants
+    from opwise.inspecting.facts import facts
+    from opwise.inspecting.rows import inspected
+    from opwise.inspecting.tools import ToolMissing
+
+    made.clear()
+    answer: dict[str, Any] = {"NAMES": names(arch), "FOUND": dict(importlib.import_module(BACKENDS[backend]).compile_only(arch))}
+    try:
+        kernels = [(name, facts) for of_cubin in facts(made, arch) for name, facts in of_cubin.items()]
+    except ToolMissing as problem:
+        return answer | {"FACTS": f"no disassembler: {problem}"}
+    answer["FACTS"] = [(name, f.instructions, f.registers, f.local, f.double) for name, f in kernels]
+    if arch == HOPPER:
+        rows = [row for row, _ in inspected(backend, SHOWN, arch)[1] if row.status == "ok"]
+        line = "{0.registers} registers, {0.spilled_bytes} bytes spilled, {0.instructions} instructions"
+        answer["SHOWN"] = [(row.kernel, line.format(row), row.implementation) for row in rows]
+        answer["VARIANTS"] = {op: variants(backend, op) for op in OPS}
+    return answer
+
+
+def main(backend: str, alone_here: str, *archs: str) -> int:
+    made = kept()
+    try:
+        names = cuda(backend, bool(alone_here)) if backend in CUDA_CPP else python(backend)
+        gc.disable()  # looking for cycles takes Numba's front end a fifth of its time
+        for arch in archs:
+            print(json.dumps({arch: told(backend, arch, names, made)}))  # noqa: T201
+            gc.collect()
+    except BackendUnavailable as problem:
+        print(problem)  # noqa: T201
+        return UNAVAILABLE
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))
