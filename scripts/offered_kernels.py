@@ -21,12 +21,13 @@ from typing import Any, NamedTuple
 
 from opwise.backends import BACKENDS
 from opwise.backends.cuda_src import matmul
-from opwise.backends.gemm.cost import Product
+from opwise.backends.gemm.cost import Work
 from opwise.backends.gemm.gpu import HOPPER
-from opwise.backends.numba_cuda.matmul import plan as numba_plan
+from opwise.backends.numba_cuda.matmul import configurations as numba_matmul
 from opwise.backends.tuned_table import TUNABLE
 from opwise.ops import OPS, Workload
 from opwise.ops.matmul import DTYPES as PRODUCTS
+from opwise.tuning.matmul import product_of
 from opwise.tuning.ways import ways
 
 CUDA = ("torch_inline", "cupy_raw")
@@ -80,24 +81,26 @@ class Offer(NamedTuple):
 
 
 def of_cuda(workload: Workload) -> Iterator[Offer]:
-    asked = Product(*workload.shape, workload.dtype)
+    asked = product_of(workload)
     for name, config in matmul.offered(asked, HOPPER).items():
-        work = config.work(asked)
-        yield Offer((config.kernel(workload.dtype),), name, work.steps >= 2 * work.stages and work.ctas > work.cluster)
+        yield Offer((config.kernel(workload.dtype),), name, busy(config.work(asked)))
 
 
 def of_numba(workload: Workload) -> Iterator[Offer]:
-    (m, k, n), kind = workload.shape, workload.dtype
-    for name, tile in numba_plan.offered(m, k, n, kind, True, H200.capability).items():
-        busy = k >= SEVERAL_STEPS * tile.split and m > tile.rows and n > tile.columns
-        yield Offer((name, kind, numba_plan.whole_rows(kind, k, n, True)), name, busy)
+    asked = product_of(workload)
+    for name, tile in numba_matmul.offered(asked, HOPPER).items():
+        yield Offer((name, asked.kind, numba_matmul.whole_rows(asked)), name, busy(tile.work(asked)))
+
+
+def busy(work: Work) -> bool:
+    return work.steps >= 2 * work.stages and work.ctas > work.cluster
 
 
 def tuned(table: str, workload: Workload) -> Iterator[Offer]:
     """What `opwise tune` would measure. CUDA C++'s are told apart by what is compiled, others, compiled for each length, are not."""
     for name, compiled in ways(TUNABLE[table]).configurations(workload).items():
-        busy = workload.op != "matmul" or (workload.shape[1] >= SEVERAL_STEPS and workload.shape[0] > 256)
-        yield Offer((compiled,) if table.startswith("cuda_src") else (name, workload.dtype), name, busy)
+        several = workload.op != "matmul" or (workload.shape[1] >= SEVERAL_STEPS and workload.shape[0] > 256)
+        yield Offer((compiled,) if table.startswith("cuda_src") else (name, workload.dtype), name, several)
 
 
 def least(workloads: Iterable[Workload], offers: Callable[[Workload], Iterable[Offer]]) -> list[tuple[str, str]]:

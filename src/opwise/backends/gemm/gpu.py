@@ -87,10 +87,31 @@ class Gpu:
 
 # Fitted to times of 465 products by all configurations of three backends, at full clock (docs/lab/matmul-model.md).
 H100 = Gpu(
-    sms=132, clock_mhz=1980.0, wgmma=2048.0, wgmma_tf32=1024.0, mma=400.0, mma_tf32=200.0, fma=100.0, smem=126.0, l2=50.7, dram=1700.0,
-    load=5.6, store=10.7, exchange=24.8, warps=7.3, launch_us=1.24, latency=2634.0, setup=945.0, barrier=1758.0, fetch=439.0, step=150.0,
-    step_wgmma=81.0, overlap=1.5, overlap_wgmma=4.0, pingpong_hides=0.6,
-)  # fmt: skip
+    sms=132,
+    clock_mhz=1980.0,
+    wgmma=2050.0,
+    wgmma_tf32=1020.0,
+    mma=1060.0,
+    mma_tf32=511.0,
+    fma=124.0,
+    smem=129.0,
+    l2=52.6,
+    dram=1750.0,
+    load=7.32,
+    store=8.99,
+    exchange=25.9,
+    warps=5.81,
+    launch_us=1.19,
+    latency=1600.0,
+    setup=1810.0,
+    barrier=2070.0,
+    fetch=795.0,
+    step=180.0,
+    step_wgmma=133.0,
+    overlap=1.56,
+    overlap_wgmma=2.15,
+    pingpong_hides=0.603,
+)
 SHIPPED: Mapping[str, Gpu] = {"NVIDIA H100 80GB HBM3": H100}
 
 

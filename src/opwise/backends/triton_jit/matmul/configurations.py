@@ -82,7 +82,7 @@ class Config:
         vector_bytes = 16 if self.kernel != "pointers" or product.vector_bytes == 16 else size
         unit, smem = self._unit(product, vector_bytes)
         loads = (rows + columns) * size / (32 * vector_bytes) if self.kernel == "pointers" else 0.0
-        stages = max(self.stages - 1, 1) if self.kernel == "pointers" else self.stages
+        stages = max(self.stages - 1, 1) if self.kernel in ("pointers", "tma") else self.stages  # Triton fetches so many ahead
         return tiled(
             product, rows, columns, self.BK, unit, smem, stages, split_k=self.split_k, ctas_per_sm=self.resident(size), loads=loads,
             warps=self.warps, persistent=self.persistent, pingpong=self.kernel == "pingpong",
