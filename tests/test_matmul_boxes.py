@@ -47,3 +47,6 @@ def test_a_barrier_waits_for_what_the_boxes_have(config: SplitK | SwapAB, tmp_pa
         a, b = config.launch(Product(m, 1024, 1024, "float16"), HOPPER).matrices[:2]
         boxes.append(2 * (prod(a[2:4]) * depth // a.box_columns + prod(b[2:4]) * -(-config.columns // b.box_columns)))
     assert told(tile, HEIGHTS, tmp_path) == boxes
+    if isinstance(config, SwapAB):
+        c = config.launch(Product(1000, 1024, 1024, "float16"), HOPPER).matrices[2]
+        assert (c.box_rows, c.box_columns) == (config.rows, 64), "a consumer stores its 64 columns of the whole tile by one box"

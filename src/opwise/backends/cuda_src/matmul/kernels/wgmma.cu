@@ -6,7 +6,7 @@
 // matmul_wgmma_<dtype>_<BM>x<BN>_1x2: the same in clusters of two blocks side by side, with boxes of BM / 2 rows of A.
 // matmul_wgmma_<dtype>_<BM>x<BN>_s<S>: A and B as maps with boxes of BM rows, or m where A has fewer, and BK rows, C as an address. S
 // blocks, a cluster, share the K of a tile: the grid has S for each tile.
-// matmul_wgmma_<dtype>_144x128: A, B and C as maps with boxes of 144, 64 and 16 rows. A block a tile.
+// matmul_wgmma_<dtype>_144x128: A, B and C as maps with boxes of 144, 64 and 144 rows. A block a tile.
 // matmul_wgmma_<dtype>_pingpong_<BM>x<BN>: A, B and C as maps with boxes of BM / 2, 64 and 64 rows. The grid as the first's, in clusters of
 // two blocks. wgmma.py has the instances.
 #include "matmul/kernels/pingpong.cuh"

@@ -151,7 +151,7 @@ class SwapAB(Hopper):
 
     def launch(self, product: Product, machine: Machine) -> Plan:
         m, k, n = product[:3]
-        maps = Matrix(m, k, self.rows, DEPTH), Matrix(k, n, DEPTH, 64), Matrix(m, n, 16, 64)
+        maps = Matrix(m, k, self.rows, DEPTH), Matrix(k, n, DEPTH, 64), Matrix(m, n, self.rows, 64)
         threads, shared = (self.threads, 1, 1), self.shared_bytes(product.kind)
         return Plan(self.kernel(product.kind), line(self.tiles(product)), threads, shared, matrices=maps)
 
