@@ -14,9 +14,7 @@ offered_kernels = script("offered_kernels")
 
 # Of rows that no plan of an H200 takes: of several blocks there, where older GPUs have one.
 OF_OTHER_GPUS = {f"softmax_{dtype}_long_v16" for dtype in OPS["softmax"].dtypes}
-OF_OTHER_GPUS |= {
-    f"matmul_{dtype}_gemv_columns_{n}_t32_v16" for dtype in ("float16", "bfloat16") for n in (5, 6, 7)
-}  # those without mma.sync
+OF_OTHER_GPUS |= {f"matmul_{dtype}_simt_64x64_v2" for dtype in ("float16", "bfloat16")}  # those without mma.sync
 NOT_IN_TABLES = "ladder", "textbook"  # named variants, which the smoke workloads launch
 
 

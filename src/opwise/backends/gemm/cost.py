@@ -54,7 +54,8 @@ class Work:
     steps: of K of a CTA. Of a step: unit: the instruction that multiplies (a field of Gpu); macs: multiply-adds, those outside of C
     included; smem: bytes through shared memory; loads: load instructions of a warp; fetched: bytes from the L2. stages: steps under way.
     wave: bytes that the CTAs that run at once read from memory, over all of K; bytes: that the product reads and writes once.
-    stored: bytes of C a CTA; exchanged: bytes of partial sums that a CTA sends. setup: does it fetch tensor maps by residue?
+    stored: bytes of C a CTA, narrow stores for as many as take as long. exchanged: bytes of partial sums that a CTA sends. waits: CTAs that
+    finish a tile before it, one after the other. setup: does it fetch tensor maps by residue?
     persistent: a CTA goes on to its next tile, whose first steps are fetched meanwhile. pingpong: and stores beside multiplying.
     """
 
@@ -76,6 +77,7 @@ class Work:
     persistent: bool = False
     pingpong: bool = False
     setup: bool = False
+    waits: float = 0.0
 
 
 class Configuration(Protocol):
@@ -89,6 +91,7 @@ def predicted_us(work: Work, gpu: Gpu) -> float:
     usable = gpu.sms_of(work.cluster)
     full, rest = divmod(work.ctas, usable * work.ctas_per_sm)
     fixed = gpu.latency + work.setup * gpu.setup
+    fixed += gpu.barrier * work.waits
     if work.cluster > 1:
         fixed += gpu.barrier * ((work.exchanged > 0) + CLOCKS_OF_MULTICAST)
     clocks = full * _wave(work, usable * work.ctas_per_sm, usable, gpu) if full else 0.0
@@ -112,7 +115,7 @@ def _wave(work: Work, ctas: int, usable: int, gpu: Gpu) -> float:
         beside * work.macs / (getattr(gpu, work.unit) * busy),
         beside * work.smem / gpu.smem,
         beside * work.loads * gpu.load,
-        ctas / gpu.sms * work.fetched / gpu.l2,
+        max(ctas / gpu.sms / gpu.l2, beside / gpu.l2_sm) * work.fetched,
         ctas / (usable * work.ctas_per_sm) * work.wave / max(work.steps, 1) / gpu.dram,
         gpu.fetch / work.stages,
     )
@@ -162,7 +165,7 @@ def tiled(
     return Work(
         ctas=tiles * split_k, steps=-(-k // (depth * split_k)), unit=unit, macs=rows * columns * depth, smem=smem * depth, fetched=fetched,
         stages=stages, wave=_wave_bytes(product, rows, columns, tiles, ctas_per_sm, split_k), bytes=product.bytes,
-        stored=min(rows, m) * min(columns, n) * size, loads=loads * depth,
+        stored=min(rows, m) * min(columns, n) * size * max(1.0, 8 / product.vector_bytes), loads=loads * depth,
         exchanged=4 * rows * columns * (split_k - 1) / split_k, cluster=max(split_k, high * wide), ctas_per_sm=ctas_per_sm, **more,  # type: ignore[arg-type]
     )  # fmt: skip
 

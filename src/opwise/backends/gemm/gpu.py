@@ -46,9 +46,9 @@ HOPPER = Machine(132, (9, 0), 227 * 1024)
 class Gpu:
     """Rates are of one SM and clock, latencies in clocks.
 
-    wgmma, wgmma_tf32, mma, mma_tf32, fma: multiply-adds of each instruction. smem, l2: bytes of shared memory, and from the L2 where
-    all SMs fetch. dram: bytes a clock of the whole GPU. load: clocks of a load instruction of a warp. store, exchange: bytes of C, and
-    of partial sums to another CTA of a cluster. warps: of an SM that keep mma.sync and FMA busy.
+    wgmma, wgmma_tf32, mma, mma_tf32, fma: multiply-adds of each instruction. smem, l2_sm, l2: bytes of shared memory, from the L2 where
+    few SMs fetch, and where all do. dram: bytes a clock of the whole GPU. load: clocks of a load instruction of a warp. store, exchange:
+    bytes of C, and of partial sums to another CTA of a cluster. warps: of an SM that keep mma.sync and FMA busy.
     launch_us: of a launch, in us. latency: of a CTA, before its first step and behind its last; setup: beside, of tensor maps by
     residue; barrier: of a cluster. fetch: of a step of K from memory, which the stages share. step, step_wgmma: of a step, for
     synchronisation.
@@ -63,6 +63,7 @@ class Gpu:
     mma_tf32: float
     fma: float
     smem: float
+    l2_sm: float
     l2: float
     dram: float
     load: float
@@ -95,6 +96,7 @@ H100 = Gpu(
     mma_tf32=511.0,
     fma=124.0,
     smem=129.0,
+    l2_sm=64.0,
     l2=52.6,
     dram=1750.0,
     load=7.32,

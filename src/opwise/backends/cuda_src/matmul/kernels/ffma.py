@@ -66,6 +66,7 @@ class Ffma(Tiled):
 
     def work(self, product: Product) -> Work:
         smem = fma_smem(self.rows, self.columns, *THREAD, (self.rows / THREAD[0], self.columns / THREAD[1]))
+        smem += 2 * 4 * self.rows * self.columns * self.warps / product.k  # warps add up their sums
         found = tiled(
             product, self.rows, self.columns, DEPTH * self.warps, "fma", smem, self.stages, ctas_per_sm=self.ctas_per_sm,
             warps=self.warps, setup=self.residue,
@@ -73,7 +74,8 @@ class Ffma(Tiled):
         if not self.stream_k:
             return found
         ctas = self.ctas(product, 132)
-        return replace(found, ctas=ctas, steps=-(-found.ctas * found.steps // ctas), exchanged=4 * self.rows * self.columns)
+        steps, waits = -(-found.ctas * found.steps // ctas), max(ctas / found.ctas - 1, 0)
+        return replace(found, ctas=ctas, steps=steps, exchanged=4 * self.rows * self.columns, waits=waits)
 
     def launch(self, product: Product, machine: Machine) -> Plan:
         """stream-K: flags by which a CTA tells the next that its sums are there; one shelf of scratch for all products."""
