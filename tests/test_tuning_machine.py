@@ -19,7 +19,7 @@ from recorded_runs import TOY
 from stand_ins import FakeSeat
 from support import DEVICE, needs_gpu
 from test_tune_command import AskedHere, invoke
-from tuned_tables import FACTS
+from tuned_tables import FACTS, forget
 
 from opwise import provenance
 from opwise.backends import BACKENDS, tuned, tuned_table
@@ -270,20 +270,20 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     found = SimpleNamespace(name=TOY.device, multi_processor_count=10, clock_rate=1_200_000)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda index: TOY.device)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda index: found)
-    gpu._of.cache_clear()
+    forget()
     yield tmp_path
-    gpu._of.cache_clear()
+    forget()
 
 
 def test_stored_numbers_are_used_on_gpus_of_that_name_and_a_torn_file_is_reported(here: Path) -> None:
     device = torch.device("cuda", 0)
     assert gpu.of(device) == replace(H100, sms=10, clock_mhz=1200.0)
     path = gpu.write(other_gpu(), here, TOY.device)
-    gpu._of.cache_clear()
+    forget()
     assert gpu.of(device) == other_gpu()
     assert gpu.stored("NVIDIA H100 80GB HBM3") is None
     path.write_text('{"sms": 1}')
-    gpu._of.cache_clear()
+    forget()
     with pytest.warns(UserWarning, match="opwise tune --machine makes it anew"):
         assert gpu.of(device).sms == 10
     assert gpu.digest(TOY.device) == ""

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 from recorded_runs import TOY
-from tuned_tables import known_ways, row, table
+from tuned_tables import forget, known_ways, row, table
 
 from opwise.backends import tuned, tuned_table
 from opwise.backends.gemm import gpu
@@ -54,6 +54,7 @@ def built(name: str, monkeypatch: pytest.MonkeyPatch) -> Callable[[Workload], st
     make = {"cuda_src": of_cuda, "triton_jit": of_triton, "numba_cuda": of_numba}[name.partition("/")[0]](module, monkeypatch)
 
     def of(workload: Workload) -> str:
+        forget()
         dtype, shapes = workload.torch_dtype, [workload.shape] * 2
         if workload.op == "matmul":
             m, k, n = workload.shape
