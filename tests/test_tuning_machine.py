@@ -89,7 +89,7 @@ def test_a_gpu_that_obeys_the_model_with_other_numbers_is_predicted_within_3_per
 def test_the_same_times_give_the_same_numbers_and_right_ones_stay() -> None:
     seen = samples(H100, SEEN[:3])
     assert fit(seen, H100, trials=50) == fit(seen, H100, trials=50)
-    assert fitting.loss(fitting.by_product(seen), fit(seen, H100, trials=50)) == (0.0, 0.0)
+    assert fitting.loss(fitting.by_product(seen), fit(seen, H100, trials=50)) == (0.0, 0.0, 0.0)
     assert fit(seen, H100, most_s=0.0) == H100
     with pytest.raises(ValueError, match="no sample is given"):
         fit([], H100)
