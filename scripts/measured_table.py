@@ -38,7 +38,13 @@ H100, CAPPED = "NVIDIA H100 80GB HBM3", ROOT / "docs" / "lab" / "two-clocks-h100
 TABLES = {"cupy_raw": "cuda_src/matmul", "numba_cuda": "numba_cuda/matmul", "triton_jit": "triton_jit/matmul"}
 KINDS = {"16": "bfloat16"}  # a line's kind -> a product's
 # How names read once -> today.
-RENAMED = ((r"^hopper_", ""), (r"/resident\b", "/persistent"), (r"/turned\b", "/swap_ab"), (r"/split(\d+)$", r"/split_k\1"))
+RENAMED = (
+    (r"^(hopper_|map:)", ""),
+    (r"^ptr:", "pointers_"),
+    (r"/resident\b", "/persistent"),
+    (r"/turned\b", "/swap_ab"),
+    (r"/split(\d+)$", r"/split_k\1"),
+)
 Times = dict[str, dict[str, dict[str, list[float | None]]]]  # table -> workload -> configuration -> [full, capped]
 
 
@@ -72,11 +78,11 @@ def made(lines: Iterable[Mapping[str, Any]], capped: Iterable[Mapping[str, Any]]
 
 
 def named(times: Mapping[str, float], product: Product, left_out: Counter[str]) -> Iterator[tuple[str, str, float]]:
-    """(table, configuration, us) of what is offered today. A name of Triton may begin with "map:" or "ptr:", the kernels' kind."""
+    """(table, configuration, us) of what is offered today."""
     known = {backend: offered(table, product, HOPPER) for backend, table in TABLES.items()}
     for key, us in times.items():
         backend, _, name = key.partition(" ")
-        name = today(name.removeprefix("map:").removeprefix("ptr:"))
+        name = today(name)
         if backend not in TABLES:
             left_out[f"of {key}"] += 1
         elif name in known[backend]:

@@ -1,11 +1,10 @@
-"""Cells that have each kernel launched which the plans of an H200 know, whether or not one of them takes it today: for scripts/sanitize.py.
+"""Cells that have each kernel launched which the plans of an H100 know, whether or not one of them takes it today: for scripts/sanitize.py.
 
     python scripts/offered_kernels.py offered.json
     SANITIZE='--also offered.json' scripts/sanitize.sh
 
 Needs no GPU. Of the products and rows tried, which are small, a kernel gets the least that keeps it busy for several steps of K, and else
-the least that it is offered for. CUDA C++'s go by their names in the sources, others by the tile's, the type's and whether rows begin on 16
-bytes. Triton's tiles through pointers, which no table knows, are left to scripts/every_kernel.py.
+the least that it is offered for.
 """
 
 from __future__ import annotations
@@ -20,14 +19,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from opwise.backends import BACKENDS
-from opwise.backends.cuda_src import matmul
-from opwise.backends.gemm.cost import Work
+from opwise.backends.cuda_src.matmul.configurations import Config
 from opwise.backends.gemm.gpu import HOPPER
-from opwise.backends.numba_cuda.matmul import configurations as numba_matmul
 from opwise.backends.tuned_table import TUNABLE
 from opwise.ops import OPS, Workload
 from opwise.ops.matmul import DTYPES as PRODUCTS
-from opwise.tuning.matmul import product_of
+from opwise.tuning.matmul import offered, product_of
 from opwise.tuning.ways import ways
 
 CUDA = ("torch_inline", "cupy_raw")
@@ -47,7 +44,6 @@ CORNERS = ((16, 256, 50304), (24, 64, 50304), (24, 256, 9000), (32, 256, 17000),
            (512, 3072, 2688), (1003, 95, 463), (2048, 8192, 512), (2504, 2504, 2504), (8449, 4008, 8), (2, 66, 40000), (3, 66, 40000),
            (4, 66, 40000), (5003, 77, 73), (5003, 77, 91))  # fmt: skip
 MOST_ELEMENTS = 2**25  # of a matrix
-SEVERAL_STEPS = 500  # of K in each of its parts: more than any kernel has under way at once
 LENGTHS = (33, 130, 256, 301, 320, 520, 1000, 1003, 1024, 1027, 2048, 3072, 4096, 5003, 8192, 12288, 16384, 20001, 32768, 49152, 65536,
            100000, 131072, 262144, 524288, 1048576, 3000000)  # fmt: skip
 MOST_OF_ROWS = 2**25  # elements
@@ -80,27 +76,19 @@ class Offer(NamedTuple):
     busy: bool = True  # several tiles, of several steps of K
 
 
-def of_cuda(workload: Workload) -> Iterator[Offer]:
+def of_products(table: str, workload: Workload) -> Iterator[Offer]:
+    """Of CUDA C++ a kernel goes by its name in the sources; others also by whether rows begin on 16 bytes, for which they are compiled."""
     asked = product_of(workload)
-    for name, config in matmul.offered(asked, HOPPER).items():
-        yield Offer((config.kernel(workload.dtype),), name, busy(config.work(asked)))
+    for name, config in offered(table, asked, HOPPER).items():
+        work, own = config.work(asked), (name, asked.kind, asked.vector_bytes == 16)
+        kernel = (config.kernel(asked.kind),) if isinstance(config, Config) else own
+        yield Offer(kernel, name, work.steps >= 2 * work.stages and work.ctas > work.cluster)
 
 
-def of_numba(workload: Workload) -> Iterator[Offer]:
-    asked = product_of(workload)
-    for name, tile in numba_matmul.offered(asked, HOPPER).items():
-        yield Offer((name, asked.kind, numba_matmul.whole_rows(asked)), name, busy(tile.work(asked)))
-
-
-def busy(work: Work) -> bool:
-    return work.steps >= 2 * work.stages and work.ctas > work.cluster
-
-
-def tuned(table: str, workload: Workload) -> Iterator[Offer]:
+def of_rows(table: str, workload: Workload) -> Iterator[Offer]:
     """What `opwise tune` would measure. CUDA C++'s are told apart by what is compiled, others, compiled for each length, are not."""
     for name, compiled in ways(TUNABLE[table]).configurations(workload).items():
-        several = workload.op != "matmul" or (workload.shape[1] >= SEVERAL_STEPS and workload.shape[0] > 256)
-        yield Offer((compiled,) if table.startswith("cuda_src") else (name, workload.dtype), name, several)
+        yield Offer((compiled,) if table.startswith("cuda_src") else (name, workload.dtype), name)
 
 
 def least(workloads: Iterable[Workload], offers: Callable[[Workload], Iterable[Offer]]) -> list[tuple[str, str]]:
@@ -122,8 +110,10 @@ def anywhere(backend: str) -> list[list[Any]]:
 def cells(backend: str) -> list[list[Any]]:
     """As sanitize.Cell."""
     folder = "cuda_src" if backend in CUDA else backend
-    products_of = of_cuda if backend in CUDA else of_numba if backend == "numba_cuda" else partial(tuned, f"{backend}/matmul")
-    found = {"matmul": least(products(), products_of), "softmax": least(rows(), partial(tuned, f"{folder}/softmax"))}
+    found = {
+        "matmul": least(products(), partial(of_products, f"{folder}/matmul")),
+        "softmax": least(rows(), partial(of_rows, f"{folder}/softmax")),
+    }
     return [[f"{backend}/{op}", *cell] for op, each in found.items() for cell in each] + anywhere(backend)
 
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 from recorded_runs import TOY
 from test_cli import invoke
-from tuned_tables import known_ways, row, table
+from tuned_tables import forget, known_ways, row, table
 
 from opwise.backends import tuned, tuned_table
 from opwise.backends.gemm import gpu, measured
@@ -71,7 +71,7 @@ def test_on_a_gpu_its_own_table_and_numbers_are_told(tmp_path: Path, monkeypatch
     }.items():
         monkeypatch.setattr(torch.cuda, name, lambda *_, value=value: value)
     monkeypatch.setenv(tuned_table.VARIABLE, str(tmp_path))
-    gpu._of.cache_clear()
+    forget()
     own = row(WORKLOAD, "128x256_v16", {"128x256_v16": 900.0, "64x64_v16": 800.0})
     monkeypatch.setattr(tuned, "_stored", lambda *_: tuned.Choices(table("cuda_src/matmul", own)))
     try:
@@ -83,7 +83,7 @@ def test_on_a_gpu_its_own_table_and_numbers_are_told(tmp_path: Path, monkeypatch
         assert asked(IMPLEMENTATION, WORKLOAD)["numbers"] == "measured here"
         assert asked(IMPLEMENTATION, WORKLOAD, "--gpu", "h100")["gpu"] == H100_NAME, "another one's can be asked for"
     finally:
-        gpu._of.cache_clear()
+        forget()
 
 
 @pytest.mark.parametrize(

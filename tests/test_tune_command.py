@@ -14,7 +14,7 @@ import torch
 from played_clock import InProcess
 from recorded_runs import around
 from support import DEVICE, needs_gpu
-from tuned_tables import FACTS, known_ways, row, table
+from tuned_tables import FACTS, forget, known_ways, row, table
 from typer.testing import CliRunner, Result
 
 from opwise.backends import BACKENDS, implementations, tuned, tuned_table
@@ -170,10 +170,10 @@ def test_on_a_gpu_a_table_is_measured_and_asked_by_the_next_build(tmp_path: Path
     assert last.table is not None
     assert last.table.rows[0].times.keys() == set(made[0].stand.configurations), "every configuration is right on this GPU"
     monkeypatch.setenv(tuned_table.VARIABLE, str(tmp_path))
-    tuned._stored.cache_clear()
+    forget()
     assert tuned.look(MEAN, DEVICE).table == last.table
     assert tuned.in_force("triton_jit", "mean", DEVICE) == last.table.digest == standing.in_force("triton_jit", "mean", facts)
-    tuned._stored.cache_clear()
+    forget()
 
 
 # -- the command -------------------------------------------------------------------------------------------------------------

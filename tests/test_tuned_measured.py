@@ -9,7 +9,7 @@ import pytest
 import torch
 from recorded_runs import TOY
 from script_modules import script
-from tuned_tables import known_ways, row, table
+from tuned_tables import forget, known_ways, row, table
 
 from opwise.backends import tuned, tuned_table
 from opwise.backends.gemm import measured
@@ -53,11 +53,6 @@ def ships(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     forget()
     yield tmp_path
     forget()
-
-
-def forget() -> None:
-    for cached in (measured.of, tuned._shipped, tuned._stored):
-        cached.cache_clear()  # type: ignore[attr-defined]
 
 
 def test_they_come_before_the_model_and_behind_the_user_s_own(ships: Path, monkeypatch: pytest.MonkeyPatch) -> None:

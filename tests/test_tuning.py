@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 from recorded_runs import TOY, cell
-from tuned_tables import FACTS, known_ways, row, table
+from tuned_tables import FACTS, forget, known_ways, row, table
 
 from opwise import provenance
 from opwise.backends import tuned, tuned_table
@@ -36,9 +36,9 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setenv(tuned_table.VARIABLE, str(tmp_path))
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda index: TOY.device)
     monkeypatch.setattr(tuned, "_facts", lambda index: FACTS)
-    tuned._stored.cache_clear()
+    forget()
     yield tmp_path
-    tuned._stored.cache_clear()
+    forget()
 
 
 # -- what is stored ----------------------------------------------------------------------------------------------------------

@@ -9,10 +9,12 @@ from typing import Any
 
 import pytest
 import torch
-from tuned_tables import known_ways, row, table
+from recorded_runs import TOY
+from tuned_tables import forget, known_ways, row, table
 
 from opwise.backends import tuned, tuned_table
-from opwise.backends.gemm.gpu import HOPPER
+from opwise.backends.gemm import gpu
+from opwise.backends.gemm.gpu import H100, HOPPER, Machine
 from opwise.ops.spec import Workload
 
 BUILT = pytest.mark.parametrize("name", ["cuda_src/softmax", "triton_jit/softmax", "numba_cuda/softmax", "numba_cuda/matmul"])
@@ -45,10 +47,14 @@ def built(name: str, monkeypatch: pytest.MonkeyPatch) -> Callable[[Workload], st
     known_ways(name)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(multi_processor_count=HOPPER.sms))
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: HOPPER.capability)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: TOY.device)
+    monkeypatch.setattr(Machine, "of", lambda device: HOPPER)
+    monkeypatch.setattr(gpu, "of", lambda device: H100)
     module = importlib.import_module(f"opwise.backends.{name.replace('/', '.')}") if "cuda_src" not in name else None
     make = {"cuda_src": of_cuda, "triton_jit": of_triton, "numba_cuda": of_numba}[name.partition("/")[0]](module, monkeypatch)
 
     def of(workload: Workload) -> str:
+        forget()
         dtype, shapes = workload.torch_dtype, [workload.shape] * 2
         if workload.op == "matmul":
             m, k, n = workload.shape
@@ -71,19 +77,19 @@ def of_cuda(module: Any, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
 
 def of_numba(module: Any, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
     """Kernels that are their own names."""
-    plan = importlib.import_module(f"{module.__name__}.plan")
     monkeypatch.setattr(module, "SIMULATED", False)
+    if module.__name__.endswith("matmul"):
+        monkeypatch.setattr(module, "build_tma", lambda product, tile, *_: tile.name)
+        monkeypatch.setattr(module, "build_any_gpu", lambda product, tile, device: tile.name)
+    else:
+        plan = importlib.import_module(f"{module.__name__}.plan")
 
-    def kernel(way: Any) -> Any:
-        return SimpleNamespace(fixed=lambda grid, *sizes, device: plan.name_of(way))
+        def kernel(way: Any) -> Any:
+            return SimpleNamespace(fixed=lambda grid, *sizes, device: plan.name_of(way))
 
-    if module.__name__.endswith("softmax"):
         monkeypatch.setattr(module, "in_registers", lambda dtype, columns, wide, threads: (kernel(plan.Registers(threads)), 1))
         for name in ("build_cluster", "build_stream"):
             monkeypatch.setattr(module, name, lambda x, way, *more: plan.name_of(way))
-    else:
-        monkeypatch.setattr(module, "build_tma", lambda a, b, out, way: plan.name_of(way))
-        monkeypatch.setattr(module, "any_gpu_kernel", lambda kind, tile, whole: kernel(tile))
     made: Callable[..., str] = module.build
     return made
 

@@ -10,6 +10,8 @@ import pytest
 import torch
 from recorded_runs import TOY
 
+from opwise.backends import tuned
+from opwise.backends.gemm import gpu, measured
 from opwise.backends.protocol import BackendUnavailable
 from opwise.backends.tuned_table import TUNABLE, Row, Table, Time, versions_of
 from opwise.ops import OPS
@@ -34,6 +36,12 @@ def table(name: str, *rows: Row, **changed: Any) -> Table:
     made = Table(name, FACTS["device"], FACTS["capability"], FACTS["driver"], versions_of(known, FACTS), known.source, known.serves[0],
                  "abc1234", False, tuple(rows))  # fmt: skip
     return replace(made, **changed)
+
+
+def forget() -> None:
+    """What this process has looked up of tables and numbers."""
+    for cached in (measured.of, tuned._shipped, tuned._stored, gpu._of):
+        getattr(cached, "cache_clear", int)()  # a test may have put another function there
 
 
 def known_ways(name: str) -> Ways:

@@ -14,9 +14,9 @@ from opwise.backends.gemm.gpu import Gpu
 
 READ = ("sms", "clock_mhz")
 FITTED = tuple(f.name for f in fields(Gpu) if f.name not in READ)
-# In the loss beside what the choices lose: of the error, and of how far numbers moved. Those that the times do not determine stay so where
-# they were; without that the choices at other products became worse, of 290 on an H100.
-ERROR, MOVED = 0.1, 0.02
+# Weights of a product's errors among one another, by which it is chosen; of all errors; and of how far numbers moved: those that the times
+# do not determine stay about where they were, without which the choices at other products became worse. By trials with an H100's times.
+AMONG, ERROR, MOVED = 0.2, 0.03, 0.01
 TRIALS = 4000
 STEP, LEAST_STEP, MOST_STEP, WIDER, NARROWER = 0.2, 0.02, 0.4, 1.3, 0.93  # of a number's logarithm
 SEED = 20201113
@@ -33,9 +33,10 @@ class Sample(NamedTuple):
 
 class Loss(NamedTuple):
     """chosen: time of what is predicted to be the quickest over the quickest's, the geometric mean over products less 1. error: root mean
-    square of log(predicted / measured)."""
+    square of log(predicted / measured); among: mean distance of these from their mean at a product."""
 
     chosen: float
+    among: float
     error: float
 
     def __str__(self) -> str:
@@ -53,13 +54,16 @@ def by_product(samples: Sequence[Sample]) -> Grouped:
 
 
 def loss(products: Grouped, gpu: Gpu) -> Loss:
-    chosen, squares, count = 0.0, 0.0, 0
+    chosen, among, squares, count = 0.0, 0.0, 0.0, 0
     for samples in products:
         times = [predicted_us(sample.work, gpu) for sample in samples]
         chosen += math.log(samples[times.index(min(times))].us / min(sample.us for sample in samples))
-        squares += sum(math.log(us / sample.us) ** 2 for us, sample in zip(times, samples, strict=True))
-        count += len(samples)
-    return Loss(math.expm1(chosen / len(products)), math.sqrt(squares / count))
+        errors = [math.log(us / sample.us) for us, sample in zip(times, samples, strict=True)]
+        mean = math.fsum(errors) / len(errors)
+        among += math.fsum(abs(error - mean) for error in errors)
+        squares += math.fsum(error * error for error in errors)
+        count += len(errors)
+    return Loss(math.expm1(chosen / len(products)), among / count, math.sqrt(squares / count))
 
 
 def fit(
@@ -94,8 +98,9 @@ def fit(
 
 
 def _weighted(products: Grouped, gpu: Gpu, start: Gpu) -> float:
-    chosen, error = loss(products, gpu)
-    return math.log1p(chosen) + ERROR * error + MOVED * math.fsum(x * x for x in moved(gpu, start).values()) / len(FITTED)
+    chosen, among, error = loss(products, gpu)
+    distance = math.fsum(x * x for x in moved(gpu, start).values()) / len(FITTED)
+    return math.log1p(chosen) + AMONG * among + ERROR * error + MOVED * distance
 
 
 def moved(gpu: Gpu, start: Gpu) -> Mapping[str, float]:

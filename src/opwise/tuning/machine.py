@@ -124,6 +124,7 @@ def _clock(device: torch.device) -> Clock:
 def sampled(turn: object, device_name: str, workload: Workload, implementations: Sequence[str]) -> Sampled:
     """Times them in turns. Asked of a worker."""
     device = torch.device(device_name)
+    torch.cuda.set_device(device)
     product, clock = product_of(workload), _clock(device)
     ours = offered(TABLE, product, Machine.of(device))
     with workload.precision(), torch.no_grad():
