@@ -119,12 +119,31 @@ def python(backend: str) -> Callable[[str], list[str]]:
         at_work = arch
         return [f"{op}: {name}" for op, of in told.items() for name in of(arch)]
 
+    if backend == "numba_cuda":
+        importlib.import_module(BACKENDS[backend])._import_numba()  # or says that it is missing
+        shared_front_end()
     for op in OPS:
         module = importlib.import_module(f"{BACKENDS[backend]}.{op}")
         name = "kernels" if hasattr(module, "kernels") else "specimens"
         told[op] = here(op, getattr(module, name))
         setattr(module, name, lambda *_, op=op: some(op))
     return names
+
+
+def shared_front_end() -> None:
+    """Numba takes seconds from Python to LLVM's code, which is the same for every architecture: once is enough."""
+    from numba.cuda import compiler
+
+    lowered: dict[Any, Any] = {}
+    lower = compiler._compile_pyfunc_with_fixup
+
+    def once(function: Any, signature: Any, **options: Any) -> Any:
+        key = function, str(signature), repr(sorted((k, v) for k, v in options.items() if k != "cc"))
+        if key not in lowered:
+            lowered[key] = lower(function, signature, **options)
+        return lowered[key]
+
+    compiler._compile_pyfunc_with_fixup = once
 
 
 def kept() -> list[bytes]:

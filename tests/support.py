@@ -35,7 +35,7 @@ with contextlib.suppress(BackendUnavailable):
 SLOW_VARIANTS = frozenset({"compile"})  # seconds a workload: torch.compile specialises, and is asked to, on every shape
 # Of the ladders in docs/kernels.md, between the textbook's kernel and the one to use: read and measured, used by nobody. A stand-in runs
 # each on a few shapes alone: several tiles or steps, a last one that is not full, rows on 16 bytes and off.
-RUNGS = frozenset({"shared", "registers", "vectors", "coalesced", "online", "tiles", "grouped", "passes"})
+RUNGS = frozenset({"shared", "registers", "vectors", "coalesced", "online", "tiles", "grouped", "passes", "tma", "persistent"})
 # So do the simplest kernels of an op, which are the unnamed ones too where Numba's simulator runs them, and those that have run there
 # already: cupy_raw's are torch_inline's, launched by a host code of its own. For a mutant, which may be in any of them, these run on all
 # shapes.
@@ -207,9 +207,10 @@ def workloads_for(candidate: Candidate, dtype: str) -> list[Workload]:
 
 
 def kinds_in_turns(dtype: str, place: int) -> tuple[str, ...]:
-    """Kinds of inputs for the workload at a place among others: on a GPU all, in a stand-in one, of which the next dtype has the other."""
+    """Kinds of inputs for the workload at a place among others: on a GPU and for a mutant all, else one, of which the next dtype has the
+    other."""
     kinds = tuple(INPUT_KINDS)
-    return kinds if ON_GPU else (kinds[(place + [*DTYPES].index(dtype)) % len(kinds)],)
+    return kinds if ON_GPU or EVERY_VARIANT else (kinds[(place + [*DTYPES].index(dtype)) % len(kinds)],)
 
 
 def by_dtype(found: list[Candidate]) -> list[tuple[Candidate, str]]:
@@ -222,6 +223,14 @@ def by_dtype(found: list[Candidate]) -> list[tuple[Candidate, str]]:
 def small_workload(spec: OpSpec, dtype: str) -> Workload:
     """A workload with several rows, no power of two in it, that every stand-in can afford."""
     return max((w for w in spec.workloads["smoke"] if w.dtype == dtype and spec.cost(w).flops < 25_000), key=lambda w: spec.cost(w).bytes)
+
+
+def workload_for(candidate: Candidate, dtype: str) -> Workload:
+    """A small one; in Numba's simulator, where a CUDA thread is one of Python's, of a block or a few rows."""
+    spec = OPS[candidate.op]
+    if candidate.backend != "numba_cuda" or ON_GPU or EVERY_VARIANT:
+        return small_workload(spec, dtype)
+    return Workload(spec.name, (5, 7, 3) if 3 in ranks(spec) else (3, 33), dtype)
 
 
 INPUT_KINDS: dict[str, Callable[[OpSpec], Callable[[Workload, torch.device, int], tuple[Tensor, ...]]]] = {

@@ -23,6 +23,5 @@ def seconds(*arguments: str) -> float:
 
 @pytest.mark.skipif("PYTEST_XDIST_WORKER" in os.environ, reason="other workers use the cores: `make test` runs this file alone")
 def test_a_choice_from_the_shipped_runs_takes_little_more_than_to_import_torch() -> None:
-    """The best of three pairs: what else runs here makes either longer."""
-    more = min(seconds(*CHOOSE) - seconds("-c", "import torch") for _ in range(3))
-    assert more <= MOST_S
+    """In one of three pairs: what else runs here makes either longer."""
+    assert any(seconds(*CHOOSE) - seconds("-c", "import torch") <= MOST_S for _ in range(3))

@@ -38,7 +38,7 @@ def _fresh() -> Iterator[None]:
 def seconds(call: Callable[..., Any], inputs: tuple[Tensor, ...]) -> float:
     arguments = ", ".join("ab"[: len(inputs)])
     names = {"call": call, **dict(zip("ab", inputs, strict=False))}
-    return min(timeit.repeat(f"call({arguments})", globals=names, number=2000, repeat=60)) / 2000
+    return min(timeit.repeat(f"call({arguments})", globals=names, number=2000, repeat=30)) / 2000
 
 
 @alone
@@ -56,8 +56,8 @@ def test_the_own_overhead_is_at_most_a_microsecond(op: str) -> None:
     dispatcher.calls[key] = nothing
     chosen = computed_by(nothing, op)
     assert chosen(*inputs) is function(*inputs) is result
-    assert min(seconds(function, inputs) - seconds(chosen, inputs) for _ in range(3)) <= 1e-6
-    assert min(seconds(function, inputs) - seconds(nothing, inputs) for _ in range(3)) <= 2e-6, "with the look-up"
+    assert any(seconds(function, inputs) - seconds(chosen, inputs) <= 1e-6 for _ in range(3))
+    assert any(seconds(function, inputs) - seconds(nothing, inputs) <= 2e-6 for _ in range(3)), "with the look-up"
 
 
 @alone
@@ -65,7 +65,7 @@ def test_the_own_overhead_is_at_most_a_microsecond(op: str) -> None:
 def test_a_small_tensor_costs_little_more_than_torch_eager(op: str) -> None:
     inputs, function, dispatcher = inputs_of(op), getattr(opwise, op), DISPATCHERS[op]
     dispatcher.small, dispatcher.columns = 10_000, 1000
-    cost = min(seconds(function, inputs) - seconds(EAGER[op], inputs) for _ in range(3))
+    cheap = any(seconds(function, inputs) - seconds(EAGER[op], inputs) <= 0.4e-6 for _ in range(3))
     assert torch.equal(function(*inputs), EAGER[op](*inputs))
     assert not dispatcher.calls
-    assert cost <= 0.4e-6
+    assert cheap

@@ -8,7 +8,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from triton_sass import LINE, disassembly, needs_triton
+from triton_sass import LINE, compiled_once, disassembly, needs_triton
 
 from opwise.backends.gemm.cost import Product
 from opwise.backends.gemm.gpu import HOPPER, Machine
@@ -71,12 +71,14 @@ def disassembled(available):
     return disassembly(SPECIMENS)
 
 
+@compiled_once
 @pytest.mark.parametrize("kernel", ["persistent_kernel", "pipelined_kernel"])
 def test_no_register_is_written_while_the_tensor_cores_read_it(disassembled, kernel):
     assert disassembled[kernel].count("HGMMA") >= 12, "four for the first step, and eight in the loop"
     assert hazards(disassembled[kernel]) == []
 
 
+@compiled_once
 @pytest.mark.parametrize("units", [2, 3])
 def test_a_consumer_lets_the_other_begin_while_its_last_step_is_multiplied(disassembled, units):
     """And waits in its loop for the step before alone, of 64 rows a unit; a store is waited for before the next lies where it did."""
@@ -94,6 +96,7 @@ def test_a_consumer_lets_the_other_begin_while_its_last_step_is_multiplied(disas
     assert int(re.match(r"shared (\d+)", sass)[1]) <= 227 * 1024
 
 
+@compiled_once
 def test_multiply_adds_stand_in_the_order_in_which_they_were_written(disassembled):
     """Most keep an element of a or of b for the next. In the loop over steps, which has one over turns in it, the program meets once."""
     lines = [(int(address, 16), name, rest) for address, name, rest in LINE.findall(disassembled["ffma_kernel"])]
@@ -109,6 +112,7 @@ def test_multiply_adds_stand_in_the_order_in_which_they_were_written(disassemble
     assert [sum(start <= address <= end for address in met) for start, end in loops[:2]] == [0, 1]
 
 
+@compiled_once
 def test_barriers_lie_where_they_are_waited_for(disassembled):
     """Behind three stages of 32 KiB: those of a, then those of b."""
     begun = [int(each, 16) for each in re.findall(r"SYNCS\.EXCH\.64 URZ, \[UR\d+\+(0x[0-9a-f]+)\]", disassembled["ffma_kernel"])]
@@ -117,6 +121,7 @@ def test_barriers_lie_where_they_are_waited_for(disassembled):
     assert max(begun) == 3 * 32768 + 48
 
 
+@compiled_once
 @pytest.mark.parametrize("kernel", ["split_kernel", "split_kernel_swap_ab"])
 def test_the_first_copy_is_asked_for_early_and_nobody_meets_among_the_products(disassembled, kernel):
     lines = [(int(address, 16), name, rest) for address, name, rest in LINE.findall(disassembled[kernel])]
@@ -129,6 +134,7 @@ def test_the_first_copy_is_asked_for_early_and_nobody_meets_among_the_products(d
     assert not any(name.startswith(("BAR", "UCGABAR")) for _, name, _ in lines[products[0] : end])
 
 
+@compiled_once
 @pytest.mark.parametrize("kernel", ["split_kernel", "split_kernel_swap_ab"])
 def test_shared_memory_is_the_sums_once_the_products_are_done(disassembled, kernel):
     """What is a block's own goes to where the ring was, behind a barrier; the other sums are pushed, once the cluster has begun; all is

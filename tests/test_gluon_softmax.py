@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from triton_sass import LINE, disassembly, needs_triton
+from triton_sass import LINE, compiled_once, disassembly, needs_triton
 
 SPECIMENS = """
 from opwise.backends.triton_jit.softmax import cluster, stream
@@ -25,6 +25,7 @@ def disassembled(available):
     return disassembly(SPECIMENS)
 
 
+@compiled_once
 def test_a_row_is_asked_for_as_a_whole_before_anything_is_waited_for(disassembled):
     """The compiler may put a barrier between two copies, and what is computed of the first loads before the last are asked for."""
     names = [name for _, name, rest in LINE.findall(disassembled["cluster_kernel"]) if not rest.startswith("RZ, [RZ]")]
@@ -37,6 +38,7 @@ def test_a_row_is_asked_for_as_a_whole_before_anything_is_waited_for(disassemble
     assert not [name for name in names if name.startswith(("MEMBAR", "STL"))], "the exchange takes no fence"
 
 
+@compiled_once
 def test_warps_of_a_stream_meet_once_and_give_a_place_back_behind_their_stores(disassembled):
     """What a lane has read of a place it has computed with and stored before the copy engine may fill the place anew."""
     sass = disassembled["stream_kernel"]

@@ -92,7 +92,7 @@ def test_long_programs(candidate: Candidate, dtype: str, monkeypatch: pytest.Mon
     monkeypatch.setattr(mean, "tuned", lambda x: share)
     turn = 6 * share.block(size) * share.loads
     assert mean.LONGER == TRITONS
-    for n, each in ((3 * turn + 7, 1), (4 * turn, 2), (9 * turn + turn // 2 + 3, 4), (400 * turn + 83, 8)):
+    for n, each in ((3 * turn + 7, 1), (4 * turn, 2), (9 * turn + turn // 2 + 3, 4), (16 * turn + 83, 8)):
         assert share.steps(n, size, 2).each == each
         workload = Workload("mean", (n,), dtype)
         tally.check(workload, truth(workload, "hard", 53))

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 from pipelines import LOOPS, in_float32, with_tf32_factors
-from support import DEVICE, INPUT_KINDS, Truth, bits, needs_gpu, ranks, truth
+from support import DEVICE, INPUT_KINDS, ON_GPU, Truth, bits, needs_gpu, ranks, truth
 from torch import Tensor
 
 from opwise.measure.validate import Launch, check, judge, overflow_threshold
@@ -26,7 +26,7 @@ SHAPES = {
     2: ((1, 1), (3, 33), (32, 32), (1, 600), (37, 53)),
     3: ((1, 1, 1), (17, 33, 19), (32, 32, 32), (2, 600, 3)),
 }
-SEEDS = 1000
+SEEDS = 1000 if ON_GPU else 250
 PAD = 4096  # elements around the buffer of `differs`
 
 
@@ -262,7 +262,7 @@ def test_right_kernels_pass_the_whole_check(op: str, dtype: str) -> None:
 
 
 @pytest.mark.parametrize(("op", "dtype"), CASES)
-def test_right_kernels_pass_a_thousand_seeds(op: str, dtype: str) -> None:
+def test_right_kernels_pass_many_seeds(op: str, dtype: str) -> None:
     spec = OPS[op]
     shapes = [shape for rank in ranks(spec) for shape in SHAPES[rank]]
     kernel = with_tf32_factors if dtype == "tfloat32" else in_float32

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from fnmatch import fnmatch
 from itertools import product as every
+from typing import Any
 
 import pytest
 import torch
@@ -32,6 +34,12 @@ def of(*classes: type[Config]) -> pytest.MarkDecorator:
     return pytest.mark.parametrize(("kind", "config"), those, ids=lambda x: x if isinstance(x, str) else x.name)
 
 
+def in_turns(*axes: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
+    """Every case with its kind of inputs, ordinary or hard, of which the cases beside it have the other."""
+    for places in every(*(range(len(axis)) for axis in axes)):
+        yield *(axis[at] for axis, at in zip(axes, places, strict=True)), sum(places) % 2 == 1
+
+
 def assert_right(config: Config, kind: str, shape: tuple[int, int, int], hard: bool = False, seed: int = 5) -> None:
     """The kernel, whatever the plan would take for the product."""
     workload, spec, (m, k, n) = Workload("matmul", shape, kind), OPS["matmul"], shape
@@ -55,7 +63,7 @@ def test_every_kernel_of_few_columns_is_right(kind: str, config: GemvColumns) ->
     """Less K than its threads have, and some turns of them and a part; rows that end within a thread's four."""
     compiler_or_skip()
     each = config.vector_bytes // BYTES[kind]
-    for (m, k), hard in every(((9, each), (37, 2 * config.sharing * each + 3 * each)), (False, True)):
+    for (m, k), hard in in_turns(((9, each), (37, 2 * config.sharing * each + 3 * each))):
         assert_right(config, kind, (m, k, config.count), hard)
 
 
@@ -63,7 +71,7 @@ def test_every_kernel_of_few_columns_is_right(kind: str, config: GemvColumns) ->
 def test_every_kernel_of_few_rows_is_right(kind: str, config: GemvRows) -> None:
     """K is more than a CTA has in shared memory at a time, and no multiple of anything."""
     compiler_or_skip()
-    for k, hard in every((3, 1103), (False, True)):
+    for k, hard in in_turns((3, 1103)):
         assert_right(config, kind, (config.count, k, config.columns + 3 * config.vector_bytes // BYTES[kind]), hard)
 
 
@@ -72,7 +80,7 @@ def test_every_kernel_of_a_small_product_is_right(kind: str, config: SmallGemm) 
     """Of a tile and parts of three more; of a part of a step, of one, and of some and a part."""
     compiler_or_skip()
     each = config.vector_bytes // BYTES[kind]
-    for k, hard in every((each, config.depth, 2 * config.depth + 5 * each), (False, True)):
+    for k, hard in in_turns((each, config.depth, 2 * config.depth + 5 * each)):
         assert_right(config, kind, (config.rows + 3, k, config.columns + 3 * each), hard)
 
 
@@ -82,7 +90,7 @@ def test_every_kernel_of_sixteen_rows_is_right(kind: str, config: SkinnyM) -> No
     compiler_or_skip()
     each = config.vector_bytes // BYTES[kind]  # elements of an access
     deep = 2 * 3 * config.warps * 64 // BYTES[kind]
-    for rows, k, hard in every((16, 5), (3 * each, deep + 5 * each), (False, True)):
+    for rows, k, hard in in_turns((16, 5), (3 * each, deep + 5 * each)):
         assert_right(config, kind, (rows, k, 32 + 3 * each), hard)
 
 
@@ -94,10 +102,10 @@ OF_COLUMNS = ((300, 40), (133, 1032), (530, 72), (61, 32), (300, 296), (17, 4), 
 def test_every_kernel_of_five_to_sixteen_columns_is_right(kind: str, config: SkinnyN) -> None:
     """Of all its columns and, where it may have fewer, of three fewer."""
     compiler_or_skip()
-    fewer = [] if config.vector_bytes == 16 else [config.count - 3]
-    for (m, k), n, hard in every(OF_COLUMNS, (config.count, *fewer), (False, True)):
-        if k * BYTES[kind] % config.of_a == 0:
-            assert_right(config, kind, (m, k, n), hard)
+    fewer = () if config.vector_bytes == 16 else (config.count - 3,)
+    taken = tuple((m, k) for m, k in OF_COLUMNS if k * BYTES[kind] % config.of_a == 0)
+    for (m, k), n, hard in in_turns(taken, (config.count, *fewer)):
+        assert_right(config, kind, (m, k, n), hard)
 
 
 def test_what_is_not_run_is_what_the_stand_in_lacks() -> None:

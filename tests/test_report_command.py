@@ -8,12 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from reporting import CELL, CORE, ROOFS, ROOT, TWO_STATES, of_schema_1, report, written
+from reporting import CELL, ROOFS, ROOT, TWO_STATES, of_schema_1, report, written
 
 from opwise.record import Record, append
-from opwise.report import pictures
-from opwise.report.figures import Series, styles
-from opwise.report.html import Run
+from opwise.report.figures import Series
 from opwise.report.plots import figures
 
 for library in ("jinja2", "plotly", "matplotlib"):
@@ -132,16 +130,3 @@ def test_a_missing_extra_is_one_line_with_the_remedy(monkeypatch: pytest.MonkeyP
     (line,) = result.output.strip().splitlines()[-1:]
     assert library in line
     assert "pip install 'opwise[report]'" in line
-
-
-def test_no_title_of_a_plot_reaches_into_its_neighbour() -> None:
-    canvas = pytest.importorskip("matplotlib.figure", reason="matplotlib is not installed: pip install 'opwise[report]'")
-    run = Run.read(CORE)
-    looks = styles(r.backend for r in run.records)
-    for figure in filter(lambda f: f.panels, figures(run.records, run.roofs)):
-        drawn = pictures._drawn(figure, looks, canvas)
-        drawn.draw_without_rendering()
-        titles = [axes.title.get_window_extent() for axes in drawn.axes]
-        for i, one in enumerate(titles):
-            assert 0 <= one.x0 < one.x1 <= drawn.bbox.width, f"{figure.name}: {drawn.axes[i].get_title()!r} leaves the picture"
-            assert not any(one.overlaps(other) for other in titles[:i]), f"{figure.name}: {drawn.axes[i].get_title()!r}"

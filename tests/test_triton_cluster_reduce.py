@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from triton_sass import LINE, disassembly, needs_triton
+from triton_sass import LINE, compiled_once, disassembly, needs_triton
 
 from opwise.backends.gemm.cost import Product
 from opwise.backends.gemm.gpu import HOPPER, Machine
@@ -40,6 +40,7 @@ def words(lines, kind):
     return sum(WIDTH.get(name.rsplit(".", 1)[-1], 1) for name, _ in lines if name.split(".")[0] == kind)
 
 
+@compiled_once
 def test_sums_are_exchanged_between_two_meetings_of_the_cluster_and_nothing_else_is_in_shared_memory(disassembled):
     """Behind the last product: a barrier, the sums into the program's own memory; all have; a share is read from each program; stores."""
     assert {name.partition(",")[0] for name in disassembled} == {"float32", "tfloat32", "float16", "bfloat16"}
@@ -134,9 +135,14 @@ class Cluster:
         return None
 
 
-@pytest.mark.parametrize("prefetch", [False, True])
-@pytest.mark.parametrize(("split", "shape"), [(1, (37, 70, 41)), (2, (33, 100, 40)), (4, (5, 129, 33)), (8, (40, 133, 20))])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+SHARED = ((1, (37, 70, 41)), (2, (33, 100, 40)), (4, (5, 129, 33)), (8, (40, 133, 20)))  # programs a tile; m, k, n
+DTYPES = (torch.float32, torch.float16, torch.bfloat16)
+
+
+@pytest.mark.parametrize(
+    ("split", "shape", "dtype", "prefetch"),
+    [(*shared, dtype, (i + j) % 2 == 1) for i, shared in enumerate(SHARED) for j, dtype in enumerate(DTYPES)],
+)
 def test_programs_that_share_k_make_the_product(own, monkeypatch, split, shape, dtype, prefetch):
     """In Triton's interpreter, which runs one program after the other, and the PTX played."""
     import triton.language as tl

@@ -30,6 +30,8 @@ for name, specimen in specimens.items() if isinstance(specimens, dict) else [(""
         print(f"shared {made.metadata.shared}", flush=True)
         subprocess.run([knobs.nvidia.cuobjdump.path, "-sass", binary.name], check=True)
 """
+# Behind test_compile.py, on the same worker: what it has compiled, these find in Triton's cache.
+compiled_once = pytest.mark.xdist_group("compile triton_jit sm_90")
 LINE = re.compile(r"/\*([0-9a-f]{4,5})\*/\s+(?:@!?U?P\d+ )?([A-Z0-9_.]+)\s*([^;]*);")
 
 
