@@ -185,7 +185,7 @@ def through_pointers(product: Product, machine: Machine) -> tuple[Config, ...]:
     from opwise.backends.triton_jit.matmul.extra.tiles import TILES
 
     splits = SPLITS if clusters.KNOWN else (1,)
-    shared = (replace(c, split_k=s) for c in (*found, *TILES.get(kind, ())) for s in splits if s == 1 or s * c.BK <= product.k)
+    shared = (replace(c, split_k=s) for c in TILES.get(kind, found) for s in splits if s == 1 or s * c.BK <= product.k)
     return tuple(c for c in shared if c.exchanged_bytes <= FREE)
 
 

@@ -112,7 +112,7 @@ def _sharing_k(dtype: str, kind: str, precision: str) -> dict[str, Specimen]:
     from opwise.backends.triton_jit.matmul.extra.tiles import TILES
 
     found = {}
-    for config, split in zip((*POINTER_CONFIGS[kind.removeprefix("odd ")], *TILES.get(kind, ())), cycle(SPLITS[:0:-1])):
+    for config, split in zip(TILES.get(kind, POINTER_CONFIGS[kind.removeprefix("odd ")]), cycle(SPLITS[:0:-1])):
         shared, odd = replace(config, split_k=split), kind != "16-bit"
         if shared.exchanged_bytes > FREE:
             shared = config

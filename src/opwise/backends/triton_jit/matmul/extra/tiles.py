@@ -3,9 +3,9 @@
 
 from __future__ import annotations
 
-from opwise.backends.triton_jit.matmul.configurations import Config
+from opwise.backends.triton_jit.matmul.configurations import POINTER_CONFIGS, Config
 
-TILES = {
+TILES = {  # in the place of POINTER_CONFIGS
     "unaligned": (
         Config(128, 128, 32, 8, 1, prefetch=True),
         Config(128, 64, 64, 8, 1, prefetch=True),
@@ -13,11 +13,12 @@ TILES = {
         Config(32, 32, 64, 4, 1, prefetch=True),
         Config(16, 32, 64, 4, 1, prefetch=True),
     ),
-    "tf32": (Config(128, 64, 32, 8, 1, prefetch=True), Config(32, 32, 32, 4, 1, prefetch=True)),
+    "tf32": (*POINTER_CONFIGS["tf32"], Config(128, 64, 32, 8, 1, prefetch=True), Config(32, 32, 32, 4, 1, prefetch=True)),
     "odd tf32": (
         Config(128, 128, 32, 8, 1, prefetch=True),
         Config(128, 64, 32, 8, 1, prefetch=True),
         Config(64, 64, 32, 8, 1, prefetch=True),
         Config(32, 32, 32, 4, 1, prefetch=True),
+        Config(16, 32, 64, 4, 4),
     ),
 }
