@@ -1,13 +1,14 @@
 """Makes the table of measured times that ships of a GPU, src/opwise/backends/gemm/measured/<device>.json, from what was timed there.
 
     python scripts/measured_table.py times.jsonl --commit 2882d4a
-    python scripts/measured_table.py times.jsonl --commit 2882d4a --device 'NVIDIA H200' --capped two-clocks-h200.jsonl.gz
+    python scripts/measured_table.py times.jsonl --commit 2882d4a --device 'NVIDIA H200' --capped two-clocks-h200.jsonl
 
 A line of times.jsonl is a product's, at full clock:
 
     {"shape": [m, k, n], "kind": "16"|"float32"|"tfloat32", "us": {"cupy_raw NAME": us, …}}
 
-A power-capped time is the one at full clock by the ratio of both in a line of scripts/two_clocks.py, which was another run. Of products
+With --capped a power-capped time is the one at full clock by the ratio of both in a line of scripts/two_clocks.py, which was another run.
+(docs/lab/two-clocks-h100.jsonl.gz is not for that: its second column was hardly capped, as docs/lab/two-clocks.md tells.) Of products
 the sets core, layers and bars are taken: those of `random` are for judging what is chosen, which a table of their own times would make
 worthless. Names that today's plans do not offer are left out.
 """
@@ -33,8 +34,7 @@ from opwise.ops import OPS
 from opwise.ops.spec import Workload
 from opwise.tuning.matmul import offered
 
-ROOT = Path(__file__).resolve().parents[1]
-H100, CAPPED = "NVIDIA H100 80GB HBM3", ROOT / "docs" / "lab" / "two-clocks-h100.jsonl.gz"
+H100 = "NVIDIA H100 80GB HBM3"
 TABLES = {"cupy_raw": "cuda_src/matmul", "numba_cuda": "numba_cuda/matmul", "triton_jit": "triton_jit/matmul"}
 KINDS = {"16": "bfloat16"}  # a line's kind -> a product's
 # How names read once -> today.
@@ -126,10 +126,10 @@ def main() -> int:
     parser.add_argument("times", type=Path)
     parser.add_argument("--commit", required=True, help="whose kernels were timed")
     parser.add_argument("--device", default=H100, help="the GPU's whole name")
-    parser.add_argument("--capped", type=Path, default=CAPPED, help="what two_clocks.py wrote")
+    parser.add_argument("--capped", type=Path, help="what two_clocks.py wrote; without, times at full clock alone")
     options = parser.parse_args()
     left_out: Counter[str] = Counter()
-    times = made(read(options.times), read(options.capped), left_out)
+    times = made(read(options.times), read(options.capped) if options.capped else [], left_out)
     path = written(times, options.device, options.commit)
     for table, rows in times.items():
         both = sum(us is not None for row in rows.values() for _, us in row.values())
