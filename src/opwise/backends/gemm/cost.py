@@ -111,18 +111,26 @@ def _wave(work: Work, ctas: int, usable: int, gpu: Gpu) -> float:
     beside = -(-ctas // usable)  # CTAs of the busiest SM
     wgmma = work.unit in WGMMA
     busy = 1.0 if wgmma else min(1.0, beside * work.warps / gpu.warps)
-    terms = (
+    inside = (
         beside * work.macs / (getattr(gpu, work.unit) * busy),
         beside * work.smem / gpu.smem,
-        beside * work.loads * gpu.load,
         max(ctas / gpu.sms / gpu.l2, beside / gpu.l2_sm) * work.fetched,
+    )
+    others = (
+        beside * work.loads * gpu.load,
         ctas / (usable * work.ctas_per_sm) * work.wave / max(work.steps, 1) / gpu.dram,
         gpu.fetch / work.stages,
     )
-    most = max(terms)
-    norm, beside_terms = (gpu.overlap_wgmma, gpu.step_wgmma) if wgmma else (gpu.overlap, gpu.step)
-    step: float = most * math.fsum((t / most) ** norm for t in terms) ** (1 / norm) + beside_terms
+    # wgmma and TMA run beside one another, nearly without a loss; what threads do themselves, and waits for memory, overlap less.
+    busiest = (_norm(gpu.overlap_wgmma, *inside),) if wgmma else inside
+    step = _norm(gpu.overlap, *busiest, *others) + (gpu.step_wgmma if wgmma else gpu.step)
     return work.steps * step + _ends(work, beside, gpu)
+
+
+def _norm(exponent: float, *terms: float) -> float:
+    most = max(terms)
+    total: float = most * math.fsum((t / most) ** exponent for t in terms) ** (1 / exponent)
+    return total
 
 
 def _ends(work: Work, beside: int, gpu: Gpu) -> float:

@@ -52,7 +52,7 @@ class Gpu:
     launch_us: of a launch, in us. latency: of a CTA, before its first step and behind its last; setup: beside, of tensor maps by
     residue; barrier: of a cluster. fetch: of a step of K from memory, which the stages share. step, step_wgmma: of a step, for
     synchronisation.
-    overlap, overlap_wgmma: exponent of the norm of a step's terms. pingpong_hides: part of a tile's end that a second consumer hides.
+    overlap, overlap_wgmma: exponents of the norms of a step's terms. pingpong_hides: part of a tile's end that a second consumer hides.
     """
 
     sms: int
@@ -92,27 +92,27 @@ H100 = Gpu(
     clock_mhz=1980.0,
     wgmma=2050.0,
     wgmma_tf32=1030.0,
-    mma=1010.0,
-    mma_tf32=515.0,
-    fma=120.0,
+    mma=1050.0,
+    mma_tf32=481.0,
+    fma=123.0,
     smem=129.0,
     l2_sm=65.5,
-    l2=52.5,
+    l2=51.1,
     dram=1720.0,
-    load=7.31,
-    store=11.1,
-    exchange=25.3,
-    warps=4.94,
-    launch_us=1.22,
-    latency=1120.0,
-    setup=650.0,
-    barrier=2000.0,
-    fetch=816.0,
-    step=283.0,
-    step_wgmma=193.0,
-    overlap=1.61,
-    overlap_wgmma=2.24,
-    pingpong_hides=0.808,
+    load=4.44,
+    store=12.7,
+    exchange=35.4,
+    warps=4.28,
+    launch_us=1.32,
+    latency=1970.0,
+    setup=696.0,
+    barrier=1960.0,
+    fetch=920.0,
+    step=205.0,
+    step_wgmma=62.1,
+    overlap=1.45,
+    overlap_wgmma=4.91,
+    pingpong_hides=0.147,
 )
 SHIPPED: Mapping[str, Gpu] = {"NVIDIA H100 80GB HBM3": H100}
 
