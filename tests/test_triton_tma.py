@@ -72,7 +72,7 @@ def test_work_takes_longer_for_more_of_k(product, kind):
     for shape in ((64, 512, 128), (1000, 512, 776), (5000, 1032, 4000)):
         asked = Product(*shape, kind)
         for config in product.offered(asked, HOPPER).values():
-            work, deeper = (config.work(each) for each in (asked, asked._replace(k=8 * asked.k)))
+            work, deeper = (config.work(each) for each in (asked, asked._replace(k=9 * asked.k)))
             assert work.ctas == config.tiles(asked.m, asked.n) * config.split_k
             assert 0 < predicted_us(work, H100) < predicted_us(deeper, H100)
 
@@ -86,6 +86,16 @@ def test_large_products_get_sm_90s_own_kernels_and_a_long_k_of_few_tiles_is_spli
         assert all(taken(product, m, k, n, kind).split_k > 1 for kind in KINDS)
     for m, k, n in ((1024, 8192, 1024), (512, 16384, 4096)):
         assert taken(product, m, k, n, "bfloat16").split_k == 1
+
+
+def test_what_triton_cannot_know_to_be_whole_vectors_comes_by_elements(product):
+    """By multiples of 16 elements: 328 and 5860 are of 16 bytes. TF32 for wgmma must then not wait in shared memory, 32 rows to a bank."""
+    by_name = product.offered(Product(20, 328, 5860, "tfloat32"), HOPPER)
+    for k, n, times in ((328, 5860, 4), (83, 643, 4), (336, 5856, 1)):
+        assert by_name["pointers_64x64x32/4/3"].work(Product(20, k, n, "tfloat32")).loads == times * 32
+    for shape in ((3792, 83, 643), (20, 328, 5860), (3049, 860, 84)):
+        config = taken(product, *shape, "tfloat32")
+        assert config.kernel != "pointers" or config.prefetch or config.BM < 64
 
 
 def test_factors_maps_round(product):

@@ -70,35 +70,47 @@ class Config:
     def tiles(self, m: int, n: int) -> int:
         return -(-m // self.BM) * -(-n // self.BN)
 
-    def resident(self, element_size: int) -> int:
-        """Programs that an SM has at once. Through pointers by registers (a tile's sums and 64 beside a thread) and shared memory."""
+    def resident(self, size: int, by_element: bool) -> int:
+        """Programs that an SM has at once. Through pointers by shared memory and by registers: a thread's sums, 64 beside, the address of
+        each element that comes alone, and the element where it waits."""
         if self.kernel != "pointers":
             return self.ctas_per_sm
-        registers = 65536 // (32 * self.warps * (64 + self.BM * self.BN // (32 * self.warps)))
-        return max(1, min(8, registers, 227 * 1024 // (self.shared_bytes(element_size) + 1024)))
+        threads = 32 * self.warps
+        elements = (self.BM + self.BN) * self.BK / threads * by_element
+        registers = 64 + self.BM * self.BN // threads + (2 + self.prefetch) * elements
+        return max(1, min(8, int(65536 / (threads * registers)), 227 * 1024 // (self.shared_bytes(size) + 1024)))
 
     def work(self, product: Product) -> Work:
         rows, columns, size = self.BM, self.BN, product.size
-        vector_bytes = 16 if self.kernel != "pointers" or product.vector_bytes == 16 else size
-        unit, smem = self._unit(product, vector_bytes)
-        loads = (rows + columns) * size / (32 * vector_bytes) if self.kernel == "pointers" else 0.0
+        by_element = self.kernel == "pointers" and not whole_vectors(product)
+        unit, smem = self._unit(product, by_element)
+        loads = (rows + columns) * size / (32 * (size if by_element else 16)) if self.kernel == "pointers" else 0.0
         stages = max(self.stages - 1, 1) if self.kernel in ("pointers", "tma") else self.stages  # Triton fetches so many ahead
         return tiled(
-            product, rows, columns, self.BK, unit, smem, stages, split_k=self.split_k, ctas_per_sm=self.resident(size), loads=loads,
-            warps=self.warps, persistent=self.persistent, pingpong=self.kernel == "pingpong",
+            product, rows, columns, self.BK, unit, smem, stages, split_k=self.split_k, ctas_per_sm=self.resident(size, by_element),
+            loads=loads, warps=self.warps, persistent=self.persistent, pingpong=self.kernel == "pingpong",
         )  # fmt: skip
 
-    def _unit(self, product: Product, vector_bytes: int) -> tuple[str, float]:
-        """The instruction that multiplies, and bytes through shared memory for each 1 of K. Triton takes wgmma for 64 rows and more whose
-        factors come by 16 bytes."""
+    def _unit(self, product: Product, by_element: bool) -> tuple[str, float]:
+        """The instruction that multiplies, and bytes through shared memory for each 1 of K. Of 64 rows and more Triton takes wgmma."""
         rows, columns, size = self.BM, self.BN, product.size
         if product.kind == "float32":
             thread = {"ffma": (8, 16 if rows == 128 else 8)}.get(self.kernel, (4, 8 if columns >= 64 else 4))
             return "fma", fma_smem(rows, columns, *thread)
         tf32 = "_tf32" * (size == 4)
-        if self.kernel != "pointers" or (rows >= 64 and vector_bytes == 16):
-            return "wgmma" + tf32, wgmma_smem(rows, columns, size, self.swap_ab) + (2 * size * rows if tf32 else 0)
-        return "mma" + tf32, mma_smem(rows, columns, min(rows, 32 if rows > 16 else 16), min(columns, 32), size)
+        if self.kernel == "pointers" and rows < 64:
+            return "mma" + tf32, mma_smem(rows, columns, min(rows, 32 if rows > 16 else 16), min(columns, 32), size)
+        if not tf32:
+            return "wgmma", wgmma_smem(rows, columns, size, self.swap_ab)
+        if self.kernel == "tf32":  # C' = B' A', B by registers
+            return "wgmma_tf32", wgmma_smem(rows, columns, size, swap_ab=True, a_by_registers=True) + 2 * size * columns
+        return "wgmma_tf32", wgmma_smem(rows, columns, size, a_by_registers=True) + size * (rows + self._transposing(by_element) * columns)
+
+    def _transposing(self, by_element: bool) -> int:
+        """Times that a TF32 B goes through shared memory before wgmma has it along K: a warp's stores meet in a bank 4 times, 8 by vectors.
+        Without prefetch it is read back for that, and where it came by elements Triton has laid it with 32 in a bank, both ways."""
+        stored = 4 if by_element else 8
+        return stored if self.prefetch else stored + (64 if by_element else 1)
 
 
 # -- through tensor descriptors (TMA) ----------------------------------------------------------------------------------------------------
@@ -189,9 +201,13 @@ def through_pointers(product: Product, machine: Machine) -> tuple[Config, ...]:
     return tuple(c for c in shared if c.exchanged_bytes <= FREE)
 
 
+def whole_vectors(product: Product) -> bool:
+    """Do rows come by 16 bytes through pointers? Triton knows of a multiple of 16 elements, not of bytes."""
+    return product.alignment == 16 and product.k % 16 == 0 and product.n % 16 == 0
+
+
 def kind_of(product: Product) -> str:
-    """A key of POINTER_CONFIGS and of extra's tiles, by what Triton can prove of a row's alignment: 16 elements."""
-    aligned = product.alignment == 16 and product.k % 16 == 0 and product.n % 16 == 0
+    """A key of POINTER_CONFIGS and of extra's tiles."""
     if product.size == 2:
-        return "16-bit" if aligned else "unaligned"
-    return "ieee" if product.kind == "float32" else "tf32" if aligned else "odd tf32"
+        return "16-bit" if whole_vectors(product) else "unaligned"
+    return "ieee" if product.kind == "float32" else "tf32" if whole_vectors(product) else "odd tf32"
