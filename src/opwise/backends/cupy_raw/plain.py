@@ -38,6 +38,7 @@ def run(op: str, *tensors: Tensor) -> None:
 
 def variant(op: str) -> Variant:
     stand_in = plain.on_cpu(op, built)
+    fault = FLUSHED if op == "square" and torch.cuda.is_available() else None  # the stand-in's compiler flushes nothing
 
     def build(*tensors: Tensor) -> Bind:
         if tensors[-1].dtype not in TYPES:
@@ -52,4 +53,4 @@ def variant(op: str) -> Variant:
 
         return bind
 
-    return Variant(build, plain.SUMMARIES[op], fault=FLUSHED if op == "square" else None)
+    return Variant(build, plain.SUMMARIES[op], fault=fault)
