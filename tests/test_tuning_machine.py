@@ -74,7 +74,7 @@ UNSEEN = [(256, 512, 1024), (64, 4096, 4096), (2048, 2048, 2048), (8192, 256, 40
 def test_a_gpu_that_obeys_the_model_with_other_numbers_is_predicted_within_3_percent() -> None:
     truth = other_gpu()
     seen, unseen = samples(truth, SEEN), samples(truth, UNSEEN)
-    assert fitting.loss(fitting.by_product(unseen), H100).error > 0.1, "the shipped numbers are wrong for this GPU"
+    assert fitting.loss(fitting.by_product(unseen), H100).error > 2 * 0.03, "the shipped numbers are wrong for this GPU"
     parts: list[float] = []
     found = fit(seen, H100, trials=2500, told=parts.append)
     for each in (seen, unseen):
