@@ -151,7 +151,7 @@ def test_what_an_architecture_cannot_compile_is_told_with_its_reason(backend: st
 
 
 def test_a_variant_for_any_gpu_runs_the_unnamed_one_s_kernels_but_hoppers_own() -> None:
-    names = ("", "textbook", "mma", "pipeline")
+    names = ("", "textbook", "mma", "pipeline", "tma", "persistent")
     for kernel, expected in {
         "matmul_extra_float16_skinny_n_8_h2_t32_v16": ["", "mma"],
         "matmul_float32_gemv_rows_1x32_b1_v4": ["", "mma"],
@@ -159,6 +159,9 @@ def test_a_variant_for_any_gpu_runs_the_unnamed_one_s_kernels_but_hoppers_own() 
         "matmul_unaligned_tma_float16_64_s1": [""],
         "matmul_ffma_float32_aligned_64x64_w4_stream_k": [""],
         "matmul_textbook_float32": ["textbook"],
+        "matmul_ladder_tma_float16": ["tma"],
+        "matmul_ffma_float32_tma_128x128_8x16": [""],
+        "matmul_wgmma_float16_128x256": ["", "persistent"],
     }.items():
         assert variants_of_kernel(kernel, "matmul", names) == expected
 

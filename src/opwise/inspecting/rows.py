@@ -15,8 +15,10 @@ MOST_SHARED = {"sm_75": 65536, "sm_80": 166912, "sm_86": 101376, "sm_89": 101376
 # A kernel belongs to the variant that is in its name, else to the unnamed one; these variants run the unnamed one's, but for Hopper's own.
 RUNS: Mapping[tuple[str, str], re.Pattern[str]] = {
     ("matmul", "mma"): re.compile(r"(?!.*(wgmma|by TMA|textbook|ladder|plain)|matmul_(ffma|cluster|unaligned_tma|extra_cluster)_)"),
+    ("matmul", "persistent"): re.compile(r"matmul_wgmma_b?float16_128x256$"),
     ("matmul", "pointers"): re.compile(r"(?!.*(descriptors|textbook|tiles|grouped|plain))"),
 }
+LADDER = ("tma",)  # rungs whose names are words of other kernels
 
 
 @dataclass(frozen=True)
@@ -79,7 +81,9 @@ def _absent(backend: str, op: str, arch: str, reason: str) -> tuple[Row, Compile
 def variants_of_kernel(kernel: str, op: str, names: Iterable[str]) -> list[str]:
     """Which of the op's variants, `names`, run the kernel."""
     words = re.split(r"[^a-z0-9]+", kernel)
-    named = [name for name in names if name in words and (op, name) not in RUNS]
+    if "ladder" in words:  # other kernels' names may hold a rung's, as "tma"
+        return [name for name in names if name in words]
+    named = [name for name in names if name in words and name not in LADDER and (op, name) not in RUNS]
     return (named or [""]) + [name for name in names if (op, name) in RUNS and RUNS[op, name].match(kernel)]
 
 
