@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, lru_cache
 
 import pytest
@@ -91,6 +91,7 @@ AWKWARD = {
         *((3, 2040), (2, 8184)),  # of whole 16-byte pieces, several warps' but one block's
         *((3, 40_000), (2, 131_064)),  # long rows of such pieces
         (65, 33),  # more than one tile of short rows, and a single row in the last
+        *((5050, 13), (2201, 31), (1100, 61), (550, 127)),  # many short rows that begin anywhere
     ),
     3: (
         *(LARGE_PRODUCTS + SMALL_PRODUCTS + SHARED_PRODUCTS + THIN_PRODUCTS if ON_GPU else ()),
@@ -335,14 +336,19 @@ def launch_once(candidate: Candidate, inputs: tuple[Tensor, ...]) -> tuple[Tenso
     return out, bound_launch(candidate, inputs, out)
 
 
-def taken_dtype(candidate: Candidate) -> str:
-    """The first dtype that the candidate does not refuse."""
+def taken_workload(candidate: Candidate) -> Workload:
+    """The first small workload that the candidate does not refuse: of rows that begin anywhere, else on 16 bytes."""
     spec = OPS[candidate.op]
-    for dtype in spec.dtypes:
-        inputs = truth(small_workload(spec, dtype), "normal").inputs
+    small = [small_workload(spec, dtype) for dtype in spec.dtypes]
+    for workload in (*small, *(replace(w, shape=tuple(-(-n // 8) * 8 for n in w.shape)) for w in small)):
+        inputs = truth(workload, "normal").inputs
         try:
             candidate.get().prepare(*inputs, out=spec.empty_output(*inputs))
         except UnsupportedWorkload:
             continue
-        return dtype
+        return workload
     pytest.fail(f"{candidate} refuses every dtype", pytrace=False)
+
+
+def taken_dtype(candidate: Candidate) -> str:
+    return taken_workload(candidate).dtype

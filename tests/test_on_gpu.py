@@ -15,8 +15,7 @@ from support import (
     needs_gpu,
     our_candidates,
     quick_candidates,
-    small_workload,
-    taken_dtype,
+    taken_workload,
     truth,
 )
 from torch import Tensor
@@ -40,7 +39,7 @@ ROOM_BYTES = 60 << 30
 
 
 def workload_and_two_inputs(candidate: Candidate) -> tuple[Workload, tuple[Tensor, ...]]:
-    workload = small_workload(OPS[candidate.op], taken_dtype(candidate))
+    workload = taken_workload(candidate)
     return workload, tuple(x.clone() for x in truth(workload, "normal", 31).inputs)
 
 
