@@ -6,8 +6,6 @@ Tensor cores for 16 bits and TF32, FMA for float32. Rows that do not start at mu
 
 from __future__ import annotations
 
-import functools
-import operator
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
