@@ -37,7 +37,8 @@ SMALL_UNITS = {"square", "mean", "gelu"}
 DEFINED = re.compile(r'extern "C" __global__ [^;{]*?\b((?:square|gelu|mean|softmax|matmul)_\w+)\(')
 FEW = 40  # of so many kernels one is compiled for sm_100
 EVERY_KERNEL = "OPWISE_TEST_EVERY_KERNEL" in os.environ
-NUMBER = re.compile(r"(?<!float)(?<!_v)(?<!\d)\d+")  # a size, and no part of a dtype or of how wide accesses are
+# A size, and no part of a dtype, of how wide accesses are, or of the columns alone by which a row gets its kernel.
+NUMBER = re.compile(r"(?<!float)(?<!_v)(?<!\d)(?:\d+(?!\d| columns)|(?<=, )\d+(?= columns))")
 WIDE = re.compile(r", (?:wide offsets|beyond 2\^31)")
 ANY_TYPE = re.compile(rf"{WIDE.pattern}|mma_\d+x\d+_s\d|fma_\d+x\d+_s\d|split_k\d")  # 64-bit offsets, and sums, which are float32
 

@@ -33,6 +33,15 @@ def pytest_configure(config: pytest.Config) -> None:
         torch.set_num_threads(1)  # the tensors are small, and xdist's workers share the cores
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the marks
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """torch.compile takes a process some ten seconds before its first kernel: one process is enough."""
+    for item in items:
+        candidate = item.callspec.params.get("candidate") if isinstance(item, pytest.Function) and hasattr(item, "callspec") else None
+        if getattr(candidate, "variant", "") in support.SLOW_VARIANTS:
+            item.add_marker(pytest.mark.xdist_group("torch compile"))
+
+
 def pytest_collection_finish() -> None:
     """What the libraries and the collected tests are made of stays to the end: no collection need look at it again, which takes 0.5 s."""
     gc.collect()

@@ -59,6 +59,9 @@ KNOWN = """
 """
 
 
+pytestmark = pytest.mark.xdist_group("inspect")  # what one has compiled the others show
+
+
 def known(arch: str, folder: Path) -> Facts:
     (folder / "known.ptx").write_text(KNOWN)
     try:
