@@ -7,19 +7,16 @@ from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
+import invoking
 import pytest
 from bar_runs import BY_NAME, SOFTMAX, cell, full_run, missing_it
 from recorded_runs import stored
-from typer.testing import CliRunner, Result
 
 from opwise.bars.table import BARS, HELD
-from opwise.cli import app
 from opwise.commands import bars as command
 from opwise.commands.executors import Ready
 
-
-def invoke(*arguments: str) -> Result:
-    return CliRunner(env={"TERM": "dumb"}).invoke(app, ["bars", *arguments])
+invoke = invoking.command("bars")
 
 
 def test_a_full_run_passes(tmp_path: Path) -> None:

@@ -7,8 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from invoking import invoke
 from reporting import TWO_STATES, of_schema_1
-from typer.testing import CliRunner, Result
+from typer.main import get_command
 
 from opwise import __version__
 from opwise.backends import BACKENDS
@@ -23,21 +24,18 @@ CELL = Record(op="softmax", backend="triton_jit", variant="", dtype="float16", s
               device="NVIDIA H200", commit="abc1234", time="2026-01-01T00:00:00+00:00")  # fmt: skip
 
 
-def invoke(*arguments: str) -> Result:
-    return CliRunner(env={"TERM": "dumb"}).invoke(app, list(arguments))
-
-
 def stored(tmp_path: Path, *records: Record) -> Path:
     path = tmp_path / "nvidia-h200" / "20260101T000000Z-core-abc1234.jsonl"
     append(path, [r.to_json() for r in records])
     return path
 
 
-@pytest.mark.parametrize("command", [(), ("run",), ("check",), ("backends",), ("show",), ("choose",)])
-def test_help_has_a_line_for_every_command(command: tuple[str, ...]) -> None:
-    result = invoke(*command, "--help")
+@pytest.mark.parametrize("command", sorted(set(get_command(app).commands) - {"backends"}))  # type: ignore[attr-defined]
+def test_help_tells_of_every_command_with_examples(command: str) -> None:
+    result = invoke(command, "--help")
     assert result.exit_code == 0
-    assert "Usage" in result.output
+    assert f"opwise {command} " in " ".join(result.output.partition("Examples:")[2].split())
+    assert f" {command} " in invoke("--help").output
 
 
 def test_version() -> None:

@@ -11,13 +11,12 @@ from typing import Any
 
 import pytest
 import torch
-from typer.testing import CliRunner, Result
+from invoking import invoke
 
 import opwise
 from opwise import own
 from opwise.backends import BACKENDS
 from opwise.backends.protocol import Variant
-from opwise.cli import app
 from opwise.ops.spec import Workload
 from opwise.own import files, marking
 from opwise.record import Record
@@ -73,10 +72,6 @@ BROKEN = {
     ),
     "lost": ("import opwise\n@opwise.kernel('sqare')\ndef a(x, out): ...\n", "'sqare'"),
 }  # fmt: skip
-
-
-def invoke(*arguments: str) -> Result:
-    return CliRunner(env={"TERM": "dumb"}).invoke(app, list(arguments))
 
 
 @pytest.fixture(scope="module")

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 from browser import CHROMIUM, MISSING, QUIET
+from invoking import invoke
 from small_traces import ONE_STREAM, TWO_STREAMS, kernel, trace, written
-from test_cli import invoke
 
 from opwise.timeline import drawing, picture
 from opwise.timeline.analysis import Timeline
