@@ -53,9 +53,12 @@ def test_what_is_not_measured_fails_and_says_how_to_measure_it(name: str, tmp_pa
         (["--device", "nvidia-b9000"], "no run of nvidia-b9000"),
         (["--device", "cpu"], "give cuda:0 or a recorded GPU"),
         (["--measure", "h200"], "--measure takes no runs"),
+        (["--gpus", "all"], "give --measure too"),
+        (["--measure"], "torch sees no GPU"),
     ],
 )
-def test_bad_usage_says_what_is_taken(arguments: list[str], says: str) -> None:
+def test_bad_usage_says_what_is_taken(arguments: list[str], says: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command, "chosen_device", lambda name: name or "cpu")
     told = invoke(*arguments)
     assert told.exit_code == 2
     assert says in " ".join(told.output.split())
@@ -103,16 +106,3 @@ def test_measuring_takes_three_runs_and_judges_these(tmp_path: Path, monkeypatch
     lines = [json.loads(line) for line in told.output.splitlines() if line.startswith("{")]
     assert {w["runs"] for x in lines for w in x["workloads"]} == {3}
     assert older.exists()
-
-
-def test_gpus_are_for_measuring() -> None:
-    told = invoke("--gpus", "all")
-    assert told.exit_code == 2
-    assert "give --measure too" in told.output
-
-
-def test_measuring_needs_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(command, "chosen_device", lambda name: "cpu")
-    told = invoke("--measure")
-    assert told.exit_code == 2
-    assert "torch sees no GPU" in told.output

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 from invoking import invoke
-from reporting import TWO_STATES, of_schema_1
+from recorded_runs import stored
+from reporting import CELL, TWO_STATES, of_schema_1
 from typer.main import get_command
 
 from opwise import __version__
@@ -16,18 +17,8 @@ from opwise.backends import BACKENDS
 from opwise.cli import app
 from opwise.ops import OPS
 from opwise.provenance import source
-from opwise.record import Interval, Record, append, read
+from opwise.record import Interval, Record, read
 from opwise.report.tables import standing
-
-CELL = Record(op="softmax", backend="triton_jit", variant="", dtype="float16", shape=(583, 931), status="ok", error_ratio=0.41,
-              kernel_cold_us=Interval(10.0, 9.9, 10.2, 40, "events"), versus_best=(1.0, 1.0, 1.0), sol=0.91, limit_us=9.1,
-              device="NVIDIA H200", commit="abc1234", time="2026-01-01T00:00:00+00:00")  # fmt: skip
-
-
-def stored(tmp_path: Path, *records: Record) -> Path:
-    path = tmp_path / "nvidia-h200" / "20260101T000000Z-core-abc1234.jsonl"
-    append(path, [r.to_json() for r in records])
-    return path
 
 
 @pytest.mark.parametrize("command", sorted(set(get_command(app).commands) - {"backends"}))  # type: ignore[attr-defined]
