@@ -14,7 +14,9 @@ from collections.abc import Iterator
 import pytest
 import support
 import torch
+from browser import chromium
 
+__all__ = ["chromium"]
 # Warnings of libraries about themselves, which `filterwarnings = error` would turn into failures of ours.
 LIBRARY_WARNINGS = (
     r"ignore:`torch\.jit\..*` is deprecated:DeprecationWarning",  # torch.compile uses torch.jit inside

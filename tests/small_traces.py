@@ -70,10 +70,7 @@ TWO_STREAMS: tuple[Event, ...] = (
 )
 
 # A graph: one call, three kernels, all with its correlation id. Kernels 0.5 us apart.
-GRAPH: tuple[Event, ...] = (
-    call("cudaGraphLaunch", 0, 6, 1),
-    *(kernel("node", 10 + 3.5 * i, 3, 1) for i in range(3)),
-)
+GRAPH: tuple[Event, ...] = (call("cudaGraphLaunch", 0, 6, 1), *(kernel("node", 10 + 3.5 * i, 3, 1) for i in range(3)))
 
 
 def trace(events: Sequence[Event], **more: Any) -> Mapping[str, Any]:

@@ -7,18 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from support import (
-    DEVICE,
-    Candidate,
-    bits,
-    bound_launch,
-    needs_gpu,
-    our_candidates,
-    quick_candidates,
-    small_workload,
-    taken_dtype,
-    truth,
-)
+from support import DEVICE, Candidate, bits, bound_launch, needs_gpu, our_candidates, quick_candidates, small_workload, taken_dtype, truth
 from torch import Tensor
 
 from opwise.measure.validate import judge

@@ -34,13 +34,7 @@ def outcome(*variants: str, workloads: tuple[Workload, ...] = (WORKLOAD,)) -> di
     return {r.variant: r for r in records if r.backend == "faulty"}
 
 
-@pytest.mark.parametrize(
-    ("variant", "status", "reason"),
-    [
-        ("exit", "failed", "exit status 7"),
-        ("killed", "failed", "SIGKILL"),
-    ],
-)
+@pytest.mark.parametrize(("variant", "status", "reason"), [("exit", "failed", "exit status 7"), ("killed", "failed", "SIGKILL")])
 def test_a_broken_kernel_costs_its_own_cell(variant: str, status: str, reason: str) -> None:
     records = outcome("", variant)
     assert records[""].status == "ok"

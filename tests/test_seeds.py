@@ -16,19 +16,7 @@ from typer.testing import CliRunner
 from opwise import library
 from opwise.cli import app
 from opwise.seeds import plot, store, tables
-from opwise.seeds.experiment import (
-    CHECK,
-    COMPILE,
-    DIFFERS,
-    ELSEWHERE,
-    FAILED,
-    LANES,
-    NEEDS,
-    SHOWN,
-    TIMED,
-    Experiment,
-    Outcome,
-)
+from opwise.seeds.experiment import CHECK, COMPILE, DIFFERS, ELSEWHERE, FAILED, LANES, NEEDS, SHOWN, TIMED, Experiment, Outcome
 from opwise.seeds.gpus import GPUS
 from opwise.seeds.running import carried_out
 from opwise.seeds.table import EXPERIMENTS, UnknownExperiment, chosen
