@@ -76,6 +76,14 @@ def test_a_rung_covers_the_product_and_16_bytes_are_taken_where_all_rows_begin_o
         assert there == {f"matmul_ladder_{'registers' if rung == 'vectors' else rung}_{dtype}"}
 
 
+def test_the_plan_knows_the_rungs_as_the_source_has_them() -> None:
+    source = (FOLDER / "matmul/ladder/ladder.cu").read_text()
+    (shared, block), (side, (threads, *_)) = ladder.SHARED, ladder.MICRO
+    assert f"SHARED_TILE = {shared};" in source
+    assert block == (shared, shared, 1)
+    assert f"SIDE = {side}, DEPTH = 16, THREADS = {threads}, EACH = {int((side * side / threads) ** 0.5)};" in source
+
+
 def test_extra_kernels_can_be_switched_off_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
     products = [("float16", 8, 300, 500), ("bfloat16", 20_000, 200, 12), ("float32", 135, 22, 633), ("tfloat32", 1000, 4097, 3000)]
     mine = {config.name for config in extra.configs()}
