@@ -16,6 +16,8 @@ import support
 import torch
 from browser import chromium
 
+from opwise.choosing import selection
+
 __all__ = ["chromium"]
 # Warnings of libraries about themselves, which `filterwarnings = error` would turn into failures of ours.
 LIBRARY_WARNINGS = (
@@ -67,6 +69,14 @@ def _highest_precision() -> Iterator[None]:
     torch.set_float32_matmul_precision("highest")
     yield
     assert torch.get_float32_matmul_precision() == "highest", "the test left torch's float32 matmul precision changed"
+
+
+@pytest.fixture
+def fresh() -> Iterator[None]:
+    """Nothing is chosen for any call yet."""
+    selection.forget()
+    yield
+    selection.forget()
 
 
 @pytest.fixture

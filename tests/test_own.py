@@ -5,9 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -275,20 +273,3 @@ def test_the_libraries_of_a_file_are_known_without_running_it(tmp_path: Path, so
     path.write_text(source)
     assert own.libraries(path) == expected
     assert set(expected) <= set(BACKENDS)
-
-
-class Here:
-    """A worker that is no process: what a command sends to it happens here."""
-
-    def __init__(self, device: str, setup: Callable[[], None] | None = None) -> None:
-        assert setup is not None, "the worker would not know the file"
-        setup()
-
-    def __enter__(self) -> Here:
-        return self
-
-    def __exit__(self, *_: object) -> None: ...
-
-    def ask(self, kind: str, payload: tuple[Any, ...], patience: object = None) -> Any:
-        assert kind == "apply"
-        return payload[0](lambda name, phase: None, *payload[1:])
