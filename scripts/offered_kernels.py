@@ -32,8 +32,8 @@ HAND_WRITTEN = tuple(name for name in BACKENDS if name != "torch_eager")
 # (M, K, N) of products that are tried: few rows, few columns, on 16 bytes and off them, a short and a long K; and some that fill a GPU.
 SMALL = ((1, 2, 3, 4, 8, 16, 17, 130, 1003), (33, 520, 1003, 4104), (*range(1, 9), 12, 16, 776, 1001))
 LARGE = ((1003, 3043), (1032, 3520), (1024, 3201))
-LENGTHS = (33, 130, 256, 301, 320, 520, 1000, 1003, 1024, 1027, 2048, 3072, 4096, 5003, 8192, 12288, 16384, 20001, 32768, 49152, 65536,
-           100000, 131072, 262144, 524288, 1048576, 3000000)  # fmt: skip
+LENGTHS = (5, 13, 31, 33, 64, 127, 130, 256, 301, 320, 520, 1000, 1003, 1024, 1027, 2048, 3072, 4096, 5003, 8192, 12288, 16384, 20001,
+           32768, 49152, 65536, 100000, 131072, 262144, 524288, 1048576, 3000000)  # fmt: skip
 MOST_OF_ROWS = 2**25  # elements
 
 

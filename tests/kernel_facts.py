@@ -32,8 +32,6 @@ KNOWN: tuple[Blemish, ...] = (
             "32 bytes: of 255 registers the tile's accumulators take 128; for sm_90 and sm_100 ptxas finds room for the rest"),
     Blemish("spill", CUDA_CPP, ("sm_90",), "matmul_cluster_float32_simt_64x32_v4_s1",
             "4 bytes: held to 128 registers for two blocks of 256 threads a multiprocessor; copies of 4 bytes, of rows off alignment only"),
-    Blemish("spill", CUDA_CPP, ("sm_80", "sm_86", "sm_89"), "matmul_(b?float16_gemv_rows_2x128_b8_v2|float32_gemv_rows_2x128_b8_v4)",
-            "20 bytes, in float32 24: held to 64 registers for 1024 threads, of which 16 rows of B that are under way take as many"),
     Blemish("spill", ("triton_jit",), ("sm_100",), "matmul: (float32, 128x64x16|b?float16, 16x64x128)",
             "8 bytes, by Triton's ptxas: stored before the loop, loaded behind it, so once a launch"),
     Blemish("spill", ("triton_jit",), ("sm_120",), "matmul: b?float16, 16x64x128",

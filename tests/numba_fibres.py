@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from fibres import Fault, Machine, Memory
+from fibres import SHARED_BASE, Fault, Machine, Memory
 from numba_fibres_tensor import fma_multiplier, tensor_instructions
 from numba_fibres_words import word_instructions
 from torch import Tensor
@@ -26,8 +26,8 @@ from opwise.backends.protocol import Launch
 
 PROCESSORS = 2  # of the GPU that is played: few, so that grids end and kernels loop
 CAPABILITY = (8, 0)  # mma.sync and cp.async, and nothing of Hopper's own
-MODULES = ("common.elementwise", "square", "gelu", "mean", "common.reduce", "softmax", "softmax.registers", "softmax.cluster",
-           "matmul", "matmul.kernels.fma", "matmul.kernels.mma_sync")  # fmt: skip
+MODULES = ("common.elementwise", "square", "gelu", "mean", "common.reduce", "softmax", "softmax.registers", "softmax.short",
+           "softmax.cluster", "matmul", "matmul.kernels.fma", "matmul.kernels.mma_sync")  # fmt: skip
 f32, u16, u32 = np.float32, np.uint16, np.uint32
 
 
@@ -53,14 +53,24 @@ class Now:
     machine: Machine
 
 
-def loads_and_stores(dtype: str, size: int) -> tuple[Callable[..., None], Callable[..., None]]:
+def in_shared(address: int, size: int) -> np.ndarray[Any, Any]:
+    at, memory = int(address) - SHARED_BASE, Now.machine.dynamic
+    if at % size or at < 0 or at + size > memory.size:
+        raise Fault(f"{size} bytes at {at} of {memory.size} of dynamic shared memory")
+    return memory[at : at + size]
+
+
+def loads_and_stores(dtype: str, size: int, shared: bool = False) -> tuple[Callable[..., None], Callable[..., None]]:
     each = size // (4 if dtype == "float32" else 2)
 
+    def place(address: int) -> np.ndarray[Any, Any]:
+        return in_shared(address, size) if shared else Now.machine.memory.at(address, size)
+
     def load(address: int, values: Any, at: int) -> None:
-        values[at : at + each] = to_float32(Now.machine.memory.at(address, size), dtype)
+        values[at : at + each] = to_float32(place(address), dtype)
 
     def store(address: int, values: Any, at: int) -> None:
-        Now.machine.memory.at(address, size)[:] = from_float32(values[at : at + each], dtype)
+        place(address)[:] = from_float32(values[at : at + each], dtype)
 
     return load, store
 
@@ -147,6 +157,10 @@ def in_fibres() -> Iterator[None]:
             load, store = loads_and_stores(dtype, 16 if wide else ptx.BYTES[dtype])
             patch.setitem(ptx.LOAD, (dtype, wide), load)
             patch.setitem(ptx.STORE, (dtype, wide), store)
+        for dtype in ptx.LOAD_SHARED:
+            load, store = loads_and_stores(dtype, ptx.BYTES[dtype], shared=True)
+            patch.setitem(ptx.LOAD_SHARED, dtype, load)
+            patch.setitem(ptx.STORE_SHARED, dtype, store)
         for name, meaning in word_instructions(lambda: Now.machine, from_float32, to_float32).items():
             patch.setattr(words, name, meaning)
         for name, meaning in tensor_instructions(lambda: Now.machine, from_float32, to_float32).items():

@@ -50,6 +50,7 @@ AWKWARD = {
         *((3, 2040), (2, 8184)),  # of whole 16-byte pieces, several warps' but one block's
         *((3, 40_000), (2, 131_064)),  # long rows of such pieces
         (65, 33),  # more than one tile of short rows, and a single row in the last
+        *((5050, 13), (2201, 31), (1100, 61), (550, 127)),  # many short rows that begin anywhere
     ),
     3: (
         *(LARGE_PRODUCTS + SMALL_PRODUCTS + SHARED_PRODUCTS + THIN_PRODUCTS if ON_GPU else ()),

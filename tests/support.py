@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, lru_cache
 
 import pytest
@@ -280,14 +280,19 @@ def launch_once(candidate: Candidate, inputs: tuple[Tensor, ...]) -> tuple[Tenso
     return out, bound_launch(candidate, inputs, out)
 
 
-def taken_dtype(candidate: Candidate) -> str:
-    """The first dtype that the candidate does not refuse."""
+def taken_workload(candidate: Candidate) -> Workload:
+    """The first small workload that the candidate does not refuse: of rows that begin anywhere, else on 16 bytes."""
     spec = OPS[candidate.op]
-    for dtype in spec.dtypes:
-        inputs = truth(small_workload(spec, dtype), "normal").inputs
+    small = [small_workload(spec, dtype) for dtype in spec.dtypes]
+    for workload in (*small, *(replace(w, shape=tuple(-(-n // 8) * 8 for n in w.shape)) for w in small)):
+        inputs = truth(workload, "normal").inputs
         try:
             candidate.get().prepare(*inputs, out=spec.empty_output(*inputs))
         except UnsupportedWorkload:
             continue
-        return dtype
+        return workload
     pytest.fail(f"{candidate} refuses every dtype", pytrace=False)
+
+
+def taken_dtype(candidate: Candidate) -> str:
+    return taken_workload(candidate).dtype

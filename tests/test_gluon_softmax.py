@@ -9,7 +9,7 @@ from triton_sass import LINE, compiled_once, disassembly, needs_triton
 
 SPECIMENS = """
 from opwise.backends.triton_jit.softmax import cluster, stream
-rows = cluster.specimen(cluster.Plan(131056, "bfloat16", cluster.SMALL[2]))
+rows = cluster.specimen(cluster.Plan(131056, "bfloat16", cluster.FORMS[2]))
 specimens = (rows, next(iter(stream.specimens().values())))
 """
 
@@ -75,22 +75,10 @@ def test_a_streams_warps_cover_the_row_and_none_is_asked_for_more_than_its_place
 
 @pytest.mark.parametrize(("dtype", "size"), [("float32", 4), ("bfloat16", 2)])
 def test_a_clusters_programs_cover_the_row_and_fit_their_multiprocessor(available, dtype, size):
-    from opwise.backends.triton_jit.softmax.cluster import FORMS, Plan, form_of
+    from opwise.backends.triton_jit.softmax.cluster import PROGRAMS, Plan, form_of
 
-    for row_bytes in (
-        1024 * next(most for most, form in FORMS[dtype].items() if form is None) + 64,
-        99008,
-        131072,
-        131136,
-        196672,
-        262080,
-        262144,
-        327712,
-        524288,
-        721088,
-        1048512,
-        2**20,
-    ):
+    least = 1024 * next(most for most, blocks in PROGRAMS[dtype].items() if blocks is None) + 64
+    for row_bytes in (least, 99008, 131072, 131136, 196672, 262080, 262144, 327712, 524288, 721088, 1048512, 2**20):
         for rows in (1, 4, 16, 60, 4096):
             holds(Plan(row_bytes // size, dtype, form_of(rows, row_bytes, dtype, 132)), rows)
 
@@ -108,45 +96,23 @@ def holds(plan, rows):
     assert form.wave(rows, 132) % form.blocks == 0
 
 
-@pytest.mark.parametrize(("size", "dtype"), [(4, "float32"), (2, "float16")])
-def test_what_is_quicker_for_some_numbers_of_rows_is_asked_first_holds_its_rows_and_is_offered(available, monkeypatch, size, dtype):
-    from opwise.backends.triton_jit.softmax import configurations
-    from opwise.backends.triton_jit.softmax.cluster import Form, Plan
-
-    def first(rows, columns, capability=(9, 0)):
-        return next(configurations.in_turn(rows, columns, dtype, 132, capability))
-
-    for each in configurations.RANGES[size]:
-        for columns in (each.columns[0], sum(each.columns) // 32 * 16, each.columns[1]):
-            for rows in each.rows[0], min(each.rows[1], 100000):
-                assert first(rows, columns) == each.way
-                assert each.way.name in configurations.offered(rows, columns, dtype, True, 132, (9, 0))
-                assert first(rows, columns, (8, 0)).kind in ("tile", "row", "twice"), "measured on an H200 alone"
-                if each.way.kind == "cluster":
-                    holds(Plan(columns, dtype, Form(*each.way.numbers)), rows)
-        below, above = (each.rows[0] - 1, each.columns[1]), (each.rows[0], each.columns[1] + 16)
-        same = [other for other in configurations.RANGES[size] if other is not each and other.way == each.way]
-        usual = configurations.own_row(above[1], dtype) if 1040 < above[1] <= 32768 else None
-        for beside in (below, above):
-            assert each.way != first(*beside) or any(other.has(*beside) for other in same) or each.way == usual
-    monkeypatch.setattr(configurations, "KNOWN", False)
-    asked = [each.way for each in configurations.RANGES[size] if first(each.rows[0], each.columns[0]) == each.way]
-    assert all(way.kind != "cluster" or way.numbers[0] == 1 for way in asked)
-    assert len(asked) < len(configurations.RANGES[size])
-
-
-def test_rows_that_begin_anywhere_take_what_was_quickest_for_them(available):
-    """65536 x 257, 32760 x 4097 and 35292 x 3803, as an H200 took them; next to them are rows on 16 bytes."""
+def test_a_tile_holds_its_rows_and_a_warp_has_work(available):
     from opwise.backends.triton_jit.softmax import configurations
 
-    assert configurations.own_tile(65536, 257, "float32").numbers[0] == 2048
-    assert configurations.own_tile(65536, 272, "float32").numbers[0] == 1024
-    assert configurations.own_row(4097, "float32").name == "row8"
-    assert configurations.own_row(4112, "float32").name == "row16"
-    assert [configurations.own_row(columns, "bfloat16").name for columns in (3803, 3808)] == ["row4", "row8"]
+    for rows in (1, 3, 700, 2**20):
+        for columns in range(1, 1025):
+            kind, (elements, warps) = configurations.own_tile(rows, columns)
+            assert elements >= columns
+            assert elements & (elements - 1) == 0
+            assert 1 <= warps <= max(1, elements // 256)
+            if kind == "flat":
+                assert elements // columns >= 8, "so that a line begins on 16 bytes"
+                assert elements * columns < 2**20, "or the reciprocal is not exact"
+    assert configurations.own_tile(2**20, 31).kind == "flat"
+    assert configurations.own_tile(2**20, 32).kind == configurations.own_tile(2, 31).kind == "tile"
 
 
-def test_few_rows_are_ctas_per_sm_more_programs_and_no_cluster_is_asked_of_a_triton_that_was_not_read(available, monkeypatch):
+def test_few_rows_are_shared_by_more_programs_and_no_cluster_is_asked_of_a_triton_that_was_not_read(available, monkeypatch):
     from opwise.backends.triton_jit.softmax import cluster
 
     def blocks(rows, kib, dtype="float16"):
@@ -154,11 +120,9 @@ def test_few_rows_are_ctas_per_sm_more_programs_and_no_cluster_is_asked_of_a_tri
         return form and form.blocks
 
     assert [blocks(rows, 128) for rows in (1, 28, 29, 57, 58, 115, 116, 5000)] == [16, 16, 8, 8, 4, 4, 2, 2]
-    assert [blocks(rows, 512, "float32") for rows in (28, 29, 58)] == [16, 8, 4]
-    assert [blocks(4096, kib) for kib in (64, 65, 1024, 1025)] == [None, 2, 16, None]
-    assert [blocks(4096, kib, "float32") for kib in (96, 97, 128, 129, 158, 223)] == [None, 1, 1, 4, 8, 4]
+    assert [blocks(4096, kib) for kib in (32, 33, 1024, 1025)] == [None, 2, 16, None]
+    assert [blocks(4096, kib, "float32") for kib in (60, 61, 97, 257)] == [None, 4, 8, 16]
     monkeypatch.setattr(cluster, "KNOWN", False)
-    assert [blocks(rows, kib, "float32") for rows, kib in ((1, 128), (4096, 128), (4096, 256))] == [1, 1, None]
     assert blocks(4096, 128) is None
 
 

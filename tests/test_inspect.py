@@ -157,7 +157,7 @@ def test_a_variant_for_any_gpu_runs_the_unnamed_one_s_kernels_but_hoppers_own() 
     names = ("", "textbook", "mma", "pipeline", "tma", "persistent")
     for kernel, expected in {
         "matmul_extra_float16_skinny_n_8_h2_t32_v16": ["", "mma"],
-        "matmul_float32_gemv_rows_1x32_b1_v4": ["", "mma"],
+        "matmul_float32_gemv_columns_1_t32_v4": ["", "mma"],
         "matmul_cluster_tfloat32_mma_16x32_v16_s2": [""],
         "matmul_unaligned_tma_float16_64_s1": [""],
         "matmul_ffma_float32_aligned_64x64_w4_stream_k": [""],
@@ -171,7 +171,7 @@ def test_a_variant_for_any_gpu_runs_the_unnamed_one_s_kernels_but_hoppers_own() 
 
 def test_before_sm_80_products_without_tensor_cores_are_told_of_and_no_others(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = {config.kernel(kind) for config in portable.SIMT for kind in config.kinds}
-    whole |= {"matmul_textbook_float32", "matmul_float16_gemv_columns_1_t32_v16", "matmul_bfloat16_gemv_rows_4x8_b1_v2"}
+    whole |= {"matmul_textbook_float32", "matmul_float16_gemv_columns_1_t32_v16"}
     hollow = {config.kernel(kind) for config in portable.MMA for kind in config.kinds}
     whole.add("matmul_extra_float32_small_gemm_16x32x32_v4")
     hollow.add("matmul_extra_float16_skinny_n_8_h2_t32_v16")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import math
 
 import numpy as np
@@ -11,6 +12,7 @@ from fibres import Fault, Machine, Memory
 from numba_fibres import PROCESSORS, in_fibres
 from support import ON_GPU, Candidate, Tally, Truth, by_dtype, guarded_copy, kinds_in_turns, right_candidates, truth, truth_of
 
+from opwise.backends import staged_rows
 from opwise.backends.protocol import Implementation
 from opwise.ops import OPS, Workload
 
@@ -53,6 +55,23 @@ def test_right_in_fibres(candidate: Candidate, dtype: str) -> None:
             x = torch.full((1, 40_000), -math.inf, dtype=workload.torch_dtype)
             x[:, 39_990:] = 1.0
             tally.check(Workload("softmax", (1, 40_000), dtype), truth_of(workload, guarded_copy(x)), note="few finite elements")
+        tally.close()
+
+
+SHORT = ((300, 5), (40, 31), (21, 61), (20, 127))  # of each form, more rows than a block's or a warp's, and a last one of few
+
+
+@pytest.mark.parametrize(("candidate", "dtype"), by_dtype([c for c in MAIN if c.op == "softmax"]), ids=str)
+def test_short_rows_in_fibres(candidate: Candidate, dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(staged_rows, "FROM", 0)
+    monkeypatch.setattr(staged_rows, "BYTES", 1024)
+    with in_fibres():
+        monkeypatch.setattr(importlib.import_module("opwise.backends.numba_cuda.softmax.plan"), "LONGEST_SHORT", staged_rows.LONGEST)
+        tally = Tally(in_fibres_of(candidate))
+        for place, shape in enumerate(SHORT):
+            workload = Workload("softmax", shape, dtype)
+            for kind in kinds_in_turns(dtype, place):
+                tally.check(workload, truth(workload, kind, 53), note=kind)
         tally.close()
 
 

@@ -1,4 +1,4 @@
-"""Which form numba_cuda's softmax gives a long row, on the H200 whose times chose them (docs/lab.md), and on other GPUs."""
+"""Which form numba_cuda's softmax gives a row: it fits the GPU and holds the row."""
 
 from __future__ import annotations
 
@@ -26,42 +26,6 @@ with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         print("MISSING", problem)
 """
 SIZE = {"float32": 4, "float16": 2, "bfloat16": 2}
-# rows, columns, dtype -> blocks a row, threads a block; None: registers.py's kernels.
-ON_H200 = {
-    (4096, 8192, "float16"): None,
-    (16384, 16384, "float16"): (1, 256),
-    (4096, 32768, "bfloat16"): (1, 256),
-    (10922, 12288, "float16"): (1, 256),
-    (64, 12288, "float16"): None,
-    (5461, 24576, "float32"): None,
-    (3276, 25600, "float32"): (1, 512),
-    (2048, 32768, "float32"): (2, 192),
-    (16, 32768, "float32"): (16, 192),
-    (2048, 65536, "bfloat16"): (2, 192),
-    (1638, 81920, "bfloat16"): (2, 512),
-    (1024, 65536, "float32"): (4, 192),
-    (2048, 131072, "float16"): (4, 192),
-    (256, 131072, "bfloat16"): (2, 512),
-    (16, 131072, "bfloat16"): (16, 192),
-    (2048, 131072, "float32"): (8, 192),
-    (512, 262144, "bfloat16"): (8, 192),
-    (128, 262144, "bfloat16"): (4, 512),
-    (256, 262144, "float32"): (16, 192),
-    (341, 196608, "float32"): (16, 192),
-    (4, 262144, "float32"): (16, 512),
-    (1, 524288, "bfloat16"): (16, 512),
-    (1, 1048576, "float32"): (16, 1024),
-    (300, 2**21, "float32"): None,
-}
-# The same -> blocks a row, groups, 16-byte pieces of a warp's part.
-STREAMED = {
-    (256, 1048576, "bfloat16"): (64, 2, 128),
-    (256, 524288, "float16"): (32, 4, 128),
-    (128, 524288, "float32"): (64, 2, 128),
-    (256, 1048576, "float32"): (128, 1, 128),
-    (341, 393216, "bfloat16"): (26, 5, 120),
-    (8, 524288, "bfloat16"): (32, 4, 128),
-}
 
 
 @pytest.fixture(scope="module")
@@ -75,25 +39,15 @@ def streams(forms):
     return importlib.import_module("opwise.backends.numba_cuda.softmax.plan")
 
 
-def test_a_block_of_16_bits_has_no_more_values_than_a_row(forms) -> None:
-    own = importlib.import_module("opwise.backends.numba_cuda.softmax.plan").own_threads
-    threads = {(columns, dtype): own(columns, dtype, wide) for columns, dtype, wide in (
-        (1024, "float16", True), (3072, "float16", True), (3072, "bfloat16", False), (3080, "bfloat16", True), (3072, "float32", True),
-        (16384, "float32", True), (24580, "float32", False))}  # fmt: skip
-    assert [*threads.values()] == [32, 128, 256, 256, 256, 512, 0]
-
-
-@pytest.mark.parametrize(("rows", "columns", "dtype"), ON_H200)
-def test_a_row_gets_the_form_that_was_fastest(forms, streams, rows, columns, dtype) -> None:
-    asked = rows, columns * SIZE[dtype], dtype, 132, (9, 0)
-    assert streams.stream_of(*asked) is None
-    assert forms.form_of(*asked) == ON_H200[rows, columns, dtype]
-
-
-@pytest.mark.parametrize(("rows", "columns", "dtype"), STREAMED)
-def test_the_longest_rows_are_a_stream(streams, rows, columns, dtype) -> None:
-    share = streams.stream_of(rows, columns * SIZE[dtype], dtype, 132, (9, 0))
-    assert (share.blocks, share.groups, share.part) == STREAMED[rows, columns, dtype]
+@pytest.mark.parametrize("dtype", SIZE)
+def test_threads_hold_their_row(forms, dtype) -> None:
+    for wide in (True, False):
+        for columns in range(8, 40_000, 8):
+            threads = forms.own_threads(columns, dtype, wide)
+            assert threads in (0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
+            assert columns <= threads * forms.most_of_thread(wide) or threads == 0 or (columns <= 1024 and threads == 32)
+    kinds = [forms.name_of(forms.own(2**20, n, dtype, aligned, 132, (9, 0))) for n, aligned in ((31, True), (31, False), (32, True))]
+    assert kinds == ["short", "warp", "warp"]
 
 
 @pytest.mark.parametrize("dtype", SIZE)
@@ -108,13 +62,13 @@ def test_a_stream_fits_the_gpu_and_leaves_nothing_out(streams, dtype) -> None:
     assert stream.warps <= 32  # a lane of the telling warp has one's pair
     for processors in (78, 114, 132):
         for rows in (1, 3, 16, 100, 5000):
-            for columns in range(8, 2_600_000, 20_008):
+            for columns in range(500_000, 2_600_000, 20_008):
                 share = streams.stream_of(rows, columns * SIZE[dtype], dtype, processors, (9, 0))
                 assert streams.stream_of(rows, columns * SIZE[dtype], dtype, processors, (10, 0)) is None
                 if share is None:
                     continue
                 taken += 1
-                assert columns * SIZE[dtype] > 512 * 1024
+                assert columns * SIZE[dtype] > 2048 * 1024
                 assert share.blocks * share.groups <= processors
                 assert share.part * 16 <= stream.stage_bytes
                 assert share.part % 8 == 0

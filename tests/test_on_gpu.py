@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from support import DEVICE, Candidate, bits, bound_launch, needs_gpu, our_candidates, quick_candidates, small_workload, taken_dtype, truth
+from support import DEVICE, Candidate, bits, bound_launch, needs_gpu, our_candidates, quick_candidates, taken_workload, truth
 from torch import Tensor
 
 from opwise.measure.validate import judge
@@ -29,7 +29,7 @@ ROOM_BYTES = 60 << 30
 
 
 def workload_and_two_inputs(candidate: Candidate) -> tuple[Workload, tuple[Tensor, ...]]:
-    workload = small_workload(OPS[candidate.op], taken_dtype(candidate))
+    workload = taken_workload(candidate)
     return workload, tuple(x.clone() for x in truth(workload, "normal", 31).inputs)
 
 

@@ -17,7 +17,7 @@ from opwise.backends.cuda_src.matmul.configurations import BYTES, Config
 from opwise.backends.cuda_src.matmul.extra.skinny_m import SkinnyM
 from opwise.backends.cuda_src.matmul.extra.skinny_n import SkinnyN
 from opwise.backends.cuda_src.matmul.extra.small_gemm import SmallGemm
-from opwise.backends.cuda_src.matmul.kernels.gemv import GemvColumns, GemvRows
+from opwise.backends.cuda_src.matmul.kernels.gemv import Gemv
 from opwise.backends.cuda_src.matmul.kernels.portable import MmaSync, Simt
 from opwise.backends.cuda_src.plan import Plan
 from opwise.backends.cuda_src.sources import UNITS, unit_of
@@ -58,21 +58,13 @@ def test_every_tile_is_right(kind: str, config: MmaSync | Simt) -> None:
     assert_right(config, kind, (config.rows + 8, 200, config.columns + 8))
 
 
-@of(GemvColumns)
-def test_every_kernel_of_few_columns_is_right(kind: str, config: GemvColumns) -> None:
+@of(Gemv)
+def test_every_kernel_of_few_columns_is_right(kind: str, config: Gemv) -> None:
     """Less K than its threads have, and some turns of them and a part; rows that end within a thread's four."""
     compiler_or_skip()
     each = config.vector_bytes // BYTES[kind]
     for (m, k), hard in in_turns(((9, each), (37, 2 * config.sharing * each + 3 * each))):
         assert_right(config, kind, (m, k, config.count), hard)
-
-
-@of(GemvRows)
-def test_every_kernel_of_few_rows_is_right(kind: str, config: GemvRows) -> None:
-    """K is more than a CTA has in shared memory at a time, and no multiple of anything."""
-    compiler_or_skip()
-    for k, hard in in_turns((3, 1103)):
-        assert_right(config, kind, (config.count, k, config.columns + 3 * config.vector_bytes // BYTES[kind]), hard)
 
 
 @of(SmallGemm)

@@ -120,7 +120,6 @@ def of_triton(module: Any, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str
         "built": noted, "built_of_one": noted, "lender": nowhere, "processors": lambda device: HOPPER.sms, "INTERPRETING": False,
         "in_clusters": lambda *_: None,
     }  # fmt: skip
-    monkeypatch.setattr(others["twice"], "_parts", lambda *_: 1)  # of a row that is read twice; more want device memory
     for each in others.values():
         for name, stub in stubs.items():
             monkeypatch.setattr(each, name, stub, raising=False)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -16,7 +14,7 @@ from opwise.backends.cuda_src.matmul import ladder as matmul_ladder
 from opwise.backends.cuda_src.plan import Plan
 from opwise.backends.cuda_src.softmax import ladder as softmax_ladder
 from opwise.backends.gemm import gpu
-from opwise.backends.gemm.cost import Product
+from opwise.backends.gemm.cost import Product, alignment
 from opwise.backends.gemm.gpu import Machine
 from opwise.backends.protocol import Build, UnsupportedWorkload, Variant
 from opwise.backends.tuned import look
@@ -45,13 +43,7 @@ def _dtype(x: Tensor) -> str:
 
 
 def _aligned(*tensors: Tensor) -> bool:
-    return _alignment(*tensors) == plan.VECTOR_BYTES
-
-
-def _alignment(*tensors: Tensor) -> int:
-    """The greatest power of two, 16 at most, that divides all addresses."""
-    low = functools.reduce(operator.or_, (x.data_ptr() for x in tensors)) & 15
-    return low & -low or 16
+    return alignment(*tensors) == plan.VECTOR_BYTES
 
 
 def _processors(x: Tensor) -> int:
@@ -107,8 +99,7 @@ def _machine(x: Tensor) -> Machine:
 
 
 def _product(a: Tensor, b: Tensor, out: Tensor) -> Product:
-    kind = matmul.kind_of(_dtype(a), tf32_allowed(), _machine(a))
-    return Product(a.shape[0], a.shape[1], b.shape[1], kind, _alignment(a, b, out))
+    return Product.of(a, b, out, matmul.kind_of(_dtype(a), tf32_allowed(), _machine(a)))
 
 
 def _matmul_plan(a: Tensor, b: Tensor, out: Tensor) -> Plan:

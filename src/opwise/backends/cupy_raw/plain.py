@@ -31,7 +31,7 @@ def run(op: str, *tensors: Tensor) -> None:
     """On torch's current stream."""
     import cupy
 
-    with cupy.cuda.ExternalStream(torch.cuda.current_stream().cuda_stream):
+    with cupy.cuda.Stream.from_external(torch.cuda.current_stream()):
         for step in plain.steps(op, *tensors):
             kernel(op, step.dtypes)(step.grid, step.block, (*(t.data_ptr() for t in step.tensors), *step.sizes))
 

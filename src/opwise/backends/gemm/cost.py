@@ -9,15 +9,25 @@ they overlap imperfectly, as a p-norm of their times. Then
 
 from __future__ import annotations
 
+import functools
 import math
+import operator
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from opwise.backends.gemm.gpu import Gpu
+from torch import Tensor
+
+from opwise.backends.gemm.gpu import HOPPER, Gpu
 
 GROUP = 8  # tile rows that CTAs walk down together, in every backend's kernels
 WGMMA = ("wgmma", "wgmma_tf32")
 CLOCKS_OF_MULTICAST = 0.15  # of a cluster's barrier, that clusters take which exchange no sums
+
+
+def alignment(*tensors: Tensor) -> int:
+    """The greatest power of two, 16 at most, that divides all addresses, in bytes."""
+    low = functools.reduce(operator.or_, (x.data_ptr() for x in tensors)) & 15
+    return low & -low or 16
 
 
 class Product(NamedTuple):
@@ -28,6 +38,10 @@ class Product(NamedTuple):
     n: int
     kind: str
     alignment: int = 16
+
+    @classmethod
+    def of(cls, a: Tensor, b: Tensor, out: Tensor, kind: str) -> Product:
+        return cls(a.shape[0], a.shape[1], b.shape[1], kind, alignment(a, b, out))
 
     @property
     def size(self) -> int:
@@ -180,7 +194,7 @@ def tiled(
 
 def _wave_bytes(product: Product, rows: int, columns: int, tiles: int, ctas_per_sm: int, split_k: int) -> float:
     """Bytes of A and B that tiles running at once read, in groups of GROUP tile rows."""
-    at_once = min(132 * ctas_per_sm // split_k, tiles)
+    at_once = min(HOPPER.sms * ctas_per_sm // split_k, tiles)
     down = min(-(-product.m // rows), GROUP)
     across = min(-(-product.n // columns), max(1, -(-at_once // down)))
     return product.size * product.k * (min(down * rows, product.m) + min(across * columns, product.n))

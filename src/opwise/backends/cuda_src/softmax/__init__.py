@@ -6,16 +6,17 @@ A name is the kernel's and, where a launch chooses them, its threads: warp8, blo
 
 from __future__ import annotations
 
+from opwise.backends import staged_rows
 from opwise.backends.cuda_src.plan import ITEM_BYTES, VECTOR_BYTES, Plan, blocks_for
 from opwise.backends.cuda_src.softmax import choice
-from opwise.backends.cuda_src.softmax.choice import CLUSTER_PIECES, CLUSTERS, CLUSTERS_OF_FEW, KIB, MOST_DYNAMIC_SHARED, OF_LARGE_CLUSTERS
+from opwise.backends.cuda_src.softmax.choice import CLUSTER_PIECES, CLUSTERS_OF_FEW, KIB, MOST_DYNAMIC_SHARED, OF_LARGE_CLUSTERS
 from opwise.backends.tuned import SHIPPED, Choices
 
 TABLE = "cuda_src/softmax"
 ONE_BLOCK_THREADS = (256, 320, 512, 1024)
 # Blocks a row, threads a block: all that the plan's own tables have.
-SHARED = tuple(sorted({(blocks, threads) for rows in (*CLUSTERS.values(), CLUSTERS_OF_FEW) for _, blocks, threads, *_ in rows}))
-MOST_THREADS = {4: 1024, 2: 512, 0: 512}  # of a block with its row in registers; as BLOCKS, and as in softmax.cu
+SHARED = tuple(sorted({(blocks, choice.SMALL_THREADS) for _, blocks in choice.SMALL} | {few[1:] for few in CLUSTERS_OF_FEW}))
+MOST_THREADS = 512  # of a block with its row in registers, as in softmax.cu
 SMALLER_SHARED = 64 * KIB  # a block's, on GPUs that are not OF_LARGE_CLUSTERS
 LEAST_PIECES = 4  # a thread: with fewer, half of its registers are idle
 
@@ -41,11 +42,12 @@ def offered(rows: int, columns: int, dtype: str, aligned: bool, sm_count: int, c
     size = ITEM_BYTES[dtype]
     vectors = aligned and columns * size % VECTOR_BYTES == 0
     plans = [choice.softmax(rows, columns, dtype, aligned, sm_count, capability)]
+    plans += [choice.of_short(rows, columns, dtype)] if aligned and columns <= staged_rows.LONGEST else []
     plans += _in_registers(rows, columns, dtype, vectors)
     if vectors and columns > 1024:
         plans += _in_clusters(rows, columns * size, dtype, sm_count, capability)
     if columns > 1024 and capability[0] not in OF_LARGE_CLUSTERS:
-        plans.append(_plan(dtype, "long", VECTOR_BYTES if vectors else size, rows, choice.LONG_THREADS))
+        plans.append(choice.of_long(rows, dtype, VECTOR_BYTES if vectors else size))
     if vectors and capability == choice.STREAM_ON and columns * size > choice.ONE_BLOCK[size] * KIB:
         plans += [stream for stream in [choice.of_stream(rows, columns * size, dtype, sm_count)] if stream]
     found: dict[str, Plan] = {}
@@ -54,22 +56,13 @@ def offered(rows: int, columns: int, dtype: str, aligned: bool, sm_count: int, c
     return found
 
 
-def _plan(dtype: str, name: str, width: int, blocks: int, threads: int) -> Plan:
-    return Plan(f"softmax_{dtype}_{name}_v{width}", (blocks, 1, 1), (threads, 1, 1))
-
-
 def _in_registers(rows: int, columns: int, dtype: str, vectors: bool) -> list[Plan]:
-    """A warp a row: the least that holds it. A block a row: of as few threads as hold it, two warps at least."""
-    size = ITEM_BYTES[dtype]
-    width, found = VECTOR_BYTES if vectors else size, []
-    least = next((elements for elements in (8, 16, 32) if columns <= 32 * elements), None)
-    if least is not None:
-        threads = choice.WARP_THREADS
-        found.append(_plan(dtype, f"warp{least}", width, blocks_for(rows, threads // 32), threads))
-    for elements in dict.fromkeys(elements for elements, _ in choice.BLOCKS[size if vectors else 0]):
-        threads = 32 * blocks_for(columns, elements * 32)
-        if 64 <= threads <= MOST_THREADS[size if vectors else 0]:
-            found.append(_plan(dtype, f"block{elements}", width, rows, threads))
+    """A row in some lanes of a warp: the least that hold it. A block a row: of as few threads as hold it, two warps at least."""
+    width = VECTOR_BYTES if vectors else ITEM_BYTES[dtype]
+    found = [choice.of_warp(rows, columns, dtype, width)] if columns <= choice.LONGEST_OF_WARP else []
+    for elements, _ in choice.BLOCKS[vectors]:
+        if 64 <= 32 * blocks_for(columns, elements * 32) <= MOST_THREADS:
+            found.append(choice.of_block(rows, columns, dtype, elements, width))
     return found
 
 

@@ -1,6 +1,7 @@
 // softmax over the rows of a row-major matrix: out = exp(x - max) / sum exp(x - max). Any rows, columns >= 1.
 //
-// softmax_<dtype>_warp<E>_v<bytes>   a warp a row of at most 32 E columns, E elements a lane in registers: reads once, writes once
+// softmax_<dtype>_warp<E>_v<bytes>   blockDim.x lanes a row of at most blockDim.x * E columns, E elements a lane in registers: reads once, writes once
+// softmax_<dtype>_short<L>x<E>       L lanes a row of at most L * E columns, through shared memory (short.cuh): reads once, writes once
 // softmax_<dtype>_block<E>_v<bytes>  a block a row of at most blockDim.x * E columns, likewise
 // softmax_<dtype>_long_v<bytes>      a block a row of any length: reads twice, writes once
 // softmax_<dtype>_cluster<B>_v16     B blocks a row of any length: reads once, writes once (cluster.cuh); B > 1: sm_90 and later
@@ -19,6 +20,12 @@ __device__ __forceinline__ float shift_of(float maximum) { return maximum == Max
 // exp(x - shift). The difference is rounded before it is scaled: folding the scaling into one fma would round shift * log2(e), whose
 // error does not vanish with x - shift. exp2f keeps subnormal results.
 __device__ __forceinline__ float exp_of(float x, float shift) { return exp2f((x - shift) * LOG2_E); }
+// A multiple of it, which cancels in the quotient by the sum. In 16 bits 2^8 times it, in half the instructions: the least that a result
+// can be is then above the 2^-126 below which the fast exponential gives 0.
+__device__ __forceinline__ float scaled_exp(float x, float shift, float) { return exp_of(x, shift); }
+template <class Half> __device__ __forceinline__ float scaled_exp(float x, float shift, Half) {
+    return power_of_2(fmaf(x - shift, LOG2_E, 8.0f));
+}
 
 // PIECES pieces of a row a thread: piece k starts at column (k * threads + thread) * COUNT. What lies behind the row's end is -inf.
 template <class Storage, int BYTES, int PIECES> struct RowInRegisters {
@@ -43,11 +50,14 @@ template <class Storage, int BYTES, int PIECES> struct RowInRegisters {
         return fmaxf(result, Maximum::neutral());  // never NaN
     }
 
-    // Replaces each value by its exponential and returns this thread's sum of them.
-    __device__ __forceinline__ float exponentiate(float shift) {
+    // Replaces each value by its scaled exponential and returns this thread's sum of them, without what lies behind the row for all threads.
+    __device__ __forceinline__ float exponentiate(float shift, int threads, int columns) {
         float sums[4] = {};
 #pragma unroll
-        for (int i = 0; i < PIECES * P::COUNT; i++) sums[i % 4] += values[i] = exp_of(values[i], shift);
+        for (int i = 0; i < PIECES * P::COUNT; i++) {
+            if (i % (P::COUNT > 4 ? P::COUNT : 4) == 0 && i * threads >= columns) break;
+            sums[i % 4] += values[i] = scaled_exp(values[i], shift, Storage{});
+        }
         return (sums[0] + sums[1]) + (sums[2] + sums[3]);
     }
 
@@ -63,19 +73,28 @@ template <class Storage, int BYTES, int PIECES> struct RowInRegisters {
     }
 };
 
-constexpr int WARP_THREADS = 128;  // 4 rows a block
+constexpr int WARP_THREADS = 128;
 
+// Over the lanes of a row, which lie beside one another: a power of two up to 32.
+template <class Combine> __device__ __forceinline__ float over_lanes(float x, int lanes) {
+    for (int distance = lanes / 2; distance > 0; distance /= 2) x = Combine::of(x, __shfl_xor_sync(0xffffffffu, x, distance));
+    return x;
+}
+
+// In 16-byte pieces blockDim.x lanes a row, else all of a warp: a number that the compiler knows saves an instruction an element.
 template <class Storage, int BYTES, int ELEMENTS>
 __device__ __forceinline__ void softmax_warp(const Storage *x, Storage *out, long long rows, long long columns) {
-    const long long row = blockIdx.x * static_cast<long long>(WARP_THREADS / 32) + threadIdx.x / 32;
-    if (row >= rows) return;  // for the whole warp
-    const int lane = threadIdx.x % 32, width = static_cast<int>(columns);
+    const int lanes = BYTES == 16 ? blockDim.x : 32;
+    const long long row = blockIdx.x * static_cast<long long>(blockDim.y) + threadIdx.y;
+    const int width = row < rows ? static_cast<int>(columns) : 0;  // whole warps take part: of no row all is -inf
     RowInRegisters<Storage, BYTES, ELEMENTS / Piece<Storage, BYTES>::COUNT> part;
-    part.load(x + row * columns, lane, 32, width);
-    const float shift = shift_of(over_warp<Maximum>(part.maximum()));
-    const float sum = over_warp<Sum>(part.exponentiate(shift));
-    part.store(out + row * columns, lane, 32, width, 1.0f / sum);
+    part.load(x + row * columns, threadIdx.x, lanes, width);
+    const float shift = shift_of(over_lanes<Maximum>(part.maximum(), lanes));
+    const float sum = over_lanes<Sum>(part.exponentiate(shift, lanes, width), lanes);
+    part.store(out + row * columns, threadIdx.x, lanes, width, 1.0f / sum);
 }
+
+#include "softmax/short.cuh"
 
 template <class Storage, int BYTES, int ELEMENTS>
 __device__ __forceinline__ void softmax_block(const Storage *x, Storage *out, long long rows, long long columns) {
@@ -85,7 +104,7 @@ __device__ __forceinline__ void softmax_block(const Storage *x, Storage *out, lo
     RowInRegisters<Storage, BYTES, ELEMENTS / Piece<Storage, BYTES>::COUNT> part;
     part.load(x + start, threadIdx.x, blockDim.x, width);
     const float shift = shift_of(over_block<Maximum>(part.maximum(), maxima));
-    const float sum = over_block<Sum>(part.exponentiate(shift), sums);
+    const float sum = over_block<Sum>(part.exponentiate(shift, blockDim.x, width), sums);
     part.store(out + start, threadIdx.x, blockDim.x, width, 1.0f / sum);
 }
 
@@ -156,25 +175,25 @@ __device__ __forceinline__ void softmax_long(const Storage *x, Storage *out, lon
     SOFTMAX_KERNEL(long, softmax_long, LONG_THREADS, dtype, Storage, long_pieces, bytes)
 // `threads` bounds the registers: 64 leave room for two blocks of 512, and without 16-byte pieces a thread has more to keep there.
 #define SOFTMAX_BLOCKS(dtype, Storage, bytes, threads)                                                                                     \
+    SOFTMAX_KERNEL(warp4, softmax_warp, WARP_THREADS, dtype, Storage, 4, bytes)                                                            \
     SOFTMAX_KERNEL(block8, softmax_block, threads, dtype, Storage, 8, bytes)                                                               \
     SOFTMAX_KERNEL(block16, softmax_block, threads, dtype, Storage, 16, bytes)                                                             \
     SOFTMAX_KERNEL(block32, softmax_block, threads, dtype, Storage, 32, bytes)
 // In 16-byte pieces, by an element's size. Longer rows of 16 bits are kept as they were read (cluster.cuh).
-#define SOFTMAX_BLOCKS_IN_PIECES_4(dtype, Storage)                                                                                         \
-    SOFTMAX_KERNEL(block8, softmax_block, 256, dtype, Storage, 8, 16)                                                                      \
-    SOFTMAX_KERNEL(block16, softmax_block, 1024, dtype, Storage, 16, 16)                                                                   \
-    SOFTMAX_KERNEL(block32, softmax_block, 1024, dtype, Storage, 32, 16)
-#define SOFTMAX_BLOCKS_IN_PIECES_2(dtype, Storage) SOFTMAX_KERNEL(block16, softmax_block, 512, dtype, Storage, 16, 16)
+#define SOFTMAX_IN_PIECES_4(dtype, Storage)                                                                                                \
+    SOFTMAX_KERNEL(warp4, softmax_warp, WARP_THREADS, dtype, Storage, 4, 16)                                                               \
+    SOFTMAX_KERNEL(block16, softmax_block, 512, dtype, Storage, 16, 16)
+#define SOFTMAX_IN_PIECES_2(dtype, Storage) SOFTMAX_KERNEL(block16, softmax_block, 512, dtype, Storage, 16, 16)
 #define SOFTMAX_KERNELS(dtype, Storage, size)                                                                                              \
     SOFTMAX_WARPS_AND_LONG(dtype, Storage, 16, size)                                                                                       \
     SOFTMAX_WARPS_AND_LONG(dtype, Storage, size, 8)                                                                                        \
-    SOFTMAX_BLOCKS_IN_PIECES_##size(dtype, Storage)                                                                                        \
+    SOFTMAX_SHORT_KERNEL(dtype, Storage, 1, 8) SOFTMAX_SHORT_KERNEL(dtype, Storage, 1, 16) SOFTMAX_SHORT_KERNEL(dtype, Storage, 1, 32)     \
+    SOFTMAX_SHORT_KERNEL(dtype, Storage, 2, 32) SOFTMAX_SHORT_KERNEL(dtype, Storage, 4, 32)                                                \
+    SOFTMAX_IN_PIECES_##size(dtype, Storage)                                                                                               \
     SOFTMAX_BLOCKS(dtype, Storage, size, 512)                                                                                              \
     SOFTMAX_LONG_ROW_KERNEL(dtype, Storage)                                                                                                \
     SOFTMAX_CLUSTER_KERNEL(dtype, Storage, 2) SOFTMAX_CLUSTER_KERNEL(dtype, Storage, 4)                                                    \
     SOFTMAX_CLUSTER_KERNEL(dtype, Storage, 8) SOFTMAX_CLUSTER_KERNEL(dtype, Storage, 16)                                                   \
-    SOFTMAX_SMALL_KERNEL(dtype, Storage, 2, 160) SOFTMAX_SMALL_KERNEL(dtype, Storage, 2, 192) SOFTMAX_SMALL_KERNEL(dtype, Storage, 4, 160) \
-    SOFTMAX_SMALL_KERNEL(dtype, Storage, 4, 192) SOFTMAX_SMALL_KERNEL(dtype, Storage, 8, 96) SOFTMAX_SMALL_KERNEL(dtype, Storage, 8, 128)  \
-    SOFTMAX_SMALL_KERNEL(dtype, Storage, 8, 160) SOFTMAX_SMALL_KERNEL(dtype, Storage, 8, 192) SOFTMAX_SMALL_KERNEL(dtype, Storage, 8, 256) \
-    SOFTMAX_SMALL_KERNEL(dtype, Storage, 16, 192)
+    SOFTMAX_SMALL_KERNEL(dtype, Storage, 2, 192) SOFTMAX_SMALL_KERNEL(dtype, Storage, 4, 192)                                              \
+    SOFTMAX_SMALL_KERNEL(dtype, Storage, 8, 192) SOFTMAX_SMALL_KERNEL(dtype, Storage, 16, 192)
 FOR_EACH_DTYPE(SOFTMAX_KERNELS)

@@ -72,7 +72,15 @@ UNPACK = {"float32": _floats_of_f32, "float16": _floats_of_f16, "bfloat16": _flo
 PACK = {"float32": _word_of_f32, "float16": _word_of_f16, "bfloat16": _word_of_bf16}
 
 
-# --- global memory -----------------------------------------------------------------------------------------------------------------
+_CODES: dict[Any, tuple[str, Any]] = {
+    types.float32: ("f", FLOAT),
+    types.uint32: ("r", I32),
+    types.int32: ("r", I32),
+    types.int64: ("l", I64),
+    types.void: ("", ir.VoidType()),
+}
+
+# --- memory -----------------------------------------------------------------------------------------------------------------
 
 
 def _wide_load(dtype: str) -> Any:
@@ -116,26 +124,30 @@ def _wide_store(dtype: str) -> Any:
     return store
 
 
-def _narrow_load(dtype: str) -> Any:
+def _narrow_load(dtype: str, space: str = "global.nc", place: Any = types.int64) -> Any:
+    code = _CODES[place][0]
+
     @intrinsic  # type: ignore[untyped-decorator,unused-ignore]
     def load(typing: Any, address: Any, buffer: Any, at: Any) -> Any:
-        """One element at `address`, of memory that nobody writes, to buffer[at]."""
+        """One element at `address`, of memory that nobody writes meanwhile, to buffer[at]."""
 
         def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             if dtype == "float32":
-                value = assembly(builder, FLOAT, "ld.global.nc.f32 $0, [$1];", "=f,l", [args[0]], effect=True)
+                value = assembly(builder, FLOAT, f"ld.{space}.f32 $0, [$1];", f"=f,{code}", [args[0]], effect=True)
             else:
-                bits = assembly(builder, I16, "ld.global.nc.b16 $0, [$1];", "=h,l", [args[0]], effect=True)
+                bits = assembly(builder, I16, f"ld.{space}.b16 $0, [$1];", f"=h,{code}", [args[0]], effect=True)
                 value = UNPACK[dtype](builder, builder.zext(bits, I32))[0]
             builder.store(value, element(context, builder, signature.args[1], args[1], args[2], 0))
             return context.get_dummy_value()
 
-        return types.void(types.int64, buffer, types.int64), codegen
+        return types.void(place, buffer, types.int64), codegen
 
     return load
 
 
-def _narrow_store(dtype: str) -> Any:
+def _narrow_store(dtype: str, space: str = "global", place: Any = types.int64) -> Any:
+    code = _CODES[place][0]
+
     @intrinsic  # type: ignore[untyped-decorator,unused-ignore]
     def store(typing: Any, address: Any, buffer: Any, at: Any) -> Any:
         """buffer[at], rounded, to the one element at `address`."""
@@ -143,13 +155,13 @@ def _narrow_store(dtype: str) -> Any:
         def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             value = builder.load(element(context, builder, signature.args[1], args[1], args[2], 0))
             if dtype == "float32":
-                assembly(builder, ir.VoidType(), "st.global.f32 [$0], $1;", "l,f", [args[0], value], effect=True)
+                assembly(builder, ir.VoidType(), f"st.{space}.f32 [$0], $1;", f"{code},f", [args[0], value], effect=True)
             else:
                 bits = builder.trunc(PACK[dtype](builder, [value, ir.Constant(FLOAT, 0.0)]), I16)
-                assembly(builder, ir.VoidType(), "st.global.b16 [$0], $1;", "l,h", [args[0], bits], effect=True)
+                assembly(builder, ir.VoidType(), f"st.{space}.b16 [$0], $1;", f"{code},h", [args[0], bits], effect=True)
             return context.get_dummy_value()
 
-        return types.void(types.int64, buffer, types.int64), codegen
+        return types.void(place, buffer, types.int64), codegen
 
     return store
 
@@ -159,17 +171,12 @@ STORE: dict[tuple[str, bool], Any] = {}
 for _dtype in ELEMENTS:
     LOAD[_dtype, True], LOAD[_dtype, False] = _wide_load(_dtype), _narrow_load(_dtype)
     STORE[_dtype, True], STORE[_dtype, False] = _wide_store(_dtype), _narrow_store(_dtype)
+# Of one element of shared memory, whose addresses are uint32.
+LOAD_SHARED = {_dtype: _narrow_load(_dtype, "shared", types.uint32) for _dtype in ELEMENTS}
+STORE_SHARED = {_dtype: _narrow_store(_dtype, "shared", types.uint32) for _dtype in ELEMENTS}
 
 
 # --- single instructions -----------------------------------------------------------------------------------------------------------
-
-_CODES: dict[Any, tuple[str, Any]] = {
-    types.float32: ("f", FLOAT),
-    types.uint32: ("r", I32),
-    types.int32: ("r", I32),
-    types.int64: ("l", I64),
-    types.void: ("", ir.VoidType()),
-}
 
 
 def instruction(text: str, result: Any, *arguments: Any, effect: bool = False, together: bool = False) -> Any:

@@ -67,16 +67,10 @@ def build_mma(a: Tensor, b: Tensor, out: Tensor) -> Bind:
 
 
 def build_chosen(a: Tensor, b: Tensor, out: Tensor, machine: Machine, choices: Choices) -> Bind:
-    product = product_of(a, b, out)
+    product = Product.of(a, b, out, "tfloat32" if a.dtype == torch.float32 and tf32_allowed() else dtype_of(a))
     found = offered(product, machine)
     way = found[choose(product, found, gpu.of(a.device), choices).name]
     return build_tma(product, way, machine, (a, b, out)) if isinstance(way, HopperTile) else build_any_gpu(product, way, a.device)
-
-
-def product_of(a: Tensor, b: Tensor, out: Tensor) -> Product:
-    kind = "tfloat32" if a.dtype == torch.float32 and tf32_allowed() else dtype_of(a)
-    low = functools.reduce(operator.or_, (x.data_ptr() for x in (a, b, out))) & 15
-    return Product(a.shape[0], a.shape[1], b.shape[1], kind, low & -low or 16)
 
 
 def build_tma(product: Product, tile: HopperTile, machine: Machine, operands: tuple[Tensor, Tensor, Tensor]) -> Bind:

@@ -1,6 +1,7 @@
 """softmax of each row, in float32, exp2((x - max) log2 e) / sum: the front door.
 
-plan.py chooses: a row is read once and stays in registers (registers.py: a warp's up to 1024 columns, a block's up to 24576), in registers
+plan.py chooses: a row is read once and stays in registers (registers.py: of a warp's lanes up to 1024 columns, a block's up to 24576), in
+shared memory with others (short.py: up to 128 columns that are no whole 16-byte pieces), in registers
 and shared memory of a block or cluster (cluster.py), or passes through blocks that share all long rows (stream.py). What none takes (other
 GPUs than sm_90 beyond one block, rows above 5.5 MiB, odd lengths, unaligned storage) is read twice, one element an access.
 """
@@ -12,6 +13,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
+from opwise.backends import staged_rows
 from opwise.backends.numba_cuda.common import ptx
 from opwise.backends.numba_cuda.common.dtypes import DTYPES, name_of
 from opwise.backends.numba_cuda.common.launch import SIMULATED, Kernel
@@ -19,6 +21,7 @@ from opwise.backends.numba_cuda.softmax.cluster import cluster_kernel
 from opwise.backends.numba_cuda.softmax.plain import PLAIN, build_plain, build_stand_in
 from opwise.backends.numba_cuda.softmax.plan import STREAM, TABLE, ZEROED, Form, Share, own_threads, taken
 from opwise.backends.numba_cuda.softmax.registers import in_registers, long_kernel
+from opwise.backends.numba_cuda.softmax.short import short_kernel
 from opwise.backends.numba_cuda.softmax.stream import stream_kernel
 from opwise.backends.protocol import Bind, Variant
 from opwise.backends.tuned import look
@@ -39,10 +42,19 @@ def build(x: Tensor, out: Tensor) -> Bind:
     way = taken(rows, columns, dtype, aligned, processors, torch.cuda.get_device_capability(x.device), look(TABLE, x.device))
     if isinstance(way, Share):
         return build_stream(x, way)
+    if isinstance(way, staged_rows.Share):
+        return build_short(x, way)
     if isinstance(way, Form):
         return build_cluster(x, way, processors)
     kernel, per_block = in_registers(dtype, columns, aligned and columns % ptx.ELEMENTS[dtype] == 0, way.threads)
     return kernel.fixed((-(-rows // per_block), 1), rows, columns, device=x.device)
+
+
+def build_short(x: Tensor, share: staged_rows.Share) -> Bind:
+    """Short rows of tensors that begin on 16 bytes, through shared memory."""
+    (rows, columns), dtype = x.shape, name_of(x)
+    kernel, room = short_kernel(dtype, share.lanes, share.elements), -(-share.height * columns * ptx.BYTES[dtype] // 16) * 16
+    return kernel.fixed((-(-rows // share.height), 1), rows, columns, share.height, share.turn, device=x.device, shared=room)
 
 
 def build_cluster(x: Tensor, form: Form, processors: int) -> Bind:
@@ -67,6 +79,8 @@ def kernels() -> Mapping[str, Kernel]:
         for columns in (931, 1024, 4096, *([32768] if dtype == "float32" else []), 131072):
             wide = columns % ptx.ELEMENTS[dtype] == 0
             found[f"{dtype} {columns} columns"] = in_registers(dtype, columns, wide, own_threads(columns, dtype, wide))[0]
+        for lanes, elements in staged_rows.FORMS[:: 2 if dtype == "bfloat16" else 1]:
+            found[f"{dtype} {lanes} lanes of {elements} elements a row"] = short_kernel(dtype, lanes, elements)
         found[f"{dtype} any columns, unaligned"] = long_kernel(dtype, wide=False)
     for dtype, form in SPECIMENS:
         found[f"{dtype} {form.blocks} blocks of {form.threads} a row"] = cluster_kernel(dtype, form)

@@ -1,12 +1,13 @@
 """Which kernel softmax's rows get, and which others could compute them: what `opwise tune` measures, and a tuned table names.
 
-A name is the kernel's: warp, block256 (threads), long, cluster2x192 (blocks a row, threads a block), stream. Chosen by times on an H200.
+A name is the kernel's: warp, short, block256 (threads), long, cluster2x192 (blocks a row, threads a block), stream.
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
+from opwise.backends import staged_rows
 from opwise.backends.numba_cuda.common import ptx
 from opwise.backends.tuned import SHIPPED, Choices
 
@@ -19,7 +20,7 @@ SM90, COPIES_FROM = (9, 0), (8, 0)  # clusters and TMA; cp.async
 
 
 class Registers(NamedTuple):
-    """A row in the registers of so many threads: a warp, or a block. 0: in nobody's, it is read twice."""
+    """A row in the registers of so many threads: lanes of a warp, or a block. 0: in nobody's, it is read twice."""
 
     threads: int
 
@@ -105,11 +106,11 @@ class Share(NamedTuple):
         return 16 + 16 * stream.pairs_kept * self.blocks * self.groups  # a counter, and pairs
 
 
-Way = Registers | Form | Share
+Way = Registers | staged_rows.Share | Form | Share
+LONGEST_OF_WARP, LONGEST_SHORT = 1024, 64  # columns
 STREAM = Stream(16, 4, 7, 5)
 ZEROED = 64 * KIB  # the most scratch of a stream's launch, of which nothing is left behind
-# Bytes of the shortest row of a stream: a cluster's blocks take shorter ones as fast or faster.
-LEAST_STREAMED = {"float32": 1024 * KIB + 16, "float16": 512 * KIB + 16, "bfloat16": 512 * KIB + 16}
+LEAST_STREAMED = 2048 * KIB + 16  # bytes of a row: a cluster's blocks take shorter ones as fast or faster
 # The first whose registers hold half of the row: with the other half in shared memory an SM has 1024 threads and 256 KiB on the way.
 FORMS = (Form(1, 256), Form(1, 512), Form(2, 512), Form(4, 512), Form(8, 512), Form(16, 192), Form(16, 512), Form(16, 1024))
 # Many rows of more than so many bytes: five small blocks an SM, that load, meet and store past one another; a block's part, and waves.
@@ -124,23 +125,30 @@ def taken(
     rows: int, columns: int, dtype: str, aligned: bool, processors: int, capability: tuple[int, int], choices: Choices = SHIPPED
 ) -> Way:
     """What the table says of such rows, else what was quickest on an H200. `aligned`: both addresses are multiples of 16 bytes."""
-    wide = aligned and columns % ptx.ELEMENTS[dtype] == 0
     if choices is not SHIPPED:
-        known = offered(rows, columns, dtype, wide, processors, capability)
+        known = offered(rows, columns, dtype, aligned, processors, capability)
         if name := choices.pick(dtype, (rows, columns), known):
             return known[name]
-    return own(rows, columns, dtype, wide, processors, capability)
+    return own(rows, columns, dtype, aligned, processors, capability)
 
 
-def own(rows: int, columns: int, dtype: str, wide: bool, processors: int, capability: tuple[int, int]) -> Way:
-    """What the plan takes by itself. wide: rows are of whole 16-byte pieces."""
-    asked = rows, columns * ptx.BYTES[dtype], dtype, processors, capability
+def own(rows: int, columns: int, dtype: str, aligned: bool, processors: int, capability: tuple[int, int]) -> Way:
+    """What the plan takes by itself."""
+    size, wide = ptx.BYTES[dtype], aligned and columns % ptx.ELEMENTS[dtype] == 0
+    if aligned and capability >= COPIES_FROM and columns <= LONGEST_SHORT and staged_rows.takes(rows, columns, size):
+        return staged_rows.share(columns, size)
+    asked = rows, columns * size, dtype, processors, capability
     return (wide and (stream_of(*asked) or form_of(*asked))) or Registers(own_threads(columns, dtype, wide))
 
 
+def lanes_of(columns: int, elements: int) -> int:
+    """A power of two that hold a row by so many elements each."""
+    return 1 << (-(-columns // elements) - 1).bit_length()
+
+
 def own_threads(columns: int, dtype: str, wide: bool) -> int:
-    if columns <= WARP * IN_REGISTERS:
-        return WARP
+    if columns <= LONGEST_OF_WARP:
+        return min(lanes_of(columns, ptx.ELEMENTS[dtype]), WARP) if wide else WARP
     # 16 values a thread while blocks are small, then 32: two blocks of 512 threads hide each other's waits. In 16 bits 24 while they are
     # small: of 3072 columns a block of 256 would have two pieces of 8 a thread, a third more exponentials.
     small = IN_REGISTERS * 3 // 4 if wide and dtype != "float32" else IN_REGISTERS // 2
@@ -175,7 +183,7 @@ def form_of(rows: int, row_bytes: int, dtype: str, processors: int, capability: 
 
 def stream_of(rows: int, row_bytes: int, dtype: str, processors: int, capability: tuple[int, int]) -> Share | None:
     """How blocks share rows of whole 16-byte pieces; None: not that kernel's."""
-    return shared_by(rows, row_bytes, STREAM, processors) if row_bytes >= LEAST_STREAMED[dtype] and capability == SM90 else None
+    return shared_by(rows, row_bytes, STREAM, processors) if row_bytes >= LEAST_STREAMED and capability == SM90 else None
 
 
 def shared_by(rows: int, row_bytes: int, stream: Stream, processors: int) -> Share | None:
@@ -191,17 +199,21 @@ def shared_by(rows: int, row_bytes: int, stream: Stream, processors: int) -> Sha
 def name_of(way: Way) -> str:
     if isinstance(way, Share):
         return "stream"
+    if isinstance(way, staged_rows.Share):
+        return "short"
     if isinstance(way, Form):
         return f"cluster{way.blocks}x{way.threads}"
-    return {WARP: "warp", 0: "long"}.get(way.threads, f"block{way.threads}")
+    return "long" if way.threads == 0 else "warp" if way.threads <= WARP else f"block{way.threads}"
 
 
-def offered(rows: int, columns: int, dtype: str, wide: bool, processors: int, capability: tuple[int, int]) -> dict[str, Way]:
+def offered(rows: int, columns: int, dtype: str, aligned: bool, processors: int, capability: tuple[int, int]) -> dict[str, Way]:
     """Name -> way, of all that hold such rows, first the one that the plan takes by itself. Clusters from 16 KiB on whose threads have four
     pieces at least, streams from 256 KiB on: shorter rows are not worth a measurement."""
-    row_bytes, sm90 = columns * ptx.BYTES[dtype], capability == SM90
-    ways: list[Way] = [own(rows, columns, dtype, wide, processors, capability)]
-    ways += [Registers(WARP)] if columns <= WARP * IN_REGISTERS else [] if sm90 else [Registers(0)]
+    size, row_bytes, sm90 = ptx.BYTES[dtype], columns * ptx.BYTES[dtype], capability == SM90
+    wide = aligned and columns % ptx.ELEMENTS[dtype] == 0
+    ways: list[Way] = [own(rows, columns, dtype, aligned, processors, capability)]
+    ways += [staged_rows.share(columns, size)] if aligned and columns <= staged_rows.LONGEST and capability >= COPIES_FROM else []
+    ways += [Registers(own_threads(columns, dtype, wide))] if columns <= LONGEST_OF_WARP else [] if sm90 else [Registers(0)]
     ways += [Registers(threads) for threads in (64, 128, 256, 512, 1024) if 4 < columns / threads <= most_of_thread(wide)]
     for form in (*FORMS, *SMALL) if wide and row_bytes >= 16 * KIB and capability >= COPIES_FROM else ():
         shared = form.shared_bytes(row_bytes) * (form.ctas_per_sm if form.blocks > 1 else 1)

@@ -5,75 +5,109 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from numba import cuda, float32, int64
+import numpy as np
+from numba import cuda, float32, int64, uint32
 
-from opwise.backends.numba_cuda.common import ptx
-from opwise.backends.numba_cuda.common.launch import Kernel
-from opwise.backends.numba_cuda.common.reduce import warp_max, warp_sum
+from opwise.backends.numba_cuda.common import ptx, words
+from opwise.backends.numba_cuda.common.launch import Kernel, inlined
+from opwise.backends.numba_cuda.common.reduce import ALL_LANES, warp_max, warp_sum
 from opwise.backends.numba_cuda.softmax.cluster import LEAST, LOG2_E, ONE, ZERO
 from opwise.backends.numba_cuda.softmax.plan import WARP
 
-WARP_ROWS = 4  # rows of a block where each warp has its own
+WARP_THREADS = 128  # of a block where a row has a warp's lanes or fewer
+EIGHT = np.float32(8.0)
 LONG_THREADS, LONG_UNROLL = 1024, 4
+
+
+def power_of(dtype: str) -> Any:
+    """(value, shift) -> a multiple of exp(value - shift), which cancels in the quotient by the sum. In 16 bits 2^8 times it, in half the
+    instructions: the least that a result can be is then above the 2^-126 below which the fast exponential gives 0."""
+
+    @inlined
+    def power(value: Any, shift: Any) -> Any:
+        return ptx.exp2((value - shift) * LOG2_E)
+
+    @inlined
+    def scaled(value: Any, shift: Any) -> Any:
+        return words.exp2_flushed(words.fma(value - shift, LOG2_E, EIGHT))
+
+    return power if dtype == "float32" else scaled
+
+
+def over_lanes(lanes: int) -> tuple[Any, Any]:
+    """(maximum, sum) of a value over as many neighbouring lanes, a power of two up to 32; all get it."""
+    halves = tuple(1 << i for i in reversed(range(lanes.bit_length() - 1)))
+
+    @inlined
+    def greatest(value: Any) -> Any:
+        for half in halves:
+            value = ptx.greater(value, cuda.shfl_xor_sync(ALL_LANES, value, half))
+        return value
+
+    @inlined
+    def added(value: Any) -> Any:
+        for half in halves:
+            value += cuda.shfl_xor_sync(ALL_LANES, value, half)
+        return value
+
+    @inlined
+    def same(value: Any) -> Any:
+        return value
+
+    return (greatest, added) if lanes > 1 else (same, same)
 
 
 @cache
 def register_kernel(dtype: str, wide: bool, per_thread: int, threads: int) -> Kernel:
-    """x, out: addresses of (rows, columns). `per_thread` accesses hold a thread's part of its row; 32 threads: four rows a block."""
+    """x, out: addresses of (rows, columns). `per_thread` accesses hold a thread's part of its row. Up to 32 threads: rows share a block."""
     load, store = ptx.LOAD[dtype, wide], ptx.STORE[dtype, wide]
     each = ptx.ELEMENTS[dtype] if wide else 1
     size = ptx.BYTES[dtype]
-    count = per_thread * each
-    a_warp_a_row = threads == 32
-    warps = threads // 32
-    block = 32 * WARP_ROWS if a_warp_a_row else threads
+    count, step = per_thread * each, each * size
+    within_warp = threads <= WARP
+    warps, block = threads // WARP, WARP_THREADS if within_warp else threads
+    per_block, power, (max_of_lanes, sum_of_lanes) = block // threads, power_of(dtype), over_lanes(min(threads, WARP))
 
     def softmax(x: Any, out: Any, rows: Any, columns: Any) -> None:
         values = cuda.local.array(count, float32)
         of_warps = cuda.shared.array(64, float32)  # 32 maxima, then 32 sums: apart, so that two barriers are enough
-        if a_warp_a_row:
-            row = int64(cuda.blockIdx.x) * WARP_ROWS + cuda.threadIdx.x // 32
-            lane = int64(cuda.threadIdx.x) % 32
-        else:
-            row = int64(cuda.blockIdx.x)
-            lane = int64(cuda.threadIdx.x)
-        if row < rows:  # whole warps or the whole block, so the shuffles and barriers below see everybody
-            vectors = columns // each
-            source = x + row * columns * size
-            for k in range(count):
-                values[k] = LEAST  # beyond the row: exp gives 0
-            for u in range(per_thread):
-                if lane + u * threads < vectors:
-                    load(source + (lane + u * threads) * (each * size), values, u * each)
+        thread = uint32(cuda.threadIdx.x)  # 32 bits, of which a comparison is one instruction
+        row, lane = int64(cuda.blockIdx.x) * per_block + int64(thread // uint32(threads)), uint32(thread % uint32(threads))
+        vectors = uint32(columns // each if row < rows else 0)  # whole warps take part: of no row all is -inf
+        source, target = x + row * columns * size + int64(lane) * step, out + row * columns * size + int64(lane) * step
+        for k in range(count):
+            values[k] = LEAST  # beyond the row: exp gives 0
+        for u in range(per_thread):
+            if uint32(lane + uint32(u * threads)) < vectors:
+                load(source + u * threads * step, values, u * each)
 
-            largest = values[0]
-            for k in range(1, count):
-                largest = ptx.greater(largest, values[k])
-            largest = warp_max(largest)
-            if not a_warp_a_row:
-                if lane % 32 == 0:
-                    of_warps[lane // 32] = largest
-                cuda.syncthreads()
-                largest = warp_max(of_warps[lane % 32 % warps])
+        largest = values[0]
+        for k in range(1, count):
+            largest = ptx.greater(largest, values[k])
+        largest = max_of_lanes(largest)
+        if not within_warp:
+            if lane % WARP == 0:
+                of_warps[lane // WARP] = largest
+            cuda.syncthreads()
+            largest = warp_max(of_warps[lane % WARP % warps])
 
-            total = ZERO
-            for k in range(count):
-                values[k] = ptx.exp2((values[k] - largest) * LOG2_E)
-                total += values[k]
-            total = warp_sum(total)
-            if not a_warp_a_row:
-                if lane % 32 == 0:
-                    of_warps[32 + lane // 32] = total
-                cuda.syncthreads()
-                total = warp_sum(of_warps[32 + lane % 32] if lane % 32 < warps else ZERO)
+        total = ZERO
+        for k in range(count):
+            values[k] = power(values[k], largest)
+            total += values[k]
+        total = sum_of_lanes(total)
+        if not within_warp:
+            if lane % WARP == 0:
+                of_warps[WARP + lane // WARP] = total
+            cuda.syncthreads()
+            total = warp_sum(of_warps[WARP + lane % WARP] if lane % WARP < warps else ZERO)
 
-            scale = ONE / total
-            for k in range(count):
-                values[k] *= scale
-            target = out + row * columns * size
-            for u in range(per_thread):
-                if lane + u * threads < vectors:
-                    store(target + (lane + u * threads) * (each * size), values, u * each)
+        scale = ONE / total
+        for k in range(count):
+            values[k] *= scale
+        for u in range(per_thread):
+            if uint32(lane + uint32(u * threads)) < vectors:
+                store(target + u * threads * step, values, u * each)
 
     return Kernel(softmax, (int64,) * 4, block)
 
@@ -145,4 +179,4 @@ def in_registers(dtype: str, columns: int, wide: bool, threads: int) -> tuple[Ke
     if threads == 0:
         return long_kernel(dtype, wide), 1
     per_thread = -(-columns // (threads * (ptx.ELEMENTS[dtype] if wide else 1)))
-    return register_kernel(dtype, wide, per_thread, threads), WARP_ROWS if threads == WARP else 1
+    return register_kernel(dtype, wide, per_thread, threads), WARP_THREADS // threads if threads <= WARP else 1

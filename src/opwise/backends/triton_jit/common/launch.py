@@ -118,11 +118,3 @@ def processors(device: torch.device) -> int:
 def machine_of(device: torch.device) -> Machine:
     """What a plan is told: of the interpreter, a small GPU of sm_80, since it knows no Gluon, no clusters and no TMA."""
     return Machine.of(device) if device.type == "cuda" and not INTERPRETING else Machine(processors(device), (8, 0), 2**18)
-
-
-def chained(first: Launch, second: Launch) -> Launch:
-    def launch() -> None:
-        first()
-        second()
-
-    return launch

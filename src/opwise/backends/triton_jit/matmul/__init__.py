@@ -15,9 +15,7 @@ configurations.py has what a product can have; gemm/choice.py takes one of it.
 
 from __future__ import annotations
 
-import functools
 import importlib
-import operator
 from dataclasses import replace
 from functools import partial
 from types import ModuleType
@@ -40,18 +38,12 @@ TABLE = "triton_jit/matmul"  # of opwise tune
 
 def build(a: Tensor, b: Tensor, out: Tensor, maps: bool = True) -> Bind:
     """maps: may tensor descriptors be used? Without, everything goes through pointers, as the model has it."""
-    product, machine = product_of(a, b, out), machine_of(a.device)
+    dtype, machine = descriptors.dtype_of(a), machine_of(a.device)
+    product = Product.of(a, b, out, "tfloat32" if dtype == "float32" and tf32_allowed() else dtype)
     found = {name: c for name, c in offered(product, machine).items() if maps or c.kernel == "pointers"}
     numbers = replace(gpu.of(a.device), sms=machine.sms)
     taken = choose(product, found, numbers, look(TABLE, a.device) if maps else SHIPPED)
     return build_of(found[taken.name], a, b, out, "tf32" if product.kind == "tfloat32" else "ieee")
-
-
-def product_of(a: Tensor, b: Tensor, out: Tensor) -> Product:
-    kind = descriptors.dtype_of(a)
-    kind = "tfloat32" if kind == "float32" and tf32_allowed() else kind
-    low = functools.reduce(operator.or_, (x.data_ptr() for x in (a, b, out))) & 15
-    return Product(a.shape[0], a.shape[1], b.shape[1], kind, low & -low or 16)
 
 
 def kernel_module(name: str) -> ModuleType:

@@ -2,7 +2,7 @@
 
     plain.py     the shortest way, which a tutorial has
     block.py     up to 1024 columns several rows a program, as a tile; up to 32768 columns one row a program, in registers
-    cluster.py   sm_90, rows above 64 KiB (float32 96 KiB) to 1 MiB, some shorter ones: a row in the programs of a thread block cluster
+    cluster.py   sm_90, rows above 32 KiB (float32 60 KiB) to 1 MiB: a row in the programs of a thread block cluster
     stream.py    sm_90, rows above 1 MiB to 4 MiB: persistent programs that stream rows through shared memory
     twice.py     longer rows that are read twice: off 16 elements, above 4 MiB, on other GPUs, in Triton's interpreter
 
@@ -19,7 +19,7 @@ from torch import Tensor
 from opwise.backends.protocol import Bind, Variant
 from opwise.backends.triton_jit.common.specimen import Specimen
 from opwise.backends.triton_jit.softmax import block, cluster, ladder, plain, stream, twice
-from opwise.backends.triton_jit.softmax.configurations import RANGES, TABLE, tuned, untuned
+from opwise.backends.triton_jit.softmax.configurations import TABLE, tuned, untuned
 from opwise.backends.tuned import NoSuchConfiguration, look
 
 
@@ -36,6 +36,7 @@ def build(x: Tensor, out: Tensor) -> Bind:
 # By configurations.Way's kinds; each takes the tensors and a way's numbers, and gives None where it cannot.
 BUILDS: Mapping[str, Callable[..., Bind | None]] = {
     "tile": block.build_tile,
+    "flat": block.build_flat,
     "row": block.build_row,
     "cluster": cluster.build,
     "stream": stream.build,
@@ -52,8 +53,4 @@ def specimens(arch: str) -> dict[str, Specimen]:
     hopper = {}
     if int(arch[3:]) == 90:
         hopper = cluster.specimens() | stream.specimens()
-        for size, dtype in ((4, "float32"), (2, "bfloat16")):
-            for columns, way in ((each.columns[1], each.way) for each in RANGES[size] if each.way.kind == "cluster"):
-                form = cluster.Form(*way.numbers)
-                hopper[f"{way.name}, {columns} columns, {dtype}"] = cluster.specimen(cluster.Plan(columns, dtype, form))
     return block.specimens() | twice.specimens() | plain.specimens() | ladder.specimens() | hopper

@@ -48,24 +48,22 @@ class Form(NamedTuple):
 
 
 # Small programs, of 64 KiB each, four of which hide each other's exchange. The most come first: few rows fill the GPU by more of them.
-SMALL = tuple(Form(blocks, 8, 8, 4) for blocks in (16, 8, 4, 2))
-# KiB of a row at most, from above the entry before on, and what is quickest on an H200; None, and beyond the last: others are as quick.
-# float32, with half of the exponentials, is quicker by a few larger programs.
-HALF: dict[int, Form | None] = {64: None, 128: SMALL[3], 222: SMALL[2], 512: SMALL[1], 1024: SMALL[0]}
-SINGLE: dict[int, Form | None] = {
-    96: None, 128: Form(1, 16, 8, 2), 157: Form(4, 4, 12, 5), 222: SMALL[1], 512: Form(4, 16, 8, 2), 1024: SMALL[0],
-}  # fmt: skip
-FORMS = {"float32": SINGLE, "float16": HALF, "bfloat16": HALF}
+FORMS = tuple(Form(blocks, 8, 8, 4) for blocks in (16, 8, 4, 2))
+# KiB of a row at most, from above the entry before on, and its programs; None, and beyond the last: others are as quick. float32 has half
+# of the exponentials to hide loads behind, and wants more programs.
+HALF: dict[int, int | None] = {32: None, 128: 2, 256: 4, 512: 8, 1024: 16}
+PROGRAMS: dict[str, dict[int, int | None]] = {"float32": {60: None, 96: 4, 256: 8, 1024: 16}, "float16": HALF, "bfloat16": HALF}
 
 
 def form_of(rows: int, row_bytes: int, dtype: str, multiprocessors: int) -> Form | None:
-    """None where other kernels are as quick."""
-    usual = next((form for most, form in FORMS[dtype].items() if row_bytes <= most * KIB), None)
-    if usual is None or not KNOWN:  # a Triton whose launcher was not read gets no clusters
-        return usual if usual and usual.blocks == 1 else None
+    """None where other kernels are as quick, and for a Triton whose launcher was not read, which gets no clusters."""
+    usual = next((blocks for most, blocks in PROGRAMS[dtype].items() if row_bytes <= most * KIB), None)
+    if usual is None or not KNOWN:
+        return None
     # Clusters keep within groups of multiprocessors, which leaves one in eight over.
-    fitting = (form for form in SMALL if row_bytes <= form.blocks * 64 * KIB)
-    return next((form for form in fitting if rows * form.blocks * 8 <= multiprocessors * form.ctas_per_sm * 7), usual)
+    fitting = (form for form in FORMS if row_bytes <= form.blocks * 64 * KIB)
+    fills = (form for form in fitting if rows * form.blocks * 8 <= multiprocessors * form.ctas_per_sm * 7)
+    return next(fills, None) or next(form for form in FORMS if form.blocks == usual)
 
 
 @dataclass(frozen=True)

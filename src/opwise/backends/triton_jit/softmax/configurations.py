@@ -1,6 +1,7 @@
-"""Which kernels could compute rows of a length, in which forms, and which of them the plan takes by itself.
+"""Which kernels could compute rows of a length, in which forms, and which of them the plan takes by itself (docs/lab/softmax-triton.md).
 
-A name is the kernel's and its numbers: tile2048x4 (elements, warps), row8 (warps), cluster4x16x8x2 (cluster.Form), stream, twice.
+A name is the kernel's and its numbers: tile1024x2 and flat1024x2 (elements, warps), row8 (warps), cluster4x8x8x4 (cluster.Form), stream,
+twice.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import torch
 import triton
 from torch import Tensor
 
+from opwise.backends.staged_rows import FROM
 from opwise.backends.triton_jit.common.clusters import KNOWN
 from opwise.backends.triton_jit.common.launch import INTERPRETING, processors
 from opwise.backends.triton_jit.softmax import cluster, stream
@@ -20,16 +22,14 @@ from opwise.backends.tuned import SHIPPED, Choices
 TABLE = "triton_jit/softmax"  # of opwise tune
 LONGEST_ROW_IN_TILE, LONGEST_ROW_IN_REGISTERS = 1024, 32768
 TALLEST_TILE = 512  # rows
-MANY = 2**31  # rows, and so any number
-# By an element's bytes, columns at most, from above the entry before on, and what is quickest on an H200: elements of a tile, 512 a warp;
-# warps of a row, whose threads have up to 64 elements, the most whose float32 powers stay in registers.
-TILED = {4: {256: 2048, LONGEST_ROW_IN_TILE: 1024}, 2: {512: 2048, LONGEST_ROW_IN_TILE: 1024}}
-ROW_OF = {4: {4096: 4, LONGEST_ROW_IN_REGISTERS: 16}, 2: {3583: 4, 8192: 8, LONGEST_ROW_IN_REGISTERS: 16}}
-# Of rows that begin anywhere, which are read by elements: 65536 x 257 float32 37.3 us against 41.9 by the tables above, 32760 x 4097
-# float32 301 against 359, 35292 x 3803 in 16 bits 154 against 164.
-ODD_TILED = {4: {512: 2048, LONGEST_ROW_IN_TILE: 1024}, 2: TILED[2]}
+# Columns at most, and what is quickest: (elements, warps) of a tile of rows that begin anywhere, read by elements, and of one read in
+# 16-byte pieces; of the line of very short rows, gathered to a tile.
+ODD_TILES, TILE = {128: (512, 1), 256: (512, 2), LONGEST_ROW_IN_TILE: (1024, 1)}, (1024, 4)
+LINES = {8: (512, 2), 16: (2048, 2), 32: (1024, 2)}
+# Warps of a row, whose threads have up to 64 elements: likewise, and by an element's bytes.
 ODD_ROW_OF = {4096: 4, 8192: 8, LONGEST_ROW_IN_REGISTERS: 16}
-TILES = ((1024, 2), (1024, 4), (2048, 2), (2048, 4), (4096, 4), (4096, 8))  # elements, warps
+ROW_OF = {4: {4096: 4, LONGEST_ROW_IN_REGISTERS: 16}, 2: {3583: 4, 8191: 8, LONGEST_ROW_IN_REGISTERS: 16}}
+TILES = (*ODD_TILES.values(), TILE, (1024, 2), (2048, 4))
 ROW_WARPS = (4, 8, 16, 32)
 PROGRAM_BYTES = 1024  # of shared memory, which each takes for itself
 LEAST_OF_STREAM = 256 * 1024  # bytes of a row: shorter ones are worth no measurement
@@ -45,39 +45,6 @@ class Way(NamedTuple):
     @property
     def name(self) -> str:
         return self.kind + "x".join(map(str, self.numbers))
-
-
-class Range(NamedTuple):
-    """Columns and rows, the first and the last, and what is quicker there than what the other tables say."""
-
-    columns: tuple[int, int]
-    rows: tuple[int, int]
-    way: Way
-
-    def has(self, rows: int, columns: int) -> bool:
-        return self.columns[0] <= columns <= self.columns[1] and self.rows[0] <= rows <= self.rows[1]
-
-
-# By an element's bytes, on an H200. An end is a length, or a number of rows, that was measured, or half way to the next one that was.
-RANGES = {
-    4: (
-        Range((128, 256), (32768, MANY), Way("tile", (1024, 4))),
-        Range((888, 1024), (64, 2048), Way("tile", (1024, 4))),
-        Range((3584, 4096), (64, MANY), Way("cluster", (1, 4, 8, 8))),
-        Range((7104, 8192), (64, 512), Way("cluster", (2, 8, 4, 4))),
-        Range((16384, 24576), (64, MANY), Way("cluster", (4, 4, 12, 5))),
-    ),
-    2: (
-        Range((7104, 8192), (64, 512), Way("row", (16,))),
-        Range((8192, 8192), (16384, MANY), Way("row", (16,))),
-        Range((11600, 23168), (64, 512), Way("cluster", (2, 4, 4, 8))),
-        Range((11600, 20048), (513, MANY), Way("cluster", (2, 4, 4, 8))),
-        Range((23184, 32768), (256, 512), Way("cluster", (4, 4, 8, 8))),
-        Range((20064, 32768), (513, MANY), Way("cluster", (2, 4, 8, 8))),
-        Range((49152, 65520), (4096, MANY), Way("cluster", (4, 8, 4, 4))),
-        Range((65536, 65536), (1024, MANY), Way("cluster", (4, 8, 4, 4))),
-    ),
-}
 
 
 def tuned(x: Tensor, out: Tensor, choices: Choices) -> Way | None:
@@ -110,11 +77,8 @@ def size_of(dtype: str) -> int:
 
 def in_turn(rows: int, columns: int, dtype: str, multiprocessors: int, capability: tuple[int, int]) -> Iterator[Way]:
     """What the plan asks by itself, one after the other: clusters and streams leave rows off 16 elements to the next."""
-    if capability == HOPPER:
-        known = (each.way for each in RANGES[size_of(dtype)] if each.has(rows, columns))
-        yield from (way for way in known if KNOWN or way.kind != "cluster" or way.numbers[0] == 1)
     if columns <= LONGEST_ROW_IN_TILE:
-        yield own_tile(rows, columns, dtype)
+        yield own_tile(rows, columns)
         return
     row_bytes = columns * size_of(dtype)
     if capability == HOPPER and KNOWN and stream.planned(rows, row_bytes, dtype, multiprocessors):
@@ -124,13 +88,14 @@ def in_turn(rows: int, columns: int, dtype: str, multiprocessors: int, capabilit
     yield own_row(columns, dtype) if columns <= LONGEST_ROW_IN_REGISTERS else Way("twice")
 
 
-def own_tile(rows: int, columns: int, dtype: str) -> Way:
-    """The tile that the plan takes by itself, lower where there are few rows."""
-    padded = triton.next_power_of_2(columns)
-    table = ODD_TILED if columns % 16 else TILED
-    usual = next(elements for most, elements in table[size_of(dtype)].items() if columns <= most)
-    elements = padded * min(usual // padded, TALLEST_TILE, triton.next_power_of_2(rows))
-    return Way("tile", (elements, max(1, elements // 512)))
+def own_tile(rows: int, columns: int) -> Way:
+    """The tile that the plan takes by itself, lower where there are few rows; a line of very short rows where there are many."""
+    padded, odd = triton.next_power_of_2(columns), columns % 16 != 0
+    if rows * columns >= FROM and odd and columns <= max(LINES):
+        return Way("flat", next(form for most, form in LINES.items() if columns <= most))
+    usual, warps = next(form for most, form in ODD_TILES.items() if columns <= most) if odd else TILE
+    height = max(1, min(usual // padded, TALLEST_TILE, triton.next_power_of_2(rows)))
+    return Way("tile", (height * padded, min(warps, max(1, height * padded // 256))))
 
 
 def own_row(columns: int, dtype: str) -> Way:
@@ -144,8 +109,9 @@ def offered(rows: int, columns: int, dtype: str, aligned: bool, multiprocessors:
     padded = triton.next_power_of_2(columns)
     found = []
     if columns <= LONGEST_ROW_IN_TILE:
-        found += [Way("tile", form) for form in TILES if form[0] <= padded * min(triton.next_power_of_2(rows), TALLEST_TILE)]
-        found.append(own_tile(rows, columns, dtype))
+        found += [Way("tile", form) for form in TILES if padded <= form[0] <= padded * min(triton.next_power_of_2(rows), TALLEST_TILE)]
+        found += [Way("flat", form) for form in LINES.values() if columns <= max(LINES)]
+        found.append(own_tile(rows, columns))
     elif columns <= LONGEST_ROW_IN_REGISTERS:
         found += [Way("row", (warps,)) for warps in ROW_WARPS if 8 <= padded // (32 * warps) <= 64]
     if aligned and columns % 16 == 0 and columns > LONGEST_ROW_IN_TILE and capability[0] == HOPPER[0]:
@@ -158,10 +124,8 @@ def offered(rows: int, columns: int, dtype: str, aligned: bool, multiprocessors:
 def _of_hopper(rows: int, columns: int, dtype: str, multiprocessors: int, capability: tuple[int, int]) -> Iterator[Way]:
     """The forms of the kernels' own tables that hold the row."""
     row_bytes = columns * size_of(dtype)
-    forms = {form for table in cluster.FORMS.values() for form in table.values() if form}
-    forms |= {cluster.Form(*each.way.numbers) for each in RANGES[size_of(dtype)] if each.way.kind == "cluster"}
     own = cluster.form_of(rows, row_bytes, dtype, multiprocessors)
-    for form in sorted(forms):
+    for form in cluster.FORMS:
         plan = cluster.Plan(columns, dtype, form)
         held, room = plan.piece * form.held, plan.piece * 4 * plan.staged + PROGRAM_BYTES
         fits = 2 * plan.part >= held and form.ctas_per_sm * room <= 227 * cluster.KIB and (form.blocks == 1 or KNOWN)

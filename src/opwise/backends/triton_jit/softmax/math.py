@@ -25,6 +25,15 @@ def shifted_power(x, shift):  # type: ignore[no-untyped-def]
 
 
 @device_function
+def scaled_power(x, shift, dtype: tl.constexpr):  # type: ignore[no-untyped-def]
+    """A multiple of exp(x - shift), which cancels in the quotient by the sum. For results in 16 bits 2^8 times it, in half the
+    instructions: the least that they can be is then above the 2^-126 below which the fast exponential gives 0."""
+    if dtype == tl.float32:
+        return shifted_power(x, shift)
+    return tl.exp2(tl.fma(x - shift, tl.full(x.shape, LOG2_E, tl.float32), tl.full(x.shape, 8.0, tl.float32)))
+
+
+@device_function
 def finite_shift(maximum):  # type: ignore[no-untyped-def]
     """A lane or a part that saw nothing but -inf must not compute -inf - -inf; a whole row of them becomes 0 / 0 = nan, as it should."""
     return tl.where(maximum == float("-inf"), 0.0, maximum)

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from opwise.backends.cuda_src.matmul.configurations import HOPPER, TMA_LIMIT, Tiled, line
 from opwise.backends.cuda_src.plan import FLOAT32, Matrix, Plan
+from opwise.backends.gemm import gpu
 from opwise.backends.gemm.cost import Product, Work, fma_smem, tiled
 from opwise.backends.gemm.gpu import Machine
 
@@ -73,7 +74,7 @@ class Ffma(Tiled):
         )  # fmt: skip
         if not self.stream_k:
             return found
-        ctas = self.ctas(product, 132)
+        ctas = self.ctas(product, gpu.HOPPER.sms)
         steps, waits = -(-found.ctas * found.steps // ctas), max(ctas / found.ctas - 1, 0)
         return replace(found, ctas=ctas, steps=steps, exchanged=4 * self.rows * self.columns, waits=waits)
 

@@ -2,11 +2,10 @@
 //
 // matmul_<dtype>_[simt_]<BM>x<BN>_v<GRANULE>: a block computes a BM x BN tile, and GRANULE bytes divide all three base addresses and
 // the row pitches of A, B and C; portable.py.
-// matmul_<dtype>_gemv_columns_<N>_t<THREADS>, gemv_rows_<M>x<BN>_b<BLOCKS>: of N columns of B, M rows of A, GRANULE bytes an access; gemv.py.
+// matmul_<dtype>_gemv_columns_<N>_t<THREADS>_v<GRANULE>: of N columns of B, GRANULE bytes an access; gemv.py.
 //
 // All but the textbook kernel take a one-dimensional grid.
 #include "matmul/kernels/gemv_columns.cuh"
-#include "matmul/kernels/gemv_rows.cuh"
 #include "matmul/kernels/mma_sync.cuh"
 #include "matmul/kernels/simt.cuh"
 

@@ -7,6 +7,7 @@ from opwise.backends.protocol import UnsupportedWorkload
 
 # Threads of a block; most of a block that holds a row, and elements a thread of it: as in ladder.cu.
 THREADS, MOST_THREADS, HELD = 128, 512, 32
+MOST_OF_THREAD = 2**18  # columns: of a million, one thread's sum in float32 is off by more than the error bound
 RUNGS = {
     "textbook": "a thread a row, three passes over it",
     "coalesced": "a block a row, neighbouring threads on neighbouring elements, three passes",
@@ -16,9 +17,12 @@ RUNGS = {
 
 
 def plan(rung: str, rows: int, columns: int, dtype: str) -> Plan:
-    """Rows on that rung. Raises UnsupportedWorkload for rows that the registers of a block of `registers` do not hold."""
+    """Rows on that rung. Raises UnsupportedWorkload for rows too long for a thread of `textbook` or a block's `registers`."""
     kernel = f"softmax_ladder_{rung}_{dtype}"
     if rung == "textbook":
+        if columns > MOST_OF_THREAD:
+            raise UnsupportedWorkload(f"softmax:textbook: rows of {columns} columns given, {MOST_OF_THREAD} are taken at most: a thread "
+                                      "adds a row. Use softmax:coalesced, or the unnamed variant")  # fmt: skip
         return Plan(kernel, (-(-rows // THREADS), 1, 1), (THREADS, 1, 1))
     if rung != "registers":
         return Plan(kernel, (rows, 1, 1), (THREADS, 1, 1))

@@ -5,20 +5,13 @@ from __future__ import annotations
 
 from opwise.backends.triton_jit.matmul.configurations import POINTER_CONFIGS, Config
 
+
+def _of(*tiles: tuple[int, int, int, int]) -> tuple[Config, ...]:
+    return tuple(Config(*tile, 1, prefetch=True) for tile in tiles)
+
+
 TILES = {  # in the place of POINTER_CONFIGS
-    "unaligned": (
-        Config(128, 128, 32, 8, 1, prefetch=True),
-        Config(128, 64, 64, 8, 1, prefetch=True),
-        Config(64, 64, 64, 4, 1, prefetch=True),
-        Config(32, 32, 64, 4, 1, prefetch=True),
-        Config(16, 32, 64, 4, 1, prefetch=True),
-    ),
-    "tf32": (*POINTER_CONFIGS["tf32"], Config(128, 64, 32, 8, 1, prefetch=True), Config(32, 32, 32, 4, 1, prefetch=True)),
-    "odd tf32": (
-        Config(128, 128, 32, 8, 1, prefetch=True),
-        Config(128, 64, 32, 8, 1, prefetch=True),
-        Config(64, 64, 32, 8, 1, prefetch=True),
-        Config(32, 32, 32, 4, 1, prefetch=True),
-        Config(16, 32, 64, 4, 4),
-    ),
+    "unaligned": _of((128, 128, 32, 8), (128, 64, 64, 8), (64, 64, 64, 4), (32, 32, 64, 4), (16, 32, 64, 4)),
+    "tf32": (*POINTER_CONFIGS["tf32"], *_of((128, 64, 32, 8), (32, 32, 32, 4))),
+    "odd tf32": (*_of((128, 128, 32, 8), (128, 64, 32, 8), (64, 64, 32, 8), (32, 32, 32, 4)), Config(16, 32, 64, 4, 4)),
 }

@@ -1,0 +1,89 @@
+"""softmax of short rows of any length. Those of a block lie one behind the other, and pass through shared memory, so that global memory is
+read and written in 16-byte pieces wherever a row begins."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from numba import cuda, float32, int64, uint8, uint32
+
+from opwise.backends import staged_rows
+from opwise.backends.numba_cuda.common import ptx, tensor, words
+from opwise.backends.numba_cuda.common.launch import Kernel
+from opwise.backends.numba_cuda.softmax.cluster import LEAST, ONE, ZERO
+from opwise.backends.numba_cuda.softmax.registers import over_lanes, power_of
+
+
+@cache
+def short_kernel(dtype: str, lanes: int, elements: int) -> Kernel:
+    """x, out: addresses of (rows, columns), multiples of 16. A row has `lanes` of `elements` each. `height` rows a block, such that each
+    block begins on 16 bytes; neighbouring groups of lanes begin `turn` rows apart."""
+    threads = staged_rows.THREADS
+    groups, power, (max_of_row, sum_of_row) = threads // lanes, power_of(dtype), over_lanes(lanes)
+    load, store = ptx.LOAD[dtype, False], ptx.STORE[dtype, False]
+    load_shared, store_shared = ptx.LOAD_SHARED[dtype], ptx.STORE_SHARED[dtype]
+    each, size = ptx.ELEMENTS[dtype], ptx.BYTES[dtype]
+
+    def softmax(x: Any, out: Any, rows: Any, columns: Any, height: Any, turn: Any) -> None:
+        values, piece = cuda.local.array(elements, float32), cuda.local.array(4, uint32)
+        tile = tensor.shared_address(cuda.shared.array(0, uint8))
+        thread = uint32(cuda.threadIdx.x)
+        first = int64(cuda.blockIdx.x) * height
+        width, mine = uint32(columns), uint32(min(height, rows - first))
+        count = uint32(mine * width)  # elements
+        whole = uint32(count // uint32(each))  # pieces of 16 bytes: the last block's end may be none
+        source, target = x + first * columns * size, out + first * columns * size
+        i = thread
+        while i < whole:
+            tensor.copy16(uint32(tile + i * uint32(16)), source + int64(i) * 16, uint32(16))
+            i = uint32(i + uint32(threads))
+        i = uint32(whole * uint32(each) + thread)
+        while i < count:
+            load(source + int64(i) * size, values, 0)
+            store_shared(uint32(tile + i * uint32(size)), values, 0)
+            i = uint32(i + uint32(threads))
+        words.copies_done()
+        cuda.syncthreads()
+
+        lane = uint32(thread % uint32(lanes))
+        row = uint32(uint32(thread // uint32(lanes)) * uint32(turn) % uint32(groups))
+        above = uint32(0)
+        while above < mine:  # whole warps take part: of a row beyond the last one all is -inf
+            here = width if row < mine else uint32(0)
+            start = uint32(tile + row * width * uint32(size))
+            for k in range(elements):
+                values[k] = LEAST
+                column = uint32(lane + uint32(k * lanes))
+                if column < here:
+                    load_shared(uint32(start + column * uint32(size)), values, k)
+            largest = values[0]
+            for k in range(1, elements):
+                largest = ptx.greater(largest, values[k])
+            largest = max_of_row(largest)
+            total = ZERO
+            for k in range(elements):
+                values[k] = power(values[k], largest)
+                total += values[k]
+            scale = ONE / sum_of_row(total)
+            for k in range(elements):
+                column = uint32(lane + uint32(k * lanes))
+                if column < here:
+                    values[k] *= scale
+                    store_shared(uint32(start + column * uint32(size)), values, k)
+            row = uint32(row + uint32(groups))
+            above = uint32(above + uint32(groups))
+        cuda.syncthreads()
+
+        i = thread
+        while i < whole:
+            words.load_shared_words(uint32(tile + i * uint32(16)), piece, 0)
+            words.store_words(target + int64(i) * 16, piece, 0)
+            i = uint32(i + uint32(threads))
+        i = uint32(whole * uint32(each) + thread)
+        while i < count:
+            load_shared(uint32(tile + i * uint32(size)), values, 0)
+            store(target + int64(i) * size, values, 0)
+            i = uint32(i + uint32(threads))
+
+    return Kernel(softmax, (int64,) * 6, threads, dynamic_shared=staged_rows.MOST_BYTES)
