@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 MISSING = "there is no Chromium: apt install chromium"
@@ -17,3 +21,15 @@ QUIET = [
     "--disable-sync",
     "--no-first-run",
 ]
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Any]:
+    """conftest.py gives it to all tests."""
+    if CHROMIUM is None:
+        pytest.skip(MISSING)
+    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install 'opwise[test]'")
+    with playwright.sync_playwright() as driver:
+        opened = driver.chromium.launch(executable_path=CHROMIUM, args=QUIET)
+        yield opened
+        opened.close()

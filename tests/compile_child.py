@@ -1,8 +1,9 @@
 """The process that test_compile.py starts: it compiles a backend's kernels for some architectures, and prints what came of each.
 
-Of the architectures the suite compiles for, a kernel is compiled for one: what Hopper alone has for sm_90, what any GPU runs for sm_80. Of
-kernels that differ in the 16-bit type or in the width of offsets alone, one is compiled for sm_80 and the other for sm_90. Beside them each
-architecture has a few: what kernel_facts.py lists for it, and of each op, or of each unit of CUDA C++, some of the others.
+Of kernels whose names differ in numbers alone, one or two are compiled. A name is compiled for one of the architectures: what Hopper alone
+has for sm_90, what any GPU runs for sm_80. Of kernels that differ in the 16-bit type or in the width of offsets alone, one is compiled for
+sm_80 and the other for sm_90. Beside them each architecture has what kernel_facts.py lists for it, and sm_100 of each op, or of each unit
+of CUDA C++, a few of the others. OPWISE_TEST_EVERY_KERNEL=1 compiles all numbers.
 
     python compile_child.py cupy_raw alone sm_80 sm_90      # or '': nvcc and NVRTC are both here, and share what they compile
 """
@@ -12,6 +13,7 @@ from __future__ import annotations
 import gc
 import importlib
 import json
+import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
@@ -33,7 +35,27 @@ SHOWN = "square"  # whose kernels `opwise inspect` is asked for too, for sm_90
 HOPPER = "sm_90"
 SMALL_UNITS = {"square", "mean", "gelu"}
 DEFINED = re.compile(r'extern "C" __global__ [^;{]*?\b((?:square|gelu|mean|softmax|matmul)_\w+)\(')
-FEW = 12  # of so many kernels one is compiled for an architecture more
+FEW = 40  # of so many kernels one is compiled for sm_100
+EVERY_KERNEL = "OPWISE_TEST_EVERY_KERNEL" in os.environ
+# A size, and no part of a dtype, of how wide accesses are, or of the columns alone by which a row gets its kernel.
+NUMBER = re.compile(r"(?<!float)(?<!_v)(?<!\d)(?:\d+(?!\d| columns)|(?<=, )\d+(?= columns))")
+WIDE = re.compile(r", (?:wide offsets|beyond 2\^31)")
+ANY_TYPE = re.compile(rf"{WIDE.pattern}|mma_\d+x\d+_s\d|fma_\d+x\d+_s\d|split_k\d")  # 64-bit offsets, and sums, which are float32
+
+
+def form(name: str) -> str:
+    """A kernel's name without its numbers: 1 is one split, one block, one stage, and so code of its own. 16-bit types are alike, and all
+    types where what is said beside them is."""
+    said = NUMBER.sub(lambda number: number[0] if number[0] == "1" else "n", name.replace("bfloat16", "float16"))
+    return re.sub(r"\bt?float\d+", "any", said) if ANY_TYPE.search(name) else said
+
+
+def some_of(names: Iterable[str], *places: int) -> set[str]:
+    """Of each form those at these places: 0 is the first, -1 the last, of another 16-bit type where the form has both."""
+    forms: dict[str, list[str]] = {}
+    for name in names:
+        forms.setdefault(form(name), []).append(name)
+    return {name for alike in forms.values() for name in (alike if EVERY_KERNEL else (alike[at] for at in places))}
 
 
 def listed(backend: str, arch: str, names: Iterable[str], op: str = "") -> list[str]:
@@ -46,18 +68,21 @@ def listed(backend: str, arch: str, names: Iterable[str], op: str = "") -> list[
 def chosen(backend: str, op: str, arch: str, names: Callable[[str], Iterable[str]]) -> set[str]:
     """Of Triton's and Numba's kernels for an architecture, `names(arch)`, those to compile."""
     any_gpu, here = list(names("sm_80")), list(names(arch))
-    alike = {name: name.replace("bfloat16", "float16").replace(", wide offsets", "").replace(", beyond 2^31", "") for name in any_gpu}
+    alike = {name: WIDE.sub("", name.replace("bfloat16", "float16")) for name in any_gpu}
     first = [name for name in any_gpu if alike[name] == name or alike[name] not in any_gpu]
-    more = [*here[::FEW], *listed(backend, arch, here, op)]
+    more = listed(backend, arch, here, op)
     if arch == "sm_80":
-        return {*first, *more}
+        return some_of(first, 0).union(more)
     if arch == HOPPER:
-        return {*(here if op == SHOWN else [name for name in here if name not in first]), *more}
-    return {*more, *(name for name in here if name not in any_gpu and name not in names(HOPPER))}
+        rest = [name for name in here if name not in first]
+        return some_of([name for name in rest if name in any_gpu], -1) | some_of(
+            [name for name in rest if name not in any_gpu], 0, -1
+        ).union(more)
+    return {*here[::FEW], *more, *some_of([name for name in here if name not in any_gpu and name not in names(HOPPER)], 0)}
 
 
-def units_whole(backend: str, arch: str, alone_here: bool) -> set[str]:
-    """Units of CUDA C++ that the backend compiles as a whole: where nvcc and NVRTC are both here, NVRTC for sm_80, nvcc for sm_90."""
+def units_of(backend: str, arch: str, alone_here: bool) -> set[str]:
+    """Units of CUDA C++ of which the backend compiles all forms: where nvcc and NVRTC are both here, NVRTC for sm_80, nvcc for sm_90."""
     hopper = {*UNITS_OF_ONE[HOPPER], "softmax"}  # softmax's clusters are no kernels elsewhere
     of_float16 = {unit for unit in UNITS if unit.startswith("matmul") and unit.endswith("_float16")}
     wanted = {"sm_80": set(UNITS) - of_float16, HOPPER: hopper | of_float16}.get(arch, set())
@@ -66,17 +91,19 @@ def units_whole(backend: str, arch: str, alone_here: bool) -> set[str]:
 
 
 def units_to_compile(backend: str, arch: str, alone_here: bool, every: Mapping[str, str], names: Mapping[str, list[str]]) -> dict[str, str]:
-    """Unit -> its text. Of a unit of this architecture alone that is not wanted whole one kernel, as CuPy compiles it, and those listed;
-    where no unit is of this architecture alone, so of each."""
-    whole, found = units_whole(backend, arch, alone_here), {}
+    """Unit -> its text, of which some kernels are compiled: of each form one or two, elsewhere one, as CuPy compiles it, and those listed.
+    Of units that are not of this architecture alone, where others are, the latter."""
+    all_forms, found = units_of(backend, arch, alone_here), {}
     own = {unit for unit in every if unit not in UNITS} or set(UNITS)
     for unit, text in every.items():
         some = set(listed(backend, arch, names[unit]))
-        if unit in own | {"softmax"}:
+        if unit in all_forms:
+            some |= some_of(names[unit], *((0, -1) if unit not in UNITS else (-1,) if arch == HOPPER else (0,)))
+        elif unit in own | {"softmax"}:
             some.add(names[unit][-1])
-        for kernel in () if unit in whole else some:
+        for kernel in () if some == set(names[unit]) else some:
             text = alone(kernel, text)
-        if unit in whole or some:
+        if some:
             found[unit] = text
     return found
 

@@ -14,7 +14,11 @@ from collections.abc import Iterator
 import pytest
 import support
 import torch
+from browser import chromium
 
+from opwise.choosing import selection
+
+__all__ = ["chromium"]
 # Warnings of libraries about themselves, which `filterwarnings = error` would turn into failures of ours.
 LIBRARY_WARNINGS = (
     r"ignore:`torch\.jit\..*` is deprecated:DeprecationWarning",  # torch.compile uses torch.jit inside
@@ -31,6 +35,15 @@ def pytest_configure(config: pytest.Config) -> None:
     logging.getLogger("torch.__trace").propagate = False  # thousands of structured lines under each failure
     if not support.ON_GPU:
         torch.set_num_threads(1)  # the tensors are small, and xdist's workers share the cores
+
+
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the marks
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """torch.compile takes a process some ten seconds before its first kernel: one process is enough."""
+    for item in items:
+        candidate = item.callspec.params.get("candidate") if isinstance(item, pytest.Function) and hasattr(item, "callspec") else None
+        if getattr(candidate, "variant", "") in support.SLOW_VARIANTS:
+            item.add_marker(pytest.mark.xdist_group("torch compile"))
 
 
 def pytest_collection_finish() -> None:
@@ -56,6 +69,14 @@ def _highest_precision() -> Iterator[None]:
     torch.set_float32_matmul_precision("highest")
     yield
     assert torch.get_float32_matmul_precision() == "highest", "the test left torch's float32 matmul precision changed"
+
+
+@pytest.fixture
+def fresh() -> Iterator[None]:
+    """Nothing is chosen for any call yet."""
+    selection.forget()
+    yield
+    selection.forget()
 
 
 @pytest.fixture

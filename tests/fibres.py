@@ -33,6 +33,14 @@ def dtype_of(kind: Any) -> np.dtype[Any]:
     return np.dtype(str(kind))  # Numba's types are called as NumPy's
 
 
+def shared_bytes(memory: np.ndarray[Any, Any], address: Any, size: int, alignment: int = 0) -> np.ndarray[Any, Any]:
+    """Of a block's dynamic shared memory. Raises Fault outside of it, and off `alignment`, which is `size` unless it is given."""
+    at = int(address) - SHARED_BASE
+    if at % (alignment or size) or at < 0 or at + size > memory.size:
+        raise Fault(f"{size} bytes at {at} of {memory.size} of dynamic shared memory")
+    return memory[at : at + size]
+
+
 class Memory:
     """The tensors that a kernel may touch, by address."""
 

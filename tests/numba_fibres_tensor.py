@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from fibres import SHARED_BASE, Fault, Machine
+from fibres import SHARED_BASE, Fault, Machine, shared_bytes
 from greenlet import getcurrent
 
 u32, f32 = np.uint32, np.float32
@@ -23,10 +23,7 @@ def tensor_instructions(machine: Callable[[], Machine], narrow: Callable[..., An
     """Name in tensor.py -> its meaning on the machine of the launch under way. narrow, widen: bytes of a dtype from and to float32."""
 
     def shared(address: Any, size: int) -> np.ndarray[Any, Any]:
-        at, memory = int(address) - SHARED_BASE, machine().dynamic
-        if at % size or at < 0 or at + size > memory.size:
-            raise Fault(f"{size} bytes at {at} of {memory.size} of dynamic shared memory")
-        return memory[at : at + size]
+        return shared_bytes(machine().dynamic, address, size)
 
     def queue() -> list[Any]:
         """The thread's copies: of the open group, behind those of committed ones."""
@@ -133,10 +130,7 @@ def fma_multiplier(machine: Callable[[], Machine]) -> Callable[..., Any]:
     """`multiplier` of kernels/fma.py."""
 
     def four(address: Any) -> Any:
-        at, memory = int(address) - SHARED_BASE, machine().dynamic
-        if at % 16 or at < 0 or at + 16 > memory.size:
-            raise Fault(f"16 bytes at {at} of {memory.size} of dynamic shared memory")
-        return memory[at : at + 16].view(f32)
+        return shared_bytes(machine().dynamic, address, 16).view(f32)
 
     def multiplier(depth: int, rows: int, columns: int, high: int, wide: int) -> Any:
         def values(address: Any, count: int, length: int) -> Any:

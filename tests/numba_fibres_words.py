@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from fibres import SHARED_BASE, Fault, Machine
+from fibres import Machine, shared_bytes
 from greenlet import getcurrent
 
 u32, f32 = np.uint32, np.float32
@@ -17,10 +17,7 @@ def word_instructions(machine: Callable[[], Machine], narrow: Callable[..., Any]
     """Name in words.py -> its meaning on the machine of the launch under way. narrow, widen: bytes of a dtype from and to float32."""
 
     def shared(address: Any) -> np.ndarray[Any, Any]:
-        at, memory = int(address) - SHARED_BASE, machine().dynamic
-        if at % 16 or at < 0 or at + 16 > memory.size:
-            raise Fault(f"16 bytes at {at} of {memory.size} of dynamic shared memory")
-        return memory[at : at + 16]
+        return shared_bytes(machine().dynamic, address, 16)
 
     def copies_done() -> None:
         """The thread's copies land, committed or not."""

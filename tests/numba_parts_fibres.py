@@ -12,7 +12,7 @@ import numba_fibres
 import numpy as np
 import pytest
 import torch
-from fibres import SHARED_BASE, Collective, Fault, Memory
+from fibres import Collective, Memory, shared_bytes
 from greenlet import getcurrent
 from numba_fibres_tensor import fma_multiplier, tensor_instructions
 from numba_product_fibres import Clusters, instructions, module, simulator_or_skip
@@ -53,14 +53,8 @@ def played() -> Iterator[None]:
     rounding = numba_fibres.from_float32, numba_fibres.to_float32
     of_clusters, of_tensor = instructions(now, *rounding), tensor_instructions(now, *rounding)
 
-    def four(address: Any) -> Any:
-        at, memory = int(address) - SHARED_BASE, now().dynamic
-        if at % 16 or at < 0 or at + 16 > memory.size:
-            raise Fault(f"16 bytes at {at} of {memory.size} of dynamic shared memory")
-        return memory[at : at + 16].view(f32)
-
     def store_floats(address: Any, values: Any, at: int) -> None:
-        four(address)[:] = values[at : at + 4]
+        shared_bytes(now().dynamic, address, 16).view(f32)[:] = values[at : at + 4]
 
     meanings = {
         "common.words": of_clusters["common.words"] | {"copies_done": of_tensor["wait_for_all_but"](0)},

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from fibres import NAN_BYTE, SHARED_BASE, Fault, Memory
+from fibres import NAN_BYTE, SHARED_BASE, Fault, Memory, shared_bytes
 from greenlet import getcurrent
 from numba_fibres_words import word_instructions
 from numba_stream_fibres import AllAtOnce, Barrier, barrier_instructions
@@ -79,10 +79,7 @@ def instructions(machine: Callable[[], Clusters], narrow: Callable[..., Any], wi
         return (int(address) & (1 << RANK) - 1) - SHARED_BASE
 
     def shared(address: Any, size: int) -> Any:
-        at, memory = place(address), block_of(address).memory
-        if at % size or at < 0 or at + size > memory.size:
-            raise Fault(f"{size} bytes at {at} of {memory.size} of dynamic shared memory")
-        return memory[at : at + size]
+        return shared_bytes(block_of(address).memory, place(address) + SHARED_BASE, size)
 
     def lies(address: Any) -> tuple[Any, int]:
         return block_of(address), place(address)

@@ -14,7 +14,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-from fibres import NAN_BYTE, SHARED_BASE, Fault, Machine, Memory
+from fibres import NAN_BYTE, SHARED_BASE, Fault, Machine, Memory, shared_bytes
 from greenlet import getcurrent, greenlet
 
 u32, f32 = np.uint32, np.float32
@@ -169,10 +169,7 @@ def instructions(machine: Callable[[], AllAtOnce]) -> dict[str, dict[str, Callab
     """Module of numba_cuda -> name there -> its meaning on the machine of the launch under way."""
 
     def shared(address: Any, size: int) -> Any:
-        at, memory = int(address) - SHARED_BASE, machine().dynamic
-        if at % min(size, 128) or at < 0 or at + size > memory.size:
-            raise Fault(f"{size} bytes at {at} of {memory.size} of dynamic shared memory")
-        return memory[at : at + size]
+        return shared_bytes(machine().dynamic, address, size, min(size, 128))
 
     def lies(address: Any) -> tuple[Any, int]:
         return getcurrent().block, int(address)

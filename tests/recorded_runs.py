@@ -9,7 +9,6 @@ from opwise import provenance
 from opwise.choosing.store import Gpu, Store
 from opwise.library import find
 from opwise.record import Interval, Record, append, read
-from opwise.record import runs as runs_in
 
 ROOT = Path(__file__).resolve().parents[1]
 H200 = Gpu("NVIDIA H200", "9.0")
@@ -46,8 +45,3 @@ def stored(folder: Path, *records: Record, device: str = "nvidia-toy", name: str
 def core_run() -> list[Record]:
     """The cells of the newest committed core run on an H200."""
     return [r for r in read(find(None, ROOT / "results", "nvidia-h200", "core")) if not r.variant]
-
-
-def grid_runs() -> list[Record]:
-    """The cells of all committed runs of the grid, or of a part of it, on an H200."""
-    return [r for p in runs_in(ROOT / "results", "nvidia-h200") if "-grid-" in p.name for r in read(p) if not r.variant]

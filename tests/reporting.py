@@ -6,9 +6,8 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-from typer.testing import CliRunner, Result
+from invoking import command
 
-from opwise.cli import app
 from opwise.library import find
 from opwise.record import Interval, Record
 from opwise.report.html import MOST_BYTES
@@ -52,8 +51,7 @@ def of_schema_1(r: Record, throttle: str = "power cap") -> Record:
     return Record.from_data(data | {"schema": 1, "throttle": [throttle]})
 
 
-def report(*arguments: str) -> Result:
-    return CliRunner(env={"TERM": "dumb"}).invoke(app, ["report", *arguments])
+report = command("report")
 
 
 def written(tmp_path: Path, *runs: Path | str) -> Path:

@@ -7,6 +7,7 @@ starves, a launcher that is slow, a cache that is warm and a fault that comes la
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -56,6 +57,7 @@ class SimulatedQueue:
     recording: list[Kernel] | None = None
     fault: Exception | None = None
     waits: int = 0
+    captured: list[int] = field(default_factory=list)  # how many launches each graph has
     spins: list[float] = field(default_factory=list)
 
     def enqueue(self, us: float, cpu_us: float) -> None:
@@ -105,8 +107,44 @@ class SimulatedQueue:
                 launch()
         finally:
             kernels, self.recording = self.recording, None
+        self.captured.append(len(kernels))
 
         def replay() -> None:
             self.enqueue(sum(kernel.duration() for kernel in kernels), 10.0)
 
         return replay
+
+
+class Remembering(Kernel):
+    """Its operands stay in the L2, whoever else runs, until they are flushed."""
+
+    seen = False
+
+    def duration(self) -> float:
+        us = self.warm_us if self.seen and self.warm_us is not None else self.cold_us
+        self.seen = True
+        return us
+
+
+@dataclass
+class Governed(SimulatedQueue):
+    """A GPU under a power cap: where it is busy for more than `most` of the last tens of milliseconds, its clock falls to `low`."""
+
+    most: float = 0.6
+    low: float = 0.75
+    load: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.share = lambda: self.low if self.load > self.most else 1.0
+        self.drift = lambda: 1.0 / self.share()
+
+    def enqueue(self, us: float, cpu_us: float, busy: bool = True) -> None:
+        before = self.gpu
+        super().enqueue(us, cpu_us)
+        self.load *= math.exp(-(self.gpu - us - before) / 20_000.0)
+        goal = 1.0 if busy else 0.0
+        self.load = goal + (self.load - goal) * math.exp(-us / 20_000.0)
+
+    def spin(self, us: float) -> None:
+        self.spins.append(us)
+        self.enqueue(us, 4.0, busy=False)

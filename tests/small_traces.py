@@ -55,7 +55,6 @@ ONE_STREAM: tuple[Event, ...] = (
     kernel("unknown", 245, 2, None),
     {"ph": "f", "id": 5, "pid": 0, "tid": 7, "ts": BASE_US + 230, "cat": "ac2g", "name": "ac2g", "bp": "e"},
 )
-UNLINKED = len(ONE_STREAM) - 2  # the index of `unknown`, for those who want every kernel linked
 
 # Two streams of one GPU: 7 runs 0-10 and 30-40, 9 runs 5-20 and 35-50; together 0-20 and 30-50: busy 40 of 50. A copy on 9 ends at 50.
 TWO_STREAMS: tuple[Event, ...] = (
@@ -70,10 +69,7 @@ TWO_STREAMS: tuple[Event, ...] = (
 )
 
 # A graph: one call, three kernels, all with its correlation id. Kernels 0.5 us apart.
-GRAPH: tuple[Event, ...] = (
-    call("cudaGraphLaunch", 0, 6, 1),
-    *(kernel("node", 10 + 3.5 * i, 3, 1) for i in range(3)),
-)
+GRAPH: tuple[Event, ...] = (call("cudaGraphLaunch", 0, 6, 1), *(kernel("node", 10 + 3.5 * i, 3, 1) for i in range(3)))
 
 
 def trace(events: Sequence[Event], **more: Any) -> Mapping[str, Any]:

@@ -10,6 +10,7 @@ from functools import cache, lru_cache
 
 import pytest
 import torch
+from shapes import A_FEW, AWKWARD
 from torch import Tensor
 
 from opwise.backends import BACKENDS, implementations, probe
@@ -40,69 +41,12 @@ RUNGS = frozenset({"shared", "registers", "vectors", "coalesced", "online", "til
 # already: cupy_raw's are torch_inline's, launched by a host code of its own. For a mutant, which may be in any of them, these run on all
 # shapes.
 SIMPLEST, RUN_BESIDE = frozenset({"plain", "textbook"}), frozenset({"numba_cuda", "cupy_raw"})
-A_FEW = {
-    1: ((0,), (1,), (33,), (257,), (1025,), (16_385,)),
-    2: ((0, 5), (3, 257), (1, 4097), (65, 33)),
-    3: ((0, 3, 4), (3, 0, 4), (5, 7, 3), (130, 24, 40), (5, 40, 136), (1, 1025, 1)),
-}
 RUNS_TORCH_OPERATORS = frozenset({"torch_eager"})  # whose kernels, workspaces and strides are torch's, not ours
 
 # Elements a workload may touch in a stand-in, so that a test stays under a second or so; a real device has no such limit.
 # Triton's interpreter costs about a millisecond a program, Numba's simulator a Python thread a CUDA thread.
 THREADS_A_ROW = 8  # of Numba's plain softmax there: 257 rows of 3 elements take it 13 s
 STAND_IN_BUDGET = {"cpu": 1_200_000, "fibres": 400_000, "interpreter": 40_000, "simulator": 2_500}
-
-# Of Hopper's own tiles several, one that begins within the last one's columns; and more of them than there are multiprocessors. Then few
-# rows and columns. Then tiles whose K the whole grid shares: a block has several, or a tile several blocks.
-LARGE_PRODUCTS = ((1032, 520, 1096), (2056, 264, 4104), (520, 8200, 520), (376, 8200, 504), (1000, 8200, 1000), (4040, 4104, 120),
-                  (120, 16520, 136), (3000, 520, 3064), (1496, 520, 1480), (2040, 512, 1984), (3000, 512, 3008),
-                  *((2504, 520, 2480), (2104, 520, 2056), (2168, 520, 2232), (1784, 584, 1848), (3128, 2056, 3096)),
-                  *((9, 2056, 16392), (13, 2056, 8200), (16, 4104, 4104), (31, 2056, 8200), (25, 2056, 16392), (24, 4104, 4104)),
-                  *((32, 2056, 2056), (13, 4104, 520), (2056, 2056, 24), (8200, 2056, 24), (200, 2056, 136), (136, 264, 8200)),
-                  *((31, 264, 8200), (248, 8200, 504)),
-                  *((200, 576, 5120), (776, 576, 2048), (264, 576, 3072), (2040, 576, 1152), (200, 4096, 5120), (4100, 576, 192)),
-                  *((2008, 1088, 5120), (33, 2056, 24), (2040, 384, 32), (4100, 520, 32), (4100, 264, 32), (4100, 328, 32)),
-                  *((36, 712, 5128), (68, 712, 5128), (36, 1288, 1544), (68, 1288, 1000), (36, 72, 2056), (36, 264, 5128)),
-                  *((132, 776, 1544), (132, 520, 10_248), (260, 4104, 1544), (1032, 520, 1000), (520, 520, 5128)),
-                  *((385, 4501, 463), (2001, 701, 701), (257, 1501, 3001), (1288, 1288, 1288), (129, 4501, 463)),
-                  *((520, 520, 2480), (664, 520, 2984), (1032, 520, 3096), (1312, 520, 3096)),
-                  *((500, 576, 2240), (584, 576, 2624), (1760, 264, 3512), (1950, 1856, 2560)))  # fmt: skip
-SMALL_PRODUCTS = ((5003, 95, 73), (4061, 77, 91))  # of which a block has all of B
-SHARED_PRODUCTS = (  # few tiles, a long K
-    *((37, 4501, 73), (32, 8192, 32), (257, 4501, 463), (16, 4096, 4096), (128, 2048, 512), (3001, 701, 73)),
-)
-THIN_PRODUCTS = (  # B of few columns, A of few rows
-    *((70_003, 64, 1), (70_003, 63, 2), (4801, 512, 3), (4801, 513, 4), (5003, 1024, 5), (5003, 512, 6), (4999, 264, 7)),
-    *((301, 2048, 1), (301, 2047, 2), (257, 1024, 4), (259, 4096, 5), (1023, 512, 7)),
-    *((2005, 512, 8), (9001, 264, 8), (17_003, 72, 8), (70_003, 72, 16), (33_001, 40, 16), (17_003, 40, 15), (140_003, 40, 12)),
-    *((2005, 1032, 13), (9001, 72, 10), (9001, 65, 9), (2005, 1031, 9), (70_003, 40, 6), (33_003, 72, 7), (9001, 264, 6)),
-    *((2005, 264, 24), (9001, 72, 24), (70_003, 40, 24), (9001, 72, 27), (9001, 65, 20)),
-    *((5, 511, 5001), (9, 2047, 2049), (16, 4099, 301), (13, 259, 16_001), (5, 256, 16_392), (64, 256, 20_000)),
-    *((1, 1023, 1001), (2, 517, 4097), (3, 300, 5003), (4, 259, 701), (1, 515, 8209), (4, 131, 8211)),
-    *((1, 1024, 1000), (1, 700, 2052), (1, 515, 8208), (2, 1031, 17_001), (4, 131, 40_001), (3, 131, 17_001), (9001, 264, 19)),
-    *((4, 4096, 256), (3, 2048, 100), (16, 8192, 72), (9, 2048, 2056), (13, 4096, 512)),
-    *((6, 1301, 5003), (8, 300, 17_001), (5, 259, 50_001), (7, 2100, 4099), (3, 1301, 9001)),
-)
-AWKWARD = {
-    1: ((0,), (1,), (31,), (32,), (33,), (127,), (255,), (256,), (257,), (1023,), (1025,), (7919,), (16383,), (16385,), (1_000_003,)),
-    2: (
-        *((0, 5), (5, 0), (1, 1), (3, 31), (2, 32), (5, 33), (3, 257), (2, 1023), (2, 1025), (257, 3), (1, 4097), (3, 8191)),
-        *((583, 931), (1823, 781), (70_001, 3), (5, 32_771), (2, 65_537), (3, 1_048_577)),
-        *((3, 2040), (2, 8184)),  # of whole 16-byte pieces, several warps' but one block's
-        *((3, 40_000), (2, 131_064)),  # long rows of such pieces
-        (65, 33),  # more than one tile of short rows, and a single row in the last
-        *((5050, 13), (2201, 31), (1100, 61), (550, 127)),  # many short rows that begin anywhere
-    ),
-    3: (
-        *(LARGE_PRODUCTS + SMALL_PRODUCTS + SHARED_PRODUCTS + THIN_PRODUCTS if ON_GPU else ()),
-        *((0, 3, 4), (3, 0, 4), (3, 4, 0), (1, 1, 1), (5, 7, 3), (17, 33, 19), (31, 32, 33), (32, 8, 32), (33, 31, 32), (2, 257, 3)),
-        *((129, 65, 127), (1, 1025, 1), (257, 1, 255), (128, 64, 256), (583, 931, 781), (1823, 16, 781), (16, 4096, 136)),
-        *((9, 48, 200), (140, 8, 260), (33, 4, 18)),  # more tiles one way than the other; K a multiple of 16 but of no longer step
-        (3, 33, 1001),  # few rows
-        (5, 520, 40),  # a K that the slices of a small tile share
-        *((4_194_433, 2, 1), (1, 2, 8_388_737)),  # more than 65535 tiles of 64 or 128 along one side: grid.y and grid.z end there
-    ),
-}
 
 
 @dataclass(frozen=True)

@@ -11,11 +11,10 @@ from pathlib import Path
 
 import pytest
 import support
+from invoking import invoke
 from rich.console import Console
 from rich.table import Table
-from typer.testing import CliRunner, Result
 
-from opwise.cli import app
 from opwise.commands import anatomy as command
 from opwise.ops.spec import Workload
 from opwise.profiling import anatomy, anatomy_plot
@@ -26,10 +25,6 @@ from opwise.runner.jobs import Entry
 from opwise.runner.survey import Survey
 
 DEVICE = str(support.DEVICE)
-
-
-def invoke(*arguments: str) -> Result:
-    return CliRunner(env={"TERM": "dumb"}).invoke(app, list(arguments))
 
 
 PARTS = {"import_s": 0.5, "compile_s": 2.0, "first_launch_s": 0.25}

@@ -7,19 +7,16 @@ from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
+import invoking
 import pytest
 from bar_runs import BY_NAME, SOFTMAX, cell, full_run, missing_it
 from recorded_runs import stored
-from typer.testing import CliRunner, Result
 
 from opwise.bars.table import BARS, HELD
-from opwise.cli import app
 from opwise.commands import bars as command
 from opwise.commands.executors import Ready
 
-
-def invoke(*arguments: str) -> Result:
-    return CliRunner(env={"TERM": "dumb"}).invoke(app, ["bars", *arguments])
+invoke = invoking.command("bars")
 
 
 def test_a_full_run_passes(tmp_path: Path) -> None:
@@ -56,9 +53,12 @@ def test_what_is_not_measured_fails_and_says_how_to_measure_it(name: str, tmp_pa
         (["--device", "nvidia-b9000"], "no run of nvidia-b9000"),
         (["--device", "cpu"], "give cuda:0 or a recorded GPU"),
         (["--measure", "h200"], "--measure takes no runs"),
+        (["--gpus", "all"], "give --measure too"),
+        (["--measure"], "torch sees no GPU"),
     ],
 )
-def test_bad_usage_says_what_is_taken(arguments: list[str], says: str) -> None:
+def test_bad_usage_says_what_is_taken(arguments: list[str], says: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command, "chosen_device", lambda name: name or "cpu")
     told = invoke(*arguments)
     assert told.exit_code == 2
     assert says in " ".join(told.output.split())
@@ -106,16 +106,3 @@ def test_measuring_takes_three_runs_and_judges_these(tmp_path: Path, monkeypatch
     lines = [json.loads(line) for line in told.output.splitlines() if line.startswith("{")]
     assert {w["runs"] for x in lines for w in x["workloads"]} == {3}
     assert older.exists()
-
-
-def test_gpus_are_for_measuring() -> None:
-    told = invoke("--gpus", "all")
-    assert told.exit_code == 2
-    assert "give --measure too" in told.output
-
-
-def test_measuring_needs_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(command, "chosen_device", lambda name: "cpu")
-    told = invoke("--measure")
-    assert told.exit_code == 2
-    assert "torch sees no GPU" in told.output

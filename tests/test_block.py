@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 import torch
+from invoking import invoke
 from torch import Tensor
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
 from opwise.backends import implementation
 from opwise.block.checking import judged_block
@@ -17,7 +18,6 @@ from opwise.block.sizes import Sizes
 from opwise.block.turns import Pace
 from opwise.block.wiring import ORDER, STEPS, Launch, Step, Tensors, wired
 from opwise.block.working import Candidate, Request, carried_out
-from opwise.cli import app
 from opwise.runner.jobs import Entry
 from opwise.runner.survey import Survey
 
@@ -36,10 +36,6 @@ def gelu(x, out):
 def softmax(x, out):
     {softmax}
 """
-
-
-def invoke(*arguments: str) -> Result:
-    return CliRunner(env={"TERM": "dumb"}).invoke(app, list(arguments))
 
 
 def torch_alone(step: Step, inputs: tuple[Tensor, ...], out: Tensor) -> Launch:

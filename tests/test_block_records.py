@@ -7,13 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from invoking import invoke
 from recorded_runs import cell, stored
-from typer.testing import CliRunner, Result
 
 from opwise import library
 from opwise.block import table
 from opwise.block.records import BlockRecord, newest_beside, read_blocks, store
-from opwise.cli import app
 from opwise.record import SCHEMA, Interval, UnknownSchema, append, read
 
 TOY = "NVIDIA Toy"
@@ -31,10 +30,6 @@ WRONG = replace(
     block_us=None, versus_baseline=None, power_w=None, joules=None, sm_clock_mhz=None, throttle=(), steps_us={},
 )  # fmt: skip
 RUN = [EAGER, QUICK, WRONG]
-
-
-def invoke(*arguments: str) -> Result:
-    return CliRunner(env={"TERM": "dumb"}).invoke(app, list(arguments))
 
 
 def blocks_at(folder: Path, stamp: str, records: list[BlockRecord]) -> Path:

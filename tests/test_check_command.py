@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 import torch
+from invoking import command
 from support import ON_GPU, small_workload, stand_in
-from typer.testing import CliRunner, Result
+from typer.testing import CliRunner
 
 from opwise.backends import BACKENDS, implementations
 from opwise.backends.cuda_on_cpu import NOT_RUN, STAND_IN
@@ -36,8 +37,7 @@ MISSING = replace(RIGHT, backend="torch_inline", status="unavailable", error_rat
 COMPILED = replace(MISSING, reason="compiled for sm_80, sm_90, sm_100, not run: no GPU here")
 
 
-def invoke(*arguments: str) -> Result:
-    return CliRunner(env={"TERM": "dumb", "COLUMNS": "170"}).invoke(app, ["check", *arguments])
+invoke = command("check", COLUMNS="170")
 
 
 def test_a_cell_sums_up_a_pair() -> None:

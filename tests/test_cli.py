@@ -7,37 +7,26 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from reporting import TWO_STATES, of_schema_1
-from typer.testing import CliRunner, Result
+from invoking import invoke
+from recorded_runs import stored
+from reporting import CELL, TWO_STATES, of_schema_1
+from typer.main import get_command
 
 from opwise import __version__
 from opwise.backends import BACKENDS
 from opwise.cli import app
 from opwise.ops import OPS
 from opwise.provenance import source
-from opwise.record import Interval, Record, append, read
+from opwise.record import Interval, Record, read
 from opwise.report.tables import standing
 
-CELL = Record(op="softmax", backend="triton_jit", variant="", dtype="float16", shape=(583, 931), status="ok", error_ratio=0.41,
-              kernel_cold_us=Interval(10.0, 9.9, 10.2, 40, "events"), versus_best=(1.0, 1.0, 1.0), sol=0.91, limit_us=9.1,
-              device="NVIDIA H200", commit="abc1234", time="2026-01-01T00:00:00+00:00")  # fmt: skip
 
-
-def invoke(*arguments: str) -> Result:
-    return CliRunner(env={"TERM": "dumb"}).invoke(app, list(arguments))
-
-
-def stored(tmp_path: Path, *records: Record) -> Path:
-    path = tmp_path / "nvidia-h200" / "20260101T000000Z-core-abc1234.jsonl"
-    append(path, [r.to_json() for r in records])
-    return path
-
-
-@pytest.mark.parametrize("command", [(), ("run",), ("check",), ("backends",), ("show",), ("choose",)])
-def test_help_has_a_line_for_every_command(command: tuple[str, ...]) -> None:
-    result = invoke(*command, "--help")
+@pytest.mark.parametrize("command", sorted(set(get_command(app).commands) - {"backends"}))  # type: ignore[attr-defined]
+def test_help_tells_of_every_command_with_examples(command: str) -> None:
+    result = invoke(command, "--help")
     assert result.exit_code == 0
-    assert "Usage" in result.output
+    assert f"opwise {command} " in " ".join(result.output.partition("Examples:")[2].split())
+    assert f" {command} " in invoke("--help").output
 
 
 def test_version() -> None:

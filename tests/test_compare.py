@@ -7,9 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner, Result
+from invoking import command
 
-from opwise.cli import app
 from opwise.comparing import compare, implementations, runs, verdict
 from opwise.record import Interval, Record, append
 
@@ -20,8 +19,7 @@ def cell(backend: str, median: float, low: float, high: float, **fields: object)
                           device="NVIDIA H200", commit="abc1234"), **fields)  # type: ignore[arg-type]  # fmt: skip
 
 
-def invoke(*arguments: str) -> Result:
-    return CliRunner(env={"TERM": "dumb"}).invoke(app, ["compare", *arguments])
+invoke = command("compare")
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from compile_child import ARCHITECTURES, UNAVAILABLE, chosen, units_whole
+from compile_child import ARCHITECTURES, UNAVAILABLE, chosen, form, units_of
 from kernel_facts import CUDA_CPP, MOST_REGISTERS, Seen, complaints, stale
 from test_softmax_plan import COLUMNS, ROWS
 
@@ -91,16 +91,29 @@ def test_kernels_compile_without_spills_or_doubles(backend: str, arch: str) -> N
         every_variant_has_kernels(backend, names, answer["VARIANTS"])
 
 
-def test_every_kernel_is_compiled_for_one_architecture() -> None:
-    any_gpu = ("float16 a", "bfloat16 a", "float32 a", "float32 a, wide offsets", "bfloat16 b")
+def test_every_form_of_a_kernel_is_compiled_for_one_architecture() -> None:
+    any_gpu = (
+        "float16, 64x32",
+        "bfloat16, 64x32",
+        "float16, 32x16",
+        "bfloat16, 32x16",
+        "float32",
+        "float32, wide offsets",
+        "bfloat16, split_k4",
+    )
     names = {"sm_80": (*any_gpu, "float32 of the first"), "sm_90": (*any_gpu, "float32 of Hopper"), "sm_100": (*any_gpu, "float32 new")}
     found = {arch: chosen("triton_jit", "mean", arch, names.__getitem__) for arch in ARCHITECTURES}
-    assert set().union(*found.values()) == set().union(*names.values())
+    every = set().union(*names.values())
+    assert set().union(*found.values()) == every - {"float16, 32x16", "bfloat16, 64x32"}, "another size of each type"
     assert all(set(found[arch]) < set(names[arch]) for arch in ARCHITECTURES), "of none all"
+    assert form("matmul_float16_128x64_v16_s1") == form("matmul_bfloat16_64x256_v16_s1") == "matmul_float16_nxn_v16_s1"
+    assert (
+        len({form(f"matmul_{name}") for name in ("float16_64_v16_s2", "float16_64_v2_s2", "float16_64_v16_s1", "tfloat32_64_v16_s2")}) == 4
+    )
     for alone, pairs in ((True, [("cupy_raw", arch) for arch in ARCHITECTURES]), (True, [("torch_inline", arch) for arch in ARCHITECTURES]),
                          (False, [("cupy_raw", "sm_80"), ("torch_inline", "sm_90")])):  # fmt: skip
-        assert set().union(*(units_whole(*pair, alone) for pair in pairs)) == set(units("sm_90"))
-        assert set(UNITS_OF_ONE["sm_90"]) <= set().union(*(units_whole(*pair, alone) for pair in pairs if pair[1] == "sm_90"))
+        assert set().union(*(units_of(*pair, alone) for pair in pairs)) == set(units("sm_90"))
+        assert set(UNITS_OF_ONE["sm_90"]) <= set().union(*(units_of(*pair, alone) for pair in pairs if pair[1] == "sm_90"))
 
 
 def planned_softmax(arch: str) -> set[str]:

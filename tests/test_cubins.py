@@ -17,53 +17,6 @@ from opwise.backends.numba_cuda.common import cubins
 ROOT = Path(__file__).resolve().parents[1]
 
 # In a process of its own: this one may run Numba's simulator, which compiles nothing.
-REAL = """
-import importlib, json, sys
-from opwise.backends import numba_cuda
-from opwise.ops import OPS
-numba_cuda._import_numba()
-cubins = importlib.import_module("opwise.backends.numba_cuda.common.cubins")
-launch = importlib.import_module("opwise.backends.numba_cuda.common.launch")
-found = {}
-for op in OPS:
-    for name, kernel in importlib.import_module(f"opwise.backends.numba_cuda.{op}").kernels().items():
-        found[f"{op} {name}"] = (kernel, cubins.place(kernel, "sm_90"))
-kernel, path = found["square float32 vector"]
-first = kernel.assemble("sm_90")
-written = path.is_file()
-kernel._cubins.clear()
-kernel.ptx = None  # whoever compiles now fails
-print(json.dumps({
-    "none": [name for name, (_, path) in found.items() if path is None],
-    "kernels": len({id(kernel) for kernel, _ in found.values()}),
-    "keys": len({path for _, path in found.values()}),
-    "other": cubins.place(kernel, "sm_80") == path,
-    "written": written,
-    "same": kernel.assemble("sm_90") == first,
-    "key": path.name,
-}))
-"""
-
-
-def told_by(program: str, cache: Path, *arguments: str, hash_seed: str = "1") -> Any:
-    """What a process of its own prints, as JSON."""
-    pytest.importorskip("numba.cuda", reason="numba-cuda is not installed")
-    around = {k: v for k, v in os.environ.items() if k != "NUMBA_ENABLE_CUDASIM"} | {
-        "OPWISE_CACHE_DIR": str(cache), "PYTHONPATH": str(ROOT / "src"), "PYTHONHASHSEED": hash_seed,
-    }  # fmt: skip
-    done = subprocess.run([sys.executable, "-c", program, *arguments], env=around, capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == 0, done.stderr[-2000:]
-    return json.loads(done.stdout)
-
-
-def test_every_kernel_has_a_key_of_its_own_and_comes_back_from_disk(tmp_path: Path) -> None:
-    told = told_by(REAL, tmp_path)
-    assert told["none"] == []
-    assert told["keys"] == told["kernels"] > 50
-    assert (told["other"], told["written"], told["same"]) == (False, True, True)
-    assert [path.name for path in (tmp_path / "numba").iterdir()] == [told["key"]]
-
-
 KEYS = """
 import importlib, json, sys
 from opwise.backends import numba_cuda
@@ -73,13 +26,54 @@ cubins = importlib.import_module("opwise.backends.numba_cuda.common.cubins")
 kernels = lambda op: importlib.import_module(f"opwise.backends.numba_cuda.{op}").kernels()
 if sys.argv[1:]:
     next(iter(kernels("square").values())).ptx("sm_90")
-print(json.dumps({f"{op} {name}": str(cubins.place(kernel, "sm_90")) for op in OPS for name, kernel in kernels(op).items()}))
+found = {f"{op} {name}": (kernel, cubins.place(kernel, "sm_90")) for op in OPS for name, kernel in kernels(op).items()}
+told = {"places": {name: str(path) for name, (_, path) in found.items()}}
 """
+REAL = (
+    KEYS
+    + """
+kernel, path = found["square float32 vector"]
+first = kernel.assemble("sm_90")
+written = path.is_file()
+kernel._cubins.clear()
+kernel.ptx = None  # whoever compiles now fails
+told |= {
+    "kernels": len({id(kernel) for kernel, _ in found.values()}),
+    "other": cubins.place(kernel, "sm_80") == path,
+    "written": written,
+    "same": kernel.assemble("sm_90") == first,
+    "key": path.name,
+}
+"""
+)
 
 
-def test_a_kernel_has_the_same_key_whatever_was_compiled_before_its_module_was_imported(tmp_path: Path) -> None:
-    """A first process compiles one op, then imports the next; a second one finds the first's cubin on disk and compiles nothing."""
-    assert told_by(KEYS, tmp_path) == told_by(KEYS, tmp_path, "compile", hash_seed="2")
+def told_by(program: str, cache: Path, *arguments: str, hash_seed: str = "1") -> Any:
+    """What a process of its own prints, as JSON."""
+    pytest.importorskip("numba.cuda", reason="numba-cuda is not installed")
+    around = {k: v for k, v in os.environ.items() if k != "NUMBA_ENABLE_CUDASIM"} | {
+        "OPWISE_CACHE_DIR": str(cache), "PYTHONPATH": str(ROOT / "src"), "PYTHONHASHSEED": hash_seed,
+    }  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "-c", f"{program}\nprint(json.dumps(told))", *arguments],
+        env=around,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    return json.loads(done.stdout)
+
+
+def test_every_kernel_has_a_key_of_its_own_which_leads_to_its_cubin_and_is_the_same_in_any_process(tmp_path: Path) -> None:
+    """A first process compiles one kernel. A second one compiles it before it imports the next op."""
+    told = told_by(REAL, tmp_path)
+    assert "None" not in told["places"].values()
+    assert len(set(told["places"].values())) == told["kernels"] > 50
+    assert (told["other"], told["written"], told["same"]) == (False, True, True)
+    assert [path.name for path in (tmp_path / "numba").iterdir()] == [told["key"]]
+    assert told_by(KEYS, tmp_path, "compile", hash_seed="2")["places"] == told["places"]
 
 
 @dataclass

@@ -19,19 +19,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browser import CHROMIUM, MISSING, PICTURES, QUIET
+from browser import CHROMIUM, MISSING, PICTURES
 from small_history import SmallHistory
 
 from opwise.backends import BACKENDS
 from opwise.ops import OPS
 
 pytest.importorskip("asv", reason="asv is not installed: pip install 'opwise[asv]'")
-playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install 'opwise[test]'")
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.xdist_group("dashboard"),
-    pytest.mark.skipif(CHROMIUM is None, reason=MISSING),
-]
+pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install 'opwise[test]'")
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("dashboard"), pytest.mark.skipif(CHROMIUM is None, reason=MISSING)]
 
 ROOT = Path(__file__).resolve().parents[1]
 RECORDED = sorted((ROOT / "results" / "asv" / "nvidia-h200").glob("*-*.json"))
@@ -91,22 +87,14 @@ def served(folder: Path) -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with playwright.sync_playwright() as driver:
-        chromium = driver.chromium.launch(executable_path=CHROMIUM, args=QUIET)
-        yield chromium
-        chromium.close()
-
-
-@pytest.fixture(scope="module")
 def site(planted: tuple[Path, list[str]]) -> Iterator[str]:
     yield from served(planted[0])
 
 
 @pytest.fixture
-def page(browser: Any, site: str) -> Iterator[Any]:
+def page(chromium: Any, site: str) -> Iterator[Any]:
     """A page that must ask no other host for anything and raise nothing."""
-    opened = browser.new_page(viewport={"width": 1400, "height": 900})
+    opened = chromium.new_page(viewport={"width": 1400, "height": 900})
     abroad: list[str] = []
     raised: list[str] = []
     opened.on("request", lambda request: abroad.append(request.url) if not request.url.startswith((site, "data:")) else None)
@@ -180,10 +168,10 @@ def test_a_planted_regression_shows_at_its_commit_and_no_other(page: Any, site: 
 
 
 @pytest.mark.skipif(not PICTURES, reason="pictures are taken only where OPWISE_SCREENSHOTS says where to put them")
-def test_pictures_of_the_recorded_history(browser: Any) -> None:
+def test_pictures_of_the_recorded_history(chromium: Any) -> None:
     subprocess.run([sys.executable, "-m", "asv", "publish"], cwd=ROOT, check=True, capture_output=True)
     for address in served(ROOT):
-        opened = browser.new_page(viewport={"width": 1400, "height": 900})
+        opened = chromium.new_page(viewport={"width": 1400, "height": 900})
         for name, place in {
             "history-grid": "",
             "history-matmul": "#matmul.Matmul.track_kernel_cold?machine=nvidia-h200&p-shape='4096x4096x4096'&p-dtype='bfloat16'",

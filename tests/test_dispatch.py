@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 import torch
 from fake_kernels import EAGER, MISSING, FakeKernels, each_op, inputs_of, softmax_store
@@ -12,16 +10,11 @@ from torch import Tensor
 
 import opwise
 from opwise.backends.protocol import UnsupportedWorkload
-from opwise.choosing import dispatch, selection
+from opwise.choosing import dispatch
 from opwise.choosing.dispatch import DISPATCHERS, MOST_KEYS
 from opwise.choosing.selection import Fallback, StaleFigures
 
-
-@pytest.fixture(autouse=True)
-def _fresh() -> Iterator[None]:
-    selection.forget()
-    yield
-    selection.forget()
+pytestmark = pytest.mark.usefixtures("fresh")
 
 
 @each_op

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -12,14 +12,8 @@ from fake_kernels import EAGER, FakeKernels, each_op, inputs_of, softmax_store
 from torch import Tensor
 
 import opwise
-from opwise.choosing import selection
 
-
-@pytest.fixture(autouse=True)
-def _fresh() -> Iterator[None]:
-    selection.forget()
-    yield
-    selection.forget()
+pytestmark = pytest.mark.usefixtures("fresh")
 
 
 @each_op

@@ -13,8 +13,9 @@ from fake_kernels import EAGER, computed_by, each_op, inputs_of
 from torch import Tensor
 
 import opwise
-from opwise.choosing import selection
 from opwise.choosing.dispatch import DISPATCHERS
+
+pytestmark = pytest.mark.usefixtures("fresh")
 
 alone = pytest.mark.skipif("PYTEST_XDIST_WORKER" in os.environ, reason="other workers use the cores: `make test` runs this file alone")
 
@@ -26,13 +27,6 @@ def _one_thread() -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(threads)
-
-
-@pytest.fixture(autouse=True)
-def _fresh() -> Iterator[None]:
-    selection.forget()
-    yield
-    selection.forget()
 
 
 def seconds(call: Callable[..., Any], inputs: tuple[Tensor, ...]) -> float:

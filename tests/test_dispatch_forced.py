@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,14 +18,9 @@ import opwise
 from opwise.backends.protocol import BackendUnavailable, Implementation, UnsupportedWorkload
 from opwise.choosing import dispatch, selection
 
+pytestmark = pytest.mark.usefixtures("fresh")
+
 SOURCE = Path(__file__).resolve().parents[1] / "src"
-
-
-@pytest.fixture(autouse=True)
-def _fresh() -> Iterator[None]:
-    selection.forget()
-    yield
-    selection.forget()
 
 
 def test_a_forced_backend_that_is_missing_or_unknown_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -60,9 +54,7 @@ def test_a_forced_backend_that_cannot_compute_this_is_an_error(monkeypatch: pyte
     assert fake.calls == ["cupy_raw", "triton_jit", "numba_cuda", "triton_jit"]
 
 
-@pytest.mark.parametrize(
-    ("value", "says"), [("torch_inline", "BackendUnavailable"), ("tritn", "OPWISE_BACKEND names 'tritn'"), ("", "fine")]
-)
+@pytest.mark.parametrize(("value", "says"), [("torch_inline", "BackendUnavailable"), ("tritn", "OPWISE_BACKEND names 'tritn'")])
 def test_the_environment_variable_forces_one(value: str, says: str) -> None:
     code = (
         "import torch, opwise\ntry:\n    opwise.square(torch.ones(3)); print('fine')\n"

@@ -29,7 +29,6 @@ from support import (
     quick_candidates,
     right_candidates,
     small_workload,
-    taken_dtype,
     truth,
     truth_of,
     workload_for,
@@ -92,19 +91,6 @@ def test_storage_may_begin_off_alignment(candidate: Candidate, dtype: str) -> No
             moved = tuple(guarded_copy(x, (offsets[0] + at) % 4) for at, x in enumerate(known.inputs))
             tally.check(workload, Truth(moved, known.reference, known.bound), offset=offsets[1], note=f"offsets {offsets}")
     tally.close()
-
-
-@pytest.mark.parametrize("candidate", [c for c in QUICK if not c.variant], ids=str)
-def test_a_call_keeps_nothing_of_the_one_before(candidate: Candidate) -> None:
-    """On other tensors of one shape, after each other: what can be known of a call beforehand is found out once."""
-    workload = workload_for(candidate, taken_dtype(candidate))
-    given = [truth(workload, "normal", seed) for seed in (21, 22, 23)]
-    with workload.precision():
-        results = [candidate.get()(*known.inputs) for known in given]
-    assert len({out.data_ptr() for out in results}) == len(results)
-    for known, out in zip(given, results, strict=True):
-        verdict = judge(out, known.reference, known.bound)
-        assert verdict.ok, verdict.reason
 
 
 def strided_views(x: Tensor) -> dict[str, Tensor]:

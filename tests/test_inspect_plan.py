@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 import torch
+from invoking import invoke
 from recorded_runs import TOY
-from test_cli import invoke
 from tuned_tables import forget, known_ways, row, table
 
 from opwise.backends import tuned, tuned_table

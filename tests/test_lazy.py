@@ -1,11 +1,13 @@
 """Importing opwise imports no GPU library, and using one backend imports no other's; what a command begins before it imports anything.
-Each case is a process of its own."""
+Each case is a process of its own, forked from one that has imported torch."""
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 
@@ -17,27 +19,88 @@ from opwise.ops import OPS
 
 LIBRARIES = ("cupy", "numba", "triton")
 SOURCE = Path(__file__).resolve().parents[1] / "src"
-TELL = f"; import sys; print('LOADED', *sorted(set({LIBRARIES!r}) & set(sys.modules)))"
+INSTRUMENTS = ", ".join(f"opwise.measure.{name}" for name in ("device", "limits", "timing", "validate"))
+# The GPU libraries that are loaded after each step of a case. Those of torch are not ours to keep out.
+FORKED = """
+import json, os, sys, traceback, torch
+cases = json.load(sys.stdin)
+for name, steps in cases.items():
+    if os.fork():
+        os.wait()
+        continue
+    seen, found = {}, []
+    try:
+        for step in ("pass", *steps):
+            exec(step, seen)
+            found.append(sorted({"cupy", "numba", "triton", "pynvml"} & set(sys.modules)))
+    except BaseException:
+        found = traceback.format_exc()
+    print(json.dumps({name: found}), flush=True)
+    os._exit(0)
+"""
+PROBED = """
+from opwise.backends import implementations
+from opwise.backends.protocol import BackendUnavailable
+try:
+    found = [implementations({backend!r}, op, 'cpu') for op in {ops!r}]
+    assert any(found)
+except BackendUnavailable as problem:
+    assert problem.reason and problem.remedy
+"""
+MISSING = """
+import sys, torch
+for name in {libraries!r}:
+    sys.modules[name] = None  # importing it raises ImportError
+from opwise.backends import BACKENDS, implementations, probe
+from opwise.backends.protocol import BackendUnavailable
+works = []
+for backend in BACKENDS:
+    try:
+        probe(backend, torch.device('cpu'))
+        works.append(backend)
+    except BackendUnavailable as problem:
+        assert problem.reason and problem.remedy, backend
+assert 'torch_eager' in works, works
+x = torch.ones(3)
+assert torch.equal(implementations('torch_eager', 'square', 'cpu')[''](x), x)
+[sys.modules.pop(name) for name in {libraries!r}]
+"""
+UNTOUCHED = """
+import gc, torch
+from multiprocessing import forkserver
+assert gc.isenabled() and forkserver._forkserver._forkserver_pid is None
+assert not torch.cuda.is_initialized()
+"""
+OF_TRITON = "; ".join(f"import opwise.backends.triton_jit.{op}" for op in OPS)
+CASES = {backend: (f"import {module}", PROBED.format(backend=backend, ops=tuple(OPS))) for backend, module in BACKENDS.items()} | {
+    "opwise": (f"import opwise, {INSTRUMENTS}" + UNTOUCHED,),
+    "missing": (MISSING.format(libraries=LIBRARIES),),
+    "gluon": (f"{OF_TRITON}; import sys; assert 'triton' in sys.modules and 'triton.experimental.gluon' not in sys.modules",),
+}
+together = pytest.mark.xdist_group("lazy")
 
 
-def loaded_by(*steps: str) -> list[set[str]]:
-    """The GPU libraries that each step of code, one after the other in a fresh interpreter without a GPU, adds to sys.modules.
-
-    Those of torch, which is imported first, are not ours to keep out.
-    """
+@cache
+def told() -> dict[str, list[list[str]] | str]:
+    """Of each case what was loaded after each step, without a GPU, or the error."""
     clean = {k: v for k, v in os.environ.items() if k not in {"TRITON_INTERPRET", "NUMBA_ENABLE_CUDASIM", "PYTHONPATH"}}
     clean |= {"PYTHONPATH": str(SOURCE), "CUDA_VISIBLE_DEVICES": ""}
-    code = "\n".join(step + TELL for step in ("import torch", *steps))
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, env=clean, check=False)
+    command = [sys.executable, "-c", FORKED]
+    done = subprocess.run(command, input=json.dumps(CASES), capture_output=True, text=True, timeout=120, env=clean, check=False)
     assert done.returncode == 0, done.stderr
-    loaded = [set(line.split()[1:]) for line in done.stdout.splitlines() if line.startswith("LOADED")]
-    return [after - before for before, after in pairwise(loaded)]
+    return {name: found for line in done.stdout.splitlines() if line.startswith("{") for name, found in json.loads(line).items()}
 
 
+def loaded_by(case: str) -> list[set[str]]:
+    """The libraries that each step adds."""
+    found = told()[case]
+    assert not isinstance(found, str), found
+    return [set(after) - set(before) for before, after in pairwise(found)]
+
+
+@together
 def test_opwise_imports_no_gpu_library_touches_no_cuda_and_begins_no_process() -> None:
-    begun = "; import gc; from multiprocessing import forkserver as f; assert gc.isenabled() and f._forkserver._forkserver_pid is None"
-    untouched = "; assert not torch.cuda.is_initialized()"
-    assert loaded_by("import opwise, opwise.measure.validate" + begun + untouched) == [set()]
+    assert loaded_by("opwise") == [set()]
 
 
 @pytest.mark.parametrize(("command", "early"), [("run", "True False"), ("show", "False True")])
@@ -65,48 +128,18 @@ def test_which_process_is_a_command(argv: list[str], original: list[str], comman
     assert commanded(argv, original) == command
 
 
+@together
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_a_backend_imports_its_library_in_probe_and_no_other(backend: str) -> None:
-    code = "\n".join(
-        [
-            "from opwise.backends import implementations",
-            "from opwise.backends.protocol import BackendUnavailable",
-            "try:",
-            f"    found = [implementations({backend!r}, op, 'cpu') for op in {tuple(OPS)!r}]",
-            "    assert any(found)",
-            "except BackendUnavailable as problem:",
-            "    assert problem.reason and problem.remedy",
-            "pass",
-        ]
-    )
-    by_import, by_probe = loaded_by(f"import importlib; importlib.import_module({BACKENDS[backend]!r})", code)
+    by_import, by_probe = loaded_by(backend)
     assert not by_import
     assert len(by_probe) <= 1
 
 
+@together
 def test_a_missing_library_is_a_reason_and_a_remedy() -> None:
     """Where a library is not installed its backend says so and the others work."""
-    code = "\n".join(
-        [
-            "import sys",
-            f"for name in {LIBRARIES!r}:",
-            "    sys.modules[name] = None",  # importing it raises ImportError
-            "from opwise.backends import BACKENDS, implementations, probe",
-            "from opwise.backends.protocol import BackendUnavailable",
-            "works = []",
-            "for backend in BACKENDS:",
-            "    try:",
-            "        probe(backend, torch.device('cpu'))",
-            "        works.append(backend)",
-            "    except BackendUnavailable as problem:",
-            "        assert problem.reason and problem.remedy, backend",
-            "assert 'torch_eager' in works, works",
-            "x = torch.ones(3)",
-            "assert torch.equal(implementations('torch_eager', 'square', 'cpu')[''](x), x)",
-            f"[sys.modules.pop(name) for name in {LIBRARIES!r}]",
-        ]
-    )
-    assert loaded_by(code) == [set()]
+    assert loaded_by("missing") == [set()]
 
 
 def test_a_clusters_workers_are_told_to_begin_theirs_and_this_process_begins_none(tmp_path: Path) -> None:
@@ -132,9 +165,8 @@ def test_which_scheduler_a_command_names(argv: list[str], address: str) -> None:
     assert scheduler(argv) == address
 
 
+@together
 def test_gluon_is_imported_with_the_first_kernel_that_is_written_in_it() -> None:
     """Half of what Triton's ops would import, and short rows and small products want none of it."""
     pytest.importorskip("triton")
-    ops = "; ".join(f"import opwise.backends.triton_jit.{op}" for op in OPS)
-    (added,) = loaded_by(f"{ops}; import sys; assert 'triton' in sys.modules and 'triton.experimental.gluon' not in sys.modules")
-    assert added <= {"triton"}
+    assert loaded_by("gluon") == [{"triton"}]

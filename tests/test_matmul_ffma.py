@@ -167,21 +167,22 @@ def taken(file: str, begins: str) -> str:
     return part[0]
 
 
+def common_text() -> str:
+    """What a tile's text stands on."""
+    rows = (FOLDER / "common/residue_maps.cuh").read_text()
+    parts = (
+        ("matmul/kernels/wgmma.cuh", "template <int STAGES> struct PipelineState "),
+        ("common/cluster_reduce.cuh", "struct Steps "),
+        ("matmul/kernels/tile.cuh", "struct TilePosition "),
+        ("matmul/kernels/tile.cuh", r"template <int BM, int BN, unsigned GROUP = 16>\n[^\n]*tile_position"),
+    )
+    return "".join(taken(*part) for part in parts) + rows[rows.index("// A box of each class") :]
+
+
 @needs_compiler
 def test_every_tile_multiplies_what_lies_anywhere(tmp_path: Path) -> None:
-    text = "".join(
-        taken(*where)
-        for where in (
-            ("matmul/kernels/wgmma.cuh", "template <int STAGES> struct PipelineState "),
-            ("common/cluster_reduce.cuh", "struct Steps "),
-            ("matmul/kernels/tile.cuh", "struct TilePosition "),
-            ("matmul/kernels/tile.cuh", r"template <int BM, int BN, unsigned GROUP = 16>\n[^\n]*tile_position"),
-        )
-    )
-    rows = (FOLDER / "common/residue_maps.cuh").read_text()
-    text += rows[rows.index("// A box of each class") :]
     sources = [(FOLDER / "matmul" / "kernels" / f"ffma{part}.cuh").read_text() for part in ("_tile", "")]
-    text += (
+    text = common_text() + (
         "".join(source[source.index("template <") :] for source in sources)
         .replace("align_rows<Tile>(", "all_align<Tile>(")
         .replace(RINGS, ALL_ALIGN + RINGS)

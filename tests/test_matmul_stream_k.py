@@ -11,7 +11,7 @@ from pathlib import Path
 
 from blocks_on_cpu import FIBRES, RUN
 from clusters_on_cpu import needs_compiler, said_by
-from test_matmul_ffma import MAIN, taken
+from test_matmul_ffma import MAIN, common_text
 
 from opwise.backends.cuda_src.matmul.kernels.ffma import CONFIGS, DEPTH, THREAD, Ffma
 from opwise.backends.cuda_src.sources import FOLDER
@@ -102,26 +102,11 @@ def grids(config: Ffma) -> tuple[tuple[int, int, int, int, int], ...]:
 
 @needs_compiler
 def test_blocks_that_share_all_tiles_multiply_what_lies_anywhere(tmp_path: Path) -> None:
-    text = "".join(
-        taken(*where)
-        for where in (
-            ("matmul/kernels/wgmma.cuh", "template <int STAGES> struct PipelineState "),
-            ("common/cluster_reduce.cuh", "struct Steps "),
-            ("matmul/kernels/tile.cuh", "struct TilePosition "),
-            ("matmul/kernels/tile.cuh", r"template <int BM, int BN, unsigned GROUP = 16>\n[^\n]*tile_position"),
-        )
-    )
-    names = "common/residue_maps", "matmul/kernels/ffma_tile", "matmul/kernels/ffma", "matmul/kernels/ffma_stream_k"
-    boxes, tile_source, rows, shares = ((FOLDER / f"{name}.cuh").read_text() for name in names)
-    text += boxes[boxes.index("// A box of each class") :] + tile_source[tile_source.index("template <") :]
-    text += (
-        rows[
-            rows.index("// The ring of each") : rows.index(
-                "template <class Tile, class FactorA, class FactorB>\n__device__ __forceinline__ void ffma_matmul"
-            )
-        ]
-        + shares[shares.index("// The tile's sums, which") :]
-    )
+    names = "matmul/kernels/ffma_tile", "matmul/kernels/ffma", "matmul/kernels/ffma_stream_k"
+    tile_source, rows, shares = ((FOLDER / f"{name}.cuh").read_text() for name in names)
+    end = "template <class Tile, class FactorA, class FactorB>\n__device__ __forceinline__ void ffma_matmul"
+    text = common_text() + tile_source[tile_source.index("template <") :]
+    text += rows[rows.index("// The ring of each") : rows.index(end)] + shares[shares.index("// The tile's sums, which") :]
     calls = []
     for config in SHARED:
         numbers = (config.rows, config.columns, config.warps, 1, *THREAD, config.stages)

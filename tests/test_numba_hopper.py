@@ -18,8 +18,8 @@ from opwise.ops import Workload
 
 pytestmark = pytest.mark.skipif(ON_GPU, reason="a GPU is here: it runs these kernels itself")
 MODULES = ("matmul.kernels.pipeline", "matmul.kernels.wgmma", "matmul.kernels.split_k", "common.words", "common.tensor")
-TILES = ("128x128", "128x64", "64x64_s1", "64x64_s2", "64x64_s4", "64x64_s8", "64x64_s16", "64x128_s1", "64x128_s2",
-         "128x128_s4", "128x128_s6", "128x128_s8")  # fmt: skip
+# Of the tiles that differ in numbers alone: one block a tile, and few, many, and no power of two of them.
+TILES = ("128x128", "128x64", "64x64_s1", "64x64_s4", "64x64_s16", "64x128_s2", "128x128_s6")
 
 
 @contextmanager

@@ -7,17 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from support import (
-    DEVICE,
-    Candidate,
-    bits,
-    bound_launch,
-    needs_gpu,
-    our_candidates,
-    quick_candidates,
-    taken_workload,
-    truth,
-)
+from support import DEVICE, Candidate, bits, bound_launch, needs_gpu, our_candidates, quick_candidates, taken_workload, truth
 from torch import Tensor
 
 from opwise.measure.validate import judge

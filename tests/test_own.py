@@ -5,19 +5,16 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
-from typer.testing import CliRunner, Result
+from invoking import invoke
 
 import opwise
 from opwise import own
 from opwise.backends import BACKENDS
 from opwise.backends.protocol import Variant
-from opwise.cli import app
 from opwise.ops.spec import Workload
 from opwise.own import files, marking
 from opwise.record import Record
@@ -73,10 +70,6 @@ BROKEN = {
     ),
     "lost": ("import opwise\n@opwise.kernel('sqare')\ndef a(x, out): ...\n", "'sqare'"),
 }  # fmt: skip
-
-
-def invoke(*arguments: str) -> Result:
-    return CliRunner(env={"TERM": "dumb"}).invoke(app, list(arguments))
 
 
 @pytest.fixture(scope="module")
@@ -280,20 +273,3 @@ def test_the_libraries_of_a_file_are_known_without_running_it(tmp_path: Path, so
     path.write_text(source)
     assert own.libraries(path) == expected
     assert set(expected) <= set(BACKENDS)
-
-
-class Here:
-    """A worker that is no process: what a command sends to it happens here."""
-
-    def __init__(self, device: str, setup: Callable[[], None] | None = None) -> None:
-        assert setup is not None, "the worker would not know the file"
-        setup()
-
-    def __enter__(self) -> Here:
-        return self
-
-    def __exit__(self, *_: object) -> None: ...
-
-    def ask(self, kind: str, payload: tuple[Any, ...], patience: object = None) -> Any:
-        assert kind == "apply"
-        return payload[0](lambda name, phase: None, *payload[1:])

@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from invoking import invoke
 from rich.console import Console
-from typer.testing import CliRunner, Result
 
-from opwise.cli import app
 from opwise.ops.spec import Workload
 from opwise.profiling import tables
 from opwise.profiling import trace as reading
@@ -22,10 +21,6 @@ from opwise.record import Interval, Record
 from opwise.timeline.trace import document
 
 WORKLOAD = Workload("softmax", (4096, 4096), "float16")
-
-
-def invoke(*arguments: str) -> Result:
-    return CliRunner(env={"TERM": "dumb"}).invoke(app, list(arguments))
 
 
 def test_torch_eager_is_profiled_on_the_cpu_and_what_needs_a_gpu_is_said(tmp_path: Path) -> None:
@@ -123,10 +118,3 @@ def test_bad_usage_exits_2_and_says_what_is_taken(arguments: list[str], needles:
     result = invoke(*arguments)
     assert result.exit_code == 2
     assert not [needle for needle in needles if needle not in result.output], result.output
-
-
-@pytest.mark.parametrize("command", ["profile", "anatomy"])
-def test_help_has_examples(command: str) -> None:
-    output = invoke(command, "--help").output
-    assert "Examples:" in output
-    assert "4096x4096/float16" in output

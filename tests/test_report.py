@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browser import CHROMIUM, MISSING, PICTURES, QUIET
+from browser import PICTURES
 from reporting import CELL, CORE, ROOT, SEED, written
 
 from opwise import comparing
@@ -28,22 +28,11 @@ for library in ("jinja2", "plotly", "matplotlib"):
 HOSTILE = "</script><script>window.broken = 1</script><img src=x onerror='window.broken = 1'>"
 
 
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install 'opwise[test]'")
-    if CHROMIUM is None:
-        pytest.skip(MISSING)
-    with playwright.sync_playwright() as driver:
-        chromium = driver.chromium.launch(executable_path=CHROMIUM, args=QUIET)
-        yield chromium
-        chromium.close()
-
-
 class Opened:
     """A page that was opened from disk, with all that it said and asked for."""
 
-    def __init__(self, browser: Any, path: Path) -> None:
-        self.page = browser.new_page(viewport={"width": 1400, "height": 1500}, color_scheme="light")
+    def __init__(self, chromium: Any, path: Path) -> None:
+        self.page = chromium.new_page(viewport={"width": 1400, "height": 1500}, color_scheme="light")
         self.requests: list[str] = []
         self.said: list[str] = []
         self.page.on("request", lambda request: self.requests.append(request.url))
@@ -70,8 +59,8 @@ class Opened:
 
 
 @pytest.fixture(scope="module")
-def core(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Opened]:
-    opened = Opened(browser, written(tmp_path_factory.mktemp("report"), CORE))
+def core(chromium: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Opened]:
+    opened = Opened(chromium, written(tmp_path_factory.mktemp("report"), CORE))
     yield opened
     opened.close()
 
@@ -153,8 +142,8 @@ class TestOfTheRecordedRun:
 
 @pytest.mark.slow
 @pytest.mark.xdist_group("report")
-def test_two_runs_stand_side_by_side(browser: Any, tmp_path: Path) -> None:
-    opened = Opened(browser, written(tmp_path, CORE, SEED))
+def test_two_runs_stand_side_by_side(chromium: Any, tmp_path: Path) -> None:
+    opened = Opened(chromium, written(tmp_path, CORE, SEED))
     plots = [p for p in opened.plots() if p["figure"] == "winners"]
     assert len(plots) == 2 * len(OPS)
     places = opened.page.evaluate("() => ['winners-0-0', 'winners-0-1'].map(i => document.getElementById(i).getBoundingClientRect())")
@@ -181,7 +170,7 @@ def test_two_runs_stand_side_by_side(browser: Any, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.xdist_group("report")
-def test_hostile_names_and_reasons_are_shown_and_not_obeyed(browser: Any, tmp_path: Path) -> None:
+def test_hostile_names_and_reasons_are_shown_and_not_obeyed(chromium: Any, tmp_path: Path) -> None:
     run = tmp_path / "x" / "20260101T000000Z-core-<img src=x>.jsonl"
     wrong = replace(CELL, backend="cupy_raw", status="wrong", reason=HOSTILE, kernel_cold_us=None, versus_best=None)
     named = replace(
@@ -195,7 +184,7 @@ def test_hostile_names_and_reasons_are_shown_and_not_obeyed(browser: Any, tmp_pa
     html = path.read_text()
     assert HOSTILE not in html
     assert "<script>window.broken" not in html
-    opened = Opened(browser, path)
+    opened = Opened(chromium, path)
     assert opened.page.evaluate("() => window.broken") is None
     assert opened.page.evaluate("() => document.querySelectorAll('img, i, b').length") == opened.page.locator(".wins b").count()
     assert HOSTILE in opened.page.inner_text("#verdicts")

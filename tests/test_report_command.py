@@ -88,9 +88,7 @@ def test_figures_of_the_power_capped_state_alone() -> None:
 def test_the_page_has_columns_for_the_states_that_there_are(tmp_path: Path, records: tuple[Record, ...], capped: bool, wins: str) -> None:
     run = tmp_path / "r" / "20260101T000000Z-core-abc.jsonl"
     append(run, [r.to_json() for r in records])
-    result = report(str(run), "-o", str(tmp_path / "r.html"), "--plots", str(tmp_path / "plots"))
-    assert result.exit_code == 0, result.output
-    html = (tmp_path / "r.html").read_text()
+    html = written(tmp_path, run).read_text()
     assert wins in html
     assert ('<th scope="col">capped SOL</th>' in html) == capped
     assert ("power-capped: SM clock" in html) == capped

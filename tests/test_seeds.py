@@ -10,24 +10,13 @@ from pathlib import Path
 
 import pytest
 import support
-from typer.testing import CliRunner, Result
+from invoking import command
+from typer.testing import CliRunner
 
 from opwise import library
 from opwise.cli import app
 from opwise.seeds import plot, store, tables
-from opwise.seeds.experiment import (
-    CHECK,
-    COMPILE,
-    DIFFERS,
-    ELSEWHERE,
-    FAILED,
-    LANES,
-    NEEDS,
-    SHOWN,
-    TIMED,
-    Experiment,
-    Outcome,
-)
+from opwise.seeds.experiment import CHECK, COMPILE, DIFFERS, ELSEWHERE, FAILED, LANES, NEEDS, SHOWN, TIMED, Experiment, Outcome
 from opwise.seeds.gpus import GPUS
 from opwise.seeds.running import carried_out
 from opwise.seeds.table import EXPERIMENTS, UnknownExperiment, chosen
@@ -38,8 +27,7 @@ BLOCK = re.compile(r"<!-- opwise seeds --recorded --markdown -->\n(.*?)\n<!-- en
 NOTHING_YET = "No run of a GPU is recorded yet."
 
 
-def invoke(*arguments: str) -> Result:
-    return CliRunner(env={"TERM": "dumb", "CUDA_VISIBLE_DEVICES": ""}).invoke(app, ["seeds", *arguments])
+invoke = command("seeds", CUDA_VISIBLE_DEVICES="")
 
 
 def a_run(*outcomes: Outcome, device: str = "NVIDIA Toy") -> store.SeedRun:

@@ -14,19 +14,7 @@ import torch
 from pretend_gpu import PretendEvent, PretendPlace
 
 from opwise.ops.spec import Workload
-from opwise.seeds import (
-    clocks,
-    faults,
-    gelu,
-    lecture6,
-    means,
-    products,
-    profiles,
-    repair,
-    softmax,
-    squares,
-    training,
-)
+from opwise.seeds import clocks, faults, gelu, lecture6, means, products, profiles, repair, softmax, squares, training
 from opwise.seeds.experiment import Findings
 from opwise.seeds.place import Place
 

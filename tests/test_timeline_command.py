@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 import torch
+from invoking import invoke
 from small_traces import GRAPH, ONE_STREAM, TWO_STREAMS, event, kernel, trace, written
 from support import WITHOUT, needs_gpu
-from test_cli import invoke
 
 from opwise.backends import BACKENDS
 from opwise.timeline import hta, recording
@@ -98,12 +98,6 @@ def test_what_cannot_be_done_is_one_clear_line(
     lines = [line for line in result.stderr.splitlines() if line.strip()]
     assert len(lines) == 1
     assert all(needle in lines[0] for needle in needles), lines
-
-
-def test_help_has_examples() -> None:
-    text = invoke("timeline", "--help").output
-    assert "--against" in text
-    assert "Examples:" in text
 
 
 @pytest.mark.xdist_group("hta")

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from browser import CHROMIUM, MISSING, QUIET
+from invoking import invoke
 from small_traces import ONE_STREAM, TWO_STREAMS, kernel, trace, written
-from test_cli import invoke
 
 from opwise.timeline import drawing, picture
 from opwise.timeline.analysis import Timeline
@@ -60,17 +58,6 @@ def test_a_page_holds_all_it_needs_and_escapes_what_traces_say() -> None:
     assert HOSTILE not in page
     assert "<img" not in json.dumps(page_data(page))
     assert "&lt;img" in json.dumps(page_data(page)), "Plotly shows it as text"
-
-
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Any]:
-    if CHROMIUM is None:
-        pytest.skip(MISSING)
-    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install playwright")
-    with playwright.sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=CHROMIUM, args=QUIET)
-        yield browser
-        browser.close()
 
 
 def test_a_page_opens_from_disk_and_draws(chromium: Any, tmp_path: Path) -> None:

@@ -3,30 +3,17 @@
 from __future__ import annotations
 
 import itertools
-import math
 import random
 from collections.abc import Callable
-from dataclasses import dataclass
 from types import SimpleNamespace
 
 import pytest
 import torch
-from simulated_queue import MB, GpuFault, Kernel, SimulatedQueue
+from simulated_queue import MB, Governed, GpuFault, Kernel, Remembering, SimulatedQueue
 
 from opwise.measure.device import State
-from opwise.measure.rounds import MIN_ROUNDS, mirrored_orders
+from opwise.measure.rounds import MIN_ROUNDS
 from opwise.measure.timing import Clock, paired_ratio, tied
-
-
-class Remembering(Kernel):
-    """Its operands stay in the L2, whoever else runs, until they are flushed."""
-
-    seen = False
-
-    def duration(self) -> float:
-        us = self.warm_us if self.seen and self.warm_us is not None else self.cold_us
-        self.seen = True
-        return us
 
 
 def clock_of(queue: SimulatedQueue, monitor: object = None) -> Clock:
@@ -38,18 +25,12 @@ def test_what_is_no_gpu_is_not_timed() -> None:
         Clock(torch.device("cpu"))
 
 
-# -- how many buffers --------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("nbytes", "sets"),
     [(0, 128), (8192, 128), (2 * MB, 128), (4 * MB, 75), (5 * MB, 60), (100 * MB, 3), (299 * MB, 2), (300 * MB, 1), (4096 * MB, 1)],
 )
 def test_rotation_displaces_the_l2_or_leaves_it_to_the_flush(nbytes: int, sets: int) -> None:
     assert clock_of(SimulatedQueue()).rotation(nbytes) == sets
-
-
-# -- kernel times ------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("cpu_us", [2.0, 20.0, 200.0])
@@ -72,21 +53,18 @@ def test_warm_time_is_the_warm_one() -> None:
 
 
 def test_graph_takes_a_millisecond_of_whole_turns() -> None:
-    queue, unrolled = SimulatedQueue(), []
-    capture = queue.capture
-    queue.capture = lambda launches: unrolled.append(list(launches)) or capture(launches)  # type: ignore[method-assign,func-returns-value]
+    queue = SimulatedQueue()
     kernels = [Kernel(queue, 5.0, 30.0, warm_us=1.0) for _ in range(60)]
     timing = clock_of(queue).cold({"a": kernels})["a"]
     assert timing.median_us == pytest.approx(5.0)  # each of the sixty comes back after fifty-nine others
-    assert len(unrolled[0]) % 60 == 0
-    assert len(unrolled[0]) * 5.0 >= 1000.0
+    assert queue.captured[0] % 60 == 0
+    assert queue.captured[0] * 5.0 >= 1000.0
 
 
 def test_small_buffers_are_used_once_behind_a_flush() -> None:
     """Kernels whose sets fit into the L2 together: each is fast from its second launch on, unless something is flushed between."""
-    queue, unrolled, flushes = SimulatedQueue(), [], []
-    capture, flush = queue.capture, queue.flush
-    queue.capture = lambda launches: unrolled.append(list(launches)) or capture(launches)  # type: ignore[method-assign,func-returns-value]
+    queue, flushes = SimulatedQueue(), []
+    flush = queue.flush
     kernels = [Remembering(queue, 3.0, 30.0, warm_us=1.0) for _ in range(clock_of(queue).rotation(8192))]
 
     def forgetful() -> None:
@@ -99,7 +77,7 @@ def test_small_buffers_are_used_once_behind_a_flush() -> None:
     timing = clock_of(queue).cold({"a": kernels})["a"]
     assert timing.median_us == pytest.approx(3.0, rel=0.01)
     assert (timing.method, timing.converged, timing.note) == ("graph", True, "")
-    assert [len(launches) for launches in unrolled] == [len(kernels)], "one turn: in a second one the operands would be in the L2"
+    assert queue.captured == [len(kernels)], "one turn: in a second one the operands would be in the L2"
     assert len(flushes) > timing.samples
 
 
@@ -127,9 +105,6 @@ def test_different_numbers_of_launches_are_refused() -> None:
     with pytest.raises(ValueError, match=r"given \[1, 2\] launches"):
         clock_of(queue).cold({"a": [kernel], "b": [kernel, kernel]})
     assert clock_of(queue).cold({}) == {}
-
-
-# -- starvation --------------------------------------------------------------------------------------------------------------
 
 
 def test_a_spin_that_is_too_short_is_made_longer() -> None:
@@ -166,16 +141,6 @@ def test_a_hiccup_of_the_cpu_costs_one_batch_only() -> None:
     timing = clock_of(queue).cold({"a": [Kernel(queue, 5.0, after=hiccup)]})["a"]
     assert timing.high_us == pytest.approx(5.0)
     assert timing.note == ""
-
-
-# -- turns -------------------------------------------------------------------------------------------------------------------
-
-
-def test_orders_are_random_mirrored_and_repeatable() -> None:
-    orders = list(itertools.islice(mirrored_orders(4), 40))
-    assert all(tuple(a) == tuple(reversed(b)) for a, b in zip(orders[::2], orders[1::2], strict=True))
-    assert len({tuple(order) for order in orders}) > 10
-    assert orders == list(itertools.islice(mirrored_orders(4), 40))
 
 
 def test_every_block_has_its_turn_and_its_wait() -> None:
@@ -242,30 +207,6 @@ def test_drift_cancels_in_the_paired_ratio() -> None:
 
 
 # -- two states of the clock --------------------------------------------------------------------------------------------------
-
-
-@dataclass
-class Governed(SimulatedQueue):
-    """A GPU under a power cap: where it is busy for more than `most` of the last tens of milliseconds, its clock falls to `low`."""
-
-    most: float = 0.6
-    low: float = 0.75
-    load: float = 0.0
-
-    def __post_init__(self) -> None:
-        self.share = lambda: self.low if self.load > self.most else 1.0
-        self.drift = lambda: 1.0 / self.share()
-
-    def enqueue(self, us: float, cpu_us: float, busy: bool = True) -> None:
-        before = self.gpu
-        super().enqueue(us, cpu_us)
-        self.load *= math.exp(-(self.gpu - us - before) / 20_000.0)
-        goal = 1.0 if busy else 0.0
-        self.load = goal + (self.load - goal) * math.exp(-us / 20_000.0)
-
-    def spin(self, us: float) -> None:
-        self.spins.append(us)
-        self.enqueue(us, 4.0, busy=False)
 
 
 def monitor_of(said: Callable[[], State]) -> SimpleNamespace:

@@ -15,7 +15,9 @@ from opwise.backends.gemm.gpu import HOPPER, Machine
 
 SPECIMENS = """
 from opwise.backends.triton_jit import matmul
-specimens = {name: each for name, each in matmul.specimens("sm_90").items() if each.constants.get("WORDS") and each.constants["S"] > 1}
+every = {name: each for name, each in matmul.specimens("sm_90").items() if each.constants.get("WORDS") and each.constants["S"] > 1}
+# Of each type, with a step asked for ahead and without, the last: the numbers are others alone.
+specimens = {name: every[name] for name in {(name.partition(",")[0], "prefetch" in name): name for name in every}.values()}
 """
 NAME = re.compile(r"(\w+), pointers_(\d+)x(\d+)x\d+/(\d+)/\d+(?:/prefetch)?/split_k(\d+)")
 WIDTH = {"64": 2, "128": 4}

@@ -9,17 +9,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import invoking
 import pytest
 import torch
 from played_clock import InProcess
 from recorded_runs import around
 from support import DEVICE, needs_gpu
 from tuned_tables import FACTS, forget, known_ways, row, table
-from typer.testing import CliRunner, Result
 
 from opwise.backends import BACKENDS, implementations, tuned, tuned_table
 from opwise.backends.tuned_table import TUNABLE
-from opwise.cli import app
 from opwise.commands import tune as command
 from opwise.commands.executors import Ready
 from opwise.ops.spec import Workload
@@ -179,8 +178,7 @@ def test_on_a_gpu_a_table_is_measured_and_asked_by_the_next_build(tmp_path: Path
 # -- the command -------------------------------------------------------------------------------------------------------------
 
 
-def invoke(*arguments: str) -> Result:
-    return CliRunner(env={"TERM": "dumb"}).invoke(app, ["tune", *arguments])
+invoke = invoking.command("tune")
 
 
 class AskedHere:

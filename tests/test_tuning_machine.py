@@ -259,9 +259,6 @@ def test_without_a_gpu_it_says_what_to_do_and_what_goes_with_it(tmp_path: Path, 
     assert "leave ops and workloads, --quick out" in " ".join(told.output.split())
 
 
-# -- what is stored ----------------------------------------------------------------------------------------------------------
-
-
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """The toy GPU in this machine."""

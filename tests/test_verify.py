@@ -12,9 +12,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from invoking import command
 from support import DEVICE, our_candidates
 from support import Candidate as Known
-from typer.testing import CliRunner, Result
+from typer.testing import CliRunner
 
 from opwise import own
 from opwise.backends import BACKENDS
@@ -176,8 +177,7 @@ def dies(x, out):
 """
 
 
-def invoke(*arguments: str) -> Result:
-    return CliRunner(env={"TERM": "dumb", "COLUMNS": "170"}).invoke(app, ["verify", *arguments, "--device", "cpu"])
+invoke = command("verify", behind=("--device", "cpu"), COLUMNS="170")
 
 
 @pytest.fixture

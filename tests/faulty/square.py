@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 
 import torch
 from torch import Tensor
 
-from opwise.backends.protocol import Bind, Launch, UnsupportedWorkload, Variant
+from opwise.backends.protocol import Bind, Launch, Variant
 
 
 def _does(deed) -> Variant:  # type: ignore[no-untyped-def]
@@ -24,10 +23,6 @@ def _does(deed) -> Variant:  # type: ignore[no-untyped-def]
         return bind
 
     return Variant(build, "")
-
-
-def _refuses(x: Tensor, out: Tensor) -> Bind:
-    raise UnsupportedWorkload("takes no tensors on Fridays")
 
 
 def _raises() -> None:
@@ -47,9 +42,7 @@ VARIANTS = {
     "": _does(lambda: None),
     "abort": _does(os.abort),
     "exit": _does(lambda: os._exit(7)),
-    "hang": _does(lambda: time.sleep(3600)),
     "killed": _does(lambda: os.kill(os.getpid(), signal.SIGKILL)),
     "raises": _does(_raises),
     "illegal": _does(_illegal_address),
-    "refuses": Variant(_refuses, ""),
 }

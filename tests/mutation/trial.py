@@ -44,7 +44,7 @@ SUITE_ON_GPU = {
         *("test_a_launch_goes_to_the_current_stream_and_waits_for_nothing", "test_long_rows_again_and_again"),
         "test_a_call_goes_to_the_current_stream",
         *("test_a_captured_launch_computes_with_what_is_there_at_replay", "test_calls_on_two_streams_at_once_share_no_scratch"),
-    ),
+    )
 }
 SUITE_OF = {  # kernels that the plan may not take, and what no small shape reaches
     "triton_jit": {"test_triton_descriptors": ("test_right_through_descriptors",), "test_mean_steps": ("test_long_programs",)}
