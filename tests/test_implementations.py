@@ -6,6 +6,7 @@ Where there is no GPU the same tests run on the CPU and in the stand-ins, on the
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import ClassVar
 
 import pytest
@@ -242,18 +243,25 @@ def test_sums_of_blocks_may_be_any_number(candidate: Candidate, dtype: str) -> N
 def test_a_stated_fault_shows(candidate: Candidate) -> None:
     """A variant with a fault is there to be shown: some workload must reject it, or the statement is wrong."""
     spec = OPS[candidate.op]
-    for dtype in reversed(spec.dtypes):
+
+    def known_of(dtype: str) -> Iterator[tuple[Workload, Truth]]:
         shapes = [w for w in workloads_for(candidate, dtype) if spec.cost(w).flops]
         for workload in sorted(shapes, key=lambda w: spec.cost(w).bytes, reverse=True):
-            for kind in reversed(INPUT_KINDS):
-                known = truth(workload, kind, 13)
-                with workload.precision():
-                    try:
-                        out = candidate.get()(*known.inputs)
-                    except UnsupportedWorkload:
-                        continue
-                if not judge(out, known.reference, known.bound).ok:
-                    return
+            yield from ((workload, truth(workload, kind, 13)) for kind in reversed(INPUT_KINDS))
+        small = workload_for(candidate, dtype)
+        for values in special_values(small).values():
+            known = truth_of(small, *planted(truth(small, "normal", 11).inputs, values, True))
+            if judge(in_float32(spec, known.inputs), known.reference, known.bound).ok:
+                yield small, known
+
+    for workload, known in (pair for dtype in reversed(spec.dtypes) for pair in known_of(dtype)):
+        with workload.precision():
+            try:
+                out = candidate.get()(*known.inputs)
+            except UnsupportedWorkload:
+                continue
+        if not judge(out, known.reference, known.bound).ok:
+            return
     pytest.fail(f"{candidate} is right everywhere, but states: {candidate.get().source.fault}", pytrace=False)
 
 
