@@ -11,7 +11,7 @@ from opwise.backends.cubin import code
 from opwise.backends.cuda_src.sources import alone, unit_of, units
 from opwise.backends.protocol import BackendUnavailable
 
-WRITTEN_OUT = {"square": {"square_float32_textbook"}, "gelu": {"gelu_float32_textbook"}, "matmul_float32": {"matmul_textbook_float32"}}
+WRITTEN_OUT = {"gelu": {"gelu_float32_textbook"}, "matmul_float32": {"matmul_textbook_float32"}}
 
 
 def defined(unit: str, text: str) -> list[str]:

@@ -23,8 +23,6 @@ ELEMENTWISE = (
     Fault("the last block is not launched", "square", "host", f"{HERE}/plan.py",
           "(blocks_for(pieces, MAP_THREADS * PIECES[aligned]), 1, 1)", "(max(pieces // (MAP_THREADS * PIECES[aligned]), 1), 1, 1)"),
     Fault("x + x for x * x", "square", "constant", f"{HERE}/square.cu", "{ return x * x; }", "{ return x + x; }"),
-    Fault("rows for columns", "square", "index", f"{HERE}/square.cu", "row * columns + column;", "row * rows + column;",
-          variant="textbook", dtypes=("float32",)),
     Fault("no log2(e) in the exponent", "gelu", "constant", f"{HERE}/gelu.cu", "LINEAR = -2.302208198f;", "LINEAR = -1.595769122f;"),
     Fault("the exponential is rounded to 16 bits", "gelu", "type", f"{HERE}/gelu.cu", '"f"(1.0f + power)',
           '"f"(__uint_as_float(__float_as_uint(1.0f + power) & 0xffffe000u))'),

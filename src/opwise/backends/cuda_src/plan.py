@@ -108,9 +108,5 @@ def mean(n: int, dtype: str, sm_count: int) -> Plan:
                 shares=(found.each | found.large << 32,))  # fmt: skip
 
 
-def square_textbook(rows: int, columns: int) -> Plan:
-    return Plan("square_float32_textbook", (blocks_for(columns, 16), blocks_for(rows, 16), 1), (16, 16, 1))
-
-
 def gelu_textbook(n: int) -> Plan:
     return Plan("gelu_float32_textbook", (blocks_for(n, 1024), 1, 1), (1024, 1, 1))

@@ -20,8 +20,6 @@ from opwise.backends.protocol import Build, UnsupportedWorkload, Variant
 from opwise.backends.tuned import look
 from opwise.ops.spec import tf32_allowed
 
-MOST_BLOCKS_Y = 65535  # the hardware's limit on grid.y
-
 
 @dataclass(frozen=True)
 class Recipe:
@@ -55,11 +53,6 @@ def _processors(x: Tensor) -> int:
 
 def _capability(x: Tensor) -> tuple[int, int]:
     return torch.cuda.get_device_capability(x.device) if x.is_cuda else cuda_on_cpu.CAPABILITY
-
-
-def _float32_only(name: str, x: Tensor) -> None:
-    if x.dtype != torch.float32:
-        raise UnsupportedWorkload(f"the textbook {name} takes float32, given {_dtype(x)}: use the unnamed variant")
 
 
 def _count(x: Tensor, out: Tensor) -> tuple[int, ...]:
@@ -126,26 +119,14 @@ def _matmul_hopper_rung(rung: str, summary: str) -> Recipe:
     return Recipe(summary, lambda a, b, out: matmul_ladder.plan_hopper(rung, _product(a, b, out), _machine(a)), _m_k_n)
 
 
-def _square_textbook_plan(x: Tensor, out: Tensor) -> Plan:
-    _float32_only("square", x)
-    if x.ndim != 2:
-        raise UnsupportedWorkload(f"the textbook square takes a matrix, given {x.ndim} dimension(s): use the unnamed variant")
-    if x.shape[0] > 16 * MOST_BLOCKS_Y:
-        raise UnsupportedWorkload(f"the textbook square takes {16 * MOST_BLOCKS_Y} rows at most, given {x.shape[0]}: "
-                                  "use the unnamed variant")  # fmt: skip
-    return plan.square_textbook(x.shape[0], x.shape[1])
-
-
 def _gelu_textbook_plan(x: Tensor, out: Tensor) -> Plan:
-    _float32_only("gelu", x)
+    if x.dtype != torch.float32:
+        raise UnsupportedWorkload(f"the textbook gelu takes float32, given {_dtype(x)}: use the unnamed variant")
     return plan.gelu_textbook(x.numel())
 
 
 RECIPES: Mapping[str, Mapping[str, Recipe]] = {
-    "square": {
-        "": Recipe("x * x in 16-byte pieces", _elementwise_plan("square"), _count),
-        "textbook": Recipe("one element a thread, 16x16 threads a block (GPU MODE)", _square_textbook_plan, _rows_columns),
-    },
+    "square": {"": Recipe("x * x in 16-byte pieces", _elementwise_plan("square"), _count)},
     "gelu": {
         "": Recipe("x / (1 + exp(-2a)) in 16-byte pieces", _elementwise_plan("gelu"), _count),
         "textbook": Recipe("one element a thread, computed in double (CS336)", _gelu_textbook_plan, _count),
