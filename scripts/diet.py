@@ -19,7 +19,8 @@ from opwise.bars.judging import Run, judged, read_runs
 from opwise.bars.table import BARS
 from opwise.choosing.store import Store
 from opwise.library import is_whole
-from opwise.record import read, run_name, runs
+from opwise.record import read
+from opwise.run_files import run_name, runs
 from opwise.runner import SETS
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -13,7 +13,8 @@ from pathlib import Path
 
 from opwise import clocks
 from opwise.commands.console import where
-from opwise.record import FULL, STATES, Record, read, runs
+from opwise.record import FULL, STATES, Record, read
+from opwise.run_files import runs
 
 ROOT = Path(__file__).resolve().parents[1]
 LADDERS_RUNS = ROOT / "results" / "ladders"  # apart from the runs that `opwise choose` and `show` take the newest of

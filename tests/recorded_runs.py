@@ -8,7 +8,8 @@ from pathlib import Path
 from opwise import provenance
 from opwise.choosing.store import Gpu, Store
 from opwise.library import find
-from opwise.record import Interval, Record, append, read
+from opwise.record import Interval, Record, read
+from opwise.run_files import append
 
 ROOT = Path(__file__).resolve().parents[1]
 H200 = Gpu("NVIDIA H200", "9.0")

@@ -15,7 +15,8 @@ from opwise.bars.judging import MET, NOT_MEASURED, SHORT, Figure, Run, Standing,
 from opwise.bars.table import BARS, EACH, GEOMETRIC_MEAN, HELD, SUM, WORKLOADS, Bar
 from opwise.ops import OPS
 from opwise.ops.spec import Workload
-from opwise.record import Record, append
+from opwise.record import Record
+from opwise.run_files import append
 from opwise.runner import Entry, plan
 
 CATALOGUE = {name: Entry(name, versions={"x": "1"}, variants={op: {"": ""} for op in OPS}) for name in BACKENDS}

@@ -13,7 +13,8 @@ from recorded_runs import cell, stored
 from opwise import library
 from opwise.block import table
 from opwise.block.records import BlockRecord, newest_beside, read_blocks, store
-from opwise.record import SCHEMA, Interval, UnknownSchema, append, read
+from opwise.record import SCHEMA, Interval, UnknownSchema, read
+from opwise.run_files import append
 
 TOY = "NVIDIA Toy"
 STEPS = {"norm 1": 40.0, "qkv": 500.0, "scores": 100.0, "softmax": 150.0, "up": 900.0, "gelu": 100.0, "residual 2": 10.0}

@@ -10,7 +10,8 @@ import pytest
 from invoking import command
 
 from opwise.comparing import compare, implementations, runs, verdict
-from opwise.record import Interval, Record, append
+from opwise.record import Interval, Record
+from opwise.run_files import append
 
 
 def cell(backend: str, median: float, low: float, high: float, **fields: object) -> Record:

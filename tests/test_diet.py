@@ -11,7 +11,7 @@ from bar_runs import SOFTMAX, cell, full_run
 from recorded_runs import ROOT, stored
 from script_modules import script
 
-from opwise.record import runs
+from opwise.run_files import runs
 
 MOST_BYTES = 10_000_000
 

@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from opwise.library import NoSuchRun, find
-from opwise.record import SCHEMA, STATES, STATUSES, Interval, Record, UnknownSchema, append, new_run, read, read_extra, read_newest, runs
+from opwise.record import SCHEMA, STATES, STATUSES, Interval, Record, UnknownSchema, read, read_extra, read_newest
+from opwise.run_files import append, new_run, runs
 
 FULL = Record(
     op="softmax", backend="triton_jit", variant="textbook", dtype="float16", shape=(583, 931), status="ok", error_ratio=0.41,

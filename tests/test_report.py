@@ -18,10 +18,11 @@ from reporting import CELL, CORE, ROOT, SEED, written
 from opwise import comparing
 from opwise.backends import BACKENDS
 from opwise.ops import OPS
-from opwise.record import append, read, run_name
+from opwise.record import read
 from opwise.report.html import Run
 from opwise.report.plots import figures
 from opwise.report.states import readings, standing
+from opwise.run_files import append, run_name
 
 for library in ("jinja2", "plotly", "matplotlib"):
     pytest.importorskip(library, reason=f"{library} is not installed: pip install 'opwise[report]'")

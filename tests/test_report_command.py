@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 from reporting import CELL, ROOFS, ROOT, TWO_STATES, of_schema_1, report, written
 
-from opwise.record import Record, append
+from opwise.record import Record
 from opwise.report.figures import Series
 from opwise.report.plots import figures
+from opwise.run_files import append
 
 for library in ("jinja2", "plotly", "matplotlib"):
     pytest.importorskip(library, reason=f"{library} is not installed: pip install 'opwise[report]'")

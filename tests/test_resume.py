@@ -16,7 +16,8 @@ from typer.testing import CliRunner
 from opwise.cli import app
 from opwise.commands import executors
 from opwise.locks import Lock
-from opwise.record import append, read, read_extra
+from opwise.record import read, read_extra
+from opwise.run_files import append
 from opwise.runner import Event, Job
 from opwise.runner.session import Session
 from opwise.runner.stored_plan import VERSION, CannotResume, StoredPlan

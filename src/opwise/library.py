@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from opwise.record import run_name, runs
+from opwise.run_files import run_name, runs
 
 
 class NoSuchRun(LookupError):

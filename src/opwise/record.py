@@ -1,29 +1,20 @@
-"""One measured cell, and the append-only store of them: a run is a file of JSON lines under results/<device>/.
-
-A line is written by one `write` on a file opened for appending, so concurrent writers interleave whole lines and a killed run
-loses at most the line it was writing. The reader skips a torn last line with a warning and refuses a schema it does not know.
-A finished run may be compressed, `.jsonl.gz`: it is read as the other is, and nothing is appended to it.
-"""
+"""One measured cell, and what a run's file (run_files.py) holds of them. A schema that is not known is refused."""
 
 from __future__ import annotations
 
-import gzip
 import json
-import os
-import warnings
-import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from opwise.ops.spec import Workload
+from opwise.run_files import parsed, text, whole_lines
 
 SCHEMA = 2
 READ = (1, 2)
 FULL, CAPPED = STATES = ("full", "capped")  # of the clock: as high as it goes, and as the power cap leaves it under launches back to back
-PACKED = ".gz"  # a run's file may be compressed
 STATUSES = ("ok", "wrong", "unsupported", "unavailable", "failed", "timeout")
 BAD = ("wrong", "failed", "timeout")  # a kernel that ran, or should have
 
@@ -212,25 +203,10 @@ def plain(value: Any) -> Any:
     return [plain(part) for part in value] if isinstance(value, tuple) else value
 
 
-def append(path: Path, lines: Iterable[str]) -> None:
-    """Appends whole lines, each by one write, creating the folder where it is missing. Raises OSError where that cannot be done."""
-    if path.suffix == PACKED:
-        raise OSError(f"{path} is compressed, and nothing can be appended to it: gunzip {path.name}, then give {run_name(path)}.jsonl")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
-    try:
-        for line in lines:
-            data = (line + "\n").encode()
-            if os.write(descriptor, data) != len(data):
-                raise OSError(f"{path}: only part of a record could be written: is the disk full?")
-    finally:
-        os.close(descriptor)
-
-
 def read(path: Path) -> list[Record]:
     """The cells of a run, in the order they were measured. Skips a torn last line with a warning; a torn line elsewhere, which a
     full disk can leave, is skipped with a warning too. Raises UnknownSchema, and OSError where the file cannot be read."""
-    return [Record.from_data(data) for data in _whole_lines(path) if _kind(data) == "cell"]
+    return [Record.from_data(data) for data in whole_lines(path) if _kind(data) == "cell"]
 
 
 def read_newest(path: Path, skipped: Callable[[str], bool]) -> Iterator[tuple[str, Record]]:
@@ -239,9 +215,9 @@ def read_newest(path: Path, skipped: Callable[[str], bool]) -> Iterator[tuple[st
     Lines of whose beginnings `skipped` says so are not parsed, which takes most of the time; it is asked of a line when the cells behind
     it have been taken. Warns and raises as `read`.
     """
-    newest_first = reversed(list(enumerate(_text(path).splitlines(), start=1)))
+    newest_first = reversed(list(enumerate(text(path).splitlines(), start=1)))
     lines = ((number, line, line.partition(_BEHIND_CELL)[0]) for number, line in newest_first)
-    found = ((cell, data) for number, line, cell in lines if not skipped(cell) for data in _parsed(path, number, line))
+    found = ((cell, data) for number, line, cell in lines if not skipped(cell) for data in parsed(path, number, line))
     return ((cell, Record.from_data(data)) for cell, data in found if _kind(data) == "cell")
 
 
@@ -252,65 +228,8 @@ def of_another_op(cell: str, op: str) -> bool:
 
 def read_extra(path: Path, kind: str) -> list[dict[str, Any]]:
     """The lines of another kind in a run: `limits` holds the roofs measured beside it."""
-    return [data for data in _whole_lines(path) if _kind(data) == kind]
+    return [data for data in whole_lines(path) if _kind(data) == kind]
 
 
 def _kind(data: Any) -> str:
     return str(data.get("kind", "cell")) if isinstance(data, dict) else "cell"
-
-
-def _whole_lines(path: Path) -> Iterator[Any]:
-    """What each line holds, parsed once."""
-    for number, line in enumerate(_text(path).splitlines(), start=1):
-        yield from _parsed(path, number, line)
-
-
-def _text(path: Path) -> str:
-    """Raises OSError."""
-    data = path.read_bytes()
-    if path.suffix == PACKED:
-        try:
-            data = gzip.decompress(data)
-        except (EOFError, zlib.error) as error:
-            raise OSError(f"{path} is cut off or damaged ({error}): take it from git, or compress the run again") from error
-    return data.decode(errors="replace")
-
-
-def _parsed(path: Path, number: int, line: str) -> Iterator[Any]:
-    """What a line holds; nothing, and a warning, where it is torn."""
-    try:
-        yield json.loads(line)
-    except json.JSONDecodeError:
-        if line.strip():
-            warnings.warn(f"{path}:{number}: a torn record is skipped", stacklevel=4)
-
-
-def new_run(folder: Path, device_slug: str, label: str, commit: str) -> Path:
-    """The file of a run that starts now: results/<device>/<UTC time>-<set>-<commit>.jsonl; unique even within one second."""
-    stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
-    path = folder / device_slug / f"{stamp}-{label}-{commit or 'nocommit'}.jsonl"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    suffix = 0
-    while True:
-        try:
-            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644))
-            return path
-        except FileExistsError:
-            suffix += 1
-            path = path.with_name(f"{stamp}-{label}-{commit or 'nocommit'}-{suffix}.jsonl")
-
-
-def run_name(path: Path) -> str:
-    """A run's file name without `.jsonl` or `.jsonl.gz`."""
-    return path.name.removesuffix(PACKED).removesuffix(".jsonl")
-
-
-def runs(folder: Path, device_prefix: str = "") -> list[Path]:
-    """Every run under a results folder, oldest first: the names begin with the UTC time."""
-    return runs_like(folder, f"{device_prefix}*/*")
-
-
-def runs_like(folder: Path, pattern: str) -> list[Path]:
-    """The runs whose path without its suffix fits a glob, oldest first. One that is there both ways is the uncompressed file alone."""
-    paths = (path for suffix in (f".jsonl{PACKED}", ".jsonl") for path in folder.glob(pattern + suffix))
-    return sorted({path.parent / run_name(path): path for path in paths}.values(), key=run_name)

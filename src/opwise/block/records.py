@@ -12,7 +12,8 @@ from typing import Any
 from opwise.block.sizes import Sizes
 from opwise.block.wiring import STEPS
 from opwise.measure.device import slug
-from opwise.record import SCHEMA, Interval, UnknownSchema, append, new_run, read_extra, runs
+from opwise.record import SCHEMA, Interval, UnknownSchema, read_extra
+from opwise.run_files import append, new_run, runs
 
 KIND = "block"
 BASELINE = "torch_eager"

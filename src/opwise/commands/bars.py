@@ -20,7 +20,7 @@ from opwise.choosing.store import Gpu
 from opwise.commands.console import Out, chosen_device, refuse, stderr, stdout, warnings_told
 from opwise.commands.executors import Gpus, Share, ready
 from opwise.commands.progress import carry_out
-from opwise.record import runs_like
+from opwise.run_files import runs_like
 from opwise.runner.session import Session
 
 EXAMPLES = (

@@ -26,8 +26,8 @@ from opwise.commands.console import (
 )
 from opwise.commands.executors import GpuModel, Gpus, Ready, Scheduler, Share, ready
 from opwise.commands.progress import carry_out
-from opwise.record import run_name
 from opwise.report import overview
+from opwise.run_files import run_name
 from opwise.runner import SETS, UnknownName
 from opwise.runner.session import Session
 from opwise.runner.stored_plan import CannotResume

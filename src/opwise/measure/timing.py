@@ -13,17 +13,18 @@ from __future__ import annotations
 import itertools
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from .costs import cost_block, cost_course
 from .device import Monitor
+from .figures import Timing, method_of, paired_ratio, timing_of
 from .gpu import CudaQueue, Launch, Queue
-from .rounds import MIN_ROUNDS, MIN_SAMPLES, Course, Pace, Refused, Rounds, Turn, Witness, mirrored_orders
-from .stats import median, median_interval, paired, settled, tied
+from .rounds import MIN_ROUNDS, Course, Pace, Refused, Rounds, Turn, Witness, mirrored_orders
+from .stats import median, tied
 from .watch import Watch
 
 __all__ = ["Clock", "Timing", "paired_ratio", "tied"]
@@ -39,41 +40,10 @@ MOST_NODES = 2000
 PROBED = 16
 ROTATED_L2 = 5  # rules: N x bytes >= 5 x L2
 MOST_SETS = 128  # an event pair's microsecond or two, which each process finds at its own length, are a hundredth of one in each launch
-CPU_SETTLED = 0.02  # of the median: an interpreter's calls scatter by more than kernels do
-
-
-@dataclass(frozen=True)
-class Timing:
-    """A median with its bootstrap 95 % interval, us of one launch. `rounds_us` are the blocks' medians in round order, as many for
-    all candidates of one call. `converged`: the interval is within 0.5 % (2 % for CPU costs) and there are 30 samples. `note` says
-    what is odd. `rest_us`: behind each launch. SM clock and power are medians over the blocks, `throttle` every reason that the driver
-    gave behind one; None and () where it says nothing."""
-
-    median_us: float
-    low_us: float
-    high_us: float
-    samples: int
-    converged: bool
-    method: str
-    note: str = ""
-    rounds_us: tuple[float, ...] = ()
-    rest_us: float = 0.0
-    sm_clock_mhz: float | None = None
-    power_w: float | None = None
-    temperature_c: float | None = None
-    throttle: tuple[str, ...] = ()
 
 
 class ClockNotHeld(RuntimeError):
     """No rest keeps the SM clock at its highest: something else uses the GPU, it is too hot, or its limits are low."""
-
-
-def paired_ratio(a: Timing, b: Timing) -> tuple[float, float, float]:
-    """(median, low, high) of a's over b's rounds, its interval a bootstrap 95 % one. `tied` says when neither is faster.
-
-    Raises ValueError unless both come from one call.
-    """
-    return paired(a.rounds_us, b.rounds_us)
 
 
 def once(sets: int) -> bool:
@@ -137,7 +107,7 @@ class Clock:
             if full and not rounds.rest:
                 return full, {}
             found = rounds.back_to_back([course.again() for course in courses], replace(pace, warm_up_s=CAP_WARM_UP_S))
-            return full, {course.name: _timing(course, _method(course)) for course in found} if any(c.capped for c in found) else {}
+            return full, {course.name: timing_of(course, method_of(course)) for course in found} if any(c.capped for c in found) else {}
 
     def sustained_us(self, launch: Launch) -> float:
         """Median of launches back to back, not flushed, once the power cap has settled: what a roof under it is made of."""
@@ -196,7 +166,7 @@ class Clock:
             for course in courses:
                 self._refuse("cold", course.name, ClockNotHeld(f"whatever rest follows a launch, {course.last}"), refused)
             return {}, courses, rounds
-        return {course.name: _timing(course, _method(course), rounds.rest) for course in found}, found, rounds
+        return {course.name: timing_of(course, method_of(course), rounds.rest) for course in found}, found, rounds
 
     def _timed(self, kind: str, candidates: Mapping[str, Sequence[Launch]], turn: Turn, pace: Pace) -> dict[str, Timing]:
         """Back to back, replayed in a graph."""
@@ -204,7 +174,7 @@ class Clock:
             refused: list[str] = []
             rounds = self._rounds(kind, turn, refused)
             courses = self._graphs(kind, candidates, turn, rounds, refused)
-            return {course.name: _timing(course, "graph") for course in rounds.back_to_back(courses, pace)}
+            return {course.name: timing_of(course, "graph") for course in rounds.back_to_back(courses, pace)}
 
     def _rounds(self, kind: str, turn: Turn, refused: list[str]) -> Rounds:
         return Rounds(self.queue, turn, lambda name, error: self._refuse(kind, name, error, refused), self.watch.look,
@@ -254,7 +224,7 @@ class Clock:
                 if any(course.name in refused for course in courses):
                     courses = [course for course in courses if course.name not in refused]
                     orders = mirrored_orders(len(courses))
-            return {course.name: _timing(course, "cpu") for course in courses}
+            return {course.name: timing_of(course, "cpu") for course in courses}
 
     def _cost_block(self, course: Course) -> None:
         if self.witness is not None:
@@ -289,31 +259,3 @@ class Clock:
 
 def _cold_pace(budget_s: float, warm_up_s: float) -> Pace:
     return Pace(warm_up_s, min(LEAST_COLD_S, budget_s / 2), budget_s)
-
-
-def _method(course: Course) -> str:
-    return "events" if course.flushed and course.launches == 1 else "graph"
-
-
-def _timing(course: Course, method: str, rest: float = 0.0) -> Timing:
-    samples = course.samples
-    middle, low, high = median_interval(samples)
-    late_note = f"{course.late} batches began before they were enqueued" if course.late else ""
-    narrow = max(high - middle, middle - low) <= CPU_SETTLED * middle if method == "cpu" else settled(middle, low, high, course.tick_us)
-    launches = len(samples) * (course.launches if method == "cpu" else 1)  # a sample of CPU cost is a mean over that many
-    converged = narrow and launches >= MIN_SAMPLES and not course.starved
-    states = [look.state for look in course.looks]
-    return Timing(
-        middle, low, high, len(samples), converged, method, "; ".join(filter(None, (course.starved, late_note))),
-        rounds_us=tuple(median(block) for block in course.blocks),
-        rest_us=rest * course.busy_us / course.launches,
-        sm_clock_mhz=_median_of(state.sm_clock_mhz for state in states),
-        power_w=_median_of(state.power_w for state in states),
-        temperature_c=_median_of(state.temperature_c for state in states),
-        throttle=tuple(dict.fromkeys(reason for state in states for reason in state.throttle if reason != "idle")),
-    )  # fmt: skip
-
-
-def _median_of(values: Iterable[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return median(known) if known else None

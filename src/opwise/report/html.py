@@ -14,12 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from opwise.block.records import BlockRecord, newest_beside
-from opwise.record import Record, read, read_extra, run_name
+from opwise.record import Record, read, read_extra
 from opwise.report import inside
 from opwise.report.figures import Figure, styles
 from opwise.report.html_data import figure_rows, glyph
 from opwise.report.html_tables import compared, described
 from opwise.report.plots import figures
+from opwise.run_files import run_name
 
 TEMPLATES = Path(__file__).parent / "page"
 MOST_RUNS = 2

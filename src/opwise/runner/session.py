@@ -14,7 +14,8 @@ from typing import Any
 
 from opwise.locks import Lock, Taken
 from opwise.measure.device import slug
-from opwise.record import SCHEMA, Record, append, new_run, now, read
+from opwise.record import SCHEMA, Record, now, read
+from opwise.run_files import append, new_run
 from opwise.runner.first_call import FirstCalls, first_calls
 from opwise.runner.jobs import Job, plan
 from opwise.runner.seat import run_jobs

@@ -1,0 +1,92 @@
+"""A run's file: JSON lines under results/<device>/, appended to.
+
+A line is written by one `write` on a file opened for appending, so concurrent writers interleave whole lines and a killed run
+loses at most the line it was writing. The reader skips a torn last line with a warning.
+A finished run may be compressed, `.jsonl.gz`: it is read as the other is, and nothing is appended to it.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import warnings
+import zlib
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+PACKED = ".gz"  # a run's file may be compressed
+
+
+def append(path: Path, lines: Iterable[str]) -> None:
+    """Appends whole lines, each by one write, creating the folder where it is missing. Raises OSError where that cannot be done."""
+    if path.suffix == PACKED:
+        raise OSError(f"{path} is compressed, and nothing can be appended to it: gunzip {path.name}, then give {run_name(path)}.jsonl")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+    try:
+        for line in lines:
+            data = (line + "\n").encode()
+            if os.write(descriptor, data) != len(data):
+                raise OSError(f"{path}: only part of a record could be written: is the disk full?")
+    finally:
+        os.close(descriptor)
+
+
+def whole_lines(path: Path) -> Iterator[Any]:
+    """What each line holds, parsed once."""
+    for number, line in enumerate(text(path).splitlines(), start=1):
+        yield from parsed(path, number, line)
+
+
+def text(path: Path) -> str:
+    """Raises OSError."""
+    data = path.read_bytes()
+    if path.suffix == PACKED:
+        try:
+            data = gzip.decompress(data)
+        except (EOFError, zlib.error) as error:
+            raise OSError(f"{path} is cut off or damaged ({error}): take it from git, or compress the run again") from error
+    return data.decode(errors="replace")
+
+
+def parsed(path: Path, number: int, line: str) -> Iterator[Any]:
+    """What a line holds; nothing, and a warning, where it is torn."""
+    try:
+        yield json.loads(line)
+    except json.JSONDecodeError:
+        if line.strip():
+            warnings.warn(f"{path}:{number}: a torn record is skipped", stacklevel=4)
+
+
+def new_run(folder: Path, device_slug: str, label: str, commit: str) -> Path:
+    """The file of a run that starts now: results/<device>/<UTC time>-<set>-<commit>.jsonl; unique even within one second."""
+    stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
+    path = folder / device_slug / f"{stamp}-{label}-{commit or 'nocommit'}.jsonl"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    suffix = 0
+    while True:
+        try:
+            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644))
+            return path
+        except FileExistsError:
+            suffix += 1
+            path = path.with_name(f"{stamp}-{label}-{commit or 'nocommit'}-{suffix}.jsonl")
+
+
+def run_name(path: Path) -> str:
+    """A run's file name without `.jsonl` or `.jsonl.gz`."""
+    return path.name.removesuffix(PACKED).removesuffix(".jsonl")
+
+
+def runs(folder: Path, device_prefix: str = "") -> list[Path]:
+    """Every run under a results folder, oldest first: the names begin with the UTC time."""
+    return runs_like(folder, f"{device_prefix}*/*")
+
+
+def runs_like(folder: Path, pattern: str) -> list[Path]:
+    """The runs whose path without its suffix fits a glob, oldest first. One that is there both ways is the uncompressed file alone."""
+    paths = (path for suffix in (f".jsonl{PACKED}", ".jsonl") for path in folder.glob(pattern + suffix))
+    return sorted({path.parent / run_name(path): path for path in paths}.values(), key=run_name)
