@@ -113,14 +113,14 @@ def test_small_blocks_are_for_many_rows_and_leave_room_for_as_many_an_sm(dtype: 
 @pytest.mark.parametrize("size", [2, 4])
 def test_short_rows_share_a_block_and_its_banks(size: int) -> None:
     for columns in range(1, staged_rows.LONGEST + 1):
-        share = staged_rows.share(columns, size)
-        assert share.lanes * share.elements >= columns
-        assert share.height % 8 == 0, "so that the next block begins on 16 bytes"
-        assert share.height * columns * size <= staged_rows.MOST_BYTES
-        groups = staged_rows.THREADS // share.lanes
-        assert {group * share.turn % groups for group in range(groups)} == set(range(groups)), "each row once"
+        tile = staged_rows.tile_of(columns, size)
+        assert tile.lanes * tile.elements >= columns
+        assert tile.height % 8 == 0, "so that the next block begins on 16 bytes"
+        assert tile.height * columns * size <= staged_rows.MOST_BYTES
+        groups = staged_rows.THREADS // tile.lanes
+        assert {group * tile.turn % groups for group in range(groups)} == set(range(groups)), "each row once"
         if columns * size % 16:
-            assert staged_rows._conflicts(columns, size, share.lanes, share.turn) <= 2
+            assert staged_rows._conflicts(columns, size, tile.lanes, tile.turn) <= 2
             assert staged_rows.takes(2**20, columns, size)
     assert not staged_rows.takes(2**20, staged_rows.LONGEST + 1, size)
     assert not staged_rows.takes(3, 31, size)

@@ -21,7 +21,7 @@ BANKS, WORD = 32, 4
 
 
 @dataclass(frozen=True)
-class Share:
+class Tile:
     """Of a block: `height` rows. Its groups of `lanes` begin `turn` rows apart, so that a warp's meet in few banks of shared memory."""
 
     lanes: int
@@ -30,12 +30,12 @@ class Share:
     turn: int
 
 
-def share(columns: int, size: int) -> Share:
+def tile_of(columns: int, size: int) -> Tile:
     """Of rows of at most LONGEST elements of `size` bytes."""
     lanes, elements = next(form for form in FORMS if columns <= form[0] * form[1])
     groups = max(THREADS // lanes, MULTIPLE)
     height = -(-max(BYTES // (columns * size), 1) // groups) * groups
-    return Share(lanes, elements, height, min(range(1, 16, 2), key=lambda turn: _conflicts(columns, size, lanes, turn)))
+    return Tile(lanes, elements, height, min(range(1, 16, 2), key=lambda turn: _conflicts(columns, size, lanes, turn)))
 
 
 def takes(rows: int, columns: int, size: int) -> bool:

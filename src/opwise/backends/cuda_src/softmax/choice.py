@@ -62,10 +62,10 @@ def of_warp(rows: int, columns: int, dtype: str, width: int) -> Plan:
 
 def of_short(rows: int, columns: int, dtype: str) -> Plan:
     """Through shared memory: rows of tensors that begin on 16 bytes."""
-    share, size = staged_rows.share(columns, ITEM_BYTES[dtype]), ITEM_BYTES[dtype]
-    shared = blocks_for(share.height * columns * size, VECTOR_BYTES) * VECTOR_BYTES
-    grid, block = (blocks_for(rows, share.height), 1, 1), (staged_rows.THREADS, 1, 1)
-    return Plan(f"softmax_{dtype}_short{share.lanes}x{share.elements}", grid, block, shared, shares=(share.height, share.turn))
+    tile, size = staged_rows.tile_of(columns, ITEM_BYTES[dtype]), ITEM_BYTES[dtype]
+    shared = blocks_for(tile.height * columns * size, VECTOR_BYTES) * VECTOR_BYTES
+    grid, block = (blocks_for(rows, tile.height), 1, 1), (staged_rows.THREADS, 1, 1)
+    return Plan(f"softmax_{dtype}_short{tile.lanes}x{tile.elements}", grid, block, shared, shares=(tile.height, tile.turn))
 
 
 def elements_of_block(columns: int, vectors: bool) -> int | None:

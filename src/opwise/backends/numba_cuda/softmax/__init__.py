@@ -42,7 +42,7 @@ def build(x: Tensor, out: Tensor) -> Bind:
     way = taken(rows, columns, dtype, aligned, processors, torch.cuda.get_device_capability(x.device), look(TABLE, x.device))
     if isinstance(way, Share):
         return build_stream(x, way)
-    if isinstance(way, staged_rows.Share):
+    if isinstance(way, staged_rows.Tile):
         return build_short(x, way)
     if isinstance(way, Form):
         return build_cluster(x, way, processors)
@@ -50,11 +50,11 @@ def build(x: Tensor, out: Tensor) -> Bind:
     return kernel.fixed((-(-rows // per_block), 1), rows, columns, device=x.device)
 
 
-def build_short(x: Tensor, share: staged_rows.Share) -> Bind:
+def build_short(x: Tensor, tile: staged_rows.Tile) -> Bind:
     """Short rows of tensors that begin on 16 bytes, through shared memory."""
     (rows, columns), dtype = x.shape, name_of(x)
-    kernel, room = short_kernel(dtype, share.lanes, share.elements), -(-share.height * columns * ptx.BYTES[dtype] // 16) * 16
-    return kernel.fixed((-(-rows // share.height), 1), rows, columns, share.height, share.turn, device=x.device, shared=room)
+    kernel, room = short_kernel(dtype, tile.lanes, tile.elements), -(-tile.height * columns * ptx.BYTES[dtype] // 16) * 16
+    return kernel.fixed((-(-rows // tile.height), 1), rows, columns, tile.height, tile.turn, device=x.device, shared=room)
 
 
 def build_cluster(x: Tensor, form: Form, processors: int) -> Bind:

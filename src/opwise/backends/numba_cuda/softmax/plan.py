@@ -106,7 +106,7 @@ class Share(NamedTuple):
         return 16 + 16 * stream.pairs_kept * self.blocks * self.groups  # a counter, and pairs
 
 
-Way = Registers | staged_rows.Share | Form | Share
+Way = Registers | staged_rows.Tile | Form | Share
 LONGEST_OF_WARP, LONGEST_SHORT = 1024, 64  # columns
 STREAM = Stream(16, 4, 7, 5)
 ZEROED = 64 * KIB  # the most scratch of a stream's launch, of which nothing is left behind
@@ -136,7 +136,7 @@ def own(rows: int, columns: int, dtype: str, aligned: bool, processors: int, cap
     """What the plan takes by itself."""
     size, wide = ptx.BYTES[dtype], aligned and columns % ptx.ELEMENTS[dtype] == 0
     if aligned and capability >= COPIES_FROM and columns <= LONGEST_SHORT and staged_rows.takes(rows, columns, size):
-        return staged_rows.share(columns, size)
+        return staged_rows.tile_of(columns, size)
     asked = rows, columns * size, dtype, processors, capability
     return (wide and (stream_of(*asked) or form_of(*asked))) or Registers(own_threads(columns, dtype, wide))
 
@@ -199,7 +199,7 @@ def shared_by(rows: int, row_bytes: int, stream: Stream, processors: int) -> Sha
 def name_of(way: Way) -> str:
     if isinstance(way, Share):
         return "stream"
-    if isinstance(way, staged_rows.Share):
+    if isinstance(way, staged_rows.Tile):
         return "short"
     if isinstance(way, Form):
         return f"cluster{way.blocks}x{way.threads}"
@@ -212,7 +212,7 @@ def offered(rows: int, columns: int, dtype: str, aligned: bool, processors: int,
     size, row_bytes, sm90 = ptx.BYTES[dtype], columns * ptx.BYTES[dtype], capability == SM90
     wide = aligned and columns % ptx.ELEMENTS[dtype] == 0
     ways: list[Way] = [own(rows, columns, dtype, aligned, processors, capability)]
-    ways += [staged_rows.share(columns, size)] if aligned and columns <= staged_rows.LONGEST and capability >= COPIES_FROM else []
+    ways += [staged_rows.tile_of(columns, size)] if aligned and columns <= staged_rows.LONGEST and capability >= COPIES_FROM else []
     ways += [Registers(own_threads(columns, dtype, wide))] if columns <= LONGEST_OF_WARP else [] if sm90 else [Registers(0)]
     ways += [Registers(threads) for threads in (64, 128, 256, 512, 1024) if 4 < columns / threads <= most_of_thread(wide)]
     for form in (*FORMS, *SMALL) if wide and row_bytes >= 16 * KIB and capability >= COPIES_FROM else ():
