@@ -241,6 +241,7 @@ def test_the_digest_is_of_the_backend_s_files_for_the_op_and_no_other_op_s() -> 
         assert {"backends/protocol.py", "ops/softmax.py"} <= names
         assert names & {f"backends/{backend}/softmax.py", f"backends/{backend}/softmax/__init__.py"}
         assert not any(Path(n).stem.split("_")[0] in OPS and "softmax" not in n for n in names)
+        assert ("backends/staged_rows.py" in names) == (backend != "torch_eager")
         assert ("backends/cuda_src/softmax/softmax.cu" in names) == (backend in ("torch_inline", "cupy_raw"))
     digests = {provenance.source(b, op) for b in BACKENDS for op in OPS}
     assert len(digests) == len(BACKENDS) * len(OPS)

@@ -60,6 +60,7 @@ def sources(backend: str, op: str) -> tuple[Path, ...]:
     found += _used("cuda_src", found, op)
     if op == "matmul":
         found += _used("gemm", found, op)
+    found += _staged_rows(found)
     shared = [PACKAGE / name for name in (*SHARED, f"ops/{op}.py")]  # not all of them, where asv puts an old commit's kernels here
     return tuple(sorted([*found, *(path for path in shared if path.is_file())]))
 
@@ -69,6 +70,13 @@ def _used(folder: str, found: Sequence[Path], op: str) -> list[Path]:
     if any(b"opwise.backends." + folder.encode() in path.read_bytes() for path in found if path.suffix == ".py"):
         return _of_op(PACKAGE / "backends" / folder, op)
     return []
+
+
+def _staged_rows(found: Sequence[Path]) -> list[Path]:
+    """How kernels of several backends share out rows, where one of these files asks it."""
+    path = PACKAGE / "backends/staged_rows.py"
+    asked = any(b"staged_rows" in each.read_bytes() for each in found if each.suffix == ".py")
+    return [path] if asked and path.is_file() else []
 
 
 def _of_op(folder: Path, op: str) -> list[Path]:
@@ -92,7 +100,8 @@ def source(backend: str, op: str, tuned: str = "") -> str:
 def folder_source(folder: str, op: str) -> str:
     """A digest of a folder under backends/ and what of `cuda_src` it uses, both without the files of other ops."""
     found = _of_op(PACKAGE / "backends" / folder, op)
-    return _digest(tuple(sorted({*found, *_used("cuda_src", found, op)})), "")
+    found += _used("cuda_src", found, op)
+    return _digest(tuple(sorted({*found, *_staged_rows(found)})), "")
 
 
 def _digest(found: tuple[Path, ...], more: str) -> str:
