@@ -37,7 +37,7 @@ from support import (
 )
 from torch import Tensor
 
-from opwise.backends import scratch
+from opwise.backends import scratch, staged_rows
 from opwise.backends.protocol import UnsupportedWorkload
 from opwise.backends.scratch import Memory, Scratch
 from opwise.measure.validate import judge
@@ -263,6 +263,23 @@ def test_a_stated_fault_shows(candidate: Candidate) -> None:
         if not judge(out, known.reference, known.bound).ok:
             return
     pytest.fail(f"{candidate} is right everywhere, but states: {candidate.get().source.fault}", pytrace=False)
+
+
+# Of each form, more rows than a block's or a warp's, and a last block of few.
+SHORT_ROWS = ((301, 5), (41, 13), (43, 31), (71, 17), (22, 61), (19, 127))
+
+
+@pytest.mark.parametrize(("candidate", "dtype"), [(c, d) for c, d in by_dtype(QUICK) if c.op == "softmax" and not c.variant], ids=str)
+def test_short_rows_as_those_of_large_tensors(candidate: Candidate, dtype: str) -> None:
+    """By the kernels that tensors of at least staged_rows.FROM elements get."""
+    tally = Tally(candidate)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(staged_rows, "FROM", 0)
+        patch.setattr(staged_rows, "BYTES", 1024)
+        for workload in (Workload("softmax", shape, dtype) for shape in SHORT_ROWS):
+            for kind in INPUT_KINDS if affordable(candidate, workload) else ():
+                tally.check(workload, truth(workload, kind, 14), note=kind)
+    tally.close()
 
 
 def test_backends_agree_with_each_other() -> None:

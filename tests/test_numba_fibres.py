@@ -62,11 +62,11 @@ SHORT = ((300, 5), (40, 31), (21, 61), (20, 127))  # of each form, more rows tha
 
 
 @pytest.mark.parametrize(("candidate", "dtype"), by_dtype([c for c in MAIN if c.op == "softmax"]), ids=str)
-def test_short_rows_in_fibres(candidate: Candidate, dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(staged_rows, "FROM", 0)
-    monkeypatch.setattr(staged_rows, "BYTES", 1024)
-    with in_fibres():
-        monkeypatch.setattr(importlib.import_module("opwise.backends.numba_cuda.softmax.plan"), "LONGEST_SHORT", staged_rows.LONGEST)
+def test_short_rows_in_fibres(candidate: Candidate, dtype: str) -> None:
+    with in_fibres(), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(staged_rows, "FROM", 0)
+        patch.setattr(staged_rows, "BYTES", 1024)
+        patch.setattr(importlib.import_module("opwise.backends.numba_cuda.softmax.plan"), "LONGEST_SHORT", staged_rows.LONGEST)
         tally = Tally(in_fibres_of(candidate))
         for place, shape in enumerate(SHORT):
             workload = Workload("softmax", shape, dtype)

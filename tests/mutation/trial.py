@@ -31,7 +31,8 @@ from opwise.ops import OPS
 SUITE = {
     "test_implementations": (
         *("test_right_on_awkward_shapes", "test_storage_may_begin_off_alignment", "test_special_values_follow_the_reference"),
-        *("test_long_rows_also_of_few_finite_elements", "test_scratch_may_hold_anything", "test_strided_inputs_are_right_or_refused"),
+        *("test_short_rows_as_those_of_large_tensors", "test_long_rows_also_of_few_finite_elements"),
+        *("test_scratch_may_hold_anything", "test_strided_inputs_are_right_or_refused"),
         *("test_sums_of_blocks_may_be_any_number", "test_right_on_many_seeds"),
     ),
     "test_protocol": (
@@ -50,7 +51,10 @@ SUITE_OF = {  # kernels that the plan may not take, and what no small shape reac
     "triton_jit": {"test_triton_descriptors": ("test_right_through_descriptors",), "test_mean_steps": ("test_long_programs",)}
 }
 SUITE_WITHOUT_GPU = {  # a backend's own stand-in beside its library's, and what no small shape reaches there
-    "numba_cuda": {"test_numba_fibres": ("test_right_in_fibres",), "test_mean_steps": ("test_long_blocks_in_fibres",)},
+    "numba_cuda": {
+        "test_numba_fibres": ("test_right_in_fibres", "test_short_rows_in_fibres"),
+        "test_mean_steps": ("test_long_blocks_in_fibres",),
+    },
     "cupy_raw": {"test_mean_steps": ("test_long_blocks",)},
     "torch_inline": {"test_mean_steps": ("test_long_blocks",)},
 }
@@ -66,6 +70,7 @@ def run(backend: str, op: str, variant: str, dtypes: list[str]) -> Outcome:
     _narrowed(backend, op, dtypes)
     if dtypes:
         support.taken_dtype = lambda candidate: dtypes[0]  # what tests of one dtype take
+        support.taken_workload = lambda candidate: support.small_workload(OPS[candidate.op], dtypes[0])
     _hasty()
     variants = (variant, *(ALSO_ON_GPU if ON_GPU and not variant else ()))
     found = [c for c in support.candidates() if c.op == op and (c.found is None or c.variant in variants)]

@@ -13,7 +13,7 @@ import torch
 import triton
 from torch import Tensor
 
-from opwise.backends.staged_rows import FROM
+from opwise.backends import staged_rows
 from opwise.backends.triton_jit.common.clusters import KNOWN
 from opwise.backends.triton_jit.common.launch import INTERPRETING, processors
 from opwise.backends.triton_jit.softmax import cluster, stream
@@ -91,7 +91,7 @@ def in_turn(rows: int, columns: int, dtype: str, multiprocessors: int, capabilit
 def own_tile(rows: int, columns: int) -> Way:
     """The tile that the plan takes by itself, lower where there are few rows; a line of very short rows where there are many."""
     padded, odd = triton.next_power_of_2(columns), columns % 16 != 0
-    if rows * columns >= FROM and odd and columns <= max(LINES):
+    if rows * columns >= staged_rows.FROM and odd and columns <= max(LINES):
         return Way("flat", next(form for most, form in LINES.items() if columns <= most))
     usual, warps = next(form for most, form in ODD_TILES.items() if columns <= most) if odd else TILE
     height = max(1, min(usual // padded, TALLEST_TILE, triton.next_power_of_2(rows)))
