@@ -36,6 +36,8 @@ KNOWN: tuple[Blemish, ...] = (
             "8 bytes, by Triton's ptxas: stored before the loop, loaded behind it, so once a launch"),
     Blemish("spill", ("triton_jit",), ("sm_120",), "matmul: b?float16, 16x64x128",
             "8 bytes, by Triton's ptxas, as for sm_100"),
+    Blemish("spill", ("triton_jit",), ("sm_120",), "matmul: tfloat32, 32x32x32, unaligned, wide offsets",
+            "8 bytes, by Triton's ptxas: rows off alignment of matrices beyond 2^31 elements only"),
     Blemish("spill", ("numba_cuda",), ("sm_120",), "softmax: float16 1 blocks of 512 a row",
             "40 bytes: held to 64 registers for 1024 threads a multiprocessor, of which the row's part takes 32"),
     Blemish("spill", ("numba_cuda",), ("sm_120",), "mean: float32 vector",
