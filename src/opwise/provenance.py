@@ -60,23 +60,18 @@ def sources(backend: str, op: str) -> tuple[Path, ...]:
     found += _used("cuda_src", found, op)
     if op == "matmul":
         found += _used("gemm", found, op)
-    found += _staged_rows(found)
+    found += _used("staged_rows.py", found, op)
     shared = [PACKAGE / name for name in (*SHARED, f"ops/{op}.py")]  # not all of them, where asv puts an old commit's kernels here
     return tuple(sorted([*found, *(path for path in shared if path.is_file())]))
 
 
-def _used(folder: str, found: Sequence[Path], op: str) -> list[Path]:
-    """What of a folder beside the backends' own these files compile or plan by."""
-    if any(b"opwise.backends." + folder.encode() in path.read_bytes() for path in found if path.suffix == ".py"):
-        return _of_op(PACKAGE / "backends" / folder, op)
-    return []
-
-
-def _staged_rows(found: Sequence[Path]) -> list[Path]:
-    """How kernels of several backends share out rows, where one of these files asks it."""
-    path = PACKAGE / "backends/staged_rows.py"
-    asked = any(b"staged_rows" in each.read_bytes() for each in found if each.suffix == ".py")
-    return [path] if asked and path.is_file() else []
+def _used(name: str, found: Sequence[Path], op: str) -> list[Path]:
+    """What of a folder, or which file, beside the backends' own these files compile or plan by."""
+    path = PACKAGE / "backends" / name
+    asked = re.compile(rf"opwise\.backends(\.| import (.*, )?){path.stem}\b".encode())
+    if not any(asked.search(each.read_bytes()) for each in found if each.suffix == ".py"):
+        return []
+    return [path] if path.is_file() else _of_op(path, op)
 
 
 def _of_op(folder: Path, op: str) -> list[Path]:
@@ -101,7 +96,7 @@ def folder_source(folder: str, op: str) -> str:
     """A digest of a folder under backends/ and what of `cuda_src` it uses, both without the files of other ops."""
     found = _of_op(PACKAGE / "backends" / folder, op)
     found += _used("cuda_src", found, op)
-    return _digest(tuple(sorted({*found, *_staged_rows(found)})), "")
+    return _digest(tuple(sorted({*found, *_used("staged_rows.py", found, op)})), "")
 
 
 def _digest(found: tuple[Path, ...], more: str) -> str:

@@ -5,7 +5,7 @@
 //
 // softmax_cluster: blocks of any size, up to 4 MiB a row; what fits in neither is read again, soon enough to find some of it in the L2. A
 // cluster of one block needs no sm_90.
-// softmax_small: blocks of 256 threads at most, four to ten an SM, for rows many enough to fill the GPU. The compiler knows the threads of a
+// softmax_small: blocks of 192 threads, five an SM, for rows many enough to fill the GPU. The compiler knows the threads of a
 // block, whose part always fits. A block lives for some 20 us and does nothing but wait for memory in most of them, so what counts are the
 // instructions before its first load, between its loads, and from the last exponential to the first store.
 #pragma once

@@ -1,6 +1,6 @@
 // softmax over the rows of a row-major matrix: out = exp(x - max) / sum exp(x - max). Any rows, columns >= 1.
 //
-// softmax_<dtype>_warp<E>_v<bytes>   blockDim.x lanes a row of at most blockDim.x * E columns, E elements a lane in registers: reads once, writes once
+// softmax_<dtype>_warp<E>_v<bytes>   blockDim.x lanes a row of at most blockDim.x * E columns, in registers: reads once, writes once
 // softmax_<dtype>_short<L>x<E>       L lanes a row of at most L * E columns, through shared memory (short.cuh): reads once, writes once
 // softmax_<dtype>_block<E>_v<bytes>  a block a row of at most blockDim.x * E columns, likewise
 // softmax_<dtype>_long_v<bytes>      a block a row of any length: reads twice, writes once

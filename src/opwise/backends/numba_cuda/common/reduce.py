@@ -1,4 +1,4 @@
-"""Maxima and sums over the 32 lanes of a warp, where every lane has the result; sums over a block, and of what a thread loaded."""
+"""Maxima and sums over neighbouring lanes of a warp, which all have the result; sums over a block, and of what a thread loaded."""
 
 from __future__ import annotations
 
@@ -14,18 +14,30 @@ ALL_LANES = 0xFFFFFFFF
 ZERO = f32(0.0)
 
 
-@inlined
-def warp_max(value: Any) -> Any:
-    for half in (16, 8, 4, 2, 1):
-        value = ptx.greater(value, cuda.shfl_xor_sync(ALL_LANES, value, half))
-    return value
+def over_lanes(lanes: int) -> tuple[Any, Any]:
+    """(maximum, sum) of a value over as many neighbouring lanes, a power of two up to 32; all get it."""
+    halves = tuple(1 << i for i in reversed(range(lanes.bit_length() - 1)))
+
+    @inlined
+    def greatest(value: Any) -> Any:
+        for half in halves:
+            value = ptx.greater(value, cuda.shfl_xor_sync(ALL_LANES, value, half))
+        return value
+
+    @inlined
+    def added(value: Any) -> Any:
+        for half in halves:
+            value += cuda.shfl_xor_sync(ALL_LANES, value, half)
+        return value
+
+    @inlined
+    def same(value: Any) -> Any:
+        return value
+
+    return (greatest, added) if lanes > 1 else (same, same)
 
 
-@inlined
-def warp_sum(value: Any) -> Any:
-    for half in (16, 8, 4, 2, 1):
-        value += cuda.shfl_xor_sync(ALL_LANES, value, half)
-    return value
+warp_max, warp_sum = over_lanes(32)
 
 
 def block_sum_of(warps: int) -> Any:

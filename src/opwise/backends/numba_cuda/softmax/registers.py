@@ -10,7 +10,7 @@ from numba import cuda, float32, int64, uint32
 
 from opwise.backends.numba_cuda.common import ptx, words
 from opwise.backends.numba_cuda.common.launch import Kernel, inlined
-from opwise.backends.numba_cuda.common.reduce import ALL_LANES, warp_max, warp_sum
+from opwise.backends.numba_cuda.common.reduce import over_lanes, warp_max, warp_sum
 from opwise.backends.numba_cuda.softmax.cluster import LEAST, LOG2_E, ONE, ZERO
 from opwise.backends.numba_cuda.softmax.plan import WARP
 
@@ -32,29 +32,6 @@ def power_of(dtype: str) -> Any:
         return words.exp2_flushed(words.fma(value - shift, LOG2_E, EIGHT))
 
     return power if dtype == "float32" else scaled
-
-
-def over_lanes(lanes: int) -> tuple[Any, Any]:
-    """(maximum, sum) of a value over as many neighbouring lanes, a power of two up to 32; all get it."""
-    halves = tuple(1 << i for i in reversed(range(lanes.bit_length() - 1)))
-
-    @inlined
-    def greatest(value: Any) -> Any:
-        for half in halves:
-            value = ptx.greater(value, cuda.shfl_xor_sync(ALL_LANES, value, half))
-        return value
-
-    @inlined
-    def added(value: Any) -> Any:
-        for half in halves:
-            value += cuda.shfl_xor_sync(ALL_LANES, value, half)
-        return value
-
-    @inlined
-    def same(value: Any) -> Any:
-        return value
-
-    return (greatest, added) if lanes > 1 else (same, same)
 
 
 @cache

@@ -11,8 +11,9 @@ from numba import cuda, float32, int64, uint8, uint32
 from opwise.backends import staged_rows
 from opwise.backends.numba_cuda.common import ptx, tensor, words
 from opwise.backends.numba_cuda.common.launch import Kernel
+from opwise.backends.numba_cuda.common.reduce import over_lanes
 from opwise.backends.numba_cuda.softmax.cluster import LEAST, ONE, ZERO
-from opwise.backends.numba_cuda.softmax.registers import over_lanes, power_of
+from opwise.backends.numba_cuda.softmax.registers import power_of
 
 
 @cache

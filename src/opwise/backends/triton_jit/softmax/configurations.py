@@ -128,7 +128,7 @@ def _of_hopper(rows: int, columns: int, dtype: str, multiprocessors: int, capabi
     for form in cluster.FORMS:
         plan = cluster.Plan(columns, dtype, form)
         held, room = plan.piece * form.held, plan.piece * 4 * plan.staged + PROGRAM_BYTES
-        fits = 2 * plan.part >= held and form.ctas_per_sm * room <= 227 * cluster.KIB and (form.blocks == 1 or KNOWN)
+        fits = 2 * plan.part >= held and form.ctas_per_sm * room <= 227 * cluster.KIB and KNOWN
         if fits or form == own:
             yield Way("cluster", form)
     if capability == HOPPER and KNOWN and row_bytes > LEAST_OF_STREAM and stream.planned(rows, row_bytes, dtype, multiprocessors, 0):
