@@ -2,10 +2,14 @@
 
     python scripts/measured_table.py times.jsonl --commit 2882d4a
     python scripts/measured_table.py times.jsonl --commit 2882d4a --device 'NVIDIA H200' --capped two-clocks-h200.jsonl
+    python scripts/measured_table.py times.jsonl --commit 2882d4a --beside new.jsonl
 
 A line of times.jsonl is a product's, at full clock:
 
     {"shape": [m, k, n], "kind": "16"|"float32"|"tfloat32", "us": {"cupy_raw NAME": us, …}}
+
+With --beside configurations that came later are added: new.jsonl has lines of scripts/two_clocks.py, another run, in which they stand
+beside some that times.jsonl has. Their times are scaled by those of the latter (geometric mean).
 
 With --capped a power-capped time is the one at full clock by the ratio of both in a line of scripts/two_clocks.py, which was another run.
 (docs/lab/two-clocks-h100.jsonl.gz is not for that: its second column was hardly capped, as docs/lab/two-clocks.md tells.) Of products
@@ -23,6 +27,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from statistics import geometric_mean
 from typing import Any
 
 from opwise.backends.gemm import measured
@@ -77,6 +82,25 @@ def made(lines: Iterable[Mapping[str, Any]], capped: Iterable[Mapping[str, Any]]
     return found
 
 
+def add_beside(found: Times, lines: Iterable[Mapping[str, Any]], left_out: Counter[str]) -> None:
+    """Adds to the rows what they have no time of. A line without any configuration of the row cannot be scaled to it."""
+    for line in lines:
+        workload = Workload.parse(line["workload"])
+        product = Product(*workload.shape, workload.dtype)  # type: ignore[call-arg]
+        timed = {key: us[0] for key, us in line["times"].items() if us[0] is not None}
+        of_table: dict[str, dict[str, float]] = {}
+        for table, name, us in named(timed, product, left_out):
+            of_table.setdefault(table, {})[name] = us
+        for table, times in of_table.items():
+            row = found[table].get(measured.workload(workload.dtype, workload.shape), {})
+            ratios = [full / times[name] for name, (full, _) in row.items() if name in times and full is not None]
+            if not ratios:
+                left_out["of rows that have none of the line"] += len(times)
+                continue
+            scale = geometric_mean(ratios)
+            row.update({name: [rounded(us * scale), None] for name, us in times.items() if name not in row})
+
+
 def named(times: Mapping[str, float], product: Product, left_out: Counter[str]) -> Iterator[tuple[str, str, float]]:
     """(table, configuration, us) of what is offered today."""
     known = {backend: offered(table, product, HOPPER) for backend, table in TABLES.items()}
@@ -127,9 +151,12 @@ def main() -> int:
     parser.add_argument("--commit", required=True, help="whose kernels were timed")
     parser.add_argument("--device", default=H100, help="the GPU's whole name")
     parser.add_argument("--capped", type=Path, help="what two_clocks.py wrote; without, times at full clock alone")
+    parser.add_argument("--beside", type=Path, help="what two_clocks.py wrote of later configurations beside earlier ones")
     options = parser.parse_args()
     left_out: Counter[str] = Counter()
     times = made(read(options.times), read(options.capped) if options.capped else [], left_out)
+    if options.beside:
+        add_beside(times, read(options.beside), left_out)
     path = written(times, options.device, options.commit)
     for table, rows in times.items():
         both = sum(us is not None for row in rows.values() for _, us in row.values())

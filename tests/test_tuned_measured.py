@@ -105,13 +105,18 @@ def test_a_file_is_made_of_named_products_by_the_names_of_today(tmp_path: Path, 
     left_out = measured_table.Counter()
     times = measured_table.made(lines, capped, left_out)
     assert left_out == {"of products of other sets": 1, "not offered by cupy_raw": 1, "of torch.mm": 1}
+    later = [{"workload": "matmul/4096x4096x4096/float16", "times": {"cupy_raw 128x256": [90.176, 99.0], "cupy_raw 256x160": [80.0, None]}},
+             {"workload": "matmul/1024x1024x1024/float16", "times": {"cupy_raw 256x160": [80.0, None]}}]  # fmt: skip
+    of[CUDA] = ("128x256", "128x192", "256x160")
+    measured_table.add_beside(times, later, left_out)
+    assert left_out["of rows that have none of the line"] == 1
     path = measured_table.written(times, TOY.device, "abc1234", tmp_path)
     monkeypatch.setattr(measured, "FOLDER", tmp_path)
     forget()
     found = measured.of(TOY.device)
     forget()
     assert path.name == "nvidia-toy.json"
-    assert found[CUDA] == {"matmul/4096x4096x4096/16-bit": {"128x256": Time(180.4, 198.4), "128x192": Time(190.0)}}
+    assert found[CUDA] == {"matmul/4096x4096x4096/16-bit": {"128x256": Time(180.4, 198.4), "128x192": Time(190.0), "256x160": Time(160.0)}}
     assert found["triton_jit/matmul"]["matmul/4096x4096x4096/16-bit"] == {
         "128x128x64/8/5/split_k4": Time(300.0, 330.0), "64x64x64/4/4/persistent": Time(200.0, 210.0)}  # fmt: skip
 

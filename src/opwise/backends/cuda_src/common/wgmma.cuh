@@ -84,6 +84,7 @@ template <int PENDING> __device__ __forceinline__ void products_wait() {
 #define SUMS_48(c, i) SUMS_32(c, i), SUMS_16(c, i + 32)
 #define SUMS_64(c, i) SUMS_32(c, i), SUMS_32(c, i + 32)
 #define SUMS_72(c, i) SUMS_64(c, i), SUMS_8(c, i + 64)
+#define SUMS_80(c, i) SUMS_64(c, i), SUMS_16(c, i + 64)
 #define SUMS_96(c, i) SUMS_64(c, i), SUMS_32(c, i + 64)
 #define SUMS_128(c, i) SUMS_64(c, i), SUMS_64(c, i + 64)
 #define REGISTERS_8 "%0, %1, %2, %3, %4, %5, %6, %7"
@@ -96,8 +97,8 @@ template <int PENDING> __device__ __forceinline__ void products_wait() {
     "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "                                                     \
     "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
 #define REGISTERS_72 REGISTERS_64 ", %64, %65, %66, %67, %68, %69, %70, %71"
-#define REGISTERS_96 REGISTERS_64 ", "                                                                                                     \
-    "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, "                                                     \
+#define REGISTERS_80 REGISTERS_64 ", %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79"
+#define REGISTERS_96 REGISTERS_80 ", "                                                                                                     \
     "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95"
 #define REGISTERS_128 REGISTERS_96 ", "                                                                                                    \
     "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, "                                         \
@@ -118,6 +119,7 @@ template <int PENDING> __device__ __forceinline__ void products_wait() {
     PRODUCT(warpgroup_product, "0, 1", Storage, type, "128", 64, "64", "65", "66")                                                         \
     PRODUCT(swapped_product, "1, 0", Storage, type, "16", 8, "8", "9", "10")                                                               \
     PRODUCT(swapped_product, "1, 0", Storage, type, "144", 72, "72", "73", "74")                                                           \
+    PRODUCT(warpgroup_product, "0, 1", Storage, type, "160", 80, "80", "81", "82")                                                         \
     PRODUCT(warpgroup_product, "0, 1", Storage, type, "192", 96, "96", "97", "98")                                                         \
     PRODUCT(warpgroup_product, "0, 1", Storage, type, "256", 128, "128", "129", "130")
 PRODUCTS(float16, "f16")

@@ -58,7 +58,7 @@ class HopperTile(Tile):
     def shared_bytes(self) -> int:
         """Of wgmma and split_k: the ring, boxes of C or partial sums, the barriers, the way to a multiple of 1024."""
         ring = self.stages * self.step_bytes * (self.rows + self.columns)
-        beside = self.inbox + self.threads // 4 if self.kernel == "split_k" else 4 * 64 * 128
+        beside = self.inbox + self.threads // 4 if self.kernel == "split_k" else self.rows // 32 * 64 * 128
         return ring + beside + 16 * self.stages + 1024
 
     def takes(self, product: Product, machine: Machine) -> bool:
@@ -152,6 +152,7 @@ WGMMA = (
     HopperTile(128, 192, "wgmma", 288, 4),
     HopperTile(128, 128, "wgmma", 288, 6),
     HopperTile(128, 64, "wgmma", 288, 8),
+    HopperTile(192, 192, "wgmma", 416, 3),  # 2048 x 2304 is 132 of these tiles
 )
 # Six CTAs share a tile of 128x128 where that makes 16 clusters, which 96 of 132 SMs run at once: 512 x 8192 x 512.
 SPLIT_K = (
@@ -165,6 +166,7 @@ SPLIT_K = (
     HopperTile(128, 128, "split_k", 288, 5, 128, 4),
     HopperTile(128, 128, "split_k", 288, 5, 128, 6),
     HopperTile(128, 128, "split_k", 288, 5, 128, 8),
+    HopperTile(128, 192, "split_k", 288, 4, 128, 2),
 )
 TF32 = tuple(HopperTile(rows, 128, "wgmma_tf32", 288, stages) for rows, stages in ((256, 4), (192, 4), (128, 6), (64, 8)))
 FMA_TMA = HopperTile(128, 128, "fma_tma", 128, 3)

@@ -2,7 +2,7 @@
 //
 // One block an SM stays for the whole product and computes one 128 x BN tile of C after another. Its third warpgroup is the producer: one
 // of its threads lets the copy engine fill a ring of STAGES slots, each 64 elements of K deep. The other two warpgroups are consumers:
-// each multiplies 64 rows. A slot has two barriers, `full` (the copies have landed) and `empty` (all consumers have read it); the producer
+// each multiplies 64 rows, or 128 of a tile of 256. A slot has two barriers, `full` (the copies have landed) and `empty` (all consumers have read it); the producer
 // runs ahead into the next tile while the consumers store the last one.
 //
 // A cluster of two blocks computes tiles side by side: each fetches half of the rows of A for both, and a slot may be filled again once both
@@ -140,7 +140,7 @@ __device__ __forceinline__ int multiply(const Tile &tile, PipelineState<Tile::ST
 // 64 rows of a tile, a consumer's `unit`-th, leave by boxes, OUTBOXES of which are under way at a time.
 template <class Tile>
 __device__ __forceinline__ void store_rows(const Tile &tile, const TensorMap &c, int row, int column, int consumer,
-                                           const float (&sums)[Tile::BN / 2], int unit = 0) {
+                                           const float (&sums)[Tile::BN / 2], int unit) {
     using Storage = typename Tile::Storage;
     const int thread = thread_index() % 128, lane = thread % 32;
     // Lane l gives the address of a row of matrix l / 8 of store_matrices: rows 0-7 and 8-15 of 8 columns, then of the next 8.
@@ -169,16 +169,19 @@ __device__ __forceinline__ void store_rows(const Tile &tile, const TensorMap &c,
     }
 }
 
-// All consumers share a tile, 64 rows each.
+// All consumers share a tile, 64 rows each, or 128.
 template <class Tile>
 __device__ __forceinline__ void consume(const Tile &tile, const TensorMap &c, long long m, int k, long long n, int consumer) {
     PipelineState<Tile::STAGES> turn;
     for_each_tile<Tile>(m, n, [&](int row, int column) {
-        float sums[1][Tile::BN / 2];
-        const int last = multiply(tile, turn, k, consumer * Tile::BOX, sums);
+        float sums[Tile::UNITS][Tile::BN / 2];
+        const int first = consumer * Tile::UNITS;  // of the tile's units
+        const int last = multiply(tile, turn, k, first * Tile::BOX, sums);
         products_wait<0>();
         release(tile, last);
-        store_rows(tile, c, row + 64 * consumer, column, consumer, sums[0]);
+#pragma unroll
+        for (int unit = 0; unit < Tile::UNITS; unit++)
+            store_rows(tile, c, row + 64 * (first + unit), column, consumer, sums[unit], unit);
     });
 }
 

@@ -34,10 +34,10 @@ class Hopper(Tiled):
 
 @dataclass(frozen=True)
 class Wgmma(Hopper):
-    """Persistent: a CTA an SM, a warpgroup that fills the ring, two consumers of 64 rows each, three for 192 x 192.
+    """Persistent: a CTA an SM, a warpgroup that fills the ring, two consumers of 64 or 128 rows each, three for 192 x 192.
 
-    cluster: 2 where CTAs side by side fetch A for each other. boxes: of 64 columns, through which C is stored. pingpong: consumers
-    multiply in turns, each a tile of its own.
+    cluster: 2 where CTAs side by side fetch A for each other. boxes: through which C is stored. pingpong: consumers multiply in turns, each
+    a tile of its own.
     """
 
     cluster: int = 1
@@ -54,6 +54,11 @@ class Wgmma(Hopper):
     def consumers(self) -> int:
         return 3 if self.rows == self.columns == 192 else 2
 
+    @property
+    def box(self) -> int:
+        """Columns of B and of C that are copied at a time."""
+        return 32 if self.columns % 64 else 64
+
     def instance(self, kind: str) -> str:
         """WarpgroupTile: boxes of C a consumer, and the consumers that read a stage."""
         readers = 1 if self.pingpong else self.consumers
@@ -63,7 +68,7 @@ class Wgmma(Hopper):
 
     def shared_bytes(self, kind: str) -> int:
         """As in WarpgroupTile: the ring, the boxes of C, two barriers a stage, the way to a multiple of 1024."""
-        return self.stages * (128 * (self.rows + self.columns) + 16) + self.boxes * 64 * 128 + 1024
+        return self.stages * (128 * (self.rows + self.columns) + 16) + self.boxes * 128 * self.box + 1024
 
     def ctas(self, product: Product) -> int:
         """One a tile, of whole clusters."""
@@ -77,7 +82,7 @@ class Wgmma(Hopper):
 
     def launch(self, product: Product, machine: Machine) -> Plan:
         m, k, n = product[:3]
-        maps = Matrix(m, k, self.rows // self.cluster, DEPTH), Matrix(k, n, DEPTH, 64), Matrix(m, n, 64, 64)
+        maps = Matrix(m, k, self.rows // self.cluster, DEPTH), Matrix(k, n, DEPTH, self.box), Matrix(m, n, 64, self.box)
         ctas = min(self.ctas(product), machine.sms // self.cluster * self.cluster)
         threads = 128 * (self.consumers + 1)
         return Plan(self.kernel(product.kind), line(ctas), (threads, 1, 1), self.shared_bytes(product.kind), matrices=maps)
@@ -162,6 +167,7 @@ CONFIGS = (
     Wgmma(128, 192, 4),
     Wgmma(128, 128, 6),
     Wgmma(128, 64, 8),
+    Wgmma(256, 160, 4, cluster=2),  # 2048 x 5120 is 256 of these tiles, 97 % of two waves
     Wgmma(192, 192, 4, cluster=2, boxes=3),  # 2112 cubed is 132 of these tiles
     Wgmma(128, 128, 6, cluster=2, pingpong=True),
     Wgmma(192, 128, 5, cluster=2, boxes=2, pingpong=True),

@@ -1,10 +1,10 @@
 """matmul on Hopper's tensor cores (sm_90a alone): 16-bit factors, row-major, accumulated in float32.
 
 One block an SM stays for the whole product and computes one tile of it after another. One thread of its last warp, the producer, fills a
-ring of stages by TMA, each 64 elements of k deep. The two warpgroups before it are consumers: each multiplies 64 rows. A stage has two
-mbarriers, `full` (the copies have landed) and `empty` (all consumers have read it); the producer runs ahead into the next tile while the
-consumers store the last one. CUDA C++'s kernel has setmaxnreg beside, which nvJitLink ignores: it compiles PTX as if more were to be linked
-to it. A quarter of the SM has 16384 registers for the three warps of 288 threads that it runs, 168 a thread.
+ring of stages by TMA, each 64 elements of k deep. The warpgroups before it, two or three, are consumers: each multiplies 64 rows. A stage
+has two mbarriers, `full` (the copies have landed) and `empty` (all consumers have read it); the producer runs ahead into the next tile
+while the consumers store the last one. CUDA C++'s kernel has setmaxnreg beside, which nvJitLink ignores: it compiles PTX as if more were to
+be linked to it. A quarter of the SM has 16384 registers for the three warps of 288 threads that it runs, 168 a thread.
 """
 
 from __future__ import annotations
@@ -22,13 +22,10 @@ from opwise.backends.numba_cuda.matmul.kernels import wgmma_ptx as ptx
 from opwise.backends.numba_cuda.matmul.kernels.pipeline import position_of, prepare, ring_begins, tiling_of
 from opwise.backends.numba_cuda.matmul.kernels.wgmma_ptx import BOX, DEPTH
 
-ROWS, CONSUMERS = 128, 2
-THREADS = 128 * CONSUMERS + 32
 
-
-def producer_of(columns: int, stages: int, position: Any) -> Any:
+def producer_of(tile: HopperTile, position: Any) -> Any:
     """What the producer's thread does: copies of every step of K of every `stride`-th tile from `tile` on."""
-    bytes_a, boxes = ROWS * 128, columns // 64
+    stages, bytes_a, boxes = tile.stages, tile.rows * 128, tile.columns // 64
     stage_bytes = bytes_a + boxes * BOX
 
     @inlined
@@ -98,34 +95,34 @@ def leaving_of(dtype: str) -> Any:
 
 
 def matrices(tile: HopperTile, m: int, k: int, n: int) -> tuple[Matrix, Matrix, Matrix]:
-    return Matrix(m, k, ROWS, 64), Matrix(k, n, DEPTH, 64), Matrix(m, n, 64, 64)
+    return Matrix(m, k, tile.rows, 64), Matrix(k, n, DEPTH, 64), Matrix(m, n, 64, 64)
 
 
 @cache
 def kernel(dtype: str, tile: HopperTile) -> Kernel:
-    """Tensor maps of a (m, k), b (k, n), c (m, n), with boxes of 128, 64 and 64 rows by 64 columns; then m, n, k, each up to 2^30."""
-    columns, stages, bytes_a = tile.columns, tile.stages, ROWS // 64 * BOX
-    boxes = columns // 64
+    """Tensor maps of a (m, k), b (k, n), c (m, n), with boxes of tile.rows, 64 and 64 rows by 64 columns; then m, n, k, each up to 2^30."""
+    columns, stages, consumers = tile.columns, tile.stages, tile.rows // 64
+    boxes, bytes_a = columns // 64, consumers * BOX
     stage_bytes = bytes_a + boxes * BOX
     odd = boxes % 2
     multiply, finish, leave = ptx.step(dtype, columns), ptx.finish(columns), leaving_of(dtype)
-    position, tiling, sums_count = position_of(ROWS, columns), tiling_of(ROWS, columns), columns // 2
-    produce, consume = producer_of(columns, stages, position), consumer_of(multiply, stages, stage_bytes)
+    position, tiling, sums_count = position_of(tile.rows, columns), tiling_of(tile.rows, columns), columns // 2
+    produce, consume = producer_of(tile, position), consumer_of(multiply, stages, stage_bytes)
 
     def matmul(a: Any, b: Any, c: Any, m: Any, n: Any, k: Any) -> None:
         sums = cuda.local.array(sums_count, float32)
         ring = ring_begins()  # behind it two boxes a consumer through which C is stored, then the barriers
         outboxes = uint32(ring + uint32(stages * stage_bytes))
-        full = uint32(outboxes + uint32(2 * CONSUMERS * BOX))
+        full = uint32(outboxes + uint32(2 * consumers * BOX))
         thread = uint32(cuda.threadIdx.x)
-        prepare(full, stages, 4 * CONSUMERS)  # one arrival a warp frees a stage
+        prepare(full, stages, 4 * consumers)  # one arrival a warp frees a stage
         depth_end = uint32(k)
         tiles_m, tiles_n = tiling(m, n)
         count, stride = uint32(tiles_m * tiles_n), uint32(cuda.gridDim.x)
         tile = uint32(cuda.blockIdx.x)
         stage, phase = uint32(0), uint32(0)  # the next stage, and how often the ring has gone round, modulo 2
         warpgroup = barriers.same_in_warp(uint32(thread >> uint32(7)))
-        if warpgroup == CONSUMERS:
+        if warpgroup == consumers:
             if barriers.elected() != 0:
                 produce(ring, full, a, b, tile, stride, tiles_m, tiles_n, depth_end)
         else:
@@ -152,4 +149,4 @@ def kernel(dtype: str, tile: HopperTile) -> Kernel:
             if first:
                 ptx.boxes_wait_all()  # shared memory must outlive its stores
 
-    return Kernel(matmul, (int64,) * 6, THREADS, dynamic_shared=tile.shared_bytes, maps=3, only="sm_90")
+    return Kernel(matmul, (int64,) * 6, tile.threads, dynamic_shared=tile.shared_bytes, maps=3, only="sm_90")

@@ -22,8 +22,8 @@ from opwise.backends.numba_cuda.common.ptx import I32, I64, assembly, element
 from opwise.backends.numba_cuda.matmul.configurations import HopperTile
 from opwise.backends.numba_cuda.matmul.kernels import wgmma_ptx as ptx
 from opwise.backends.numba_cuda.matmul.kernels.pipeline import position_of, prepare
-from opwise.backends.numba_cuda.matmul.kernels.wgmma import CONSUMERS, THREADS
 
+CONSUMERS = 2
 COLUMNS, DEPTH = 64 * CONSUMERS, 32  # of a tile, and of k in a stage: 128 bytes of a row of A
 BOX = DEPTH * 128  # bytes of 32 rows and 32 columns of B
 
@@ -175,4 +175,4 @@ def kernel(dtype: str, chosen: HopperTile) -> Kernel:
                 store(c + (i * n + j) * 4, n * 4, sums, int32(m - i), uint32(j < n), uint32(j + 8 < n))
                 tile = uint32(tile + stride)
 
-    return Kernel(matmul, (int64,) * 6, THREADS, dynamic_shared=shared, maps=2, only="sm_90")
+    return Kernel(matmul, (int64,) * 6, chosen.threads, dynamic_shared=shared, maps=2, only="sm_90")
