@@ -8,7 +8,7 @@ ARGS ?=
 PYTEST_ARGS ?= -n $(shell expr $$(nproc) + 1) --maxprocesses 5 --dist loadgroup
 # Tests that time on a GPU and want it for themselves: behind the others, one after the other, and only where there is one.
 TIMED := tests/test_timing_gpu.py tests/test_profiling_gpu.py tests/test_choosing_gpu.py tests/test_block_gpu.py
-RANGE ?= ALL
+RANGE ?=
 BASE ?= main
 HEAD ?= HEAD
 
@@ -36,7 +36,7 @@ mutate: same-extra $(VENV)/.ready-test  ## plant one fault after another in the 
 	@$(BIN)/python scripts/mutate.py $(ARGS)
 
 history: same-extra $(VENV)/.ready-asv  ## measure the commits that have not been measured on this machine (asv run)
-	@$(BIN)/python -m asv run $(RANGE) --skip-existing $(ARGS)
+	@$(BIN)/python scripts/history.py $(if $(RANGE),--range '$(RANGE)') $(ARGS)
 
 dashboard: same-extra $(VENV)/.ready-asv  ## the history as a web page (asv publish), served until Ctrl-C (asv preview)
 	@$(BIN)/python asv_offline.py || true

@@ -8,7 +8,9 @@ and the working tree's everything else. So an old kernel and a new one are timed
 
 from __future__ import annotations
 
+import ast
 import contextlib
+import itertools
 import json
 import os
 import platform
@@ -16,12 +18,15 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from asv import environment, machine, util
 from asv.benchmarks import Benchmarks
+from asv.commands import continuous
 from asv.commands import run as run_command
 from asv.console import log
 
@@ -41,10 +46,11 @@ class InPlace(environment.Environment):  # type: ignore[misc]
     """asv's environment type "inplace"."""
 
     tool_name = "inplace"
-    ops: tuple[str, ...] = ()  # those whose benchmarks were selected
+    order: dict[str, Any] = {}  # noqa: RUF012  what benchmarks/_order.py reads; the plugin makes it anew for each run
 
     def __init__(self, conf: Any, python: str, requirements: dict[str, str], tagged_env_vars: Any) -> None:
         self._python, self._requirements = python, requirements  # asv's own __init__ reads them before it sets them
+        self.results_dir = conf.results_dir
         super().__init__(conf, python, requirements, tagged_env_vars)
 
     @classmethod
@@ -80,13 +86,50 @@ class InPlace(environment.Environment):  # type: ignore[misc]
         env = {**(kwargs.pop("env", None) or os.environ), **self._global_env_vars}
         env["OPWISE_COMMIT"] = env.get("ASV_COMMIT", "")[:8]
         env["OPWISE_TUNED"] = "off"  # a commit is held against others by the tables that it ships
-        env["OPWISE_HISTORY_OPS"] = " ".join(self.ops)
+        env["OPWISE_HISTORY"] = str(self._ordered(env["ASV_COMMIT"])) if self.order and env.get("ASV_COMMIT") else ""
         # The user's own path comes along: on an offline machine it may hold the packages.
         env["PYTHONPATH"] = os.pathsep.join(filter(None, [str(Path(self._path, "graft")), os.environ.get("PYTHONPATH", "")]))
         env["ASV_PYTHONPATH"] = env["PYTHONPATH"]
         if kwargs.get("timeout") is None:
             kwargs["timeout"] = self._install_timeout
-        return util.check_output([sys.executable, *args], env=env, **kwargs)
+        with _told(self._progress if "setup_cache" in args else None):
+            return util.check_output([sys.executable, *args], env=env, **kwargs)
+
+    @property
+    def _progress(self) -> Path:
+        return Path(self._path, "progress")
+
+    def _ordered(self, commit: str) -> Path:
+        path = Path(self._path, "order.json")
+        path.write_text(json.dumps({**self.order, "commit": commit, "progress": str(self._progress)}))
+        return path
+
+
+@contextlib.contextmanager
+def _told(path: Path | None) -> Iterator[None]:
+    """Shows the lines that another process appends to a file meanwhile: asv itself prints nothing until it is done."""
+    if path is None:
+        yield
+        return
+    path.write_text("")
+    done = threading.Event()
+
+    def follow() -> None:
+        with path.open() as file:
+            while True:
+                last = done.wait(0.3)
+                for line in file:
+                    log.info(line.rstrip())
+                if last:
+                    return
+
+    thread = threading.Thread(target=follow, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
 
 
 @cache
@@ -129,9 +172,32 @@ def _discover(cls: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 def _run_selected(benchmarks: Any, env: Any, **kwargs: Any) -> Any:
-    """Tells the environment which ops were selected: a sweep measures them together, and no others."""
-    env.ops = tuple(sorted({name.split(".")[0] for name in benchmarks}))
+    """Tells the environment which cells were selected: a sweep measures them together, and no others."""
+    quick = bool(kwargs.get("quick"))
+    # What is compared is measured: two commits of one machine code would else have one figure. Nor is --quick for keeps.
+    kept = None if _comparing or quick else Path(env.results_dir).parent / "history" / machine_facts()["machine"]
+    env.order = {**selected(benchmarks), "quick": quick, "store": str(kept.resolve()) if kept else ""}
     return _run_benchmarks(benchmarks, env, **kwargs)
+
+
+def selected(benchmarks: Any) -> dict[str, list[list[str]]]:
+    """{"timed": cells, "compiled": cells}: op and parameters, each once, of the benchmarks that look values up."""
+    found: dict[str, dict[tuple[str, ...], None]] = {"timed": {}, "compiled": {}}
+    for name, benchmark in benchmarks.items():
+        op, class_name, _ = name.split(".", 2)
+        if not benchmark.get("setup_cache_key"):
+            continue
+        rows = list(itertools.product(*([ast.literal_eval(value) for value in values] for values in benchmark["params"])))
+        chosen = benchmarks.benchmark_selection.get(name)
+        for row in rows if chosen is None else [rows[i] for i in chosen]:
+            found["compiled" if class_name == "Compiled" else "timed"][op, *row] = None
+    return {kind: [list(cell) for cell in cells] for kind, cells in found.items()}
+
+
+def _compare(cls: Any, *args: Any, **kwargs: Any) -> Any:
+    global _comparing
+    _comparing = True
+    return _asv_continuous(cls, *args, **kwargs)
 
 
 def _write_json(path: str, data: Any, api_version: int | None = None, compact: bool = False) -> None:
@@ -154,6 +220,9 @@ def _write_json(path: str, data: Any, api_version: int | None = None, compact: b
         raise
 
 
+_comparing = False
+_asv_continuous = continuous.Continuous.run.__func__
+continuous.Continuous.run = classmethod(_compare)
 _asv_discover = Benchmarks.discover.__func__
 Benchmarks.discover = classmethod(_discover)
 _run_benchmarks = run_command.run_benchmarks

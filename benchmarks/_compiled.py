@@ -9,13 +9,14 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from benchmarks._parameters import ARCHITECTURES, BACKENDS, PRODUCT_DTYPES
+from benchmarks._order import Order, counting
+from benchmarks._parameters import PRODUCT_DTYPES
 
 Cells = dict[tuple[str, ...], dict[str, Any]]
 COMPILE_S = 1800.0
@@ -26,51 +27,89 @@ COMPILERS = ("triton", "numba", "numba-cuda", "nvidia-nvjitlink", "nvidia-cuda-n
 CACHE = Path(__file__).resolve().parents[1] / ".asv" / "compiled"
 
 
-def compiled_cells(ops: Iterable[str]) -> Cells:
+def compiled_cells(order: Order) -> Cells:
     """(op, backend, dtype, arch) -> status, reason, registers, spill_bytes, instructions, over all kernels of that op and dtype."""
     if importlib.util.find_spec("opwise.backends") is None:
         return {}
-    with ThreadPoolExecutor(min(len(BACKENDS), os.cpu_count() or 1)) as pool:
-        told = dict(zip(BACKENDS, pool.map(_told, BACKENDS), strict=True))
+    wanted: dict[tuple[str, str], set[str]] = {}  # (backend, arch) -> ops
+    for op, backend, _, arch in order.compiled:
+        wanted.setdefault((backend, arch), set()).add(op)
+    step = counting(order.say, "compiling, backend by backend and architecture", len(wanted))
+    told: dict[tuple[str, str, str], dict[str, str] | str] = {}
+    backends = list(dict.fromkeys(backend for backend, _ in wanted))
+
+    def of_backend(backend: str) -> None:
+        asking = Asking(backend, order.say)
+        for arch in dict.fromkeys(a for b, a in wanted if b == backend):
+            told.update({(op, backend, arch): lines for op, lines in asking.told(arch, wanted[backend, arch]).items()})
+            step()
+
+    with ThreadPoolExecutor(max(1, min(len(backends), os.cpu_count() or 1))) as pool:
+        list(pool.map(of_backend, backends))
     cells: Cells = {}
-    for op in ops:
-        for backend, of_backend in told.items():
-            for arch, lines in of_backend.items():
-                for dtype in PRODUCT_DTYPES:
-                    found = _summed(lines, op, dtype) if isinstance(lines, dict) else {"status": "failed", "reason": lines}
-                    if found is not None:
-                        cells[op, backend, dtype, arch] = found
+    for op, backend, dtype, arch in order.compiled:
+        lines = told.get((op, backend, arch), {})
+        found = _summed(lines, op, dtype) if isinstance(lines, dict) else {"status": "failed", "reason": lines}
+        if found is not None:
+            cells[op, backend, dtype, arch] = found
     return cells
 
 
-def _told(backend: str) -> dict[str, dict[str, str] | str]:
-    """arch -> {kernel: what its compiler tells} or why it failed; nothing where this machine or this commit has no such compiler.
+class Asking:
+    """One backend's compilers. What they said is kept by op, by what is compiled and by what compiles it: a commit that changed neither
+    costs nothing, and one op costs its own kernels."""
 
-    Kept by what is compiled and by what compiles it: a commit that changed neither costs nothing.
-    """
-    from opwise.backends import BACKENDS as THEIRS
-    from opwise.runner import Patience, Worker, WorkerLost
+    def __init__(self, backend: str, say: Callable[[str], None]) -> None:
+        from opwise.backends import BACKENDS as THEIRS
 
-    if backend not in THEIRS:
-        return {}
-    kept = CACHE / f"{backend}-{_key(backend)}.json"
-    if kept.is_file():
-        return dict(json.loads(kept.read_text()))
-    found: dict[str, dict[str, str] | str] = {}
-    try:
-        with Worker("cpu") as worker:
-            for arch in ARCHITECTURES:
-                answer = worker.ask("compile", (backend, arch), Patience(COMPILE_S))
-                if isinstance(answer, str):  # no compiler here, or none in this backend
-                    return {}
-                found[arch] = answer
-    except WorkerLost as lost:
-        return {arch: found.get(arch, f"does not compile: {lost.reason}") for arch in ARCHITECTURES}
-    CACHE.mkdir(parents=True, exist_ok=True)
-    fresh = kept.with_suffix(f".{os.getpid()}")
-    fresh.write_text(json.dumps(found))
-    fresh.replace(kept)
-    return found
+        self.backend, self.say = backend, say
+        self.key = _key(backend) if backend in THEIRS else ""
+
+    def told(self, arch: str, ops: Iterable[str]) -> dict[str, dict[str, str] | str]:
+        """op -> {kernel: what its compiler tells}, or why it failed; nothing where this machine or this commit has no such compiler."""
+        if not self.key:
+            return {}
+        found: dict[str, dict[str, str] | str] = {
+            op: json.loads(kept.read_text()) for op in ops if (kept := self._kept(arch, op)).is_file()
+        }
+        missing = sorted(set(ops) - set(found))
+        if not missing:
+            return found
+        self.say(f"{self.backend}: compiling {', '.join(missing)} for {arch}")
+        answer = self._asked(arch, missing)
+        if answer is None or isinstance(answer, str):
+            return found | ({} if answer is None else dict.fromkeys(missing, answer))
+        for op in missing:
+            lines = {kernel: line for kernel, line in answer.items() if _op_of(kernel) == op}
+            found[op] = lines
+            self._keep(arch, op, lines)
+        return found
+
+    def _asked(self, arch: str, ops: list[str]) -> dict[str, str] | str | None:
+        """None: no compiler here, or none in this backend. A text: it failed."""
+        from opwise.inspecting.narrow import compiled_lines
+        from opwise.runner import Patience, Worker, WorkerLost
+
+        try:
+            with Worker("cpu") as worker:
+                answer = worker.ask("apply", (compiled_lines, self.backend, arch, ops), Patience(COMPILE_S))
+        except WorkerLost as lost:
+            return f"does not compile: {lost.reason}"
+        return None if isinstance(answer, str) else dict(answer)
+
+    def _kept(self, arch: str, op: str) -> Path:
+        return CACHE / f"{self.backend}-{op}-{arch}-{self.key}.json"
+
+    def _keep(self, arch: str, op: str, lines: Mapping[str, str]) -> None:
+        CACHE.mkdir(parents=True, exist_ok=True)
+        kept = self._kept(arch, op)
+        fresh = kept.with_suffix(f".{os.getpid()}")
+        fresh.write_text(json.dumps(lines))
+        fresh.replace(kept)
+
+
+def _op_of(kernel: str) -> str:
+    return re.split("[_:]", kernel)[0]
 
 
 def _key(backend: str) -> str:
@@ -82,8 +121,9 @@ def _key(backend: str) -> str:
     files = _sources(folder / backend)
     if any("cuda_src" in path.read_text() for path in files):
         files += _sources(folder / "cuda_src")
+    files += _sources(folder / "gemm")
     files += [*folder.glob("*.py"), *Path(opwise.ops.__file__).parent.glob("*.py")]
-    h = hashlib.sha256(repr((ARCHITECTURES, [_version(name) for name in COMPILERS], _nvcc())).encode())
+    h = hashlib.sha256(repr(([_version(name) for name in COMPILERS], _nvcc())).encode())
     for path in files:
         h.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
     return h.hexdigest()[:20]
@@ -109,7 +149,7 @@ def _nvcc() -> str:
 
 def _summed(lines: Mapping[str, str], op: str, dtype: str) -> dict[str, Any] | None:
     """None where no kernel of that op and dtype was compiled."""
-    mine = [line for kernel, line in lines.items() if re.split("[_:]", kernel)[0] == op and DTYPE.findall(kernel)[:1] == [dtype]]
+    mine = [line for kernel, line in lines.items() if _op_of(kernel) == op and DTYPE.findall(kernel)[:1] == [dtype]]
     facts = [match for match in map(TOLD.match, mine) if match]
     if not facts:
         return None

@@ -14,15 +14,12 @@ from typing import Any
 
 from asv_runner.benchmarks.mark import SkipNotImplemented
 
+from benchmarks._order import Order
 from benchmarks._parameters import ARCHITECTURES, BACKENDS, DTYPES, SHAPES
 
 Cells = Mapping[tuple[str, ...], Mapping[str, Any]]
 NOT_APPLICABLE = ("unsupported", "unavailable")
 HOURS = 3600.0
-
-
-def _selected() -> list[str]:
-    return os.environ.get("OPWISE_HISTORY_OPS", " ".join(SHAPES)).split()
 
 
 def _end_with_asv() -> None:
@@ -65,7 +62,7 @@ class _Tracked:
         from benchmarks._timed import timed_cells
 
         _end_with_asv()
-        return timed_cells(_selected())
+        return timed_cells(Order.given())
 
     setup_cache.timeout = HOURS  # type: ignore[attr-defined]
 
@@ -84,6 +81,10 @@ class _Tracked:
     def track_extra_bytes(self, cells: Cells, backend: str, shape: str, dtype: str) -> Any:
         return _value(cells, (self.op, backend, shape, dtype), "extra_bytes")
 
+    def track_carried(self, cells: Cells, backend: str, shape: str, dtype: str) -> Any:
+        return _value(cells, (self.op, backend, shape, dtype), "carried")
+
+    track_carried.unit = "1: carried over from a commit with the same kernels"  # type: ignore[attr-defined]
     track_kernel_cold.version = "2"  # type: ignore[attr-defined]  # since small tensors are timed in graphs (docs/measuring.md)
     track_kernel_cold.unit = track_kernel_capped.unit = track_call_cost.unit = "seconds"  # type: ignore[attr-defined]
     track_error_ratio.unit = "of the bound"  # type: ignore[attr-defined]
@@ -101,7 +102,7 @@ class _Compiled:
         from benchmarks._compiled import compiled_cells
 
         _end_with_asv()
-        return compiled_cells(_selected())
+        return compiled_cells(Order.given())
 
     setup_cache.timeout = HOURS  # type: ignore[attr-defined]
 

@@ -56,7 +56,7 @@ def sources(backend: str, op: str) -> tuple[Path, ...]:
     if module is None or module.origin is None:
         return ()
     origin = Path(module.origin).resolve()
-    found = _of_op(origin.parent, op) if origin.name == "__init__.py" else [origin]  # a backend of one file has no folder of its own
+    found = of_op(origin.parent, op) if origin.name == "__init__.py" else [origin]  # a backend of one file has no folder of its own
     found += _used("cuda_src", found, op)
     if op == "matmul":
         found += _used("gemm", found, op)
@@ -71,10 +71,10 @@ def _used(name: str, found: Sequence[Path], op: str) -> list[Path]:
     asked = re.compile(rf"opwise\.backends(\.| import (.*, )?){path.stem}\b".encode())
     if not any(asked.search(each.read_bytes()) for each in found if each.suffix == ".py"):
         return []
-    return [path] if path.is_file() else _of_op(path, op)
+    return [path] if path.is_file() else of_op(path, op)
 
 
-def _of_op(folder: Path, op: str) -> list[Path]:
+def of_op(folder: Path, op: str) -> list[Path]:
     """A file belongs to the first op whose name it, or a folder that it is in, has or begins with (`matmul/cost.py`, `plain/matmul.cu`);
     else to all. What is for readers (.md) is left out."""
     files = (p for p in folder.rglob("*") if p.is_file() and "__pycache__" not in p.parts and p.suffix != ".md")
@@ -94,7 +94,7 @@ def source(backend: str, op: str, tuned: str = "") -> str:
 @cache
 def folder_source(folder: str, op: str) -> str:
     """A digest of a folder under backends/ and what of `cuda_src` it uses, both without the files of other ops."""
-    found = _of_op(PACKAGE / "backends" / folder, op)
+    found = of_op(PACKAGE / "backends" / folder, op)
     found += _used("cuda_src", found, op)
     return _digest(tuple(sorted({*found, *_used("staged_rows.py", found, op)})), "")
 

@@ -1,0 +1,101 @@
+"""Measures the commits that this machine's history lacks, the newest first: says how many and about how long, then runs asv on them.
+
+    python scripts/history.py                       those since the last tag; without one 40, evenly from the first commit to HEAD
+    python scripts/history.py --range v0.1..main    those of a range
+    python scripts/history.py --count 10            10 of them, evenly spread
+    python scripts/history.py --dry-run             which, and how long
+    python scripts/history.py --bench softmax       what follows is asv run's
+
+A commit counts that changed ops/ or backends/ of the package: of others the kernels are their parent's. HEAD always does. Ctrl-C keeps what
+is done, and the next call goes on from there. Exit status: asv's, 0 where nothing was missing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import median
+
+ROOT = Path(__file__).resolve().parents[1]
+RESULTS = ROOT / "results" / "asv"
+KERNELS = ("src/opwise/backends", "src/opwise/ops")
+COUNT = 40
+GUESS_S = 90.0  # a commit, where none was measured on this machine
+
+
+def git(*arguments: str) -> str:
+    return subprocess.run(["git", "-C", str(ROOT), *arguments], capture_output=True, text=True, check=True).stdout.strip()
+
+
+def commits(asked: str) -> list[str]:
+    """HEAD, or the end of the range, and before it those that changed kernels, the newest first. Raises CalledProcessError for a range that
+    git does not know."""
+    if not asked:
+        tag = subprocess.run(["git", "-C", str(ROOT), "describe", "--tags", "--abbrev=0"], capture_output=True, text=True, check=False)
+        asked = f"{tag.stdout.strip()}..HEAD" if tag.returncode == 0 else "HEAD"
+    head = git("rev-parse", asked.rpartition("..")[2] or "HEAD")
+    return list(dict.fromkeys([head, *git("rev-list", "--first-parent", asked, "--", *KERNELS).split()]))
+
+
+def spread(found: Sequence[str], count: int) -> list[str]:
+    """So many, evenly, the first and the last among them."""
+    if len(found) <= count:
+        return list(found)
+    return [found[round(i * (len(found) - 1) / (count - 1))] for i in range(count)] if count > 1 else list(found[:1])
+
+
+def measured(machine: str) -> dict[str, float]:
+    """Short commit -> seconds that it took."""
+    found = {}
+    for path in (RESULTS / machine).glob("*-*.json"):
+        data = json.loads(path.read_text(encoding="utf-8"))
+        found[path.name.partition("-")[0]] = sum(data.get("durations", {}).values())
+    return found
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--range", default="", help="as git's; default: since the last tag, or all")
+    parser.add_argument("--count", type=int, help=f"evenly spread, of those in the range (default: all; without a tag or a range {COUNT})")
+    parser.add_argument("--dry-run", action="store_true", help="measure nothing")
+    options, more = parser.parse_known_args(arguments)
+    sys.path.insert(0, str(ROOT))
+    from asv_inplace import machine_facts  # late: it asks torch about the machine
+
+    try:
+        found = commits(options.range)
+    except subprocess.CalledProcessError as error:
+        print(f"git knows no commits of {options.range!r}: {error.stderr.strip()}", file=sys.stderr)
+        return 2
+    tagged = bool(options.range) or bool(git("tag", "--merged", "HEAD"))
+    chosen = spread(found, options.count or (len(found) if tagged else COUNT))
+    machine = machine_facts()["machine"]
+    known = measured(machine)
+    missing = [commit for commit in chosen if commit[:8] not in known]
+    times = [seconds for seconds in known.values() if seconds > 0]
+    each = median(times) if times else GUESS_S
+    why = f"the median of the {len(times)} that were measured" if times else "a guess: none was measured here"
+    print(f"{len(missing)} of {len(chosen)} commits are not measured on {machine}", end="")
+    print(f": about {len(missing) * each / 60:.0f} min ({each:.0f} s each, {why}), the newest first" if missing else ": nothing to do")
+    for commit in missing if options.dry_run else ():
+        print(git("log", "-1", "--format=%h %cs %s", commit)[:120])
+    if options.dry_run or not missing:
+        return 0
+    print("Ctrl-C keeps what is done; the same command goes on from there", flush=True)
+    with tempfile.NamedTemporaryFile("w", prefix="opwise-history-", suffix=".txt") as file:
+        file.write("\n".join(missing) + "\n")
+        file.flush()
+        command = [sys.executable, "-m", "asv", "run", f"HASHFILE:{file.name}", "--skip-existing", *more]
+        try:
+            return subprocess.run(command, cwd=ROOT, check=False).returncode
+        except KeyboardInterrupt:
+            return 130
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,211 @@
+"""Which machine code does a launch run? A digest of the kernels' instructions, their launch configurations and their scalar parameters.
+
+CUPTI's callbacks tell of every module that is loaded, with its cubin, and of every launch, whoever makes it: torch, CuPy, Numba and Triton
+all go through the driver. Two commits whose digests are equal run the same kernels in the same way, whatever their sources look like.
+
+Structures: cupti_callbacks.h (CUpti_ResourceData, CUpti_ModuleResourceData), generated_cuda_meta.h (cuLaunchKernel_params), cuda.h
+(CUlaunchConfig); kernel parameters: EIATTR_KPARAM_INFO in the section .nv.info.<kernel>, as cuobjdump -elf shows it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import hashlib
+import struct
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from opwise.backends.protocol import Launch
+from opwise.profiling import cupti
+
+RESOURCE, MODULE_LOADED = 3, 6  # CUpti_CallbackDomain, CUpti_CallbackIdResource
+KPARAM_INFO = 0x17  # EIATTR_KPARAM_INFO, of format 4: its size in bytes, then index, ordinal and offset, size << 18
+POINTERS_FROM = 1 << 32  # what is above is an address, which differs from process to process; sizes and shares are below
+
+
+class ResourceData(ctypes.Structure):
+    _fields_ = (("context", ctypes.c_void_p), ("handle", ctypes.c_void_p), ("descriptor", ctypes.c_void_p))
+
+
+class ModuleData(ctypes.Structure):
+    _fields_ = (("number", ctypes.c_uint32), ("size", ctypes.c_size_t), ("cubin", ctypes.c_void_p))
+
+
+class LaunchParameters(ctypes.Structure):
+    """cuLaunchKernel_params, and cuLaunchCooperativeKernel_params, which begins so."""
+
+    _fields_ = (
+        ("function", ctypes.c_void_p),
+        ("shape", ctypes.c_uint * 6),
+        ("shared_bytes", ctypes.c_uint),
+        ("stream", ctypes.c_void_p),
+        ("values", ctypes.POINTER(ctypes.c_void_p)),
+    )
+
+
+class LaunchConfig(ctypes.Structure):
+    """The beginning of CUlaunchConfig."""
+
+    _fields_ = (("shape", ctypes.c_uint * 6), ("shared_bytes", ctypes.c_uint))
+
+
+class LaunchExParameters(ctypes.Structure):
+    """cuLaunchKernelEx_params."""
+
+    _fields_ = (("config", ctypes.POINTER(LaunchConfig)), ("function", ctypes.c_void_p), ("values", ctypes.POINTER(ctypes.c_void_p)))
+
+
+@dataclass(frozen=True)
+class Launched:
+    """One launch: grid and block in x, y, z; dynamic shared memory in bytes; the parameters of 8 bytes and less that are no addresses."""
+
+    kernel: str
+    shape: tuple[int, ...]
+    shared_bytes: int
+    scalars: tuple[int, ...]
+
+
+@dataclass
+class Seen:
+    """What was loaded and launched. missing: why nothing is seen, "" where all is."""
+
+    code: dict[str, bytes] = field(default_factory=dict)  # kernel -> machine code, of every module of this process since `watching` began
+    parameters: dict[str, tuple[tuple[int, int], ...]] = field(default_factory=dict)  # kernel -> (offset, bytes) of each, in their order
+    launches: list[Launched] = field(default_factory=list)
+    missing: str = ""
+
+    def loaded(self, cubin: bytes) -> None:
+        found = sections(cubin)
+        for name, content in found.items():
+            if name.startswith(".text."):
+                kernel = name.removeprefix(".text.")
+                # The last one loaded is the one that is launched next, where two modules have kernels of one name.
+                self.code[kernel] = content
+                self.parameters[kernel] = parameters(found.get(f".nv.info.{kernel}", b""))
+
+    def digest(self, launches: Sequence[Launched]) -> str:
+        """Of these launches; "" where some kernel's code was not seen, or nothing was launched."""
+        if not launches or any(launch.kernel not in self.code for launch in launches):
+            return ""
+        found = hashlib.sha256()
+        for launch in launches:
+            found.update(self.code[launch.kernel] + repr((launch.shape, launch.shared_bytes, launch.scalars)).encode())
+        return found.hexdigest()[:16]
+
+
+def sections(cubin: bytes) -> dict[str, bytes]:
+    """Name -> content, of an ELF-64 file. Raises ValueError for another."""
+    if len(cubin) < 64 or cubin[:6] != b"\x7fELF\x02\x01":
+        raise ValueError(f"no cubin: given {len(cubin)} bytes that begin with {cubin[:6]!r}")
+    table, size, count, names = *struct.unpack_from("<Q", cubin, 40), *struct.unpack_from("<HHH", cubin, 58)
+    entries = [struct.unpack_from("<IIQQQQ", cubin, table + i * size) for i in range(count)]
+    start, found = entries[names][4], {}
+    for name_at, kind, _, _, offset, length in entries:
+        begin = start + name_at
+        nothing_stored = kind == 8  # SHT_NOBITS
+        found[cubin[begin : cubin.index(b"\0", begin)].decode()] = b"" if nothing_stored else cubin[offset : offset + length]
+    return found
+
+
+def parameters(info: bytes) -> tuple[tuple[int, int], ...]:
+    """(offset, bytes) of each parameter of a kernel, by its .nv.info section: records of a format, an attribute and a value."""
+    found: dict[int, tuple[int, int]] = {}
+    at = 0
+    while at + 4 <= len(info):
+        kind, attribute, value = struct.unpack_from("<BBH", info, at)
+        at += 4
+        if kind != 4:  # the value stands in the record itself
+            continue
+        if attribute == KPARAM_INFO and value >= 12:
+            _, ordinal, offset, packed = struct.unpack_from("<IHHI", info, at)
+            found[ordinal] = offset, packed >> 18
+        at += value
+    return tuple(found[i] for i in sorted(found))
+
+
+@contextlib.contextmanager
+def watching(library: ctypes.CDLL | None = None) -> Iterator[Seen]:
+    """Collects modules and launches of this process. One subscriber a process: no profiler can run meanwhile."""
+    library = library or cupti.library()
+    seen = Seen()
+    if library is None:
+        seen.missing = "libcupti is not in this process"
+        yield seen
+        return
+
+    def called(_: object, domain: int, number: int, data: Any) -> None:
+        with contextlib.suppress(Exception):  # an exception cannot leave a callback: what was not seen has no digest
+            if domain == RESOURCE and number == MODULE_LOADED:
+                module = ctypes.cast(
+                    ctypes.cast(data, ctypes.POINTER(ResourceData)).contents.descriptor, ctypes.POINTER(ModuleData)
+                ).contents
+                seen.loaded(ctypes.string_at(module.cubin, module.size))
+            elif domain == cupti.DRIVER_API:
+                call = ctypes.cast(data, ctypes.POINTER(cupti.CallbackData)).contents
+                name = (call.function or b"").decode()
+                if call.site == cupti.ENTER and name.startswith("cuLaunch") and call.symbol:
+                    seen.launches.append(_launched(name, call.symbol.decode(), call.parameters, seen.parameters))
+
+    callback = CALLBACK(called)  # kept alive by this frame
+    subscriber = ctypes.c_void_p()
+    if status := library.cuptiSubscribe(ctypes.byref(subscriber), callback, None):
+        seen.missing = f"CUPTI refuses a subscriber with status {status}: another profiler may be attached"
+        yield seen
+        return
+    try:
+        for domain in (RESOURCE, cupti.DRIVER_API):
+            library.cuptiEnableDomain(ctypes.c_uint32(1), subscriber, ctypes.c_int(domain))
+        yield seen
+    finally:
+        library.cuptiUnsubscribe(subscriber)
+
+
+CALLBACK = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int, ctypes.c_uint32, ctypes.c_void_p)
+
+
+def _launched(function: str, kernel: str, address: int, known: dict[str, tuple[tuple[int, int], ...]]) -> Launched:
+    if function.startswith("cuLaunchKernelEx"):
+        by = ctypes.cast(address, ctypes.POINTER(LaunchExParameters)).contents
+        shape, shared_bytes, values = tuple(by.config.contents.shape), by.config.contents.shared_bytes, by.values
+    else:
+        plain = ctypes.cast(address, ctypes.POINTER(LaunchParameters)).contents
+        shape, shared_bytes, values = tuple(plain.shape), plain.shared_bytes, plain.values
+    scalars = []
+    for i, (_, size) in enumerate(known.get(kernel, ()) if values else ()):
+        if size <= 8:
+            value = int.from_bytes(ctypes.string_at(values[i], size), "little")
+            scalars.append(value if value < POINTERS_FROM else POINTERS_FROM)
+    return Launched(kernel, shape, int(shared_bytes), tuple(scalars))
+
+
+def digests(turn: Callable[[str, str], None], device_name: str, cells: Sequence[tuple[str, str]]) -> dict[tuple[str, str], str]:
+    """(implementation, workload) -> the digest of what a launch of it runs; "" where it cannot be told: it does not build, or some of its
+    code was not seen. A worker's request ("apply")."""
+    import torch
+
+    from opwise.backends import implementation
+    from opwise.ops import OPS
+    from opwise.ops.spec import Workload
+
+    device = torch.device(device_name)
+    found: dict[tuple[str, str], str] = {}
+    torch.zeros(1, device=device)
+    with watching() as seen:
+        for name, text in cells:
+            turn(name, "build")
+            found[name, text] = ""
+            workload = Workload.parse(text)
+            with contextlib.suppress(Exception), workload.precision(), torch.no_grad():
+                inputs = OPS[workload.op].make_inputs(workload, device, 0)
+                out = OPS[workload.op].empty_output(*inputs)
+                launch: Launch = implementation(name, device).prepare(*inputs, out=out)
+                launch()  # the first loads what is loaded late, and may set things up
+                turn(name, "launch")
+                torch.cuda.synchronize(device)
+                begin = len(seen.launches)
+                launch()
+                torch.cuda.synchronize(device)
+                found[name, text] = seen.digest(seen.launches[begin:])
+    return found
