@@ -18,6 +18,7 @@ pytest.importorskip("asv_runner", reason="asv is not installed: pip install 'opw
 ROOT = Path(__file__).resolve().parents[1]
 KEYS = [("softmax", backend, shape, "float16") for backend in ("triton_jit", "numba_cuda") for shape in ("1823x781", "4096x4096")]
 history = script("history")
+causes = script("asv_causes", ROOT)
 
 
 @pytest.fixture(autouse=True)
@@ -178,3 +179,23 @@ def test_a_digest_is_of_code_launch_and_scalars_and_not_of_addresses(cubin: byte
 @pytest.mark.parametrize(("count", "expected"), [(1, [0]), (2, [0, 9]), (4, [0, 3, 6, 9]), (99, list(range(10)))])
 def test_commits_are_spread_evenly_from_the_newest_to_the_first(count: int, expected: list[int]) -> None:
     assert history.spread(range(10), count) == expected
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({}, "nothing changed: the same machine code and libraries"),
+        ({"source": "s2"}, "nothing changed: the same machine code and libraries"),
+        ({"source": "s2", "code": "c2"}, "changed: the machine code"),
+        ({"torch": "2.12"}, "changed: libraries: torch 2.11 -> 2.12; not the machine code"),
+        ({"source": "s2", "code": ""}, "changed: the sources; machine code unknown"),
+    ],
+    ids=str,
+)
+def test_an_entry_of_the_regressions_says_what_changed(change: dict[str, str], said: str) -> None:
+    def kept(source: str = "s1", code: str = "c1", torch: str = "2.11") -> dict[str, Any]:
+        return {"versions": {"torch": torch}, "cells": {"mean/cupy_raw/8192x8192/float16": {"source": source, "code": code}}}
+
+    cell = causes.cell_of("mean.Mean.track_kernel_cold('cupy_raw', '8192x8192', 'float16')")
+    assert causes.cause(kept(), kept(**change), cell) == said
+    assert causes.cause(None, kept(), cell) == "what changed was not recorded"

@@ -5,6 +5,7 @@ OPWISE_SCREENSHOTS=docs writes the pictures that docs/history.md shows, those of
 
 from __future__ import annotations
 
+import gzip
 import itertools
 import json
 import re
@@ -46,6 +47,17 @@ def slowed(record: dict[str, Any], commit: str, index: int, by: float) -> dict[s
     return dict(copy)
 
 
+def kept(folder: Path, commit: str, code: str) -> None:
+    """What the sweep of a commit keeps of the slowed cells, by which the page tells what changed."""
+    folder.mkdir(parents=True, exist_ok=True)
+    cells = {
+        f"softmax/triton_jit/{shape}/{dtype}": {"source": commit, "code": code, "figures": {}}
+        for shape in softmax_shapes() for dtype in ("float32", "float16", "bfloat16")
+    }  # fmt: skip
+    data = {"commit": commit, "versions": {"torch": "2.11", "driver": "580"}, "control": "", "cells": cells}
+    (folder / f"{commit[:8]}.json.gz").write_bytes(gzip.compress(json.dumps(data).encode()))
+
+
 @pytest.fixture(scope="module")
 def planted(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
     """A repository with its published dashboard, and its commits in order."""
@@ -58,6 +70,7 @@ def planted(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
     for i, commit in enumerate(commits):
         text = json.dumps(slowed(record, commit, i, BY if i >= SINCE else 1.0))
         (results / "nvidia-h200" / f"{commit[:8]}-{record['env_name']}.json").write_text(text)
+        kept(made.folder / "results/history/nvidia-h200", commit, "slowed" if i >= SINCE else "as it was")
     fetched = made.run("asv_offline.py")
     if fetched.returncode:
         pytest.skip(f"asv's scripts cannot be had: {fetched.stderr.strip()}")
@@ -151,7 +164,7 @@ def test_one_op_shows_five_backends_on_one_plot_over_commits_and_over_shapes(pag
 def softmax_shapes() -> list[str]:
     found = re.search(r'"softmax": \[(.*?)\]', (ROOT / "benchmarks" / "_parameters.py").read_text())
     assert found
-    return found[1].split(",")
+    return re.findall(r'"(.*?)"', found[1])
 
 
 def test_a_planted_regression_shows_at_its_commit_and_no_other(page: Any, site: str, planted: tuple[Path, list[str]]) -> None:
@@ -164,7 +177,11 @@ def test_a_planted_regression_shows_at_its_commit_and_no_other(page: Any, site: 
         assert SLOWED[0] in row
         assert "triton_jit" in row
         assert commits[SINCE][:8] in row, rows
+        assert "changed: the machine code" in row, "what changed there"
     picture(page, "history-regressions")
+    page.locator("#regressions-body table tbody a[href^='commits/']").first.click()
+    page.wait_for_selector("pre", timeout=20_000)
+    assert f"commit {SINCE}" in page.locator("pre").first.inner_text(), "each entry leads to what was committed"
 
 
 @pytest.mark.skipif(not PICTURES, reason="pictures are taken only where OPWISE_SCREENSHOTS says where to put them")
