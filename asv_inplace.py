@@ -71,6 +71,11 @@ class InPlace(environment.Environment):  # type: ignore[misc]
         self._set_commit_hash(commit_hash)
         self._graft()
 
+    def checkout_project(self, repo: Any, commit_hash: str) -> None:
+        """The commit's package alone: of a whole checkout its recorded runs are the most. A clone without them will do."""
+        self._set_commit_hash(commit_hash)
+        unpacked(Path(self._build_root), commit_hash)
+
     def _graft(self) -> None:
         """The package of links. Made anew each time: the working tree may have gained a file since."""
         package = Path(self._path, "graft", "opwise")
@@ -103,6 +108,19 @@ class InPlace(environment.Environment):  # type: ignore[misc]
         path = Path(self._path, "order.json")
         path.write_text(json.dumps({**self.order, "commit": commit, "progress": str(self._progress)}))
         return path
+
+
+def unpacked(folder: Path, commit: str) -> None:
+    """src/opwise/ops and backends of a commit, in an empty folder; of what the commit lacks there is none."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    wanted = [f"src/opwise/{part}" for part in OF_THE_COMMIT]
+    names = subprocess.run(
+        ["git", "-C", str(ROOT), "ls-tree", "-d", "--name-only", commit, *wanted], capture_output=True, text=True, check=True
+    ).stdout.split()
+    if names:
+        archive = subprocess.run(["git", "-C", str(ROOT), "archive", commit, *names], stdout=subprocess.PIPE, check=True)
+        subprocess.run(["tar", "-x", "-C", str(folder)], input=archive.stdout, check=True)
 
 
 @contextlib.contextmanager

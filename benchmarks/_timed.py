@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 from collections.abc import Collection, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -108,16 +109,20 @@ def _codes(keys: Collection[Key], device: str, order: Order) -> dict[Key, str]:
 
     found: dict[Key, str] = dict.fromkeys(keys, "")
     backends = list(dict.fromkeys(key[1] for key in keys))
-    step = counting(order.say, "building what may have changed, backend by backend", len(backends))
-    for backend in backends:
+    step = counting(order.say, "building what may have changed, backend by backend", len(backends), every_s=0.0)
+
+    def told(backend: str) -> None:
         mine = {(f"{backend}/{op}", f"{op}/{shape}/{dtype}"): (op, b, shape, dtype) for op, b, shape, dtype in keys if b == backend}
         try:
             with Worker(device) as worker:
                 answer = worker.ask("apply", (digests, device, tuple(mine)), Patience(CODE_S, CODE_S))
-            found |= {mine[cell]: code for cell, code in answer.items()}
+            found.update({mine[cell]: code for cell, code in answer.items()})
         except WorkerLost as lost:
             order.say(f"{backend}: {lost.reason}; what it has is measured")
         step()
+
+    with ThreadPoolExecutor(max(1, len(backends))) as pool:
+        list(pool.map(told, backends))
     return found
 
 
