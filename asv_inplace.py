@@ -26,7 +26,7 @@ from typing import Any
 
 from asv import environment, machine, util
 from asv.benchmarks import Benchmarks
-from asv.commands import continuous
+from asv.commands import compare, continuous
 from asv.commands import run as run_command
 from asv.console import log
 
@@ -238,7 +238,17 @@ def _write_json(path: str, data: Any, api_version: int | None = None, compact: b
         raise
 
 
+def _compare_here(cls: Any, conf: Any, hash_1: Any, hash_2: Any, *args: Any, **kwargs: Any) -> Any:
+    """Where several machines have results, those of this one, as asv asks for; --machine names another."""
+    machines = [path.parent.name for path in Path(conf.results_dir).glob("*/machine.json")]
+    if kwargs.get("machine") is None and not args and len(machines) > 1 and machine_facts()["machine"] in machines:
+        kwargs["machine"] = machine_facts()["machine"]
+    return _asv_compare(cls, conf, hash_1, hash_2, *args, **kwargs)
+
+
 _comparing = False
+_asv_compare = compare.Compare.run.__func__
+compare.Compare.run = classmethod(_compare_here)
 _asv_continuous = continuous.Continuous.run.__func__
 continuous.Continuous.run = classmethod(_compare)
 _asv_discover = Benchmarks.discover.__func__

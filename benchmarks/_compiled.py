@@ -75,7 +75,7 @@ class Asking:
         missing = sorted(set(ops) - set(found))
         if not missing:
             return found
-        self.say(f"{self.backend}: compiling {', '.join(missing)} for {arch}")
+        self.say(f"asking the compilers of {self.backend} about {', '.join(missing)} for {arch}")
         answer = self._asked(arch, missing)
         if answer is None or isinstance(answer, str):
             return found | ({} if answer is None else dict.fromkeys(missing, answer))
