@@ -35,7 +35,7 @@ test: same-extra $(VENV)/.ready-test  ## set up, then run the tests
 mutate: same-extra $(VENV)/.ready-test  ## plant one fault after another in the kernels: does the suite notice each? (docs/checking.md)
 	@$(BIN)/python scripts/mutate.py $(ARGS)
 
-history: same-extra $(VENV)/.ready-asv  ## measure the commits that have not been measured on this machine (asv run)
+history: same-extra $(VENV)/.ready-asv  ## measure the commits that this machine lacks, the newest first (asv run)
 	@$(BIN)/python scripts/history.py $(if $(RANGE),--range '$(RANGE)') $(ARGS)
 
 dashboard: same-extra $(VENV)/.ready-asv  ## the history as a web page (asv publish), served until Ctrl-C (asv preview)

@@ -6,18 +6,20 @@
     python scripts/history.py --dry-run             which, and how long
     python scripts/history.py --bench softmax       what follows is asv run's
 
-A commit counts that changed ops/ or backends/ of the package: of others the kernels are their parent's. HEAD always does. Ctrl-C keeps what
-is done, and the next call goes on from there. Exit status: asv's, 0 where nothing was missing.
+A commit counts that changed ops/ or backends/ of the package: of others the kernels are their parent's. Ctrl-C keeps what is done, and the
+next call goes on from there. Exit status: asv's, 0 where nothing was missing.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import re
 import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 from statistics import median
 
@@ -33,13 +35,11 @@ def git(*arguments: str) -> str:
 
 
 def commits(asked: str) -> list[str]:
-    """HEAD, or the end of the range, and before it those that changed kernels, the newest first. Raises CalledProcessError for a range that
-    git does not know."""
+    """Those that changed kernels, the newest first. Raises CalledProcessError for a range that git does not know."""
     if not asked:
         tag = subprocess.run(["git", "-C", str(ROOT), "describe", "--tags", "--abbrev=0"], capture_output=True, text=True, check=False)
         asked = f"{tag.stdout.strip()}..HEAD" if tag.returncode == 0 else "HEAD"
-    head = git("rev-parse", asked.rpartition("..")[2] or "HEAD")
-    return list(dict.fromkeys([head, *git("rev-list", "--first-parent", asked, "--", *KERNELS).split()]))
+    return git("rev-list", "--first-parent", asked, "--", *KERNELS).split()
 
 
 def spread(found: Sequence[str], count: int) -> list[str]:
@@ -49,12 +49,20 @@ def spread(found: Sequence[str], count: int) -> list[str]:
     return [found[round(i * (len(found) - 1) / (count - 1))] for i in range(count)] if count > 1 else list(found[:1])
 
 
-def measured(machine: str) -> dict[str, float]:
-    """Short commit -> seconds that it took."""
+def wanted(machine: str, patterns: Sequence[str], no_gpu: str) -> frozenset[str]:
+    """The benchmarks that a commit is to have here: those that asv would select, of what needs no GPU where there is none."""
+    known = json.loads((RESULTS / "benchmarks.json").read_text(encoding="utf-8"))
+    names = (name for name in known if name != "version" and (machine != no_gpu or ".Compiled." in name))
+    plain = [pattern.partition("\\(")[0] for pattern in patterns]  # what follows is about parameters
+    return frozenset(name for name in names if not plain or any(re.search(pattern, name) for pattern in plain))
+
+
+def measured(machine: str, names: frozenset[str]) -> dict[str, tuple[bool, float]]:
+    """Short commit -> (has it all of them?, the seconds that its sweeps took)."""
     found = {}
     for path in (RESULTS / machine).glob("*-*.json"):
         data = json.loads(path.read_text(encoding="utf-8"))
-        found[path.name.partition("-")[0]] = sum(data.get("durations", {}).values())
+        found[path.name.partition("-")[0]] = names <= data["results"].keys(), sum(data.get("durations", {}).values())
     return found
 
 
@@ -65,7 +73,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--dry-run", action="store_true", help="measure nothing")
     options, more = parser.parse_known_args(arguments)
     sys.path.insert(0, str(ROOT))
-    from asv_inplace import machine_facts  # late: it asks torch about the machine
+    from asv_inplace import NO_GPU, machine_facts  # late: it asks torch about the machine
 
     try:
         found = commits(options.range)
@@ -75,9 +83,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     tagged = bool(options.range) or bool(git("tag", "--merged", "HEAD"))
     chosen = spread(found, options.count or (len(found) if tagged else COUNT))
     machine = machine_facts()["machine"]
-    known = measured(machine)
-    missing = [commit for commit in chosen if commit[:8] not in known]
-    times = [seconds for seconds in known.values() if seconds > 0]
+    patterns = [value for name, value in pairwise(more) if name in ("--bench", "-b")]
+    known = measured(machine, wanted(machine, patterns, NO_GPU))
+    missing = [commit for commit in chosen if not known.get(commit[:8], (False, 0.0))[0]]
+    times = [seconds for whole, seconds in known.values() if whole and seconds > 0]
     each = median(times) if times else GUESS_S
     why = f"the median of the {len(times)} that were measured" if times else "a guess: none was measured here"
     print(f"{len(missing)} of {len(chosen)} commits are not measured on {machine}", end="")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import importlib
+import json
 import shutil
 import subprocess
 from pathlib import Path
@@ -199,3 +200,17 @@ def test_an_entry_of_the_regressions_says_what_changed(change: dict[str, str], s
     cell = causes.cell_of("mean.Mean.track_kernel_cold('cupy_raw', '8192x8192', 'float16')")
     assert causes.cause(kept(), kept(**change), cell) == said
     assert causes.cause(None, kept(), cell) == "what changed was not recorded"
+
+
+def test_a_commit_is_measured_once_it_has_all_benchmarks_that_are_wanted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(history, "RESULTS", tmp_path)
+    names = ("square.Square.track_kernel_cold", "square.Compiled.track_registers", "mean.Compiled.track_registers")
+    (tmp_path / "benchmarks.json").write_text(json.dumps({name: {} for name in names} | {"version": 2}))
+    (tmp_path / "gpu").mkdir()
+    for commit, kept in {"a" * 8: names, "b" * 8: names[:1]}.items():
+        (tmp_path / "gpu" / f"{commit}-env.json").write_text(json.dumps({"results": dict.fromkeys(kept), "durations": {"sweep": 9.0}}))
+    everything = history.wanted("gpu", [], "compile-only")
+    assert history.measured("gpu", everything) == {"a" * 8: (True, 9.0), "b" * 8: (False, 9.0)}
+    assert history.wanted("compile-only", [], "compile-only") == set(names[1:]), "without a GPU compilers alone are asked"
+    narrow = history.wanted("gpu", [r"square.Square.*\(.*float16"], "compile-only")
+    assert history.measured("gpu", narrow)["b" * 8] == (True, 9.0)
