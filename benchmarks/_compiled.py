@@ -32,7 +32,8 @@ def compiled_cells(order: Order) -> Cells:
     if importlib.util.find_spec("opwise.backends") is None:
         return {}
     wanted: dict[tuple[str, str], set[str]] = {}  # (backend, arch) -> ops
-    for op, backend, _, arch in order.compiled:
+    asked = [cell for cell in order.compiled if not order.quick or cell[3] == order.compiled[0][3]]
+    for op, backend, _, arch in asked:
         wanted.setdefault((backend, arch), set()).add(op)
     step = counting(order.say, "compiling, backend by backend and architecture", len(wanted))
     told: dict[tuple[str, str, str], dict[str, str] | str] = {}
@@ -47,7 +48,7 @@ def compiled_cells(order: Order) -> Cells:
     with ThreadPoolExecutor(max(1, min(len(backends), os.cpu_count() or 1))) as pool:
         list(pool.map(of_backend, backends))
     cells: Cells = {}
-    for op, backend, dtype, arch in order.compiled:
+    for op, backend, dtype, arch in asked:
         lines = told.get((op, backend, arch), {})
         found = _summed(lines, op, dtype) if isinstance(lines, dict) else {"status": "failed", "reason": lines}
         if found is not None:

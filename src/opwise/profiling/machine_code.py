@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from opwise.backends.protocol import Launch
 from opwise.profiling import cupti
 
 RESOURCE, MODULE_LOADED = 3, 6  # CUpti_CallbackDomain, CUpti_CallbackIdResource
@@ -200,7 +199,7 @@ def digests(turn: Callable[[str, str], None], device_name: str, cells: Sequence[
             with contextlib.suppress(Exception), workload.precision(), torch.no_grad():
                 inputs = OPS[workload.op].make_inputs(workload, device, 0)
                 out = OPS[workload.op].empty_output(*inputs)
-                launch: Launch = implementation(name, device).prepare(*inputs, out=out)
+                launch = implementation(name, device).prepare(*inputs, out=out)
                 launch()  # the first loads what is loaded late, and may set things up
                 turn(name, "launch")
                 torch.cuda.synchronize(device)
