@@ -20,6 +20,7 @@ from typing import Any
 Key = tuple[str, ...]  # op, backend, shape, dtype
 Cell = dict[str, Any]
 CONTROL = 6
+LASTING = ("ok", "unsupported")  # what failed may have failed by chance
 OF_CODE = ("torch", "driver")  # what machine code does not tell
 
 
@@ -56,7 +57,7 @@ class Store:
         data = _read(path)
         versions: dict[str, str] = data["versions"]
         for name, cell in data["cells"].items():
-            if "figures" not in cell:
+            if cell.get("figures", {}).get("status") not in LASTING:
                 continue
             entry, key = (data["commit"], cell["figures"]), tuple(name.split("/"))
             by_source = (*key, "source", cell["source"], *(versions.get(n, "") for n in sorted(self.versions)))
