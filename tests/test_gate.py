@@ -7,6 +7,7 @@ import json
 import math
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -169,6 +170,56 @@ def test_where_a_commit_gave_no_figures_nothing_is_judged(gate: ModuleType, befo
 
 def test_a_head_that_fails_everywhere_is_worse_and_not_unmeasured(gate: ModuleType) -> None:
     assert gate.judged("main", "mine", {SPILLS: gate.Figure(0)}, {SPILLS: gate.Figure(None)}, thresholds()).worse == 1
+
+
+def workflow_steps(job: str) -> tuple[dict[str, str], list[str]]:
+    """A job's environment on a pull request, and what its steps run."""
+    import yaml  # comes with asv
+
+    told = yaml.safe_load((ROOT / ".github" / "workflows" / "gate.yml").read_text())
+    of_job = told["jobs"][job]
+    unasked = re.compile(r"\$\{\{ inputs\.\w+ \|\| '(.*)' \}\}")
+    env = {name: unasked.sub(r"\1", value) for name, value in {**told["env"], **of_job["env"]}.items()}
+    checkout = next(step for step in of_job["steps"] if step.get("uses", "").startswith("actions/checkout"))
+    assert checkout["with"]["fetch-depth"] == 0, "asv checks both commits out from this clone"
+    return env, [step["run"] for step in of_job["steps"] if "run" in step]
+
+
+def shell(step: str, folder: Path, env: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    """As a runner does it, with `folder` for its temporary one."""
+    env = {**os.environ, **env, "RUNNER_TEMP": str(folder), "GITHUB_STEP_SUMMARY": str(folder / "summary")}
+    return subprocess.run(["bash", "-e", "-c", step], cwd=folder, env=env, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize("job", ["compilers", "times"])
+def test_the_workflow_asks_make_and_the_gate_for_what_they_have(job: str, tmp_path: Path) -> None:
+    env, steps = workflow_steps(job)
+    (measure,) = (step for step in steps if re.search(r"^make ", step, re.MULTILINE))
+    done = shell("make() { printf '%s\\n' \"$@\"; }\n" + measure, tmp_path, env)
+    target, base, head, arguments = done.stdout.splitlines()
+    assert re.search(rf"^{target}:.*## ", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert (base, head) == ("BASE=HEAD^1", "HEAD=HEAD"), "what merging gives, beside what it is merged into"
+    wanted = script("gate")._arguments(["HEAD^1", "HEAD", *shlex.split(arguments.removeprefix("ARGS="))])
+    assert (wanted.summary, wanted.status) == (tmp_path / "summary", tmp_path / "gate-status")
+    (pattern,) = wanted.bench
+    chosen = [bool(re.search(pattern, name)) for name in (COLD, SPILLS)]
+    assert chosen == [job == "times", job == "compilers"], "a GPU's job measures nothing where no GPU is found, and says so"
+
+
+@pytest.mark.parametrize(
+    ("job", "status", "exit_status", "said"),
+    [
+        ("compilers", "0", 0, ""), ("compilers", "1", 1, "::error title=Kernels got worse"), ("times", "1", 1, "::error title=Slower"),
+        ("times", "0", 0, ""), ("compilers", "2", 1, "::error title=Not judged"), ("times", "2", 0, "::warning title=Not judged"),
+        ("compilers", "", 1, "::error title=Not judged"), ("times", None, 1, "::error title=Not judged"),
+    ],
+)  # fmt: skip
+def test_the_workflow_tells_slower_from_not_judged(job: str, status: str | None, exit_status: int, said: str, tmp_path: Path) -> None:
+    if status is not None:
+        (tmp_path / "gate-status").write_text(f"{status}\n")
+    _, steps = workflow_steps(job)
+    done = shell(steps[-1], tmp_path, {})
+    assert (done.returncode, said in done.stdout) == (exit_status, True), done.stdout + done.stderr
 
 
 # Below: the gate itself, over a repository of its own.
