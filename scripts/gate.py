@@ -61,7 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         traceback.print_exc()
         status, markdown = 2, not_judged(f"The gate itself failed: `{problem!r}`.")
     except KeyboardInterrupt:
-        print("Interrupted: nothing is judged")
+        print("\nInterrupted: nothing is judged")
         return 130
     if wanted.summary:
         with wanted.summary.open("a", encoding="utf-8") as file:
