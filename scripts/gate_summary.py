@@ -81,7 +81,7 @@ class Verdict(NamedTuple):
                 more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
                 parts.append(f"- {why}: {', '.join(f'`{name}`' for name in names[:NAMED])}{more}")
         if self.timed:
-            parts.append("A time after is what it would be had torch eager's, taken in turns with it, not moved.")
+            parts.append("Times after are beside torch eager's, taken in turns with them; where --bench leaves eager out, as measured.")
         return "\n\n".join(parts) + "\n\n"
 
 
