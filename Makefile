@@ -43,7 +43,7 @@ dashboard: same-extra $(VENV)/.ready-asv  ## the history as a web page (asv publ
 	@$(BIN)/python -m asv publish
 	@$(BIN)/python -m asv preview $(ARGS)
 
-gate: same-extra $(VENV)/.ready-asv  ## is HEAD slower than BASE? both measured now, in turns; exit status 1 if so
+gate: same-extra $(VENV)/.ready-asv  ## is HEAD slower than BASE? both measured now, in turns; fails if so (docs/ci.md)
 	@$(BIN)/python scripts/gate.py '$(BASE)' '$(HEAD)' $(ARGS)
 
 lint: same-extra $(VENV)/.ready-test  ## ruff and mypy --strict

@@ -3,153 +3,140 @@
     python scripts/gate.py main my-branch              every benchmark that this machine can run
     python scripts/gate.py main HEAD --bench softmax   those whose names match
     python scripts/gate.py main HEAD --rounds 1        quicker, and blind to what differs from process to process
+    python scripts/gate.py HEAD^1 HEAD --summary "$GITHUB_STEP_SUMMARY"    in a workflow (docs/ci.md): the verdict as Markdown as well
 
 asv's tables have one factor for all figures, and `asv continuous` prints none where a cell failed. The verdict has a threshold for each
 kind of figure, `regressions_thresholds` in asv.conf.json, by which the dashboard finds regressions too: a figure is worse where it
 rose by more than that, and where Mann and Whitney's test on its samples (p = 0.002) says that it did not happen by chance. A time is
 judged beside torch eager's, which was taken in turns with it: what moved both was the machine.
-Exit status: 0 nothing is worse, 1 something is, or fails now and did not, 2 asv could not run, or something else used the GPU meanwhile.
+Exit status: 0 nothing is worse; 1 something is, or fails now and did not; 2 nothing can be said: asv could not run, gave no figures, or
+something else used the GPU meanwhile; 130 it was interrupted.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import fcntl
 import json
-import math
 import os
-import re
 import shutil
+import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+import traceback
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
+
+from gate_summary import Verdict, not_judged
+from gate_verdict import WIDE, Unjudged, disturbed, figures, judged, threshold
 
 ROOT = Path(__file__).resolve().parents[1]
-RESULTS = ".asv/gate"  # beside the history, not in it: what is compared here may never land
-# What is not judged: errors are drawn from fresh inputs each time. One above its bound is a failure, and that is judged.
-JUDGED = r"track_(kernel_cold|kernel_capped|call_cost|extra_bytes|registers|spill_bytes|instructions)\b"
-# Of 195 kernels' times none had quartiles this far apart in any of seven sweeps of an H200 that did nothing else, 30 of 75 in one beside
-# which another process ran.
-WIDE, WIDE_SHARE = 0.10, 0.02
-BACKEND = re.compile(r"\('\w+'")
-TIMED = re.compile(r"track_(kernel_cold|kernel_capped|call_cost)\(")
-YARDSTICK = "torch_eager"
-
-
-@dataclass(frozen=True)
-class Figure:
-    """One value of one commit: None failed, nan was skipped. `samples` and `stats` as asv keeps them."""
-
-    value: float | None
-    stats: Mapping[str, Any] | None = None
-    samples: Sequence[float] | None = None
-
-    @property
-    def failed(self) -> bool:
-        return self.value is None
-
-    @property
-    def skipped(self) -> bool:
-        return self.value is not None and math.isnan(self.value)
-
-    def scaled(self, by: float) -> Figure:
-        if self.value is None or not self.stats:
-            return self
-        stats = {**self.stats, **{end: self.stats[end] * by for end in ("ci_99_a", "ci_99_b") if end in self.stats}}
-        return Figure(self.value * by, stats, [x * by for x in self.samples] if self.samples else None)
-
-
-def threshold(name: str, thresholds: Mapping[str, float]) -> float:
-    """The largest of those whose pattern fits, as asv takes it; 5 % where none does."""
-    return max((share for pattern, share in thresholds.items() if re.match(pattern, name)), default=0.05)
-
-
-def change(before: Figure, after: Figure, share: float) -> str:
-    """What became of a figure: "worse", "better", "" (the same within `share`, or by chance), "fails now", "works now"."""
-    if before.skipped or after.skipped or (before.failed and after.failed):
-        return ""
-    if before.value is None or after.value is None:
-        return "works now" if before.failed else "fails now"
-    if after.value > before.value * (1 + share) and _differ(before, after):
-        return "worse"
-    return "better" if before.value > after.value * (1 + share) and _differ(before, after) else ""
-
-
-def _differ(a: Figure, b: Figure) -> bool:
-    from asv import _stats
-
-    if not (a.stats and b.stats):  # a count, not a measurement: any difference is one
-        return True
-    return bool(_stats.is_different(a.samples, b.samples, a.stats, b.stats))
-
-
-def disturbed(figures_: Mapping[str, Figure]) -> list[str]:
-    """Names of the kernels' times that scatter as they do where something else uses the GPU; empty where they are too few to say so."""
-    timed = {n: f for n, f in figures_.items() if "track_kernel_cold(" in n and f.value and f.stats and not f.skipped}
-    wide = [n for n, f in timed.items() if f.stats and f.value and f.stats["q_75"] - f.stats["q_25"] > WIDE * f.value]
-    return wide if len(wide) > WIDE_SHARE * len(timed) else []
-
-
-def beside_the_yardstick(before: Mapping[str, Figure], after: Mapping[str, Figure]) -> dict[str, Figure]:
-    """`after`, its times as they would be had torch eager's time of the same op, shape and dtype not moved since `before`.
-
-    No commit changes eager's kernels, so that its own times are no verdict on one and are left out.
-    """
-    judged: dict[str, Figure] = {}
-    for name, figure in after.items():
-        yardstick = BACKEND.sub(f"('{YARDSTICK}'", name, count=1)
-        if not TIMED.search(name):
-            judged[name] = figure
-        elif name != yardstick:
-            then, now = before.get(yardstick), after.get(yardstick)
-            known = then is not None and now is not None and bool(then.stats and now.stats)
-            judged[name] = figure.scaled(then.value / now.value) if known else figure  # type: ignore[union-attr,operator]
-    return judged
-
-
-def figures(conf: Any, commit: str) -> dict[str, Figure]:
-    """ "softmax.Softmax.track_kernel_cold('triton_jit', …)" -> figure, of every judged benchmark that was run."""
-    from asv.commands.compare import unroll_result
-    from asv.machine import iter_machine_files
-    from asv.results import iter_results_for_machine_and_hash
-    from asv.util import load_json
-
-    found: dict[str, Figure] = {}
-    for path in iter_machine_files(conf.results_dir):
-        for result in iter_results_for_machine_and_hash(conf.results_dir, load_json(path)["machine"], commit):
-            for key in filter(re.compile(JUDGED).search, result.get_all_result_keys()):
-                params = result.get_result_params(key)
-                columns = (
-                    result.get_result_value(key, params),
-                    result.get_result_stats(key, params),
-                    result.get_result_samples(key, params),
-                )
-                found |= {name: Figure(*rest) for name, *rest in unroll_result(key, params, *columns)}
-    return found
+RESULTS = ".asv/gate"  # beside the history, not in it: what is compared here may never land. Emptied before each run
+# `asv continuous` exits 0 where nothing is worse by its own factor, 2 where a cell failed, and 1 both where something is worse, which it
+# says in these words at its end, and where it gave up.
+SLOWER = "PERFORMANCE DECREASED."
+GAVE_UP = {
+    "No benchmarks selected": "no benchmark's name matches --bench. Its pattern is searched for in names such as "
+    "square.Compiled.track_registers('triton_jit', 'float32', 'sm_90'); without a GPU those of Compiled are all there are",
+    "import the benchmark suite": "the suite in benchmarks/ does not import. Mend what asv prints above, and run the gate again",
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
+    wanted = _arguments(arguments)
+    for stop in (signal.SIGTERM, signal.SIGHUP):  # a cancelled workflow, a closed terminal: cleared up after as after Ctrl-C
+        signal.signal(stop, signal.default_int_handler)
+    os.chdir(ROOT)
+    try:
+        with _alone() as lock:
+            verdict = _measured(wanted, lock)
+        status, markdown = int(verdict.worse > 0), verdict.markdown()
+        print(*[change.line() for change in verdict.changes], *filter(None, [verdict.left_out()]), verdict.line(), sep="\n")
+    except Unjudged as why:
+        status, markdown = 2, not_judged(f"{why}.")
+        print(f"Nothing is judged: {why}")
+    except Exception as problem:  # Python's own exit status would be 1, which says that something is worse
+        traceback.print_exc()
+        status, markdown = 2, not_judged(f"The gate itself failed: `{problem!r}`.")
+    except KeyboardInterrupt:
+        print("\nInterrupted: nothing is judged")
+        return 130
+    if wanted.summary:
+        with wanted.summary.open("a", encoding="utf-8") as file:
+            file.write(markdown)
+    if wanted.status:
+        wanted.status.write_text(f"{status}\n")
+    return status
+
+
+def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("base", help="the commit or branch to be measured against")
     parser.add_argument("head", help="the commit or branch in question")
     parser.add_argument("--bench", action="append", default=[], help="a pattern that the names of benchmarks must match (may be repeated)")
     rounds = 3 if shutil.which("nvidia-smi") else 1  # what compilers say is the same each time
     parser.add_argument("--rounds", type=int, default=rounds, help="fresh processes a commit, in turns (default: 3 on a GPU, else 1)")
+    parser.add_argument("--summary", type=Path, metavar="FILE", help="append the verdict to FILE, as Markdown")
+    parser.add_argument("--status", type=Path, metavar="FILE", help="write the exit status to FILE too: make has 2 for every failure")
     wanted = parser.parse_args(arguments)
-    os.chdir(ROOT)
+    if wanted.rounds < 1:
+        parser.error(f"--rounds {wanted.rounds}: at least one is needed")
+    try:  # before an hour of measuring, not after it; an older status must not stand for this run's
+        if wanted.status:
+            wanted.status.write_text("")
+        if wanted.summary:
+            wanted.summary.open("a").close()
+    except OSError as problem:
+        parser.error(f"cannot write {problem.filename}: {problem.strerror}; its folder must exist")
+    wanted.summary, wanted.status = (path and path.absolute() for path in (wanted.summary, wanted.status))
+    return wanted
+
+
+@contextlib.contextmanager
+def _alone() -> Iterator[IO[str]]:
+    """One gate at a time in a checkout: two would mix their results, and asv's folder of the commit at hand.
+
+    The kernel drops the lock with its last holder, asv being one: what a killed gate has left running still counts.
+    """
+    folder = ROOT / ".asv"
+    folder.mkdir(exist_ok=True)
+    with (folder / "gate.lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise Unjudged("another gate runs in this checkout. Wait for it, or gate in a worktree of your own") from None
+        yield lock
+
+
+def _measured(wanted: argparse.Namespace, lock: IO[str]) -> Verdict:
+    names = (wanted.base, wanted.head)
+    commits = [_hash(name) for name in names]  # once: a branch may move meanwhile
+    if Path(RESULTS).exists():
+        shutil.rmtree(RESULTS)  # or an earlier run's figures would be judged where this one gives none
     config = ROOT / ".asv-gate.conf.json"  # asv takes the folder of its configuration for the project's
     try:
         config.write_text(json.dumps(_gate_configuration()))
         benches = [argument for pattern in wanted.bench for argument in ("--bench", pattern)]
-        _asv(config, "continuous", wanted.base, wanted.head, *benches, "--interleave-rounds", "--record-samples",
-             "--attribute", f"rounds={wanted.rounds}", "--factor", _factor(), "--show-stderr")  # fmt: skip
-        if _asv(config, "compare", wanted.base, wanted.head, "--split", "--factor", _factor()):
-            return 2
-        return _verdict(config, wanted.base, wanted.head)
+        status, said = _asv(lock, config, "continuous", *commits, *benches, "--interleave-rounds", "--record-samples",
+                            "--attribute", f"rounds={wanted.rounds}", "--factor", _factor(), "--show-stderr")  # fmt: skip
+        if status not in (0, 2) and not (status == 1 and SLOWER in said):
+            why = next((why for words, why in GAVE_UP.items() if words in said), "mend what it prints above")
+            raise Unjudged(f"asv could not run (exit status {status}): {why}")
+        status, _ = _asv(lock, config, "compare", *commits, "--split", "--factor", _factor())
+        if status:
+            raise Unjudged(f"asv compare found nothing to compare (exit status {status}): see above")
+        return _verdict(config, commits, *[f"{name} ({commit[:8]})" for name, commit in zip(names, commits, strict=True)])
     finally:
         config.unlink(missing_ok=True)
+
+
+def _hash(name: str) -> str:
+    done = subprocess.run(["git", "rev-parse", "--verify", "--quiet", f"{name}^{{commit}}"], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise Unjudged(f"git knows no commit {name}. Fetch it (a workflow's checkout needs fetch-depth: 0), or mend its name")
+    return done.stdout.strip()
 
 
 def _configuration() -> dict[str, Any]:
@@ -167,40 +154,43 @@ def _factor() -> str:
     return f"{1 + threshold('x.X.track_kernel_cold', _configuration()['regressions_thresholds']):g}"
 
 
-def _asv(config: Path, *arguments: str) -> int:
-    return subprocess.run([sys.executable, "-m", "asv", "--config", str(config), *arguments], check=False).returncode
+def _asv(lock: IO[str], config: Path, *arguments: str) -> tuple[int, str]:
+    """asv's exit status, and what it printed, which is shown as it comes."""
+    command = [sys.executable, "-u", "-m", "asv", "--config", str(config), *arguments]
+    said = b""
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, pass_fds=(lock.fileno(),)) as process:
+        assert process.stdout is not None
+        try:
+            while some := os.read(process.stdout.fileno(), 65536):
+                said += some
+                os.write(1, some)
+            return process.wait(), said.decode(errors="replace")
+        except KeyboardInterrupt:
+            _end(process)
+            raise
 
 
-def _verdict(config: Path, base: str, head: str) -> int:
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """asv ends its own processes when it is interrupted, as a terminal's Ctrl-C does; other signals reach the gate alone."""
+    for stop in (lambda: None, lambda: process.send_signal(signal.SIGINT), process.kill):
+        stop()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(3)
+            return
+
+
+def _verdict(config: Path, commits: Sequence[str], base: str, head: str) -> Verdict:
     from asv.config import Config
-    from asv.repo import get_repo
 
     conf = Config.load(str(config))
-    repo = get_repo(conf)
-    before, after = (figures(conf, repo.get_hash_from_name(name)) for name in (base, head))
-    worse = []
+    before, after = (figures(conf, commit) for commit in commits)
     for name, found in ((base, before), (head, after)):
         if wide := disturbed(found):
-            print(f"{len(wide)} kernels' times of {name} scatter by more than {WIDE:.0%}, {wide[0]} for one: something else used the GPU.")
-            print("Nothing is judged: measure again when it is alone")
-            return 2
-    after = beside_the_yardstick(before, after)
-    for name, kind, line in changes(before, after, conf.regressions_thresholds):
-        print(f"{kind:>9}  {line}")
-        worse += [name] if kind in ("worse", "fails now") else []
-    counted = sum(1 for name in before.keys() & after.keys() if not (before[name].skipped or after[name].skipped))
-    print(f"{len(worse)} of {counted} figures of {head} are worse than those of {base}" + (": the gate is shut" if worse else ""))
-    return 1 if worse else 0 if counted else 2
-
-
-def changes(before: Mapping[str, Figure], after: Mapping[str, Figure], thresholds: Mapping[str, float]) -> Iterator[tuple[str, str, str]]:
-    for name in sorted(before.keys() & after.keys()):
-        share = threshold(name, thresholds)
-        kind = change(before[name], after[name], share)
-        if kind:
-            a, b = before[name].value, after[name].value
-            by = f"{b / a - 1:+.1%}, {share:.0%} is allowed" if a and b else f"{a} -> {b}"
-            yield name, kind, f"{name}  {by}"
+            raise Unjudged(
+                f"{len(wide)} kernels' times of {name} scatter by more than {WIDE:.0%}, {wide[0]} for one: something else used the GPU. "
+                "Measure again when it is alone"
+            )
+    return judged(base, head, before, after, conf.regressions_thresholds)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-INSTRUMENTS = ("asv.conf.json", "asv_inplace.py", "asv_causes.py", "asv_offline.py", "benchmarks", "scripts/gate.py", "scripts/history.py")
+GATE = ("scripts/gate.py", "scripts/gate_summary.py", "scripts/gate_verdict.py")
+INSTRUMENTS = ("asv.conf.json", "asv_inplace.py", "asv_causes.py", "asv_offline.py", "benchmarks", "scripts/history.py", *GATE)
 COMPILER = """
 def compile_only(arch):
     return {{"square: float32": "{registers} registers, {spilled} bytes spilled, 48 instructions"}}

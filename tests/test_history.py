@@ -79,16 +79,6 @@ def test_a_commit_that_was_measured_costs_nothing_more(history: tuple[SmallHisto
     assert made.results() == before
 
 
-def test_the_gate_names_what_got_worse_and_nothing_else(history: tuple[SmallHistory, dict[str, str]]) -> None:
-    made, commits = history
-    shut = made.run("scripts/gate.py", commits["first"], commits["spills"], "--bench", "square")
-    assert shut.returncode == 1, shut.stdout + shut.stderr
-    worse = [line.split()[1] for line in shut.stdout.splitlines() if line.strip().startswith("worse")]
-    assert worse == [f"{SPILLS}('triton_jit',"] * 3
-    assert "Benchmarks that have got worse" in shut.stdout, "asv compare --split has its say"
-    assert not (made.folder / ".asv-gate.conf.json").exists()
-
-
 def test_published_pages_need_no_network(history: tuple[SmallHistory, dict[str, str]]) -> None:
     made, _ = history
     done = made.run(*ASV, "publish")
