@@ -6,7 +6,6 @@ measured before are carried over (_carried.py).
 
 from __future__ import annotations
 
-import hashlib
 import importlib.util
 from collections.abc import Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -127,17 +126,11 @@ def _codes(keys: Collection[Key], device: str, order: Order) -> dict[Key, str]:
 
 
 def _source(backend: str, op: str) -> str:
-    """A digest of all that the commit's cells of an op are built from and called through, but for other ops' files."""
+    """As a record has it (provenance.source), of the commit's files."""
     import opwise.backends
-    import opwise.ops
-    from opwise.provenance import of_op
+    from opwise.provenance import source
 
-    folder, ops = (Path(module.__file__ or "").parent for module in (opwise.backends, opwise.ops))
-    found = [path for name in (backend, "cuda_src", "gemm") for path in of_op(folder / name, op)]
-    digest = hashlib.sha256()
-    for path in sorted([*found, *folder.glob("*.py"), *of_op(ops, op)]):
-        digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
-    return digest.hexdigest()[:16]
+    return source(backend, op, package=Path(opwise.backends.__file__ or "").resolve().parents[1])
 
 
 def _versions(device: str) -> dict[str, str]:

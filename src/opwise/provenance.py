@@ -48,33 +48,32 @@ SHARED = ("backends/calling.py", "backends/protocol.py", "backends/scratch.py") 
 
 
 @cache
-def sources(backend: str, op: str) -> tuple[Path, ...]:
+def sources(backend: str, op: str, package: Path = PACKAGE) -> tuple[Path, ...]:
     """The files that decide how fast `backend` computes `op`, sorted: its folder and what of `cuda_src` it compiles, both without the
     files of other ops, what chooses among products' kernels, what every call goes through, and the op's spec. Empty for a backend that is
-    not known here."""
+    not known here.
+
+    package: the folder that has backends/ and ops/, where they are an old commit's, which asv puts in the place of these."""
     module = importlib.util.find_spec(BACKENDS[backend]) if backend in BACKENDS else None
     if module is None or module.origin is None:
         return ()
     origin = Path(module.origin).resolve()
-    found = of_op(origin.parent, op) if origin.name == "__init__.py" else [origin]  # a backend of one file has no folder of its own
-    found += _used("cuda_src", found, op)
-    if op == "matmul":
-        found += _used("gemm", found, op)
-    found += _used("staged_rows.py", found, op)
-    shared = [PACKAGE / name for name in (*SHARED, f"ops/{op}.py")]  # not all of them, where asv puts an old commit's kernels here
+    found = _of_op(origin.parent, op) if origin.name == "__init__.py" else [origin]  # a backend of one file has no folder of its own
+    for used in ("cuda_src", *(["gemm"] if op == "matmul" else []), "staged_rows.py"):
+        found += _used(package / "backends" / used, found, op)
+    shared = [package / name for name in (*SHARED, f"ops/{op}.py")]  # an old commit has not all of them
     return tuple(sorted([*found, *(path for path in shared if path.is_file())]))
 
 
-def _used(name: str, found: Sequence[Path], op: str) -> list[Path]:
+def _used(path: Path, found: Sequence[Path], op: str) -> list[Path]:
     """What of a folder, or which file, beside the backends' own these files compile or plan by."""
-    path = PACKAGE / "backends" / name
     asked = re.compile(rf"opwise\.backends(\.| import (.*, )?){path.stem}\b".encode())
     if not any(asked.search(each.read_bytes()) for each in found if each.suffix == ".py"):
         return []
-    return [path] if path.is_file() else of_op(path, op)
+    return [path] if path.is_file() else _of_op(path, op)  # [] of a folder that an old commit has not
 
 
-def of_op(folder: Path, op: str) -> list[Path]:
+def _of_op(folder: Path, op: str) -> list[Path]:
     """A file belongs to the first op whose name it, or a folder that it is in, has or begins with (`matmul/cost.py`, `plain/matmul.cu`);
     else to all. What is for readers (.md) is left out."""
     files = (p for p in folder.rglob("*") if p.is_file() and "__pycache__" not in p.parts and p.suffix != ".md")
@@ -83,20 +82,21 @@ def of_op(folder: Path, op: str) -> list[Path]:
 
 
 @cache
-def source(backend: str, op: str, tuned: str = "") -> str:
+def source(backend: str, op: str, tuned: str = "", package: Path = PACKAGE) -> str:
     """A digest of `sources`, which a record carries so that a figure of other kernels is known for what it is; "" where there are none.
 
     tuned: that of the tuned tables in force (`tables`), by which the same sources launch other kernels.
     """
-    return _digest(sources(backend, op), tuned)
+    return _digest(sources(backend, op, package), tuned)
 
 
 @cache
 def folder_source(folder: str, op: str) -> str:
     """A digest of a folder under backends/ and what of `cuda_src` it uses, both without the files of other ops."""
-    found = of_op(PACKAGE / "backends" / folder, op)
-    found += _used("cuda_src", found, op)
-    return _digest(tuple(sorted({*found, *_used("staged_rows.py", found, op)})), "")
+    folders = PACKAGE / "backends"
+    found = _of_op(folders / folder, op)
+    found += _used(folders / "cuda_src", found, op)
+    return _digest(tuple(sorted({*found, *_used(folders / "staged_rows.py", found, op)})), "")
 
 
 def _digest(found: tuple[Path, ...], more: str) -> str:
