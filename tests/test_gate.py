@@ -284,6 +284,7 @@ class TestOverCommits:
         process = subprocess.Popen(
             [sys.executable, "scripts/gate.py", "HEAD^1", "HEAD", *ONE], cwd=made.folder, env=made.environment(), text=True,
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL) and None,  # a shell's & has it ignored, and pytest with it
         )  # fmt: skip
         assert process.stdout is not None
         for line in process.stdout:
