@@ -172,10 +172,11 @@ def machine_facts() -> dict[str, str]:
 
 def _load_machine(machine_name: str | None = None, **_: Any) -> Any:
     """In place of asv's questions on the first run: what the machine is can be read off it. --machine NAME renames it."""
+    global _named
     here = machine.Machine()
     here.__dict__.update(machine_facts())
     if machine_name:
-        here.machine = machine_name
+        here.machine = _named = machine_name
     return here
 
 
@@ -193,7 +194,7 @@ def _run_selected(benchmarks: Any, env: Any, **kwargs: Any) -> Any:
     """Tells the environment which cells were selected: a sweep measures them together, and no others."""
     quick = bool(kwargs.get("quick"))
     # What is compared is measured: two commits of one machine code would else have one figure. Nor is --quick for keeps.
-    kept = None if _comparing or quick else Path(env.results_dir).parent / "history" / machine_facts()["machine"]
+    kept = None if _comparing or quick else Path(env.results_dir).parent / "history" / (_named or machine_facts()["machine"])
     env.order = {**selected(benchmarks), "quick": quick, "store": str(kept.resolve()) if kept else ""}
     return _run_benchmarks(benchmarks, env, **kwargs)
 
@@ -246,7 +247,7 @@ def _compare_here(cls: Any, conf: Any, hash_1: Any, hash_2: Any, *args: Any, **k
     return _asv_compare(cls, conf, hash_1, hash_2, *args, **kwargs)
 
 
-_comparing = False
+_comparing, _named = False, ""  # by asv continuous? by --machine
 _asv_compare = compare.Compare.run.__func__
 compare.Compare.run = classmethod(_compare_here)
 _asv_continuous = continuous.Continuous.run.__func__

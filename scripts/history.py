@@ -82,7 +82,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     tagged = bool(options.range) or bool(git("tag", "--merged", "HEAD"))
     chosen = spread(found, options.count or (len(found) if tagged else COUNT))
-    machine = machine_facts()["machine"]
+    machine = next((value for name, value in pairwise(more) if name in ("--machine", "-m")), machine_facts()["machine"])
     patterns = [value for name, value in pairwise(more) if name in ("--bench", "-b")]
     known = measured(machine, wanted(machine, patterns, NO_GPU))
     missing = [commit for commit in chosen if not known.get(commit[:8], (False, 0.0))[0]]
