@@ -33,7 +33,7 @@ def test_tensors_and_shapes_ask_the_same(monkeypatch: pytest.MonkeyPatch) -> Non
         ("softmax", ("4x4",), "float64", ValueError, "taken are float32"),
         ("softmax", ("4xfour",), "float16", ValueError, "'4096x4096'"),
         ("softmax", ((4, 4, 4),), "float16", ValueError, "no shape of softmax"),
-        ("matmul", ((4, 4),), "float16", ValueError, "no shape of matmul"),
+        ("matmul", ((4, 4),), "float16", ValueError, r"no shape of matmul \(2 sizes are given, 3 are taken\)"),
         ("square", ((-4,),), "float16", ValueError, "negative"),
         ("square", (torch.ones(2),), "float16", ValueError, "leave out dtype"),
         ("square", (torch.ones(2, dtype=torch.int32),), None, TypeError, "call x.to"),
@@ -88,3 +88,7 @@ def test_measuring_stores_a_run_of_that_workload_alone_and_chooses_by_it(monkeyp
     assert (choice.backend, choice.chosen.basis, choice.refresh) == ("cupy_raw", "measured", "")
     with pytest.raises(ValueError, match="give cuda:0"):
         opwise.choose("softmax", (77, 5), dtype="float16", device="nvidia-toy", measure=True, results=tmp_path)
+
+
+def test_all_that_is_public_is_in_dir() -> None:
+    assert set(opwise.__all__) <= set(dir(opwise))

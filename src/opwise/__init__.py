@@ -42,6 +42,10 @@ __all__ = [
 _ON_USE = {"choose": "opwise.choosing.query", "NothingMeasured": "opwise.choosing.query", "Choice": "opwise.choosing.ranking"}
 
 
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
 def __getattr__(name: str) -> Any:
     """What reads stored runs is imported when it is asked for."""
     if name not in _ON_USE:

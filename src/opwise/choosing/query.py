@@ -268,7 +268,9 @@ def workload_of(op: str, given: tuple[Any, ...], dtype: str | torch.dtype | None
         spec.cost(workload), spec.sizes(shape)
     except ValueError as error:
         example = spec.workloads["core"][0]
-        raise ValueError(f"{shape} is no shape of {op} ({error}): one is {'x'.join(map(str, example.shape))}, as in {example}") from error
+        of_python = "to unpack" in str(error)  # what an op of a fixed number of sizes raises
+        why = f"{len(shape)} sizes are given, {len(example.shape)} are taken" if of_python else error
+        raise ValueError(f"{shape} is no shape of {op} ({why}): one is {'x'.join(map(str, example.shape))}, as in {example}") from error
     return workload
 
 
