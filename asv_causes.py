@@ -8,7 +8,6 @@ more, for the version of asv that constraints.txt pins.
 from __future__ import annotations
 
 import ast
-import gzip
 import html
 import json
 import re
@@ -20,8 +19,10 @@ from typing import Any
 from asv.console import log
 from asv.publishing import OutputPublisher
 
+from asv_inplace import KERNELS
+from benchmarks._carried import read
+
 ROOT = Path(__file__).resolve().parent
-KERNELS = ("src/opwise/backends", "src/opwise/ops")
 HOOK = "row.append(commit_td);"
 SHOWN = """if (item[7] && item[7][i]) {
                     commit_td.empty().append($('<a/>').attr('href', item[7][i].page).text(item[7][i].commits),
@@ -118,7 +119,7 @@ def _measured_before(folder: Path, revision: int, revisions: Mapping[str, int]) 
 
 def _read(folder: Path, commit: str) -> dict[str, Any] | None:
     path = folder / f"{commit[:8]}.json.gz"
-    return dict(json.loads(gzip.decompress(path.read_bytes()))) if commit and path.is_file() else None
+    return read(path) if commit and path.is_file() else None
 
 
 def _page(old: str, new: str, causes: list[str]) -> str:

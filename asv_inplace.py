@@ -33,6 +33,7 @@ from asv.console import log
 ROOT = Path(__file__).resolve().parent
 PACKAGE = ROOT / "src" / "opwise"
 OF_THE_COMMIT = ("ops", "backends")
+KERNELS = tuple(f"src/opwise/{part}" for part in OF_THE_COMMIT)
 NO_GPU = "compile-only"  # what a machine without a GPU is called: what compilers say does not depend on the machine
 FACTS = """
 import json, torch
@@ -114,9 +115,8 @@ def unpacked(folder: Path, commit: str) -> None:
     """src/opwise/ops and backends of a commit, in an empty folder; of what the commit lacks there is none."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    wanted = [f"src/opwise/{part}" for part in OF_THE_COMMIT]
     names = subprocess.run(
-        ["git", "-C", str(ROOT), "ls-tree", "-d", "--name-only", commit, *wanted], capture_output=True, text=True, check=True
+        ["git", "-C", str(ROOT), "ls-tree", "-d", "--name-only", commit, *KERNELS], capture_output=True, text=True, check=True
     ).stdout.split()
     if names:
         archive = subprocess.run(["git", "-C", str(ROOT), "archive", commit, *names], stdout=subprocess.PIPE, check=True)

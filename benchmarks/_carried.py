@@ -54,7 +54,7 @@ class Store:
 
     def _add(self, path: Path) -> None:
         assert self._known is not None
-        data = _read(path)
+        data = read(path)
         versions: dict[str, str] = data["versions"]
         for name, cell in data["cells"].items():
             if cell.get("figures", {}).get("status") not in LASTING:
@@ -75,7 +75,7 @@ class Store:
         """Beside what this commit's file has of other cells. found: what the control found."""
         cells = {"/".join(key): cell for key, cell in self.cells.items()}
         if self.path.is_file():
-            earlier = _read(self.path)
+            earlier = read(self.path)
             if earlier["versions"] == dict(self.versions):
                 cells = earlier["cells"] | cells
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -85,7 +85,7 @@ class Store:
         fresh.replace(self.path)
 
 
-def _read(path: Path) -> dict[str, Any]:
+def read(path: Path) -> dict[str, Any]:
     return dict(json.loads(gzip.decompress(path.read_bytes())))
 
 

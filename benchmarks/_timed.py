@@ -61,7 +61,6 @@ def _there(order: Order) -> Iterator[Key]:
     """What this commit has of the cells that are asked for."""
     import opwise.backends
     from opwise.ops import OPS
-    from opwise.ops.spec import Workload
 
     first: dict[str, str] = {}
     for op, backend, shape, dtype in order.timed:
@@ -69,7 +68,6 @@ def _there(order: Order) -> Iterator[Key]:
             continue
         if order.quick and first.setdefault(op, shape) != shape:
             continue
-        Workload.parse(f"{op}/{shape}/{dtype}")
         if _holds(opwise.backends.BACKENDS[backend], op):
             yield op, backend, shape, dtype
 

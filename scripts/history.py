@@ -24,8 +24,10 @@ from pathlib import Path
 from statistics import median
 
 ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+from asv_inplace import KERNELS, NO_GPU, machine_facts  # noqa: E402  beside asv.conf.json, no package
+
 RESULTS = ROOT / "results" / "asv"
-KERNELS = ("src/opwise/backends", "src/opwise/ops")
 COUNT = 40
 GUESS_S = 90.0  # a commit, where none was measured on this machine
 
@@ -49,10 +51,10 @@ def spread(found: Sequence[str], count: int) -> list[str]:
     return [found[round(i * (len(found) - 1) / (count - 1))] for i in range(count)] if count > 1 else list(found[:1])
 
 
-def wanted(machine: str, patterns: Sequence[str], no_gpu: str) -> frozenset[str]:
+def wanted(machine: str, patterns: Sequence[str]) -> frozenset[str]:
     """The benchmarks that a commit is to have here: those that asv would select, of what needs no GPU where there is none."""
     known = json.loads((RESULTS / "benchmarks.json").read_text(encoding="utf-8"))
-    names = (name for name in known if name != "version" and (machine != no_gpu or ".Compiled." in name))
+    names = (name for name in known if name != "version" and (machine != NO_GPU or ".Compiled." in name))
     plain = [pattern.partition("\\(")[0] for pattern in patterns]  # what follows is about parameters
     return frozenset(name for name in names if not plain or any(re.search(pattern, name) for pattern in plain))
 
@@ -72,8 +74,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--count", type=int, help=f"evenly spread, of those in the range (default: all; without a tag or a range {COUNT})")
     parser.add_argument("--dry-run", action="store_true", help="measure nothing")
     options, more = parser.parse_known_args(arguments)
-    sys.path.insert(0, str(ROOT))
-    from asv_inplace import NO_GPU, machine_facts  # late: it asks torch about the machine
 
     try:
         found = commits(options.range)
@@ -84,7 +84,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     chosen = spread(found, options.count or (len(found) if tagged else COUNT))
     machine = next((value for name, value in pairwise(more) if name in ("--machine", "-m")), machine_facts()["machine"])
     patterns = [value for name, value in pairwise(more) if name in ("--bench", "-b")]
-    known = measured(machine, wanted(machine, patterns, NO_GPU))
+    known = measured(machine, wanted(machine, patterns))
     missing = [commit for commit in chosen if not known.get(commit[:8], (False, 0.0))[0]]
     times = [seconds for whole, seconds in known.values() if whole and seconds > 0]
     each = median(times) if times else GUESS_S

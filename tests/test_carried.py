@@ -19,7 +19,6 @@ pytest.importorskip("asv_runner", reason="asv is not installed: pip install 'opw
 ROOT = Path(__file__).resolve().parents[1]
 KEYS = [("softmax", backend, shape, "float16") for backend in ("triton_jit", "numba_cuda") for shape in ("1823x781", "4096x4096")]
 history = script("history")
-causes = script("asv_causes", ROOT)
 
 
 @pytest.fixture(autouse=True)
@@ -120,7 +119,7 @@ def test_a_figure_is_carried_from_where_it_was_measured_however_long_ago(sweeps:
     assert "a" in origins
     assert all(
         "figures" in cell or cell["carried"][0] == "a"
-        for cell in sweeps.carried._read(sweeps.folder / "store/cccccccc.json.gz")["cells"].values()
+        for cell in sweeps.carried.read(sweeps.folder / "store/cccccccc.json.gz")["cells"].values()
     )
 
 
@@ -197,6 +196,7 @@ def test_an_entry_of_the_regressions_says_what_changed(change: dict[str, str], s
     def kept(source: str = "s1", code: str = "c1", torch: str = "2.11") -> dict[str, Any]:
         return {"versions": {"torch": torch}, "cells": {"mean/cupy_raw/8192x8192/float16": {"source": source, "code": code}}}
 
+    causes = script("asv_causes", ROOT)
     cell = causes.cell_of("mean.Mean.track_kernel_cold('cupy_raw', '8192x8192', 'float16')")
     assert causes.cause(kept(), kept(**change), cell) == said
     assert causes.cause(None, kept(), cell) == "what changed was not recorded"
@@ -209,8 +209,8 @@ def test_a_commit_is_measured_once_it_has_all_benchmarks_that_are_wanted(tmp_pat
     (tmp_path / "gpu").mkdir()
     for commit, kept in {"a" * 8: names, "b" * 8: names[:1]}.items():
         (tmp_path / "gpu" / f"{commit}-env.json").write_text(json.dumps({"results": dict.fromkeys(kept), "durations": {"sweep": 9.0}}))
-    everything = history.wanted("gpu", [], "compile-only")
+    everything = history.wanted("gpu", [])
     assert history.measured("gpu", everything) == {"a" * 8: (True, 9.0), "b" * 8: (False, 9.0)}
-    assert history.wanted("compile-only", [], "compile-only") == set(names[1:]), "without a GPU compilers alone are asked"
-    narrow = history.wanted("gpu", [r"square.Square.*\(.*float16"], "compile-only")
+    assert history.wanted("compile-only", []) == set(names[1:]), "without a GPU compilers alone are asked"
+    narrow = history.wanted("gpu", [r"square.Square.*\(.*float16"])
     assert history.measured("gpu", narrow)["b" * 8] == (True, 9.0)

@@ -10,14 +10,15 @@ from typing import Any
 
 from opwise.backends import BACKENDS
 from opwise.backends.protocol import BackendUnavailable
+from opwise.ops import OPS
 
 # Where the compiling modules of torch_inline and of cupy_raw look up the units of CUDA C++, whose names begin with their op.
 OF_UNITS = ("toolchain", "module")
 
 
-def compiled_lines(_: Callable[[str, str], None], backend: str, arch: str, ops: Collection[str]) -> dict[str, str] | str:
-    """Kernel -> "N registers, M bytes spilled, K instructions" for "sm_90", of these ops and perhaps of more; or why there is no compiler
-    here. A worker's request ("apply"). Raises what the compiler raises."""
+def compiled_lines(_: Callable[[str, str], None], backend: str, arch: str, ops: Collection[str] = OPS) -> dict[str, str] | str:
+    """Kernel -> "N registers, M bytes spilled, K instructions" for "sm_90", as the compiler tells, of these ops and perhaps of more; or why
+    there is no compiler here. A worker's request ("apply"). Raises what the compiler raises."""
     module = importlib.import_module(BACKENDS[backend])
     if not hasattr(module, "compile_only"):
         return f"{backend} has nothing to compile"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -32,7 +32,8 @@ class CallbackData(ctypes.Structure):
     )
 
 
-CALLBACK = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int, ctypes.c_uint32, ctypes.POINTER(CallbackData))
+CALLBACK = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int, ctypes.c_uint32, ctypes.c_void_p)
+NO_LIBRARY = "libcupti is not in this process"
 
 
 @dataclass
@@ -67,31 +68,37 @@ def library() -> ctypes.CDLL | None:
 @contextlib.contextmanager
 def watched(told: Callable[[str], None], cupti: ctypes.CDLL | None = None) -> Iterator[Launched]:
     """Collects the names of kernels as they are launched, and calls `told` with each before it runs."""
-    cupti = cupti or library()
     found = Launched()
-    if cupti is None:
-        found.missing = "libcupti is not in this process, so a fault is told by its stage and not by its kernel"
-        yield found
-        return
 
-    def called(_: object, domain: int, number: int, data: ctypes._Pointer[CallbackData]) -> None:
-        call = data.contents
+    def called(_: object, domain: int, number: int, data: int) -> None:
+        call = CallbackData.from_address(data)
         if call.site != ENTER or not (call.function or b"").decode().startswith(LAUNCHES) or not call.symbol:
             return
         name = readable(call.symbol.decode(errors="replace"))
         found.names.append(name)
         told(name)
 
+    with subscribed(called, (DRIVER_API, RUNTIME_API), cupti) as missing:
+        found.missing = missing.replace(NO_LIBRARY, f"{NO_LIBRARY}, so a fault is told by its stage and not by its kernel")
+        yield found
+
+
+@contextlib.contextmanager
+def subscribed(called: Callable[[object, int, int, int], None], domains: Sequence[int], cupti: ctypes.CDLL | None = None) -> Iterator[str]:
+    """Has CUPTI call `called(_, domain, number, address of the data)` for the callbacks of some domains. Yields "", or why it does not."""
+    cupti = cupti or library()
+    if cupti is None:
+        yield NO_LIBRARY
+        return
     callback = CALLBACK(called)  # kept alive by this frame
     subscriber = ctypes.c_void_p()
     status = cupti.cuptiSubscribe(ctypes.byref(subscriber), callback, None)
     if status:
-        found.missing = f"CUPTI refuses a subscriber with status {status}: another profiler may be attached"
-        yield found
+        yield f"CUPTI refuses a subscriber with status {status}: another profiler may be attached"
         return
     try:
-        for domain in (DRIVER_API, RUNTIME_API):
+        for domain in domains:
             cupti.cuptiEnableDomain(ctypes.c_uint32(1), subscriber, ctypes.c_int(domain))
-        yield found
+        yield ""
     finally:
         cupti.cuptiUnsubscribe(subscriber)

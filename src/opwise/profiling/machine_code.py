@@ -15,7 +15,6 @@ import hashlib
 import struct
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from opwise.profiling import cupti
 
@@ -95,7 +94,8 @@ class Seen:
 
 
 def sections(cubin: bytes) -> dict[str, bytes]:
-    """Name -> content, of an ELF-64 file. Raises ValueError for another."""
+    """Name -> content, of an ELF-64 file. Raises ValueError for another. backends/cubin.py cannot serve here: under asv it is an old
+    commit's."""
     if len(cubin) < 64 or cubin[:6] != b"\x7fELF\x02\x01":
         raise ValueError(f"no cubin: given {len(cubin)} bytes that begin with {cubin[:6]!r}")
     table, size, count, names = *struct.unpack_from("<Q", cubin, 40), *struct.unpack_from("<HHH", cubin, 58)
@@ -127,49 +127,30 @@ def parameters(info: bytes) -> tuple[tuple[int, int], ...]:
 @contextlib.contextmanager
 def watching(library: ctypes.CDLL | None = None) -> Iterator[Seen]:
     """Collects modules and launches of this process. One subscriber a process: no profiler can run meanwhile."""
-    library = library or cupti.library()
     seen = Seen()
-    if library is None:
-        seen.missing = "libcupti is not in this process"
-        yield seen
-        return
 
-    def called(_: object, domain: int, number: int, data: Any) -> None:
+    def called(_: object, domain: int, number: int, data: int) -> None:
         with contextlib.suppress(Exception):  # an exception cannot leave a callback: what was not seen has no digest
             if domain == RESOURCE and number == MODULE_LOADED:
-                module = ctypes.cast(
-                    ctypes.cast(data, ctypes.POINTER(ResourceData)).contents.descriptor, ctypes.POINTER(ModuleData)
-                ).contents
+                module = ModuleData.from_address(ResourceData.from_address(data).descriptor)
                 seen.loaded(ctypes.string_at(module.cubin, module.size))
             elif domain == cupti.DRIVER_API:
-                call = ctypes.cast(data, ctypes.POINTER(cupti.CallbackData)).contents
+                call = cupti.CallbackData.from_address(data)
                 name = (call.function or b"").decode()
                 if call.site == cupti.ENTER and name.startswith("cuLaunch") and call.symbol:
                     seen.launches.append(_launched(name, call.symbol.decode(), call.parameters, seen.parameters))
 
-    callback = CALLBACK(called)  # kept alive by this frame
-    subscriber = ctypes.c_void_p()
-    if status := library.cuptiSubscribe(ctypes.byref(subscriber), callback, None):
-        seen.missing = f"CUPTI refuses a subscriber with status {status}: another profiler may be attached"
+    with cupti.subscribed(called, (RESOURCE, cupti.DRIVER_API), library) as missing:
+        seen.missing = missing
         yield seen
-        return
-    try:
-        for domain in (RESOURCE, cupti.DRIVER_API):
-            library.cuptiEnableDomain(ctypes.c_uint32(1), subscriber, ctypes.c_int(domain))
-        yield seen
-    finally:
-        library.cuptiUnsubscribe(subscriber)
-
-
-CALLBACK = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int, ctypes.c_uint32, ctypes.c_void_p)
 
 
 def _launched(function: str, kernel: str, address: int, known: dict[str, tuple[tuple[int, int], ...]]) -> Launched:
     if function.startswith("cuLaunchKernelEx"):
-        by = ctypes.cast(address, ctypes.POINTER(LaunchExParameters)).contents
+        by = LaunchExParameters.from_address(address)
         shape, shared_bytes, values = tuple(by.config.contents.shape), by.config.contents.shared_bytes, by.values
     else:
-        plain = ctypes.cast(address, ctypes.POINTER(LaunchParameters)).contents
+        plain = LaunchParameters.from_address(address)
         shape, shared_bytes, values = tuple(plain.shape), plain.shared_bytes, plain.values
     scalars = []
     for i, (_, size) in enumerate(known.get(kernel, ()) if values else ()):

@@ -178,10 +178,12 @@ def _key(record: Record) -> tuple[str, str]:
 
 def compile_all(backend: str) -> tuple[str, str]:
     """Compiles all kernels of a backend for every architecture; (status, reason) of all its cells where nothing can run them."""
+    from opwise.inspecting.narrow import compiled_lines
+
     try:
         with Worker("cpu") as worker:
             for arch in ARCHITECTURES:
-                answer = worker.ask("compile", (backend, arch), Patience(COMPILE_S))
+                answer = worker.ask("apply", (compiled_lines, backend, arch), Patience(COMPILE_S))
                 if isinstance(answer, str):
                     return "unavailable", answer
     except WorkerLost as lost:

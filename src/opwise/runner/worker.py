@@ -45,7 +45,6 @@ def main(
         "catalogue": lambda _: _catalogue(device_name),
         "own": lambda backend: _entry(backend, device_name, own=True),
         "job": jobs,
-        "compile": lambda request: _compile(*request),
         "inspect": lambda request: _inspect(*request),
         "prepare": lambda unit: _prepare(device_name, unit, turn),
         "greet": lambda _: _greet(device_name),
@@ -150,20 +149,6 @@ def _can_compile(backend: str) -> bool:
         return hasattr(importlib.import_module(BACKENDS[backend]), "compile_only")
     except Exception:
         return False
-
-
-def _compile(backend: str, arch: str) -> dict[str, str] | str:
-    """Kernel name -> a line about it, as the compiler tells; or why there is no compiler here. Raises what the compiler raises."""
-    from opwise.backends import BACKENDS
-    from opwise.backends.protocol import BackendUnavailable
-
-    module = importlib.import_module(BACKENDS[backend])
-    if not hasattr(module, "compile_only"):
-        return f"{backend} has nothing to compile"
-    try:
-        return dict(module.compile_only(arch))
-    except BackendUnavailable as error:
-        return str(error)
 
 
 def _inspect(backend: str, op: str, arch: str, dtype: str | None) -> Any:
