@@ -18,7 +18,7 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
@@ -44,11 +44,18 @@ def commits(asked: str) -> list[str]:
     return git("rev-list", "--first-parent", asked, "--", *KERNELS).split()
 
 
-def spread(found: Sequence[str], count: int) -> list[str]:
-    """So many, evenly, the first and the last among them."""
-    if len(found) <= count:
-        return list(found)
-    return [found[round(i * (len(found) - 1) / (count - 1))] for i in range(count)] if count > 1 else list(found[:1])
+def spread(found: Sequence[str], count: int, known: Collection[str] = ()) -> list[str]:
+    """So many, evenly, from the first to the last. One of `known` within half a step of a place takes it, but not the first place: a commit
+    later, a history is not measured again beside its old places."""
+    if len(found) <= count or count == 1:
+        return list(found[:count])
+    step = (len(found) - 1) / (count - 1)
+    places = [i for i, commit in enumerate(found) if commit in known]
+    chosen = [0]
+    for i in range(1, count):
+        near = [place for place in places if abs(place - i * step) <= step / 2 and place > chosen[-1]]
+        chosen.append(min(near, key=lambda place: abs(place - i * step), default=max(round(i * step), chosen[-1] + 1)))
+    return [found[place] for place in chosen]
 
 
 def wanted(machine: str, patterns: Sequence[str]) -> frozenset[str]:
@@ -81,12 +88,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"git knows no commits of {options.range!r}: {error.stderr.strip()}", file=sys.stderr)
         return 2
     tagged = bool(options.range) or bool(git("tag", "--merged", "HEAD"))
-    chosen = spread(found, options.count or (len(found) if tagged else COUNT))
     machine = next((value for name, value in pairwise(more) if name in ("--machine", "-m")), machine_facts()["machine"])
     patterns = [value for name, value in pairwise(more) if name in ("--bench", "-b")]
     known = measured(machine, wanted(machine, patterns))
-    missing = [commit for commit in chosen if not known.get(commit[:8], (False, 0.0))[0]]
-    times = [seconds for whole, seconds in known.values() if whole and seconds > 0]
+    whole = {commit for commit in found if known.get(commit[:8], (False, 0.0))[0]}
+    chosen = spread(found, options.count or (len(found) if tagged else COUNT), whole)
+    missing = [commit for commit in chosen if commit not in whole]
+    times = [seconds for all_of_it, seconds in known.values() if all_of_it and seconds > 0]
     each = median(times) if times else GUESS_S
     why = f"the median of the {len(times)} that were measured" if times else "a guess: none was measured here"
     print(f"{len(missing)} of {len(chosen)} commits are not measured on {machine}", end="")

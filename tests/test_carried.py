@@ -181,6 +181,13 @@ def test_commits_are_spread_evenly_from_the_newest_to_the_first(count: int, expe
     assert history.spread(range(10), count) == expected
 
 
+def test_what_was_measured_keeps_its_place_when_commits_are_added() -> None:
+    before = history.spread(range(100), 10)
+    after = history.spread(range(-3, 100), 10, before)
+    assert after[0] == -3, "the newest is measured"
+    assert len(set(after) - set(before)) == 1
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [
