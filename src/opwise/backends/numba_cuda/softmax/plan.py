@@ -146,9 +146,14 @@ def lanes_of(columns: int, elements: int) -> int:
     return 1 << (-(-columns // elements) - 1).bit_length()
 
 
+def lanes_of_warp(columns: int, dtype: str, wide: bool) -> int:
+    return min(lanes_of(columns, ptx.ELEMENTS[dtype]), WARP) if wide else WARP
+
+
 def own_threads(columns: int, dtype: str, wide: bool) -> int:
-    if columns <= LONGEST_OF_WARP:
-        return min(lanes_of(columns, ptx.ELEMENTS[dtype]), WARP) if wide else WARP
+    # Accesses of 4 bytes: above half of a warp's columns the four warps of a block have more on the way.
+    if columns <= (LONGEST_OF_WARP if wide or dtype != "float32" else LONGEST_OF_WARP // 2):
+        return lanes_of_warp(columns, dtype, wide)
     # 16 values a thread while blocks are small, then 32: two blocks of 512 threads hide each other's waits. In 16 bits 24 while they are
     # small: of 3072 columns a block of 256 would have two pieces of 8 a thread, a third more exponentials.
     small = IN_REGISTERS * 3 // 4 if wide and dtype != "float32" else IN_REGISTERS // 2
@@ -213,7 +218,7 @@ def offered(rows: int, columns: int, dtype: str, aligned: bool, processors: int,
     wide = aligned and columns % ptx.ELEMENTS[dtype] == 0
     ways: list[Way] = [own(rows, columns, dtype, aligned, processors, capability)]
     ways += [staged_rows.tile_of(columns, size)] if aligned and columns <= staged_rows.LONGEST and capability >= COPIES_FROM else []
-    ways += [Registers(own_threads(columns, dtype, wide))] if columns <= LONGEST_OF_WARP else [] if sm90 else [Registers(0)]
+    ways += [Registers(lanes_of_warp(columns, dtype, wide))] if columns <= LONGEST_OF_WARP else [] if sm90 else [Registers(0)]
     ways += [Registers(threads) for threads in (64, 128, 256, 512, 1024) if 4 < columns / threads <= most_of_thread(wide)]
     for form in (*FORMS, *SMALL) if wide and row_bytes >= 16 * KIB and capability >= COPIES_FROM else ():
         shared = form.shared_bytes(row_bytes) * (form.ctas_per_sm if form.blocks > 1 else 1)

@@ -24,12 +24,12 @@ LONGEST_ROW_IN_TILE, LONGEST_ROW_IN_REGISTERS = 1024, 32768
 TALLEST_TILE = 512  # rows
 # Columns at most, and what is quickest: (elements, warps) of a tile of rows that begin anywhere, read by elements, and of one read in
 # 16-byte pieces; of the line of very short rows, gathered to a tile.
-ODD_TILES, TILE = {128: (512, 1), 256: (512, 2), LONGEST_ROW_IN_TILE: (1024, 1)}, (1024, 4)
+ODD_TILES, TILE = {128: (512, 1), 256: (512, 2), LONGEST_ROW_IN_TILE: (1024, 2)}, (1024, 4)
 LINES = {8: (512, 2), 16: (2048, 2), 32: (1024, 2)}
 # Warps of a row, whose threads have up to 64 elements: likewise, and by an element's bytes.
 ODD_ROW_OF = {4096: 4, 8192: 8, LONGEST_ROW_IN_REGISTERS: 16}
 ROW_OF = {4: {4096: 4, LONGEST_ROW_IN_REGISTERS: 16}, 2: {3583: 4, 8191: 8, LONGEST_ROW_IN_REGISTERS: 16}}
-TILES = (*ODD_TILES.values(), TILE, (1024, 2), (2048, 4))
+TILES = (*ODD_TILES.values(), TILE, (1024, 1), (2048, 4))
 ROW_WARPS = (4, 8, 16, 32)
 PROGRAM_BYTES = 1024  # of shared memory, which each takes for itself
 LEAST_OF_STREAM = 256 * 1024  # bytes of a row: shorter ones are worth no measurement
