@@ -124,16 +124,18 @@ def test_a_figure_is_carried_from_where_it_was_measured_however_long_ago(sweeps:
 
 
 @pytest.fixture(scope="module")
-def cubin(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+def cubins(tmp_path_factory: pytest.TempPathFactory) -> list[bytes]:
+    """Two kernels of one name, as Triton's specialisations are: of three parameters, and of one."""
     nvcc = shutil.which("nvcc") or "/usr/local/cuda/bin/nvcc"
     if not Path(nvcc).is_file():
         pytest.skip("no nvcc here to make a cubin with")
     folder = tmp_path_factory.mktemp("cubin")
-    (folder / "k.cu").write_text(
-        'extern "C" __global__ void scale(float *x, long long n, int by) { if (threadIdx.x < n) x[threadIdx.x] *= by; }'
-    )
-    subprocess.run([nvcc, "-arch=sm_90a", "-cubin", "k.cu", "-o", "k.cubin"], cwd=folder, check=True)
-    return (folder / "k.cubin").read_bytes()
+    found = []
+    for parameters, body in (("float *x, long long n, int by", "if (threadIdx.x < n) x[threadIdx.x] *= by;"), ("float *x", "*x = 1;")):
+        (folder / "k.cu").write_text(f'extern "C" __global__ void scale({parameters}) {{ {body} }}')
+        subprocess.run([nvcc, "-arch=sm_90a", "-cubin", "k.cu", "-o", "k.cubin"], cwd=folder, check=True)
+        found.append((folder / "k.cubin").read_bytes())
+    return found
 
 
 class Library:
@@ -149,31 +151,52 @@ class Library:
     def cuptiUnsubscribe(self, _: Any) -> int:  # noqa: N802
         return 0
 
-    def load(self, cubin: bytes) -> None:
+    def load(self, cubin: bytes, what: int = machine_code.MODULE_LOADED) -> None:
         held = ctypes.create_string_buffer(cubin, len(cubin))
         module = machine_code.ModuleData(1, len(cubin), ctypes.addressof(held))
         data = machine_code.ResourceData(None, None, ctypes.addressof(module))
-        self.callback(None, machine_code.RESOURCE, machine_code.MODULE_LOADED, ctypes.addressof(data))
+        self.callback(None, machine_code.RESOURCE, what, ctypes.addressof(data))
 
-    def launch(self, kernel: str, address: int, n: int, by: int, blocks: int = 1) -> None:
+    def launch(self, kernel: str, address: int, n: int, by: int, blocks: int = 1, handle: int = 8) -> None:
         held = (ctypes.c_int64(address), ctypes.c_int64(n), ctypes.c_int32(by))
         values = (ctypes.c_void_p * 3)(*map(ctypes.addressof, held))
-        given = machine_code.LaunchParameters(None, (ctypes.c_uint * 6)(blocks, 1, 1, 128, 1, 1), 0, None, values)
+        given = machine_code.LaunchParameters(handle, (ctypes.c_uint * 6)(blocks, 1, 1, 128, 1, 1), 0, None, values)
         call = cupti.CallbackData(cupti.ENTER, b"cuLaunchKernel", ctypes.addressof(given), None, kernel.encode())
         self.callback(None, cupti.DRIVER_API, 1, ctypes.addressof(call))
 
 
-def test_a_digest_is_of_code_launch_and_scalars_and_not_of_addresses(cubin: bytes) -> None:
+def test_a_digest_is_of_code_launch_and_scalars_and_not_of_addresses(cubins: list[bytes]) -> None:
     library = Library()
     with machine_code.watching(library) as seen:  # type: ignore[arg-type]
-        library.load(cubin)
+        library.load(cubins[0])
         for given in ({}, {"address": 0x7F0000001000}, {"n": 99}, {"blocks": 2}):
             library.launch("scale", **{"address": 0x7F0000000000, "n": 100, "by": 3, **given})
-        library.launch("unseen", address=1, n=1, by=1)
+        library.launch("unseen", address=1, n=1, by=1, handle=9)
     same, moved, other_n, other_grid, unseen = (seen.digest([launch]) for launch in seen.launches)
     assert same == moved != ""
     assert len({same, other_n, other_grid}) == 3
     assert unseen == "", "a kernel whose code was not seen has no digest, so that its cell is measured"
+
+
+def test_kernels_of_one_name_are_told_apart_by_their_handles(cubins: list[bytes]) -> None:
+    library, (one, other) = Library(), cubins
+    given = {"address": 0x7F0000000000, "n": 100, "by": 3}
+    with machine_code.watching(library) as seen:  # type: ignore[arg-type]
+        library.load(one)
+        library.launch("scale", handle=8, **given)
+        library.load(other)
+        library.launch("scale", handle=16, **given)
+        library.launch("scale", handle=8, **given)
+        library.load(one, machine_code.MODULE_UNLOADED)
+        library.load(other)
+        library.launch("scale", handle=8, **given)
+        library.load(one)
+        library.load(other)
+        library.launch("scale", handle=24, **given)
+    first, second, again, taken_over, either = (seen.digest([launch]) for launch in seen.launches)
+    assert first == again != second
+    assert taken_over == second
+    assert either == "", "of two that were loaded and not launched it cannot be told which it is"
 
 
 @pytest.mark.parametrize(("count", "expected"), [(1, [0]), (2, [0, 9]), (4, [0, 3, 6, 9]), (99, list(range(10)))])

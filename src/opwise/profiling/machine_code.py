@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 
 from opwise.profiling import cupti
 
-RESOURCE, MODULE_LOADED = 3, 6  # CUpti_CallbackDomain, CUpti_CallbackIdResource
+RESOURCE, MODULE_LOADED, MODULE_UNLOADED = 3, 6, 7  # CUpti_CallbackDomain, CUpti_CallbackIdResource
 KPARAM_INFO = 0x17  # EIATTR_KPARAM_INFO, of format 4: its size in bytes, then index, ordinal and offset, size << 18
 POINTERS_FROM = 1 << 32  # what is above is an address, which differs from process to process; sizes and shares are below
 
@@ -56,10 +56,20 @@ class LaunchExParameters(ctypes.Structure):
 
 
 @dataclass(frozen=True)
+class Code:
+    """A kernel as a module has it: its machine code, and (offset, bytes) of each parameter in their order."""
+
+    text: bytes
+    parameters: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True)
 class Launched:
-    """One launch: grid and block in x, y, z; dynamic shared memory in bytes; the parameters of 8 bytes and less that are no addresses."""
+    """One launch: grid and block in x, y, z; dynamic shared memory in bytes; the parameters of 8 bytes and less that are no addresses.
+    code: None where it cannot be told which was launched."""
 
     kernel: str
+    code: Code | None
     shape: tuple[int, ...]
     shared_bytes: int
     scalars: tuple[int, ...]
@@ -67,30 +77,51 @@ class Launched:
 
 @dataclass
 class Seen:
-    """What was loaded and launched. missing: why nothing is seen, "" where all is."""
+    """What was loaded and launched since `watching` began. missing: why nothing is seen, "" where all is.
 
-    code: dict[str, bytes] = field(default_factory=dict)  # kernel -> machine code, of every module of this process since `watching` began
-    parameters: dict[str, tuple[tuple[int, int], ...]] = field(default_factory=dict)  # kernel -> (offset, bytes) of each, in their order
+    CUPTI names a launch's kernel and gives its handle, and tells of a module's kernels by name alone. Triton's specialisations of one
+    kernel have one name: a handle is that kernel of its name which was loaded and not launched before, where there is one such.
+    """
+
+    waiting: dict[str, list[Code]] = field(default_factory=dict)  # kernel -> loaded, and by no launch so far
+    known: dict[int, tuple[str, Code]] = field(default_factory=dict)  # handle -> kernel, code
     launches: list[Launched] = field(default_factory=list)
     missing: str = ""
 
     def loaded(self, cubin: bytes) -> None:
-        found = sections(cubin)
-        for name, content in found.items():
-            if name.startswith(".text."):
-                kernel = name.removeprefix(".text.")
-                # The last one loaded is the one that is launched next, where two modules have kernels of one name.
-                self.code[kernel] = content
-                self.parameters[kernel] = parameters(found.get(f".nv.info.{kernel}", b""))
+        for kernel, code in kernels(cubin).items():
+            found = self.waiting.setdefault(kernel, [])
+            found += [code] if code not in found else []
 
-    def digest(self, launches: Sequence[Launched]) -> str:
+    def unloaded(self, cubin: bytes) -> None:
+        """Its handles may be another module's later."""
+        gone = kernels(cubin)
+        self.known = {handle: (kernel, code) for handle, (kernel, code) in self.known.items() if gone.get(kernel) != code}
+
+    def code_of(self, handle: int, kernel: str) -> Code | None:
+        if handle not in self.known:
+            of_name = self.waiting.pop(kernel, []) or list({code for name, code in self.known.values() if name == kernel})
+            if len(of_name) != 1:
+                return None
+            self.known[handle] = kernel, of_name[0]
+        return self.known[handle][1]
+
+    @staticmethod
+    def digest(launches: Sequence[Launched]) -> str:
         """Of these launches; "" where some kernel's code was not seen, or nothing was launched."""
-        if not launches or any(launch.kernel not in self.code for launch in launches):
-            return ""
         found = hashlib.sha256()
         for launch in launches:
-            found.update(self.code[launch.kernel] + repr((launch.shape, launch.shared_bytes, launch.scalars)).encode())
-        return found.hexdigest()[:16]
+            if launch.code is None:
+                return ""
+            found.update(launch.code.text + repr((launch.shape, launch.shared_bytes, launch.scalars)).encode())
+        return found.hexdigest()[:16] if launches else ""
+
+
+def kernels(cubin: bytes) -> dict[str, Code]:
+    """Raises ValueError for what is no cubin."""
+    found = sections(cubin)
+    names = [name.removeprefix(".text.") for name in found if name.startswith(".text.")]
+    return {name: Code(found[f".text.{name}"], parameters(found.get(f".nv.info.{name}", b""))) for name in names}
 
 
 def sections(cubin: bytes) -> dict[str, bytes]:
@@ -131,33 +162,34 @@ def watching(library: ctypes.CDLL | None = None) -> Iterator[Seen]:
 
     def called(_: object, domain: int, number: int, data: int) -> None:
         with contextlib.suppress(Exception):  # an exception cannot leave a callback: what was not seen has no digest
-            if domain == RESOURCE and number == MODULE_LOADED:
+            if domain == RESOURCE and number in (MODULE_LOADED, MODULE_UNLOADED):
                 module = ModuleData.from_address(ResourceData.from_address(data).descriptor)
-                seen.loaded(ctypes.string_at(module.cubin, module.size))
+                (seen.loaded if number == MODULE_LOADED else seen.unloaded)(ctypes.string_at(module.cubin, module.size))
             elif domain == cupti.DRIVER_API:
                 call = cupti.CallbackData.from_address(data)
                 name = (call.function or b"").decode()
                 if call.site == cupti.ENTER and name.startswith("cuLaunch") and call.symbol:
-                    seen.launches.append(_launched(name, call.symbol.decode(), call.parameters, seen.parameters))
+                    seen.launches.append(_launched(name, call.symbol.decode(), call.parameters, seen))
 
     with cupti.subscribed(called, (RESOURCE, cupti.DRIVER_API), library) as missing:
         seen.missing = missing
         yield seen
 
 
-def _launched(function: str, kernel: str, address: int, known: dict[str, tuple[tuple[int, int], ...]]) -> Launched:
+def _launched(function: str, kernel: str, address: int, seen: Seen) -> Launched:
+    by: LaunchExParameters | LaunchParameters
     if function.startswith("cuLaunchKernelEx"):
         by = LaunchExParameters.from_address(address)
-        shape, shared_bytes, values = tuple(by.config.contents.shape), by.config.contents.shared_bytes, by.values
+        how = by.config.contents
     else:
-        plain = LaunchParameters.from_address(address)
-        shape, shared_bytes, values = tuple(plain.shape), plain.shared_bytes, plain.values
+        by = how = LaunchParameters.from_address(address)
+    code, values = seen.code_of(by.function or 0, kernel), by.values
     scalars = []
-    for i, (_, size) in enumerate(known.get(kernel, ()) if values else ()):
+    for i, (_, size) in enumerate(code.parameters if code and values else ()):
         if size <= 8:
             value = int.from_bytes(ctypes.string_at(values[i], size), "little")
             scalars.append(value if value < POINTERS_FROM else POINTERS_FROM)
-    return Launched(kernel, shape, int(shared_bytes), tuple(scalars))
+    return Launched(kernel, code, tuple(how.shape), int(how.shared_bytes), tuple(scalars))
 
 
 def digests(turn: Callable[[str, str], None], device_name: str, cells: Sequence[tuple[str, str]]) -> dict[tuple[str, str], str]:
