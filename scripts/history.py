@@ -6,8 +6,9 @@
     python scripts/history.py --dry-run             which, and how long
     python scripts/history.py --bench softmax       what follows is asv run's
 
-A commit counts that changed ops/ or backends/ of the package: of others the kernels are their parent's. Ctrl-C keeps what is done, and the
-next call goes on from there. Exit status: asv's, 0 where nothing was missing.
+A commit counts that changed ops/ or backends/ of the package: of others the kernels are their parent's. On a GPU the kernels are timed; what
+compilers say of them takes longer, needs no GPU and is measured where there is none, as are calls of opwise.softmax and kin only where
+--bench asks for them. Ctrl-C keeps what is done, and the next call goes on from there. Exit status: asv's, 0 where nothing was missing.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from asv_inplace import KERNELS, NO_GPU, machine_facts  # noqa: E402  beside asv
 RESULTS = ROOT / "results" / "asv"
 COUNT = 40
 GUESS_S = 90.0  # a commit, where none was measured on this machine
+KERNELS_TIMES = r"^(?!calls\.)\w+\.(?!Compiled\.)"  # benchmarks, as --bench has them
 
 
 def git(*arguments: str) -> str:
@@ -90,6 +92,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     tagged = bool(options.range) or bool(git("tag", "--merged", "HEAD"))
     machine = next((value for name, value in pairwise(more) if name in ("--machine", "-m")), machine_facts()["machine"])
     patterns = [value for name, value in pairwise(more) if name in ("--bench", "-b")]
+    if not patterns and machine != NO_GPU:
+        patterns, more = [KERNELS_TIMES], [*more, "--bench", KERNELS_TIMES]
     known = measured(machine, wanted(machine, patterns))
     whole = {commit for commit in found if known.get(commit[:8], (False, 0.0))[0]}
     chosen = spread(found, options.count or (len(found) if tagged else COUNT), whole)

@@ -234,13 +234,14 @@ def test_an_entry_of_the_regressions_says_what_changed(change: dict[str, str], s
 
 def test_a_commit_is_measured_once_it_has_all_benchmarks_that_are_wanted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(history, "RESULTS", tmp_path)
-    names = ("square.Square.track_kernel_cold", "square.Compiled.track_registers", "mean.Compiled.track_registers")
+    names = ("square.Square.track_kernel_cold", "square.Compiled.track_registers", "mean.Compiled.track_registers", "calls.Calls.time_call")
     (tmp_path / "benchmarks.json").write_text(json.dumps({name: {} for name in names} | {"version": 2}))
     (tmp_path / "gpu").mkdir()
     for commit, kept in {"a" * 8: names, "b" * 8: names[:1]}.items():
         (tmp_path / "gpu" / f"{commit}-env.json").write_text(json.dumps({"results": dict.fromkeys(kept), "durations": {"sweep": 9.0}}))
     everything = history.wanted("gpu", [])
     assert history.measured("gpu", everything) == {"a" * 8: (True, 9.0), "b" * 8: (False, 9.0)}
-    assert history.wanted("compile-only", []) == set(names[1:]), "without a GPU compilers alone are asked"
+    assert history.wanted("compile-only", []) == set(names[1:3]), "without a GPU compilers alone are asked"
+    assert history.wanted("gpu", [history.KERNELS_TIMES]) == {names[0]}
     narrow = history.wanted("gpu", [r"square.Square.*\(.*float16"])
     assert history.measured("gpu", narrow)["b" * 8] == (True, 9.0)
