@@ -15,6 +15,7 @@ from opwise.own import kernel as kernel
 if TYPE_CHECKING:
     from opwise.choosing.query import NothingMeasured, choose
     from opwise.choosing.ranking import Choice
+    from opwise.program.counting import recording
 
 __version__ = "0.1.0"
 
@@ -34,12 +35,18 @@ __all__ = [
     "implementation",
     "matmul",
     "mean",
+    "recording",
     "softmax",
     "square",
     "use",
 ]
 
-_ON_USE = {"choose": "opwise.choosing.query", "NothingMeasured": "opwise.choosing.query", "Choice": "opwise.choosing.ranking"}
+_ON_USE = {
+    "choose": "opwise.choosing.query",
+    "NothingMeasured": "opwise.choosing.query",
+    "Choice": "opwise.choosing.ranking",
+    "recording": "opwise.program.counting",
+}
 
 
 def __dir__() -> list[str]:

@@ -24,6 +24,7 @@ from opwise.commands import (
     compare,
     inspect,
     profile,
+    record,
     report,
     run,
     seeds,
@@ -46,6 +47,7 @@ app.command(epilog=verify.EXAMPLES)(verify.verify)
 app.command()(backends.backends)
 app.command(epilog=show.EXAMPLES)(show.show)
 app.command(epilog=choose.EXAMPLES)(choose.choose)
+app.command(epilog=record.EXAMPLES, context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})(record.record)
 app.command(epilog=report.EXAMPLES)(report.report)
 app.command(epilog=compare.EXAMPLES)(compare.compare)
 app.command(epilog=bars.EXAMPLES)(bars.bars)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
@@ -16,6 +18,7 @@ from opwise.backends.protocol import BackendUnavailable, UnsupportedWorkload
 from opwise.choosing.query import OWN, NothingMeasured, choose_from, here
 from opwise.choosing.ranking import BASELINE, Choice
 from opwise.choosing.store import Figures, Gpu, Store
+from opwise.choosing.table import VARIABLE, read_table
 from opwise.measure.stats import TIE
 from opwise.ops import OPS
 from opwise.ops.spec import elements
@@ -44,6 +47,8 @@ def selected(dispatcher: Dispatcher, inputs: Sequence[Tensor]) -> tuple[Call, bo
         return eager, True
     if torch.cuda.is_current_stream_capturing():  # a kernel's first call may compile, load and allocate, which a capture forbids
         return eager, False
+    if backend := _by_table(dispatcher.op, inputs):
+        return (eager if backend == BASELINE else _built(dispatcher.op, backend, inputs) or eager), True
     choice = _choice(dispatcher, inputs)
     return (_first_that_works(dispatcher, choice, inputs, eager) if choice else eager), True
 
@@ -64,6 +69,24 @@ def _for_kernels(op: str, inputs: Sequence[Tensor]) -> bool:
     except (TypeError, ValueError):  # torch eager takes more, or says in its own words why not
         return False
     return True
+
+
+def _by_table(op: str, inputs: Sequence[Tensor]) -> str:
+    """The backend that the table of OPWISE_CHOICES names for these inputs, "" where it does not. Raises BadTable and OSError: who names a
+    table wants it."""
+    device, choices = table()
+    backend = choices.get(str(OPS[op].workload_of(*inputs)), "") if choices else ""
+    if backend and (found := here(str(inputs[0].device)).device) != device:
+        tell("another GPU", f"{VARIABLE} is a table of {device}, and this is {found}: the stored figures choose", Fallback)
+        return ""
+    return backend
+
+
+@cache
+def table() -> tuple[str, Mapping[str, str]]:
+    """(the GPU, workload -> backend) of OPWISE_CHOICES, read once."""
+    path = os.environ.get(VARIABLE)
+    return read_table(Path(path)) if path else ("", {})
 
 
 def _choice(dispatcher: Dispatcher, inputs: Sequence[Tensor]) -> Choice | None:
@@ -90,20 +113,27 @@ def _first_that_works(dispatcher: Dispatcher, choice: Choice, inputs: Sequence[T
             return eager
         if standing.backend == BASELINE:
             continue
-        try:
-            found = implementation(f"{standing.backend}/{dispatcher.op}", inputs[0].device).call_like(*inputs)
-            found(*inputs)  # compiles and loads now: a later call may be captured
-        except UnsupportedWorkload:
-            continue
-        except torch.OutOfMemoryError:
-            raise
-        except BackendUnavailable as missing:
-            tell(standing.backend, f"{standing.backend} would be faster for {dispatcher.op}, but: {missing}", Fallback)
-        except Exception as problem:  # whatever ails this backend, the next one or torch eager computes; a broken GPU shows there
-            tell(standing.backend, f"{standing.backend}/{dispatcher.op} cannot be used: {type(problem).__name__}: {problem}", Fallback)
-        else:
+        if found := _built(dispatcher.op, standing.backend, inputs):
             return found
     return eager
+
+
+def _built(op: str, backend: str, inputs: Sequence[Tensor]) -> Call | None:
+    """None where the backend does not take these inputs, or, with a warning, where it cannot be used."""
+    try:
+        found = implementation(f"{backend}/{op}", inputs[0].device).call_like(*inputs)
+        found(*inputs)  # compiles and loads now: a later call may be captured
+    except UnsupportedWorkload:
+        return None
+    except torch.OutOfMemoryError:
+        raise
+    except BackendUnavailable as missing:
+        tell(backend, f"{backend} would be faster for {op}, but: {missing}", Fallback)
+    except Exception as problem:  # whatever ails this backend, the next one or torch eager computes; a broken GPU shows there
+        tell(backend, f"{backend}/{op} cannot be used: {type(problem).__name__}: {problem}", Fallback)
+    else:
+        return found
+    return None
 
 
 def eager_up_to(store: Store, op: str, gpus: Sequence[Gpu]) -> tuple[int, int]:
@@ -161,6 +191,7 @@ def forget() -> None:
     from opwise.choosing.dispatch import DISPATCHERS
 
     recorded.cache_clear()
+    table.cache_clear()
     _told.clear()
     for dispatcher in DISPATCHERS.values():
         dispatcher.forget()

@@ -15,6 +15,7 @@ from opwise import clocks, library
 from opwise.choosing.query import NothingMeasured, check, choose_from, measured, workload_of
 from opwise.choosing.ranking import BASELINE, PURPOSES, Choice, Standing, differ
 from opwise.choosing.store import Store, refresh
+from opwise.commands.choose_recorded import answer
 from opwise.commands.console import Out, refuse, stderr, stdout, warnings_told
 from opwise.ops import OPS
 from opwise.ops.spec import Workload
@@ -22,14 +23,17 @@ from opwise.runner import WorkerLost
 
 EXAMPLES = (
     "Examples:  opwise choose softmax --shape 4096x4096 --dtype float16  ·  opwise choose matmul --shape 16x4096x4096 --dtype bfloat16 "
-    "--for graph  ·  opwise choose gelu --shape 3000x5000 --dtype float32 --device nvidia-h200 --json"
+    "--for graph  ·  opwise choose gelu --shape 3000x5000 --dtype float32 --device nvidia-h200 --json  ·  "
+    "opwise choose --recorded recording.json --device h100"
 )
 
 
 def choose(
-    op: Annotated[str, typer.Argument(help=f"One of {', '.join(OPS)}.")],
-    shape: Annotated[str, typer.Option(help="As in 4096x4096; a matmul's is MxKxN.")],
-    dtype: Annotated[str, typer.Option(help="float32, float16, bfloat16; tfloat32 for a matmul whose factors may be rounded to TF32.")],
+    op: Annotated[str | None, typer.Argument(help=f"One of {', '.join(OPS)}.")] = None,
+    shape: Annotated[str | None, typer.Option(help="As in 4096x4096; a matmul's is MxKxN.")] = None,
+    dtype: Annotated[
+        str | None, typer.Option(help="float32, float16, bfloat16; tfloat32 for a matmul whose factors may be rounded to TF32.")
+    ] = None,
     purpose: Annotated[str, typer.Option("--for", help="; ".join(f"{name}: {what}" for name, what in PURPOSES.items()) + ".")] = "stream",
     clock: Annotated[
         str, typer.Option(help="Whose kernel time counts. " + "; ".join(f"{name}: {what}" for name, what in clocks.CLOCKS.items()) + ".")
@@ -38,12 +42,27 @@ def choose(
         str | None, typer.Option(help="cuda:0, or a recorded GPU such as h200. Default: the GPU here, else the one measured last.")
     ] = None,
     measure: Annotated[bool, typer.Option("--measure", help="Time every backend at this shape first, and store the run.")] = False,
+    recorded: Annotated[
+        Path | None, typer.Option("--recorded", metavar="FILE", help="Instead of one op: all calls of a program, from `opwise record`.")
+    ] = None,
+    write: Annotated[
+        Path | None, typer.Option("--write", metavar="TABLE", help="With --recorded: a table that OPWISE_CHOICES has opwise dispatch by.")
+    ] = None,
     out: Out = Path("results"),
     as_json: Annotated[bool, typer.Option("--json", help="Machine-readable: one object.")] = False,
 ) -> None:
-    """Which backend to use for an op at a shape and dtype, from the runs on record, and why."""
+    """Which backend to use for an op at a shape and dtype, from the runs on record, and why; or for every call of a recorded program."""
     try:
         check(purpose, clock)
+        if recorded is not None:
+            if op or shape or dtype or measure:
+                refuse("--recorded asks for all of a program: leave out OP, --shape, --dtype and --measure; opwise run --recorded measures")
+            answer(recorded, device, purpose, clock, out, write, as_json)
+            return
+        if op is None or shape is None or dtype is None:
+            refuse("an op, --shape and --dtype are needed, as in choose softmax --shape 4096x4096 --dtype float16; or --recorded FILE")
+        if write is not None:
+            refuse("--write is of --recorded: give both, or neither")
         workload = workload_of(op, (shape,), dtype)
         if measure:
             with stderr.status(f"measuring {workload}"):

@@ -26,6 +26,7 @@ from opwise.commands.console import (
 )
 from opwise.commands.executors import GpuModel, Gpus, Ready, Scheduler, Share, ready
 from opwise.commands.progress import carry_out
+from opwise.program.calls import BadRecording, Recording
 from opwise.report import overview
 from opwise.run_files import run_name
 from opwise.runner import SETS, UnknownName
@@ -36,7 +37,8 @@ from opwise.tuning.standing import told
 RUN_EXAMPLES = (
     "Examples:  opwise run  ·  opwise run softmax triton_jit  ·  opwise run 'softmax/4096x4096/*' --variants  ·  "
     "opwise run matmul/512x512x512/float16 --json  ·  opwise run --set grid --brief  ·  opwise run softmax --with my_softmax.py  ·  "
-    "opwise run --gpus all  ·  opwise run --scheduler tcp://head:8786 --gpu-model H200  ·  opwise run --resume 20261121T140910Z"
+    "opwise run --recorded recording.json  ·  opwise run --gpus all  ·  "
+    "opwise run --scheduler tcp://head:8786 --gpu-model H200  ·  opwise run --resume 20261121T140910Z"
 )
 
 
@@ -56,6 +58,9 @@ def run(
     share: Share = False,
     scheduler: Scheduler = None,
     gpu_model: GpuModel = None,
+    recorded: Annotated[
+        Path | None, typer.Option("--recorded", metavar="FILE", help="What a program calls, from `opwise record`, instead of a set.")
+    ] = None,
     resume: Annotated[
         str | None, typer.Option("--resume", metavar="RUN", help="Finish a stored run that was stopped: a file or part of its name.")
     ] = None,
@@ -69,7 +74,9 @@ def run(
         refuse(f"--set {set_name!r} is unknown: known are {', '.join(SETS)}")
     if scheduler and first_call:
         refuse("--first-call is measured on this machine: run it there, or on one of the cluster's, without --scheduler")
-    path = _resumed_path(resume, out, bool(filters or set_name or variants or brief)) if resume else None
+    path = _resumed_path(resume, out, bool(filters or set_name or variants or brief or recorded)) if resume else None
+    if recorded is not None:
+        filters = [*(filters or []), *_called(recorded, bool(set_name))]
     with ready(device, own_files, gpus_=gpus, scheduler=scheduler, gpu_model=gpu_model, share=share) as here:
         on_gpu = here.survey.device != "cpu"
         if not on_gpu and not as_json:
@@ -99,6 +106,24 @@ def _planned(here: Ready, filters: list[str], set_name: str, variants: bool, out
         refuse(f"nothing in set {set_name!r} fits {' '.join(filters)!r}: another --set, or a workload spelled out, may")
     none_left_out(here.survey, session.jobs)
     return session
+
+
+def _called(path: Path, set_given: bool) -> list[str]:
+    """The workloads of a recorded program that are measured, and a word on the others."""
+    if set_given:
+        refuse("--recorded and --set both say what to measure: leave one of them out")
+    try:
+        found = Recording.read(path)
+    except (BadRecording, OSError) as error:
+        refuse(f"--recorded {error}")
+    taken = [call for call in found.calls if call.workload and 0 not in call.shape and call.layout in ("NN", "contiguous")]
+    if not taken:
+        refuse(f"--recorded {path}: none of its {len(found.calls)} kinds of calls is of contiguous tensors that the ops take")
+    workloads = list(dict.fromkeys(str(call.workload) for call in taken))
+    left = f"{len(found.calls) - len(taken)} of {len(found.calls)}"
+    stderr.print(f"{path}: {len(workloads)} workloads; {left} kinds of calls are not measured, as they are strided or no calls of an op",
+                 highlight=False, soft_wrap=True, markup=False)  # fmt: skip
+    return workloads
 
 
 def _resumed_path(run: str, out: Path, asked: bool) -> Path:

@@ -1,0 +1,1 @@
+"""What a torch program calls of the five ops: counted while it runs, stored, and asked which backend each would take."""

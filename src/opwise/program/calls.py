@@ -1,0 +1,126 @@
+"""Calls of a program, as they were counted: of an op, or of what contains one and is no call of it.
+
+A recording is a JSON file: the command, the seconds that it ran, the versions and the GPU, and its calls, the most frequent first.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from opwise.ops import OPS
+from opwise.ops.spec import Workload
+
+SCHEMA = 1
+
+
+class BadRecording(ValueError):
+    """A file is no recording; the message says what it is and what makes one."""
+
+
+@dataclass(frozen=True)
+class Call:
+    """`calls` calls that were alike.
+
+    op: one of OPS, also where it is only contained: `near` says then what was called instead of the op, "" where it was the op.
+    shape: as the workload has it, a product's is (M, K, N), softmax's (rows, columns). dtype: a workload's, or torch's name of another.
+    strides: of each input, in elements. contiguous: are all of them? aligned: do all begin on 16 bytes? gradient: "", "wanted" or
+    "backward", where a backward pass made the call. compiled: inside of a torch.compile'd function.
+    """
+
+    op: str
+    function: str  # torch's own name: aten.mm
+    near: str
+    shape: tuple[int, ...]
+    dtype: str
+    strides: tuple[tuple[int, ...], ...]
+    contiguous: bool
+    aligned: bool
+    device: str
+    gradient: str
+    compiled: bool
+    calls: int
+
+    @property
+    def layout(self) -> str:
+        """Of a product which factors are transposed views: NN, NT, TN, TT; else contiguous; strided for what is neither."""
+        if self.contiguous:
+            return "NN" if self.op == "matmul" and not self.near else "contiguous"
+        if self.op != "matmul" or self.near:
+            return "strided"
+        m, k, n = self.shape
+        letters = [_letter(stride, sizes) for stride, sizes in zip(self.strides, ((m, k), (k, n)), strict=True)]
+        return "strided" if "" in letters else "".join(letters)
+
+    @property
+    def workload(self) -> Workload | None:
+        """None for what is no call of an op, or of a dtype that the op's kernels do not take."""
+        return None if self.near or self.dtype not in OPS[self.op].dtypes else Workload(self.op, self.shape, self.dtype)
+
+    @property
+    def name(self) -> str:
+        """The workload, or torch's function with its sizes and dtype where it is none."""
+        taken = self.workload
+        return str(taken) if taken else f"{self.function.removeprefix('aten.')}/{'x'.join(map(str, self.shape)) or 'scalar'}/{self.dtype}"
+
+    @property
+    def left_to_eager(self) -> str:
+        """Why opwise's function hands such a call to torch eager, on a GPU too and whatever was measured; "" where it chooses."""
+        if self.near:
+            return self.near
+        if self.dtype not in OPS[self.op].dtypes:
+            return f"{self.dtype}: taken are {', '.join(OPS[self.op].dtypes)}"
+        if 0 in self.shape:
+            return "empty"
+        if self.gradient:
+            return "torch's backward pass makes it" if self.gradient == "backward" else "a gradient is wanted: kernels have no backward"
+        if self.layout not in ("NN", "contiguous"):
+            return f"layout {self.layout}: contiguous tensors are taken"
+        return ""
+
+
+def _letter(stride: Sequence[int], sizes: tuple[int, int]) -> str:
+    """N for rows one after the other, T for columns one after the other, "" for neither. A side of one element fits both: N."""
+    (by_row, by_column), (rows, columns) = stride, sizes
+    if (columns == 1 or by_column == 1) and (rows == 1 or by_row == columns):
+        return "N"
+    return "T" if (rows == 1 or by_row == 1) and (columns == 1 or by_column == rows) else ""
+
+
+@dataclass(frozen=True)
+class Recording:
+    """seconds: from the first to the last instruction that was watched. dispatched: torch's calls, all of them."""
+
+    command: tuple[str, ...]
+    seconds: float
+    dispatched: int
+    device: str
+    versions: dict[str, str]
+    calls: tuple[Call, ...]
+
+    def write(self, path: Path) -> None:
+        """Raises OSError."""
+        path.write_text(json.dumps({"schema": SCHEMA, **asdict(self)}, indent=1) + "\n", encoding="utf-8")
+
+    @classmethod
+    def read(cls, path: Path) -> Recording:
+        """Raises BadRecording, and OSError where the file cannot be read."""
+        try:
+            data: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+            schema = data.pop("schema")
+            if schema != SCHEMA:
+                raise BadRecording(f"{path} has schema {schema}, this opwise reads {SCHEMA}: record the program again")
+            calls = tuple(_read(call) for call in data["calls"])
+            return cls(**{**data, "command": tuple(data["command"]), "calls": calls})
+        except BadRecording:
+            raise
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            why = f"{type(error).__name__}: {error}"
+            raise BadRecording(f"{path} is no recording ({why}): `opwise record -- python app.py` makes one") from error
+
+
+def _read(call: dict[str, Any]) -> Call:
+    return Call(**{**call, "shape": tuple(call["shape"]), "strides": tuple(tuple(stride) for stride in call["strides"])})
