@@ -23,16 +23,6 @@ def test_on_the_cpu_it_is_torch_eager_without_a_warning(op: str) -> None:
     assert torch.equal(getattr(opwise, op)(*inputs), EAGER[op](*inputs))
 
 
-@each_op
-def test_a_gradient_comes_through_torch_s_own_function(op: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    fake = FakeKernels(monkeypatch, softmax_store(cupy_raw=1.0, torch_eager=9.0))
-    inputs = tuple(x.requires_grad_() for x in inputs_of(op))
-    expected = torch.autograd.grad(EAGER[op](*inputs).sin().sum(), inputs)
-    found = torch.autograd.grad(getattr(opwise, op)(*inputs).sin().sum(), inputs)
-    assert all(torch.equal(a, b) for a, b in zip(expected, found, strict=True))
-    assert fake.calls == []
-
-
 def test_the_chosen_backend_computes_and_is_looked_up_once(monkeypatch: pytest.MonkeyPatch) -> None:
     fake = FakeKernels(monkeypatch, softmax_store(cupy_raw=5.0, triton_jit=6.0, torch_eager=9.0))
     (x,) = inputs_of("softmax")

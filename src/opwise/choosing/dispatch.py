@@ -1,9 +1,9 @@
 """`opwise.softmax(x)` and its kin: the op, computed by the backend that the stored runs choose for a busy stream.
 
 Torch eager computes what no stored figure speaks about, with one warning a process; and, without a warning, what the kernels do not take:
-CPU tensors, tensors that require grad, strided ones, all under autocast, other dtypes and numbers of dimensions, subclasses of Tensor,
-and shapes first met inside a CUDA graph's capture. A backend that was forced (`use`, OPWISE_BACKEND) computes, or an error says why it
-cannot.
+CPU tensors, strided ones, all under autocast, other dtypes and numbers of dimensions, subclasses of Tensor, and shapes first met inside a
+CUDA graph's capture. A backend that was forced (`use`, OPWISE_BACKEND) computes, or an error says why it cannot. Where a gradient is
+wanted, the backward pass is torch's (gradients.py).
 
 What a call costs beyond the chosen one decides for small tensors, whose kernels are shorter than their calls. Up to the size below which
 every figure on record is in torch eager's favour, that is one comparison; above it, one look-up by shape, dtype and device.
@@ -76,19 +76,30 @@ class Dispatcher:
         self.forced: dict[tuple[str, str], Call] = {}
         self.sized, self.small, self.columns = not self.bounded, -1, 0
 
-    def find(self, key: Any, *inputs: Tensor) -> Call:
-        """The call for inputs whose key is new; kept for the next ones, unless a capture leaves no choice now."""
+    def find(self, key: Any, *inputs: Tensor, more_us: float = 0.0) -> Call:
+        """The call for inputs whose key is new; kept for the next ones, unless a capture leaves no choice now. more_us: what a call of any
+        backend but torch eager costs besides."""
         from opwise.choosing.selection import selected
 
         with _lock:
             call = self.calls.get(key)  # another thread may have found it meanwhile
             if call is None:
-                call, keep = selected(self, inputs)
+                call, keep = selected(self, inputs, more_us)
                 if keep:
                     if len(self.calls) >= MOST_KEYS:
                         self.calls.clear()
                     self.calls[key] = call
         return call
+
+    def differentiable(self, *inputs: Tensor) -> Tensor:
+        """Of contiguous tensors of which some require grad: torch's own function where that is chosen, else a Function's."""
+        from opwise.choosing.gradients import AUTOGRAD_US, FUNCTIONS
+
+        key = (True, *((x.shape, x.dtype, x.get_device(), x.data_ptr() & 15) for x in inputs), _precision())
+        call = self.calls.get(key) or self.find(key, *(x.detach() for x in inputs), more_us=AUTOGRAD_US)
+        if call is self.eager or call is torch.mm:
+            return call(*inputs)
+        return FUNCTIONS[self.op].apply(call, *inputs)  # type: ignore[no-any-return]
 
     def unusual(self, *inputs: Any) -> Tensor:
         """A forced backend, or what is no plain tensor."""
@@ -103,6 +114,10 @@ class Dispatcher:
         if call is None:
             call = implementation(f"{_known(backend, ENVIRONMENT)}/{self.op}", inputs[0].device)
             self.forced[backend, inputs[0].device.type] = call
+        if _grad() and any(x.requires_grad for x in inputs):
+            from opwise.choosing.gradients import FUNCTIONS
+
+            return FUNCTIONS[self.op].apply(call, *inputs)  # type: ignore[no-any-return]
         return call(*inputs)
 
 
@@ -129,8 +144,10 @@ def square(x: Tensor) -> Tensor:
         return _SQUARE.unusual(x)
     if x.numel() <= _SQUARE.small:
         return x.mul(x) if x.numel() <= MUL_UP_TO else torch.square(x)
-    if (x.requires_grad and _grad()) or not x.is_contiguous() or _autocast():
+    if not x.is_contiguous() or _autocast():
         return torch.square(x)
+    if x.requires_grad and _grad():
+        return _SQUARE.differentiable(x)
     key = (x.shape, x.dtype, x.get_device(), x.data_ptr() & 15)
     return (_SQUARE.calls.get(key) or _SQUARE.find(key, x))(x)
 
@@ -139,8 +156,10 @@ def mean(x: Tensor) -> Tensor:
     """The mean over all elements, as a 0-d tensor of x's dtype."""
     if type(x) is not Tensor or _is_forced() is not None:
         return _MEAN.unusual(x)
-    if x.numel() <= _MEAN.small or (x.requires_grad and _grad()) or not x.is_contiguous() or _autocast():
+    if x.numel() <= _MEAN.small or not x.is_contiguous() or _autocast():
         return _mean(x)
+    if x.requires_grad and _grad():
+        return _MEAN.differentiable(x)
     key = (x.shape, x.dtype, x.get_device(), x.data_ptr() & 15)
     return (_MEAN.calls.get(key) or _MEAN.find(key, x))(x)
 
@@ -149,8 +168,10 @@ def gelu(x: Tensor) -> Tensor:
     """gelu in its tanh form, elementwise. x: a tensor of any shape; the result is like it."""
     if type(x) is not Tensor or _is_forced() is not None:
         return _GELU.unusual(x)
-    if x.numel() <= _GELU.small or (x.requires_grad and _grad()) or not x.is_contiguous() or _autocast():
+    if x.numel() <= _GELU.small or not x.is_contiguous() or _autocast():
         return _gelu(x, approximate="tanh")
+    if x.requires_grad and _grad():
+        return _GELU.differentiable(x)
     key = (x.shape, x.dtype, x.get_device(), x.data_ptr() & 15)
     return (_GELU.calls.get(key) or _GELU.find(key, x))(x)
 
@@ -161,8 +182,10 @@ def softmax(x: Tensor) -> Tensor:
         return _SOFTMAX.unusual(x)
     if x.numel() <= _SOFTMAX.small and x.size(-1) <= _SOFTMAX.columns:
         return _softmax(x, -1)
-    if (x.requires_grad and _grad()) or not x.is_contiguous() or _autocast():
+    if not x.is_contiguous() or _autocast():
         return _softmax(x, -1)
+    if x.requires_grad and _grad():
+        return _SOFTMAX.differentiable(x)
     key = (x.shape, x.dtype, x.get_device(), x.data_ptr() & 15)
     return (_SOFTMAX.calls.get(key) or _SOFTMAX.find(key, x))(x)
 
@@ -172,7 +195,9 @@ def matmul(a: Tensor, b: Tensor) -> Tensor:
     TF32 where torch's own precision switch allows it."""
     if type(a) is not Tensor or (type(b) is not Tensor and type(b) is not Parameter) or _is_forced() is not None:
         return _MATMUL.unusual(a, b)
-    if ((a.requires_grad or b.requires_grad) and _grad()) or not (a.is_contiguous() and b.is_contiguous()) or _autocast():
+    if not (a.is_contiguous() and b.is_contiguous()) or _autocast():
         return torch.matmul(a, b)
+    if (a.requires_grad or b.requires_grad) and _grad():
+        return _MATMUL.differentiable(a, b)
     key = (a.shape, b.shape, a.dtype, b.dtype, a.get_device(), b.get_device(), a.data_ptr() & 15, b.data_ptr() & 15, _precision())
     return (_MATMUL.calls.get(key) or _MATMUL.find(key, a, b))(a, b)

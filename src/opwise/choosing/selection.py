@@ -40,8 +40,8 @@ class Fallback(UserWarning):
     """Torch eager, or the next best backend, computes because nothing is measured or the chosen backend is not there."""
 
 
-def selected(dispatcher: Dispatcher, inputs: Sequence[Tensor]) -> tuple[Call, bool]:
-    """(call, may it be kept?) for contiguous plain tensors that require no grad."""
+def selected(dispatcher: Dispatcher, inputs: Sequence[Tensor], more_us: float = 0.0) -> tuple[Call, bool]:
+    """(call, may it be kept?) for contiguous plain tensors that require no grad. more_us: what else a call of a backend costs here."""
     eager = _eager(dispatcher, inputs)
     if not _for_kernels(dispatcher.op, inputs):
         return eager, True
@@ -50,7 +50,7 @@ def selected(dispatcher: Dispatcher, inputs: Sequence[Tensor]) -> tuple[Call, bo
     if backend := _by_table(dispatcher.op, inputs):
         return (eager if backend == BASELINE else _built(dispatcher.op, backend, inputs) or eager), True
     choice = _choice(dispatcher, inputs)
-    return (_first_that_works(dispatcher, choice, inputs, eager) if choice else eager), True
+    return (_first_that_works(dispatcher, choice, inputs, eager, more_us) if choice else eager), True
 
 
 def _eager(dispatcher: Dispatcher, inputs: Sequence[Tensor]) -> Call:
@@ -105,11 +105,11 @@ def _choice(dispatcher: Dispatcher, inputs: Sequence[Tensor]) -> Choice | None:
     return choice
 
 
-def _first_that_works(dispatcher: Dispatcher, choice: Choice, inputs: Sequence[Tensor], eager: Call) -> Call:
+def _first_that_works(dispatcher: Dispatcher, choice: Choice, inputs: Sequence[Tensor], eager: Call, more_us: float) -> Call:
     """The best backend that builds. Torch eager where it is within 1 % of it, what it costs to get there included."""
     by_eager = next((max(s.kernel_us, s.call_us + LOOK_UP_US) for s in choice.ranking if s.backend == BASELINE), float("inf"))
     for standing in choice.ranking:
-        if by_eager < standing.us * (1.0 + TIE):
+        if by_eager < max(standing.us, standing.call_us + more_us if more_us else 0.0) * (1.0 + TIE):
             return eager
         if standing.backend == BASELINE:
             continue

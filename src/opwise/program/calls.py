@@ -75,8 +75,8 @@ class Call:
             return f"{self.dtype}: taken are {', '.join(OPS[self.op].dtypes)}"
         if 0 in self.shape:
             return "empty"
-        if self.gradient:
-            return "torch's backward pass makes it" if self.gradient == "backward" else "a gradient is wanted: kernels have no backward"
+        if self.gradient == "backward":
+            return "torch's backward pass makes it"
         if self.layout not in ("NN", "contiguous"):
             return f"layout {self.layout}: contiguous tensors are taken"
         return ""

@@ -1,0 +1,90 @@
+"""Gradients of what kernels compute: forward by a backend, backward by the formulas that torch has for its own functions.
+
+They are torch's operators throughout, so that a second derivative is torch's, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd import Function
+
+# What a Function in Python adds to the CPU's part of a forward and a backward pass: 4 and 6 us on the 2-core machine of the tests.
+AUTOGRAD_US = 10.0
+
+
+class Square(Function):
+    """d(x x) = 2 x dx."""
+
+    @staticmethod
+    def forward(ctx: Any, call: Callable[..., Tensor], x: Tensor) -> Tensor:
+        ctx.save_for_backward(x)
+        return call(x)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Any:
+        (x,) = ctx.saved_tensors
+        return None, grad * (x * 2)
+
+
+class Mean(Function):
+    """Each of n elements has 1 / n of the gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, call: Callable[..., Tensor], x: Tensor) -> Tensor:
+        ctx.shape = x.shape
+        return call(x)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Any:
+        return None, grad.expand(ctx.shape) / ctx.shape.numel()
+
+
+class Gelu(Function):
+    """Of the tanh form, by torch's own kernel."""
+
+    @staticmethod
+    def forward(ctx: Any, call: Callable[..., Tensor], x: Tensor) -> Tensor:
+        ctx.save_for_backward(x)
+        return call(x)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Any:
+        (x,) = ctx.saved_tensors
+        return None, torch.ops.aten.gelu_backward(grad, x, approximate="tanh")
+
+
+class Softmax(Function):
+    """y (g - sum of y g) over a row, by torch's own kernel, of the y that the backend computed."""
+
+    @staticmethod
+    def forward(ctx: Any, call: Callable[..., Tensor], x: Tensor) -> Tensor:
+        out = call(x)
+        ctx.save_for_backward(out)
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Any:
+        (out,) = ctx.saved_tensors
+        return None, torch.ops.aten._softmax_backward_data(grad, out, -1, out.dtype)
+
+
+class Matmul(Function):
+    """dA = G B^T, dB = A^T G, of those that are wanted."""
+
+    @staticmethod
+    def forward(ctx: Any, call: Callable[..., Tensor], a: Tensor, b: Tensor) -> Tensor:
+        ctx.save_for_backward(a, b)
+        return call(a, b)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Any:
+        a, b = ctx.saved_tensors
+        wants_a, wants_b = ctx.needs_input_grad[1:]
+        return None, grad @ b.mT if wants_a else None, a.mT @ grad if wants_b else None
+
+
+FUNCTIONS: Mapping[str, Any] = {"square": Square, "mean": Mean, "gelu": Gelu, "softmax": Softmax, "matmul": Matmul}
