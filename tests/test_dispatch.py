@@ -10,7 +10,7 @@ from torch import Tensor
 
 import opwise
 from opwise.backends.protocol import UnsupportedWorkload
-from opwise.choosing import dispatch
+from opwise.choosing import dispatch, selection
 from opwise.choosing.dispatch import DISPATCHERS, MOST_KEYS
 from opwise.choosing.selection import Fallback, StaleFigures
 
@@ -35,6 +35,38 @@ def test_the_chosen_backend_computes_and_is_looked_up_once(monkeypatch: pytest.M
     assert fake.calls == ["cupy_raw"] * 5, "no gradient is wanted"
     opwise.softmax(x.mT.contiguous().mT)
     assert fake.calls == ["cupy_raw"] * 5, "a strided tensor is torch eager's"
+
+
+@pytest.mark.parametrize("shape", [(33,), (7, 33), (1, 7, 33), (7, 1, 1, 33)], ids=str)
+def test_softmax_of_any_rank_is_its_rows(shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = FakeKernels(monkeypatch, softmax_store(cupy_raw=5.0, torch_eager=9.0))
+    x = torch.randn(shape)
+    for _ in range(2):
+        assert torch.equal(opwise.softmax(x), torch.softmax(x, -1))
+    assert set(fake.calls) == {"cupy_raw"}
+    x.requires_grad_()
+    (found,) = torch.autograd.grad(opwise.softmax(x).sin().sum(), x)
+    assert torch.allclose(found, torch.autograd.grad(torch.softmax(x, -1).sin().sum(), x)[0], atol=1e-7)
+    DISPATCHERS["softmax"].small, DISPATCHERS["softmax"].columns = 10**6, 10**6
+    assert torch.equal(opwise.softmax(torch.tensor(3.0)), torch.tensor(1.0))
+    assert torch.equal(opwise.softmax(x[..., :0]), x[..., :0])
+
+
+def test_many_matrices_times_one_are_one_product(monkeypatch: pytest.MonkeyPatch) -> None:
+    times = (("cupy_raw", 5.0), ("torch_eager", 90.0))
+    fake = FakeKernels(monkeypatch, store_of(*(cell(b, us, op="matmul", shape=(6, 4, 5), dtype="float32") for b, us in times)))
+    monkeypatch.setattr(selection, "_for_kernels", lambda op, inputs: all(x.ndim == 2 for x in inputs))
+    a, b = torch.randn(2, 3, 4), torch.randn(4, 5)
+    assert torch.allclose(opwise.matmul(a, b), a @ b)
+    assert fake.calls == ["cupy_raw"] * 2
+    inputs = a.requires_grad_(), b.requires_grad_()
+    expected = torch.autograd.grad((a @ b).sin().sum(), inputs)
+    found = torch.autograd.grad(opwise.matmul(a, b).sin().sum(), inputs)
+    assert all(torch.allclose(x, y, atol=1e-6) for x, y in zip(expected, found, strict=True))
+    calls = list(fake.calls)
+    for left, right in ((torch.randn(4), b.detach()), (a.detach(), torch.randn(2, 4, 5)), (a.detach().mT.contiguous().mT, b.detach())):
+        assert torch.allclose(opwise.matmul(left, right), left @ right)
+    assert fake.calls == calls, "the rest is torch eager's"
 
 
 def test_autocast_is_torch_eager_s(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -177,10 +177,10 @@ def gelu(x: Tensor) -> Tensor:
 
 
 def softmax(x: Tensor) -> Tensor:
-    """softmax over the last dimension. x: (rows, columns), or any shape, which torch eager computes; the result is like it."""
+    """softmax over the last dimension. x: a tensor of any shape; the result is like it."""
     if type(x) is not Tensor or _is_forced() is not None:
         return _SOFTMAX.unusual(x)
-    if x.numel() <= _SOFTMAX.small and x.size(-1) <= _SOFTMAX.columns:
+    if x.numel() <= _SOFTMAX.small and (x.dim() == 0 or x.size(-1) <= _SOFTMAX.columns):
         return _softmax(x, -1)
     if not x.is_contiguous() or _autocast():
         return _softmax(x, -1)
@@ -191,8 +191,8 @@ def softmax(x: Tensor) -> Tensor:
 
 
 def matmul(a: Tensor, b: Tensor) -> Tensor:
-    """a @ b, accumulated in float32. a: (M, K), b: (K, N), of one dtype; other shapes are torch eager's. float32 factors are rounded to
-    TF32 where torch's own precision switch allows it."""
+    """a @ b, accumulated in float32. a: (..., M, K), b: (K, N), of one dtype; other shapes are torch eager's. float32 factors are rounded
+    to TF32 where torch's own precision switch allows it."""
     if type(a) is not Tensor or (type(b) is not Tensor and type(b) is not Parameter) or _is_forced() is not None:
         return _MATMUL.unusual(a, b)
     if not (a.is_contiguous() and b.is_contiguous()) or _autocast():

@@ -73,7 +73,7 @@ class Softmax(Function):
 
 
 class Matmul(Function):
-    """dA = G B^T, dB = A^T G, of those that are wanted."""
+    """dA = G B^T, dB = A^T G, of those that are wanted. A may be many matrices, one below the other: dB is the sum over all."""
 
     @staticmethod
     def forward(ctx: Any, call: Callable[..., Tensor], a: Tensor, b: Tensor) -> Tensor:
@@ -84,7 +84,7 @@ class Matmul(Function):
     def backward(ctx: Any, grad: Tensor) -> Any:
         a, b = ctx.saved_tensors
         wants_a, wants_b = ctx.needs_input_grad[1:]
-        return None, grad @ b.mT if wants_a else None, a.mT @ grad if wants_b else None
+        return None, grad @ b.mT if wants_a else None, a.flatten(0, -2).mT @ grad.flatten(0, -2) if wants_b else None
 
 
 FUNCTIONS: Mapping[str, Any] = {"square": Square, "mean": Mean, "gelu": Gelu, "softmax": Softmax, "matmul": Matmul}

@@ -43,6 +43,9 @@ class Fallback(UserWarning):
 def selected(dispatcher: Dispatcher, inputs: Sequence[Tensor], more_us: float = 0.0) -> tuple[Call, bool]:
     """(call, may it be kept?) for contiguous plain tensors that require no grad. more_us: what else a call of a backend costs here."""
     eager = _eager(dispatcher, inputs)
+    if (flat := _flat(dispatcher.op, inputs)) is not None:
+        call, keep = selected(dispatcher, flat, more_us)
+        return (eager if call is _eager(dispatcher, flat) else _viewed(call, flat, inputs)), keep
     if not _for_kernels(dispatcher.op, inputs):
         return eager, True
     if torch.cuda.is_current_stream_capturing():  # a kernel's first call may compile, load and allocate, which a capture forbids
@@ -57,6 +60,27 @@ def _eager(dispatcher: Dispatcher, inputs: Sequence[Tensor]) -> Call:
     if dispatcher.op == "matmul" and all(x.ndim == 2 for x in inputs):
         return torch.mm  # what torch.matmul comes to after looking at the shapes
     return dispatcher.eager
+
+
+def _flat(op: str, inputs: Sequence[Tensor]) -> tuple[Tensor, ...] | None:
+    """Views in two dimensions of what has others: softmax's rows, and a left factor of many matrices, which one right factor follows. None
+    where there is nothing to view."""
+    x = inputs[0]
+    rows_of = op == "softmax" or (op == "matmul" and inputs[1].ndim == 2)
+    if not rows_of or x.ndim in (0, 2) or x.numel() == 0 or (op == "matmul" and x.ndim == 1):
+        return None
+    return x.view(-1, x.shape[-1]), *inputs[1:]
+
+
+def _viewed(call: Call, flat: Sequence[Tensor], inputs: Sequence[Tensor]) -> Call:
+    """The call of two dimensions, for inputs like these."""
+    shape = (*inputs[0].shape[:-1], inputs[-1].shape[-1])
+    rows = flat[0].shape
+
+    def viewed(x: Tensor, *others: Tensor) -> Tensor:
+        return call(x.view(rows), *others).view(shape)
+
+    return viewed
 
 
 def _for_kernels(op: str, inputs: Sequence[Tensor]) -> bool:
