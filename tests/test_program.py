@@ -60,7 +60,8 @@ def test_other_spellings_are_the_op_too(call: object, op: str) -> None:
 
 
 def test_what_is_not_the_op_is_not_counted_or_is_a_near_miss_with_its_reason() -> None:
-    assert counted(lambda: X * W[:, 0], lambda: X**3, lambda: X + X) == []
+    assert counted(lambda: X * W[:, 0], lambda: X**3, lambda: X + X, lambda: X ** torch.tensor(2.0), lambda: 2**X) == []
+    assert counted(lambda: torch.mm(torch.eye(6).to_sparse(), X)) == [], "sparse tensors are no kernel's"
     bias, batch = torch.randn(5), torch.randn(2, 8, 3)
     near = {
         "bias": lambda: torch.nn.functional.linear(X, W.t(), bias),

@@ -133,7 +133,7 @@ def _first_that_works(dispatcher: Dispatcher, choice: Choice, inputs: Sequence[T
     """The best backend that builds. Torch eager where it is within 1 % of it, what it costs to get there included."""
     by_eager = next((max(s.kernel_us, s.call_us + LOOK_UP_US) for s in choice.ranking if s.backend == BASELINE), float("inf"))
     for standing in choice.ranking:
-        if by_eager < max(standing.us, standing.call_us + more_us if more_us else 0.0) * (1.0 + TIE):
+        if by_eager < max(standing.us, standing.call_us + more_us) * (1.0 + TIE):
             return eager
         if standing.backend == BASELINE:
             continue

@@ -7,6 +7,7 @@ without being compiled meanwhile (torch's own rule for dispatch modes), and are 
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
 from collections import Counter
@@ -32,7 +33,8 @@ def _of_two(near: str, first: int = 0) -> Read:
 
 
 def _square_of_power(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-    return ("square", "", args[:1]) if args[1] == 2 else None
+    exponent = args[1]  # a tensor is not looked into: that would wait for the GPU
+    return ("square", "", args[:1]) if isinstance(exponent, int | float) and exponent == 2 else None
 
 
 def _square_of_product(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
@@ -108,15 +110,23 @@ class Counting(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None) -> Any:
         self.dispatched += 1
         kwargs = kwargs or {}
-        if (known := self.watched.get(func)) is not None and (read := known[1](args, kwargs)) is not None:
-            op, near, inputs = read
-            wanted, of_inputs = False, []
-            for x in inputs:
-                wanted = wanted or x.requires_grad
-                of_inputs.append((x.shape, x.stride(), x.dtype, _address(x) & 15, x.is_cuda))
-            gradient = "backward" if _in_backward() != -1 else "wanted" if wanted and _grad() else ""
-            self.counts[known[0], op, near, tuple(of_inputs), gradient, _compiled(), _precision()] += 1
+        if (known := self.watched.get(func)) is not None:
+            with contextlib.suppress(Exception):  # of whatever kind a tensor is: no reason to stop the program
+                self._count(*known, args, kwargs)
         return func(*args, **kwargs)
+
+    def _count(self, function: str, read: Read, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        if (found := read(args, kwargs)) is None:
+            return
+        op, near, inputs = found
+        wanted, of_inputs = False, []
+        for x in inputs:
+            if x.layout is not torch.strided:
+                return
+            wanted = wanted or x.requires_grad
+            of_inputs.append((x.shape, x.stride(), x.dtype, _address(x) & 15, x.is_cuda))
+        gradient = "backward" if _in_backward() != -1 else "wanted" if wanted and _grad() else ""
+        self.counts[function, op, near, tuple(of_inputs), gradient, _compiled(), _precision()] += 1
 
     def calls(self) -> tuple[Call, ...]:
         """The most frequent first."""
@@ -135,7 +145,7 @@ def _compiled() -> bool:
     """Is a caller a function that torch.compile has made? A look at the whole stack takes microseconds: not before there is one."""
     if (dynamo := sys.modules.get(DYNAMO)) is None or not any(map(callable, dynamo.cached_backends.values())):
         return False
-    frame = sys._getframe(2)
+    frame = sys._getframe(3)
     while frame is not None:
         if frame.f_code.co_name == "compile_wrapper" and frame.f_code.co_filename.endswith("eval_frame.py"):
             return True
