@@ -60,9 +60,12 @@ def show(found: Advice, recording: Recording) -> None:
     if not won:
         stdout.print("switching saves nothing: torch eager is within 1 % of the best at every call, or keeps it", highlight=False)
         return
-    every, share = sum(line.calls for line in found.lines), found.saved_s / found.seconds
-    saved = f"{found.saved_s * 1e3:.3g} ms of {found.seconds:.3g} s, {share:.1%}"
-    stdout.print(f"opwise's functions in place of torch's save {saved}, in {won} of {every} calls", highlight=False)
+    every, saved = sum(line.calls for line in found.lines), f"{found.saved_s * 1e3:.3g} ms"
+    if recording.device == "cpu":
+        of = ", of a program that was recorded without a GPU: recorded on one, it tells the share"
+    else:
+        of = f" of {found.seconds:.3g} s, {found.saved_s / found.seconds:.1%}"
+    stdout.print(f"opwise's functions in place of torch's save {saved} in {won} of {every} calls{of}", highlight=False, soft_wrap=True)
 
 
 def _cells(line: Line) -> tuple[str, str, str, str, str]:

@@ -78,7 +78,7 @@ def show(recording: Recording) -> None:
         table.add_column(name, justify="right" if name == "calls" else "left")
     for call in recording.calls[:SHOWN]:
         compiled = "compiled, " if call.compiled else ""
-        table.add_row(call.name, str(call.calls), call.layout, "" if call.aligned else "off", call.gradient,
+        table.add_row(call.name, str(call.calls), "" if call.near else call.layout, "" if call.aligned else "off", call.gradient,
                       compiled + (f"eager: {call.left_to_eager}" if call.left_to_eager else "chooses"))  # fmt: skip
     stdout.print(table)
     if len(recording.calls) > SHOWN:
