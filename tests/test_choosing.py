@@ -256,3 +256,14 @@ def test_a_choice_by_stale_figures_says_so_and_how_to_refresh_them() -> None:
     elsewhere = chosen(*old, workload=replace_shape(AT, (100, 100)))
     assert elsewhere.refresh == "opwise run softmax/100x100/float16"
     assert chosen(cell("cupy_raw", 5.0)).refresh == ""
+
+
+@pytest.mark.parametrize(
+    ("ours", "at", "chosen"), [(0.97, (512, 512), "torch_eager"), (0.93, (512, 512), "cupy_raw"), (0.97, (64, 64), "cupy_raw")]
+)
+def test_a_lead_over_torch_eager_that_nobody_measured_counts_from_5_percent_on(ours: float, at: tuple[int, int], chosen: str) -> None:
+    shapes = {(64, 64): 100.0, (4096, 4096): 1000.0, (64, 4096): 300.0, (4096, 64): 300.0}
+    cells = [cell(b, us * share, shape=shape) for shape, us in shapes.items() for b, share in (("torch_eager", 1.0), ("cupy_raw", ours))]
+    choice = choose_from(store_of(*cells), Workload("softmax", at, "float16"), "nvidia-toy")
+    assert choice.backend == chosen
+    assert ("within 5 % of cupy_raw: at a shape that was not measured that is no lead" in choice.why) is (chosen == "torch_eager")

@@ -15,6 +15,8 @@ BASELINE = "torch_eager"
 # which comes with torch on Linux; CuPy and NVRTC, two wheels; Numba, which takes four; nvcc and a C++ compiler. Others come last.
 PREFERENCE = ("torch_eager", "triton_jit", "cupy_raw", "numba_cuda", "torch_inline")
 
+LEAD = 0.05  # over torch eager, of kernel times that nobody measured: they are 5 to 12 % off at the median (docs/choosing.md)
+
 PURPOSES: Mapping[str, str] = {
     "stream": "what one call costs in a busy stream: the greater of call cost and cold kernel time",
     "kernel": "cold kernel time",
@@ -103,7 +105,8 @@ def counted(purpose: str, kernel: Time, call: Time) -> Time:
 
 def ranked(standings: Sequence[Standing], purpose: str, states: Sequence[str] = STATES) -> list[Standing]:
     """Fastest first, each with its ratio to the fastest; ties (a ratio within 1 %) in order of preference. Where a kernel's time is not a
-    measured one, the cheaper call comes first: should the kernel be shorter than is thought, the call is what the stream waits for."""
+    measured one, the cheaper call comes first: should the kernel be shorter than is thought, the call is what the stream waits for. A lead
+    over torch eager that rests on such times counts from 5 % on."""
     leader = min(standings, key=lambda s: s.us)
     placed = []
     for s in standings:
@@ -112,6 +115,8 @@ def ranked(standings: Sequence[Standing], purpose: str, states: Sequence[str] = 
     guessed = _guessed([s for s in placed if s.tied], purpose)
 
     def place(s: Standing) -> tuple[object, ...]:
+        if s.backend == BASELINE and s.ratio < 1.0 + LEAD and _guessed([s, leader], purpose):
+            return (-1,)
         if not s.tied:
             return (1, s.ratio)
         return (0, s.call_us if guessed else 0.0, preference(s.backend))
@@ -147,7 +152,10 @@ def sentence(ranking: Sequence[Standing], purpose: str, states: Sequence[str] = 
     text = f"{first.backend}: {_cause(first, purpose)} {_figure(first, purpose, states, two=differ(ranking))}"
     if purpose == "stream" and first.call_us > first.kernel_us:
         text += ", more than its kernel"
-    if ties:
+    if not first.tied:
+        faster = min(ranking, key=lambda s: s.ratio)
+        text += f", within 5 % of {faster.backend}: at a shape that was not measured that is no lead"
+    elif ties:
         better = "its call costs less" if _guessed([first, *ties], purpose) else "it asks for less to be installed"
         text += f", within 1 % of {_listed([s.backend for s in ties])}, and {better}"
     elif slower:
