@@ -6,9 +6,10 @@
     python scripts/history.py --dry-run             which, and how long
     python scripts/history.py --bench softmax       what follows is asv run's
 
-A commit counts that changed ops/ or backends/ of the package: of others the kernels are their parent's. On a GPU the kernels are timed; what
-compilers say of them takes longer, needs no GPU and is measured where there is none, as are calls of opwise.softmax and kin only where
---bench asks for them. Ctrl-C keeps what is done, and the next call goes on from there. Exit status: asv's, 0 where nothing was missing.
+A commit counts that changed ops/ or backends/ of the package: of others the kernels are their parent's. On a GPU the kernels are timed;
+what compilers say of them takes longer, needs no GPU and is measured where there is none. Calls of opwise.softmax and kin are measured
+where --bench asks for them. Ctrl-C keeps what is done, and the next call goes on from there. Exit status: asv's, 0 where nothing was
+missing.
 """
 
 from __future__ import annotations
