@@ -9,6 +9,7 @@ import torch
 from fake_kernels import EAGER, FakeKernels, each_op, inputs_of
 from recorded_runs import cell, store_of
 from torch import Tensor
+from torch.autograd import forward_ad
 from torch.utils.checkpoint import checkpoint
 
 import opwise
@@ -89,3 +90,13 @@ def test_a_forced_backend_computes_forward(monkeypatch: pytest.MonkeyPatch) -> N
         (found,) = torch.autograd.grad(opwise.gelu(*inputs).sum(), inputs)
     assert fake.calls == ["triton_jit"]
     assert torch.allclose(found, torch.autograd.grad(EAGER["gelu"](*inputs).sum(), inputs)[0])
+
+
+@each_op
+def test_forward_mode_is_torch_s_own(op: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake, inputs = kernels(monkeypatch, op), inputs_of(op)
+    with forward_ad.dual_level():
+        duals = [forward_ad.make_dual(x, torch.ones_like(x)) for x in inputs]
+        expected, found = (forward_ad.unpack_dual(function(*duals)).tangent for function in (EAGER[op], getattr(opwise, op)))
+    assert torch.equal(expected, found)
+    assert fake.calls == []

@@ -1,9 +1,9 @@
 """`opwise.softmax(x)` and its kin: the op, computed by the backend that the stored runs choose for a busy stream.
 
 Torch eager computes what no stored figure speaks about, with one warning a process; and, without a warning, what the kernels do not take:
-CPU tensors, strided ones, all under autocast, other dtypes and numbers of dimensions, subclasses of Tensor, and shapes first met inside a
-CUDA graph's capture. A backend that was forced (`use`, OPWISE_BACKEND) computes, or an error says why it cannot. Where a gradient is
-wanted, the backward pass is torch's (gradients.py).
+CPU tensors, strided ones, all under autocast or forward-mode autograd, other dtypes and numbers of dimensions, subclasses of Tensor, and
+shapes first met inside a CUDA graph's capture. A backend that was forced (`use`, OPWISE_BACKEND) computes, or an error says why it cannot.
+Where a gradient is wanted, the backward pass is torch's (gradients.py).
 
 What a call costs beyond the chosen one decides for small tensors, whose kernels are shorter than their calls. Up to the size below which
 every figure on record is in torch eager's favour, that is one comparison; above it, one look-up by shape, dtype and device.
@@ -21,6 +21,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 from torch.nn import Parameter
 
 from opwise.backends import BACKENDS, implementation
@@ -144,7 +145,7 @@ def square(x: Tensor) -> Tensor:
         return _SQUARE.unusual(x)
     if x.numel() <= _SQUARE.small:
         return x.mul(x) if x.numel() <= MUL_UP_TO else torch.square(x)
-    if not x.is_contiguous() or _autocast():
+    if not x.is_contiguous() or _autocast() or forward_ad._current_level >= 0:
         return torch.square(x)
     if x.requires_grad and _grad():
         return _SQUARE.differentiable(x)
@@ -156,7 +157,7 @@ def mean(x: Tensor) -> Tensor:
     """The mean over all elements, as a 0-d tensor of x's dtype."""
     if type(x) is not Tensor or _is_forced() is not None:
         return _MEAN.unusual(x)
-    if x.numel() <= _MEAN.small or not x.is_contiguous() or _autocast():
+    if x.numel() <= _MEAN.small or not x.is_contiguous() or _autocast() or forward_ad._current_level >= 0:
         return _mean(x)
     if x.requires_grad and _grad():
         return _MEAN.differentiable(x)
@@ -168,7 +169,7 @@ def gelu(x: Tensor) -> Tensor:
     """gelu in its tanh form, elementwise. x: a tensor of any shape; the result is like it."""
     if type(x) is not Tensor or _is_forced() is not None:
         return _GELU.unusual(x)
-    if x.numel() <= _GELU.small or not x.is_contiguous() or _autocast():
+    if x.numel() <= _GELU.small or not x.is_contiguous() or _autocast() or forward_ad._current_level >= 0:
         return _gelu(x, approximate="tanh")
     if x.requires_grad and _grad():
         return _GELU.differentiable(x)
@@ -182,7 +183,7 @@ def softmax(x: Tensor) -> Tensor:
         return _SOFTMAX.unusual(x)
     if x.numel() <= _SOFTMAX.small and (x.dim() == 0 or x.size(-1) <= _SOFTMAX.columns):
         return _softmax(x, -1)
-    if not x.is_contiguous() or _autocast():
+    if not x.is_contiguous() or _autocast() or forward_ad._current_level >= 0:
         return _softmax(x, -1)
     if x.requires_grad and _grad():
         return _SOFTMAX.differentiable(x)
@@ -195,7 +196,7 @@ def matmul(a: Tensor, b: Tensor) -> Tensor:
     to TF32 where torch's own precision switch allows it."""
     if type(a) is not Tensor or (type(b) is not Tensor and type(b) is not Parameter) or _is_forced() is not None:
         return _MATMUL.unusual(a, b)
-    if not (a.is_contiguous() and b.is_contiguous()) or _autocast():
+    if not (a.is_contiguous() and b.is_contiguous()) or _autocast() or forward_ad._current_level >= 0:
         return torch.matmul(a, b)
     if (a.requires_grad or b.requires_grad) and _grad():
         return _MATMUL.differentiable(a, b)
