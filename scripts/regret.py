@@ -3,6 +3,7 @@ beside the best one by the run itself.
 
     python scripts/regret.py random-part-2e191a2
     python scripts/regret.py core-5ee6402 --worst 10
+    python scripts/regret.py core-5ee6402 --unknown        as on a GPU that has no figures
 
 Other figures are those of every stored run without this one, and without this workload. Regret is the chosen backend's time in a busy
 stream over the best one's; "over eager" is the chosen one's over torch eager's.
@@ -38,14 +39,15 @@ def stream_us(cells: Mapping[str, Record]) -> dict[str, float]:
     return found
 
 
-def without(store: Store, workload: Workload) -> Store:
-    return Store([r for r in store.records if r.workload != workload])
+def without(store: Store, workload: Workload, device: str = "") -> Store:
+    return Store([r for r in store.records if r.workload != workload and r.device != device])
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("run", help="a stored run: a file or part of its name")
     parser.add_argument("--worst", type=int, default=5, help="so many of each op are named")
+    parser.add_argument("--unknown", action="store_true", help="leave out every figure of this GPU")
     options = parser.parse_args(arguments)
     path = library.find(options.run, RESULTS)
     cells: dict[Workload, dict[str, Record]] = defaultdict(dict)
@@ -61,7 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 continue
             gpu = Gpu(timed[BASELINE].device, timed[BASELINE].capability)
             try:
-                chosen = choose_from(without(store, workload), workload, gpu).backend
+                chosen = choose_from(without(store, workload, gpu.device if options.unknown else ""), workload, gpu).backend
             except NothingMeasured as nothing:
                 print(f"{workload}: {nothing}")
                 continue

@@ -175,14 +175,27 @@ def replace_shape(workload: Workload, shape: tuple[int, ...]) -> Workload:
     return Workload(workload.op, shape, workload.dtype)
 
 
-def test_nothing_is_carried_over_between_compute_capabilities_devices_dtypes_or_ops() -> None:
+def test_nothing_is_carried_over_between_compute_capabilities_dtypes_or_ops() -> None:
     store = store_of(cell("cupy_raw", 5.0))
-    for gpu in (Gpu(TOY.device, "9.0"), Gpu("NVIDIA Other", TOY.capability)):
-        with pytest.raises(NothingMeasured, match="opwise run softmax/64x64/float16"):
-            choose_from(store, AT, gpu)
+    with pytest.raises(NothingMeasured, match="opwise run softmax/64x64/float16"):
+        choose_from(store, AT, Gpu(TOY.device, "9.0"))
     for workload in (Workload("softmax", (64, 64), "bfloat16"), Workload("square", (64, 64), "float16")):
         with pytest.raises(NothingMeasured, match="measure"):
             choose_from(store, workload, TOY)
+
+
+def test_a_gpu_without_figures_has_those_of_another_one_of_its_compute_capability() -> None:
+    other = Gpu("NVIDIA Other", TOY.capability)
+    store = store_of(cell("cupy_raw", 5.0), cell("triton_jit", 4.0), cell("torch_eager", 9.0), cell("cupy_raw", 1.0, capability="1.0"))
+    choice = choose_from(store, AT, other)
+    assert (choice.device, choice.backend, choice.chosen.us, choice.chosen.basis) == (other.device, "triton_jit", 4.0, "predicted")
+    assert "Nothing of NVIDIA Other is on record: figures of NVIDIA Toy" in choice.why
+    assert choice.refresh == "opwise run softmax/64x64/float16"
+    found_wrong = cell("triton_jit", None, device=other.device, status="wrong")
+    choice = choose_from(store_of(*store.records, found_wrong), AT, other)
+    assert choice.backend == "cupy_raw", "what was seen on the GPU itself goes first"
+    measured = choose_from(store_of(*store.records, cell("torch_eager", 9.0, device=other.device)), AT, other)
+    assert (measured.backend, measured.chosen.basis) == ("torch_eager", "measured")
 
 
 def test_of_each_cell_the_newest_run_counts_that_says_something(tmp_path: Path) -> None:

@@ -37,6 +37,16 @@ def test_the_chosen_backend_computes_and_is_looked_up_once(monkeypatch: pytest.M
     assert fake.calls == ["cupy_raw"] * 5, "a strided tensor is torch eager's"
 
 
+def test_a_gpu_without_figures_is_dispatched_by_another_one_s_with_one_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+    times = (("cupy_raw", 50.0), ("torch_eager", 90.0))
+    store = store_of(*(cell(b, us, shape=(7, 33), dtype="float32", device="NVIDIA Kin") for b, us in times))
+    fake = FakeKernels(monkeypatch, store)
+    with pytest.warns(StaleFigures, match="another GPU's figures: opwise run softmax/7x33/float32"):
+        opwise.softmax(torch.randn(7, 33))
+    opwise.softmax(torch.randn(8, 33))
+    assert set(fake.calls) == {"cupy_raw"}
+
+
 @pytest.mark.parametrize("shape", [(33,), (7, 33), (1, 7, 33), (7, 1, 1, 33)], ids=str)
 def test_softmax_of_any_rank_is_its_rows(shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
     fake = FakeKernels(monkeypatch, softmax_store(cupy_raw=5.0, torch_eager=9.0))

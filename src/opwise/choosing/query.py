@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,7 +24,7 @@ OWN = Path("results")
 WARM = "warm"
 TAKEN: Mapping[str, Callable[[Record], Interval | None]] = {
     FULL: lambda r: r.kernel_us(FULL), CAPPED: lambda r: r.kernel_us(CAPPED), WARM: lambda r: r.kernel_warm_us}  # fmt: skip
-BASES = ("measured", "interpolated", "extrapolated")
+BASES = ("measured", "interpolated", "extrapolated", "predicted")
 
 
 class NothingMeasured(LookupError):
@@ -121,7 +122,11 @@ def choose_from(
 ) -> Choice:
     """The choice that a store's records make. Raises NothingMeasured where none fits, ValueError for an unknown device."""
     gpu = device if isinstance(device, Gpu) else gpu_of(store, device)
-    found = store.figures(workload.op, workload.dtype, gpu)
+    found, measured_on = store.figures(workload.op, workload.dtype, gpu), gpu
+    if not found.timed and (kin := store.kin(workload.op, workload.dtype, gpu)):
+        own, found, measured_on = found, store.figures(workload.op, workload.dtype, kin), kin
+        timed = {backend: cells for backend, cells in found.timed.items() if backend not in own.barred}
+        found = Figures(timed, {**found.barred, **own.barred}, {**found.refused, **own.refused})
     excluded, known = dict(found.barred), {}
     wanted = (WARM,) if purpose == "graph" else clocks.states_of(clocks.BOTH if purpose == "call" else clock)
     for backend, cells in found.timed.items():
@@ -138,15 +143,19 @@ def choose_from(
         raise NothingMeasured(f"no {time} of {workload.op} in {workload.dtype} on {gpu} is on record{f' ({why})' if why else ''}: "
                               f"on that GPU, {refresh([workload])} or `opwise choose … --measure` takes it")  # fmt: skip
     compared = tuple(name for name in wanted if all(name in times for times in known.values()))
-    standings = [_standing(b, times, compared, workload, purpose, machine_with(gpu)) for b, times in known.items()]
+    standings = [_standing(b, times, compared, workload, purpose, machine_with(measured_on)) for b, times in known.items()]
+    if measured_on != gpu:
+        standings = [replace(standing, basis="predicted") for standing in standings]
     states = tuple(name for name in compared if name in STATES)
     ranking = ranked(standings, purpose, states)
     eager = next((s for s in ranking if s.backend == BASELINE), None)
     outdated = [r.workload for s in ranking if s.stale for r in s.from_records if s.basis == "measured"]
-    outdated += [workload] if any(s.stale and s.basis != "measured" for s in ranking) else []
+    outdated += [workload] if any(s.basis == "predicted" or (s.stale and s.basis != "measured") for s in ranking) else []
+    why = sentence(ranking, purpose, states, clock)
+    why += f" Nothing of {gpu.device} is on record: figures of {measured_on.device}." if measured_on != gpu else ""
     return Choice(
         workload.op, workload.shape, workload.dtype, purpose, gpu.device, gpu.capability, ranking[0].backend,
-        sentence(ranking, purpose, states, clock), eager.us / ranking[0].us if eager else None, tuple(ranking), excluded,
+        why, eager.us / ranking[0].us if eager else None, tuple(ranking), excluded,
         refresh(outdated) if outdated else "", clock, states,
     )  # fmt: skip
 

@@ -35,7 +35,8 @@ class Standing:
 
     `kernel_us` is the kernel time that counts, over the states that the ranking compares; `full_us` is the cold one at full clock, None
     where it is not known, `capped_us` the one under the power cap, the same where the cap changes nothing; both None for a graph.
-    basis: measured, interpolated (between measured shapes) or extrapolated (outside of all of them). stale: why its figures no longer
+    basis: measured, interpolated (between measured shapes), extrapolated (outside of all of them), or predicted (whatever it was on another
+    GPU of the same compute capability, whose times these are). stale: why its figures no longer
     tell what would be measured now, "" where they do. `from_records`: those that the time comes from.
     """
 

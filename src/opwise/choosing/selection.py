@@ -33,7 +33,7 @@ _told: set[str] = set()
 
 
 class StaleFigures(UserWarning):
-    """A choice rests on figures of another driver, other libraries or other kernels than are here."""
+    """A choice rests on figures of another driver, other libraries, other kernels or another GPU than are here."""
 
 
 class Fallback(UserWarning):
@@ -123,7 +123,9 @@ def _choice(dispatcher: Dispatcher, inputs: Sequence[Tensor]) -> Choice | None:
     if not dispatcher.sized:
         up_to, dispatcher.columns = eager_up_to(store, dispatcher.op, _gpus())
         dispatcher.small, dispatcher.sized = up_to, True
-    if choice.refresh:
+    if choice.chosen.basis == "predicted":
+        tell("predicted", f"opwise.{dispatcher.op} is dispatched by another GPU's figures: {choice.refresh} takes this one's", StaleFigures)
+    elif choice.refresh:
         reason = next(s.stale for s in choice.ranking if s.stale)
         tell("stale", f"opwise.{dispatcher.op} is dispatched by stale figures ({reason}): {choice.refresh} refreshes these", StaleFigures)
     return choice

@@ -111,8 +111,9 @@ def show(choice: Choice) -> None:
         stdout.print(f"{backend} cannot be chosen: {reason}", highlight=False, markup=False, soft_wrap=True)
     stdout.print(choice.why, highlight=False, markup=False, soft_wrap=True)
     if choice.refresh:
-        reasons = list(dict.fromkeys(s.stale for s in choice.ranking if s.stale))
-        stdout.print(f"stale: {'; '.join(reasons)}. On that GPU, this refreshes it:\n    {choice.refresh}", style="yellow",
+        predicted = choice.chosen.basis == "predicted"
+        reasons = "predicted" if predicted else "stale: " + "; ".join(dict.fromkeys(s.stale for s in choice.ranking if s.stale))
+        stdout.print(f"{reasons}. On that GPU, this {'measures' if predicted else 'refreshes'} it:\n    {choice.refresh}", style="yellow",
                      highlight=False, markup=False, soft_wrap=True)  # fmt: skip
     elif any(s.capped_only for s in choice.ranking):
         taken = refresh([Workload(choice.op, choice.shape, choice.dtype)])
