@@ -11,7 +11,7 @@ from torch import Tensor
 import opwise
 from opwise.backends.protocol import UnsupportedWorkload
 from opwise.choosing import dispatch, selection
-from opwise.choosing.dispatch import DISPATCHERS, MOST_KEYS
+from opwise.choosing.dispatch import DISPATCHERS, MOST_KEYS, Dispatcher
 from opwise.choosing.selection import Fallback, StaleFigures
 
 pytestmark = pytest.mark.usefixtures("fresh")
@@ -77,6 +77,19 @@ def test_many_matrices_times_one_are_one_product(monkeypatch: pytest.MonkeyPatch
     for left, right in ((torch.randn(4), b.detach()), (a.detach(), torch.randn(2, 4, 5)), (a.detach().mT.contiguous().mT, b.detach())):
         assert torch.allclose(opwise.matmul(left, right), left @ right)
     assert fake.calls == calls, "the rest is torch eager's"
+
+
+def test_of_strided_tensors_on_a_gpu_it_is_told_once_that_they_are_torch_eager_s() -> None:
+    class OnGpu:
+        is_cuda = True
+
+        def is_contiguous(self) -> bool:
+            return False
+
+    there = Dispatcher("gelu", lambda x: x)
+    with pytest.warns(Fallback, match="torch eager computes opwise.gelu of strided tensors"):
+        there.left(OnGpu())  # type: ignore[arg-type]
+    there.left(OnGpu())  # type: ignore[arg-type]  # a second warning would be an error
 
 
 def test_autocast_is_torch_eager_s(monkeypatch: pytest.MonkeyPatch) -> None:

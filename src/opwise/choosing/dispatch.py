@@ -1,9 +1,9 @@
 """`opwise.softmax(x)` and its kin: the op, computed by the backend that the stored runs choose for a busy stream.
 
-Torch eager computes what no stored figure speaks about, with one warning a process; and, without a warning, what the kernels do not take:
-CPU tensors, strided ones, all under autocast or forward-mode autograd, other dtypes and numbers of dimensions, subclasses of Tensor, and
-shapes first met inside a CUDA graph's capture. A backend that was forced (`use`, OPWISE_BACKEND) computes, or an error says why it cannot.
-Where a gradient is wanted, the backward pass is torch's (gradients.py).
+Torch eager computes what no stored figure speaks about, and strided tensors, with one warning a process; and, without a warning, what else
+the kernels do not take: CPU tensors, all under autocast or forward-mode autograd, other dtypes and numbers of dimensions, subclasses of
+Tensor, and shapes first met inside a CUDA graph's capture. A backend that was forced (`use`, OPWISE_BACKEND) computes, or an error says
+why it cannot. Where a gradient is wanted, the backward pass is torch's (gradients.py).
 
 What a call costs beyond the chosen one decides for small tensors, whose kernels are shorter than their calls. Up to the size below which
 every figure on record is in torch eager's favour, that is one comparison; above it, one look-up by shape, dtype and device.
@@ -92,6 +92,15 @@ class Dispatcher:
                     self.calls[key] = call
         return call
 
+    def left(self, *inputs: Tensor) -> Tensor:
+        """What is torch eager's whatever was measured. Of strided tensors on a GPU it says so, once for each op."""
+        if any(x.is_cuda and not x.is_contiguous() for x in inputs):
+            from opwise.choosing.selection import Fallback, tell
+
+            tell(f"strided {self.op}", f"torch eager computes opwise.{self.op} of strided tensors, as x.t() and x[:, :8] are: kernels take "
+                 "contiguous ones", Fallback)  # fmt: skip
+        return self.eager(*inputs)
+
     def differentiable(self, *inputs: Tensor) -> Tensor:
         """Of contiguous tensors of which some require grad: torch's own function where that is chosen, else a Function's."""
         from opwise.choosing.gradients import AUTOGRAD_US, FUNCTIONS
@@ -146,7 +155,7 @@ def square(x: Tensor) -> Tensor:
     if x.numel() <= _SQUARE.small:
         return x.mul(x) if x.numel() <= MUL_UP_TO else torch.square(x)
     if not x.is_contiguous() or _autocast() or forward_ad._current_level >= 0:
-        return torch.square(x)
+        return _SQUARE.left(x)
     if x.requires_grad and _grad():
         return _SQUARE.differentiable(x)
     key = (x.shape, x.dtype, x.get_device(), x.data_ptr() & 15)
@@ -157,8 +166,10 @@ def mean(x: Tensor) -> Tensor:
     """The mean over all elements, as a 0-d tensor of x's dtype."""
     if type(x) is not Tensor or _is_forced() is not None:
         return _MEAN.unusual(x)
-    if x.numel() <= _MEAN.small or not x.is_contiguous() or _autocast() or forward_ad._current_level >= 0:
+    if x.numel() <= _MEAN.small:
         return _mean(x)
+    if not x.is_contiguous() or _autocast() or forward_ad._current_level >= 0:
+        return _MEAN.left(x)
     if x.requires_grad and _grad():
         return _MEAN.differentiable(x)
     key = (x.shape, x.dtype, x.get_device(), x.data_ptr() & 15)
@@ -169,8 +180,10 @@ def gelu(x: Tensor) -> Tensor:
     """gelu in its tanh form, elementwise. x: a tensor of any shape; the result is like it."""
     if type(x) is not Tensor or _is_forced() is not None:
         return _GELU.unusual(x)
-    if x.numel() <= _GELU.small or not x.is_contiguous() or _autocast() or forward_ad._current_level >= 0:
+    if x.numel() <= _GELU.small:
         return _gelu(x, approximate="tanh")
+    if not x.is_contiguous() or _autocast() or forward_ad._current_level >= 0:
+        return _GELU.left(x)
     if x.requires_grad and _grad():
         return _GELU.differentiable(x)
     key = (x.shape, x.dtype, x.get_device(), x.data_ptr() & 15)
@@ -184,7 +197,7 @@ def softmax(x: Tensor) -> Tensor:
     if x.numel() <= _SOFTMAX.small and (x.dim() == 0 or x.size(-1) <= _SOFTMAX.columns):
         return _softmax(x, -1)
     if not x.is_contiguous() or _autocast() or forward_ad._current_level >= 0:
-        return _softmax(x, -1)
+        return _SOFTMAX.left(x)
     if x.requires_grad and _grad():
         return _SOFTMAX.differentiable(x)
     key = (x.shape, x.dtype, x.get_device(), x.data_ptr() & 15)
@@ -197,7 +210,7 @@ def matmul(a: Tensor, b: Tensor) -> Tensor:
     if type(a) is not Tensor or (type(b) is not Tensor and type(b) is not Parameter) or _is_forced() is not None:
         return _MATMUL.unusual(a, b)
     if not (a.is_contiguous() and b.is_contiguous()) or _autocast() or forward_ad._current_level >= 0:
-        return torch.matmul(a, b)
+        return _MATMUL.left(a, b)
     if (a.requires_grad or b.requires_grad) and _grad():
         return _MATMUL.differentiable(a, b)
     key = (a.shape, b.shape, a.dtype, b.dtype, a.get_device(), b.get_device(), a.data_ptr() & 15, b.data_ptr() & 15, _precision())
