@@ -96,7 +96,8 @@ def told(html_dir: Path, store: Path, revisions: Mapping[str, int]) -> None:
         for first, last, *_ in jumps or ():
             new = commits[last]
             old = commits[first] if first is not None else _measured_before(folder, last, revisions)
-            why = cause(_read(folder, old), _read(folder, new), cell_of(name))
+            of_compilers = ".Compiled." in name  # a graph is of one version of each
+            why = "changed: the machine code" if of_compilers else cause(_read(folder, old), _read(folder, new), cell_of(name))
             pages.setdefault((old, new), []).append(f"{name}: {why}")
             found.append({"page": f"commits/{_named(old, new)}.html", "commits": _named(old, new), "cause": why})
         entry[7:] = [found]
