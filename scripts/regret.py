@@ -14,29 +14,19 @@ from __future__ import annotations
 import argparse
 import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean
 
 from opwise import clocks, library
 from opwise.choosing.query import NothingMeasured, choose_from
-from opwise.choosing.ranking import BASELINE, counted
+from opwise.choosing.ranking import BASELINE
+from opwise.choosing.selection import stream_us
 from opwise.choosing.store import Gpu, Store
 from opwise.ops.spec import Workload
 from opwise.record import Record, read
 
 RESULTS = Path(__file__).resolve().parents[1] / "results"
-
-
-def stream_us(cells: Mapping[str, Record]) -> dict[str, float]:
-    """Backend -> us, in the states of the clock that all of them have."""
-    states = clocks.common(list(cells.values()))
-    found = {}
-    for backend, record in cells.items():
-        assert record.call_us is not None
-        kernel, call = clocks.kernel(record, states)[0], record.call_us.median
-        found[backend] = counted("stream", (kernel,) * 3, (call,) * 3)[0]
-    return found
 
 
 def without(store: Store, workload: Workload, device: str = "") -> Store:
@@ -67,7 +57,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
             except NothingMeasured as nothing:
                 print(f"{workload}: {nothing}")
                 continue
-            us = stream_us(timed)
+            states = clocks.common(list(timed.values()))
+            us = {backend: stream_us(record, states) for backend, record in timed.items()}
             if chosen in us:
                 about = f"{workload}: {chosen}, the best is {min(us, key=lambda backend: us[backend])}"
                 found[op].append((us[chosen] / min(us.values()), us[chosen] / us[BASELINE], about))

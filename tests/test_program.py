@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from fake_kernels import FakeKernels, softmax_store
+from fake_kernels import EAGER, FakeKernels, each_op, inputs_of, softmax_store
 from invoking import invoke
 from recorded_runs import cell, store_of
 
@@ -25,14 +25,6 @@ from opwise.program.advice import advice
 from opwise.program.calls import Call, Recording
 
 X, W = torch.randn(6, 8), torch.randn(8, 5)
-INPUTS = {"square": (X,), "mean": (X,), "gelu": (X,), "softmax": (X,), "matmul": (X, W)}
-TORCH = {
-    "square": torch.square,
-    "mean": torch.mean,
-    "gelu": lambda x: torch.nn.functional.gelu(x, approximate="tanh"),
-    "softmax": lambda x: torch.softmax(x, -1),
-    "matmul": torch.matmul,
-}
 
 
 def counted(*calls: object) -> list[Call]:
@@ -42,13 +34,13 @@ def counted(*calls: object) -> list[Call]:
     return list(seen.recording.calls)
 
 
-@pytest.mark.parametrize("op", OPS)
+@each_op
 def test_a_call_of_each_op_is_counted_as_its_workload_and_computes_the_same(op: str) -> None:
-    results = []
-    (call,) = counted(*[lambda: results.append(TORCH[op](*INPUTS[op]))] * 3)
-    assert call.workload == OPS[op].workload_of(*INPUTS[op])
+    results, inputs = [], inputs_of(op)
+    (call,) = counted(*[lambda: results.append(EAGER[op](*inputs))] * 3)
+    assert call.workload == OPS[op].workload_of(*inputs)
     assert (call.calls, call.near, call.left_to_eager, call.gradient, call.device) == (3, "", "", "", "cpu")
-    assert all(torch.equal(result, TORCH[op](*INPUTS[op])) for result in results)
+    assert all(torch.equal(result, EAGER[op](*inputs)) for result in results)
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,7 @@ from torch.autograd import forward_ad
 from torch.nn import Parameter
 
 from opwise.backends import BACKENDS, implementation
+from opwise.choosing.gradients import FUNCTIONS
 from opwise.ops import OPS
 
 ENVIRONMENT = "OPWISE_BACKEND"
@@ -77,15 +78,14 @@ class Dispatcher:
         self.forced: dict[tuple[str, str], Call] = {}
         self.sized, self.small, self.columns = not self.bounded, -1, 0
 
-    def find(self, key: Any, *inputs: Tensor, more_us: float = 0.0) -> Call:
-        """The call for inputs whose key is new; kept for the next ones, unless a capture leaves no choice now. more_us: what a call of any
-        backend but torch eager costs besides."""
+    def find(self, key: Any, *inputs: Tensor, gradient: bool = False) -> Call:
+        """The call for inputs whose key is new; kept for the next ones, unless a capture leaves no choice now. gradient: is one wanted?"""
         from opwise.choosing.selection import selected
 
         with _lock:
             call = self.calls.get(key)  # another thread may have found it meanwhile
             if call is None:
-                call, keep = selected(self, inputs, more_us)
+                call, keep = selected(self, inputs, gradient)
                 if keep:
                     if len(self.calls) >= MOST_KEYS:
                         self.calls.clear()
@@ -102,14 +102,9 @@ class Dispatcher:
         return self.eager(*inputs)
 
     def differentiable(self, *inputs: Tensor) -> Tensor:
-        """Of contiguous tensors of which some require grad: torch's own function where that is chosen, else a Function's."""
-        from opwise.choosing.gradients import AUTOGRAD_US, FUNCTIONS
-
+        """Of contiguous tensors of which some require grad."""
         key = (True, *((x.shape, x.dtype, x.get_device(), x.data_ptr() & 15) for x in inputs), _precision())
-        call = self.calls.get(key) or self.find(key, *(x.detach() for x in inputs), more_us=AUTOGRAD_US)
-        if call is self.eager or call is torch.mm:
-            return call(*inputs)
-        return FUNCTIONS[self.op].apply(call, *inputs)  # type: ignore[no-any-return]
+        return (self.calls.get(key) or self.find(key, *(x.detach() for x in inputs), gradient=True))(*inputs)
 
     def unusual(self, *inputs: Any) -> Tensor:
         """A forced backend, or what is no plain tensor."""
@@ -125,8 +120,6 @@ class Dispatcher:
             call = implementation(f"{_known(backend, ENVIRONMENT)}/{self.op}", inputs[0].device)
             self.forced[backend, inputs[0].device.type] = call
         if _grad() and any(x.requires_grad for x in inputs):
-            from opwise.choosing.gradients import FUNCTIONS
-
             return FUNCTIONS[self.op].apply(call, *inputs)  # type: ignore[no-any-return]
         return call(*inputs)
 

@@ -16,13 +16,17 @@ from torch.autograd import Function
 AUTOGRAD_US = 10.0
 
 
-class Square(Function):
-    """d(x x) = 2 x dx."""
+class OfInputs(Function):
+    """Whose backward pass needs what the op was given."""
 
     @staticmethod
-    def forward(ctx: Any, call: Callable[..., Tensor], x: Tensor) -> Tensor:
-        ctx.save_for_backward(x)
-        return call(x)
+    def forward(ctx: Any, call: Callable[..., Tensor], *inputs: Tensor) -> Tensor:
+        ctx.save_for_backward(*inputs)
+        return call(*inputs)
+
+
+class Square(OfInputs):
+    """d(x x) = 2 x dx."""
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Any:
@@ -43,13 +47,8 @@ class Mean(Function):
         return None, grad.expand(ctx.shape) / ctx.shape.numel()
 
 
-class Gelu(Function):
+class Gelu(OfInputs):
     """Of the tanh form, by torch's own kernel."""
-
-    @staticmethod
-    def forward(ctx: Any, call: Callable[..., Tensor], x: Tensor) -> Tensor:
-        ctx.save_for_backward(x)
-        return call(x)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Any:
@@ -72,19 +71,14 @@ class Softmax(Function):
         return None, torch.ops.aten._softmax_backward_data(grad, out, -1, out.dtype)
 
 
-class Matmul(Function):
-    """dA = G B^T, dB = A^T G, of those that are wanted. A may be many matrices, one below the other: dB is the sum over all."""
-
-    @staticmethod
-    def forward(ctx: Any, call: Callable[..., Tensor], a: Tensor, b: Tensor) -> Tensor:
-        ctx.save_for_backward(a, b)
-        return call(a, b)
+class Matmul(OfInputs):
+    """dA = G B^T, dB = A^T G, of those that are wanted."""
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Any:
         a, b = ctx.saved_tensors
         wants_a, wants_b = ctx.needs_input_grad[1:]
-        return None, grad @ b.mT if wants_a else None, a.flatten(0, -2).mT @ grad.flatten(0, -2) if wants_b else None
+        return None, grad @ b.mT if wants_a else None, a.mT @ grad if wants_b else None
 
 
 FUNCTIONS: Mapping[str, Any] = {"square": Square, "mean": Mean, "gelu": Gelu, "softmax": Softmax, "matmul": Matmul}

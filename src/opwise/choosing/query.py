@@ -124,7 +124,7 @@ def choose_from(
     gpu = device if isinstance(device, Gpu) else gpu_of(store, device)
     found, measured_on = store.figures(workload.op, workload.dtype, gpu), gpu
     if not found.timed and (kin := store.kin(workload.op, workload.dtype, gpu)):
-        own, found, measured_on = found, store.figures(workload.op, workload.dtype, kin), kin
+        own, (measured_on, found) = found, kin
         timed = {backend: cells for backend, cells in found.timed.items() if backend not in own.barred}
         found = Figures(timed, {**found.barred, **own.barred}, {**found.refused, **own.refused})
     excluded, known = dict(found.barred), {}

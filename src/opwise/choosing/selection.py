@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +15,7 @@ from torch import Tensor
 from opwise import clocks, library
 from opwise.backends import implementation
 from opwise.backends.protocol import BackendUnavailable, UnsupportedWorkload
+from opwise.choosing.gradients import AUTOGRAD_US, FUNCTIONS
 from opwise.choosing.query import OWN, NothingMeasured, choose_from, here
 from opwise.choosing.ranking import BASELINE, Choice
 from opwise.choosing.store import Figures, Gpu, Store
@@ -40,20 +41,23 @@ class Fallback(UserWarning):
     """Torch eager, or the next best backend, computes because nothing is measured or the chosen backend is not there."""
 
 
-def selected(dispatcher: Dispatcher, inputs: Sequence[Tensor], more_us: float = 0.0) -> tuple[Call, bool]:
-    """(call, may it be kept?) for contiguous plain tensors that require no grad. more_us: what else a call of a backend costs here."""
+def selected(dispatcher: Dispatcher, inputs: Sequence[Tensor], gradient: bool = False) -> tuple[Call, bool]:
+    """(call, may it be kept?) for tensors like these, which are contiguous, plain, and require no grad themselves. gradient: where the call
+    is to give one, a backend's is wrapped in a Function."""
     eager = _eager(dispatcher, inputs)
     if (flat := _flat(dispatcher.op, inputs)) is not None:
-        call, keep = selected(dispatcher, flat, more_us)
+        call, keep = selected(dispatcher, flat, gradient)
         return (eager if call is _eager(dispatcher, flat) else _viewed(call, flat, inputs)), keep
     if not _for_kernels(dispatcher.op, inputs):
         return eager, True
     if torch.cuda.is_current_stream_capturing():  # a kernel's first call may compile, load and allocate, which a capture forbids
         return eager, False
     if backend := _by_table(dispatcher.op, inputs):
-        return (eager if backend == BASELINE else _built(dispatcher.op, backend, inputs) or eager), True
-    choice = _choice(dispatcher, inputs)
-    return (_first_that_works(dispatcher, choice, inputs, eager, more_us) if choice else eager), True
+        call = eager if backend == BASELINE else _built(dispatcher.op, backend, inputs) or eager
+    else:
+        choice = _choice(dispatcher, inputs)
+        call = _first_that_works(dispatcher, choice, inputs, eager, AUTOGRAD_US if gradient else 0.0) if choice else eager
+    return (partial(FUNCTIONS[dispatcher.op].apply, call) if gradient and call is not eager else call), True
 
 
 def _eager(dispatcher: Dispatcher, inputs: Sequence[Tensor]) -> Call:
@@ -132,7 +136,8 @@ def _choice(dispatcher: Dispatcher, inputs: Sequence[Tensor]) -> Choice | None:
 
 
 def _first_that_works(dispatcher: Dispatcher, choice: Choice, inputs: Sequence[Tensor], eager: Call, more_us: float) -> Call:
-    """The best backend that builds. Torch eager where it is within 1 % of it, what it costs to get there included."""
+    """The best backend that builds, whose call costs so much more than is on record. Torch eager where it is within 1 % of it, what it
+    costs to get there included."""
     by_eager = next((max(s.kernel_us, s.call_us + LOOK_UP_US) for s in choice.ranking if s.backend == BASELINE), float("inf"))
     for standing in choice.ranking:
         if by_eager < max(standing.us, standing.call_us + more_us) * (1.0 + TIE):
@@ -183,13 +188,13 @@ def _verdicts(found: Figures) -> list[tuple[int, int, bool]]:
     for sizes, record in found.timed.get(BASELINE, {}).items():
         others = [cells[sizes] for backend, cells in found.timed.items() if backend != BASELINE and sizes in cells]
         states = clocks.common([record, *others])
-        won = not others or _stream_us(record, states) < min(_stream_us(r, states) for r in others) * (1.0 + TIE)
+        won = not others or stream_us(record, states) < min(stream_us(r, states) for r in others) * (1.0 + TIE)
         largest = elements(tuple(sorted(sizes)[-2:]))  # of a product's three matrices, that with the two longest sides
         verdicts.append((largest, sizes[-1], won))
     return verdicts
 
 
-def _stream_us(record: Record, states: Sequence[str]) -> float:
+def stream_us(record: Record, states: Sequence[str]) -> float:
     assert record.call_us is not None  # of all that a store calls timed
     return max(clocks.kernel(record, states)[0], record.call_us.median)
 

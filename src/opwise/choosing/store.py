@@ -78,10 +78,10 @@ class Store:
         """The recorded GPUs that users call so: nvidia-h200, or h200."""
         return [gpu for gpu in self.gpus if is_called(gpu.device, name)]
 
-    def kin(self, op: str, dtype: str, gpu: Gpu) -> Gpu | None:
+    def kin(self, op: str, dtype: str, gpu: Gpu) -> tuple[Gpu, Figures] | None:
         """Of a GPU that has no figures of an op in a dtype: another one of its compute capability that has, the one measured last."""
         alike = (other for other in self.gpus if other.capability == gpu.capability and other != gpu)
-        return next((other for other in alike if self.figures(op, dtype, other).timed), None)
+        return next(((other, found) for other in alike if (found := self.figures(op, dtype, other)).timed), None)
 
     def figures(self, op: str, dtype: str, gpu: Gpu) -> Figures:
         """What counts for an op in a dtype on a GPU. An implementation found wrong anywhere is barred until it is found right there."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from pathlib import Path
 
@@ -13,19 +12,16 @@ from opwise import library
 from opwise.choosing.ranking import BASELINE
 from opwise.choosing.store import Store
 from opwise.choosing.table import VARIABLE, write_table
-from opwise.commands.console import refuse, stdout, warnings_told
+from opwise.commands.console import read_recording, refuse, stdout, warnings_told
 from opwise.program.advice import Advice, Line, advice
-from opwise.program.calls import BadRecording, Recording
+from opwise.program.calls import Recording
 
 SHOWN = 40
 
 
 def answer(path: Path, device: str | None, purpose: str, clock: str, out: Path, write: Path | None, as_json: bool) -> None:
     """Raises NothingMeasured where no GPU is on record, ValueError for an unknown device."""
-    try:
-        recording = Recording.read(path)
-    except (BadRecording, OSError) as error:
-        refuse(f"--recorded {error}")
+    recording = read_recording(path)
     with warnings_told():
         store = Store.load(library.stored(out))
     found = advice(recording, store, device, purpose, clock)
@@ -35,8 +31,8 @@ def answer(path: Path, device: str | None, purpose: str, clock: str, out: Path, 
         except OSError as error:
             refuse(f"--write {error}")
     if as_json:
-        lines = [{**dataclasses.asdict(dataclasses.replace(line, choice=None)), "backend": line.choice.backend if line.choice else BASELINE,
-                  "eager_us": line.eager_us, "us": line.choice.chosen.us if line.choice else None, "saved_s": line.saved_s}
+        lines = [{"what": line.what, "calls": line.calls, "why": line.why, "backend": line.choice.backend if line.choice else BASELINE,
+                  "us": line.choice.chosen.us if line.choice else None, "eager_us": line.eager_us, "saved_s": line.saved_s}
                  for line in found.lines]  # fmt: skip
         typer.echo(json.dumps({"device": found.gpu.device, "seconds": found.seconds, "saved_s": found.saved_s, "calls": lines}))
         return

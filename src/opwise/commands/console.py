@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from opwise import own
+from opwise.program.calls import BadRecording, Recording
 from opwise.record import Record, read
 from opwise.report import overview, tables
 from opwise.runner import SETS, Job, WorkerLost
@@ -97,6 +98,14 @@ def warnings_told() -> Iterator[None]:
 def read_run(path: Path) -> list[Record]:
     with warnings_told():
         return read(path)
+
+
+def read_recording(path: Path) -> Recording:
+    """Of --recorded. Ends the command where the file is none."""
+    try:
+        return Recording.read(path)
+    except (BadRecording, OSError) as error:
+        refuse(f"--recorded {error}")
 
 
 def where(records: list[Record]) -> str:

@@ -18,6 +18,7 @@ from opwise.commands.console import (
     With,
     none_left_out,
     print_records,
+    read_recording,
     read_run,
     refuse,
     stderr,
@@ -26,7 +27,6 @@ from opwise.commands.console import (
 )
 from opwise.commands.executors import GpuModel, Gpus, Ready, Scheduler, Share, ready
 from opwise.commands.progress import carry_out
-from opwise.program.calls import BadRecording, Recording
 from opwise.report import overview
 from opwise.run_files import run_name
 from opwise.runner import SETS, UnknownName
@@ -112,11 +112,8 @@ def _called(path: Path, set_given: bool) -> list[str]:
     """The workloads of a recorded program that are measured, and a word on the others."""
     if set_given:
         refuse("--recorded and --set both say what to measure: leave one of them out")
-    try:
-        found = Recording.read(path)
-    except (BadRecording, OSError) as error:
-        refuse(f"--recorded {error}")
-    taken = [call for call in found.calls if call.workload and 0 not in call.shape and call.layout in ("NN", "contiguous")]
+    found = read_recording(path)
+    taken = [call for call in found.calls if call.workload and 0 not in call.shape and call.contiguous]
     if not taken:
         refuse(f"--recorded {path}: none of its {len(found.calls)} kinds of calls is of contiguous tensors that the ops take")
     workloads = list(dict.fromkeys(str(call.workload) for call in taken))

@@ -77,7 +77,7 @@ class Call:
             return "empty"
         if self.gradient == "backward":
             return "torch's backward pass makes it"
-        if self.layout not in ("NN", "contiguous"):
+        if not self.contiguous:
             return f"layout {self.layout}: contiguous tensors are taken"
         return ""
 

@@ -8,6 +8,7 @@ without being compiled meanwhile (torch's own rule for dispatch modes), and are 
 from __future__ import annotations
 
 import contextlib
+import math
 import sys
 import time
 from collections import Counter
@@ -124,7 +125,7 @@ class Counting(TorchDispatchMode):  # type: ignore[no-untyped-call]
             if x.layout is not torch.strided:
                 return
             wanted = wanted or x.requires_grad
-            of_inputs.append((x.shape, x.stride(), x.dtype, _address(x) & 15, x.is_cuda))
+            of_inputs.append((x.shape, x.stride(), x.dtype, x.is_contiguous(), _address(x) & 15, x.is_cuda))
         gradient = "backward" if _in_backward() != -1 else "wanted" if wanted and _grad() else ""
         self.counts[function, op, near, tuple(of_inputs), gradient, _compiled(), _precision()] += 1
 
@@ -155,24 +156,14 @@ def _compiled() -> bool:
 
 def _call(key: tuple[Any, ...], calls: int) -> Call:
     function, op, near, inputs, gradient, compiled, precision = key
-    shapes, strides, dtypes, addresses, on_gpu = zip(*inputs, strict=True)
+    shapes, strides, dtypes, contiguous, addresses, on_gpu = zip(*inputs, strict=True)
     dtype = str(dtypes[0]).removeprefix("torch.")
     return Call(
         op, function, near, _shape(op, near, shapes),
         "tfloat32" if op == "matmul" and dtype == "float32" and precision != "highest" else dtype,
-        tuple(tuple(stride) for stride in strides), all(map(_contiguous, shapes, strides)), not any(addresses),
+        tuple(tuple(stride) for stride in strides), all(contiguous), not any(addresses),
         "cuda" if on_gpu[0] else "cpu", gradient, compiled, calls,
     )  # fmt: skip
-
-
-def _contiguous(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
-    """As Tensor.is_contiguous has it: a side of one element may have any stride."""
-    expected = 1
-    for size, stride in zip(reversed(shape), reversed(strides), strict=True):
-        if size != 1 and stride != expected:
-            return 0 in shape
-        expected *= size
-    return True
 
 
 def _shape(op: str, near: str, shapes: tuple[tuple[int, ...], ...]) -> tuple[int, ...]:
@@ -183,11 +174,7 @@ def _shape(op: str, near: str, shapes: tuple[tuple[int, ...], ...]) -> tuple[int
     if near:
         return first
     if op == "softmax":
-        columns = first[-1] if first else 1
-        rows = 1
-        for n in first[:-1]:
-            rows *= n
-        return rows, columns
+        return math.prod(first[:-1]), first[-1] if first else 1
     return tuple(OPS[op].workload_shape(first))
 
 
