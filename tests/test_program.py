@@ -199,8 +199,10 @@ def test_choose_and_run_take_a_recording(tmp_path: Path) -> None:
         result = invoke(*command)
         assert result.exit_code == 2
         assert "is no recording" in result.output
-    assert invoke("choose", "softmax", "--recorded", str(path)).exit_code == 2
-    assert invoke("choose", "softmax").exit_code == 2
+    for arguments in (("softmax", "--recorded", str(path)), ("softmax",), ("--recorded", str(path))):
+        result = invoke("choose", *arguments)
+        assert result.exit_code == 2
+        assert result.output.count("opwise: ") == 1, "one refusal, in words"
 
 
 @pytest.mark.usefixtures("fresh")

@@ -52,17 +52,17 @@ def choose(
     as_json: Annotated[bool, typer.Option("--json", help="Machine-readable: one object.")] = False,
 ) -> None:
     """Which backend to use for an op at a shape and dtype, from the runs on record, and why; or for every call of a recorded program."""
+    if recorded is not None and (op or shape or dtype or measure):
+        refuse("--recorded asks for all of a program: leave out OP, --shape, --dtype and --measure; opwise run --recorded measures")
+    if recorded is None and write is not None:
+        refuse("--write is of --recorded: give both, or neither")
     try:
         check(purpose, clock)
         if recorded is not None:
-            if op or shape or dtype or measure:
-                refuse("--recorded asks for all of a program: leave out OP, --shape, --dtype and --measure; opwise run --recorded measures")
             answer(recorded, device, purpose, clock, out, write, as_json)
             return
         if op is None or shape is None or dtype is None:
             refuse("an op, --shape and --dtype are needed, as in choose softmax --shape 4096x4096 --dtype float16; or --recorded FILE")
-        if write is not None:
-            refuse("--write is of --recorded: give both, or neither")
         workload = workload_of(op, (shape,), dtype)
         if measure:
             with stderr.status(f"measuring {workload}"):
@@ -70,6 +70,8 @@ def choose(
         with warnings_told():
             store = Store.load(library.stored(out), workload.op)
         choice = choose_from(store, workload, device, purpose, clock)
+    except typer.Exit:  # a RuntimeError, by which a refusal ends the command
+        raise
     except NothingMeasured as error:
         stderr.print(f"opwise: {escape(str(error))}", style="bold red", highlight=False, soft_wrap=True)
         raise typer.Exit(1) from error
