@@ -1,13 +1,21 @@
-"""The history that is kept under results/ is of today's benchmarks."""
+"""The history that is kept under results/: of today's benchmarks, and of the kernels that the README quotes."""
 
 from __future__ import annotations
 
 import importlib
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from opwise.backends import BACKENDS
+from opwise.library import find
+from opwise.measure.device import slug
+from opwise.ops import OPS
+from opwise.provenance import source
+from opwise.record import read
 
 pytest.importorskip("asv_runner", reason="asv is not installed: pip install 'opwise[asv]'")
 ROOT = Path(__file__).resolve().parents[1]
@@ -35,3 +43,26 @@ def test_what_is_stored_is_of_today_s_versions_of_the_benchmarks() -> None:
         at = kept["result_columns"].index("version")
         of_others = {name: columns[at] for name, columns in kept["results"].items() if columns[at] != known.get(name)}
         assert not of_others, path.name
+
+
+def test_the_page_of_regressions_judges_times_and_spills_and_nothing_else() -> None:
+    from asv.config import Config
+
+    not_judged = Config.load(str(ROOT / "asv.conf.json")).regressions_first_commits
+    names = [f"{name}('triton_jit', '4096x4096', 'float16')" for name in load(RESULTS / "benchmarks.json") if ".track_" in name]
+    judged = {name.split("(")[0].split(".")[-1] for name in names if not any(re.match(pattern, name) for pattern in not_judged)}
+    assert judged == {"track_kernel_cold", "track_kernel_capped", "track_spill_bytes"}
+
+
+def test_the_kernels_that_the_readme_quotes_are_in_the_history() -> None:
+    quoted = re.search(r"<!-- opwise show (\S+) --markdown -->", (ROOT / "README.md").read_text())
+    assert quoted
+    records = read(find(quoted[1], ROOT / "results"))
+    carried = importlib.import_module("benchmarks._carried")
+    folder = ROOT / "results" / "history" / slug({"device": records[0].device})
+    kept = {
+        (*cell.split("/")[:2], facts["source"]) for path in folder.glob("*.json.gz") for cell, facts in carried.read(path)["cells"].items()
+    }
+    of_today = {(r.backend, r.op) for r in records if r.source and r.source == source(r.backend, r.op)}
+    assert {(b, op) for b, op in of_today if (op, b, source(b, op)) not in kept} == set(), "make history, on a GPU"
+    assert of_today <= {(b, op) for b in BACKENDS for op in OPS}
