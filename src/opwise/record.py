@@ -62,6 +62,7 @@ class Record:
     variant: str
     dtype: str
     shape: tuple[int, ...]
+    layout: str = field(default="", kw_only=True)  # as Workload has it; not in a line where it is ""
     status: str
     reason: str = ""
     stand_in: str | None = None
@@ -115,7 +116,7 @@ class Record:
         """The record of an implementation, by its name, at a workload."""
         backend, _, rest = implementation.partition("/")
         variant = rest.partition(":")[2]
-        return cls(op=workload.op, backend=backend, variant=variant, dtype=workload.dtype, shape=workload.shape, **fields)
+        return cls(op=workload.op, backend=backend, variant=variant, dtype=workload.dtype, shape=workload.shape, layout=workload.layout, **fields)
 
     @property
     def implementation(self) -> str:
@@ -123,7 +124,7 @@ class Record:
 
     @property
     def workload(self) -> Workload:
-        return Workload(self.op, self.shape, self.dtype)
+        return Workload(self.op, self.shape, self.dtype, self.layout)
 
     def kernel_us(self, state: str) -> Interval | None:
         """Cold kernel time in one of STATES; None where it was not measured in that state."""
@@ -141,6 +142,8 @@ class Record:
     def to_json(self) -> str:
         """One line without its newline. NaN and infinity are not JSON: an infinite error ratio is written as the string "inf"."""
         data = asdict(self)
+        if not self.layout:
+            del data["layout"]
         for name in _INTERVALS:
             if data[name] is not None:
                 del data[name]["rounds"]

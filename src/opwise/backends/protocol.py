@@ -74,7 +74,8 @@ class Probe:
 class Variant:
     """One way of writing an op in a backend. `fault` states what is known to be wrong with it; `call` replaces the generic call.
 
-    `takes_strided`: it is an operator of torch's own, which takes tensors of any strides on any device.
+    `takes_strided`: it is an operator of torch's own, which takes tensors of any strides on any device. `takes_transposed`: of a matrix
+    that is no row-major one it takes the transpose of one, x.t().
     """
 
     build: Build
@@ -82,6 +83,7 @@ class Variant:
     fault: str | None = None
     call: Callable[..., Tensor] | None = None
     takes_strided: bool = False
+    takes_transposed: bool = False
 
 
 class BackendModule(Protocol):
@@ -158,7 +160,8 @@ class Implementation:
             if len(inputs) == 1 and not self.op.reads_precision:  # as below, in half the time
                 x = inputs[0]
                 return x.shape, x.dtype, x.device, x.data_ptr() & 15, x.is_contiguous(), x.requires_grad and _grad()
-            key = [(x.shape, x.dtype, x.device, x.data_ptr() & 15, x.is_contiguous(), x.requires_grad and _grad()) for x in inputs]
+            key = [(x.shape, x.dtype, x.device, x.data_ptr() & 15, x.is_contiguous() or x.stride(), x.requires_grad and _grad())
+                   for x in inputs]  # fmt: skip
         except (AttributeError, RuntimeError):  # no tensor at all, or one without storage
             return object()
         return *key, torch.get_float32_matmul_precision() if self.op.reads_precision else None
@@ -172,9 +175,11 @@ class Implementation:
         if self.source.takes_strided:
             return
         for name, x in zip((*self.op.inputs, "out"), tensors, strict=False):
-            if not x.is_contiguous():
+            transposed = self.source.takes_transposed and name != "out" and x.ndim == 2 and x.t().is_contiguous()
+            if not (x.is_contiguous() or transposed):
+                ways = "row-major storage and its transpose are" if self.source.takes_transposed else "row-major storage is"
                 raise ValueError(f"{self.name}: {name} has strides {x.stride()} for shape {tuple(x.shape)}, "
-                                 f"row-major storage is taken: call {name}.contiguous()")  # fmt: skip
+                                 f"{ways} taken: call {name}.contiguous()")  # fmt: skip
 
     def _bind(self, *tensors: Tensor, key: Any = None) -> Launch:
         *inputs, out = tensors

@@ -1,4 +1,4 @@
-"""matmul: (M, K) x (K, N) -> (M, N), row-major, accumulated in float32.
+"""matmul: (M, K) x (K, N) -> (M, N), accumulated in float32. Each factor is row-major or a row-major matrix's transpose, x.t().
 
 float32 means float32 products; tfloat32 is the same data with factors rounded to TF32 (10 explicit bits of significand), which
 torch's own switch `torch.set_float32_matmul_precision("high")` allows and every backend here obeys.
@@ -25,6 +25,7 @@ import torch
 from torch import Tensor
 
 from opwise.ops.spec import (
+    LAYOUTS,
     LEAST_SUBNORMAL,
     RMS,
     U32,
@@ -65,7 +66,18 @@ def make_inputs(workload: Workload, device: torch.device, seed: int) -> tuple[Te
     m, k, n = workload.shape
     a = normal((m, k), workload.torch_dtype, device, seed)
     b = normal((k, n), workload.torch_dtype, device, seed + 1)
-    return a, b
+    return _laid_out(workload, a, b)
+
+
+def _laid_out(workload: Workload, a: Tensor, b: Tensor) -> tuple[Tensor, ...]:
+    """The same factors, in memory as the workload has them."""
+    layout = workload.layout or "NN"
+    return tuple(x.t().contiguous().t() if way == "T" else x for x, way in zip((a, b), layout, strict=True))
+
+
+def layout_of(a: Tensor, b: Tensor) -> str:
+    found = "".join("N" if x.is_contiguous() else "T" if x.t().is_contiguous() else "?" for x in (a, b))
+    return found if found in LAYOUTS else ""
 
 
 def hard_inputs(workload: Workload, device: torch.device, seed: int) -> tuple[Tensor, ...]:
@@ -74,7 +86,7 @@ def hard_inputs(workload: Workload, device: torch.device, seed: int) -> tuple[Te
     a = signed_powers((m, k), -4, 1, device, seed).abs()
     b = signed_powers((k, n), -4, 1, device, seed + 1)
     b = torch.where(torch.arange(n, device=device)[None, :] % 2 == 0, b.abs(), b)
-    return a.to(workload.torch_dtype), b.to(workload.torch_dtype)
+    return _laid_out(workload, a.to(workload.torch_dtype), b.to(workload.torch_dtype))
 
 
 def whole_inputs(workload: Workload, device: torch.device, seed: int) -> tuple[Tensor, ...]:
@@ -85,7 +97,7 @@ def whole_inputs(workload: Workload, device: torch.device, seed: int) -> tuple[T
     at = torch.arange(k, device=device)
     wide = (k - at // SLICE * SLICE).clamp_max(SLICE)  # the last slice may be shorter
     kept = (torch.arange(m, device=device)[:, None] + at // SLICE) % wide == at % SLICE
-    return a * kept, b
+    return _laid_out(workload, (a * kept).contiguous(), b)
 
 
 def product_shape(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
@@ -149,4 +161,5 @@ MATMUL = OpSpec(
     value_of_nothing=0.0,
     reads_precision=True,
     sizes=tuple,
+    layout=layout_of,
 )

@@ -20,6 +20,8 @@ DTYPES: Mapping[str, torch.dtype] = {
     "bfloat16": torch.bfloat16,
     "tfloat32": torch.float32,  # float32 data whose products may be rounded to TF32
 }
+# Of a product's factors: N is row-major, T the transpose of a row-major matrix. NT is x @ w.t(), what nn.Linear computes.
+LAYOUTS = ("", "NT", "TN", "TT")
 STORAGE_DTYPES = frozenset(DTYPES.values())
 
 # Unit roundoff u: the largest relative error of one rounding to nearest, 2^-p for a significand of p bits.
@@ -37,30 +39,38 @@ REDUCTION_SWITCHES = ("allow_fp16_reduced_precision_reduction", "allow_bf16_redu
 
 @dataclass(frozen=True, order=True)
 class Workload:
-    """An op at one shape and dtype, written ``softmax/4096x4096/float16``; a matmul's shape is (M, K, N)."""
+    """An op at one shape and dtype, written ``softmax/4096x4096/float16``; a matmul's shape is (M, K, N).
+
+    layout: of a matmul's factors, one of LAYOUTS, written ``matmul/16x4096x4096/float16/NT`` unless both are row-major.
+    """
 
     op: str
     shape: tuple[int, ...]
     dtype: str
+    layout: str = ""
 
     def __post_init__(self) -> None:
         if self.dtype not in DTYPES:
             raise ValueError(f"unknown dtype {self.dtype!r}: known are {', '.join(DTYPES)}")
+        if self.layout not in LAYOUTS:
+            raise ValueError(f"unknown layout {self.layout!r}: known are {', '.join(filter(None, LAYOUTS))}, and none for row-major")
         if any(n < 0 for n in self.shape):
             raise ValueError(f"negative size in shape {self.shape}")
 
     def __str__(self) -> str:
-        return f"{self.op}/{'x'.join(map(str, self.shape)) or 'scalar'}/{self.dtype}"
+        return f"{self.op}/{'x'.join(map(str, self.shape)) or 'scalar'}/{self.dtype}" + (f"/{self.layout}" if self.layout else "")
 
     @classmethod
     def parse(cls, text: str) -> Workload:
         """Reads what ``str()`` writes. Raises ValueError with the form expected."""
         try:
-            op, shape, dtype = text.split("/")
+            op, shape, dtype, *layout = text.split("/")
             sizes = () if shape == "scalar" else tuple(int(n) for n in shape.split("x"))
         except ValueError as error:
             raise ValueError(f"{text!r} is no workload: write op/shape/dtype, as in softmax/4096x4096/float16") from error
-        return cls(op, sizes, dtype)
+        if len(layout) > 1:
+            raise ValueError(f"{text!r} is no workload: write op/shape/dtype, as in softmax/4096x4096/float16")
+        return cls(op, sizes, dtype, *layout)
 
     @property
     def torch_dtype(self) -> torch.dtype:
@@ -127,6 +137,7 @@ class OpSpec:
         float32 keeps on all elements but for one launch in 10^9 (`deviations`), on inputs whose terms come in no order of size or sign.
     cost(workload) -> Cost.
     sizes(a workload's shape) -> the sizes that its time depends on, themselves a shape of the op: (elements,) unless the op says otherwise.
+    layout(*inputs) -> which of LAYOUTS they have; "" too where they have none of them.
     workloads: named sets (smoke, seed, core, sweep, grid, layers, random).
     """
 
@@ -146,6 +157,7 @@ class OpSpec:
     value_of_nothing: float | None = None  # the result where a sum has no terms: mean of nothing is nan, a product over K=0 is 0
     reads_precision: bool = False  # does torch's float32 matmul precision change what is asked for?
     sizes: Callable[[tuple[int, ...]], tuple[int, ...]] = lambda shape: (math.prod(shape),)
+    layout: Callable[..., str] = lambda *inputs: ""
 
     def empty_output(self, *inputs: Tensor) -> Tensor:
         """An uninitialised, contiguous output tensor of the right shape, dtype and device."""
@@ -195,7 +207,7 @@ class OpSpec:
         name = str(inputs[0].dtype).removeprefix("torch.")
         if self.reads_precision and name == "float32" and tf32_allowed():
             name = "tfloat32"
-        return Workload(self.name, tuple(self.workload_shape(*(tuple(x.shape) for x in inputs))), name)
+        return Workload(self.name, tuple(self.workload_shape(*(tuple(x.shape) for x in inputs))), name, self.layout(*inputs))
 
 
 def _overlap(x: Tensor, y: Tensor) -> bool:

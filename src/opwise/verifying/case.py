@@ -66,6 +66,8 @@ def ranks(spec: OpSpec) -> list[int]:
 
 
 def _moved(x: Tensor, offset: int) -> Tensor:
+    if x.ndim == 2 and not x.is_contiguous():  # a transpose
+        return _moved(x.t(), offset).t()
     copy = Guarded(x.shape, x.dtype, x.device, offset=offset, guard=0xFF).tensor
     copy.copy_(x)
     return copy

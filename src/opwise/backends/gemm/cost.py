@@ -31,17 +31,28 @@ def alignment(*tensors: Tensor) -> int:
 
 
 class Product(NamedTuple):
-    """A (m, k) B (k, n). kind: float16, bfloat16, float32 or tfloat32. aligned: bytes, 16 at most, that divide the addresses."""
+    """A (m, k) B (k, n). kind: float16, bfloat16, float32 or tfloat32. aligned: bytes, 16 at most, that divide the addresses.
+
+    layout: NN, NT, TN or TT: of A and of B, N is row-major, T the transpose of a row-major matrix. C is row-major.
+    """
 
     m: int
     k: int
     n: int
     kind: str
     alignment: int = 16
+    layout: str = "NN"
 
     @classmethod
     def of(cls, a: Tensor, b: Tensor, out: Tensor, kind: str) -> Product:
-        return cls(a.shape[0], a.shape[1], b.shape[1], kind, alignment(a, b, out))
+        layout = "".join("N" if x.is_contiguous() else "T" for x in (a, b))
+        return cls(a.shape[0], a.shape[1], b.shape[1], kind, alignment(a, b, out), layout)
+
+    @property
+    def pitches(self) -> tuple[int, int, int]:
+        """Elements of a row of A, B and C as they lie in memory."""
+        a, b = self.layout
+        return self.k if a == "N" else self.m, self.n if b == "N" else self.k, self.n
 
     @property
     def size(self) -> int:
@@ -51,7 +62,7 @@ class Product(NamedTuple):
     @property
     def vector_bytes(self) -> int:
         """Bytes that divide the addresses and the rows of A, B and C: the greatest such power of two, 16 at most."""
-        rows = (self.k * self.size, self.n * self.size)
+        rows = [length * self.size for length in self.pitches]
         return min(self.alignment, 16, *(row & -row for row in rows))
 
     @property
