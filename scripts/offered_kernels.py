@@ -24,6 +24,7 @@ from opwise.backends.gemm.gpu import HOPPER
 from opwise.backends.tuned_table import TUNABLE
 from opwise.ops import OPS, Workload
 from opwise.ops.matmul import DTYPES as PRODUCTS
+from opwise.ops.spec import LAYOUTS
 from opwise.tuning.matmul import offered, product_of
 from opwise.tuning.ways import ways
 
@@ -40,7 +41,7 @@ MOST_OF_ROWS = 2**25  # elements
 def products() -> Iterator[Workload]:
     """The least first."""
     for shape in sorted((*product(*SMALL), *product(*LARGE)), key=math.prod):
-        yield from (Workload("matmul", shape, dtype) for dtype in PRODUCTS)
+        yield from (Workload("matmul", shape, dtype, layout) for dtype in PRODUCTS for layout in LAYOUTS)
 
 
 def rows() -> Iterator[Workload]:

@@ -10,8 +10,8 @@ import torch
 from recorded_runs import TOY, cell, store_of
 from torch import Tensor
 
-from opwise.backends.protocol import BackendUnavailable, Implementation, Variant
-from opwise.choosing import selection
+from opwise.backends.protocol import BackendUnavailable, Implementation, Probe, Variant
+from opwise.choosing import dispatch, selection
 from opwise.choosing.store import Store
 from opwise.ops import OPS
 
@@ -42,6 +42,7 @@ class FakeKernels:
         monkeypatch.setattr(selection, "_gpus", lambda: (TOY,))
         monkeypatch.setattr(selection, "implementation", self.implementation)
         monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
+        monkeypatch.setattr(dispatch, "probe", lambda backend, device: Probe({}))
 
         def recorded() -> Store:
             self.reads += 1
@@ -68,7 +69,7 @@ def computed_by(call: Callable[..., Tensor], op: str, backend: str = "cupy_raw")
     def build(*tensors: Tensor) -> NoReturn:
         raise AssertionError("what is called as it is needs no build")
 
-    return Implementation(backend, OPS[op], "", Variant(build, "", call=call))
+    return Implementation(backend, OPS[op], "", Variant(build, "", call=call, takes_transposed=True))
 
 
 def softmax_store(dtype: str = "float32", **times: float) -> Store:

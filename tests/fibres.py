@@ -60,9 +60,10 @@ class Memory:
 
 
 def as_bytes(x: Tensor) -> np.ndarray[Any, Any]:
+    """As they lie in memory: of a transposed view, the matrix's."""
     import torch
 
-    return x.detach().reshape(-1).view(torch.uint8).numpy()
+    return (x if x.is_contiguous() else x.t()).detach().reshape(-1).view(torch.uint8).numpy()
 
 
 class Machine:

@@ -46,6 +46,8 @@ KNOWN: tuple[Blemish, ...] = (
             "16 bytes, by Triton's ptxas: rungs of the ladder, there to be read; the tile is an H200's"),
     Blemish("spill", ("triton_jit",), ("sm_100",), "matmul: float32, 16x64x32, unaligned",
             "8 bytes, by Triton's ptxas: two values that each step loads again; rows off alignment only"),
+    Blemish("spill", ("triton_jit",), ("sm_80",), "matmul: tfloat32, pointers_64x64x32/4/3/TT, unaligned",
+            "8 bytes, by Triton's ptxas: both factors transposed and rows off alignment only"),
 )  # fmt: skip
 
 

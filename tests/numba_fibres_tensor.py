@@ -132,14 +132,14 @@ def fma_multiplier(machine: Callable[[], Machine]) -> Callable[..., Any]:
     def four(address: Any) -> Any:
         return shared_bytes(machine().dynamic, address, 16).view(f32)
 
-    def multiplier(depth: int, rows: int, columns: int, high: int, wide: int) -> Any:
+    def multiplier(depth: int, rows: int, columns: int, high: int, wide: int, pitches: tuple[int, int]) -> Any:
         def values(address: Any, count: int, length: int) -> Any:
             """Of a thread, which has fours evenly over so many."""
             return np.concatenate([four(int(address) + i * length // (count // 4) * 4) for i in range(count // 4)])
 
         def multiply(a: Any, b: Any, sums: Any) -> None:
             for p in range(depth):
-                left, right = values(a + 4 * p * (rows + 4), high, rows), values(b + 4 * p * columns, wide, columns)
+                left, right = values(a + 4 * p * pitches[0], high, rows), values(b + 4 * p * pitches[1], wide, columns)
                 sums += np.outer(left, right).ravel()
 
         return multiply

@@ -73,7 +73,7 @@ def played() -> Iterator[None]:
 
 
 def product(tile: Any, kind: str, aligned: bool, a: torch.Tensor, b: torch.Tensor, seed: int) -> torch.Tensor:
-    """Of one launch. kind: float32, tfloat32, float16 or bfloat16."""
+    """Of one launch, a and b in memory as tile.layout says. kind: float32, tfloat32, float16 or bfloat16."""
     (m, k), n = a.shape, b.shape[1]
     out = torch.full((m, n), torch.nan, dtype=a.dtype)
     if kind == "float32":

@@ -10,7 +10,7 @@ from functools import cache, lru_cache
 
 import pytest
 import torch
-from shapes import A_FEW, AWKWARD
+from shapes import A_FEW, AWKWARD, TRANSPOSED
 from torch import Tensor
 
 from opwise.backends import BACKENDS, implementations, probe
@@ -147,8 +147,17 @@ def workloads_for(candidate: Candidate, dtype: str) -> list[Workload]:
         return smoke if ON_GPU else smoke[-1:] if dtype == spec.dtypes[0] else []
     if few_shapes(candidate):
         shapes = [shape for rank in ranks(spec) for shape in A_FEW[rank]]
-        return [w for shape in shapes if affordable(candidate, w := Workload(spec.name, shape, dtype))]
-    return [w for w in awkward_workloads(spec, dtype) if affordable(candidate, w)]
+        found = [Workload(spec.name, shape, dtype) for shape in shapes] + transposed_workloads(candidate, dtype)
+        return [w for w in found if affordable(candidate, w)]
+    return [w for w in awkward_workloads(spec, dtype) + transposed_workloads(candidate, dtype) if affordable(candidate, w)]
+
+
+def transposed_workloads(candidate: Candidate, dtype: str) -> list[Workload]:
+    """Products of transposed factors, each shape in every layout that the variant takes."""
+    spec = OPS[candidate.op]
+    if candidate.found is None or not candidate.found.source.takes_transposed:
+        return []
+    return [Workload(spec.name, shape, dtype, layout) for shape in TRANSPOSED for layout in spec.layouts if layout]
 
 
 def kinds_in_turns(dtype: str, place: int) -> tuple[str, ...]:
@@ -251,7 +260,10 @@ class Tally:
 
 
 def guarded_copy(x: Tensor, offset: int = 0) -> Tensor:
-    """The same values `offset` elements off alignment, with bytes 0xFF around them: nan to any kernel that reads past the ends."""
+    """The same values `offset` elements off alignment, with bytes 0xFF around them: nan to any kernel that reads past the ends. Of a
+    transpose the transpose of such a copy."""
+    if x.ndim == 2 and not x.is_contiguous():
+        return guarded_copy(x.t(), offset).t()
     copy = Guarded(x.shape, x.dtype, x.device, offset=offset, guard=0xFF).tensor
     copy.copy_(x)
     return copy

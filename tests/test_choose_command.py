@@ -65,7 +65,7 @@ def test_json_is_one_object(own_runs_only: Path) -> None:
     result = invoke(*SOFTMAX, "--out", str(own_runs_only), "--json")
     assert result.exit_code == 0
     data = json.loads(result.stdout)
-    assert (data["backend"], data["margin"], data["shape"], data["refresh"]) == ("cupy_raw", 1.8, [64, 64], "")
+    assert (data["backend"], data["over_eager"], data["over_next"], data["shape"], data["refresh"]) == ("cupy_raw", 1.8, 1.8, [64, 64], "")
     assert [(s["backend"], s["us"], s["basis"]) for s in data["ranking"]] == [
         ("cupy_raw", 5.0, "measured"),
         ("torch_eager", 9.0, "measured"),

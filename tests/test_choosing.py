@@ -38,7 +38,7 @@ def test_each_purpose_counts_its_own_time() -> None:
     assert {p: (c.backend, c.chosen.us) for p, c in found.items()} == {
         "stream": ("cupy_raw", 15.0), "kernel": ("triton_jit", 10.0), "graph": ("cupy_raw", 4.0), "call": ("torch_eager", 5.0),
     }  # fmt: skip
-    assert found["stream"].margin == 2.0
+    assert found["stream"].over_eager == 2.0
     assert "call costs 15 us, more than its kernel" in found["stream"].why
     assert "triton_jit, 1.33 times slower; torch eager is 2 times slower" in found["stream"].why
 

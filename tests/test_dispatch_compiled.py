@@ -34,13 +34,20 @@ def test_compiled_it_is_one_opaque_operator_without_a_graph_break(op: str, backe
 
 
 @each_op
-def test_compiled_with_a_gradient_it_is_torch_s_function(op: str) -> None:
+def test_compiled_with_a_gradient_it_is_the_operator_with_torch_s_formula(op: str) -> None:
     function, inputs = getattr(opwise, op), tuple(x.requires_grad_() for x in inputs_of(op))
     torch._dynamo.reset()
-    compiled = torch.compile(lambda *x: function(*x).sin().sum(), fullgraph=True, backend="aot_eager")
+    targets: list[str] = []
+
+    def noting(graph: torch.fx.GraphModule, examples: list[Tensor]) -> Callable[..., Any]:
+        targets.extend(str(node.target) for node in graph.graph.nodes)
+        return torch._dynamo.lookup_backend("aot_eager")(graph, examples)
+
+    compiled = torch.compile(lambda *x: function(*x).sin().sum(), fullgraph=True, backend=noting)
     expected = torch.autograd.grad(EAGER[op](*inputs).sin().sum(), inputs)
     found = torch.autograd.grad(compiled(*inputs), inputs)
     assert all(torch.allclose(a, b) for a, b in zip(expected, found, strict=True))
+    assert sum(f"opwise.{op}" in target for target in targets) == 1
 
 
 @each_op

@@ -15,7 +15,7 @@ from recorded_runs import store_of
 from torch import Tensor
 
 import opwise
-from opwise.backends.protocol import BackendUnavailable, Implementation, UnsupportedWorkload
+from opwise.backends.protocol import BackendUnavailable, Implementation, Probe, UnsupportedWorkload
 from opwise.choosing import dispatch, selection
 
 pytestmark = pytest.mark.usefixtures("fresh")
@@ -52,6 +52,15 @@ def test_a_forced_backend_that_cannot_compute_this_is_an_error(monkeypatch: pyte
             opwise.softmax(x)
         opwise.softmax(x)
     assert fake.calls == ["cupy_raw", "triton_jit", "numba_cuda", "triton_jit"]
+
+
+def test_a_stand_in_that_is_forced_says_that_it_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = FakeKernels(monkeypatch, store_of())
+    monkeypatch.setattr(dispatch, "implementation", fake.implementation)
+    monkeypatch.setattr(dispatch, "probe", lambda backend, device: Probe({}, stand_in="simulator"))
+    (x,) = inputs_of("softmax")
+    with opwise.use("numba_cuda"), pytest.warns(selection.Fallback, match="numba_cuda is forced on cpu tensors: simulator stands in"):
+        opwise.softmax(x)
 
 
 @pytest.mark.parametrize(("value", "says"), [("torch_inline", "BackendUnavailable"), ("tritn", "OPWISE_BACKEND names 'tritn'")])

@@ -45,7 +45,8 @@ def test_a_barrier_waits_for_what_the_boxes_have(config: SplitK | SwapAB, tmp_pa
     boxes = []
     for m in HEIGHTS:
         a, b = config.launch(Product(m, 1024, 1024, "float16"), HOPPER).matrices[:2]
-        boxes.append(2 * (prod(a[2:4]) * depth // a.box_columns + prod(b[2:4]) * -(-config.columns // b.box_columns)))
+        boxes_of_b = depth // b.box_columns if config.layout == "NT" else -(-config.columns // b.box_columns)
+        boxes.append(2 * (prod(a[2:4]) * depth // a.box_columns + prod(b[2:4]) * boxes_of_b))
     assert told(tile, HEIGHTS, tmp_path) == boxes
     if isinstance(config, SwapAB):
         c = config.launch(Product(1000, 1024, 1024, "float16"), HOPPER).matrices[2]

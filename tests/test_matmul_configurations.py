@@ -24,7 +24,8 @@ each = pytest.mark.parametrize(("kind", "config"), ALL, ids=lambda x: x if isins
 
 
 def taken(kind: str, config: Config, machine: Machine = HOPPER) -> list[Product]:
-    return [p for p in PRODUCTS if p.kind == kind and config.takes(p, machine)]
+    products = (p._replace(layout=config.layout) for p in PRODUCTS if p.kind == kind)
+    return [p for p in products if config.takes(p, machine)]
 
 
 @each
@@ -39,7 +40,8 @@ def test_a_launch_fits_the_gpu_and_reads_what_the_product_is(kind: str, config: 
         assert found.shared_bytes == config.shared_bytes(kind)
         assert found.block[0] in range(32, 1025, 32)
         m, k, n = product[:3]
-        assert [matrix[:2] for matrix in found.matrices] == [(m, k), (k, n), (m, n)][: len(found.matrices)]
+        b = (n, k) if config.layout == "NT" else (k, n)
+        assert [matrix[:2] for matrix in found.matrices] == [(m, k), b, (m, n)][: len(found.matrices)]
         for matrix in found.matrices:
             assert max(matrix.box_rows, matrix.box_columns) <= 256, "TMA's limit"
             wide = matrix.box_columns * ELEMENT_BYTES[matrix.element]
@@ -77,9 +79,11 @@ def test_names_tell_configurations_apart() -> None:
 
 
 def test_every_product_can_be_computed_on_every_gpu() -> None:
-    for product, machine in every(PRODUCTS[::3], (HOPPER, AMPERE, TURING, BLACKWELL)):
-        if product.kind != "tfloat32" or machine.capability >= (8, 0):
-            assert offered(product, machine), (product, machine)
+    for product, layout, machine in every(PRODUCTS[::3], ("NN", "NT", "TN", "TT"), (HOPPER, AMPERE, TURING, BLACKWELL)):
+        if machine.capability >= (8, 0) or (product.kind != "tfloat32" and (layout == "NN" or product.kind == "float32")):
+            found = offered(product._replace(layout=layout), machine)
+            assert found, (product, layout, machine)
+            assert all(config.layout == layout for config in found.values())
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -19,7 +19,8 @@ from opwise.ops import Workload
 pytestmark = pytest.mark.skipif(ON_GPU, reason="a GPU is here: it runs these kernels itself")
 MODULES = ("matmul.kernels.pipeline", "matmul.kernels.wgmma", "matmul.kernels.split_k", "common.words", "common.tensor")
 # Of the tiles that differ in numbers alone: one block a tile, and few, many, and no power of two of them.
-TILES = ("128x128", "128x64", "64x64_s1", "64x64_s4", "64x64_s16", "64x128_s2", "128x128_s6")
+TILES = ("128x128", "128x64", "64x64_s1", "64x64_s4", "64x64_s16", "64x128_s2", "128x128_s6",
+         "128x64_nt", "128x192_nt", "64x64_s1_nt", "64x64_s8_nt", "64x128_s2_nt")  # fmt: skip
 
 
 @contextmanager
@@ -35,7 +36,7 @@ def played() -> Iterator[None]:
 
 def tile_of(name: str) -> Any:
     configurations = module("matmul.configurations")
-    return next(tile for tile in (*configurations.WGMMA, *configurations.SPLIT_K) if tile.name == name)
+    return next(tile for tile in (*configurations.WGMMA, *configurations.SPLIT_K, *configurations.HOPPER_NT) if tile.name == name)
 
 
 def run(tile: Any, dtype: str, m: int, k: int, n: int, seed: int, processors: int = 3) -> float:
@@ -46,7 +47,7 @@ def run(tile: Any, dtype: str, m: int, k: int, n: int, seed: int, processors: in
     of_tile = module("matmul").MODULES[tile.kernel]
     maps = [
         Map(x.view(torch.int16).numpy().view(np.uint16), matrix.box_rows)
-        for x, matrix in zip((a, b, out), of_tile.matrices(tile, m, k, n), strict=False)
+        for x, matrix in zip((a, b.t().contiguous() if tile.layout == "NT" else b, out), of_tile.matrices(tile, m, k, n), strict=False)
     ]
     module("matmul.kernels.split_k").storing.cache_clear()
     kernel = of_tile.kernel.__wrapped__(dtype, tile)
@@ -79,7 +80,7 @@ def test_a_product_is_right_whatever_comes_first(name: str) -> None:
             assert run(tile, ("bfloat16", "float16")[seed % 2], *shape, seed) <= 1, shape
 
 
-@pytest.mark.parametrize("name", ["128x128", "128x64"])
+@pytest.mark.parametrize("name", ["128x128", "128x64", "128x128_nt"])
 def test_a_block_that_has_several_tiles_is_right_whatever_comes_first(name: str) -> None:
     with played():
         tile = tile_of(name)

@@ -42,8 +42,9 @@ def in_turns(*axes: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
 
 def assert_right(config: Config, kind: str, shape: tuple[int, int, int], hard: bool = False, seed: int = 5) -> None:
     """The kernel, whatever the plan would take for the product."""
-    workload, spec, (m, k, n) = Workload("matmul", shape, kind), OPS["matmul"], shape
-    plan: Plan = config.launch(Product(m, k, n, kind), MACHINE)
+    layout = "" if config.layout == "NN" else config.layout
+    workload, spec, (m, k, n) = Workload("matmul", shape, kind, layout), OPS["matmul"], shape
+    plan: Plan = config.launch(Product(m, k, n, kind, layout=config.layout), MACHINE)
     a, b = (spec.hard_inputs if hard else spec.make_inputs)(workload, torch.device("cpu"), seed)
     out = spec.empty_output(a, b).fill_(float("nan"))
     suite.kernels().launch(plan.kernel, plan.grid, plan.block, (a.data_ptr(), b.data_ptr(), out.data_ptr(), m, k, n), plan.shared_bytes)

@@ -80,7 +80,8 @@ OF_COLUMNS = torch.randn(8, 6).t(), torch.randn(5, 8).t()
 def test_a_product_s_layout_is_told_by_its_strides(a: torch.Tensor, b: torch.Tensor, layout: str) -> None:
     (call,) = counted(lambda: a @ b)
     assert (call.layout, call.shape, call.strides) == (layout, (6, 8, 5), (a.stride(), b.stride()))
-    assert bool(call.left_to_eager) is (layout != "NN")
+    assert bool(call.left_to_eager) is (layout == "strided")
+    assert call.workload == Workload("matmul", (6, 8, 5), "float32", "" if layout in ("NN", "strided") else layout)
 
 
 def test_gradients_alignment_rank_dtype_and_precision_are_told(monkeypatch: pytest.MonkeyPatch) -> None:

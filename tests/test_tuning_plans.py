@@ -28,6 +28,9 @@ class OnHopper:
     def __init__(self, shape: tuple[int, ...], dtype: torch.dtype) -> None:
         self.shape, self.dtype = shape, dtype
 
+    def is_contiguous(self) -> bool:
+        return True
+
     def data_ptr(self) -> int:
         return 1 << 20
 

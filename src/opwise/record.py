@@ -116,7 +116,9 @@ class Record:
         """The record of an implementation, by its name, at a workload."""
         backend, _, rest = implementation.partition("/")
         variant = rest.partition(":")[2]
-        return cls(op=workload.op, backend=backend, variant=variant, dtype=workload.dtype, shape=workload.shape, layout=workload.layout, **fields)
+        layout = getattr(workload, "layout", "")  # an old commit's, which asv measures, has none
+        fields |= {"op": workload.op, "dtype": workload.dtype, "shape": workload.shape, "layout": layout}
+        return cls(backend=backend, variant=variant, **fields)
 
     @property
     def implementation(self) -> str:

@@ -175,11 +175,12 @@ class Implementation:
         if self.source.takes_strided:
             return
         for name, x in zip((*self.op.inputs, "out"), tensors, strict=False):
-            transposed = self.source.takes_transposed and name != "out" and x.ndim == 2 and x.t().is_contiguous()
-            if not (x.is_contiguous() or transposed):
+            transposed = len(self.op.layouts) > 1 and name != "out" and x.ndim == 2 and x.t().is_contiguous()
+            if not (x.is_contiguous() or (transposed and self.source.takes_transposed)):
+                problem = UnsupportedWorkload if transposed else ValueError  # a layout that other variants take is no mistake
                 ways = "row-major storage and its transpose are" if self.source.takes_transposed else "row-major storage is"
-                raise ValueError(f"{self.name}: {name} has strides {x.stride()} for shape {tuple(x.shape)}, "
-                                 f"{ways} taken: call {name}.contiguous()")  # fmt: skip
+                raise problem(f"{self.name}: {name} has strides {x.stride()} for shape {tuple(x.shape)}, "
+                              f"{ways} taken: call {name}.contiguous()")  # fmt: skip
 
     def _bind(self, *tensors: Tensor, key: Any = None) -> Launch:
         *inputs, out = tensors

@@ -94,7 +94,8 @@ UNEVEN = (
 )  # fmt: skip
 LEAST_ROWS = 64  # of a layer's product; fewer are held to no bar
 LAYER_PRODUCTS = tuple(w for w in OPS["matmul"].workloads["layers"] if w.shape[0] >= LEAST_ROWS)
-HALF_PRODUCTS = tuple(dict.fromkeys((*over_dtypes("matmul", SQUARES + UNEVEN, HALVES), *LAYER_PRODUCTS)))
+LINEAR = tuple(w for w in LAYER_PRODUCTS if w.layout == "NT")
+HALF_PRODUCTS = tuple(dict.fromkeys((*over_dtypes("matmul", SQUARES + UNEVEN, HALVES), *(w for w in LAYER_PRODUCTS if not w.layout))))
 LARGE = tuple((n, n, n) for n in (2048, 4096, 8192))
 TINY = over_dtypes("square", ((1024,),), DTYPES)
 OURS = ("square", "mean", "gelu", "softmax", "matmul")  # whatever ops else are installed
@@ -117,6 +118,9 @@ def _bars() -> Iterator[Bar]:
         halves = f"matmul, 16 bits, {TOLD[state]}: speed over cuBLAS's"
         yield Bar(f"matmul-half-mean-{state}", halves, "speed", HALF_PRODUCTS, means, half_filters, over=GEOMETRIC_MEAN, state=state)
         yield Bar(f"matmul-half-worst-{state}", halves, "speed", HALF_PRODUCTS, worst, half_filters, state=state)
+        linear = f"matmul, x @ w.t() of layers, 16 bits, {TOLD[state]}: speed over cuBLAS's"
+        yield Bar(f"matmul-linear-mean-{state}", linear, "speed", LINEAR, means, "matmul NT", over=GEOMETRIC_MEAN, state=state)
+        yield Bar(f"matmul-linear-worst-{state}", linear, "speed", LINEAR, worst, "matmul NT", state=state)
     large = {dtype: over_dtypes("matmul", LARGE, (dtype,)) for dtype in ("tfloat32", "float32")}
     for state in STATES:
         what, bars = f"matmul, tfloat32, {TOLD[state]}: speed over cuBLAS's", _four(0.95, 0.95, 0.95, 0.80)
@@ -136,4 +140,4 @@ def _bars() -> Iterator[Bar]:
 BARS = tuple(_bars())
 # The workload set `bars`, op by op.
 _TIMED = {w for bar in BARS if not bar.first_call for w in bar.workloads}
-WORKLOADS = tuple(sorted(_TIMED, key=lambda w: (OURS.index(w.op), w.shape, w.dtype)))
+WORKLOADS = tuple(sorted(_TIMED, key=lambda w: (OURS.index(w.op), w.shape, w.dtype, w.layout)))

@@ -24,7 +24,7 @@ from torch import Tensor
 from torch.autograd import forward_ad
 from torch.nn import Parameter
 
-from opwise.backends import BACKENDS, implementation
+from opwise.backends import BACKENDS, implementation, probe
 from opwise.choosing.gradients import FUNCTIONS
 from opwise.ops import OPS
 
@@ -98,13 +98,21 @@ class Dispatcher:
             from opwise.choosing.selection import Fallback, tell
 
             tell(f"strided {self.op}", f"torch eager computes opwise.{self.op} of strided tensors, as x.t() and x[:, :8] are: kernels take "
-                 "contiguous ones", Fallback)  # fmt: skip
+                 "contiguous ones, and a product's transposed factors", Fallback)  # fmt: skip
         return self.eager(*inputs)
 
     def differentiable(self, *inputs: Tensor) -> Tensor:
-        """Of contiguous tensors of which some require grad."""
-        key = (True, *((x.shape, x.dtype, x.get_device(), x.data_ptr() & 15) for x in inputs), _precision())
+        """Of tensors of which some require grad; contiguous, but for a product's."""
+        each = ((x.shape, x.dtype, x.get_device(), x.data_ptr() & 15, x.is_contiguous() or x.stride()) for x in inputs)
+        key = (True, *each, _precision())
         return (self.calls.get(key) or self.find(key, *(x.detach() for x in inputs), gradient=True))(*inputs)
+
+    def _warn_of_stand_in(self, backend: str, device: torch.device) -> None:
+        if stand_in := probe(backend, device).stand_in:
+            from opwise.choosing.selection import Fallback, tell
+
+            tell(f"forced {backend}", f"{backend} is forced on {device.type} tensors: {stand_in} stands in for a GPU, which takes seconds "
+                 "for what takes torch eager a millisecond", Fallback)  # fmt: skip
 
     def unusual(self, *inputs: Any) -> Tensor:
         """A forced backend, or what is no plain tensor."""
@@ -118,6 +126,7 @@ class Dispatcher:
         call = self.forced.get((backend, inputs[0].device.type))
         if call is None:
             call = implementation(f"{_known(backend, ENVIRONMENT)}/{self.op}", inputs[0].device)
+            self._warn_of_stand_in(backend, inputs[0].device)
             self.forced[backend, inputs[0].device.type] = call
         if _grad() and any(x.requires_grad for x in inputs):
             return FUNCTIONS[self.op].apply(call, *inputs)  # type: ignore[no-any-return]
@@ -198,13 +207,15 @@ def softmax(x: Tensor) -> Tensor:
 
 
 def matmul(a: Tensor, b: Tensor) -> Tensor:
-    """a @ b, accumulated in float32. a: (..., M, K), b: (K, N), of one dtype; other shapes are torch eager's. float32 factors are rounded
+    """a @ b, accumulated in float32. a: (..., M, K), b: (K, N), of one dtype; other shapes are torch eager's. Either may be a
+    contiguous matrix's transpose, as in x @ w.t(). float32 factors are rounded
     to TF32 where torch's own precision switch allows it."""
     if type(a) is not Tensor or (type(b) is not Tensor and type(b) is not Parameter) or _is_forced() is not None:
         return _MATMUL.unusual(a, b)
-    if not (a.is_contiguous() and b.is_contiguous()) or _autocast() or forward_ad._current_level >= 0:
+    if _autocast() or forward_ad._current_level >= 0:
         return _MATMUL.left(a, b)
     if (a.requires_grad or b.requires_grad) and _grad():
         return _MATMUL.differentiable(a, b)
-    key = (a.shape, b.shape, a.dtype, b.dtype, a.get_device(), b.get_device(), a.data_ptr() & 15, b.data_ptr() & 15, _precision())
+    key = (a.shape, b.shape, a.dtype, b.dtype, a.get_device(), b.get_device(), a.data_ptr() & 15, b.data_ptr() & 15, _precision(),
+           a.is_contiguous() or a.stride(), b.is_contiguous() or b.stride())  # fmt: skip
     return (_MATMUL.calls.get(key) or _MATMUL.find(key, a, b))(a, b)

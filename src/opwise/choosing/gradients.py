@@ -1,6 +1,7 @@
 """Gradients of what kernels compute: forward by a backend, backward by the formulas that torch has for its own functions.
 
-They are torch's operators throughout, so that a second derivative is torch's, too.
+They are torch's operators throughout, so that a second derivative is torch's, too. `keep` is what forward keeps, for the operators that
+torch.compile sees (traced.py): these have no call among their inputs.
 """
 
 from __future__ import annotations
@@ -20,6 +21,10 @@ class OfInputs(Function):
     """Whose backward pass needs what the op was given."""
 
     @staticmethod
+    def keep(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
     def forward(ctx: Any, call: Callable[..., Tensor], *inputs: Tensor) -> Tensor:
         ctx.save_for_backward(*inputs)
         return call(*inputs)
@@ -36,6 +41,10 @@ class Square(OfInputs):
 
 class Mean(Function):
     """Each of n elements has 1 / n of the gradient."""
+
+    @staticmethod
+    def keep(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+        ctx.shape = inputs[0].shape
 
     @staticmethod
     def forward(ctx: Any, call: Callable[..., Tensor], x: Tensor) -> Tensor:
@@ -60,6 +69,10 @@ class Softmax(Function):
     """y (g - sum of y g) over a row, by torch's own kernel, of the y that the backend computed."""
 
     @staticmethod
+    def keep(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+        ctx.save_for_backward(output)
+
+    @staticmethod
     def forward(ctx: Any, call: Callable[..., Tensor], x: Tensor) -> Tensor:
         out = call(x)
         ctx.save_for_backward(out)
@@ -77,7 +90,7 @@ class Matmul(OfInputs):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Any:
         a, b = ctx.saved_tensors
-        wants_a, wants_b = ctx.needs_input_grad[1:]
+        wants_a, wants_b = ctx.needs_input_grad[-2:]
         return None, grad @ b.mT if wants_a else None, a.mT @ grad if wants_b else None
 
 

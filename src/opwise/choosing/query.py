@@ -33,22 +33,26 @@ class NothingMeasured(LookupError):
 
 def choose(
     op: str, *inputs_or_shape: Any, dtype: str | torch.dtype | None = None, purpose: str = "stream",
-    device: str | torch.device | None = None, measure: bool = False, results: Path = OWN, clock: str = clocks.BOTH,
+    device: str | torch.device | None = None, measure: bool = False, results: Path = OWN, clock: str = clocks.BOTH, layout: str = "",
 ) -> Choice:  # fmt: skip
     """The backend to use, with the ranking it comes from.
 
     inputs_or_shape: the op's tensors, or a shape: `(4096, 4096)`, `4096, 4096` or `"4096x4096"`; a matmul's is (M, K, N).
-    dtype: float32, float16, bfloat16 or, for matmul, tfloat32; needed with a shape, taken from tensors otherwise.
+    dtype: float32, float16, bfloat16 or, for matmul, tfloat32; needed with a shape, taken from tensors otherwise. layout: of a matmul's
+    factors, NT, TN or TT where one is a transposed view, as in x @ w.t(); with a shape alone.
     purpose: stream, kernel, graph or call (see PURPOSES). device: cuda:0, a recorded GPU's name such as 'nvidia-h200', or None: the
-    tensors' GPU, else the first GPU, else the one measured last. measure: time all backends here and now, and store that under `results`.
+    tensors' GPU, with a shape the first GPU, else the one measured last. CPU tensors are torch eager's, as they are in opwise.softmax(x),
+    unless a device is named. measure: time all backends here and now, and store that under `results`.
     clock: full, capped or both (see clocks.CLOCKS), of the cold kernel time that `stream` and `kernel` count.
 
     Raises ValueError or TypeError on what is no workload, purpose, clock or device; NothingMeasured where no figure fits; RuntimeError
     where `measure` is asked for without a GPU.
     """
     check(purpose, clock)
-    workload = workload_of(op, inputs_or_shape, dtype)
-    if device is None and isinstance(inputs_or_shape[0], Tensor) and inputs_or_shape[0].is_cuda:
+    workload = workload_of(op, inputs_or_shape, dtype, layout)
+    if device is None and isinstance(inputs_or_shape[0], Tensor):
+        if not inputs_or_shape[0].is_cuda:
+            return _on_cpu(workload, purpose, clock)
         device = inputs_or_shape[0].device
     if measure:
         from opwise.choosing.selection import forget
@@ -56,6 +60,12 @@ def choose(
         measured(workload, device, results)
         forget()  # what is dispatched from now on may know of it
     return choose_from(Store.load(library.stored(results), workload.op), workload, device, purpose, clock)
+
+
+def _on_cpu(workload: Workload, purpose: str, clock: str) -> Choice:
+    why = "torch_eager: it computes CPU tensors, and nothing is timed there. Name a device, as in device='nvidia-h200', to ask for a GPU."
+    return Choice(workload.op, workload.shape, workload.dtype, purpose, "cpu", "", BASELINE, why, None, None, (), {}, clock=clock,
+                  layout=workload.layout)  # fmt: skip
 
 
 def check(purpose: str, clock: str) -> None:
@@ -122,8 +132,9 @@ def choose_from(
 ) -> Choice:
     """The choice that a store's records make. Raises NothingMeasured where none fits, ValueError for an unknown device."""
     gpu = device if isinstance(device, Gpu) else gpu_of(store, device)
-    found, measured_on = store.figures(workload.op, workload.dtype, gpu), gpu
-    if not found.timed and (kin := store.kin(workload.op, workload.dtype, gpu)):
+    asked = workload.op, workload.dtype, gpu, workload.layout
+    found, measured_on = store.figures(*asked), gpu
+    if not found.timed and (kin := store.kin(*asked)):
         own, (measured_on, found) = found, kin
         timed = {backend: cells for backend, cells in found.timed.items() if backend not in own.barred}
         found = Figures(timed, {**found.barred, **own.barred}, {**found.refused, **own.refused})
@@ -140,7 +151,8 @@ def choose_from(
     if not known:
         why = "; ".join(f"{b}: {reason}" for b, reason in excluded.items())
         time = f"{purpose} time{' at full clock' if clock == FULL else ''}"
-        raise NothingMeasured(f"no {time} of {workload.op} in {workload.dtype} on {gpu} is on record{f' ({why})' if why else ''}: "
+        layout = f", factors as {workload.layout}," if workload.layout else ""
+        raise NothingMeasured(f"no {time} of {workload.op} in {workload.dtype}{layout} on {gpu} is on record{f' ({why})' if why else ''}: "
                               f"on that GPU, {refresh([workload])} or `opwise choose … --measure` takes it")  # fmt: skip
     compared = tuple(name for name in wanted if all(name in times for times in known.values()))
     standings = [_standing(b, times, compared, workload, purpose, machine_with(measured_on)) for b, times in known.items()]
@@ -155,8 +167,9 @@ def choose_from(
     why += f" Nothing of {gpu.device} is on record: figures of {measured_on.device}." if measured_on != gpu else ""
     return Choice(
         workload.op, workload.shape, workload.dtype, purpose, gpu.device, gpu.capability, ranking[0].backend,
-        why, eager.us / ranking[0].us if eager else None, tuple(ranking), excluded,
-        refresh(outdated) if outdated else "", clock, states,
+        why, eager.us / ranking[0].us if eager else None, ranking[1].us / ranking[0].us if len(ranking) > 1 else None,
+        tuple(ranking), excluded,
+        refresh(outdated) if outdated else "", clock, states, workload.layout,
     )  # fmt: skip
 
 
@@ -256,7 +269,7 @@ def _time(interval: Interval) -> tuple[float, float, float]:
     return interval.median, interval.low, interval.high
 
 
-def workload_of(op: str, given: tuple[Any, ...], dtype: str | torch.dtype | None = None) -> Workload:
+def workload_of(op: str, given: tuple[Any, ...], dtype: str | torch.dtype | None = None, layout: str = "") -> Workload:
     """The workload that tensors, or a shape with a dtype, are: see `choose`. Raises ValueError or TypeError saying what is taken."""
     if op not in OPS:
         raise ValueError(f"op {op!r} is unknown: known are {', '.join(OPS)}")
@@ -266,13 +279,19 @@ def workload_of(op: str, given: tuple[Any, ...], dtype: str | torch.dtype | None
         workload = spec.workload_of(*given)
         if name not in (None, workload.dtype):
             raise ValueError(f"dtype {name} is given, but the tensors make it {workload.dtype}: leave out dtype")
+        if layout not in ("", workload.layout):
+            raise ValueError(f"layout {layout} is given, but the tensors make it {workload.layout or 'NN'}: leave out layout")
         return workload
     shape = _shape(given)
     if name is None:
         raise TypeError(f"a shape without a dtype is given: add dtype=, one of {', '.join(spec.dtypes)}")
     if name not in spec.dtypes:
         raise ValueError(f"{op} has no dtype {name!r}: taken are {', '.join(spec.dtypes)}")
-    workload = Workload(op, shape, name)
+    if layout == "NN":
+        layout = ""
+    if layout not in spec.layouts:
+        raise ValueError(f"layout {layout!r} is given for {op}: {', '.join(filter(None, spec.layouts)) or 'none'} is taken")
+    workload = Workload(op, shape, name, layout)
     try:
         spec.cost(workload), spec.sizes(shape)
     except ValueError as error:

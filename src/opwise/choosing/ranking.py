@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from opwise import clocks
 from opwise.measure.stats import TIE
+from opwise.ops.spec import Workload
 from opwise.record import CAPPED, FULL, STATES, Record
 
 BASELINE = "torch_eager"
@@ -66,9 +67,10 @@ class Standing:
 
 @dataclass(frozen=True)
 class Choice:
-    """The answer. `margin`: torch eager's time over the chosen one's, None where torch eager has no figure. `refresh`: the command that
-    measures again what is stale, "" where nothing is. `excluded`: backends that could not be chosen, with the reason. `clock`: what was
-    asked for, of clocks.CLOCKS; `states`: those in which the ranking compares kernels, () for a graph, which has one of its own."""
+    """The answer. `over_eager`: torch eager's time over the chosen one's, `over_next` that of the runner-up; None where there is no such
+    figure. `refresh`: the command that measures again what is stale, "" where nothing is. `excluded`: backends that could not be chosen,
+    with the reason. `clock`: what was asked for, of clocks.CLOCKS; `states`: those in which the ranking compares kernels, () for a graph,
+    which has one of its own. Of CPU tensors `ranking` is empty: torch eager computes these."""
 
     op: str
     shape: tuple[int, ...]
@@ -78,12 +80,18 @@ class Choice:
     capability: str
     backend: str
     why: str
-    margin: float | None
+    over_eager: float | None
+    over_next: float | None
     ranking: tuple[Standing, ...]
     excluded: Mapping[str, str]
     refresh: str = ""
     clock: str = clocks.BOTH
     states: tuple[str, ...] = ()
+    layout: str = ""
+
+    @property
+    def workload(self) -> Workload:
+        return Workload(self.op, self.shape, self.dtype, self.layout)
 
     @property
     def implementation(self) -> str:

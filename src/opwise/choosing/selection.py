@@ -42,9 +42,11 @@ class Fallback(UserWarning):
 
 
 def selected(dispatcher: Dispatcher, inputs: Sequence[Tensor], gradient: bool = False) -> tuple[Call, bool]:
-    """(call, may it be kept?) for tensors like these, which are contiguous, plain, and require no grad themselves. gradient: where the call
+    """(call, may it be kept?) for tensors like these, which are plain and require no grad themselves. gradient: where the call
     is to give one, a backend's is wrapped in a Function."""
     eager = _eager(dispatcher, inputs)
+    if not all(x.is_contiguous() for x in inputs) and not (dispatcher.op == "matmul" and OPS["matmul"].layout(*inputs)):
+        return dispatcher.left, True
     if (flat := _flat(dispatcher.op, inputs)) is not None:
         call, keep = selected(dispatcher, flat, gradient)
         return (eager if call is _eager(dispatcher, flat) else _viewed(call, flat, inputs)), keep

@@ -39,7 +39,7 @@ class Gpu:
 
 @dataclass(frozen=True)
 class Figures:
-    """All that is stored of one op and dtype on one GPU: backend -> sizes (see OpSpec.sizes) -> the newest record that was timed.
+    """All that is stored of one op, dtype and layout on one GPU: backend -> sizes (see OpSpec.sizes) -> the newest record that was timed.
 
     `barred`: backend -> why it cannot be chosen at any shape. `refused`: backend -> workload shape -> why it cannot be chosen there.
     """
@@ -78,16 +78,18 @@ class Store:
         """The recorded GPUs that users call so: nvidia-h200, or h200."""
         return [gpu for gpu in self.gpus if is_called(gpu.device, name)]
 
-    def kin(self, op: str, dtype: str, gpu: Gpu) -> tuple[Gpu, Figures] | None:
-        """Of a GPU that has no figures of an op in a dtype: another one of its compute capability that has, the one measured last."""
+    def kin(self, op: str, dtype: str, gpu: Gpu, layout: str = "") -> tuple[Gpu, Figures] | None:
+        """Of a GPU that has no figures of an op in a dtype and layout: another one of its compute capability that has, the one
+        measured last."""
         alike = (other for other in self.gpus if other.capability == gpu.capability and other != gpu)
-        return next(((other, found) for other in alike if (found := self.figures(op, dtype, other)).timed), None)
+        return next(((other, found) for other in alike if (found := self.figures(op, dtype, other, layout)).timed), None)
 
-    def figures(self, op: str, dtype: str, gpu: Gpu) -> Figures:
-        """What counts for an op in a dtype on a GPU. An implementation found wrong anywhere is barred until it is found right there."""
+    def figures(self, op: str, dtype: str, gpu: Gpu, layout: str = "") -> Figures:
+        """What counts for an op in a dtype and layout on a GPU. An implementation found wrong anywhere is barred until it
+        is found right there."""
         newest: dict[tuple[str, tuple[int, ...]], Record] = {}
         for r in self.records:
-            if (r.op, r.dtype, r.device, r.capability) == (op, dtype, gpu.device, gpu.capability):
+            if (r.op, r.dtype, r.layout, r.device, r.capability) == (op, dtype, layout, gpu.device, gpu.capability):
                 newest[r.backend, r.shape] = r
         timed: dict[str, dict[Sizes, Record]] = {}
         barred: dict[str, str] = {}

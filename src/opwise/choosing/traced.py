@@ -1,4 +1,5 @@
-"""The ops as torch.library operators, for torch.compile: `torch.ops.opwise.softmax`, opaque, with a fake implementation for tracing.
+"""The ops as torch.library operators, for torch.compile: `torch.ops.opwise.softmax`, opaque, with a fake implementation for
+tracing, and a gradient by torch's formulas (gradients.py).
 
 An operator of this kind costs several microseconds to call, so eager calls never come here: each public function carries, in the
 attribute by which torch itself marks such pairs (torch.jit.script does), the function that Dynamo shall trace in its place.
@@ -13,6 +14,7 @@ import torch
 from torch import Tensor
 
 from opwise.choosing import dispatch
+from opwise.choosing.gradients import FUNCTIONS
 from opwise.ops import OPS
 
 _library: Any = torch.library.Library("opwise", "FRAGMENT")  # type: ignore[no-untyped-call]  # lives as long as the operators are to
@@ -22,7 +24,7 @@ def _register(op: str) -> None:
     spec, function = OPS[op], getattr(dispatch, op)
 
     def compute(*inputs: Tensor) -> Tensor:
-        result: Tensor = function(*inputs)
+        result: Tensor = function(*(x.detach() for x in inputs))  # the operator has the gradient
         return result.contiguous()  # as the fake one is; torch eager keeps the strides of a strided input
 
     def fake(*inputs: Tensor) -> Tensor:
@@ -31,16 +33,18 @@ def _register(op: str) -> None:
     _library.define(f"{op}({', '.join(f'Tensor {name}' for name in spec.inputs)}) -> Tensor")
     _library.impl(op, compute, "CompositeExplicitAutograd")
     torch.library.register_fake(f"opwise::{op}", fake, lib=_library)
+    formula = FUNCTIONS[op]
+    torch.library.register_autograd(
+        f"opwise::{op}", lambda ctx, grad: formula.backward(ctx, grad)[1:], setup_context=formula.keep, lib=_library
+    )
     function._torchdynamo_inline = dispatch.DISPATCHERS[op].traced = _traced(dispatch.DISPATCHERS[op].eager, getattr(torch.ops.opwise, op))
 
 
 def _traced(eager: Callable[..., Tensor], operator: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """torch's own function where a gradient or autocast is wanted, else the operator, which dispatches when it runs."""
+    """torch's own function under autocast, else the operator, which dispatches when it runs."""
 
     def function(*inputs: Tensor) -> Tensor:
-        if torch.is_autocast_enabled() or (torch.is_grad_enabled() and any(x.requires_grad for x in inputs)):
-            return eager(*inputs)
-        return operator(*inputs)
+        return eager(*inputs) if torch.is_autocast_enabled() else operator(*inputs)
 
     return function
 

@@ -18,7 +18,6 @@ from opwise.choosing.store import Store, refresh
 from opwise.commands.choose_recorded import answer
 from opwise.commands.console import Out, refuse, stderr, stdout, warnings_told
 from opwise.ops import OPS
-from opwise.ops.spec import Workload
 from opwise.runner import WorkerLost
 
 EXAMPLES = (
@@ -34,6 +33,7 @@ def choose(
     dtype: Annotated[
         str | None, typer.Option(help="float32, float16, bfloat16; tfloat32 for a matmul whose factors may be rounded to TF32.")
     ] = None,
+    layout: Annotated[str, typer.Option(help="Of a matmul's factors: NT, TN or TT where one is transposed. x @ w.t() is NT.")] = "",
     purpose: Annotated[str, typer.Option("--for", help="; ".join(f"{name}: {what}" for name, what in PURPOSES.items()) + ".")] = "stream",
     clock: Annotated[
         str, typer.Option(help="Whose kernel time counts. " + "; ".join(f"{name}: {what}" for name, what in clocks.CLOCKS.items()) + ".")
@@ -52,8 +52,9 @@ def choose(
     as_json: Annotated[bool, typer.Option("--json", help="Machine-readable: one object.")] = False,
 ) -> None:
     """Which backend to use for an op at a shape and dtype, from the runs on record, and why; or for every call of a recorded program."""
-    if recorded is not None and (op or shape or dtype or measure):
-        refuse("--recorded asks for all of a program: leave out OP, --shape, --dtype and --measure; opwise run --recorded measures")
+    if recorded is not None and (op or shape or dtype or layout or measure):
+        refuse("--recorded asks for all of a program: leave out OP, --shape, --dtype, --layout and --measure; opwise run --recorded "
+               "measures")  # fmt: skip
     if recorded is None and write is not None:
         refuse("--write is of --recorded: give both, or neither")
     try:
@@ -63,7 +64,7 @@ def choose(
             return
         if op is None or shape is None or dtype is None:
             refuse("an op, --shape and --dtype are needed, as in choose softmax --shape 4096x4096 --dtype float16; or --recorded FILE")
-        workload = workload_of(op, (shape,), dtype)
+        workload = workload_of(op, (shape,), dtype, layout)
         if measure:
             with stderr.status(f"measuring {workload}"):
                 measured(workload, device, out)
@@ -95,7 +96,7 @@ def as_data(choice: Choice) -> dict[str, object]:
 
 
 def show(choice: Choice) -> None:
-    stdout.print(f"{choice.op}/{'x'.join(map(str, choice.shape))}/{choice.dtype} for {choice.purpose}, on {choice.device}, compute "
+    stdout.print(f"{choice.workload} for {choice.purpose}, on {choice.device}, compute "
                  f"capability {choice.capability}", style="bold", highlight=False, markup=False)  # fmt: skip
     table = Table(show_edge=False, pad_edge=False)
     two = differ(choice.ranking)
@@ -118,7 +119,7 @@ def show(choice: Choice) -> None:
         stdout.print(f"{reasons}. On that GPU, this {'measures' if predicted else 'refreshes'} it:\n    {choice.refresh}", style="yellow",
                      highlight=False, markup=False, soft_wrap=True)  # fmt: skip
     elif any(s.capped_only for s in choice.ranking):
-        taken = refresh([Workload(choice.op, choice.shape, choice.dtype)])
+        taken = refresh([choice.workload])
         stdout.print(f"power-capped only: on that GPU, this takes both states:\n    {taken}", highlight=False, markup=False, soft_wrap=True)
 
 

@@ -113,7 +113,7 @@ def _called(path: Path, set_given: bool) -> list[str]:
     if set_given:
         refuse("--recorded and --set both say what to measure: leave one of them out")
     found = read_recording(path)
-    taken = [call for call in found.calls if call.workload and 0 not in call.shape and call.contiguous]
+    taken = [call for call in found.calls if call.workload and 0 not in call.shape and (call.contiguous or call.transposed)]
     if not taken:
         refuse(f"--recorded {path}: none of its {len(found.calls)} kinds of calls is of contiguous tensors that the ops take")
     workloads = list(dict.fromkeys(str(call.workload) for call in taken))

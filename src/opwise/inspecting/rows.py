@@ -14,7 +14,9 @@ from opwise.inspecting.facts import Facts, facts
 MOST_SHARED = {"sm_75": 65536, "sm_80": 166912, "sm_86": 101376, "sm_89": 101376, "sm_90": 232448, "sm_100": 232448, "sm_120": 101376}
 # A kernel belongs to the variant that is in its name, else to the unnamed one; these variants run the unnamed one's, but for Hopper's own.
 RUNS: Mapping[tuple[str, str], re.Pattern[str]] = {
-    ("matmul", "mma"): re.compile(r"(?!.*(wgmma|by TMA|textbook|ladder|plain)|matmul_(ffma|cluster|unaligned_tma|extra_cluster)_)"),
+    ("matmul", "mma"): re.compile(
+        r"(?!.*(wgmma|by TMA|textbook|ladder|plain|transposed)|matmul_(ffma|cluster|unaligned_tma|extra_cluster)_)"
+    ),
     ("matmul", "persistent"): re.compile(r"matmul_wgmma_b?float16_128x256$"),
     ("matmul", "pointers"): re.compile(r"(?!.*(descriptors|textbook|tiles|grouped|plain))"),
 }

@@ -6,6 +6,8 @@ heads, vocabulary. Rows are tokens: one or a few that are generated, a prompt's 
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from opwise.ops.spec import over_dtypes
 
 DTYPES = ("bfloat16",)
@@ -33,3 +35,5 @@ LAYERS = {
     op: over_dtypes(op, shapes, DTYPES)
     for op, shapes in {"square": ACTIVATIONS, "mean": ACTIVATIONS, "gelu": ACTIVATIONS, "softmax": ROWS, "matmul": PRODUCTS}.items()
 }
+# x @ w.t() is what nn.Linear computes, and what a model runs.
+LAYERS["matmul"] += tuple(replace(w, layout="NT") for w in LAYERS["matmul"])

@@ -76,7 +76,7 @@ def _laid_out(workload: Workload, a: Tensor, b: Tensor) -> tuple[Tensor, ...]:
 
 
 def layout_of(a: Tensor, b: Tensor) -> str:
-    found = "".join("N" if x.is_contiguous() else "T" if x.t().is_contiguous() else "?" for x in (a, b))
+    found = "".join("N" if x.is_contiguous() else "T" if x.ndim == 2 and x.t().is_contiguous() else "?" for x in (a, b))
     return found if found in LAYOUTS else ""
 
 
@@ -161,5 +161,6 @@ MATMUL = OpSpec(
     value_of_nothing=0.0,
     reads_precision=True,
     sizes=tuple,
+    layouts=LAYOUTS,
     layout=layout_of,
 )

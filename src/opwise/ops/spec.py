@@ -137,7 +137,7 @@ class OpSpec:
         float32 keeps on all elements but for one launch in 10^9 (`deviations`), on inputs whose terms come in no order of size or sign.
     cost(workload) -> Cost.
     sizes(a workload's shape) -> the sizes that its time depends on, themselves a shape of the op: (elements,) unless the op says otherwise.
-    layout(*inputs) -> which of LAYOUTS they have; "" too where they have none of them.
+    layouts: those of LAYOUTS that its kernels are asked for. layout(*inputs) -> which of them they have; "" too where none.
     workloads: named sets (smoke, seed, core, sweep, grid, layers, random).
     """
 
@@ -157,6 +157,7 @@ class OpSpec:
     value_of_nothing: float | None = None  # the result where a sum has no terms: mean of nothing is nan, a product over K=0 is 0
     reads_precision: bool = False  # does torch's float32 matmul precision change what is asked for?
     sizes: Callable[[tuple[int, ...]], tuple[int, ...]] = lambda shape: (math.prod(shape),)
+    layouts: tuple[str, ...] = ("",)
     layout: Callable[..., str] = lambda *inputs: ""
 
     def empty_output(self, *inputs: Tensor) -> Tensor:

@@ -51,7 +51,7 @@ class Advice:
     def choices(self) -> Mapping[Workload, str]:
         """Workload -> backend, of those that torch eager is not the choice for."""
         found = [line.choice for line in self.lines if line.choice and line.choice.backend != BASELINE]
-        return {Workload(choice.op, choice.shape, choice.dtype): choice.backend for choice in found}
+        return {choice.workload: choice.backend for choice in found}
 
 
 def advice(recording: Recording, store: Store, device: str | None, purpose: str = "stream", clock: str = clocks.BOTH) -> Advice:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from opwise.ops import OPS
-from opwise.ops.spec import Workload
+from opwise.ops.spec import LAYOUTS, Workload
 
 SCHEMA = 1
 
@@ -58,7 +58,12 @@ class Call:
     @property
     def workload(self) -> Workload | None:
         """None for what is no call of an op, or of a dtype that the op's kernels do not take."""
-        return None if self.near or self.dtype not in OPS[self.op].dtypes else Workload(self.op, self.shape, self.dtype)
+        return None if self.near or self.dtype not in OPS[self.op].dtypes else Workload(self.op, self.shape, self.dtype, self.transposed)
+
+    @property
+    def transposed(self) -> str:
+        """The workload's layout."""
+        return self.layout if self.layout in LAYOUTS else ""
 
     @property
     def name(self) -> str:
@@ -77,8 +82,8 @@ class Call:
             return "empty"
         if self.gradient == "backward":
             return "torch's backward pass makes it"
-        if not self.contiguous:
-            return f"layout {self.layout}: contiguous tensors are taken"
+        if not self.contiguous and not self.transposed:
+            return f"layout {self.layout}: contiguous tensors are taken, and a product's transposed factors"
         return ""
 
 

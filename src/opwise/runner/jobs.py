@@ -119,6 +119,11 @@ def _matches(text: str, name: str) -> bool:
     return any(all(fnmatch.fnmatchcase(p, w) for p, w in zip(parts[i:], wanted, strict=False)) for i in spans)
 
 
+def _fits(text: str, workload: Workload) -> bool:
+    """A workload that is spelled out is that one alone: of a row-major product's name a transposed one's is the beginning."""
+    return text == str(workload) if _is_workload(text) else _matches(text, str(workload))
+
+
 def _sort_filters(filters: Sequence[str], names: Mapping[str, list[str]], candidates: Sequence[Workload]) -> dict[str, list[str]]:
     """Filters of one kind widen each other, of two kinds narrow each other: `softmax gelu triton_jit` is two ops in one backend."""
     implementations = [n for group in names.values() for n in group]
@@ -148,7 +153,7 @@ def _wanted(name: str, workload: Workload, filters: Mapping[str, list[str]], var
     ops, by_name, by_workload = filters.get("op"), filters.get("implementation"), filters.get("workload")
     if ops and workload.op not in ops:
         return False
-    if by_workload and not any(_matches(text, str(workload)) for text in by_workload):
+    if by_workload and not any(_fits(text, workload) for text in by_workload):
         return False
     if by_name and not any(_matches(text, name) for text in by_name):
         return False

@@ -47,7 +47,7 @@ class MatmulWays(Ways):
 def product_of(workload: Workload) -> Product:
     """Of matrices at multiples of 16 bytes, as they are timed."""
     m, k, n = workload.shape
-    return Product(m, k, n, workload.dtype)
+    return Product(m, k, n, workload.dtype, layout=workload.layout or "NN")
 
 
 def offered(table: str, product: Product, machine: Machine) -> Mapping[str, Configuration]:

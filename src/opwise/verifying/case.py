@@ -11,9 +11,9 @@ from torch import Tensor
 
 from opwise.measure.validate import Guarded
 from opwise.ops import OPS
-from opwise.ops.spec import OpSpec, Workload
+from opwise.ops.spec import LAYOUTS, OpSpec, Workload
 
-TAKEN = "op/shape/dtype[/values=NAME][/offset=N][/seed=N], as in matmul/33x17x5/bfloat16/offset=1/seed=7"
+TAKEN = "op/shape/dtype[/LAYOUT][/values=NAME][/offset=N][/seed=N], as in matmul/33x17x5/bfloat16/offset=1/seed=7"
 
 
 @dataclass(frozen=True)
@@ -34,10 +34,11 @@ class Case:
     @classmethod
     def parse(cls, text: str) -> Case:
         """Reads what `str()` writes; `offset=1` is that of all tensors. Raises ValueError with the form taken."""
-        *workload, rest = (text + "/").split("/", 3)
+        parts = text.split("/")
+        named = 4 if parts[3:] and parts[3] in LAYOUTS else 3
         try:
-            found = Workload.parse("/".join(workload))
-            given = dict(part.split("=") for part in rest.split("/") if part)
+            found = Workload.parse("/".join(parts[:named]))
+            given = dict(part.split("=") for part in parts[named:])
             count = len(OPS[found.op].inputs) + 1
             offsets = tuple(int(n) for n in given.pop("offset", "0").split(","))
             case = cls(found, given.pop("values", "normal"), offsets * count if len(offsets) == 1 else offsets, int(given.pop("seed", "0")))

@@ -155,7 +155,8 @@ class Search:
             rank = draw(st.sampled_from(ranks(spec)))
             dtype = draw(st.sampled_from([d for d in spec.dtypes if not self.dtypes or d in self.dtypes]))
             sides = [_side(draw, ROOM[room]) for _ in range(max(ranks(spec)))]  # all, so that fewer of them leave what follows as it is
-            workload = Workload(spec.name, tuple(sides[:rank]), dtype)
+            layout = draw(st.sampled_from(spec.layouts)) if len(spec.layouts) > 1 and draw(st.booleans()) else ""
+            workload = Workload(spec.name, tuple(sides[:rank]), dtype, layout)
             assume(elements(workload, room) <= ROOM[room])
             values = draw(st.sampled_from(list(VALUES)))
             places = len(spec.inputs) + 1
@@ -187,6 +188,7 @@ def size(case: Case) -> tuple[Any, ...]:
         order.index(case.values),
         sum(case.offsets),
         OPS[work.op].dtypes.index(work.dtype),
+        OPS[work.op].layouts.index(work.layout),
         case.seed,
     )
 
@@ -200,6 +202,7 @@ def _simpler(case: Case) -> Iterator[Case]:
         shapes += [(*work.shape[:i], n, *work.shape[i + 1 :]) for n in smaller]
     found = [replace(case, workload=replace(work, shape=shape)) for shape in shapes]
     found += [replace(case, workload=replace(work, dtype=dtype)) for dtype in spec.dtypes]
+    found += [replace(case, workload=replace(work, layout=layout)) for layout in spec.layouts]
     found += [replace(case, values=values) for values in VALUES] + [replace(case, seed=0)]
     for i, offset in enumerate(case.offsets):
         found += [replace(case, offsets=(*case.offsets[:i], n, *case.offsets[i + 1 :])) for n in range(offset)]

@@ -32,8 +32,10 @@ class Recipe:
 
 
 def variants(op: str, built: Callable[[Recipe], Build]) -> dict[str, Variant]:
-    """The op's variants in the backend whose `built` makes a build of a recipe."""
-    return {name: Variant(built(recipe), recipe.summary) for name, recipe in RECIPES[op].items()}
+    """The op's variants in the backend whose `built` makes a build of a recipe. Of matmul the unnamed one takes transposes."""
+    return {
+        name: Variant(built(recipe), recipe.summary, takes_transposed=(op, name) == ("matmul", "")) for name, recipe in RECIPES[op].items()
+    }
 
 
 def _dtype(x: Tensor) -> str:

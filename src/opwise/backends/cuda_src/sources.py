@@ -31,7 +31,7 @@ FILES: Mapping[str, str] = {
     "matmul_extra": "matmul/extra/extra.cu",
     "matmul": "matmul/kernels/portable.cu",
 }
-ANY_GPU = {f"{unit}_{kind}" for unit in ("matmul", "matmul_extra") for kind in KINDS}
+ANY_GPU = {f"{unit}_{kind}" for unit in ("matmul", "matmul_transposed", "matmul_extra") for kind in KINDS}
 
 
 def _of_matmul(sm90: bool) -> dict[str, str]:

@@ -1,5 +1,5 @@
 """Which configuration a product gets: the one that is forced, else the one measured to be the quickest, here or by what ships, else the one
-predicted to be."""
+predicted to be. Tables hold times of row-major factors: other layouts get what is predicted."""
 
 from __future__ import annotations
 
@@ -25,6 +25,8 @@ class Choice:
 
 def choose(product: Product, offered: Mapping[str, C], gpu: Gpu, choices: Choices = SHIPPED) -> Choice:
     """Of equals, the first. Raises ValueError where nothing is offered, tuned.NoSuchConfiguration where what is forced is not."""
+    if product.layout != "NN":
+        choices = Choices(forced=choices.forced)
     asked = product.kind, product[:3], offered
     if name := choices.pick(*asked):
         return Choice(name, "forced" if choices.forced else "tuned here" if choices.tuned(*asked) else "measured")

@@ -51,7 +51,7 @@ class Product(NamedTuple):
     @property
     def pitches(self) -> tuple[int, int, int]:
         """Elements of a row of A, B and C as they lie in memory."""
-        a, b = self.layout
+        a, b = self.layout[0], self.layout[1]
         return self.k if a == "N" else self.m, self.n if b == "N" else self.k, self.n
 
     @property

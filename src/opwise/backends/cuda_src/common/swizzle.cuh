@@ -17,6 +17,20 @@ template <int ROW_BYTES> struct ByRowPairs {
     __device__ __forceinline__ static unsigned at(int row, int byte) { return row * ROW_BYTES + (byte ^ ((row & 3) << 5)); }
 };
 
+// For 16 bytes from each of 8 rows that are four apart.
+template <int ROW_BYTES> struct ByRowFours {
+    static_assert(ROW_BYTES >= 128, "8 chunks of a row take part");
+    __device__ __forceinline__ static unsigned at(int row, int byte) { return row * ROW_BYTES + (byte ^ ((row >> 2 & 7) << 4)); }
+};
+
+// One type of two.
+template <bool FIRST, class A, class B> struct Either {
+    using type = A;
+};
+template <class A, class B> struct Either<false, A, B> {
+    using type = B;
+};
+
 __device__ __forceinline__ int least(long long a, int b) { return a < b ? static_cast<int>(a) : b; }
 
 // 16 bytes of a row, of which `left` lie before its end, and zeros behind it. BYTES (16, 8 or 4) divide the address and what is left.

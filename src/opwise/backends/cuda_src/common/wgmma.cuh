@@ -73,9 +73,9 @@ template <int PENDING> __device__ __forceinline__ void products_wait() {
     asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(PENDING) : "memory");
 }
 
-// warpgroup_product: a is row-major along k, b along its columns; swapped_product: the other way round, for c' = b' a'. Thread t of warp w
-// holds of c, for j in 0 .. N / 8, in c[4j], c[4j + 1] row 16w + t / 4, columns 8j + 2 (t % 4) and the next, and in c[4j + 2], c[4j + 3] the
-// same 8 rows below. add = 0: c = a b.
+// warpgroup_product: a is row-major along k, b along its columns; swapped_product: the other way round, for c' = b' a';
+// product_along_k: both along k. Thread t of warp w holds of c, for j in 0 .. N / 8, in c[4j], c[4j + 1] row 16w + t / 4, columns 8j + 2
+// (t % 4) and the next, and in c[4j + 2], c[4j + 3] the same 8 rows below. add = 0: c = a b.
 #define SUMS_4(c, i) "+f"(c[i]), "+f"(c[i + 1]), "+f"(c[i + 2]), "+f"(c[i + 3])
 #define SUMS_8(c, i) SUMS_4(c, i), SUMS_4(c, i + 4)
 #define SUMS_16(c, i) SUMS_4(c, i), SUMS_4(c, i + 4), SUMS_4(c, i + 8), SUMS_4(c, i + 12)
@@ -121,9 +121,27 @@ template <int PENDING> __device__ __forceinline__ void products_wait() {
     PRODUCT(swapped_product, "1, 0", Storage, type, "144", 72, "72", "73", "74")                                                           \
     PRODUCT(warpgroup_product, "0, 1", Storage, type, "160", 80, "80", "81", "82")                                                         \
     PRODUCT(warpgroup_product, "0, 1", Storage, type, "192", 96, "96", "97", "98")                                                         \
-    PRODUCT(warpgroup_product, "0, 1", Storage, type, "256", 128, "128", "129", "130")
+    PRODUCT(warpgroup_product, "0, 1", Storage, type, "256", 128, "128", "129", "130")                                                     \
+    PRODUCT(product_along_k, "0, 0", Storage, type, "64", 32, "32", "33", "34")                                                            \
+    PRODUCT(product_along_k, "0, 0", Storage, type, "128", 64, "64", "65", "66")                                                           \
+    PRODUCT(product_along_k, "0, 0", Storage, type, "160", 80, "80", "81", "82")                                                           \
+    PRODUCT(product_along_k, "0, 0", Storage, type, "192", 96, "96", "97", "98")                                                           \
+    PRODUCT(product_along_k, "0, 0", Storage, type, "256", 128, "128", "129", "130")
 PRODUCTS(float16, "f16")
 PRODUCTS(bfloat16, "bf16")
+
+// b by its columns in tiles of ROW_BYTES each, `apart` from one another, or along k as a is; and the product that takes it.
+template <bool ALONG_K, int ROW_BYTES> __device__ __forceinline__ unsigned long long factor_b(SharedAddress tile, unsigned apart) {
+    if constexpr (ALONG_K) return factor(tile, 1024, 0);
+    return factor<ROW_BYTES>(tile, 8 * ROW_BYTES, apart);
+}
+template <bool ALONG_K, int SUMS, class Storage>
+__device__ __forceinline__ void multiply_by(float (&c)[SUMS], unsigned long long a, unsigned long long b, int add, Storage storage) {
+    if constexpr (ALONG_K)
+        product_along_k(c, a, b, add, storage);
+    else
+        warpgroup_product(c, a, b, add, storage);
+}
 
 // c += f a for 64 columns and N rows of C and k = 8; c as above, transposed. f: of thread t of warp w, B's rows t % 4
 // and columns 16w + t / 4 and 8 on, then the same four rows below.

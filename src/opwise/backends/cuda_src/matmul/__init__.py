@@ -26,7 +26,7 @@ TEXTBOOK = "matmul_textbook_float32"
 
 
 def plan(product: Product, machine: Machine, gpu: Gpu = H100, choices: Choices = SHIPPED) -> Plan:
-    """The launch for A (m, k) B (k, n), all row-major and at least 1 in size.
+    """The launch for A (m, k) B (k, n), of any layout and at least 1 in size.
 
     Raises UnsupportedWorkload for another dtype, and where no kernel fits the GPU or the grid.
     """
@@ -60,7 +60,10 @@ def offered(product: Product, machine: Machine) -> dict[str, Config]:
     return {
         config.name: config
         for config in configs()
-        if config.serves(kind) and config.takes(product, machine) and config.shared_bytes(kind) <= machine.shared_bytes
+        if config.layout == product.layout
+        and config.serves(kind)
+        and config.takes(product, machine)
+        and config.shared_bytes(kind) <= machine.shared_bytes
     }
 
 

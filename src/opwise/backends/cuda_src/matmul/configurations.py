@@ -7,7 +7,7 @@ A configuration exists once: `takes` says which products it can compute, `work` 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 from opwise.backends.cuda_src.plan import Plan
@@ -25,11 +25,13 @@ TMA_LIMIT = 2**30  # TMA's coordinates have 32 bits
 
 @dataclass(frozen=True)
 class Config(ABC):
-    """UNIT: what is compiled in one go, of each kind apart where BY_KIND."""
+    """UNIT: what is compiled in one go, of each kind apart where BY_KIND. layout: of A and B, as Product's."""
 
     KINDS: ClassVar[tuple[str, ...]] = KINDS
     UNIT: ClassVar[str]
     BY_KIND: ClassVar[bool] = True
+
+    layout: str = field(default="NN", kw_only=True)
 
     @property
     @abstractmethod
@@ -46,7 +48,13 @@ class Config(ABC):
         return kind in self.kinds
 
     def unit(self, kind: str) -> str:
-        return f"{self.UNIT}_{kind}" if self.BY_KIND else self.UNIT
+        unit = self.UNIT if self.layout == "NN" else f"{self.UNIT}_transposed"
+        return f"{unit}_{kind}" if self.BY_KIND else unit
+
+    @property
+    def suffix(self) -> str:
+        """Of the name of a tile that there is for several layouts."""
+        return "" if self.layout == "NN" else f"_{self.layout.lower()}"
 
     def kernel(self, kind: str) -> str:
         """The kernel's name in C++."""

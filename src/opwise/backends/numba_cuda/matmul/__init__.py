@@ -1,4 +1,4 @@
-"""matmul (m, k) x (k, n), row-major, accumulated in float32: the front door.
+"""matmul (m, k) x (k, n), each row-major or the transpose of a row-major matrix, accumulated in float32: the front door.
 
 Of the configurations that take a product (configurations.py) gemm/choice.py takes one; this file makes its kernel (kernels/).
 Tensor cores for 16 bits and TF32, FMA for float32. Rows that do not start at multiples of 16 bytes take slower copies of mma_sync and fma.
@@ -21,9 +21,11 @@ from opwise.backends.gemm.gpu import Machine
 from opwise.backends.numba_cuda.common.dtypes import name_of as dtype_of
 from opwise.backends.numba_cuda.common.launch import SIMULATED, Kernel
 from opwise.backends.numba_cuda.matmul.configurations import (
+    ANY_TRANSPOSED,
     FMA_64X64,
     FMA_128X128,
     FMA_TMA,
+    HOPPER_NT,
     MMA_64X64,
     MMA_128X128,
     MMA_128X256,
@@ -119,6 +121,11 @@ def kernels() -> Mapping[str, Kernel]:
         ("tfloat32", replace(MMA_16X64, split=8), True), ("tfloat32", replace(MMA_64X64, split=4), False),
         ("bfloat16", replace(MMA_32X64, split=16), False), ("bfloat16", MMA_32X32, True),
     ]  # fmt: skip
+    specimens += [
+        (kind, tile, tile.rows == 128)
+        for tile in ANY_TRANSPOSED
+        for kind in (("float32",) if isinstance(tile, FmaTile) else ("bfloat16", "tfloat32"))
+    ]
     found = {
         f"{kind} {tile.name} {'aligned' if whole else 'unaligned'}": any_gpu_kernel(kind, tile, whole) for kind, tile, whole in specimens
     }
@@ -126,13 +133,15 @@ def kernels() -> Mapping[str, Kernel]:
     sm90 += [
         ("bfloat16", tile) for tile in SPLIT_K if tile.name in ("64x64_s16", "64x128_s1", "128x128_s4")
     ]  # the most parts, none, the most sums
-    sm90 += [("tfloat32", tile) for tile in TF32]
+    sm90 += [("tfloat32", tile) for tile in TF32] + [("bfloat16", tile) for tile in HOPPER_NT]
     found |= {f"{kind} wgmma {tile.name}": sm90_kernel(kind, tile) for kind, tile in sm90}
     return found | {f"float32 {FMA_TMA.rows}x{FMA_TMA.columns} by TMA": sm90_kernel("float32", FMA_TMA)}
 
 
 VARIANTS = {
-    "": Variant(build, "wgmma on Hopper, else mma.sync, tiles through a ring of stages; fused multiply-adds for float32"),
+    "": Variant(
+        build, "wgmma on Hopper, else mma.sync, tiles through a ring of stages; fused multiply-adds for float32", takes_transposed=True
+    ),
     "mma": Variant(build_mma, "the kernels for any GPU from sm_80 on, on Hopper too: a ring of cp.async stages"),
     "plain": Variant(build_plain, "a thread an element, a dot product each, over device arrays"),
 }

@@ -1,13 +1,13 @@
 """The configurations of matmul's kernels: tiles, stages, split-K. Which of them a product can have, and what each makes the GPU do.
 
 A tile's name in tuned tables: 128x256 or 64x64_s2 (s: CTAs that split K) of wgmma, tma_128x128 of float32 by TMA, mma_128x256 and
-fma_64x64_s4 of the kernels for any GPU.
+fma_64x64_s4 of the kernels for any GPU; with _nt, _tn or _tt where a factor is the transpose of a row-major matrix.
 """
 
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from opwise.backends.gemm.cost import Product, Work, fma_smem, mma_smem, tiled, wgmma_smem
 from opwise.backends.gemm.gpu import Machine
@@ -15,15 +15,22 @@ from opwise.backends.numba_cuda.common import ptx
 
 HOPPER = (9, 0)  # wgmma, and clusters as they were measured: on no later GPU
 TMA_LIMIT = 2**30  # TMA's coordinates have 32 bits
+BY_ELEMENT = "NT"  # the storage of A, and of B, that kernels/fma.py transposes on the way: it copies each element by itself
 UNITS = {"float32": "fma", "tfloat32": "mma_tf32"}  # that multiply without wgmma; 16 bits: "mma"
 
 
 @dataclass(frozen=True)
 class Tile:
-    """rows x columns of C a CTA, stages of its ring. split: CTAs of a cluster that share K."""
+    """rows x columns of C a CTA, stages of its ring. split: CTAs of a cluster that share K. layout: of A and B, as in Product."""
 
     rows: int
     columns: int
+    layout: str = field(default="NN", kw_only=True)
+
+    @property
+    def suffix(self) -> str:
+        """The end of a name."""
+        return "" if self.layout == "NN" else f"_{self.layout.lower()}"
 
     def tiles(self, m: int, n: int) -> int:
         return -(-m // self.rows) * -(-n // self.columns)
@@ -43,7 +50,7 @@ class HopperTile(Tile):
     @property
     def name(self) -> str:
         kind = {"fma_tma": "tma_", "split_k": ""}.get(self.kernel, "")
-        return f"{kind}{self.rows}x{self.columns}" + (f"_s{self.split}" if self.kernel == "split_k" else "")
+        return f"{kind}{self.rows}x{self.columns}" + (f"_s{self.split}" if self.kernel == "split_k" else "") + self.suffix
 
     @property
     def persistent(self) -> bool:
@@ -63,7 +70,7 @@ class HopperTile(Tile):
 
     def takes(self, product: Product, machine: Machine) -> bool:
         kind = {"wgmma_tf32": "tfloat32", "fma_tma": "float32"}.get(self.kernel)
-        fits = product.vector_bytes == 16 and max(product[:3]) <= TMA_LIMIT
+        fits = product.layout == self.layout and product.vector_bytes == 16 and max(product[:3]) <= TMA_LIMIT
         return machine.capability == HOPPER and fits and (product.kind == kind if kind else product.size == 2)
 
     def work(self, product: Product) -> Work:
@@ -96,10 +103,10 @@ class MmaTile(Tile):
 
     @property
     def name(self) -> str:
-        return f"mma_{self.rows}x{self.columns}" + f"_s{self.split}" * (self.split > 1)
+        return f"mma_{self.rows}x{self.columns}" + f"_s{self.split}" * (self.split > 1) + self.suffix
 
     def takes(self, product: Product, machine: Machine) -> bool:
-        return product.kind != "float32" and (self.split == 1 or machine.capability == HOPPER)
+        return product.layout == self.layout and product.kind != "float32" and (self.split == 1 or machine.capability == HOPPER)
 
     def work(self, product: Product) -> Work:
         rows, columns, size = self.rows, self.columns, product.size
@@ -128,15 +135,16 @@ class FmaTile(Tile):
 
     @property
     def name(self) -> str:
-        return f"fma_{self.rows}x{self.columns}" + f"_s{self.split}" * (self.split > 1)
+        return f"fma_{self.rows}x{self.columns}" + f"_s{self.split}" * (self.split > 1) + self.suffix
 
     def takes(self, product: Product, machine: Machine) -> bool:
-        return product.kind == "float32" and (self.split == 1 or machine.capability == HOPPER)
+        return product.layout == self.layout and product.kind == "float32" and (self.split == 1 or machine.capability == HOPPER)
 
     def work(self, product: Product) -> Work:
-        """A is fetched element by element, transposed on the way."""
+        """What is transposed on the way is fetched element by element."""
         rows, columns = self.rows, self.columns
-        loads = rows / 32 + columns * 4 / (32 * (16 if whole_rows(product) else 4))
+        of_a, of_b = (4 if whole_rows(product) and by != alone else 1 for by, alone in zip(self.layout, BY_ELEMENT, strict=True))
+        loads = (rows / of_a + columns / of_b) / 32
         return tiled(
             product, rows, columns, 16, "fma", fma_smem(rows, columns, self.high, self.wide), self.stages - 1, split_k=self.split,
             ctas_per_sm=self.resident, loads=loads, warps=self.threads // 32,
@@ -173,6 +181,9 @@ FMA_TMA = HopperTile(128, 128, "fma_tma", 128, 3)
 MMA_128X256, MMA_128X128, MMA_64X64 = MmaTile(128, 256, 2, 4, 4, 1), MmaTile(128, 128, 2, 4, 4, 1), MmaTile(64, 64, 2, 2, 4, 3)
 FMA_128X128, FMA_64X64 = FmaTile(128, 128), FmaTile(64, 64, resident=6)
 ANY_GPU: tuple[AnyTile, ...] = (MMA_128X256, MMA_128X128, MMA_64X64, FMA_128X128, FMA_64X64)
+# Of transposed factors: wgmma for x @ w.t(), the general kernels for all.
+HOPPER_NT = tuple(replace(tile, layout="NT") for tile in (*WGMMA[:4], *(few for few in SPLIT_K if few.rows == 64 and few.split <= 8)))
+ANY_TRANSPOSED = tuple(replace(tile, layout=layout) for layout in ("NT", "TN", "TT") for tile in ANY_GPU[1:])
 SPLITS = 1, 2, 4, 8, 16
 MOST_SPLIT = {128 * 256: 1, 128 * 128: 8}  # by a tile's elements: beyond, smaller tiles have as many CTAs, and their sums travel less
 
@@ -189,7 +200,7 @@ def configurations() -> tuple[Way, ...]:
 
         tiles = (*ANY_GPU, *extra.TILES)
     split = (replace(tile, split=s) for tile in tiles for s in SPLITS if s <= MOST_SPLIT.get(tile.rows * tile.columns, max(SPLITS)))
-    return (*WGMMA, *SPLIT_K, *TF32, FMA_TMA, *split)
+    return (*WGMMA, *SPLIT_K, *TF32, FMA_TMA, *split, *HOPPER_NT, *ANY_TRANSPOSED)
 
 
 def storage_of(kind: str) -> str:
@@ -198,6 +209,10 @@ def storage_of(kind: str) -> str:
 
 
 def whole_rows(product: Product) -> bool:
-    """Do all rows that 16-byte copies fetch, or whole vectors store, start at multiples of 16 bytes? float32's A is fetched by elements."""
+    """Do all rows that 16-byte copies fetch, or whole vectors store, start at multiples of 16 bytes? In float32 some factors are fetched by
+    elements."""
     each = ptx.ELEMENTS[storage_of(product.kind)]
-    return product.alignment == 16 and product.n % each == 0 and (product.kind == "float32" or product.k % each == 0)
+    by_element = BY_ELEMENT if product.kind == "float32" else "--"
+    factors = zip(product.pitches, product.layout, by_element, strict=False)
+    rows = [product.n, *(pitch for pitch, by, alone in factors if by != alone)]
+    return product.alignment == 16 and all(row % each == 0 for row in rows)

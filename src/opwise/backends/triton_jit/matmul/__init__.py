@@ -10,6 +10,7 @@
     extra/        sm_90, through pointers: few tiles whose K a cluster shares, rows that begin anywhere (OPWISE_EXTRA=off leaves it out)
 
 Programs go through the tiles in groups of GROUP tile rows, so that those running at once share rows of a and columns of b in L2.
+A factor may be a row-major matrix's transpose, which tma, pingpong, split_k and pointers read as it lies (Config.layout).
 configurations.py has what a product can have; gemm/choice.py takes one of it.
 """
 
@@ -18,6 +19,7 @@ from __future__ import annotations
 import importlib
 from dataclasses import replace
 from functools import partial
+from itertools import cycle
 from types import ModuleType
 
 from torch import Tensor
@@ -31,7 +33,7 @@ from opwise.backends.triton_jit.common.specimen import Specimen
 from opwise.backends.triton_jit.matmul import descriptors, ladder, plain, pointers
 from opwise.backends.triton_jit.matmul.configurations import FFMA_CONFIGS, HALF_CONFIGS, TF32_CONFIGS, Config, offered
 from opwise.backends.tuned import SHIPPED, look
-from opwise.ops.spec import tf32_allowed
+from opwise.ops.spec import LAYOUTS, tf32_allowed
 
 TABLE = "triton_jit/matmul"  # of opwise tune
 
@@ -60,10 +62,10 @@ def build_of(config: Config, a: Tensor, b: Tensor, out: Tensor, precision: str) 
 
 
 VARIANTS = {
-    "": Variant(build, "tiles in grouped order, through tensor descriptors where they fit"),
+    "": Variant(build, "tiles in grouped order, through tensor descriptors where they fit", takes_transposed=True),
     "plain": Variant(plain.build, "kernel[grid](...), a 64 x 64 tile a program"),
     **{rung: Variant(each, ladder.SUMMARIES[rung]) for rung, each in ladder.BUILDS.items()},
-    "pointers": Variant(partial(build, maps=False), "tiles in grouped order, through pointers on every GPU"),
+    "pointers": Variant(partial(build, maps=False), "tiles in grouped order, through pointers on every GPU", takes_transposed=True),
 }
 
 
@@ -76,6 +78,8 @@ def specimens(arch: str) -> dict[str, Specimen]:
             configs = HALF_CONFIGS if arch == "sm_90" else tuple(c for c in HALF_CONFIGS if c.kernel == "tma")
         elif arch == "sm_90":
             configs = TF32_CONFIGS if dtype == "tfloat32" else FFMA_CONFIGS
+        if dtype == "bfloat16":  # each tile in one other layout
+            configs += tuple(replace(c, layout=layout) for layout, c in zip(cycle(LAYOUTS[1:]), configs, strict=False))
         found |= {f"{dtype}, {c.name}, descriptors": specimen_of(c, dtype) for c in configs}
     return found | ladder.specimens()
 

@@ -26,7 +26,7 @@ class Config:
 
     kernel: the module that has it. persistent: as many programs as run at once, each of which goes on to its next tile. swap_ab: C' = B'
     A', C has BM rows at most. split_k: programs, a thread block cluster, that share a tile's K. prefetch: a step's elements wait in
-    registers while the step before is multiplied (extra/cluster_reduce.py).
+    registers while the step before is multiplied (extra/cluster_reduce.py). layout: of the factors, as Product has it.
     """
 
     BM: int
@@ -40,6 +40,7 @@ class Config:
     swap_ab: bool = False
     split_k: int = 1
     prefetch: bool = False
+    layout: str = "NN"
 
     def __str__(self) -> str:
         return f"{self.BM}x{self.BN}x{self.BK}"
@@ -50,8 +51,18 @@ class Config:
         flags = [flag for flag in ("persistent", "swap_ab", "prefetch") if getattr(self, flag)]
         if self.kernel == "pingpong":
             flags.insert(1, "pingpong")
-        split = [f"split_k{self.split_k}"] if self.split_k > 1 else []
-        return "pointers_" * (self.kernel == "pointers") + "/".join([f"{self}/{self.warps}/{self.stages}", *flags, *split])
+        flags += [f"split_k{self.split_k}"] * (self.split_k > 1) + [self.layout] * (self.layout != "NN")
+        return "pointers_" * (self.kernel == "pointers") + "/".join([f"{self}/{self.warps}/{self.stages}", *flags])
+
+    @property
+    def transposed(self) -> dict[str, bool]:
+        """Constants of kernels: is a factor the transpose of a row-major matrix?"""
+        return {f"{factor}_T": way == "T" for factor, way in zip("AB", self.layout, strict=True)}
+
+    def blocks(self, rows: int, depth: int, columns: int) -> dict[str, list[int]]:
+        """Of a (rows x depth) and of b (depth x columns), as they lie in memory."""
+        a, b = self.transposed.values()
+        return {"a": [depth, rows] if a else [rows, depth], "b": [columns, depth] if b else [depth, columns]}
 
     @property
     def options(self) -> dict[str, Any]:
@@ -108,7 +119,10 @@ class Config:
 
     def _transposing(self, by_element: bool) -> int:
         """Times that a TF32 B goes through shared memory before wgmma has it along K: a warp's stores meet in a bank 4 times, 8 by vectors.
-        Without prefetch it is read back for that, and where it came by elements Triton has laid it with 32 in a bank, both ways."""
+        Without prefetch it is read back for that, and where it came by elements Triton has laid it with 32 in a bank, both ways. A
+        transposed B lies along K, and is read and written back as it is rounded."""
+        if self.layout[1] == "T":
+            return 2
         stored = 4 if by_element else 8
         return stored if self.prefetch else stored + (64 if by_element else 1)
 
@@ -170,7 +184,8 @@ POINTER_CONFIGS = {
 def offered(product: Product, machine: Machine) -> dict[str, Config]:
     """Name -> configuration, of all that take the product. OPWISE_EXTRA=off leaves those of extra/ out."""
     found = (*through_descriptors(product, machine), *through_pointers(product, machine))
-    return {c.name: c for c in found if c.shared_bytes(product.size) <= machine.shared_bytes}
+    fitting = (replace(c, layout=product.layout) for c in found if c.shared_bytes(product.size) <= machine.shared_bytes)
+    return {c.name: c for c in fitting}
 
 
 def through_descriptors(product: Product, machine: Machine) -> tuple[Config, ...]:
@@ -178,7 +193,8 @@ def through_descriptors(product: Product, machine: Machine) -> tuple[Config, ...
     if machine.capability < HOPPER or product.vector_bytes < 16 or max(product[:3]) >= TMA_LIMIT:
         return ()
     own = machine.capability == HOPPER
-    if product.size == 4:
+    if product.size == 4:  # ffma and tf32 take row-major factors alone
+        own = own and product.layout == "NN"
         return (FFMA_CONFIGS if product.kind == "float32" else TF32_CONFIGS) if own else ()
     return tuple(c for c in HALF_CONFIGS if c.kernel == "tma" or (own and clusters.KNOWN and _fits_grid(c, product)))
 
@@ -192,7 +208,7 @@ def _fits_grid(config: Config, product: Product) -> bool:
 def through_pointers(product: Product, machine: Machine) -> tuple[Config, ...]:
     kind = kind_of(product)
     found = POINTER_CONFIGS[kind.removeprefix("odd ")]
-    if machine.capability != HOPPER or not extra.enabled():
+    if machine.capability != HOPPER or not extra.enabled() or product.layout != "NN":
         return found
     from opwise.backends.triton_jit.matmul.extra.tiles import TILES
 
@@ -202,8 +218,8 @@ def through_pointers(product: Product, machine: Machine) -> tuple[Config, ...]:
 
 
 def whole_vectors(product: Product) -> bool:
-    """Do rows come by 16 bytes through pointers? Triton knows of a multiple of 16 elements, not of bytes."""
-    return product.alignment == 16 and product.k % 16 == 0 and product.n % 16 == 0
+    """Do factors' rows come by 16 bytes through pointers? Triton knows of a multiple of 16 elements, not of bytes."""
+    return product.alignment == 16 and all(length % 16 == 0 for length in product.pitches[:2])
 
 
 def kind_of(product: Product) -> str:

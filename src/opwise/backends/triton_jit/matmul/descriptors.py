@@ -51,6 +51,7 @@ class Product:
 
 
 def _described(x: Tensor, block: list[int], layout: Any, more: Mapping[str, Any]) -> Any:
+    x = x if x.is_contiguous() else x.t()  # as it lies in memory, as blocks do
     if layout is None:
         return TensorDescriptor(x, list(x.shape), [x.shape[1], 1], block)
     from triton.experimental.gluon.nvidia.hopper import TensorDescriptor as LaidOut

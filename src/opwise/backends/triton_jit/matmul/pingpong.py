@@ -27,12 +27,12 @@ from opwise.backends.triton_jit.common.ptx import BARRIER
 from opwise.backends.triton_jit.matmul import descriptors
 from opwise.backends.triton_jit.matmul.configurations import Config
 from opwise.backends.triton_jit.matmul.descriptors import Product, dtype_of
-from opwise.backends.triton_jit.matmul.pipeline import REGISTERS, before, following, tile_at
+from opwise.backends.triton_jit.matmul.pipeline import REGISTERS, before, following, tile_at, turned
 
 
 @gluon.jit
-def copies(a, b, a_smem, b_smem, full, empty, M, N, K, UNITS: gl.constexpr, GROUP: gl.constexpr,
-           STAGES: gl.constexpr):  # type: ignore[no-untyped-def]  # fmt: skip
+def copies(a, b, a_smem, b_smem, full, empty, M, N, K, UNITS: gl.constexpr, GROUP: gl.constexpr, STAGES: gl.constexpr,
+           A_T: gl.constexpr, B_T: gl.constexpr):  # type: ignore[no-untyped-def]  # fmt: skip
     """The producer's part: each step of each of the program's tiles, once its stage is free."""
     stage = 0
     phase = 1  # the parity of the phase before the first counts as complete
@@ -43,18 +43,21 @@ def copies(a, b, a_smem, b_smem, full, empty, M, N, K, UNITS: gl.constexpr, GROU
             mbarrier.wait(empty.index(stage), phase)
             mbarrier.expect(arrived, (UNITS * 64 + 128) * 64 * 2)
             for unit in gl.static_range(UNITS):
-                tma.async_copy_global_to_shared(a, [row + 64 * unit, step * 64], arrived, a_smem.index(stage * UNITS + unit))
-            tma.async_copy_global_to_shared(b, [step * 64, column], arrived, b_smem.index(stage))
+                at = [step * 64, row + 64 * unit] if A_T else [row + 64 * unit, step * 64]
+                tma.async_copy_global_to_shared(a, at, arrived, a_smem.index(stage * UNITS + unit))
+            tma.async_copy_global_to_shared(b, [column, step * 64] if B_T else [step * 64, column], arrived, b_smem.index(stage))
             stage, phase = following(stage, phase, STAGES)
 
 
 @gluon.jit
-def start_step(total, a_smem, b_smem, full, stage, phase, more, UNITS: gl.constexpr):  # type: ignore[no-untyped-def]
+def start_step(total, a_smem, b_smem, full, stage, phase, more, UNITS: gl.constexpr, A_T: gl.constexpr,
+               B_T: gl.constexpr):  # type: ignore[no-untyped-def]  # fmt: skip
     """Starts a step's products once it has come. more: are the sums of the steps before to be added to?"""
     mbarrier.wait(full.index(stage), phase)
     sums = ()
     for unit in gl.static_range(UNITS):
-        each = warpgroup_mma(a_smem.index(stage * UNITS + unit), b_smem.index(stage), total[unit], use_acc=more, is_async=True)
+        left = turned(a_smem.index(stage * UNITS + unit), A_T)
+        each = warpgroup_mma(left, turned(b_smem.index(stage), B_T), total[unit], use_acc=more, is_async=True)
         sums += (each,)  # type: ignore[assignment]
     return warpgroup_mma_wait(UNITS, deps=sums)
 
@@ -72,7 +75,8 @@ def store_part(out, epilogue, part, row, column, EPILOGUE_STAGES: gl.constexpr):
 
 @gluon.jit
 def products(me: gl.constexpr, a_smem, b_smem, epilogue, full, empty, order, out, M, N, K, UNITS: gl.constexpr, GROUP: gl.constexpr,
-             STAGES: gl.constexpr, EPILOGUE_STAGES: gl.constexpr):  # type: ignore[no-untyped-def]  # fmt: skip
+             STAGES: gl.constexpr, EPILOGUE_STAGES: gl.constexpr, A_T: gl.constexpr,
+             B_T: gl.constexpr):  # type: ignore[no-untyped-def]  # fmt: skip
     """A consumer's part: every other tile of the program's."""
     layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, 128, 16])
     steps = gl.cdiv(K, 64)
@@ -85,10 +89,10 @@ def products(me: gl.constexpr, a_smem, b_smem, epilogue, full, empty, order, out
         for _ in gl.static_range(UNITS):
             total += (gl.zeros([64, 128], gl.float32, layout),)  # type: ignore[assignment]
         mbarrier.wait(order.index(me), index // 2 & 1 ^ 1 - me)  # the first of all has nobody to wait for
-        total = start_step(total, a_smem, b_smem, full, stage, phase, False, UNITS)
+        total = start_step(total, a_smem, b_smem, full, stage, phase, False, UNITS, A_T, B_T)
         stage, phase = following(stage, phase, STAGES)
         for _ in range(1, steps):
-            total = start_step(total, a_smem, b_smem, full, stage, phase, True, UNITS)
+            total = start_step(total, a_smem, b_smem, full, stage, phase, True, UNITS, A_T, B_T)
             mbarrier.arrive(empty.index(before(stage, STAGES)), count=1)
             stage, phase = following(stage, phase, STAGES)
         mbarrier.arrive(order.index(1 - me), count=1)  # a step is still being multiplied: time enough to begin
@@ -105,11 +109,11 @@ def products(me: gl.constexpr, a_smem, b_smem, epilogue, full, empty, order, out
 
 @gluon.jit
 def pingpong_kernel(a, b, out, M, N, K, UNITS: gl.constexpr, GROUP: gl.constexpr, STAGES: gl.constexpr, EPILOGUE_STAGES: gl.constexpr,
-                    MANY: gl.constexpr, FEW: gl.constexpr):  # type: ignore[no-untyped-def]  # fmt: skip
-    """a, b, out: descriptors of 16-bit elements with blocks 64 x 64, 64 x 128, 64 x 64."""
+                    MANY: gl.constexpr, FEW: gl.constexpr, A_T: gl.constexpr, B_T: gl.constexpr):  # type: ignore[no-untyped-def]  # fmt: skip
+    """a, b, out: descriptors of 16-bit elements with blocks 64 x 64, 64 x 128, 64 x 64; A_T, B_T: of (K, M), of (N, K), 128 x 64."""
     gl.static_assert(UNITS * 2 % EPILOGUE_STAGES == 0)  # or two stores from one epilogue would follow each other
     a_smem = gl.allocate_shared_memory(a.dtype, [STAGES * UNITS, 64, 64], a.layout)
-    b_smem = gl.allocate_shared_memory(a.dtype, [STAGES, 64, 128], b.layout)
+    b_smem = gl.allocate_shared_memory(a.dtype, [STAGES, 128, 64] if B_T else [STAGES, 64, 128], b.layout)
     epilogue = gl.allocate_shared_memory(a.dtype, [2 * EPILOGUE_STAGES, 64, 64], out.layout)
     full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
     empty = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
@@ -120,9 +124,11 @@ def pingpong_kernel(a, b, out, M, N, K, UNITS: gl.constexpr, GROUP: gl.constexpr
     for i in gl.static_range(2):
         mbarrier.init(order.index(i), count=1)
     gl.warp_specialize([
-        (products, (gl.constexpr(0), a_smem, b_smem, epilogue, full, empty, order, out, M, N, K, UNITS, GROUP, STAGES, EPILOGUE_STAGES)),
-        (products, (gl.constexpr(1), a_smem, b_smem, epilogue, full, empty, order, out, M, N, K, UNITS, GROUP, STAGES, EPILOGUE_STAGES)),
-        (copies, (a, b, a_smem, b_smem, full, empty, M, N, K, UNITS, GROUP, STAGES)),
+        (products, (gl.constexpr(0), a_smem, b_smem, epilogue, full, empty, order, out, M, N, K, UNITS, GROUP, STAGES, EPILOGUE_STAGES, A_T,
+                    B_T)),
+        (products, (gl.constexpr(1), a_smem, b_smem, epilogue, full, empty, order, out, M, N, K, UNITS, GROUP, STAGES, EPILOGUE_STAGES, A_T,
+                    B_T)),
+        (copies, (a, b, a_smem, b_smem, full, empty, M, N, K, UNITS, GROUP, STAGES, A_T, B_T)),
     ], [4, 4], [MANY, FEW])  # fmt: skip
 
 
@@ -133,10 +139,10 @@ def epilogue_stages(config: Config) -> int:
 
 
 def product(config: Config, dtype: str) -> Product:
-    blocks = {"a": [64, 64], "b": [64, 128], "out": [64, 64]}
+    blocks = {**config.blocks(64, 64, 128), "out": [64, 64]}
     maps = {x: (x, block, gl.NVMMASharedLayout.get_default_for(block, getattr(gl, dtype))) for x, block in blocks.items()}
     sizes = {"UNITS": config.BM // 64, "GROUP": 16 if config.BM == 128 else 8, "STAGES": config.stages}
-    constants = {**sizes, "EPILOGUE_STAGES": epilogue_stages(config), "MANY": REGISTERS[0], "FEW": REGISTERS[1]}
+    constants = {**sizes, "EPILOGUE_STAGES": epilogue_stages(config), "MANY": REGISTERS[0], "FEW": REGISTERS[1], **config.transposed}
     return Product(pingpong_kernel, maps, constants, {"num_warps": 4})
 
 

@@ -28,3 +28,9 @@ def following(stage, turn, STAGES: gl.constexpr):  # type: ignore[no-untyped-def
 def before(stage, STAGES: gl.constexpr):  # type: ignore[no-untyped-def]
     """The stage before. A variable set by `last = stage` before a loop and again in it Triton takes for one the loop never changes."""
     return gl.where(stage == 0, STAGES - 1, stage - 1)
+
+
+@gluon.jit
+def turned(part, TRANSPOSED: gl.constexpr):  # type: ignore[no-untyped-def]
+    """A factor's part in shared memory as it is multiplied; wgmma takes 16 bits along either side."""
+    return part.permute((1, 0)) if TRANSPOSED else part

@@ -17,6 +17,7 @@ from opwise.backends.triton_jit.common.specimen import POINTERS, Specimen
 from opwise.backends.triton_jit.matmul import extra
 from opwise.backends.triton_jit.matmul.configurations import FREE, GROUP, POINTER_CONFIGS, SPLITS, Config
 from opwise.backends.triton_jit.matmul.tma import tile_of
+from opwise.ops.spec import LAYOUTS
 
 
 @device_function
@@ -34,51 +35,73 @@ def factor(x, PRECISION: tl.constexpr):  # type: ignore[no-untyped-def]
 
 
 @triton.jit
-def pointer_kernel(a, b, out, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GROUP: tl.constexpr, EVEN_N: tl.constexpr,
-                   EVEN_K: tl.constexpr, WIDE: tl.constexpr, PRECISION: tl.constexpr):  # type: ignore[no-untyped-def]  # fmt: skip
+def pointer_kernel(a, b, out, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GROUP: tl.constexpr, EVEN_M: tl.constexpr,
+                   EVEN_N: tl.constexpr, EVEN_K: tl.constexpr, WIDE: tl.constexpr, PRECISION: tl.constexpr, A_T: tl.constexpr,
+                   B_T: tl.constexpr):  # type: ignore[no-untyped-def]  # fmt: skip
+    """A_T, B_T: does a lie in memory as (K, M), b as (N, K)? EVEN_M, EVEN_N: a needs no mask along M, b none along N."""
     tile_m, tile_n = tile_of(M, N, BM, BN, GROUP)
     rows_left, columns_left = M - tile_m * BM, N - tile_n * BN
     row, column, k = tl.arange(0, BM), tl.arange(0, BN), tl.arange(0, BK)
     # 64-bit addresses of the tile, which are scalars, and offsets within it, which are as wide as they must be: half the registers.
-    a += (tile_m * BM).to(tl.int64) * K
-    b += tile_n * BN
+    INDEX: tl.constexpr = tl.int64 if WIDE else tl.int32
+    a += tile_m * BM if A_T else (tile_m * BM).to(tl.int64) * K
+    b += (tile_n * BN).to(tl.int64) * K if B_T else tile_n * BN
     out += (tile_m * BM).to(tl.int64) * N + tile_n * BN
-    stride_a, stride_b = tl.cast(K, tl.int64 if WIDE else tl.int32), tl.cast(N, tl.int64 if WIDE else tl.int32)
-    # Rows past the end repeat the last one and are not stored: no mask on a. b's columns keep their mask, since repeating one
-    # would hide from Triton that they are contiguous.
-    a_at = tl.minimum(row, rows_left - 1)[:, None] * stride_a + k[None, :]
-    b_at = k[:, None] * stride_b + column[None, :]
-    b_step = tl.cast(N, tl.int64) * BK
+    stride_a, stride_b = tl.cast(M if A_T else K, INDEX), tl.cast(K if B_T else N, INDEX)
+    # Rows past the end repeat the last one and are not stored: no mask on a, nor on a b that lies along K. Where a factor lies along M or N
+    # it keeps its mask, since repeating an element would hide from Triton that they are contiguous.
+    if A_T:
+        a_at = row[:, None] + k[None, :] * stride_a
+        a_step = tl.cast(M, tl.int64) * BK
+    else:
+        a_at = tl.minimum(row, rows_left - 1)[:, None] * stride_a + k[None, :]
+        a_step = BK
+    if B_T:
+        b_at = k[:, None] + tl.minimum(column, columns_left - 1)[None, :] * stride_b
+        b_step = BK
+    else:
+        b_at = k[:, None] * stride_b + column[None, :]
+        b_step = tl.cast(N, tl.int64) * BK
     inside = (column < columns_left)[None, :]
     total = tl.zeros((BM, BN), tl.float32)
     for start in range(0, K, BK):
         if EVEN_K:
-            a_tile = tl.load(a + a_at)
+            a_tile = tl.load(a + a_at) if EVEN_M else tl.load(a + a_at, mask=(row < rows_left)[:, None], other=0.0)
             b_tile = tl.load(b + b_at) if EVEN_N else tl.load(b + b_at, mask=inside, other=0.0)
         else:
-            a_tile = tl.load(a + a_at, mask=(k < K - start)[None, :], other=0.0)
-            b_tile = tl.load(b + b_at, mask=(k < K - start)[:, None] & inside, other=0.0)
+            left, left_b = (k < K - start)[None, :], (k < K - start)[:, None]
+            a_tile = tl.load(a + a_at, mask=left if EVEN_M else left & (row < rows_left)[:, None], other=0.0)
+            b_tile = tl.load(b + b_at, mask=left_b if B_T else left_b & inside, other=0.0)
         total = tl.dot(factor(a_tile, PRECISION), factor(b_tile, PRECISION), total, input_precision=PRECISION)
-        a += BK
+        a += a_step
         b += b_step
-    at = row[:, None] * stride_b + column[None, :]
+    at = row[:, None] * tl.cast(N, INDEX) + column[None, :]
     tl.store(out + at, narrow(total, out.dtype.element_ty), mask=(row < rows_left)[:, None] & inside)
 
 
-def constants(config: Config, n: int, k: int, precision: str) -> dict[str, Any]:
-    even = {"EVEN_N": n % config.BN == 0, "EVEN_K": k % config.BK == 0}
-    wide = max(config.BM * k, max(config.BM, config.BK) * n) >= 2**31 - 2**16
+def constants(config: Config, n: int, k: int, precision: str, m: int = 0) -> dict[str, Any]:
+    """Those of cluster_reduce.py's kernel too. m: where a lies along it."""
+    a_t, b_t = config.transposed.values()
+    even = {"EVEN_N": b_t or n % config.BN == 0, "EVEN_K": k % config.BK == 0}
+    spans = config.BK * m if a_t else config.BM * k, config.BN * k if b_t else config.BK * n, config.BM * n
+    wide = max(spans) >= 2**31 - 2**16
     return {"BM": config.BM, "BN": config.BN, "BK": config.BK, "GROUP": GROUP, **even, "WIDE": wide, "PRECISION": precision}
+
+
+def of_layout(config: Config, m: int) -> dict[str, bool]:
+    """Constants of pointer_kernel alone."""
+    return {"EVEN_M": config.layout[0] == "N" or m % config.BM == 0, **config.transposed}
 
 
 def build(a: Tensor, b: Tensor, out: Tensor, config: Config, precision: str) -> Bind:
     m, k, n = *a.shape, b.shape[1]
-    fixed = constants(config, n, k, precision)
+    fixed = constants(config, n, k, precision, m)
     if config.split_k > 1 or config.prefetch:
         from opwise.backends.triton_jit.matmul.extra import cluster_reduce
 
         return cluster_reduce.build(a, b, out, config, fixed)
-    ready = built(pointer_kernel, (config.tiles(m, n), 1, 1), a, b, out, m, n, k, **fixed, **config.options)
+    fixed |= of_layout(config, m) | config.options
+    ready = built(pointer_kernel, (config.tiles(m, n), 1, 1), a, b, out, m, n, k, **fixed)
 
     def bind(a: Tensor, b: Tensor, out: Tensor) -> Launch:
         return ready(a, b, out, m, n, k)
@@ -95,12 +118,17 @@ def specimens(dtype: str, arch: str) -> dict[str, Specimen]:
     odd_kind = "unaligned" if kind == "16-bit" else kind
     for config in POINTER_CONFIGS[kind]:
         if config.shared_bytes(size) <= shared:
-            fixed = constants(config, 0, 0, precision)
+            fixed = constants(config, 0, 0, precision) | of_layout(config, 0)
             found[f"{dtype}, {config}"] = Specimen(pointer_kernel, types, fixed, config.options)
     for config in POINTER_CONFIGS[odd_kind]:
         for label, n, k in (("", 1, 1), (", wide offsets", 2**29, 2**29)):
-            fixed = {**constants(config, n, k, precision), "EVEN_N": False, "EVEN_K": False}
+            fixed = {**constants(config, n, k, precision), **of_layout(config, 1), "EVEN_N": False, "EVEN_K": False}
             found[f"{dtype}, {config}, unaligned{label}"] = Specimen(pointer_kernel, types, fixed, config.options, tuple(types))
+    for layout, *tiles in zip(LAYOUTS[1:], POINTER_CONFIGS[kind], POINTER_CONFIGS[odd_kind], strict=False):
+        for odd, config in enumerate(replace(tile, layout=layout) for tile in tiles):
+            fixed = constants(config, odd, odd, precision, odd) | of_layout(config, odd)
+            name = f"{dtype}, {config.name}" + ", unaligned" * odd
+            found[name] = Specimen(pointer_kernel, types, fixed, config.options, tuple(types) if odd else ())
     if arch == "sm_90" and extra.enabled():
         found |= _sharing_k(dtype, "odd tf32" if kind == "tf32" else kind if dtype != "float16" else odd_kind, precision)
     return found

@@ -31,7 +31,7 @@ from opwise.backends.triton_jit.common.ptx import BARRIER, arrived, shared_base,
 from opwise.backends.triton_jit.matmul import descriptors
 from opwise.backends.triton_jit.matmul.configurations import Config
 from opwise.backends.triton_jit.matmul.descriptors import Product, dtype_of
-from opwise.backends.triton_jit.matmul.pipeline import before, following
+from opwise.backends.triton_jit.matmul.pipeline import before, following, turned
 from opwise.backends.triton_jit.matmul.split_k_ptx import (
     begin,
     cluster_arrive,
@@ -71,10 +71,10 @@ def store(out, w, x, m, n, M, N, there, kind: gl.constexpr, SWAP_AB: gl.constexp
 
 @gluon.jit
 def split_kernel(a, b, out, M, N, K, BM: gl.constexpr, BN: gl.constexpr, BK: gl.constexpr, STAGES: gl.constexpr, AHEAD: gl.constexpr,
-                 S: gl.constexpr, SWAP_AB: gl.constexpr):  # type: ignore[no-untyped-def]  # fmt: skip
-    """a, b: descriptors of 16-bit elements with blocks BM x BK and BK x BN. out: M x N of theirs, N even. S programs a tile, one after the
-    other along x, and behind them the tiles of a column along x, columns along y; of few rows, one tile high, all along x. AHEAD: steps
-    that copies are ahead, less than STAGES."""
+                 S: gl.constexpr, SWAP_AB: gl.constexpr, A_T: gl.constexpr, B_T: gl.constexpr):  # type: ignore[no-untyped-def]  # fmt: skip
+    """a, b: descriptors of 16-bit elements with blocks BM x BK and BK x BN; A_T, B_T: of (K, M), of (N, K), the other way round. out: M x N
+    of theirs, N even. S programs a tile, one after the other along x, and behind them the tiles of a column along x, columns along y; of
+    few rows, one tile high, all along x. AHEAD: steps that copies are ahead, less than STAGES."""
     DOWN: gl.constexpr = BN if SWAP_AB else BM  # the sums' rows and columns: C's, or C''s
     ACROSS: gl.constexpr = BM if SWAP_AB else BN
     WARPS: gl.constexpr = gl.num_warps()
@@ -88,7 +88,7 @@ def split_kernel(a, b, out, M, N, K, BM: gl.constexpr, BN: gl.constexpr, BK: gl.
     OF_B: gl.constexpr = BK * BN * 2
     A_AT: gl.constexpr = OF_B * STAGES if BN > BM else 0  # the larger lies first
     B_AT: gl.constexpr = 0 if BN > BM else OF_A * STAGES
-    COPIES: gl.constexpr = copying(BM, BN, BK)
+    COPIES: gl.constexpr = copying(BM, BN, BK, A_T, B_T)
     program = gl.program_id(0)
     block = program % S
     row = 0
@@ -101,8 +101,8 @@ def split_kernel(a, b, out, M, N, K, BM: gl.constexpr, BN: gl.constexpr, BK: gl.
     first = steps * block // S
     last = steps * (block + 1) // S
 
-    a_smem = gl.allocate_shared_memory(a.dtype, [STAGES, BM, BK], a.layout)
-    b_smem = gl.allocate_shared_memory(a.dtype, [STAGES, BK, BN], b.layout)
+    a_smem = gl.allocate_shared_memory(a.dtype, [STAGES, BK, BM] if A_T else [STAGES, BM, BK], a.layout)
+    b_smem = gl.allocate_shared_memory(a.dtype, [STAGES, BN, BK] if B_T else [STAGES, BK, BN], b.layout)
     partials_smem = gl.allocate_shared_memory(
         gl.int32, [(BARRIERS + (S - 1) * UNITS_OWNED * UNIT) // 1024, 256], gl.SwizzledSharedLayout(1, 1, 1, [1, 0])
     )
@@ -130,8 +130,8 @@ def split_kernel(a, b, out, M, N, K, BM: gl.constexpr, BN: gl.constexpr, BK: gl.
     phase = 0
     for step in range(first, last):
         arrived(full + 8 * stage, phase)
-        left = b_smem.index(stage).permute((1, 0)) if SWAP_AB else a_smem.index(stage)
-        right = a_smem.index(stage).permute((1, 0)) if SWAP_AB else b_smem.index(stage)
+        left = turned(b_smem.index(stage), not B_T) if SWAP_AB else turned(a_smem.index(stage), A_T)
+        right = turned(a_smem.index(stage), not A_T) if SWAP_AB else turned(b_smem.index(stage), B_T)
         total = warpgroup_mma(left, right, total, use_acc=step > first, is_async=True)
         total = warpgroup_mma_wait(1, deps=[total])
         release(full + 8 * (STAGES + before(stage, STAGES)), gl.where(step > first, lane0, 0))  # the step before is done
@@ -181,10 +181,10 @@ def split_kernel(a, b, out, M, N, K, BM: gl.constexpr, BN: gl.constexpr, BK: gl.
 
 
 def product(config: Config, dtype: str) -> Product:
-    blocks = {"a": [config.BM, config.BK], "b": [config.BK, config.BN]}
+    blocks = config.blocks(config.BM, config.BK, config.BN)
     maps = {x: (x, block, gl.NVMMASharedLayout.get_default_for(block, getattr(gl, dtype))) for x, block in blocks.items()}
     sizes = {"BM": config.BM, "BN": config.BN, "BK": config.BK, "STAGES": config.stages, "AHEAD": config.stages - SLACK}
-    constants = {**sizes, "S": config.split_k, "SWAP_AB": config.swap_ab}
+    constants = {**sizes, "S": config.split_k, "SWAP_AB": config.swap_ab, **config.transposed}
     return Product(split_kernel, maps, constants, {"num_warps": config.warps}, cluster=config.split_k)
 
 

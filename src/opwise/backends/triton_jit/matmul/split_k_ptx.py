@@ -20,22 +20,27 @@ OPERANDS = gl.constexpr("=r,r,r,r,r,r,r,r,r,r,r,~{memory}")
 
 
 @gluon.constexpr_function
-def copying(bm: int, bn: int, bk: int) -> str:
-    """PTX of one step's copies to one stage, once it is free: boxes of 64 columns or all, of a, whose columns are k, and of b.
+def copying(bm: int, bn: int, bk: int, a_t: bool, b_t: bool) -> str:
+    """PTX of one step's copies to one stage, once it is free: boxes of 64 columns or all, of a and of b as they lie in memory.
 
     The tensor maps are parameters 0 and 5 of split_kernel. Operands: 1 not 0 in the warp that copies, if there is such a step; 2, 3 empty
     and its parity; 4, 5 full and all bytes; 6, 7 the factors' parts; 8, 9, 10 the tile's k, row and column.
     """
     box = "@one cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [at], [map, {x, y}], [$4];"
+
+    def boxes(part: str, y: str, rows: int, x: str, columns: int) -> list[str]:
+        return [f"add.u32 at, {part}, {rows * 2 * to}; add.u32 x, {x}, {to}; add.u32 y, {y}, 0; {box}" for to in range(0, columns, 64)]
+
+    k, row, column = ("$8", bk), ("$9", bm), ("$10", bn)
     lines = [
         "{ .reg .pred other, free, one; .reg .b64 map; .reg .b32 at, x, y; setp.eq.b32 other, $1, 0; setp.eq.b32 free, $1, 0;",
         "again: @!free mbarrier.try_wait.parity.shared::cta.b64 free, [$2], $3; @!free bra.uni again;",
         "elect.sync _|one, 0xffffffff; not.pred other, other; and.pred one, one, other;",
         "@one mbarrier.arrive.expect_tx.shared::cta.b64 _, [$4], $5;",
         "mov.b64 map, split_kernel_param_0; cvta.param.u64 map, map;",
-        *(f"add.u32 at, $6, {bm * 2 * k}; add.u32 x, $8, {k}; add.u32 y, $9, 0; {box}" for k in range(0, bk, 64)),
+        *(boxes("$6", *k, *row) if a_t else boxes("$6", *row, *k)),
         "mov.b64 map, split_kernel_param_5; cvta.param.u64 map, map;",
-        *(f"add.u32 at, $7, {bk * 2 * n}; add.u32 y, $8, 0; add.u32 x, $10, {n}; {box}" for n in range(0, bn, 64)),
+        *(boxes("$7", *column, *k) if b_t else boxes("$7", *k, *column)),
     ]
     return " ".join([*lines, "mov.b32 $0, 0; }"])
 

@@ -3,13 +3,11 @@ arrive as zeros, no mask."""
 
 from __future__ import annotations
 
-import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
 from opwise.backends.protocol import Bind
-from opwise.backends.triton_jit.common.launch import INTERPRETING as IN_INTERPRETER
 from opwise.backends.triton_jit.common.launch import processors
 from opwise.backends.triton_jit.common.portable import device_function
 from opwise.backends.triton_jit.matmul import descriptors
@@ -32,21 +30,29 @@ def tile_at(program, M, N, BM: tl.constexpr, BN: tl.constexpr, GROUP: tl.constex
     return first + program % a_group % height, program % a_group // height
 
 
+@device_function
+def multiplied(a, b, row, column, k, total, A_T: tl.constexpr, B_T: tl.constexpr):  # type: ignore[no-untyped-def]
+    """A step's products, added up. A transposed factor stays as it lies: wgmma takes 16 bits along either side from shared memory."""
+    left = a.load([k, row]).T if A_T else a.load([row, k])
+    right = b.load([column, k]).T if B_T else b.load([k, column])
+    return tl.dot(left, right, total)
+
+
 @triton.jit
-def descriptor_kernel(a, b, out, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
-                      GROUP: tl.constexpr):  # type: ignore[no-untyped-def]  # fmt: skip
-    """a, b, out: tensor descriptors with blocks BM x BK, BK x BN, BM x BN of 16-bit elements."""
+def descriptor_kernel(a, b, out, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GROUP: tl.constexpr,
+                      A_T: tl.constexpr, B_T: tl.constexpr):  # type: ignore[no-untyped-def]  # fmt: skip
+    """a, b, out: tensor descriptors with blocks BM x BK, BK x BN, BM x BN of 16 bits; A_T, B_T: of (K, M), of (N, K), turned round."""
     tile_m, tile_n = tile_of(M, N, BM, BN, GROUP)
     row, column = tile_m * BM, tile_n * BN
     total = tl.zeros((BM, BN), tl.float32)
     for start in range(0, K, BK):
-        total = tl.dot(a.load([row, start]), b.load([start, column]), total)
+        total = multiplied(a, b, row, column, start, total, A_T, B_T)
     out.store([row, column], total.to(out.dtype))
 
 
 @triton.jit
-def persistent_kernel(a, b, out, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
-                    GROUP: tl.constexpr):  # type: ignore[no-untyped-def]  # fmt: skip
+def persistent_kernel(a, b, out, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GROUP: tl.constexpr,
+                      A_T: tl.constexpr, B_T: tl.constexpr):  # type: ignore[no-untyped-def]  # fmt: skip
     """The same for as many programs as run at once, each of which goes on to the next tile that no other takes. Flattened to one loop, the
     next tile's first steps are fetched while the last one's result is stored, which is most of the time where K is short."""
     for program in tl.range(tl.program_id(0), tl.cdiv(M, BM) * tl.cdiv(N, BN), tl.num_programs(0), flatten=True):
@@ -54,21 +60,13 @@ def persistent_kernel(a, b, out, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK
         row, column = tile_m * BM, tile_n * BN
         total = tl.zeros((BM, BN), tl.float32)
         for start in tl.range(0, K, BK):
-            total = tl.dot(a.load([row, start]), b.load([start, column]), total)
+            total = multiplied(a, b, row, column, start, total, A_T, B_T)
         out.store([row, column], total.to(out.dtype))
 
 
-def fit(a: Tensor, b: Tensor, out: Tensor) -> bool:
-    """TMA takes addresses and row lengths in multiples of 16 bytes and 32-bit coordinates."""
-    if IN_INTERPRETER or torch.cuda.get_device_capability(a.device) < (9, 0):
-        return False
-    rows_fit = all(x.shape[1] * x.element_size() % 16 == 0 and x.data_ptr() % 16 == 0 for x in (a, b, out))
-    return rows_fit and max(*a.shape, *b.shape) < 2**31 - 256
-
-
 def product(config: Config, dtype: str, group: int = GROUP) -> Product:
-    blocks = {"a": [config.BM, config.BK], "b": [config.BK, config.BN], "out": [config.BM, config.BN]}
-    constants = {"BM": config.BM, "BN": config.BN, "BK": config.BK, "GROUP": group}
+    blocks = {**config.blocks(config.BM, config.BK, config.BN), "out": [config.BM, config.BN]}
+    constants = {"BM": config.BM, "BN": config.BN, "BK": config.BK, "GROUP": group, **config.transposed}
     kernel = persistent_kernel if config.persistent else descriptor_kernel
     return Product(kernel, {x: (x, block, None) for x, block in blocks.items()}, constants, config.options)
 

@@ -10,7 +10,8 @@
 // The 32 columns of B that one call loads for 4 instructions, and what a lane then holds of C: 8 neighbouring columns of a row.
 template <class Storage> struct Factors {  // 16-bit
     static constexpr int K = 16;
-    template <int ROW_BYTES> using LayoutB = ByRow<ROW_BYTES>;
+    template <int ROW_BYTES> using AlongColumns = ByRow<ROW_BYTES>;  // rows of K
+    template <int ROW_BYTES> using OfColumns = ByRow<ROW_BYTES>;     // a row is a column of B
 
     __device__ __forceinline__ static void round(unsigned (&)[4]) {}
     __device__ __forceinline__ static int column(int t, int j, int odd) { return 8 * j + 2 * t + odd; }  // of lane t of 4, of instruction j
@@ -24,6 +25,12 @@ template <class Storage> struct Factors {  // 16-bit
             load_matrices_transposed(f, slot + Layout::at(k + lane % 16, (column + 16 * half + lane / 16 * 8) * 2));
             b[2 * half][0] = f[0], b[2 * half][1] = f[1], b[2 * half + 1][0] = f[2], b[2 * half + 1][1] = f[3];
         }
+    }
+
+    // 16 rows of an A that lies as rows of K.
+    template <class Layout> __device__ __forceinline__ static void load_a(unsigned (&a)[4], SharedAddress slot, int k, int row) {
+        const int lane = thread_index() % 32;
+        load_matrices_transposed(a, slot + Layout::at(k + lane / 16 * 8 + lane % 8, (row + lane / 8 % 2 * 8) * 2));
     }
 
     // Row g (upper: g + 8) of 4 accumulator tiles: lane t of 4 holds columns 2t, 2t+1 of each; a 4x4 transpose among the 4 lanes gives
@@ -49,7 +56,8 @@ template <class Storage> struct Factors {  // 16-bit
 
 template <> struct Factors<float> {  // float32 rounded to TF32
     static constexpr int K = 8;
-    template <int ROW_BYTES> using LayoutB = ByRowPairs<ROW_BYTES>;
+    template <int ROW_BYTES> using AlongColumns = ByRowPairs<ROW_BYTES>;
+    template <int ROW_BYTES> using OfColumns = ByRowFours<ROW_BYTES>;
 
     __device__ __forceinline__ static int column(int t, int j, int odd) { return 8 * t + 4 * odd + j; }
     __device__ __forceinline__ static void round(unsigned (&f)[4]) {
@@ -69,6 +77,13 @@ template <> struct Factors<float> {  // float32 rounded to TF32
         }
     }
 
+    template <class Layout> __device__ __forceinline__ static void load_a(unsigned (&a)[4], SharedAddress slot, int k, int row) {
+        const int lane = thread_index() % 32;
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            a[i] = bits_of(load_shared_float(slot + Layout::at(k + i / 2 * 4 + lane % 4, (row + i % 2 * 8 + lane / 4) * 4)));
+    }
+
     // Column 2t + p of tile j is C's column 8t + 4p + j.
     template <bool ALIGNED> __device__ __forceinline__ static void store(float *row, int left, float (&c)[4][4], int upper, bool inside) {
         const int t = thread_index() % 4;
@@ -82,20 +97,39 @@ template <> struct Factors<float> {  // float32 rounded to TF32
     }
 };
 
+// A B that lies as rows of B's columns has K along them, as A does: ldmatrix gives a lane what it holds of 2 instructions.
+template <class Of, class Layout>
+__device__ __forceinline__ void load_b_of_columns(unsigned (&b)[4][2], SharedAddress slot, int k_byte, int column) {
+    const int lane = thread_index() % 32;
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        unsigned f[4];
+        const int row = column + Of::column(lane % 8 / 2, 2 * half + lane / 16, lane % 2);
+        load_matrices(f, slot + Layout::at(row, k_byte + lane / 8 % 2 * 16));
+        Of::round(f);
+        b[2 * half][0] = f[0], b[2 * half][1] = f[1], b[2 * half + 1][0] = f[2], b[2 * half + 1][1] = f[3];
+    }
+}
+
 // WARPS_K > 1: that many warps share a tile and take different parts of every step of K; their sums are added at the end.
-template <class Storage_, int BM_, int BN_, int K_BYTES_, int WARPS_M_, int WARPS_N_, int WARPS_K_, int STAGES_, int GRANULE_>
+// A_T, B_T: the factor lies in memory as the transpose's rows do, and so in shared memory.
+template <class Storage_, int BM_, int BN_, int K_BYTES_, int WARPS_M_, int WARPS_N_, int WARPS_K_, int STAGES_, int GRANULE_,
+          bool A_T_ = false, bool B_T_ = false>
 struct MmaTile {
     using Storage = Storage_;
     static constexpr int BM = BM_, BN = BN_, BK = K_BYTES_ / sizeof(Storage), GRANULE = GRANULE_, STAGES = STAGES_;
+    static constexpr bool A_T = A_T_, B_T = B_T_;
     static constexpr int WARPS_M = WARPS_M_, WARPS_N = WARPS_N_, WARPS_K = WARPS_K_, THREADS = 32 * WARPS_M * WARPS_N * WARPS_K;
     static constexpr int ROWS = BM / WARPS_M / 16, GROUPS = BN / WARPS_N / 32;  // per warp: 16-row tiles, 32-column groups
     static constexpr int K_STEPS = BK / WARPS_K / Factors<Storage>::K;          // instructions deep, per warp and stage
-    static constexpr int ROW_BYTES_A = K_BYTES_, ROW_BYTES_B = BN * sizeof(Storage);
-    static constexpr int BYTES_A = BM * ROW_BYTES_A, STAGE_BYTES = BYTES_A + BK * ROW_BYTES_B;
-    using LayoutA = ByRow<ROW_BYTES_A>;
-    using LayoutB = typename Factors<Storage>::template LayoutB<ROW_BYTES_B>;
-    using CopyA = TileCopy<Storage, BM, BK, GRANULE, THREADS, LayoutA>;
-    using CopyB = TileCopy<Storage, BK, BN, GRANULE, THREADS, LayoutB>;
+    static constexpr int ROW_BYTES_A = A_T ? BM * sizeof(Storage) : K_BYTES_, ROW_BYTES_B = B_T ? K_BYTES_ : BN * sizeof(Storage);
+    static constexpr int BYTES_A = BM * K_BYTES_, STAGE_BYTES = BYTES_A + BN * K_BYTES_;
+    template <int ROW_BYTES> using AlongColumns = typename Factors<Storage>::template AlongColumns<ROW_BYTES>;
+    using LayoutA = typename Either<A_T, AlongColumns<ROW_BYTES_A>, ByRow<ROW_BYTES_A>>::type;
+    using LayoutB =
+        typename Either<B_T, typename Factors<Storage>::template OfColumns<ROW_BYTES_B>, AlongColumns<ROW_BYTES_B>>::type;
+    using CopyA = TileCopy<Storage, A_T ? BK : BM, A_T ? BM : BK, GRANULE, THREADS, LayoutA>;
+    using CopyB = TileCopy<Storage, B_T ? BN : BK, B_T ? BK : BN, GRANULE, THREADS, LayoutB>;
     static_assert(ROWS >= 1 && GROUPS >= 1 && BM % (16 * WARPS_M) == 0 && BN % (32 * WARPS_N) == 0, "whole warp tiles");
     static_assert(K_STEPS % 2 == 0, "every step starts with fragments[0]; its copies are issued at its first k, waited for at its last");
     static_assert(GRANULE >= 4 ? STAGES >= 3 : STAGES == 2, "registers are the third stage of a staged copy");
@@ -111,12 +145,18 @@ template <class Tile> struct Fragments {
         const int lane = thread_index() % 32;
 #pragma unroll
         for (int i = 0; i < Tile::ROWS; i++) {
-            load_matrices(a[i], slot + Tile::LayoutA::at(row + 16 * i + lane % 16, k * K_BYTES + lane / 16 * 16));
+            if constexpr (Tile::A_T)
+                Of::template load_a<typename Tile::LayoutA>(a[i], slot, k * Of::K, row + 16 * i);
+            else
+                load_matrices(a[i], slot + Tile::LayoutA::at(row + 16 * i + lane % 16, k * K_BYTES + lane / 16 * 16));
             Of::round(a[i]);
         }
 #pragma unroll
         for (int j = 0; j < Tile::GROUPS; j++) {
-            Of::template load_b<typename Tile::LayoutB>(b[j], slot + Tile::BYTES_A, k * Of::K, column + 32 * j);
+            if constexpr (Tile::B_T)
+                load_b_of_columns<Of, typename Tile::LayoutB>(b[j], slot + Tile::BYTES_A, k * K_BYTES, column + 32 * j);
+            else
+                Of::template load_b<typename Tile::LayoutB>(b[j], slot + Tile::BYTES_A, k * Of::K, column + 32 * j);
         }
     }
 };
@@ -158,14 +198,17 @@ __device__ __forceinline__ void mma_sync_matmul(const typename Tile::Storage *a,
     typename Tile::CopyA copy_a;
     typename Tile::CopyB copy_b;
     const long long before = static_cast<long long>(part_of_k.first) * Tile::BK;
-    const typename Tile::Storage *next_a = a + row0 * k + before, *next_b = b + column0 + before * n;  // of the step to fetch next
+    const long long pitch_a = Tile::A_T ? m : k, pitch_b = Tile::B_T ? k : n;
+    // Of the step to fetch next.
+    const typename Tile::Storage *next_a = a + (Tile::A_T ? row0 : row0 * k) + (Tile::A_T ? before * m : before);
+    const typename Tile::Storage *next_b = b + (Tile::B_T ? column0 * k : column0) + (Tile::B_T ? before : before * n);
     long long k_left = k - before;
     const auto fetch = [&](int slot) {
         const SharedAddress to = ring + slot * Tile::STAGE_BYTES;
         const int depth = least(k_left, Tile::BK);
-        copy_a.fetch(to, next_a, k, rows_left, depth);
-        copy_b.fetch(to + Tile::BYTES_A, next_b, n, depth, columns_left);
-        next_a += Tile::BK, next_b += Tile::BK * n, k_left -= Tile::BK;
+        copy_a.fetch(to, next_a, pitch_a, Tile::A_T ? depth : rows_left, Tile::A_T ? rows_left : depth);
+        copy_b.fetch(to + Tile::BYTES_A, next_b, pitch_b, Tile::B_T ? columns_left : depth, Tile::B_T ? depth : columns_left);
+        next_a += Tile::A_T ? Tile::BK * m : Tile::BK, next_b += Tile::B_T ? Tile::BK : Tile::BK * n, k_left -= Tile::BK;
     };
     const auto deposit = [&](int slot) {
         copy_a.deposit(ring + slot * Tile::STAGE_BYTES);

@@ -25,7 +25,7 @@ class MmaSync(Tiled):
 
     @property
     def name(self) -> str:
-        return f"{self.rows}x{self.columns}_v{self.vector_bytes}"
+        return f"{self.rows}x{self.columns}_v{self.vector_bytes}{self.suffix}"
 
     @property
     def kinds(self) -> tuple[str, ...]:
@@ -39,7 +39,7 @@ class MmaSync(Tiled):
     def arguments(self, kind: str) -> str:
         """Of MmaTile."""
         warps = ", ".join(map(str, self.warps))
-        return f"{STORAGE[kind]}, {self.rows}, {self.columns}, {self.step_bytes}, {warps}, {self.stages}, {self.vector_bytes}"
+        return f"{STORAGE[kind]}, {self.rows}, {self.columns}, {self.step_bytes}, {warps}, {self.stages}, {self.vector_bytes}{orders(self)}"
 
     def instance(self, kind: str) -> str:
         return f"KERNEL({self.kernel(kind)}, {STORAGE[kind]}, mma_sync_matmul, {self.ctas_per_sm}, MmaTile<{self.arguments(kind)}>)"
@@ -83,7 +83,7 @@ class Simt(Tiled):
 
     @property
     def name(self) -> str:
-        return f"simt_{self.rows}x{self.columns}_v{self.vector_bytes}"
+        return f"simt_{self.rows}x{self.columns}_v{self.vector_bytes}{self.suffix}"
 
     @property
     def kinds(self) -> tuple[str, ...]:
@@ -96,9 +96,8 @@ class Simt(Tiled):
     def arguments(self, kind: str) -> str:
         """Of SimtTile."""
         each = f"{self.rows // self.threads_m}, {self.columns // self.threads_n}"
-        return (
-            f"{STORAGE[kind]}, {self.threads_n}, {self.threads_m}, {each}, {self.depth}, {self.slices}, {self.stages}, {self.vector_bytes}"
-        )
+        steps = f"{self.depth}, {self.slices}, {self.stages}, {self.vector_bytes}"
+        return f"{STORAGE[kind]}, {self.threads_n}, {self.threads_m}, {each}, {steps}{orders(self)}"
 
     def instance(self, kind: str) -> str:
         return f"KERNEL({self.kernel(kind)}, {STORAGE[kind]}, simt_matmul, {self.ctas_per_sm}, SimtTile<{self.arguments(kind)}>)"
@@ -133,6 +132,11 @@ def accesses(product: Product) -> int:
     return 16 if product.vector_bytes == 16 else max(product.vector_bytes & 2, min(product.vector_bytes, 4))
 
 
+def orders(config: MmaSync | Simt) -> str:
+    """The last arguments of MmaTile and SimtTile, which row-major factors do without: is A, is B a transpose?"""
+    return "" if config.layout == "NN" else "".join(f", {str(order == 'T').lower()}" for order in config.layout)
+
+
 # rows, columns, stages, bytes of K a step, warps in M, N, K, CTAs per SM, bytes of an access
 MMA = (
     MmaSync(128, 256, 3, 128, (2, 4, 1), 1, 16),
@@ -153,4 +157,22 @@ SIMT = (
     Simt(64, 64, 4, 16, 8, 16, 1, 3, 4),
     Simt(64, 64, 3, 16, 8, 16, 1, 2, 2),
 )
-CONFIGS = (*MMA, *SIMT)
+
+
+def _transposed(layout: str) -> tuple[MmaSync | Simt, ...]:
+    """Steps of K are 128 bytes where elements have 4: from shorter rows of B's columns warps would read with bank conflicts.
+    Large tiles have 256 threads where 128 would spill."""
+    warps_n, mma_ctas = (2, 2) if layout == "NT" else (4, 1)
+    threads_n, simt_ctas = (8, 2) if layout == "TN" else (16, 1)
+    return (
+        MmaSync(128, 128, 3, 128, (2, warps_n, 1), mma_ctas, 16, layout=layout),
+        MmaSync(64, 64, 4, 128, (2, 2, 1), 3, 16, layout=layout),
+        MmaSync(64, 64, 4, 128, (2, 2, 1), 2, 4, layout=layout),
+        MmaSync(64, 64, 2, 64, (2, 2, 1), 3, 2, layout=layout),
+        Simt(128, 128, 2, threads_n, 16, 32, 1, simt_ctas, 16, layout=layout),
+        Simt(64, 64, 3, 16, 8, 32, 1, 3, 16, layout=layout),
+        Simt(64, 64, 3, 16, 8, 32, 1, 2, 4, layout=layout),
+    )
+
+
+CONFIGS = (*MMA, *SIMT, *_transposed("NT"), *_transposed("TN"), *_transposed("TT"))

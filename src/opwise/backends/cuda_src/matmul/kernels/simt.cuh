@@ -8,16 +8,22 @@
 #include "matmul/kernels/tile.cuh"
 
 // Threads of a warp: 4 rows x 8 columns, or 8 x 4. SLICES > 1: that many groups of TX x TY threads take different parts of every step of K.
-template <class Storage_, int TX_, int TY_, int TM_, int TN_, int BK_, int SLICES_, int STAGES_, int GRANULE_> struct SimtTile {
+// A_T, B_T: the factor lies in memory as the transpose's rows do, and so in shared memory.
+template <class Storage_, int TX_, int TY_, int TM_, int TN_, int BK_, int SLICES_, int STAGES_, int GRANULE_, bool A_T_ = false,
+          bool B_T_ = false>
+struct SimtTile {
     using Storage = Storage_;
     static constexpr int TX = TX_, TY = TY_, TM = TM_, TN = TN_, BK = BK_, SLICES = SLICES_, STAGES = STAGES_, GRANULE = GRANULE_;
+    static constexpr bool A_T = A_T_, B_T = B_T_;
     static constexpr int BM = TY * TM, BN = TX * TN, SIZE = sizeof(Storage), THREADS = TX * TY * SLICES, SLICE_K = BK / SLICES;
     static constexpr int BYTES_A = BM * BK * SIZE, STAGE_BYTES = BYTES_A + BK * BN * SIZE;
     static constexpr int WX = TX < 8 ? TX : 8, WY = 32 / WX;
-    using LayoutA = ByRow<BK * SIZE>;
-    using LayoutB = ByRow<BN * SIZE>;
-    using CopyA = TileCopy<Storage, BM, BK, GRANULE, THREADS, LayoutA>;
-    using CopyB = TileCopy<Storage, BK, BN, GRANULE, THREADS, LayoutB>;
+    using LayoutA = ByRow<(A_T ? BM : BK) * SIZE>;
+    using LayoutB = typename Either<B_T, ByRowFours<BK * SIZE>, ByRow<BN * SIZE>>::type;
+    using CopyA = TileCopy<Storage, A_T ? BK : BM, A_T ? BM : BK, GRANULE, THREADS, LayoutA>;
+    using CopyB = TileCopy<Storage, B_T ? BN : BK, B_T ? BK : BN, GRANULE, THREADS, LayoutB>;
+    // Of thread row y the r-th row: in fours of an A whose rows are of K.
+    __device__ __forceinline__ static int row(int y, int r) { return A_T ? (y + r / 4 * TY) * 4 + r % 4 : y + r * TY; }
     static_assert((WX == 4 || WX == 8) && TX % WX == 0 && TY % WY == 0 && TX * TY % 32 == 0 && TN % 4 == 0 && SLICE_K % 4 == 0, "whole warps");
     static_assert((SLICES - 1) * BM * BN * 4 <= STAGES * STAGE_BYTES, "partial sums fit in the ring");
 };
@@ -43,22 +49,49 @@ __device__ __forceinline__ void multiply_slot(float (&sums)[Tile::TM][Tile::TN],
     for (int i = 0; i < Tile::SLICE_K; i += 4) {
         const int k = slice * Tile::SLICE_K + i;
         float a[Tile::TM][4];
+        if constexpr (Tile::A_T) {
 #pragma unroll
-        for (int r = 0; r < Tile::TM; r++) {
-            load_four<typename Tile::Storage>(a[r], slot + Tile::LayoutA::at(y + r * Tile::TY, k * Tile::SIZE));
-        }
+            for (int r = 0; r < Tile::TM; r += 4) {
 #pragma unroll
-        for (int j = 0; j < 4; j++) {
-            float b[Tile::TN / 4][4];
+                for (int j = 0; j < 4; j++) {
+                    float rows[4];
+                    load_four<typename Tile::Storage>(rows, slot + Tile::LayoutA::at(k + j, Tile::row(y, r) * Tile::SIZE));
 #pragma unroll
-            for (int q = 0; q < Tile::TN / 4; q++) {
-                const int column = (x + q * Tile::TX) * 4;
-                load_four<typename Tile::Storage>(b[q], slot + Tile::BYTES_A + Tile::LayoutB::at(k + j, column * Tile::SIZE));
+                    for (int next = 0; next < 4; next++) a[r + next][j] = rows[next];
+                }
             }
+        } else {
 #pragma unroll
             for (int r = 0; r < Tile::TM; r++) {
+                load_four<typename Tile::Storage>(a[r], slot + Tile::LayoutA::at(y + r * Tile::TY, k * Tile::SIZE));
+            }
+        }
+        if constexpr (Tile::B_T) {
 #pragma unroll
-                for (int s = 0; s < Tile::TN; s++) sums[r][s] = fused(a[r][j], b[s / 4][s % 4], sums[r][s]);
+            for (int s = 0; s < Tile::TN; s++) {
+                float b[4];
+                const int column = (x + s / 4 * Tile::TX) * 4 + s % 4;
+                load_four<typename Tile::Storage>(b, slot + Tile::BYTES_A + Tile::LayoutB::at(column, k * Tile::SIZE));
+#pragma unroll
+                for (int j = 0; j < 4; j++) {
+#pragma unroll
+                    for (int r = 0; r < Tile::TM; r++) sums[r][s] = fused(a[r][j], b[j], sums[r][s]);
+                }
+            }
+        } else {
+#pragma unroll
+            for (int j = 0; j < 4; j++) {
+                float b[Tile::TN / 4][4];
+#pragma unroll
+                for (int q = 0; q < Tile::TN / 4; q++) {
+                    const int column = (x + q * Tile::TX) * 4;
+                    load_four<typename Tile::Storage>(b[q], slot + Tile::BYTES_A + Tile::LayoutB::at(k + j, column * Tile::SIZE));
+                }
+#pragma unroll
+                for (int r = 0; r < Tile::TM; r++) {
+#pragma unroll
+                    for (int s = 0; s < Tile::TN; s++) sums[r][s] = fused(a[r][j], b[s / 4][s % 4], sums[r][s]);
+                }
             }
         }
     }
@@ -103,16 +136,19 @@ __device__ __forceinline__ void simt_matmul(const typename Tile::Storage *a, con
     typename Tile::CopyA copy_a;
     typename Tile::CopyB copy_b;
     const long long before = static_cast<long long>(part_of_k.first) * Tile::BK;
-    const typename Tile::Storage *next_a = a + row0 * k + before, *next_b = b + column0 + before * n;  // of the step to fetch next
+    const long long pitch_a = Tile::A_T ? m : k, pitch_b = Tile::B_T ? k : n;
+    // Of the step to fetch next.
+    const typename Tile::Storage *next_a = a + (Tile::A_T ? row0 : row0 * k) + (Tile::A_T ? before * m : before);
+    const typename Tile::Storage *next_b = b + (Tile::B_T ? column0 * k : column0) + (Tile::B_T ? before : before * n);
     long long k_left = k - before;
     const auto fetch = [&](int slot) {
         const SharedAddress to = ring + slot * Tile::STAGE_BYTES;
         const int depth = least(k_left, Tile::BK);
-        copy_a.fetch(to, next_a, k, rows_left, depth);
-        copy_b.fetch(to + Tile::BYTES_A, next_b, n, depth, columns_left);
+        copy_a.fetch(to, next_a, pitch_a, Tile::A_T ? depth : rows_left, Tile::A_T ? rows_left : depth);
+        copy_b.fetch(to + Tile::BYTES_A, next_b, pitch_b, Tile::B_T ? columns_left : depth, Tile::B_T ? depth : columns_left);
         copy_a.deposit(to);
         copy_b.deposit(to + Tile::BYTES_A);
-        next_a += Tile::BK, next_b += Tile::BK * n, k_left -= Tile::BK;
+        next_a += Tile::A_T ? Tile::BK * m : Tile::BK, next_b += Tile::B_T ? Tile::BK : Tile::BK * n, k_left -= Tile::BK;
     };
     for (int step = 0; step < Tile::STAGES - 1; step++) {
         if (step < steps) fetch(step);
@@ -150,7 +186,7 @@ __device__ __forceinline__ void simt_matmul(const typename Tile::Storage *a, con
     if (slice > 0) return;
 #pragma unroll
     for (int r = 0; r < Tile::TM; r++) {
-        const int row = y + r * Tile::TY;
+        const int row = Tile::row(y, r);
         if (row >= rows_left) break;
 #pragma unroll
         for (int q = 0; q < Tile::TN / 4; q++) {

@@ -12,13 +12,14 @@
 #pragma once
 #include "matmul/kernels/wgmma.cuh"
 
-template <class Storage_, int BM_, int BN_, int BK_, int STAGES_, int S_, int BLOCKS_A_SM_, unsigned GROUP_> struct SplitKTile {
+template <class Storage_, int BM_, int BN_, int BK_, int STAGES_, int S_, int BLOCKS_A_SM_, unsigned GROUP_, bool B_T_ = false>
+struct SplitKTile {
     using Storage = Storage_;
-    static constexpr bool CUT = true;
+    static constexpr bool CUT = true, B_T = B_T_;
     static constexpr int BM = BM_, BN = BN_, BK = BK_, STAGES = STAGES_, S = S_, BLOCKS_A_SM = BLOCKS_A_SM_;
     static constexpr unsigned GROUP = GROUP_;  // as in tile_position
     static constexpr int CONSUMERS = BM / 64, WARPS = 4 * CONSUMERS, THREADS = 32 * (WARPS + 1);
-    // Boxes have rows of 128 bytes: BM rows of A by 64 of K, BK rows of K by 64 columns of B.
+    // Boxes have rows of 128 bytes: BM rows of A by 64 of K, BK rows of K by 64 columns of B, or BN columns of B by 64 of K.
     static constexpr int BOX_COLUMNS = 64, ROW_B = 2 * BOX_COLUMNS;
     static constexpr int BOX_A = BM * 128, BOXES_A = BK / 64, BOX_B = BK * ROW_B, BOXES_B = (BN + BOX_COLUMNS - 1) / BOX_COLUMNS;
     static constexpr int BYTES_A = BOXES_A * BOX_A, STAGE_BYTES = BYTES_A + BOXES_B * BOX_B;
@@ -27,6 +28,7 @@ template <class Storage_, int BM_, int BN_, int BK_, int STAGES_, int S_, int BL
     static constexpr int UNITS_A_ROW = BN / 16, OWNED = WARPS * UNITS_A_ROW / S, INBOX = (S - 1) * OWNED * 1024;
     static_assert(BM % 64 == 0 && BN % 16 == 0 && BK % 64 == 0 && S >= 1 && S <= 16);
     static_assert(WARPS * UNITS_A_ROW % S == 0, "blocks own equally many");
+    static_assert(!B_T || BN % BOX_COLUMNS == 0, "B takes as many bytes either way");
 
     SharedAddress ring;
     __device__ __forceinline__ SplitKTile() : ring((shared_base() + 1023) & ~1023u) {}
@@ -81,9 +83,15 @@ __device__ __forceinline__ void produce_part(const Tile &tile, const TensorMap &
         barrier_expect(full, Tile::STAGE_BYTES - missing);
 #pragma unroll
         for (int box = 0; box < Tile::BOXES_A; box++) box_load(slot + box * Tile::BOX_A, a, row, step * Tile::BK + 64 * box, full);
+        if constexpr (Tile::B_T) {
 #pragma unroll
-        for (int box = 0; box < Tile::BOXES_B; box++)
-            box_load(slot + Tile::BYTES_A + box * Tile::BOX_B, b, step * Tile::BK, column + Tile::BOX_COLUMNS * box, full);
+            for (int box = 0; box < Tile::BOXES_A; box++)
+                box_load(slot + Tile::BYTES_A + box * Tile::BN * 128, b, column, step * Tile::BK + 64 * box, full);
+        } else {
+#pragma unroll
+            for (int box = 0; box < Tile::BOXES_B; box++)
+                box_load(slot + Tile::BYTES_A + box * Tile::BOX_B, b, step * Tile::BK, column + Tile::BOX_COLUMNS * box, full);
+        }
         turn.next();
     }
 }
@@ -98,12 +106,13 @@ __device__ __forceinline__ void consume_part(const Tile &tile, int consumer, int
     for (int step = 0; step < steps; step++) {
         barrier_wait(tile.full(turn.slot), turn.phase);
         const unsigned long long a = factor(tile.slot(turn.slot) + consumer * 64 * 128, 1024, 0);
-        const unsigned long long b = factor<Tile::ROW_B>(tile.slot(turn.slot) + Tile::BYTES_A, 8 * Tile::ROW_B, Tile::BOX_B);
+        const unsigned long long b = factor_b<Tile::B_T, Tile::ROW_B>(tile.slot(turn.slot) + Tile::BYTES_A, Tile::BOX_B);
         products_begin();
 #pragma unroll
         for (int i = 0; i < Tile::BK / 16; i++)
-            warpgroup_product(sums, further(a, i / 4 * Tile::BOX_A + i % 4 * 32), further(b, 16 * Tile::ROW_B * i), true,
-                              typename Tile::Storage{});
+            multiply_by<Tile::B_T>(sums, further(a, i / 4 * Tile::BOX_A + i % 4 * 32),
+                                   further(b, Tile::B_T ? i / 4 * Tile::BN * 128 + i % 4 * 32 : 16 * Tile::ROW_B * i), true,
+                                   typename Tile::Storage{});
         products_commit();
         products_wait<1>();
         if (step > 0) release(last);

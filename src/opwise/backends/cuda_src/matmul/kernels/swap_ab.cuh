@@ -11,6 +11,7 @@
 
 template <class Storage_, int BM_, int BN_, int STAGES_> struct SwapTile {
     using Storage = Storage_;
+    static constexpr bool B_T = false;
     static constexpr bool CUT = BM_ <= 16;  // as skinny_m.py has it; matmul/__init__.py has whole boxes for the others
     static constexpr int BM = BM_, BN = BN_, BK = 64, STAGES = STAGES_, CONSUMERS = BN / 64, WARPS = 4 * CONSUMERS;
     static constexpr int THREADS = 32 * (WARPS + 1), UNITS = BM / 16;

@@ -9,6 +9,7 @@
 // matmul_wgmma_<dtype>_144x128: A, B and C as maps with boxes of 144, 64 and 144 rows. A block a tile.
 // matmul_wgmma_<dtype>_pingpong_<BM>x<BN>: A, B and C as maps with boxes of BM / 2, 64 and 64 rows. The grid as the first's, in clusters of
 // two blocks. wgmma.py has the instances.
+// ..._nt: B is the transpose of a row-major matrix (n, k), of which it comes as boxes of BN rows by 64 columns.
 #include "matmul/kernels/pingpong.cuh"
 #include "matmul/kernels/swap_ab.cuh"
 
@@ -21,8 +22,8 @@
         matmul<Tile_##name>(a, b, c, m, k, n);                                                                                             \
     })
 
-#define SPLIT_KERNEL(name, dtype, bm, bn, bk, stages, s, blocks_a_sm, group)                                                               \
-    using Tile_##name = SplitKTile<dtype, bm, bn, bk, stages, s, blocks_a_sm, group>;                                                      \
+#define SPLIT_KERNEL(name, dtype, bm, bn, bk, stages, s, blocks_a_sm, ...)                                                                 \
+    using Tile_##name = SplitKTile<dtype, bm, bn, bk, stages, s, blocks_a_sm, __VA_ARGS__>;                                                \
     IF_WANTED(name,                                                                                                                        \
     extern "C" __global__ void OF_CLUSTERS_##s __launch_bounds__(Tile_##name::THREADS, blocks_a_sm)                                        \
         name(const __grid_constant__ TensorMap a, const __grid_constant__ TensorMap b, dtype *c, long long m, long long k, long long n) {  \

@@ -11,12 +11,14 @@
 #include "common/wgmma.cuh"
 #include "matmul/kernels/tile.cuh"
 
-// CLUSTER: blocks, one or two. Of a block's consumers READERS read a slot: both, all three, or one of two.
-template <int CLUSTER_, class Storage_, int BM_, int BN_, int STAGES_, int OUTBOXES_, int READERS_>
+// CLUSTER: blocks, one or two. Of a block's consumers READERS read a slot: both, all three, or one of two. B_T: B lies as its transpose's
+// rows, with K along them, and comes as A does: a box of BN rows of 128 bytes.
+template <int CLUSTER_, class Storage_, int BM_, int BN_, int STAGES_, int OUTBOXES_, int READERS_, bool B_T_ = false>
 struct WarpgroupTile {
     using Storage = Storage_;
     static constexpr int BM = BM_, BN = BN_, BK = 64, STAGES = STAGES_, OUTBOXES = OUTBOXES_, CONSUMERS = READERS_ > 2 ? READERS_ : 2;
     static constexpr int CLUSTER = CLUSTER_;
+    static constexpr bool B_T = B_T_;
     static constexpr int THREADS = 128 * (CONSUMERS + 1), UNITS = BM / 64 / READERS_;  // of 64 rows, that a consumer multiplies
     static constexpr unsigned GROUP = BM > 128 ? 8 : 16;  // tile rows that are walked together: some 1500 to 2000 of C
     static constexpr int BOX = 64 * 128;                  // bytes of 64 rows of 64 elements
@@ -88,9 +90,13 @@ __device__ __forceinline__ void produce(const Tile &tile, const TensorMap &a, co
                 box_load_both(slot + first * 128, a, row + first, depth, full);
             else
                 box_load(slot, a, row, depth, full);
+            if constexpr (Tile::B_T) {
+                box_load(slot + Tile::BYTES_A, b, column, depth, full);
+            } else {
 #pragma unroll
-            for (int box = 0; box < Tile::BOXES_B; box++)
-                box_load(slot + Tile::BYTES_A + box * Tile::BOX_B, b, depth, column + Tile::COLUMNS * box, full);
+                for (int box = 0; box < Tile::BOXES_B; box++)
+                    box_load(slot + Tile::BYTES_A + box * Tile::BOX_B, b, depth, column + Tile::COLUMNS * box, full);
+            }
             turn.next();
         }
     });
@@ -118,15 +124,15 @@ __device__ __forceinline__ int multiply(const Tile &tile, PipelineState<Tile::ST
         barrier_wait(tile.full(turn.slot), turn.phase);
         const SharedAddress slot = tile.slot(turn.slot);
         const unsigned long long a = factor(slot + first, 1024, 0);
-        const unsigned long long b = factor<Tile::ROW>(slot + Tile::BYTES_A, 8 * Tile::ROW, Tile::BOX_B);
+        const unsigned long long b = factor_b<Tile::B_T, Tile::ROW>(slot + Tile::BYTES_A, Tile::BOX_B);
         products_begin();
 #pragma unroll
         for (int i = 0; i < Tile::BK / 16; i++) {  // 16 elements of K are 32 bytes of a row of A, 16 rows of B
             const int add = depth + i > 0;
 #pragma unroll
             for (int unit = 0; unit < Tile::UNITS; unit++)
-                warpgroup_product(sums[unit], further(a, unit * Tile::BOX + 32 * i), further(b, 16 * Tile::ROW * i), add,
-                                  typename Tile::Storage{});
+                multiply_by<Tile::B_T>(sums[unit], further(a, unit * Tile::BOX + 32 * i),
+                                       further(b, Tile::B_T ? 32 * i : 16 * Tile::ROW * i), add, typename Tile::Storage{});
         }
         products_commit();
         products_wait<1>();  // the step before this one has been multiplied: its slot may be filled again

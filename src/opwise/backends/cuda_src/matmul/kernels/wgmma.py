@@ -28,6 +28,11 @@ class Hopper(Tiled):
     def kernel(self, kind: str) -> str:
         return f"{self.UNIT}_{kind}_{self.name}"
 
+    @property
+    def order(self) -> str:
+        """The last argument of the templates, which a row-major B does without: is B a transpose?"""
+        return ", true" if self.layout == "NT" else ""
+
     def takes(self, product: Product, machine: Machine) -> bool:
         return tma_takes(product, machine)
 
@@ -46,8 +51,10 @@ class Wgmma(Hopper):
 
     @property
     def name(self) -> str:
-        return f"{'pingpong_' * self.pingpong}{self.rows}x{self.columns}" + (
-            f"_1x{self.cluster}" if self.cluster > 1 and not self.pingpong else ""
+        return (
+            f"{'pingpong_' * self.pingpong}{self.rows}x{self.columns}"
+            + (f"_1x{self.cluster}" if self.cluster > 1 and not self.pingpong else "")
+            + self.suffix
         )
 
     @property
@@ -63,7 +70,7 @@ class Wgmma(Hopper):
         """WarpgroupTile: boxes of C a consumer, and the consumers that read a stage."""
         readers = 1 if self.pingpong else self.consumers
         function = "pingpong_matmul" if self.pingpong else "warpgroup_matmul"
-        tile = f"{kind}, {self.rows}, {self.columns}, {self.stages}, {self.boxes // self.consumers}, {readers}"
+        tile = f"{kind}, {self.rows}, {self.columns}, {self.stages}, {self.boxes // self.consumers}, {readers}{self.order}"
         return f"KERNEL({self.kernel(kind)}, {function}, {self.cluster}, {tile})"
 
     def shared_bytes(self, kind: str) -> int:
@@ -82,7 +89,8 @@ class Wgmma(Hopper):
 
     def launch(self, product: Product, machine: Machine) -> Plan:
         m, k, n = product[:3]
-        maps = Matrix(m, k, self.rows // self.cluster, DEPTH), Matrix(k, n, DEPTH, self.box), Matrix(m, n, 64, self.box)
+        b = Matrix(n, k, self.columns, DEPTH) if self.layout == "NT" else Matrix(k, n, DEPTH, self.box)
+        maps = Matrix(m, k, self.rows // self.cluster, DEPTH), b, Matrix(m, n, 64, self.box)
         ctas = min(self.ctas(product), machine.sms // self.cluster * self.cluster)
         threads = 128 * (self.consumers + 1)
         return Plan(self.kernel(product.kind), line(ctas), (threads, 1, 1), self.shared_bytes(product.kind), matrices=maps)
@@ -102,14 +110,14 @@ class SplitK(Hopper):
 
     @property
     def name(self) -> str:
-        return f"{self.rows}x{self.columns}_s{self.split}"
+        return f"{self.rows}x{self.columns}_s{self.split}{self.suffix}"
 
     @property
     def threads(self) -> int:
         return 2 * self.rows + 32
 
     def instance(self, kind: str) -> str:
-        tile = f"{self.rows}, {self.columns}, {self.depth}, {self.stages}, {self.split}, {self.ctas_per_sm}, {self.group}"
+        tile = f"{self.rows}, {self.columns}, {self.depth}, {self.stages}, {self.split}, {self.ctas_per_sm}, {self.group}{self.order}"
         return f"SPLIT_KERNEL({self.kernel(kind)}, {kind}, {tile})"
 
     def shared_bytes(self, kind: str) -> int:
@@ -126,7 +134,8 @@ class SplitK(Hopper):
     def launch(self, product: Product, machine: Machine) -> Plan:
         """Boxes of A are no higher than A: split_k.cuh counts their bytes so."""
         m, k, n = product[:3]
-        maps = Matrix(m, k, min(m, self.rows), 64), Matrix(k, n, self.depth, 64)
+        b = Matrix(n, k, self.columns, 64) if self.layout == "NT" else Matrix(k, n, self.depth, 64)
+        maps = Matrix(m, k, min(m, self.rows), 64), b
         threads, shared = (self.threads, 1, 1), self.shared_bytes(product.kind)
         return Plan(self.kernel(product.kind), line(self.tiles(product) * self.split), threads, shared, matrices=maps)
 
@@ -180,4 +189,16 @@ CONFIGS = (
     SplitK(64, 128, 4, depth=128, split=1, group=4),
     SplitK(128, 128, 5, depth=64, split=4),
     SplitK(128, 192, 4, depth=64, split=2),
+    Wgmma(128, 256, 4, layout="NT"),
+    Wgmma(128, 192, 4, layout="NT"),
+    Wgmma(128, 128, 6, layout="NT"),
+    Wgmma(128, 64, 8, layout="NT"),
+    Wgmma(256, 160, 4, cluster=2, layout="NT"),
+    Wgmma(192, 192, 4, cluster=2, boxes=3, layout="NT"),
+    Wgmma(128, 128, 6, cluster=2, pingpong=True, layout="NT"),
+    SplitK(64, 64, 6, depth=128, split=1, layout="NT"),
+    SplitK(64, 64, 6, depth=128, split=2, layout="NT"),
+    SplitK(64, 64, 6, depth=64, split=4, ctas_per_sm=2, layout="NT"),
+    SplitK(64, 64, 6, depth=64, split=8, ctas_per_sm=2, layout="NT"),
+    SplitK(64, 128, 4, depth=128, split=1, group=4, layout="NT"),
 )

@@ -51,7 +51,7 @@ def plan_hopper(rung: str, product: Product, machine: Machine) -> Plan:
                                   "use the unnamed variant")  # fmt: skip
     if rung == "persistent":
         return PERSISTENT.launch(product, machine)
-    m, k, n, kind, _ = product
+    m, k, n, kind = product[:4]
     maps = Matrix(m, k, TMA_TILE, TMA_DEPTH), Matrix(k, n, TMA_DEPTH, 64)
     shared = TMA_STAGES * (2 * TMA_DEPTH * 2 * TMA_TILE + 8) + 1024
     return Plan(f"matmul_ladder_tma_{kind}", (-(-m // TMA_TILE) * -(-n // TMA_TILE), 1, 1), (256, 1, 1), shared, matrices=maps)

@@ -1,8 +1,9 @@
 """float32 products by fused multiply-adds, 8 x 8 values a thread, or fewer where tiles are small: any GPU from sm_80 on.
 
-Tiles of A (transposed on the way) and B travel by cp.async through a ring of stages in shared memory. A step of K is one piece of LLVM IR,
-unrolled whole, whose loads have constant offsets: with 4 x 4 values a thread everything but the FMAs would otherwise take half of it. On
-sm_90 the blocks of a cluster may split K (cluster_reduce.py).
+Tiles of A and B travel by cp.async through a ring of stages in shared memory, where both lie by rows of one k: a factor whose rows in
+memory go along k is transposed on the way. A step of K is one piece of LLVM IR, unrolled whole, whose loads have constant offsets: with
+4 x 4 values a thread everything but the FMAs would otherwise take half of it. On sm_90 the blocks of a cluster may split K
+(cluster_reduce.py).
 """
 
 from __future__ import annotations
@@ -18,17 +19,17 @@ from opwise.backends.numba_cuda.common import ptx, tensor
 from opwise.backends.numba_cuda.common.dtypes import f32
 from opwise.backends.numba_cuda.common.launch import Kernel, inlined
 from opwise.backends.numba_cuda.common.ptx import FLOAT, I64, assembly, element
-from opwise.backends.numba_cuda.matmul.configurations import FmaTile
+from opwise.backends.numba_cuda.matmul.configurations import BY_ELEMENT, FmaTile
 from opwise.backends.numba_cuda.matmul.kernels.cluster_reduce import cluster_reduce, shared_bytes
 
 DEPTH, GROUP = 16, 8
 ZERO = f32(0.0)
 
 
-def multiplier(depth: int, rows: int, columns: int, high: int, wide: int) -> Any:
-    """The intrinsic (a, b, sums): sums (high x wide) += the thread's part of a step. a, b: shared addresses of its first values of A, a
-    transposed tile of depth x (rows + 4), and of B, depth x columns; its fours are rows / (high / 4) apart, columns alike."""
-    below, beside, pitch = rows // (high // 4), columns // (wide // 4), rows + 4
+def multiplier(depth: int, rows: int, columns: int, high: int, wide: int, pitches: tuple[int, int]) -> Any:
+    """The intrinsic (a, b, sums): sums (high x wide) += the thread's part of a step. a, b: shared addresses of its first values of A, depth
+    rows of which the thread reads fours rows / (high / 4) apart, and of B, columns alike. pitches: floats from row to row."""
+    below, beside = rows // (high // 4), columns // (wide // 4)
 
     @intrinsic  # type: ignore[untyped-decorator,unused-ignore]
     def multiply(typing: Any, a: Any, b: Any, sums: Any) -> Any:
@@ -45,7 +46,7 @@ def multiplier(depth: int, rows: int, columns: int, high: int, wide: int) -> Any
             places = [element(context, builder, signature.args[2], args[2], zero, i) for i in range(high * wide)]
             held = [builder.load(place) for place in places]
             for p in range(depth):
-                left, right = fours(args[0], p, pitch, below, high), fours(args[1], p, columns, beside, wide)
+                left, right = fours(args[0], p, pitches[0], below, high), fours(args[1], p, pitches[1], beside, wide)
                 held = [builder.fma(left[i // wide], right[i % wide], total) for i, total in enumerate(held)]
             for place, total in zip(places, held, strict=True):
                 builder.store(total, place)
@@ -56,47 +57,57 @@ def multiplier(depth: int, rows: int, columns: int, high: int, wide: int) -> Any
     return multiply
 
 
-def filler(depth: int, rows: int, columns: int, threads: int, aligned: bool) -> Any:
-    """fill(stage, a, b, m, n, k, m0, n0, k0, thread) starts the copies of a tile of A (transposed) and one of B into a stage. Copies whose
-    addresses differ by a constant follow one another; beyond an edge a copy has no bytes and writes zeros."""
-    pitch, of_b = rows + 4, depth * (rows + 4) * 4
-    a_rows = threads // depth  # that one copy of all threads brings
-    each = 4 if aligned else 1  # columns of B in a copy
-    b_row = columns // each
-    abreast, b_rows = max(b_row // threads, 1), max(threads // b_row, 1)  # copies for a row of B; rows in one copy
-    b_high = depth // b_rows
+def transposer(depth: int, width: int, threads: int, pitch: int, at: int) -> Any:
+    """bring(stage, source, length, k, first, k0, thread) starts the copies of a tile of a factor that lies by `length` rows along k: from
+    row `first` on `width` of them, to offset `at` of a stage, where they become columns. Copies whose addresses differ by a constant follow
+    one another; beyond an edge a copy has no bytes and writes zeros."""
+    high = threads // depth  # rows that one copy of all threads brings
 
     @inlined
-    def fill(stage: Any, a: Any, b: Any, m: Any, n: Any, k: Any, m0: Any, n0: Any, k0: Any, thread: Any) -> None:
+    def bring(stage: Any, factor: Any, length: Any, k: Any, first: Any, k0: Any, thread: Any) -> None:
         r, c = thread // depth, thread % depth
-        left = m - m0 - r if k0 + c < k else int64(0)
-        source, to = a + ((m0 + r) * k + k0 + c) * 4, stage + uint32((c * pitch + r) * 4)
-        for j in range(rows // a_rows):
-            tensor.copy4(to + uint32(j * a_rows * 4), source, uint32(4 if left > j * a_rows else 0))
-            source += k * (4 * a_rows)
-        r = thread // b_row
-        for beside in range(abreast):
-            c = thread % b_row + beside * threads
-            left = k - k0 - r if n0 + c * each < n else int64(0)
-            source, to = b + ((k0 + r) * n + n0 + c * each) * 4, stage + uint32(of_b + (r * columns + c * each) * 4)
-            for j in range(b_high):
-                if aligned:
-                    tensor.copy16(to + uint32(j * b_rows * columns * 4), source, uint32(16 if left > j * b_rows else 0))
-                else:
-                    tensor.copy4(to + uint32(j * b_rows * columns * 4), source, uint32(4 if left > j * b_rows else 0))
-                source += n * (4 * b_rows)
+        left = length - first - r if k0 + c < k else int64(0)
+        source, to = factor + ((first + r) * k + k0 + c) * 4, stage + uint32(at + (c * pitch + r) * 4)
+        for j in range(width // high):
+            tensor.copy4(to + uint32(j * high * 4), source, uint32(4 if left > j * high else 0))
+            source += k * (4 * high)
 
-    return fill
+    return bring
+
+
+def copier(depth: int, width: int, threads: int, pitch: int, at: int, aligned: bool) -> Any:
+    """As transposer, of a factor that lies by k rows of `length` elements, and stays so."""
+    each = 4 if aligned else 1  # columns in a copy
+    row = width // each
+    abreast, high = max(row // threads, 1), max(threads // row, 1)  # copies for a row; rows in one copy
+
+    @inlined
+    def bring(stage: Any, factor: Any, length: Any, k: Any, first: Any, k0: Any, thread: Any) -> None:
+        r = thread // row
+        for beside in range(abreast):
+            c = thread % row + beside * threads
+            left = k - k0 - r if first + c * each < length else int64(0)
+            source, to = factor + ((k0 + r) * length + first + c * each) * 4, stage + uint32(at + (r * pitch + c * each) * 4)
+            for j in range(depth // high):
+                if aligned:
+                    tensor.copy16(to + uint32(j * high * pitch * 4), source, uint32(16 if left > j * high else 0))
+                else:
+                    tensor.copy4(to + uint32(j * high * pitch * 4), source, uint32(4 if left > j * high else 0))
+                source += length * (4 * high)
+
+    return bring
 
 
 @cache
 def fma_kernel(tile: FmaTile, aligned: bool) -> Kernel:
-    """a (m, k), b (k, n), c (m, n): addresses of float32. `aligned`: rows of b and c start at 16 bytes. A grid of tile.split blocks a tile,
-    side by side."""
+    """a (m, k), b (k, n), c (m, n): addresses of float32, a and b stored as tile.layout says. `aligned`: rows of c, and of factors that are
+    not transposed on the way, start at 16 bytes. A grid of tile.split blocks a tile, side by side."""
     rows, columns, high, wide, stages, split = tile.rows, tile.columns, tile.high, tile.wide, tile.stages, tile.split
     threads, side = tile.threads, columns // wide
-    pitch = rows + 4  # floats in a row of A's transposed tile: 16-byte rows, and the copies along k meet two to a bank, not 16
-    a_bytes, b_bytes = DEPTH * pitch * 4, DEPTH * columns * 4
+    a_by_element, b_by_element = (by == alone for by, alone in zip(tile.layout, BY_ELEMENT, strict=True))
+    # Floats in a row of a tile. Of a transposed one 4 more: 16-byte rows, and the copies along k meet two to a bank, not 16.
+    pitches = rows + 4 * a_by_element, columns + 4 * b_by_element
+    a_bytes, b_bytes = (DEPTH * pitch * 4 for pitch in pitches)
     stage_bytes = a_bytes + b_bytes
     store, store_one = ptx.STORE["float32", True], ptx.STORE["float32", False]
     wait = tensor.wait_for_all_but(stages - 2)
@@ -107,7 +118,15 @@ def fma_kernel(tile: FmaTile, aligned: bool) -> Kernel:
     each, room, share_of, add_up, owned, leave = cluster_reduce(split, threads, units)
     shift = split.bit_length() - 1
 
-    fill, multiply = filler(DEPTH, rows, columns, threads, aligned), multiplier(DEPTH, rows, columns, high, wide)
+    of_a, of_b = (DEPTH, rows, threads, pitches[0], 0), (DEPTH, columns, threads, pitches[1], a_bytes)
+    bring_a = transposer(*of_a) if a_by_element else copier(*of_a, aligned)
+    bring_b = transposer(*of_b) if b_by_element else copier(*of_b, aligned)
+    multiply = multiplier(DEPTH, rows, columns, high, wide, pitches)
+
+    @inlined
+    def fill(stage: Any, a: Any, b: Any, m: Any, n: Any, k: Any, m0: Any, n0: Any, k0: Any, thread: Any) -> None:
+        bring_a(stage, a, m, k, m0, k0, thread)
+        bring_b(stage, b, n, k, n0, k0, thread)
 
     @inlined
     def store_unit(c: Any, m: Any, n: Any, row: Any, column: Any, values: Any, at: Any) -> None:

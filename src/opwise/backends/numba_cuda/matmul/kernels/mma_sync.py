@@ -1,9 +1,9 @@
 """matmul on tensor cores by mma.sync, for float16, bfloat16 and TF32, on sm_80 and later.
 
 A block computes a tile of the product. Tiles of A and B travel by cp.async through a ring of stages in shared memory, so that the
-copies of later stages run under the products of this one. Rows of A's tile are 64 bytes and its 16-byte chunks are permuted by the row
-(B's by its own row), so that the eight rows an ldmatrix reads lie in eight different groups of banks. On Hopper the blocks of a cluster may
-split K (cluster_reduce.py).
+copies of later stages run under the products of this one. A tile has the rows that its factor has in memory, of 64 bytes where they go
+along k, and its 16-byte chunks are permuted by the row, so that the eight rows an ldmatrix reads lie in eight different groups of banks. On
+Hopper the blocks of a cluster may split K (cluster_reduce.py).
 """
 
 from __future__ import annotations
@@ -23,21 +23,105 @@ GROUP = 8  # tile rows that are walked together, so that their A and B stay in L
 ZERO = f32(0.0)
 
 
+def chunk_of(straight: bool) -> Any:
+    """lane -> the row, of 16, and the 16-byte chunk, of 2, whose address it gives to ldmatrix: so that the four matrices come in the order
+    of mma's registers, down and then right of a row-major A or B (`straight`), and right and then down of a transposed one."""
+
+    @inlined
+    def place(lane: Any) -> Any:
+        if straight:
+            return lane & 15, lane >> 4
+        return (lane & 7) + (lane >> 4) * 8, (lane >> 3) & 1
+
+    return place
+
+
+def by_k(dtype: str, of_a: bool, width: int, threads: int, at: int, units: int, fetch: Any) -> tuple[Any, Any]:
+    """fill and load, of a factor whose rows go along k: its tile is `width` rows of 64 bytes, from byte `at` of a stage on.
+
+    fill(stage, factor, length, k, first, k0, thread) starts the copies of a tile, from row `first` of `length`. Beyond an edge the source
+    is the factor's start, and nothing is read.
+    load(tile, words, half, first, lane) brings mma's registers for half a stage: `units` times 16 rows of the tile, from `first` on.
+    """
+    size = ptx.BYTES[storage_of(dtype)]
+    chunk, each, is_tf32 = 16 // size, width * 4 // threads, dtype == "tfloat32"
+    place = chunk_of(of_a)
+
+    @inlined
+    def fill(stage: Any, factor: Any, length: Any, k: Any, first: Any, k0: Any, thread: Any) -> None:
+        for j in range(each):
+            r = (thread + j * threads) // 4
+            c = (thread + j * threads) % 4
+            row, column = first + r, k0 + c * chunk
+            present = k - column if row < length else int64(0)
+            source = factor + (row * k + column) * size if present > 0 else factor
+            fetch(stage + uint32(at + r * 64 + ((c ^ ((r >> 1) & 3)) << 4)), source, present)
+
+    @inlined
+    def load(tile: Any, words: Any, half: Any, first: Any, lane: Any) -> None:
+        line, piece = place(lane)
+        for i in range(units):
+            r = first + i * 16 + line
+            tensor.load_matrices(tile + uint32(r * 64 + (((half * 2 + piece) ^ ((r >> 1) & 3)) << 4)), words, i * 4)
+        if is_tf32:
+            for i in range(4 * units):
+                words[i] = tensor.round_tf32(words[i])
+
+    return fill, load
+
+
+def across_k(dtype: str, of_a: bool, width: int, threads: int, at: int, units: int, fetch: Any) -> tuple[Any, Any]:
+    """As by_k, of a factor that has a row for each k: its tile is a stage's k rows of `width` elements."""
+    is_tf32, size = dtype == "tfloat32", ptx.BYTES[storage_of(dtype)]
+    chunk, each, step = 16 // size, width * 4 // threads, 32 // size
+    chunks = width // chunk  # in a row of the tile
+    # What of a row's number is in the place of its chunks. Two rows of 64 bytes, of 32 columns in 16 bits, have the banks of one of 128.
+    row_mask = 3 if is_tf32 or chunks < 8 else 7
+    row_shift = 1 if is_tf32 else 0
+    row_from = 1 if chunks < 8 else 0
+    place = chunk_of(not of_a)
+
+    @inlined
+    def fill(stage: Any, factor: Any, length: Any, k: Any, first: Any, k0: Any, thread: Any) -> None:
+        for j in range(each):
+            r = (thread + j * threads) // chunks
+            c = (thread + j * threads) % chunks
+            row, column = k0 + r, first + c * chunk
+            present = length - column if row < k else int64(0)
+            source = factor + (row * length + column) * size if present > 0 else factor
+            swizzled = c ^ (((r >> row_from) & row_mask) << row_shift)
+            fetch(stage + uint32(at + r * (width * size) + (swizzled << 4)), source, present)
+
+    @inlined
+    def load(tile: Any, words: Any, half: Any, first: Any, lane: Any) -> None:
+        if is_tf32:
+            for j in range(4 * units):  # eights of A's rows are beside one another before those of k are, of B's columns behind
+                deep, eight = ((j >> 1) & 1, (j >> 2) * 2 + (j & 1)) if of_a else (j & 1, j >> 1)
+                r = half * step + (lane & 3) + deep * 4
+                column = first + eight * 8 + (lane >> 2)
+                to = r * (width * 4) + (((column >> 2) ^ ((r & 3) << 1)) << 4) + ((column & 3) << 2)
+                words[j] = tensor.round_tf32(tensor.load_word(tile + uint32(to)))
+        else:
+            line, piece = place(lane)
+            for j in range(units):
+                r = half * step + line
+                to = r * (width * 2) + ((((first >> 3) + j * 2 + piece) ^ ((r >> row_from) & row_mask)) << 4)
+                tensor.load_transposed(tile + uint32(to), words, j * 4)
+
+    return fill, load
+
+
 @cache
 def mma_kernel(dtype: str, tile: MmaTile, aligned: bool) -> Kernel:
-    """a (m, k), b (k, n), c (m, n): addresses. `aligned`: rows start at multiples of 16 bytes; else elements are fetched one by one. A grid
-    of tile.split blocks a tile, side by side."""
+    """a (m, k), b (k, n), c (m, n): addresses, a and b stored as tile.layout says. `aligned`: rows start at multiples of 16 bytes; else
+    elements are fetched one by one. A grid of tile.split blocks a tile, side by side."""
     is_tf32 = dtype == "tfloat32"
     storage = storage_of(dtype)
     size = ptx.BYTES[storage]
-    chunk = 16 // size  # elements of a 16-byte chunk
-    depth = 64 // size  # elements of k in a stage: 64 bytes of a row of A, two steps of mma
-    step = depth // 2
+    depth = 64 // size  # elements of k in a stage: 64 bytes of a row along k, two steps of mma
     threads, stages = tile.threads, tile.stages
     a_bytes, b_bytes = tile.rows * 64, depth * tile.columns * size
     stage_bytes = a_bytes + b_bytes
-    a_each, b_each = tile.rows * 4 // threads, tile.columns * 4 // threads
-    b_chunks = tile.columns // chunk  # in a row of B's tile
     warp_rows, warp_columns = tile.rows // tile.down, tile.columns // tile.across
     down, right = warp_rows // 16, warp_columns // 8  # mma tiles of a warp
     tile_rows, tile_columns, across = tile.rows, tile.columns, tile.across
@@ -45,10 +129,6 @@ def mma_kernel(dtype: str, tile: MmaTile, aligned: bool) -> Kernel:
     sums_count, left_count, right_count = counts
     multiply, store_pair, store_one = tensor.MULTIPLY[dtype], tensor.STORE_PAIR[storage], ptx.STORE[storage, False]
     wait = tensor.wait_for_all_but(stages - 2)
-    # What of a row's number is in the place of its chunks. Two rows of 64 bytes, of 32 columns in 16 bits, have the banks of one of 128.
-    row_mask = 3 if is_tf32 or b_chunks < 8 else 7
-    row_shift = 1 if is_tf32 else 0
-    row_from = 1 if b_chunks < 8 else 0
     split = tile.split
     each, room, share_of, add_up, owned, leave = cluster_reduce(
         split, threads, down * right
@@ -77,24 +157,14 @@ def mma_kernel(dtype: str, tile: MmaTile, aligned: bool) -> Kernel:
                 words[e] = low | (high << uint32(16))
             tensor.store_words(address, words[0], words[1], words[2], words[3])
 
+    way_a, way_b = by_k if tile.layout[0] == "N" else across_k, across_k if tile.layout[1] == "N" else by_k
+    fill_a, load_a = way_a(dtype, True, tile.rows, threads, 0, down, fetch)
+    fill_b, load_b = way_b(dtype, False, tile.columns, threads, a_bytes, right // 2, fetch)
+
     @inlined
     def fill(stage: Any, a: Any, b: Any, m: Any, n: Any, k: Any, m0: Any, n0: Any, k0: Any, thread: Any) -> None:
-        """Starts the copies of one tile of A and one of B. Beyond an edge the source is the tensor's start, and nothing is read."""
-        for j in range(a_each):
-            r = (thread + j * threads) // 4
-            c = (thread + j * threads) % 4
-            row, column = m0 + r, k0 + c * chunk
-            present = k - column if row < m else int64(0)
-            source = a + (row * k + column) * size if present > 0 else a
-            fetch(stage + uint32(r * 64 + ((c ^ ((r >> 1) & 3)) << 4)), source, present)
-        for j in range(b_each):
-            r = (thread + j * threads) // b_chunks
-            c = (thread + j * threads) % b_chunks
-            row, column = k0 + r, n0 + c * chunk
-            present = n - column if row < k else int64(0)
-            source = b + (row * n + column) * size if present > 0 else b
-            swizzled = c ^ (((r >> row_from) & row_mask) << row_shift)
-            fetch(stage + uint32(a_bytes + r * (tile_columns * size) + (swizzled << 4)), source, present)
+        fill_a(stage, a, m, k, m0, k0, thread)
+        fill_b(stage, b, n, k, n0, k0, thread)
 
     @inlined
     def store_unit(c: Any, m: Any, n: Any, upper: Any, column: Any, values: Any, at: Any) -> None:
@@ -148,23 +218,8 @@ def mma_kernel(dtype: str, tile: MmaTile, aligned: bool) -> Kernel:
             a_tile = shared + uint32(reading * stage_bytes)
             b_tile = a_tile + uint32(a_bytes)
             for half in range(2):
-                for i in range(down):
-                    r = warp_m + i * 16 + (lane & 15)
-                    at = r * 64 + (((half * 2 + (lane >> 4)) ^ ((r >> 1) & 3)) << 4)
-                    tensor.load_matrices(a_tile + uint32(at), left, i * 4)
-                if is_tf32:
-                    for i in range(left_count):
-                        left[i] = tensor.round_tf32(left[i])
-                    for j in range(right_count):
-                        r = half * step + (lane & 3) + (j & 1) * 4
-                        column = warp_n + (j >> 1) * 8 + (lane >> 2)
-                        at = r * (tile_columns * 4) + (((column >> 2) ^ ((r & 3) << 1)) << 4) + ((column & 3) << 2)
-                        of_right[j] = tensor.round_tf32(tensor.load_word(b_tile + uint32(at)))
-                else:
-                    for j in range(right // 2):  # two neighbouring 8-column tiles at a time
-                        r = half * step + (lane & 15)
-                        at = r * (tile_columns * 2) + ((((warp_n >> 3) + j * 2 + (lane >> 4)) ^ ((r >> row_from) & row_mask)) << 4)
-                        tensor.load_transposed(b_tile + uint32(at), of_right, j * 4)
+                load_a(a_tile, left, half, warp_m, lane)
+                load_b(b_tile, of_right, half, warp_n, lane)
                 for i in range(down):
                     for j in range(right):
                         multiply(sums, (i * right + j) * 4, left, i * 4, of_right, j * 2)

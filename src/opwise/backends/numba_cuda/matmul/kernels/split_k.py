@@ -95,26 +95,29 @@ def storing(dtype: str) -> Any:
 
 def matrices(tile: HopperTile, m: int, k: int, n: int) -> tuple[Matrix, Matrix]:
     """A's boxes are cut to A's m rows where a tile has more, as `landing` counts their bytes."""
-    return Matrix(m, k, min(m, tile.rows), 64), Matrix(k, n, tile.step_bytes // 2, 64)
+    of_b = Matrix(n, k, tile.columns, 64) if tile.layout == "NT" else Matrix(k, n, tile.step_bytes // 2, 64)
+    return Matrix(m, k, min(m, tile.rows), 64), of_b
 
 
 @cache
 def kernel(dtype: str, tile: HopperTile) -> Kernel:
-    """Tensor maps of a (m, k), b (k, n), with boxes of tile.rows, or m where a has fewer, and of a step's rows by 64 columns; the address
-    of c; m, n, k, each up to 2^30.
+    """Tensor maps of a (m, k), b (k, n), with boxes of tile.rows, or m where a has fewer, and of a step's rows by 64 columns, or of b as it
+    is stored, (n, k), with boxes of tile.columns rows; the address of c; m, n, k, each up to 2^30.
 
     A grid of tile.split blocks a tile. Raises ValueError for a tile that is not of whole boxes.
     """
     rows, columns, stages, split, depth = tile.rows, tile.columns, tile.stages, tile.split, tile.step_bytes // 2
     if columns % BOX_COLUMNS or rows % 64:
         raise ValueError(f"{tile.name}: {rows} rows and {columns} columns given, multiples of 64 are taken: TMA copies boxes of 64")
-    consumers, boxes_a, boxes_b = rows // 64, depth // 64, columns // BOX_COLUMNS
-    box_a, box_b, warps = rows * 128, depth * 128, 4 * consumers
+    b_by_k = tile.layout == "NT"
+    consumers, boxes_a = rows // 64, depth // 64
+    boxes_b, lines_b = (boxes_a, columns) if b_by_k else (columns // BOX_COLUMNS, depth)
+    box_a, box_b, warps = rows * 128, lines_b * 128, 4 * consumers
     bytes_a = boxes_a * box_a
     stage_bytes = bytes_a + boxes_b * box_b
     across = columns // 16  # units of a row
     owned, turns = -(-warps * across // split), across % split == 0  # units of a block, at most; are a warp's as many of each?
-    multiply, finish, store_unit = ptx.step(dtype, columns, depth, rows), ptx.finish(columns), storing(dtype)
+    multiply, finish, store_unit = ptx.step(dtype, columns, depth, rows, b_by_k), ptx.finish(columns), storing(dtype)
     position, tiling, sums_count = position_of(rows, columns), tiling_of(rows, columns), columns // 2
     groups, inbox_bytes = -(-across // split), tile.inbox
 
@@ -154,7 +157,11 @@ def kernel(dtype: str, tile: HopperTile) -> Kernel:
                     for box in range(boxes_a):
                         ptx.box_load(uint32(at + uint32(box * box_a)), a, uint32(of_k + uint32(64 * box)), row, landed)
                     for box in range(boxes_b):
-                        ptx.box_load(uint32(at + uint32(bytes_a + box * box_b)), b, uint32(column + uint32(64 * box)), of_k, landed)
+                        to, further = uint32(at + uint32(bytes_a + box * box_b)), uint32(64 * box)
+                        if b_by_k:
+                            ptx.box_load(to, b, uint32(of_k + further), column, landed)
+                        else:
+                            ptx.box_load(to, b, uint32(column + further), of_k, landed)
                     step = uint32(step + uint32(1))
                     stage = uint32(stage + uint32(1))
                     if stage == stages:

@@ -1,4 +1,4 @@
-"""matmul on Hopper's tensor cores (sm_90a alone): 16-bit factors, row-major, accumulated in float32.
+"""matmul on Hopper's tensor cores (sm_90a alone): 16-bit factors, row-major or B the transpose of such a matrix, summed in float32.
 
 One block an SM stays for the whole product and computes one tile of it after another. One thread of its last warp, the producer, fills a
 ring of stages by TMA, each 64 elements of k deep. The warpgroups before it, two or three, are consumers: each multiplies 64 rows. A stage
@@ -25,7 +25,7 @@ from opwise.backends.numba_cuda.matmul.kernels.wgmma_ptx import BOX, DEPTH
 
 def producer_of(tile: HopperTile, position: Any) -> Any:
     """What the producer's thread does: copies of every step of K of every `stride`-th tile from `tile` on."""
-    stages, bytes_a, boxes = tile.stages, tile.rows * 128, tile.columns // 64
+    stages, bytes_a, boxes, b_by_k = tile.stages, tile.rows * 128, tile.columns // 64, tile.layout == "NT"
     stage_bytes = bytes_a + boxes * BOX
 
     @inlined
@@ -39,8 +39,11 @@ def producer_of(tile: HopperTile, position: Any) -> Any:
                 barriers.wait(uint32(empty + stage * uint32(8)), uint32(phase ^ uint32(1)))
                 barriers.expect(landed, uint32(stage_bytes))
                 ptx.box_load(at, a, depth, row, landed)
-                for box in range(boxes):
-                    ptx.box_load(uint32(at + uint32(bytes_a + box * BOX)), b, uint32(column + uint32(64 * box)), depth, landed)
+                if b_by_k:
+                    ptx.box_load(uint32(at + uint32(bytes_a)), b, depth, column, landed)
+                else:
+                    for box in range(boxes):
+                        ptx.box_load(uint32(at + uint32(bytes_a + box * BOX)), b, uint32(column + uint32(64 * box)), depth, landed)
                 depth = uint32(depth + uint32(DEPTH))
                 stage = uint32(stage + uint32(1))
                 if stage == stages:
@@ -95,17 +98,19 @@ def leaving_of(dtype: str) -> Any:
 
 
 def matrices(tile: HopperTile, m: int, k: int, n: int) -> tuple[Matrix, Matrix, Matrix]:
-    return Matrix(m, k, tile.rows, 64), Matrix(k, n, DEPTH, 64), Matrix(m, n, 64, 64)
+    of_b = Matrix(n, k, tile.columns, 64) if tile.layout == "NT" else Matrix(k, n, DEPTH, 64)
+    return Matrix(m, k, tile.rows, 64), of_b, Matrix(m, n, 64, 64)
 
 
 @cache
 def kernel(dtype: str, tile: HopperTile) -> Kernel:
-    """Tensor maps of a (m, k), b (k, n), c (m, n), with boxes of tile.rows, 64 and 64 rows by 64 columns; then m, n, k, each up to 2^30."""
+    """Tensor maps of a (m, k), b (k, n), c (m, n), with boxes of tile.rows, 64 and 64 rows by 64 columns, or of b as it is stored, (n, k),
+    with boxes of tile.columns rows; then m, n, k, each up to 2^30."""
     columns, stages, consumers = tile.columns, tile.stages, tile.rows // 64
     boxes, bytes_a = columns // 64, consumers * BOX
     stage_bytes = bytes_a + boxes * BOX
     odd = boxes % 2
-    multiply, finish, leave = ptx.step(dtype, columns), ptx.finish(columns), leaving_of(dtype)
+    multiply, finish, leave = ptx.step(dtype, columns, b_by_k=tile.layout == "NT"), ptx.finish(columns), leaving_of(dtype)
     position, tiling, sums_count = position_of(tile.rows, columns), tiling_of(tile.rows, columns), columns // 2
     produce, consume = producer_of(tile, position), consumer_of(multiply, stages, stage_bytes)
 

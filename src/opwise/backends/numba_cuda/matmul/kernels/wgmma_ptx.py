@@ -45,21 +45,27 @@ def _high(apart: int) -> int:
     return apart // 16 | 1 << 30
 
 
-def step(dtype: str, columns: int, depth: int = DEPTH, rows: int = 64) -> Any:
+def step(dtype: str, columns: int, depth: int = DEPTH, rows: int = 64, b_by_k: bool = False) -> Any:
     """The intrinsic (sums, a, b, add): sums (64 x columns, float32) += a (64 x depth) b (depth x columns); without `add` it is =.
 
-    a, b: shared addresses of tiles, boxes of 64 of k and `rows` rows, and of 64 columns and `depth` of k. All 128 threads of a warpgroup;
+    a, b: shared addresses of tiles, boxes of 64 of k and `rows` rows, and of 64 columns and `depth` of k; with `b_by_k` of 64 of k and
+    `columns` rows. All 128 threads of a warpgroup;
     thread t of warp w holds of the product, for j in 0 .. columns / 8, in sums[4j], sums[4j + 1] row 16w + t / 4, columns 8j + 2 (t % 4)
     and the next, in sums[4j + 2], sums[4j + 3] the same 8 rows below.
     At its end the step before it has been multiplied, this one perhaps not: `finish` waits for it, and sums must not be read before.
     """
-    # 16 elements of k are 32 bytes of a row of a, 16 rows of b.
-    left = [i // 4 * rows * 128 + i % 4 * 32 for i in range(depth // 16)]
-    return _products(dtype, columns, left, [2048 * i for i in range(depth // 16)], depth * 128)
+
+    def along_k(rows: int) -> list[int]:  # 16 elements of k are 32 bytes of a row
+        return [i // 4 * rows * 128 + i % 4 * 32 for i in range(depth // 16)]
+
+    if b_by_k:
+        return _products(dtype, columns, along_k(rows), along_k(columns), None)
+    return _products(dtype, columns, along_k(rows), [2048 * i for i in range(depth // 16)], depth * 128)  # or 16 rows of b
 
 
-def _products(dtype: str, columns: int, left: Sequence[int], right: Sequence[int], apart: int) -> Any:
-    """The intrinsic (sums, a, b, add): a wgmma for each offset (bytes) of a and of b. apart: bytes from 64 columns of b to the next."""
+def _products(dtype: str, columns: int, left: Sequence[int], right: Sequence[int], apart: int | None) -> Any:
+    """The intrinsic (sums, a, b, add): a wgmma for each offset (bytes) of a and of b. apart: bytes from 64 columns of b to the next; None
+    where b is stored by k as a is, whose groups of 8 rows follow one another."""
     count = columns // 2
     kind = {"float16": "f16", "bfloat16": "bf16"}[dtype]
     registers = ", ".join(f"${j}" for j in range(count))
@@ -75,7 +81,7 @@ def _products(dtype: str, columns: int, left: Sequence[int], right: Sequence[int
             f"add.u32 low, {b}, {of_b // 16}; mov.b64 b, {{low, b_high}};",
             f"add.u32 low, {a}, {of_a // 16}; mov.b64 a, {{low, a_high}};",
             f"wgmma.mma_async.sync.aligned.m64n{columns}k16.f32.{kind}.{kind} {{{registers}}},",
-            f"a, b, {'always' if i else 'add'}, 1, 1, 0, 1;",  # neither factor is negated; a is stored by k, b across k
+            f"a, b, {'always' if i else 'add'}, 1, 1, 0, {0 if apart is None else 1};",  # none is negated; a is stored by k, b by or across
         ]
     text = "\n".join([*lines, "wgmma.commit_group.sync.aligned;", "wgmma.wait_group.sync.aligned 1; }"])
 
@@ -84,7 +90,7 @@ def _products(dtype: str, columns: int, left: Sequence[int], right: Sequence[int
         def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             sixteenth = ir.Constant(I32, 4)
             left = builder.lshr(args[1], sixteenth)
-            right = builder.or_(builder.lshr(args[2], sixteenth), ir.Constant(I32, apart // 16 << 16))
+            right = builder.or_(builder.lshr(args[2], sixteenth), ir.Constant(I32, (apart or 0) // 16 << 16))
             in_place(context, builder, signature, args, count, text, [left, right, args[3]])
             return context.get_dummy_value()
 
