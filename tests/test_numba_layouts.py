@@ -34,7 +34,8 @@ AMPERE = Machine(108, (8, 0), 163 * 1024)
 
 def stored(layout: str, inputs: tuple[torch.Tensor, ...], offset: int = 0) -> tuple[torch.Tensor, ...]:
     """The factors, in memory as the layout says, nan around them."""
-    return tuple(guarded_copy(x.t().contiguous(), offset).t() if by == "T" else guarded_copy(x, offset) for x, by in zip(inputs, layout, strict=True))
+    laid_out = (x.t().contiguous().t() if by == "T" else x for x, by in zip(inputs, layout, strict=True))
+    return tuple(guarded_copy(x, offset) for x in laid_out)
 
 
 def factors(layout: str, kind: str, shape: tuple[int, int, int], seed: int) -> tuple[torch.Tensor, ...]:
