@@ -147,8 +147,7 @@ def workloads_for(candidate: Candidate, dtype: str) -> list[Workload]:
         return smoke if ON_GPU else smoke[-1:] if dtype == spec.dtypes[0] else []
     if few_shapes(candidate):
         shapes = [shape for rank in ranks(spec) for shape in A_FEW[rank]]
-        found = [Workload(spec.name, shape, dtype) for shape in shapes] + transposed_workloads(candidate, dtype)
-        return [w for w in found if affordable(candidate, w)]
+        return [w for shape in shapes if affordable(candidate, w := Workload(spec.name, shape, dtype))]
     return [w for w in awkward_workloads(spec, dtype) + transposed_workloads(candidate, dtype) if affordable(candidate, w)]
 
 
