@@ -141,8 +141,15 @@ def test_a_program_runs_as_it_would_and_is_recorded_to_its_end(tmp_path: Path, h
 def test_ctrl_c_ends_the_program_and_keeps_what_was_seen(tmp_path: Path) -> None:
     (tmp_path / "app.py").write_text("import time, torch\ntorch.randn(3, 3).square()\nprint('ready', flush=True)\ntime.sleep(60)\n")
     command = [sys.executable, "-m", "opwise", "record", "-o", str(tmp_path / "r.json"), "--", "python", "app.py"]
-    process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, start_new_session=True,
-                               preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL) and None)  # fmt: skip  # a shell's & ignores it
+    process = subprocess.Popen(
+        command,
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL) and None,  # a shell's & has it ignored, and pytest with it
+    )
     assert process.stdout is not None
     assert process.stdout.readline() == "ready\n"
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does
