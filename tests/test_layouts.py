@@ -16,7 +16,7 @@ import opwise
 from opwise import library
 from opwise.backends.gemm.cost import Product
 from opwise.backends.protocol import Implementation, UnsupportedWorkload, Variant
-from opwise.choosing.query import NothingMeasured, choose_from
+from opwise.choosing.query import NothingMeasured, choose_from, workload_of
 from opwise.choosing.selection import Fallback
 from opwise.ops import OPS, Workload
 from opwise.ops.spec import LAYOUTS
@@ -68,6 +68,9 @@ def test_figures_of_one_layout_say_nothing_of_another(tmp_path: Path, monkeypatc
     store = store_of(*of("", torch_eager=9.0, cupy_raw=5.0), *of("NT", torch_eager=5.0, cupy_raw=9.0))
     chosen = {layout: choose_from(store, Workload("matmul", (6, 8, 5), "float32", layout), store.gpus[0]).backend for layout in ("", "NT")}
     assert chosen == {"": "cupy_raw", "NT": "torch_eager"}
+    assert workload_of("matmul", factors(""), layout="NN").layout == workload_of("matmul", ("6x8x5",), "float32", "NN").layout == ""
+    with pytest.raises(ValueError, match="layout NN is given, but the tensors make it NT"):
+        workload_of("matmul", factors("NT"), layout="NN")
     with pytest.raises(NothingMeasured, match=r"factors as TN.*opwise run matmul/6x8x5/float32/TN"):
         choose_from(store, Workload("matmul", (6, 8, 5), "float32", "TN"), store.gpus[0])
     monkeypatch.setattr(library, "shipped", lambda: tmp_path / "none")

@@ -29,7 +29,7 @@ from opwise.backends.calling import AtOnce as AtOnce
 from opwise.backends.calling import Bind as Bind
 from opwise.backends.calling import Launch as Launch
 from opwise.backends.calling import calling
-from opwise.ops.spec import OpSpec
+from opwise.ops.spec import OpSpec, is_transpose
 
 _grad = torch.is_grad_enabled
 Build = Callable[..., Bind]
@@ -175,7 +175,7 @@ class Implementation:
         if self.source.takes_strided:
             return
         for name, x in zip((*self.op.inputs, "out"), tensors, strict=False):
-            transposed = len(self.op.layouts) > 1 and name != "out" and x.ndim == 2 and x.t().is_contiguous()
+            transposed = len(self.op.layouts) > 1 and name != "out" and is_transpose(x)
             if not (x.is_contiguous() or (transposed and self.source.takes_transposed)):
                 problem = UnsupportedWorkload if transposed else ValueError  # a layout that other variants take is no mistake
                 ways = "row-major storage and its transpose are" if self.source.takes_transposed else "row-major storage is"

@@ -208,8 +208,7 @@ def softmax(x: Tensor) -> Tensor:
 
 def matmul(a: Tensor, b: Tensor) -> Tensor:
     """a @ b, accumulated in float32. a: (..., M, K), b: (K, N), of one dtype; other shapes are torch eager's. Either may be a
-    contiguous matrix's transpose, as in x @ w.t(). float32 factors are rounded
-    to TF32 where torch's own precision switch allows it."""
+    contiguous matrix's transpose, as in x @ w.t(). float32 factors are rounded to TF32 where torch's own precision switch allows it."""
     if type(a) is not Tensor or (type(b) is not Tensor and type(b) is not Parameter) or _is_forced() is not None:
         return _MATMUL.unusual(a, b)
     if _autocast() or forward_ad._current_level >= 0:

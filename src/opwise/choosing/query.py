@@ -279,7 +279,7 @@ def workload_of(op: str, given: tuple[Any, ...], dtype: str | torch.dtype | None
         workload = spec.workload_of(*given)
         if name not in (None, workload.dtype):
             raise ValueError(f"dtype {name} is given, but the tensors make it {workload.dtype}: leave out dtype")
-        if layout not in ("", workload.layout):
+        if layout and layout != (workload.layout or "NN"):
             raise ValueError(f"layout {layout} is given, but the tensors make it {workload.layout or 'NN'}: leave out layout")
         return workload
     shape = _shape(given)

@@ -34,6 +34,7 @@ from opwise.ops.spec import (
     OpSpec,
     Workload,
     deviations,
+    is_transpose,
     normal,
     over_dtypes,
     signed_powers,
@@ -76,7 +77,7 @@ def _laid_out(workload: Workload, a: Tensor, b: Tensor) -> tuple[Tensor, ...]:
 
 
 def layout_of(a: Tensor, b: Tensor) -> str:
-    found = "".join("N" if x.is_contiguous() else "T" if x.ndim == 2 and x.t().is_contiguous() else "?" for x in (a, b))
+    found = "".join("N" if x.is_contiguous() else "T" if is_transpose(x) else "?" for x in (a, b))
     return found if found in LAYOUTS else ""
 
 

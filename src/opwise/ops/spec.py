@@ -224,6 +224,11 @@ def _span(x: Tensor) -> tuple[int, int]:
     return x.data_ptr(), x.data_ptr() + (last + 1) * x.element_size()
 
 
+def is_transpose(x: Tensor) -> bool:
+    """Of a row-major matrix?"""
+    return x.ndim == 2 and x.t().is_contiguous()
+
+
 def elements(shape: tuple[int, ...]) -> int:
     return math.prod(shape)
 
