@@ -59,7 +59,7 @@ int main() { REDUCTIONS }
 
 @needs_compiler
 def test_every_element_is_stored_once_by_the_parts_in_order(tmp_path: Path) -> None:
-    source = (FOLDER / "common/cluster_reduce.cuh").read_text()
+    source = (FOLDER / "matmul/common/cluster_reduce.cuh").read_text()
     part = re.search(r"^template <[^\n]*struct ClusterReduce \{.*?^};\n", source, re.MULTILINE | re.DOTALL)
     assert part
     shared = {(c.split, c.tile.rows, c.tile.columns, c.tile.threads) for c in CONFIGS if c.split > 1} | {(8, 64, 128, 256)}

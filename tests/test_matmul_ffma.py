@@ -169,10 +169,10 @@ def taken(file: str, begins: str) -> str:
 
 def common_text() -> str:
     """What a tile's text stands on."""
-    rows = (FOLDER / "common/residue_maps.cuh").read_text()
+    rows = (FOLDER / "matmul/common/residue_maps.cuh").read_text()
     parts = (
         ("matmul/kernels/wgmma.cuh", "template <int STAGES> struct PipelineState "),
-        ("common/cluster_reduce.cuh", "struct Steps "),
+        ("matmul/common/cluster_reduce.cuh", "struct Steps "),
         ("matmul/kernels/tile.cuh", "struct TilePosition "),
         ("matmul/kernels/tile.cuh", r"template <int BM, int BN, unsigned GROUP = 16>\n[^\n]*tile_position"),
     )

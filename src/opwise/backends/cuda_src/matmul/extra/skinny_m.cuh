@@ -6,7 +6,7 @@
 // its columns of as many tiles of 8: eight lanes lie side by side. Warps share K by turns of a step, and so do the S blocks of a cluster;
 // their sums meet in shared memory, in a fixed order.
 #pragma once
-#include "common/cluster_reduce.cuh"
+#include "matmul/common/cluster_reduce.cuh"
 #include "matmul/kernels/tile.cuh"
 
 // BN: columns of B. GRANULE: bytes of an access of B, which divide B's address, C's and their rows; 16, or of 16 bits 8, divide A's.

@@ -5,7 +5,7 @@
 // which are its share of two instructions' K; four lanes 64 bytes of it, and of as many rows of B lane t the t-th DEEP. SHARING warps of
 // a block share K, by turns, and so do the S blocks of a cluster; their sums meet in shared memory, in a fixed order.
 #pragma once
-#include "common/cluster_reduce.cuh"
+#include "matmul/common/cluster_reduce.cuh"
 #include "common/elements.cuh"
 #include "matmul/kernels/tile.cuh"
 

@@ -4,7 +4,7 @@
 // wait in registers, the next ones while these are multiplied, and go through shared memory, whose rows are longer than a step, so that
 // eight of them read together fall on all banks. No ring, no part of K for a warp of its own: nothing to add up.
 #pragma once
-#include "common/cluster_reduce.cuh"
+#include "matmul/common/cluster_reduce.cuh"
 #include "matmul/kernels/tile.cuh"
 
 // Neighbouring elements of a row of C, `left` of which lie inside: at once where rows begin on as much.

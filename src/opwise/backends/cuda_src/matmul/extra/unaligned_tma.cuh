@@ -11,9 +11,9 @@
 //
 // What limits it is the copy engine: a row of 128 bytes that begins anywhere takes it 4 clocks, twice what it takes on 128 bytes.
 #pragma once
-#include "common/cluster_reduce.cuh"
-#include "common/residue_maps.cuh"
-#include "common/wgmma.cuh"
+#include "matmul/common/cluster_reduce.cuh"
+#include "matmul/common/residue_maps.cuh"
+#include "matmul/common/wgmma.cuh"
 #include "matmul/kernels/tile.cuh"
 #include "matmul/kernels/wgmma.cuh"
 

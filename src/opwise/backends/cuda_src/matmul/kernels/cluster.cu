@@ -2,7 +2,7 @@
 // (m, k) B (k, n), row-major, any m, k, n >= 1, accumulated in float32. Compiled for sm_90a and nothing else.
 //
 // matmul_cluster_<dtype>_<way>_<BM>x<BN>_v<GRANULE>_s<S>: the S blocks of a cluster, 1 to 16, have one BM x BN tile and each a part of K;
-// common/cluster_reduce.cuh adds up their sums. GRANULE is as in portable.cu, and so are the ways, simt and mma. The grid is one-dimensional,
+// matmul/common/cluster_reduce.cuh adds up their sums. GRANULE is as in portable.cu, and so are the ways, simt and mma. The grid is one-dimensional,
 // ceil(m / BM) * ceil(n / BN) * S blocks. cluster.py has the instances.
 #include "matmul/kernels/mma_sync.cuh"
 #include "matmul/kernels/simt.cuh"

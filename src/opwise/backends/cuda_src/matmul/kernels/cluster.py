@@ -1,5 +1,5 @@
 """cluster.cu: few tiles and a long K on sm_90, for what wgmma's split_k does not take. The CTAs of a cluster share a tile's K, and add up
-their sums through one another's shared memory (common/cluster_reduce.cuh). Tiles are mma_sync's and simt's."""
+their sums through one another's shared memory (matmul/common/cluster_reduce.cuh). Tiles are mma_sync's and simt's."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@
 // they meet; so do the rows of B, which are k, and are read by places known to the compiler. A is read word by word, so that rows may begin
 // early; B by fours, so its rows are moved first.
 #pragma once
-#include "common/cluster_reduce.cuh"
+#include "matmul/common/cluster_reduce.cuh"
 #include "matmul/kernels/ffma_tile.cuh"
 #include "matmul/kernels/tile.cuh"
 

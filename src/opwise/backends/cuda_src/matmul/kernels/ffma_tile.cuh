@@ -1,7 +1,7 @@
 // A tile of ffma.cuh, which a warp has whole, where its rings and barriers lie, and what its factors take beside the copy engine:
 // rows of B that begin anywhere are moved to where they can be read by fours.
 #pragma once
-#include "common/residue_maps.cuh"
+#include "matmul/common/residue_maps.cuh"
 #include "matmul/kernels/ffma_tma.cuh"
 
 template <int BM_, int BN_, int WARPS_, int CLASSES_, int TM_, int TN_, int STAGES_>

@@ -4,7 +4,7 @@
 // steps in flight. Per step a block reads (BM + BN K_BYTES-rows) from L2 and each warp reads its factors from shared memory once per
 // instruction's k. With 64x64 a warp and 16-bit data, k = 16 takes 4 KB of shared memory (32 clocks) and 65536 multiply-adds.
 #pragma once
-#include "common/cluster_reduce.cuh"
+#include "matmul/common/cluster_reduce.cuh"
 #include "matmul/kernels/tile.cuh"
 
 // The 32 columns of B that one call loads for 4 instructions, and what a lane then holds of C: 8 neighbouring columns of a row.

@@ -4,7 +4,7 @@
 // cp.async can copy it): a thread reads 4 k of a row at once, TM reads per 4 k, which is as many as a transposed A would take. Per 4 k an
 // 8x8 thread does 256 multiply-adds for 16 reads of 16 bytes. The 8 lanes of one row share A's address, 4 rows share B's.
 #pragma once
-#include "common/cluster_reduce.cuh"
+#include "matmul/common/cluster_reduce.cuh"
 #include "matmul/kernels/tile.cuh"
 
 // Threads of a warp: 4 rows x 8 columns, or 8 x 4. SLICES > 1: that many groups of TX x TY threads take different parts of every step of K.

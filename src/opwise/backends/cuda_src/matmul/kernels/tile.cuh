@@ -1,6 +1,6 @@
 // Tiles of a row-major matrix: how one gets to shared memory, and which tile of C a block computes.
 #pragma once
-#include "common/swizzle.cuh"
+#include "matmul/common/swizzle.cuh"
 
 // Copies a ROWS x COLUMNS tile in granules of GRANULE bytes. A granule is the greatest power of two (up to 16) that divides the row
 // pitch and the base addresses in bytes; it therefore lies wholly inside the matrix or wholly outside, where zeros are written.

@@ -8,7 +8,7 @@
 // A cluster of two blocks computes tiles side by side: each fetches half of the rows of A for both, and a slot may be filled again once both
 // have read it.
 #pragma once
-#include "common/wgmma.cuh"
+#include "matmul/common/wgmma.cuh"
 #include "matmul/kernels/tile.cuh"
 
 // CLUSTER: blocks, one or two. Of a block's consumers READERS read a slot: both, all three, or one of two. B_T: B lies as its transpose's

@@ -5,7 +5,7 @@
 // instructions on copies; STAGES of them are under way. What is left to gain: the block waits for its first tiles and while it stores C
 // (the persistent kernel goes on to its next tile), and all threads wait for each other at every step (a producer warpgroup needs not).
 #include "common/one_kernel.cuh"
-#include "common/wgmma.cuh"
+#include "matmul/common/wgmma.cuh"
 #include "matmul/kernels/tile.cuh"
 
 constexpr int BM = 128, BN = 128, BK = 64, STAGES = 4;

@@ -4,7 +4,7 @@
 // first row, `shift` elements early, and ends with its rows: what lies behind is 0, exactly, as of any map. In shared memory, too, an
 // element of such a row lies `shift` further on than its column says, so boxes are 16 bytes wider than what is wanted of them.
 #pragma once
-#include "common/tma.cuh"
+#include "matmul/common/tma.cuh"
 
 // A map lies on 128 bytes, where the copy engine takes it from.
 template <int CLASSES> struct alignas(128) ResidueMaps {

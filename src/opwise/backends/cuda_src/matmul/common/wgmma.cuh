@@ -2,7 +2,7 @@
 //
 // As in tma.cuh, everything is volatile and clobbers memory.
 #pragma once
-#include "common/tma.cuh"
+#include "matmul/common/tma.cuh"
 
 // ---- warpgroups ------------------------------------------------------------------------------------------------------------------
 
