@@ -75,7 +75,8 @@ class _Bench(types.ModuleType):
         if stand is None:
             return {}
         source = variants_of(importlib.import_module(f"{backends.BACKENDS[stand.through]}.{op}"))[""]
-        return {name: Variant(built(source.build, stand.table, name), name) for name in stand.configurations}
+        views = source.takes_transposed
+        return {name: Variant(built(source.build, stand.table, name), name, takes_transposed=views) for name in stand.configurations}
 
 
 def built(build: Build, table: str, configuration: str) -> Build:
