@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 import subprocess
 from dataclasses import replace
 from pathlib import Path
@@ -10,8 +12,9 @@ import pytest
 from recorded_runs import ROOT, TOY, around, cell, store_of, stored
 
 import opwise
-from opwise import provenance
+from opwise import library, provenance
 from opwise.backends import BACKENDS
+from opwise.choosing import machine_code
 from opwise.choosing.query import NothingMeasured, choose_from
 from opwise.choosing.ranking import PREFERENCE, Choice
 from opwise.choosing.store import Gpu, Store, stale
@@ -220,6 +223,30 @@ def test_what_makes_a_figure_stale() -> None:
     assert stale(fresh, HERE | {"versions": {"torch": "2.1", "triton": "3"}}) == "torch 2.0 then, 2.1 now; triton none then, 3 now"
     assert "sources have changed" in stale(replace(fresh, source="0123"), HERE)
     assert stale(replace(fresh, driver="other"), None) == "", "away from the GPU there is no driver to compare with"
+
+
+def test_sources_that_made_the_same_machine_code_leave_a_figure_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the history of its GPU tells it, of that shape, by the same torch and driver."""
+    old = replace(cell("cupy_raw", 5.0), source="0123")
+
+    def told(code_then: str, code_now: str, shape: str = "64x64", driver: str = "1.0") -> str:
+        cells = (
+            {f"softmax/cupy_raw/{shape}/float16": {"source": "0123", "code": code_then}},
+            {f"softmax/cupy_raw/{shape}/float16": {"source": provenance.source("cupy_raw", "softmax"), "code": code_now}},
+        )
+        folder = tmp_path / "history" / "nvidia-toy"
+        folder.mkdir(parents=True, exist_ok=True)
+        for number, of_commit in enumerate(cells):
+            data = {"commit": str(number), "versions": {"torch": "2.0", "driver": driver}, "cells": of_commit}
+            (folder / f"{number}.json.gz").write_bytes(gzip.compress(json.dumps(data).encode()))
+        machine_code.codes.cache_clear()
+        return stale(old, HERE)
+
+    monkeypatch.setattr(library, "shipped", lambda: tmp_path)
+    assert told("a", "a") == ""
+    for changed in (told("a", "b"), told("", ""), told("a", "a", shape="64x65"), told("a", "a", driver="2.0")):
+        assert "sources have changed" in changed
+    machine_code.codes.cache_clear()
 
 
 def test_a_record_without_a_digest_is_compared_through_git(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -120,7 +120,7 @@ PROGRAM = """
 import importlib, json, re
 m = importlib.import_module("opwise.backends.numba_cuda.matmul")
 told = {}
-for tiles in (m.WGMMA[2:3], m.SPLIT_K[:1], m.HOPPER_NT[2:3], m.HOPPER_NT[4:5]):
+for tiles in (m.WGMMA[2:3], m.SPLIT_K[:1], m.HOPPER_NT[2:3], m.HOPPER_NT[5:6]):
     text = m.sm90_kernel("bfloat16", tiles[0]).ptx("sm_90")
     told[tiles[0].name] = sorted(set(re.findall(r"(?:add|always), (1, 1, [01], [01]);", text)))
 print(json.dumps(told))

@@ -11,7 +11,7 @@ from support import ON_GPU, Candidate, Tally, by_dtype, guarded_copy, right_cand
 from triton_sass import LINE, compiled_once, disassembly
 
 from opwise.backends import tuned
-from opwise.backends.gemm.choice import choose
+from opwise.backends.gemm.choice import Choice, choose
 from opwise.backends.gemm.cost import Product
 from opwise.backends.gemm.gpu import H100, HOPPER
 from opwise.backends.gemm.measured import Time
@@ -82,7 +82,7 @@ def test_right_through_descriptors(layout: str, persistent: bool) -> None:
 
 
 def test_what_a_layout_is_offered() -> None:
-    """No kernel that takes row-major factors alone, and no time that was measured of them."""
+    """No kernel that takes row-major factors alone; what was measured of them decides among the others."""
     from opwise.backends.triton_jit.matmul.configurations import offered, whole_vectors
 
     for layout in TRANSPOSED:
@@ -93,8 +93,10 @@ def test_what_a_layout_is_offered() -> None:
             assert all(c.layout == layout and name == c.name and name.endswith(layout) for name, c in found.items())
             assert not any(c.prefetch or (c.kernel == "pointers" and c.split_k > 1) for c in found.values())
             slowest = max(found, key=lambda name: found[name].BM)
-            ships = Choices(ships={f"matmul/16x4096x4096/{'16-bit' if dtype == 'float16' else dtype}": {slowest: Time(0.1)}})
-            assert choose(product, found, H100, ships).by == "predicted"
+            times = {replace(found[slowest], layout="NN").name: Time(0.1), slowest: Time(9.0)}
+            ships = Choices(ships={f"matmul/16x4096x4096/{'16-bit' if dtype == 'float16' else dtype}": times})
+            assert choose(product, found, H100, ships) == Choice(slowest, "measured")
+            assert choose(product, found, H100, Choices()).by == "predicted"
             assert choose(product, found, H100, Choices(forced=slowest)).by == "forced"
     assert [whole_vectors(Product(48, 33, 48, "float16", layout=layout)) for layout in ("NN", *TRANSPOSED)] == [False, False, True, False]
     assert [whole_vectors(Product(33, 48, 33, "float16", layout=layout)) for layout in ("NN", *TRANSPOSED)] == [False, True, False, False]

@@ -1,9 +1,9 @@
 """The stored figures that a choice may rest on: of each implementation and workload the newest one, and whether it is stale.
 
 A record counts for its own device and compute capability only. Stale is what was taken with another driver or other library versions
-than this machine's (where this machine has the device; elsewhere there is nothing to compare with), of kernels whose sources have
-changed since, or on a GPU that somebody else computed on. A record of before records carried a digest of their sources is compared
-through git, by its commit; where that cannot be told, it is stale.
+than this machine's (where this machine has the device; elsewhere there is nothing to compare with), on a GPU that somebody else computed
+on, or of kernels whose sources have changed since, unless they are known to make the same machine code at its shape (machine_code.py). A
+record of before records carried a digest of their sources is compared through git, by its commit; where that cannot be told, it is stale.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from opwise import provenance
+from opwise.choosing import machine_code
 from opwise.measure.device import is_called
 from opwise.ops import OPS
 from opwise.ops.spec import Workload
@@ -158,8 +159,8 @@ def stale(record: Record, here: Mapping[str, Any] | None) -> str:
 
 def _sources_changed(record: Record) -> str:
     if record.source:
-        then = provenance.source(record.backend, record.op, record.tuned)
-        return "" if record.source == then else "its kernel's sources have changed since"
+        same = record.source == provenance.source(record.backend, record.op, record.tuned) or machine_code.unchanged(record)
+        return "" if same else "its kernel's sources have changed since"
     changed = provenance.changed_since(record.commit) if not record.dirty else None
     if changed is None:
         return f"taken from sources that cannot be compared (commit {record.commit or 'unknown'})"

@@ -1,10 +1,11 @@
 """Which configuration a product gets: the one that is forced, else the one measured to be the quickest, here or by what ships, else the one
-predicted to be. Tables hold times of row-major factors: other layouts get what is predicted."""
+predicted to be. Tables hold times of row-major factors. A product of transposed ones moves the same bytes and does the same work: it gets
+the configuration that is measured to be the quickest of row-major factors, of those that there are for its layout too."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from opwise.backends.gemm.cost import Configuration, Product, predicted_us
@@ -16,8 +17,8 @@ C = TypeVar("C", bound=Configuration)
 
 @dataclass(frozen=True)
 class Choice:
-    """A configuration's name, and by what it was chosen: "forced", "tuned here" (by the user's table), "measured" (by times that ship) or
-    "predicted"."""
+    """A configuration's name, and by what it was chosen: "forced", "tuned here" (by the user's table) or "measured" (by times that ship),
+    both of row-major factors, or "predicted"."""
 
     name: str
     by: str
@@ -25,11 +26,12 @@ class Choice:
 
 def choose(product: Product, offered: Mapping[str, C], gpu: Gpu, choices: Choices = SHIPPED) -> Choice:
     """Of equals, the first. Raises ValueError where nothing is offered, tuned.NoSuchConfiguration where what is forced is not."""
-    if product.layout != "NN":
-        choices = Choices(forced=choices.forced)
-    asked = product.kind, product[:3], offered
+    known = {name: name for name in offered}
+    if product.layout != "NN" and not choices.forced:
+        known = {replace(configuration, layout="NN").name: name for name, configuration in offered.items()}
+    asked = product.kind, product[:3], known
     if name := choices.pick(*asked):
-        return Choice(name, "forced" if choices.forced else "tuned here" if choices.tuned(*asked) else "measured")
+        return Choice(known[name], "forced" if choices.forced else "tuned here" if choices.tuned(*asked) else "measured")
     if not offered:
         raise ValueError(f"matmul: no configuration takes {product}")
     times = predictions(product, offered, gpu)

@@ -13,7 +13,7 @@ import functools
 import math
 import operator
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 from torch import Tensor
 
@@ -106,7 +106,12 @@ class Work:
 
 
 class Configuration(Protocol):
-    """What a plan chooses among."""
+    """What a plan chooses among: a dataclass, with a field `layout` where there are several."""
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+    @property
+    def name(self) -> str: ...
 
     def work(self, product: Product) -> Work: ...
 

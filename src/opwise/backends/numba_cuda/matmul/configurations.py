@@ -182,7 +182,7 @@ MMA_128X256, MMA_128X128, MMA_64X64 = MmaTile(128, 256, 2, 4, 4, 1), MmaTile(128
 FMA_128X128, FMA_64X64 = FmaTile(128, 128), FmaTile(64, 64, resident=6)
 ANY_GPU: tuple[AnyTile, ...] = (MMA_128X256, MMA_128X128, MMA_64X64, FMA_128X128, FMA_64X64)
 # Of transposed factors: wgmma for x @ w.t(), the general kernels for all.
-HOPPER_NT = tuple(replace(tile, layout="NT") for tile in (*WGMMA[:4], *(few for few in SPLIT_K if few.rows == 64 and few.split <= 8)))
+HOPPER_NT = tuple(replace(tile, layout="NT") for tile in (*WGMMA, *SPLIT_K))
 ANY_TRANSPOSED = tuple(replace(tile, layout=layout) for layout in ("NT", "TN", "TT") for tile in ANY_GPU[1:])
 SPLITS = 1, 2, 4, 8, 16
 MOST_SPLIT = {128 * 256: 1, 128 * 128: 8}  # by a tile's elements: beyond, smaller tiles have as many CTAs, and their sums travel less

@@ -6,7 +6,7 @@ Several widths, because a wave of tiles is paid for in full: 3072 columns in til
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from opwise.backends.cuda_src.matmul.configurations import HALF, Tiled, line, tma_takes, wgmma_unit
@@ -171,7 +171,7 @@ class SwapAB(Hopper):
 
 
 # rows, columns, stages
-CONFIGS = (
+ROW_MAJOR = (
     Wgmma(128, 256, 4),
     Wgmma(128, 192, 4),
     Wgmma(128, 128, 6),
@@ -189,16 +189,5 @@ CONFIGS = (
     SplitK(64, 128, 4, depth=128, split=1, group=4),
     SplitK(128, 128, 5, depth=64, split=4),
     SplitK(128, 192, 4, depth=64, split=2),
-    Wgmma(128, 256, 4, layout="NT"),
-    Wgmma(128, 192, 4, layout="NT"),
-    Wgmma(128, 128, 6, layout="NT"),
-    Wgmma(128, 64, 8, layout="NT"),
-    Wgmma(256, 160, 4, cluster=2, layout="NT"),
-    Wgmma(192, 192, 4, cluster=2, boxes=3, layout="NT"),
-    Wgmma(128, 128, 6, cluster=2, pingpong=True, layout="NT"),
-    SplitK(64, 64, 6, depth=128, split=1, layout="NT"),
-    SplitK(64, 64, 6, depth=128, split=2, layout="NT"),
-    SplitK(64, 64, 6, depth=64, split=4, ctas_per_sm=2, layout="NT"),
-    SplitK(64, 64, 6, depth=64, split=8, ctas_per_sm=2, layout="NT"),
-    SplitK(64, 128, 4, depth=128, split=1, group=4, layout="NT"),
 )
+CONFIGS = (*ROW_MAJOR, *(replace(tile, layout="NT") for tile in ROW_MAJOR if not isinstance(tile, SwapAB)))
