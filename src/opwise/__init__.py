@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from opwise.choosing.query import NothingMeasured, choose
     from opwise.choosing.ranking import Choice
     from opwise.program.counting import recording
+    from opwise.program.replacing import replacing
 
 __version__ = "0.1.0"
 
@@ -36,6 +37,7 @@ __all__ = [
     "matmul",
     "mean",
     "recording",
+    "replacing",
     "softmax",
     "square",
     "use",
@@ -46,6 +48,7 @@ _ON_USE = {
     "NothingMeasured": "opwise.choosing.query",
     "Choice": "opwise.choosing.ranking",
     "recording": "opwise.program.counting",
+    "replacing": "opwise.program.replacing",
 }
 
 

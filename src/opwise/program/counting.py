@@ -89,7 +89,7 @@ READ: Mapping[str, Read] = {
 }  # fmt: skip
 
 
-def _watched() -> dict[Any, tuple[str, Read]]:
+def watched() -> dict[Any, tuple[str, Read]]:
     """torch's functions -> how their calls are read."""
     found: dict[Any, tuple[str, Read]] = {}
     for name, read in READ.items():
@@ -106,7 +106,7 @@ class Counting(TorchDispatchMode):  # type: ignore[no-untyped-call]
         super().__init__()  # type: ignore[no-untyped-call]
         self.counts: Counter[tuple[Any, ...]] = Counter()
         self.dispatched = 0
-        self.watched = _watched()
+        self.watched = watched()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None) -> Any:
         self.dispatched += 1

@@ -1,0 +1,59 @@
+"""`with opwise.replacing():` computes torch's own calls of the five ops by what opwise chooses, in a program that is otherwise unchanged.
+
+The same reading of torch's calls as in counting.py, below autograd: gradients are torch's, and products of backward passes are replaced
+too. What `opwise.recording` calls a near miss stays torch's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import Parameter
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from opwise.choosing import dispatch
+from opwise.program.counting import watched
+
+FLOATS = (torch.float32, torch.float16, torch.bfloat16)
+BY_OP: Mapping[str, Callable[..., Tensor]] = {op: getattr(dispatch, op) for op in dispatch.DISPATCHERS}
+
+
+class Replacing(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """`replaced`: calls that opwise dispatched; some of them to torch eager, where that is the choice."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.replaced = 0
+        self.watched = watched()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None) -> Any:
+        kwargs = kwargs or {}
+        if (known := self.watched.get(func)) is not None and "out" not in kwargs and (found := known[1](args, kwargs)) is not None:
+            op, near, inputs = found
+            if not near and all((type(x) is Tensor or type(x) is Parameter) and x.dtype in FLOATS for x in inputs):
+                self.replaced += 1
+                with torch.no_grad(), torch._C._DisableAutocast():  # both have had their say on the way here
+                    result = BY_OP[op](*(x.detach() if type(x) is Parameter else x for x in inputs))
+                kept = op == "mean" and len(args) > 2 and args[2]
+                return result.view((1,) * inputs[0].dim()) if kept else result
+        return func(*args, **kwargs)
+
+
+@contextmanager
+def replacing() -> Iterator[Replacing]:
+    """Within, torch's calls of square, mean, gelu (tanh), softmax and matmul in this thread, and in its backward passes, are computed as
+    `opwise.softmax(x)` and kin compute them: by the stored figures, or by the table that OPWISE_CHOICES names.
+
+        with opwise.replacing():
+            loss = model(batch).mean()
+            loss.backward()
+
+    Every torch call within takes some microseconds more of the CPU's time, and torch.compile'd functions run uncompiled: it is for
+    programs whose GPU is busy. What is no op of opwise's (`opwise record` tells) stays torch's.
+    """
+    with Replacing() as mode:
+        yield mode
