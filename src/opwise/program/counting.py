@@ -14,6 +14,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
 import torch
@@ -89,7 +90,8 @@ READ: Mapping[str, Read] = {
 }  # fmt: skip
 
 
-def watched() -> dict[Any, tuple[str, Read]]:
+@cache
+def watched() -> Mapping[Any, tuple[str, Read]]:
     """torch's functions -> how their calls are read."""
     found: dict[Any, tuple[str, Read]] = {}
     for name, read in READ.items():
