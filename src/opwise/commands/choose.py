@@ -15,6 +15,9 @@ from opwise import clocks, library
 from opwise.choosing.query import NothingMeasured, check, choose_from, measured, workload_of
 from opwise.choosing.ranking import BASELINE, PURPOSES, Choice, Standing, differ
 from opwise.choosing.store import Store, refresh
+from opwise.commands.choose_compiled import PURPOSE as COMPILE
+from opwise.commands.choose_compiled import WHAT
+from opwise.commands.choose_compiled import answer as answer_compiled
 from opwise.commands.choose_recorded import answer
 from opwise.commands.console import Out, refuse, stderr, stdout, warnings_told
 from opwise.ops import OPS
@@ -22,8 +25,8 @@ from opwise.runner import WorkerLost
 
 EXAMPLES = (
     "Examples:  opwise choose softmax --shape 4096x4096 --dtype float16  ·  opwise choose matmul --shape 16x4096x4096 --dtype bfloat16 "
-    "--for graph  ·  opwise choose gelu --shape 3000x5000 --dtype float32 --device nvidia-h200 --json  ·  "
-    "opwise choose --recorded recording.json --device h100"
+    "--for graph  ·  opwise choose softmax --shape 4096x4096 --dtype bfloat16 --for compile  ·  opwise choose gelu --shape 3000x5000 "
+    "--dtype float32 --device nvidia-h200 --json  ·  opwise choose --recorded recording.json --device h100"
 )
 
 
@@ -34,7 +37,9 @@ def choose(
         str | None, typer.Option(help="float32, float16, bfloat16; tfloat32 for a matmul whose factors may be rounded to TF32.")
     ] = None,
     layout: Annotated[str, typer.Option(help="Of a matmul's factors: NT, TN or TT where one is transposed. x @ w.t() is NT.")] = "",
-    purpose: Annotated[str, typer.Option("--for", help="; ".join(f"{name}: {what}" for name, what in PURPOSES.items()) + ".")] = "stream",
+    purpose: Annotated[
+        str, typer.Option("--for", help="; ".join(f"{name}: {what}" for name, what in {**PURPOSES, COMPILE: WHAT}.items()) + ".")
+    ] = "stream",
     clock: Annotated[
         str, typer.Option(help="Whose kernel time counts. " + "; ".join(f"{name}: {what}" for name, what in clocks.CLOCKS.items()) + ".")
     ] = clocks.BOTH,
@@ -57,14 +62,19 @@ def choose(
                "measures")  # fmt: skip
     if recorded is None and write is not None:
         refuse("--write is of --recorded: give both, or neither")
+    if purpose == COMPILE and (recorded is not None or measure):
+        refuse(f"--for {COMPILE} times one op and what surrounds it: leave out --recorded and --measure")
     try:
-        check(purpose, clock)
+        check("stream" if purpose == COMPILE else purpose, clock)
         if recorded is not None:
             answer(recorded, device, purpose, clock, out, write, as_json)
             return
         if op is None or shape is None or dtype is None:
             refuse("an op, --shape and --dtype are needed, as in choose softmax --shape 4096x4096 --dtype float16; or --recorded FILE")
         workload = workload_of(op, (shape,), dtype, layout)
+        if purpose == COMPILE:
+            answer_compiled(workload, device, as_json)
+            return
         if measure:
             with stderr.status(f"measuring {workload}"):
                 measured(workload, device, out)
