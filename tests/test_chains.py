@@ -29,6 +29,12 @@ class FakeClock:
         return {way: Timing(us, us * 0.99, us * 1.01, 40, True, "events", rounds_us=(us, us * 1.001, us)) for way, us in self.us.items()}
 
 
+@pytest.fixture(autouse=True)
+def _nothing_compiled_before() -> None:
+    """Dynamo keeps a few compilations a function, whoever asked for them."""
+    torch._dynamo.reset()
+
+
 US = {FUSED: 10.0, OPERATOR: 12.0, APART: 20.0, EAGER: 30.0}
 
 
@@ -83,4 +89,4 @@ def test_it_asks_for_a_gpu_and_for_one_op(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     asked = ("choose", "gelu", "--shape", "64", "--dtype", "float16", "--for", "compile")
     assert "torch sees no GPU here: ask on a machine with one" in " ".join(invoke(*asked).output.split())
-    assert "leave out --recorded and --measure" in " ".join(invoke(*asked, "--measure").output.split())
+    assert "leave out --recorded, --measure and --invariant" in " ".join(invoke(*asked, "--measure").output.split())

@@ -69,6 +69,10 @@ class Record:
     kernels: tuple[str, ...] = ()  # that the stand-in ran
     not_run: tuple[str, ...] = ()  # of a GPU's kernels, what the stand-in never runs: as `opwise check` tells it
     error_ratio: float | None = None  # largest error over its bound, of all checks of this cell
+    repeatable: bool | None = None  # bitwise, over launches, streams and processes (measure/sameness.py); None: not found out
+    batch_invariant: bool | None = None  # a row bitwise the same in any batch; None too where an op has no rows
+    differs: str = ""  # the first difference, or why there is no answer
+    bits: str = ""  # digest of the result on the inputs of sameness.SEED
     disagreement: float | None = None  # largest difference from another implementation, over twice the bound
     kernel_cold_us: Interval | None = None
     kernel_warm_us: Interval | None = None
@@ -144,8 +148,8 @@ class Record:
     def to_json(self) -> str:
         """One line without its newline. NaN and infinity are not JSON: an infinite error ratio is written as the string "inf"."""
         data = asdict(self)
-        if not self.layout:
-            del data["layout"]
+        for name in (*(["layout"] if not self.layout else []), *(_FACTS if not (self.bits or self.differs) else ())):
+            del data[name]
         for name in _INTERVALS:
             if data[name] is not None:
                 del data[name]["rounds"]
@@ -174,6 +178,7 @@ class Record:
 _BEFORE_OP = '{"op": '
 _BEHIND_CELL = '"status": '  # the field that follows those which say what was measured
 _FIELDS = frozenset(f.name for f in fields(Record))
+_FACTS = ("repeatable", "batch_invariant", "differs", "bits")  # not in a line where nobody asked
 _INTERVALS = ("kernel_cold_us", "kernel_capped_us", "kernel_warm_us", "launch_us", "call_us")
 _REBUILT: Mapping[str, Callable[[Any], Any]] = {  # what JSON has no type or no number for
     **dict.fromkeys(_INTERVALS, lambda value: Interval(**value)),

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from opwise import clocks, library
 from opwise.choosing.interpolate import Interpolant, best_case, nearest
+from opwise.choosing.invariant import price, varying
 from opwise.choosing.ranking import BASELINE, PURPOSES, Choice, Standing, counted, ranked, sentence
 from opwise.choosing.store import Figures, Gpu, Sizes, Store, refresh, stale
 from opwise.measure.device import facts
@@ -34,6 +35,7 @@ class NothingMeasured(LookupError):
 def choose(
     op: str, *inputs_or_shape: Any, dtype: str | torch.dtype | None = None, purpose: str = "stream",
     device: str | torch.device | None = None, measure: bool = False, results: Path = OWN, clock: str = clocks.BOTH, layout: str = "",
+    invariant: bool = False,
 ) -> Choice:  # fmt: skip
     """The backend to use, with the ranking it comes from.
 
@@ -43,7 +45,8 @@ def choose(
     purpose: stream, kernel, graph or call (see PURPOSES). device: cuda:0, a recorded GPU's name such as 'nvidia-h200', or None: the
     tensors' GPU, with a shape the first GPU, else the one measured last. CPU tensors are torch eager's, as they are in opwise.softmax(x),
     unless a device is named. measure: time all backends here and now, and store that under `results`.
-    clock: full, capped or both (see clocks.CLOCKS), of the cold kernel time that `stream` and `kernel` count.
+    clock: full, capped or both (see clocks.CLOCKS), of the cold kernel time that `stream` and `kernel` count. invariant: only of backends
+    that `opwise run --facts` found batch-invariant at this workload; `why` tells what that costs.
 
     Raises ValueError or TypeError on what is no workload, purpose, clock or device; NothingMeasured where no figure fits; RuntimeError
     where `measure` is asked for without a GPU.
@@ -59,7 +62,7 @@ def choose(
 
         measured(workload, device, results)
         forget()  # what is dispatched from now on may know of it
-    return choose_from(Store.load(library.stored(results), workload.op), workload, device, purpose, clock)
+    return choose_from(Store.load(library.stored(results), workload.op), workload, device, purpose, clock, invariant)
 
 
 def _on_cpu(workload: Workload, purpose: str, clock: str) -> Choice:
@@ -128,8 +131,9 @@ def here(name: str) -> Gpu:
 
 
 def choose_from(
-    store: Store, workload: Workload, device: str | torch.device | Gpu | None, purpose: str = "stream", clock: str = clocks.BOTH
-) -> Choice:
+    store: Store, workload: Workload, device: str | torch.device | Gpu | None, purpose: str = "stream", clock: str = clocks.BOTH,
+    invariant: bool = False,
+) -> Choice:  # fmt: skip
     """The choice that a store's records make. Raises NothingMeasured where none fits, ValueError for an unknown device."""
     gpu = device if isinstance(device, Gpu) else gpu_of(store, device)
     asked = workload.op, workload.dtype, gpu, workload.layout
@@ -141,7 +145,7 @@ def choose_from(
     excluded, known = dict(found.barred), {}
     wanted = (WARM,) if purpose == "graph" else clocks.states_of(clocks.BOTH if purpose == "call" else clock)
     for backend, cells in found.timed.items():
-        reason = found.refused.get(backend, {}).get(workload.shape)
+        reason = found.refused.get(backend, {}).get(workload.shape) or (varying(cells, workload) if invariant else "")
         times = {} if reason else _known(cells, found, workload, purpose)
         if any(name in times for name in wanted):
             known[backend] = times
@@ -149,7 +153,8 @@ def choose_from(
             excluded[backend] = reason or ("only its power-capped time is on record" if times else f"no {purpose} time is on record")
     excluded |= {b: next(iter(reasons.values())) for b, reasons in found.refused.items() if b not in found.timed and b not in excluded}
     if not known:
-        why = "; ".join(f"{b}: {reason}" for b, reason in excluded.items())
+        reasons = set(excluded.values())
+        why = reasons.pop() if len(reasons) == 1 else "; ".join(f"{b}: {reason}" for b, reason in excluded.items())
         time = f"{purpose} time{' at full clock' if clock == FULL else ''}"
         layout = f", factors as {workload.layout}," if workload.layout else ""
         raise NothingMeasured(f"no {time} of {workload.op} in {workload.dtype}{layout} on {gpu} is on record{f' ({why})' if why else ''}: "
@@ -164,6 +169,7 @@ def choose_from(
     outdated = [r.workload for s in ranking if s.stale for r in s.from_records if s.basis == "measured"]
     outdated += [workload] if any(s.basis == "predicted" or (s.stale and s.basis != "measured") for s in ranking) else []
     why = sentence(ranking, purpose, states, clock)
+    why += price(ranking[0], choose_from(store, workload, gpu, purpose, clock).chosen) if invariant else ""
     why += f" Nothing of {gpu.device} is on record: figures of {measured_on.device}." if measured_on != gpu else ""
     return Choice(
         workload.op, workload.shape, workload.dtype, purpose, gpu.device, gpu.capability, ranking[0].backend,

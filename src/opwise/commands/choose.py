@@ -46,6 +46,9 @@ def choose(
     device: Annotated[
         str | None, typer.Option(help="cuda:0, or a recorded GPU such as h200. Default: the GPU here, else the one measured last.")
     ] = None,
+    invariant: Annotated[
+        bool, typer.Option("--invariant", help="Only backends that `opwise run --facts` found batch-invariant there, and what that costs.")
+    ] = False,
     measure: Annotated[bool, typer.Option("--measure", help="Time every backend at this shape first, and store the run.")] = False,
     recorded: Annotated[
         Path | None, typer.Option("--recorded", metavar="FILE", help="Instead of one op: all calls of a program, from `opwise record`.")
@@ -62,8 +65,10 @@ def choose(
                "measures")  # fmt: skip
     if recorded is None and write is not None:
         refuse("--write is of --recorded: give both, or neither")
-    if purpose == COMPILE and (recorded is not None or measure):
-        refuse(f"--for {COMPILE} times one op and what surrounds it: leave out --recorded and --measure")
+    if purpose == COMPILE and (recorded is not None or measure or invariant):
+        refuse(f"--for {COMPILE} times one op and what surrounds it: leave out --recorded, --measure and --invariant")
+    if recorded is not None and invariant:
+        refuse("--invariant is of one workload: leave out --recorded")
     try:
         check("stream" if purpose == COMPILE else purpose, clock)
         if recorded is not None:
@@ -80,7 +85,7 @@ def choose(
                 measured(workload, device, out)
         with warnings_told():
             store = Store.load(library.stored(out), workload.op)
-        choice = choose_from(store, workload, device, purpose, clock)
+        choice = choose_from(store, workload, device, purpose, clock, invariant)
     except typer.Exit:  # a RuntimeError, by which a refusal ends the command
         raise
     except NothingMeasured as error:

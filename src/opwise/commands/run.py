@@ -37,7 +37,7 @@ from opwise.tuning.standing import told
 RUN_EXAMPLES = (
     "Examples:  opwise run  ·  opwise run softmax triton_jit  ·  opwise run 'softmax/4096x4096/*' --variants  ·  "
     "opwise run matmul/512x512x512/float16 --json  ·  opwise run --set grid --brief  ·  opwise run softmax --with my_softmax.py  ·  "
-    "opwise run --recorded recording.json  ·  opwise run --gpus all  ·  "
+    "opwise run matmul --set layers --brief --facts  ·  opwise run --recorded recording.json  ·  opwise run --gpus all  ·  "
     "opwise run --scheduler tcp://head:8786 --gpu-model H200  ·  opwise run --resume 20261121T140910Z"
 )
 
@@ -52,6 +52,9 @@ def run(
     first_call: Annotated[bool, typer.Option("--first-call", help="Also time the first call, compiler caches empty and full.")] = False,
     brief: Annotated[
         bool, typer.Option("--brief", help="Cold times and call costs alone, in a quarter of the time: enough to choose.")
+    ] = False,
+    facts: Annotated[
+        bool, typer.Option("--facts", help="Also find out, bit by bit, whether results are repeatable and batch-invariant.")
     ] = False,
     as_json: Json = False,
     gpus: Gpus = None,
@@ -74,6 +77,8 @@ def run(
         refuse(f"--set {set_name!r} is unknown: known are {', '.join(SETS)}")
     if scheduler and first_call:
         refuse("--first-call is measured on this machine: run it there, or on one of the cluster's, without --scheduler")
+    if facts and scheduler:
+        refuse("--facts is found out on this machine: run it there, or on one of the cluster's, without --scheduler")
     path = _resumed_path(resume, out, bool(filters or set_name or variants or brief or recorded)) if resume else None
     if recorded is not None:
         filters = [*(filters or []), *_called(recorded, bool(set_name))]
@@ -81,13 +86,15 @@ def run(
         on_gpu = here.survey.device != "cpu"
         if not on_gpu and not as_json:
             stderr.print("No GPU here: kernels run in stand-ins or are only compiled; nothing is timed.", style="yellow", highlight=False)
+        if facts and not on_gpu:
+            stderr.print("No GPU here: --facts finds nothing out.", style="yellow", highlight=False)
         for line in told(here.survey.facts) if on_gpu else ():
             stderr.print(line, highlight=False, markup=False, soft_wrap=True)
         set_name = set_name or ("core" if on_gpu else "smoke")
         session = _resumed(here, path) if path else _planned(here, filters or [], set_name, variants, out, brief)
         session.executor, session.shared = here.executor, here.shared
         try:
-            interrupted = carry_out(session, first_call and on_gpu)
+            interrupted = carry_out(session, first_call and on_gpu, facts)
         except CannotResume as error:
             refuse(str(error))
         print_records(session.records, as_json, title=where(session.records))  # within: workers end meanwhile

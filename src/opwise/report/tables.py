@@ -16,6 +16,8 @@ from opwise.report.states import FIRST, both, order_us, standing, wins
 
 STYLES = {"ok": "green", "wrong": "bold red", "failed": "bold red", "timeout": "bold red", "unsupported": "yellow", "unavailable": "dim"}
 CAPPED_COLUMNS = ("capped us", "capped SOL", "SM MHz")
+FACTS = ("repeatable", "batch-invariant")
+ANSWERS = {True: "yes", False: "no", None: "-"}
 
 
 def only_compiled(record: Record) -> bool:
@@ -80,8 +82,9 @@ def _columns(records: Sequence[Record], first_calls: bool) -> list[str]:
     if not any(r.timed for r in records):
         return []
     capped = any(r.kernel_capped_us for r in records)
+    facts = any(r.bits or r.differs for r in records)
     return ["cold us", "SOL", *(CAPPED_COLUMNS if capped else ()), "rank", "warm us", "launch us", "call us",
-            *(["first call s"] if first_calls else [])]  # fmt: skip
+            *(["first call s"] if first_calls else []), *(FACTS if facts else ())]  # fmt: skip
 
 
 def _row(r: Record, columns: Sequence[str]) -> list[str]:
@@ -98,10 +101,12 @@ def _row(r: Record, columns: Sequence[str]) -> list[str]:
         "warm us": microseconds(r.kernel_warm_us),
         "launch us": microseconds(r.launch_us),
         "call us": microseconds(r.call_us),
+        "repeatable": ANSWERS[r.repeatable],
+        "batch-invariant": ANSWERS[r.batch_invariant],
         "first call s": "" if None in first else f"{first[0]:.1f} / {first[1]:.1f}",
     }
     shown = [f"[bold]{name}[/]" if rank in FIRST else name, _verdict(r), ratio(r.error_ratio)]
-    return [*shown, *(found[column] for column in columns), escape(r.reason)]
+    return [*shown, *(found[column] for column in columns), escape("; ".join(filter(None, (r.reason, r.differs))))]
 
 
 def _verdict(r: Record) -> str:

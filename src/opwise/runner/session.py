@@ -6,7 +6,7 @@ Who carries the jobs out is an `Executor`: one worker on one GPU unless another 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -16,6 +16,7 @@ from opwise.locks import Lock, Taken
 from opwise.measure.device import slug
 from opwise.record import SCHEMA, Record, now, read
 from opwise.run_files import append, new_run
+from opwise.runner.facts import Found, all_facts
 from opwise.runner.first_call import FirstCalls, first_calls
 from opwise.runner.jobs import Job, plan
 from opwise.runner.seat import run_jobs
@@ -40,6 +41,7 @@ class Session:
     label: str
     out: Path | None
     first_calls: FirstCalls = field(default_factory=dict)
+    facts: Found = field(default_factory=dict)
     records: list[Record] = field(default_factory=list)
     path: Path | None = None
     stored_plan: StoredPlan | None = None
@@ -79,6 +81,10 @@ class Session:
 
     def measure_first_calls(self) -> None:
         self.first_calls = first_calls(self.survey.catalogue, self.survey.device, self.survey.setup, self.survey.environment)
+
+    def find_facts(self, say: Callable[[str], None] = lambda text: None) -> None:
+        """Is each cell's result repeatable and batch-invariant? say: told how far it is."""
+        self.facts = all_facts(self.jobs, self.survey.catalogue, self.survey.device, self.survey.setup, say)
 
     @property
     def cells(self) -> int:
@@ -155,6 +161,8 @@ class Session:
         pair = self.first_calls.get((record.backend, record.op))
         if pair and record.status == "ok" and not record.variant:
             record = replace(record, compile_cold_s=round(pair[0], 3), compile_cached_s=round(pair[1], 3))
+        if (facts := self.facts.get(_key(record))) and record.status == "ok":
+            record = replace(record, **facts._asdict())
         return replace(record, shared=self.shared) if self.shared and not record.shared else record
 
     def _keep_limits(self, limits: dict[str, float]) -> None:
