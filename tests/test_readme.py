@@ -13,8 +13,9 @@ from opwise.backends import BACKENDS
 from opwise.cli import app
 from opwise.library import find
 from opwise.ops import OPS
-from opwise.record import read
+from opwise.record import read, read_extra
 from opwise.report import overview, tables
+from opwise.report.roofs import whose
 
 ROOT = Path(__file__).resolve().parents[1]
 README = ROOT / "README.md"
@@ -30,10 +31,13 @@ def test_the_table_is_what_the_command_prints() -> None:
 
 def test_the_quoted_counts_are_what_the_command_prints() -> None:
     text = README.read_text()
-    quoted = re.search(r"^    \d+ ok.*\n(?:      .*\n)+(?=    stored in results/(\S+)\n)", text, re.MULTILINE)
+    quoted = re.search(r"^(    \d+ ok.*\n(?:      .*\n)+)(    SOL (?:.*\n)+?)    stored in results/(\S+)\n", text, re.MULTILINE)
     assert quoted
-    printed = [Text.from_markup(line).plain for line in tables.summary(read(find(quoted[1], ROOT / "results")))]
-    assert [line.removeprefix("    ") for line in quoted[0].splitlines()] == printed
+    run = find(quoted[3], ROOT / "results")
+    printed = [Text.from_markup(line).plain for line in tables.summary(read(run))]
+    assert [line.removeprefix("    ") for line in quoted[1].splitlines()] == printed
+    (limits,) = (line["limits"] for line in read_extra(run, "limits"))
+    assert " ".join(quoted[2].split()) == whose(limits, read(run)[0].device)
 
 
 def test_the_quoted_choice_is_what_the_command_prints() -> None:

@@ -18,6 +18,7 @@ from opwise.commands.console import (
     With,
     none_left_out,
     print_records,
+    print_roofs,
     read_recording,
     read_run,
     refuse,
@@ -99,6 +100,7 @@ def run(
             refuse(str(error))
         print_records(session.records, as_json, title=where(session.records))  # within: workers end meanwhile
         if session.path is not None and not as_json:
+            print_roofs(session.path, session.records)
             stdout.print(f"stored in {session.path}", highlight=False, soft_wrap=True)
     _end(session, interrupted, show_shipped=not on_gpu and not as_json)
 

@@ -10,7 +10,7 @@ import typer
 from opwise import library
 from opwise.block.records import read_blocks
 from opwise.commands.block import print_blocks
-from opwise.commands.console import Json, Out, print_records, read_run, refuse, where
+from opwise.commands.console import Json, Out, print_records, print_roofs, read_run, refuse, where
 from opwise.record import UnknownSchema
 from opwise.report import overview
 
@@ -49,3 +49,5 @@ def show(
         typer.echo(f"{where(records)}\n\n{overview.markdown(records)}")
     else:
         print_records(records, as_json, title=f"{path}: {where(records)}")
+        if not as_json:
+            print_roofs(path, records)
