@@ -44,7 +44,7 @@ def factors(layout: str, kind: str, shape: tuple[int, int, int], seed: int) -> t
 
 @in_stand_in
 @each_layout
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ["float32", "tfloat32", "bfloat16"])
 def test_each_tile_is_right_whatever_comes_first(kind: str, layout: str) -> None:
     """A ring that goes round and parts of tiles, whose rows start on 16 bytes; then of odd sizes, and one element."""
     with played():

@@ -121,19 +121,16 @@ def kernels() -> Mapping[str, Kernel]:
         ("tfloat32", replace(MMA_16X64, split=8), True), ("tfloat32", replace(MMA_64X64, split=4), False),
         ("bfloat16", replace(MMA_32X64, split=16), False), ("bfloat16", MMA_32X32, True),
     ]  # fmt: skip
-    specimens += [
-        (kind, tile, tile.rows == 128)
-        for tile in ANY_TRANSPOSED
-        for kind in (("float32",) if isinstance(tile, FmaTile) else ("bfloat16", "tfloat32"))
-    ]
+    kinds = "tfloat32", "bfloat16"  # of transposed factors: the larger tile and the smaller one, in each layout
+    specimens += [("float32" if isinstance(tile, FmaTile) else kinds[tile.rows < 128], tile, tile.rows == 128) for tile in ANY_TRANSPOSED]
     found = {
         f"{kind} {tile.name} {'aligned' if whole else 'unaligned'}": any_gpu_kernel(kind, tile, whole) for kind, tile, whole in specimens
     }
+    few = "64x64_s16", "64x128_s1", "128x128_s4"  # the most parts, none, the most sums
     sm90 = [(kind, tile) for kind in ("float16", "bfloat16") for tile in WGMMA]
-    sm90 += [
-        ("bfloat16", tile) for tile in SPLIT_K if tile.name in ("64x64_s16", "64x128_s1", "128x128_s4")
-    ]  # the most parts, none, the most sums
-    sm90 += [("tfloat32", tile) for tile in TF32] + [("bfloat16", tile) for tile in HOPPER_NT]
+    sm90 += [("bfloat16", tile) for tile in SPLIT_K if tile.name in few]
+    sm90 += [("tfloat32", tile) for tile in TF32]
+    sm90 += [("bfloat16", tile) for tile in HOPPER_NT if tile.kernel == "wgmma" or tile.name.removesuffix("_nt") in few]
     found |= {f"{kind} wgmma {tile.name}": sm90_kernel(kind, tile) for kind, tile in sm90}
     return found | {f"float32 {FMA_TMA.rows}x{FMA_TMA.columns} by TMA": sm90_kernel("float32", FMA_TMA)}
 
