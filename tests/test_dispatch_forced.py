@@ -11,12 +11,13 @@ from pathlib import Path
 import pytest
 import torch
 from fake_kernels import EAGER, FakeKernels, computed_by, inputs_of, softmax_store
-from recorded_runs import store_of
+from recorded_runs import cell, store_of
 from torch import Tensor
 
 import opwise
 from opwise.backends.protocol import BackendUnavailable, Implementation, Probe, UnsupportedWorkload
 from opwise.choosing import dispatch, selection
+from opwise.record import Record
 
 pytestmark = pytest.mark.usefixtures("fresh")
 
@@ -113,3 +114,22 @@ def test_what_one_thread_forces_no_other_sees(monkeypatch: pytest.MonkeyPatch) -
         thread.join(60)
     assert [found[n] for n in range(8)] == [{"triton_jit"} if n % 2 else {"cupy_raw"} for n in range(8)]
     assert fake.reads == 30, "each shape is looked up once, whoever meets it first"
+
+
+def test_of_the_batch_invariant_the_fastest_computes_or_an_error_says_that_none_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    def row(backend: str, us: float, **told: object) -> Record:
+        return cell(backend, us, shape=(7, 33), dtype="float32", **told)
+
+    varies = row("torch_eager", 9e3, repeatable=True, batch_invariant=False, differs="a row alone", bits="ab")
+    store = store_of(varies, row("cupy_raw", 5.0), row("triton_jit", 7.0, repeatable=True, batch_invariant=True, bits="ab"))
+    fake = FakeKernels(monkeypatch, store)
+    monkeypatch.setattr(dispatch, "implementation", fake.implementation)
+    (x,) = inputs_of("softmax")
+    with opwise.use(invariant=True):
+        assert torch.equal(opwise.softmax(x), EAGER["softmax"](x))
+        assert set(fake.calls) == {"triton_jit"}
+        with pytest.raises(opwise.NothingMeasured, match="is on record"):
+            opwise.gelu(x)
+    for wrong in ({"backend": "cupy_raw", "invariant": True}, {}):
+        with pytest.raises(TypeError, match="one of the two"), opwise.use(**wrong):  # type: ignore[arg-type]
+            pass

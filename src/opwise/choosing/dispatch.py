@@ -29,6 +29,7 @@ from opwise.choosing.gradients import FUNCTIONS
 from opwise.ops import OPS
 
 ENVIRONMENT = "OPWISE_BACKEND"
+INVARIANT = "(batch-invariant)"  # in a backend's place: whichever is, and is the fastest
 MOST_KEYS = 4096  # a program whose shapes never repeat must not fill the memory
 MUL_UP_TO = (
     2**21
@@ -45,10 +46,14 @@ Call = Callable[..., Tensor]
 
 
 @contextmanager
-def use(backend: str) -> Iterator[None]:
-    """Inside of it, in this thread, `backend` computes every op called through opwise. Raises ValueError for an unknown name; the calls
-    raise BackendUnavailable, UnsupportedWorkload or ValueError where it cannot compute what it is given."""
-    token = _forced.set(_known(backend, "use()"))
+def use(backend: str | None = None, *, invariant: bool = False) -> Iterator[None]:
+    """Inside of it, in this thread, `backend` computes every op called through opwise; or with invariant=True the fastest of those that
+    `opwise run --facts` found batch-invariant at the call's workload. Raises ValueError for an unknown name, TypeError for both or
+    neither; the calls raise BackendUnavailable, UnsupportedWorkload or ValueError where it cannot compute what it is given, and
+    NothingMeasured where no backend is known to be batch-invariant there."""
+    if (backend is None) != invariant:
+        raise TypeError("use() takes a backend's name or invariant=True, one of the two")
+    token = _forced.set(INVARIANT if backend is None else _known(backend, "use()"))
     try:
         yield
     finally:
@@ -66,7 +71,7 @@ class Dispatcher:
     eager's by every figure on record; -1 until the figures of the machine's GPUs have been read. Products have no such bound (`bounded`):
     to look at three sizes costs as much as the look-up. `traced` is traced.py's."""
 
-    __slots__ = ("bounded", "calls", "columns", "eager", "forced", "op", "sized", "small", "traced")
+    __slots__ = ("bounded", "calls", "columns", "eager", "forced", "invariant", "op", "sized", "small", "traced")
 
     def __init__(self, op: str, eager: Call, bounded: bool = True) -> None:
         self.op, self.eager, self.traced, self.bounded = op, eager, eager, bounded
@@ -76,6 +81,7 @@ class Dispatcher:
         """As before the first call: the stored runs are read again."""
         self.calls: dict[Any, Call] = {}
         self.forced: dict[tuple[str, str], Call] = {}
+        self.invariant: dict[tuple[str, str], str] = {}
         self.sized, self.small, self.columns = not self.bounded, -1, 0
 
     def find(self, key: Any, *inputs: Tensor, gradient: bool = False) -> Call:
@@ -114,6 +120,16 @@ class Dispatcher:
             tell(f"forced {backend}", f"{backend} is forced on {device.type} tensors: {stand_in} stands in for a GPU, which takes seconds "
                  "for what takes torch eager a millisecond", Fallback)  # fmt: skip
 
+    def _invariant(self, *inputs: Tensor) -> str:
+        """The backend that is chosen among the batch-invariant ones. Raises NothingMeasured."""
+        from opwise.choosing.selection import invariant
+
+        key = str(OPS[self.op].workload_of(*inputs)), str(inputs[0].device)
+        if key not in self.invariant:
+            with _lock:
+                self.invariant[key] = invariant(*key)
+        return self.invariant[key]
+
     def unusual(self, *inputs: Any) -> Tensor:
         """A forced backend, or what is no plain tensor."""
         backend = _is_forced()
@@ -121,6 +137,8 @@ class Dispatcher:
             OPS[self.op].check_inputs(*inputs)  # raises
         if torch.compiler.is_compiling():  # torch.export hands in fake tensors
             return self.traced(*inputs)
+        if backend == INVARIANT:
+            backend = self._invariant(*inputs)
         if backend is None or backend == "torch_eager":
             return self.eager(*inputs)
         call = self.forced.get((backend, inputs[0].device.type))

@@ -22,7 +22,7 @@ from opwise.choosing.store import Figures, Gpu, Store
 from opwise.choosing.table import VARIABLE, read_table
 from opwise.measure.stats import TIE
 from opwise.ops import OPS
-from opwise.ops.spec import elements
+from opwise.ops.spec import Workload, elements
 from opwise.record import Record
 
 if TYPE_CHECKING:
@@ -135,6 +135,11 @@ def _choice(dispatcher: Dispatcher, inputs: Sequence[Tensor]) -> Choice | None:
         reason = next(s.stale for s in choice.ranking if s.stale)
         tell("stale", f"opwise.{dispatcher.op} is dispatched by stale figures ({reason}): {choice.refresh} refreshes these", StaleFigures)
     return choice
+
+
+def invariant(workload: str, device: str) -> str:
+    """The fastest backend that is known to be batch-invariant there. Raises NothingMeasured."""
+    return choose_from(recorded(), Workload.parse(workload), here(device), invariant=True).backend
 
 
 def _first_that_works(dispatcher: Dispatcher, choice: Choice, inputs: Sequence[Tensor], eager: Call, more_us: float) -> Call:
