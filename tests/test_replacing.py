@@ -48,6 +48,7 @@ def test_torch_s_call_is_computed_by_the_chosen_backend(op: str, kernels: FakeKe
         (lambda: torch.mean(X), 1), (lambda: X.mean(0), 0), (lambda: torch.softmax(X, 0), 0), (lambda: torch.nn.functional.gelu(X), 0),
         (lambda: torch.mm(X, W, out=torch.empty(6, 5)), 0), (lambda: X.long() ** 2, 0), (lambda: X.double() @ W.double(), 0),
         (lambda: torch.nn.functional.linear(X, W.t(), torch.ones(5)), 0), (lambda: (X > 0) * (X > 0), 0),
+        (lambda: torch.ops.aten._softmax(X, dim=1, half_to_float=False), 1), (lambda: torch.mm(X.to_sparse(), W), 0),
     ],
 )  # fmt: skip
 def test_other_spellings_are_replaced_and_other_functions_are_not(call: Callable[[], Tensor], replaced: int, kernels: FakeKernels) -> None:

@@ -6,6 +6,7 @@ too. What `opwise.recording` calls a near miss stays torch's.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -32,15 +33,28 @@ class Replacing(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None) -> Any:
         kwargs = kwargs or {}
-        if (known := self.watched.get(func)) is not None and "out" not in kwargs and (found := known[1](args, kwargs)) is not None:
-            op, near, inputs = found
-            if not near and all((type(x) is Tensor or type(x) is Parameter) and x.dtype in FLOATS for x in inputs):
-                self.replaced += 1
-                with torch.no_grad(), torch._C._DisableAutocast():  # both have had their say on the way here
-                    result = BY_OP[op](*(x.detach() if type(x) is Parameter else x for x in inputs))
-                kept = op == "mean" and len(args) > 2 and args[2]
-                return result.view((1,) * inputs[0].dim()) if kept else result
+        if func in self.watched and (found := self._op(func, args, kwargs)) is not None:
+            op, inputs = found
+            self.replaced += 1
+            with torch.no_grad(), torch._C._DisableAutocast():  # both have had their say on the way here
+                result = BY_OP[op](*(x.detach() if type(x) is Parameter else x for x in inputs))
+            kept = op == "mean" and len(args) > 2 and args[2]
+            return result.view((1,) * inputs[0].dim()) if kept else result
         return func(*args, **kwargs)
+
+    def _op(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[str, tuple[Tensor, ...]] | None:
+        """What the call is; None for a near miss, and for what opwise's functions do not compute."""
+        found = None
+        with contextlib.suppress(Exception):  # however it is spelled, the program goes on
+            found = self.watched[func][1](args, kwargs)
+        if found is None or found[1] or "out" in kwargs:
+            return None
+        op, _, inputs = found
+        return (op, inputs) if all(map(_plain, inputs)) else None
+
+
+def _plain(x: Tensor) -> bool:
+    return type(x) in (Tensor, Parameter) and x.dtype in FLOATS and x.layout is torch.strided and not x.is_nested
 
 
 @contextmanager
