@@ -1,7 +1,7 @@
 """Gradients of what kernels compute: forward by a backend, backward by the formulas that torch has for its own functions.
 
-They are torch's operators throughout, so that a second derivative is torch's, too. `keep` is what forward keeps, for the operators that
-torch.compile sees (traced.py): these have no call among their inputs.
+They are torch's operators throughout, so that a second derivative is torch's, too. The operators that torch.compile sees (traced.py) have
+no call among their inputs, and take `keep` and `backward` alone.
 """
 
 from __future__ import annotations
@@ -17,20 +17,22 @@ from torch.autograd import Function
 AUTOGRAD_US = 10.0
 
 
-class OfInputs(Function):
-    """Whose backward pass needs what the op was given."""
+class Computed(Function):
+    """Forward is the call that is handed in."""
+
+    @classmethod
+    def forward(cls, ctx: Any, call: Callable[..., Tensor], *inputs: Tensor) -> Tensor:
+        output = call(*inputs)
+        cls.keep(ctx, inputs, output)
+        return output
 
     @staticmethod
     def keep(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+        """What the backward pass needs: here, what the op was given."""
         ctx.save_for_backward(*inputs)
 
-    @staticmethod
-    def forward(ctx: Any, call: Callable[..., Tensor], *inputs: Tensor) -> Tensor:
-        ctx.save_for_backward(*inputs)
-        return call(*inputs)
 
-
-class Square(OfInputs):
+class Square(Computed):
     """d(x x) = 2 x dx."""
 
     @staticmethod
@@ -39,7 +41,7 @@ class Square(OfInputs):
         return None, grad * (x * 2)
 
 
-class Mean(Function):
+class Mean(Computed):
     """Each of n elements has 1 / n of the gradient."""
 
     @staticmethod
@@ -47,16 +49,11 @@ class Mean(Function):
         ctx.shape = inputs[0].shape
 
     @staticmethod
-    def forward(ctx: Any, call: Callable[..., Tensor], x: Tensor) -> Tensor:
-        ctx.shape = x.shape
-        return call(x)
-
-    @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Any:
         return None, grad.expand(ctx.shape) / ctx.shape.numel()
 
 
-class Gelu(OfInputs):
+class Gelu(Computed):
     """Of the tanh form, by torch's own kernel."""
 
     @staticmethod
@@ -65,7 +62,7 @@ class Gelu(OfInputs):
         return None, torch.ops.aten.gelu_backward(grad, x, approximate="tanh")
 
 
-class Softmax(Function):
+class Softmax(Computed):
     """y (g - sum of y g) over a row, by torch's own kernel, of the y that the backend computed."""
 
     @staticmethod
@@ -73,18 +70,12 @@ class Softmax(Function):
         ctx.save_for_backward(output)
 
     @staticmethod
-    def forward(ctx: Any, call: Callable[..., Tensor], x: Tensor) -> Tensor:
-        out = call(x)
-        ctx.save_for_backward(out)
-        return out
-
-    @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Any:
         (out,) = ctx.saved_tensors
         return None, torch.ops.aten._softmax_backward_data(grad, out, -1, out.dtype)
 
 
-class Matmul(OfInputs):
+class Matmul(Computed):
     """dA = G B^T, dB = A^T G, of those that are wanted."""
 
     @staticmethod
