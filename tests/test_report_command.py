@@ -40,6 +40,15 @@ def test_a_run_of_nothing_but_stand_ins_is_reported_without_times(tmp_path: Path
     assert "ok (cpu)" in html
 
 
+def test_what_was_found_out_bit_by_bit_is_in_the_table_of_cells_and_is_not_where_nobody_asked(tmp_path: Path) -> None:
+    run = tmp_path / "r" / "20260101T000000Z-smoke-abc.jsonl"
+    append(run, [replace(CELL, repeatable=True, batch_invariant=False, differs="a row alone", bits="ab").to_json()])
+    assert "<td>yes</td><td>no</td><td>a row alone</td>" in written(tmp_path, run).read_text()
+    unasked = tmp_path / "r" / "20260102T000000Z-smoke-abc.jsonl"
+    append(unasked, [CELL.to_json()])
+    assert "batch-invariant" not in written(tmp_path / "unasked", unasked).read_text()
+
+
 def drawn(*records: Record) -> dict[str, dict[str, Series]]:
     """Figure -> the series of its only panel, by name."""
     made = {f.name: f.panels for f in figures(records, ROOFS) if f.panels}

@@ -11,7 +11,7 @@ from opwise.record import Interval, Record
 from opwise.report.figures import named
 from opwise.report.groups import by_op
 from opwise.report.states import FIRST, both, standing, wins
-from opwise.report.tables import microseconds, ratio, share
+from opwise.report.tables import ANSWERS, microseconds, ratio, share
 
 
 def described(records: Sequence[Record]) -> dict[str, Any]:
@@ -21,6 +21,7 @@ def described(records: Sequence[Record]) -> dict[str, Any]:
         "facts": facts(records),
         "wins": wins(records),
         "capped": any(r.kernel_capped_us for r in records),
+        "bits": any(r.bits or r.differs for r in records),
         "backends": backends,
         "verdicts": [
             (op, [list(Counter(r.status for r in group if r.backend == b).items()) for b in backends]) for op, group in by_op(records)
@@ -93,6 +94,9 @@ def _cell(r: Record) -> dict[str, str]:
         "launch": microseconds(r.launch_us),
         "call": microseconds(r.call_us),
         "first": "" if r.compile_cold_s is None else f"{r.compile_cold_s:.3g} / {r.compile_cached_s or 0:.3g}",
+        "repeatable": ANSWERS[r.repeatable],
+        "batch_invariant": ANSWERS[r.batch_invariant],
+        "differs": r.differs,
         "reason": r.reason,
         "best": "best" if rank in FIRST else "",
     }
