@@ -32,10 +32,8 @@ class Chain(NamedTuple):
 
 
 CHAINS: Mapping[str, Chain] = {
-    "square": Chain("square(x + y) * y", lambda op, x, y: op(x + y) * y),
+    **{op: Chain(f"{op}(x + y) * y", lambda op, x, y: op(x + y) * y) for op in ("square", "gelu", "softmax")},
     "mean": Chain("mean(x * y) * 2", lambda op, x, y: op(x * y) * 2),
-    "gelu": Chain("gelu(x + y) * y", lambda op, x, y: op(x + y) * y),
-    "softmax": Chain("softmax(x + y) * y", lambda op, x, y: op(x + y) * y),
     "matmul": Chain("relu(a @ b + y)", lambda op, a, b, y: torch.relu(op(a, b) + y), per_column=True),
 }
 FUSED, OPERATOR, APART, EAGER = WAYS = "compiled, torch's op", "compiled, opwise's operator", "opwise's function", "torch eager"
@@ -73,22 +71,17 @@ def inputs_of(workload: Workload, device: torch.device) -> tuple[Tensor, ...]:
     return *inputs, torch.randn(like.shape, dtype=like.dtype, device=device, generator=generator)
 
 
-def error(result: Tensor, workload: Workload, inputs: tuple[Tensor, ...]) -> float:
-    """Of a way's result."""
-    truth = CHAINS[workload.op].run(dispatch.DISPATCHERS[workload.op].eager, *(x.double() for x in inputs))
-    return float((result.double() - truth).norm() / truth.norm())
-
-
 def timed(turn: Callable[[str, str], None], device_name: str, text: str, clock: Clock | None = None) -> dict[str, Timed]:
     """By way; a worker's request ("apply"). Raises RuntimeError where a way does not run."""
     device, workload = torch.device(device_name), Workload.parse(text)
     clock = clock or Clock(device, Monitor(device))
     with workload.precision(), torch.no_grad():
         inputs = inputs_of(workload, device)
+        truth = CHAINS[workload.op].run(dispatch.DISPATCHERS[workload.op].eager, *(x.double() for x in inputs))
         launches, errors = {}, {}
         for way, function in ways(workload).items():
             turn(way, "build")
-            errors[way] = error(function(*inputs), workload, inputs)
+            errors[way] = float((function(*inputs).double() - truth).norm() / truth.norm())
             launches[way] = [lambda function=function: function(*inputs)]
         found = clock.cold(launches, lambda way: turn(way, "cold"))
     if missing := [f"{way}: {clock.refusals.get(way, 'no time')}" for way in WAYS if way not in found]:

@@ -7,16 +7,15 @@ driver. What a call costs on the CPU is not told by it.
 
 from __future__ import annotations
 
-import gzip
 import json
 from collections import defaultdict
 from collections.abc import Mapping
 from functools import cache
-from pathlib import Path
 
 from opwise import library, provenance
 from opwise.measure.device import slug
 from opwise.record import Record
+from opwise.run_files import text
 
 Cell = tuple[str, str, str]  # op/backend/shape/dtype, torch, driver
 Codes = Mapping[Cell, Mapping[str, set[str]]]  # -> digest of sources -> of machine code: of several, one holds what differs by process
@@ -27,19 +26,17 @@ def unchanged(record: Record) -> bool:
     if record.tuned or record.layout or record.variant:
         return False
     name = "/".join((record.op, record.backend, "x".join(map(str, record.shape)), record.dtype))
-    by_source = codes(library.shipped() / "history" / slug({"device": record.device})).get(
-        (name, record.versions.get("torch", ""), record.driver), {}
-    )
+    by_source = codes(record.device).get((name, record.versions.get("torch", ""), record.driver), {})
     then, now = (by_source.get(source, set()) for source in (record.source, provenance.source(record.backend, record.op)))
     return then == now and len(now) == 1
 
 
 @cache
-def codes(folder: Path) -> Codes:
+def codes(device: str) -> Codes:
     """Of a GPU's history; empty where there is none."""
     found: dict[Cell, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
-    for path in sorted(folder.glob("*.json.gz")):
-        commit = json.loads(gzip.decompress(path.read_bytes()))
+    for path in sorted((library.shipped() / "history" / slug({"device": device})).glob("*.json.gz")):
+        commit = json.loads(text(path))
         by = commit["versions"].get("torch", ""), commit["versions"].get("driver", "")
         for name, cell in commit["cells"].items():
             if cell["code"]:

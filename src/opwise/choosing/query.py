@@ -91,15 +91,20 @@ def measured(workload: Workload, device: str | torch.device | None, results: Pat
 
     if not torch.cuda.is_available():
         raise RuntimeError("nothing can be measured here, torch sees no GPU: measure on a machine with one, or ask without measuring")
-    name = str(device if device is not None else "cuda:0")
-    if not name.startswith("cuda"):
-        raise ValueError(f"device {name!r} is given, a GPU of this machine is measured: give cuda:0, or leave it out")
-    here(name)
-    session = Session.planned(survey(f"cuda:{torch.device(name).index or 0}"), [str(workload)], "core", variants=False, timed=True,
+    session = Session.planned(survey(gpu_here(device)), [str(workload)], "core", variants=False, timed=True,
                               out=results)  # fmt: skip
     for _ in session.events():
         pass
     return session.path
+
+
+def gpu_here(device: str | torch.device | None) -> str:
+    """The GPU to measure on, as cuda:0. Raises ValueError for one that is not of this machine."""
+    name = str(device if device is not None else "cuda:0")
+    if not name.startswith("cuda"):
+        raise ValueError(f"device {name!r} is given, a GPU of this machine is measured: give cuda:0, or leave it out")
+    here(name)
+    return f"cuda:{torch.device(name).index or 0}"
 
 
 def gpu_of(store: Store, device: str | torch.device | None) -> Gpu:

@@ -10,7 +10,7 @@ import typer
 from rich.table import Table
 
 from opwise.choosing.chains import CHAINS, WAYS, Timed, sentence, timed
-from opwise.choosing.query import here
+from opwise.choosing.query import gpu_here, here
 from opwise.commands.console import stderr, stdout
 from opwise.ops.spec import Workload
 from opwise.runner import Patience, Worker
@@ -22,17 +22,16 @@ BUILD_S = 900.0  # Inductor's code, and torch_inline's where it is the choice
 
 def answer(workload: Workload, device: str | None, as_json: bool) -> None:
     """Raises RuntimeError without a GPU or where a way fails, WorkerLost, ValueError for a device that is not here."""
-    name = f"cuda:{torch.device(device or 'cuda').index or 0}" if (device or "cuda").startswith("cuda") else str(device)
     if not torch.cuda.is_available():
         raise RuntimeError(f"--for {PURPOSE} is timed when it is asked, and torch sees no GPU here: ask on a machine with one")
-    gpu = here(name)
+    name = gpu_here(device)
     with stderr.status(f"compiling and timing {CHAINS[workload.op].text}, {workload}"), Worker(name) as worker:
         found: dict[str, Timed] = worker.ask("apply", (timed, name, str(workload)), Patience(BUILD_S, BUILD_S))
     if as_json:
         told = {way: each._asdict() for way, each in found.items()}
-        typer.echo(json.dumps({"workload": str(workload), "device": gpu.device, "chain": CHAINS[workload.op].text, "ways": told}))
+        typer.echo(json.dumps({"workload": str(workload), "device": here(name).device, "chain": CHAINS[workload.op].text, "ways": told}))
         return
-    show(found, workload, gpu.device)
+    show(found, workload, here(name).device)
 
 
 def show(found: Mapping[str, Timed], workload: Workload, device: str) -> None:

@@ -17,9 +17,9 @@ from rich.markup import escape
 
 from opwise import own
 from opwise.program.calls import BadRecording, Recording
-from opwise.record import Record, read, read_extra
+from opwise.record import Record, read
 from opwise.report import overview, tables
-from opwise.report.roofs import whose
+from opwise.report.roofs import roofs_of, whose
 from opwise.runner import SETS, Job, WorkerLost
 from opwise.runner.survey import Survey, default_device, survey
 
@@ -133,12 +133,10 @@ def print_records(records: list[Record], as_json: bool, title: str) -> None:
 
 def print_roofs(path: Path, records: list[Record]) -> None:
     """What a run's times are held against."""
-    limits: dict[str, float] = {}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of torn lines, which has been told with the cells
-        for line in read_extra(path, "limits"):
-            limits |= line.get("limits") or {}
-    if records and (text := whose(limits, records[-1].device)):
+        roofs = roofs_of(path)
+    if records and (text := whose(roofs, records[-1].device)):
         stdout.print(text, highlight=False, markup=False, soft_wrap=True)
 
 

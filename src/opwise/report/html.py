@@ -7,19 +7,19 @@ inside a script element, and page.js escapes what Plotly would take for markup.
 from __future__ import annotations
 
 import importlib
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from opwise.block.records import BlockRecord, newest_beside
-from opwise.record import Record, read, read_extra
+from opwise.record import Record, read
 from opwise.report import inside
 from opwise.report.figures import Figure, styles
 from opwise.report.html_data import figure_rows, glyph
 from opwise.report.html_tables import compared, described
 from opwise.report.plots import figures
+from opwise.report.roofs import roofs_of
 from opwise.run_files import run_name
 
 TEMPLATES = Path(__file__).parent / "page"
@@ -42,10 +42,8 @@ class Run:
 
     @classmethod
     def read(cls, path: Path) -> Run:
-        """Raises what record.read raises. A run that was stopped holds no roofs; one that was continued, those of each part."""
-        lines = [line.get("limits") for line in read_extra(path, "limits")]
-        roofs = {str(k): float(v) for found in lines if isinstance(found, dict) for k, v in found.items() if _is_number(v)}
-        return cls(run_name(path), read(path), roofs, newest_beside(path))
+        """Raises what record.read raises."""
+        return cls(run_name(path), read(path), roofs_of(path), newest_beside(path))
 
     @property
     def device(self) -> str:
@@ -94,7 +92,3 @@ def _library(name: str) -> Any:
         return importlib.import_module(name)
     except ImportError as error:
         raise MissingExtra(f"the report needs {name.split('.')[0]}, which is not installed: pip install 'opwise[report]'") from error
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

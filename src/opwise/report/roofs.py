@@ -1,8 +1,12 @@
-"""Whose the roofs are that a run was held against, and what they are of the vendor's data sheet."""
+"""The roofs that a run was held against: which, whose, and what they are of the vendor's data sheet."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
+from pathlib import Path
+
+from opwise.record import read_extra
 
 # NVIDIA's data sheets, of the SXM modules: dense TFLOP/s of a unit, GB/s of memory. A GPU that is not here has no such shares.
 DATA_SHEETS: Mapping[str, Mapping[str, float]] = {
@@ -12,6 +16,17 @@ DATA_SHEETS: Mapping[str, Mapping[str, float]] = {
 }
 UNITS = {"tensor_bfloat16": "bfloat16", "tensor_float16": "float16", "tensor_tfloat32": "TF32", "fma": "float32 (chains of FMA)"}
 MOVES = {"copy": "a copy", "read": "reading", "write": "writing"}
+
+
+def roofs_of(path: Path) -> dict[str, float]:
+    """Those measured beside a run: none of one that was stopped, and of one that was continued those of each part. Raises what record.read
+    raises."""
+    lines = [line.get("limits") for line in read_extra(path, "limits")]
+    return {str(k): float(v) for found in lines if isinstance(found, dict) for k, v in found.items() if _is_number(v)}
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def whose(limits: Mapping[str, float], device: str) -> str:
