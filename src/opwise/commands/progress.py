@@ -16,7 +16,7 @@ from opwise.scaling import Stranded
 from opwise.scaling.order import estimate_s
 
 
-def carry_out(session: Session, first_call: bool = False, facts: bool = False) -> bool:
+def carry_out(session: Session, first_call: bool = False) -> bool:
     """Runs the session; True where Ctrl-C ended it early. Where every worker is gone, `session.stranded` says why."""
     shown = Shown(session)
     try:
@@ -24,7 +24,7 @@ def carry_out(session: Session, first_call: bool = False, facts: bool = False) -
             if first_call:
                 shown.say("first calls, compiler caches empty, then full")
                 session.measure_first_calls()
-            if facts:
+            if session.stored_plan is not None and session.stored_plan.facts:
                 shown.say("repeatable? batch-invariant?")
                 session.find_facts(shown.say)
             for event in session.events():

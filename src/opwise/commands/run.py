@@ -55,7 +55,11 @@ def run(
         bool, typer.Option("--brief", help="Cold times and call costs alone, in a quarter of the time: enough to choose.")
     ] = False,
     facts: Annotated[
-        bool, typer.Option("--facts", help="Also find out, bit by bit, whether results are repeatable and batch-invariant.")
+        bool,
+        typer.Option(
+            "--facts",
+            help="Also find out, bit by bit, whether results are repeatable and batch-invariant, of matmul's variants `invariant` too.",
+        ),
     ] = False,
     as_json: Json = False,
     gpus: Gpus = None,
@@ -80,7 +84,7 @@ def run(
         refuse("--first-call is measured on this machine: run it there, or on one of the cluster's, without --scheduler")
     if facts and scheduler:
         refuse("--facts is found out on this machine: run it there, or on one of the cluster's, without --scheduler")
-    path = _resumed_path(resume, out, bool(filters or set_name or variants or brief or recorded)) if resume else None
+    path = _resumed_path(resume, out, bool(filters or set_name or variants or brief or facts or recorded)) if resume else None
     if recorded is not None:
         filters = [*(filters or []), *_called(recorded, bool(set_name))]
     with ready(device, own_files, gpus_=gpus, scheduler=scheduler, gpu_model=gpu_model, share=share) as here:
@@ -92,10 +96,10 @@ def run(
         for line in told(here.survey.facts) if on_gpu else ():
             stderr.print(line, highlight=False, markup=False, soft_wrap=True)
         set_name = set_name or ("core" if on_gpu else "smoke")
-        session = _resumed(here, path) if path else _planned(here, filters or [], set_name, variants, out, brief)
+        session = _resumed(here, path) if path else _planned(here, filters or [], set_name, variants, out, brief, facts)
         session.executor, session.shared = here.executor, here.shared
         try:
-            interrupted = carry_out(session, first_call and on_gpu, facts)
+            interrupted = carry_out(session, first_call and on_gpu)
         except CannotResume as error:
             refuse(str(error))
         print_records(session.records, as_json, title=where(session.records))  # within: workers end meanwhile
@@ -105,10 +109,10 @@ def run(
     _end(session, interrupted, show_shipped=not on_gpu and not as_json)
 
 
-def _planned(here: Ready, filters: list[str], set_name: str, variants: bool, out: Path, brief: bool) -> Session:
+def _planned(here: Ready, filters: list[str], set_name: str, variants: bool, out: Path, brief: bool, facts: bool) -> Session:
     try:
         timed = here.survey.device != "cpu"
-        session = Session.planned(here.survey, filters, set_name, variants=variants, timed=timed, out=out, brief=brief)
+        session = Session.planned(here.survey, filters, set_name, variants=variants, timed=timed, out=out, brief=brief, facts=facts)
     except UnknownName as error:
         refuse(str(error))
     if not session.jobs:
@@ -134,7 +138,7 @@ def _called(path: Path, set_given: bool) -> list[str]:
 
 def _resumed_path(run: str, out: Path, asked: bool) -> Path:
     if asked:
-        refuse("--resume takes filters, --set, --variants and --brief from the run that it finishes: leave them out")
+        refuse("--resume takes filters, --set, --variants, --brief and --facts from the run that it finishes: leave them out")
     try:
         return library.find(run, out)
     except library.NoSuchRun as error:

@@ -60,11 +60,12 @@ class UnknownName(ValueError):
 
 def plan(
     catalogue: Mapping[str, Entry], filters: Sequence[str], set_name: str, device: str, *, variants: bool = False, timed: bool = True,
-    brief: bool = False,
+    brief: bool = False, facts: bool = False,
 ) -> list[Job]:  # fmt: skip
     """The jobs of a run, op by op in the order of OPS. An unavailable backend keeps its unnamed variant, so that it is seen missing.
 
     Of each op's first workload the variants `plain` are timed too, whose launch and call cost is what a user of the library itself pays.
+    facts: where it is asked for, the variants `invariant` stand beside the others.
 
     Raises UnknownName for a filter that matches no implementation and no workload of any set.
     """
@@ -75,7 +76,8 @@ def plan(
     jobs: list[Job] = []
     for workload in candidates:
         with_plain = timed and not brief and all(job.workload.op != workload.op for job in jobs)
-        asked = {n for n in names[workload.op] if variants or n.split("/")[0] in own or (with_plain and n.endswith(":plain"))}
+        beside = [":plain"] * with_plain + [":invariant"] * facts
+        asked = {n for n in names[workload.op] if variants or n.split("/")[0] in own or n.endswith(tuple(beside))}
         kept = [n for n in names[workload.op] if _wanted(n, workload, sorted_filters, n in asked)]
         if kept:
             jobs.append(Job(workload, tuple(kept), device, timed, brief))

@@ -53,13 +53,14 @@ class Session:
 
     @classmethod
     def planned(
-        cls, found: Survey, filters: Sequence[str], set_name: str, *, variants: bool, timed: bool, out: Path | None, brief: bool = False
-    ) -> Session:
-        """Raises UnknownName for a filter that names nothing."""
-        jobs = plan(found.catalogue, filters, set_name, found.device, variants=variants, timed=timed, brief=brief)
-        facts, files = found.facts, tuple(path.name for path in found.own.values())
-        stored = StoredPlan(set_name, tuple(filters), variants, timed, brief, files, str(facts.get("device", "")),
-                            str(facts.get("commit", "")), facts.get("dirty"))  # fmt: skip
+        cls, found: Survey, filters: Sequence[str], set_name: str, *, variants: bool, timed: bool, out: Path | None, brief: bool = False,
+        facts: bool = False,
+    ) -> Session:  # fmt: skip
+        """facts: are they to be found? Raises UnknownName for a filter that names nothing."""
+        jobs = plan(found.catalogue, filters, set_name, found.device, variants=variants, timed=timed, brief=brief, facts=facts)
+        here, files = found.facts, tuple(path.name for path in found.own.values())
+        stored = StoredPlan(set_name, tuple(filters), variants, timed, brief, files, str(here.get("device", "")),
+                            str(here.get("commit", "")), here.get("dirty"), facts)  # fmt: skip
         return cls(found, jobs, set_name if not filters else f"{set_name}-part", out, stored_plan=stored)
 
     @classmethod
@@ -73,7 +74,7 @@ class Session:
         stored.check(path, found.facts, tuple(file.name for file in found.own.values()))
         append(path, ())
         jobs = plan(found.catalogue, stored.filters, stored.set_name, found.device, variants=stored.variants, timed=stored.timed,
-                    brief=stored.brief)  # fmt: skip
+                    brief=stored.brief, facts=stored.facts)  # fmt: skip
         records = read(path)
         seen = {_key(r) for r in records}
         rest = [job.without(n for n in job.implementations if (n, str(job.workload)) in seen) for job in jobs]

@@ -33,6 +33,7 @@ class StoredPlan:
     device: str = ""
     commit: str = ""
     dirty: bool | None = None
+    facts: bool = False
 
     def line(self) -> str:
         return json.dumps({"schema": SCHEMA, "kind": "plan", "plan": VERSION, "time": now(), **asdict(self)})

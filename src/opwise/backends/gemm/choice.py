@@ -1,10 +1,13 @@
 """Which configuration a product gets: the one that is forced, else the one measured to be the quickest, here or by what ships, else the one
 predicted to be. Tables hold times of row-major factors. A product of transposed ones moves the same bytes and does the same work: it gets
-the configuration that is measured to be the quickest of row-major factors, of those that there are for its layout too."""
+the configuration that is measured to be the quickest of row-major factors, of those that there are for its layout too.
+
+`choose_invariant` takes among those that sum K in one order whatever m is, so that a row of the product has the same bits in any batch."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -13,6 +16,7 @@ from opwise.backends.gemm.gpu import Gpu
 from opwise.backends.tuned import SHIPPED, Choices
 
 C = TypeVar("C", bound=Configuration)
+ROWS = (64, 256, 1024, 4096)  # for which an order of summation is chosen
 
 
 @dataclass(frozen=True)
@@ -36,6 +40,25 @@ def choose(product: Product, offered: Mapping[str, C], gpu: Gpu, choices: Choice
         raise ValueError(f"matmul: no configuration takes {product}")
     times = predictions(product, offered, gpu)
     return Choice(min(times, key=times.__getitem__), "predicted")
+
+
+def choose_invariant(product: Product, offered: Callable[[Product], Mapping[str, C]], gpu: Gpu, choices: Choices = SHIPPED) -> Choice:
+    """As choose, of configurations of one `summation`: that which is predicted to cost the least over ROWS, of those that there are for one
+    row too. It depends on k, n, dtype, alignment and layout alone. Raises ValueError where there is none."""
+    batches = [offered(product._replace(m=m)) for m in (1, *ROWS)]
+    orders = set.intersection(*({c.summation(product) for c in found.values()} for found in batches)) - {""}
+    if not orders:
+        raise ValueError(f"matmul: no order of summation serves every number of rows of {product}")
+
+    def cost(order: str) -> float:
+        least = [
+            min(predicted_us(c.work(product._replace(m=m)), gpu) for c in found.values() if c.summation(product) == order)
+            for m, found in zip(ROWS, batches[1:], strict=True)
+        ]
+        return math.prod(least)
+
+    order = min(sorted(orders), key=cost)
+    return choose(product, {name: c for name, c in offered(product).items() if c.summation(product) == order}, gpu, choices)
 
 
 def predictions(product: Product, offered: Mapping[str, C], gpu: Gpu) -> dict[str, float]:

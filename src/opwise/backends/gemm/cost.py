@@ -115,6 +115,20 @@ class Configuration(Protocol):
 
     def work(self, product: Product) -> Work: ...
 
+    def summation(self, product: Product) -> str:
+        """The order in which K is summed, whatever m is: configurations of one have the same bits on one GPU. "" where a row's bits depend
+        on its place, or nobody has looked."""
+
+
+def split_summation(k: int, units: int, split: int, depth: int) -> str:
+    """`summation` of wgmma's tiles whose K `split` CTAs share in steps of `depth`; the sums of unit i of a row of 16-column `units` are
+    added up from that of CTA i % split on. Where that is not the same in all rows, and addition does not commute: ""."""
+    if split == 1:
+        return "wgmma"
+    if split > 2 and units % split:
+        return ""
+    return f"wgmma/{split}" + (f"/{depth}" if k % (128 * split) else "")  # steps of 64 and of 128 end at the same places
+
 
 def predicted_us(work: Work, gpu: Gpu) -> float:
     """Time of one launch from a cold L2, in us."""

@@ -39,6 +39,16 @@ def plan_any_gpu(product: Product, machine: Machine, gpu: Gpu = H100) -> Plan:
     return _launch(product, machine, offered(product, portable), gpu, SHIPPED)
 
 
+def plan_invariant(product: Product, machine: Machine, gpu: Gpu = H100, choices: Choices = SHIPPED) -> Plan:
+    """The variant `invariant`: a row of C has the same bits whatever m is. Raises as `plan`."""
+    found = offered(product, machine)
+    try:
+        taken = choice.choose_invariant(product, lambda other: offered(other, machine), gpu, choices)
+    except ValueError as error:
+        raise UnsupportedWorkload(f"{error}: use the unnamed variant") from error
+    return _on_grid(product, found[taken.name].launch(product, machine))
+
+
 def plan_textbook(product: Product) -> Plan:
     """The variant `textbook`, of float32: 16 x 16 threads a CTA, one element of C a thread. Raises as `plan`."""
     if product.size != 4:

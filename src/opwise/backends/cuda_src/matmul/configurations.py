@@ -79,6 +79,10 @@ class Config(ABC):
     @abstractmethod
     def work(self, product: Product) -> Work: ...
 
+    def summation(self, product: Product) -> str:
+        """As gemm.cost.Configuration has it."""
+        return ""
+
     @abstractmethod
     def launch(self, product: Product, machine: Machine) -> Plan:
         """Over all of C."""

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from opwise.backends.gemm import gpu
-from opwise.backends.gemm.choice import choose
+from opwise.backends.gemm.choice import choose, choose_invariant
 from opwise.backends.gemm.cost import Product
 from opwise.backends.gemm.gpu import Machine
 from opwise.backends.numba_cuda.common.dtypes import name_of as dtype_of
@@ -58,6 +58,13 @@ def build(a: Tensor, b: Tensor, out: Tensor) -> Bind:
     return build_chosen(a, b, out, Machine.of(a.device), look(TABLE, a.device))
 
 
+def build_invariant(a: Tensor, b: Tensor, out: Tensor) -> Bind:
+    """A row of the product has the same bits whatever m is."""
+    if SIMULATED:
+        return build_stand_in(a, b, out)
+    return build_chosen(a, b, out, Machine.of(a.device), look(TABLE, a.device), invariant=True)
+
+
 def build_mma(a: Tensor, b: Tensor, out: Tensor) -> Bind:
     """What a GPU of sm_80 would run."""
     if SIMULATED:
@@ -66,10 +73,12 @@ def build_mma(a: Tensor, b: Tensor, out: Tensor) -> Bind:
     return build_chosen(a, b, out, replace(machine, capability=min(machine.capability, (8, 0))), SHIPPED)
 
 
-def build_chosen(a: Tensor, b: Tensor, out: Tensor, machine: Machine, choices: Choices) -> Bind:
+def build_chosen(a: Tensor, b: Tensor, out: Tensor, machine: Machine, choices: Choices, *, invariant: bool = False) -> Bind:
     product = Product.of(a, b, out, "tfloat32" if a.dtype == torch.float32 and tf32_allowed() else dtype_of(a))
     found = offered(product, machine)
-    way = found[choose(product, found, gpu.of(a.device), choices).name]
+    asked = gpu.of(a.device), choices
+    taken = choose_invariant(product, lambda other: offered(other, machine), *asked) if invariant else choose(product, found, *asked)
+    way = found[taken.name]
     return build_tma(product, way, machine, (a, b, out)) if isinstance(way, HopperTile) else build_any_gpu(product, way, a.device)
 
 
@@ -139,6 +148,7 @@ VARIANTS = {
     "": Variant(
         build, "wgmma on Hopper, else mma.sync, tiles through a ring of stages; fused multiply-adds for float32", takes_transposed=True
     ),
+    "invariant": Variant(build_invariant, "batch-invariant: K summed in one order, whatever M is", takes_transposed=True),
     "mma": Variant(build_mma, "the kernels for any GPU from sm_80 on, on Hopper too: a ring of cp.async stages"),
     "plain": Variant(build_plain, "a thread an element, a dot product each, over device arrays"),
 }

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field, replace
+from typing import ClassVar
 
-from opwise.backends.gemm.cost import Product, Work, fma_smem, mma_smem, tiled, wgmma_smem
+from opwise.backends.gemm.cost import Product, Work, fma_smem, mma_smem, split_summation, tiled, wgmma_smem
 from opwise.backends.gemm.gpu import Machine
 from opwise.backends.numba_cuda.common import ptx
 
@@ -73,6 +74,11 @@ class HopperTile(Tile):
         fits = product.layout == self.layout and product.vector_bytes == 16 and max(product[:3]) <= TMA_LIMIT
         return machine.capability == HOPPER and fits and (product.kind == kind if kind else product.size == 2)
 
+    def summation(self, product: Product) -> str:
+        if product.size == 4:
+            return self.name if self.kernel == "fma_tma" else "wgmma_tf32"
+        return split_summation(product.k, self.columns // 16, self.split, self.step_bytes // 2)
+
     def work(self, product: Product) -> Work:
         rows, columns, size = self.rows, self.columns, product.size
         if self.kernel == "fma_tma":
@@ -88,22 +94,35 @@ class HopperTile(Tile):
 
 
 @dataclass(frozen=True)
-class MmaTile(Tile):
+class PortableTile(Tile):
+    """Of the kernels for any GPU."""
+
+    UNIT: ClassVar[str]
+
+    split: int = field(default=1, kw_only=True)
+
+    @property
+    def name(self) -> str:
+        return f"{self.UNIT}_{self.rows}x{self.columns}" + f"_s{self.split}" * (self.split > 1) + self.suffix
+
+    def summation(self, product: Product) -> str:
+        return self.name if self.split == 1 else ""
+
+
+@dataclass(frozen=True)
+class MmaTile(PortableTile):
     """By warps in a grid of down x across. ctas_per_sm bounds the registers."""
+
+    UNIT: ClassVar = "mma"
 
     down: int
     across: int
     stages: int
     ctas_per_sm: int
-    split: int = 1
 
     @property
     def threads(self) -> int:
         return 32 * self.down * self.across
-
-    @property
-    def name(self) -> str:
-        return f"mma_{self.rows}x{self.columns}" + f"_s{self.split}" * (self.split > 1) + self.suffix
 
     def takes(self, product: Product, machine: Machine) -> bool:
         return product.layout == self.layout and product.kind != "float32" and (self.split == 1 or machine.capability == HOPPER)
@@ -119,23 +138,20 @@ class MmaTile(Tile):
 
 
 @dataclass(frozen=True)
-class FmaTile(Tile):
+class FmaTile(PortableTile):
     """high x wide (multiples of 4) of the tile a thread. resident: CTAs that an SM has room for; ctas_per_sm: that bound the registers."""
+
+    UNIT: ClassVar = "fma"
 
     high: int = 8
     wide: int = 8
     stages: int = 3
     resident: int = 1
     ctas_per_sm: int = 1
-    split: int = 1
 
     @property
     def threads(self) -> int:
         return (self.rows // self.high) * (self.columns // self.wide)
-
-    @property
-    def name(self) -> str:
-        return f"fma_{self.rows}x{self.columns}" + f"_s{self.split}" * (self.split > 1) + self.suffix
 
     def takes(self, product: Product, machine: Machine) -> bool:
         return product.layout == self.layout and product.kind == "float32" and (self.split == 1 or machine.capability == HOPPER)

@@ -25,7 +25,7 @@ from types import ModuleType
 from torch import Tensor
 
 from opwise.backends.gemm import gpu
-from opwise.backends.gemm.choice import choose
+from opwise.backends.gemm.choice import choose, choose_invariant
 from opwise.backends.gemm.cost import Product
 from opwise.backends.protocol import Bind, Variant
 from opwise.backends.triton_jit.common.launch import machine_of
@@ -38,13 +38,14 @@ from opwise.ops.spec import LAYOUTS, tf32_allowed
 TABLE = "triton_jit/matmul"  # of opwise tune
 
 
-def build(a: Tensor, b: Tensor, out: Tensor, maps: bool = True) -> Bind:
-    """maps: may tensor descriptors be used? Without, everything goes through pointers, as the model has it."""
+def build(a: Tensor, b: Tensor, out: Tensor, maps: bool = True, invariant: bool = False) -> Bind:
+    """maps: may tensor descriptors be used? Without, everything goes through pointers, as the model has it. invariant: is a row of the
+    product to have the same bits whatever m is?"""
     dtype, machine = descriptors.dtype_of(a), machine_of(a.device)
     product = Product.of(a, b, out, "tfloat32" if dtype == "float32" and tf32_allowed() else dtype)
     found = {name: c for name, c in offered(product, machine).items() if maps or c.kernel == "pointers"}
-    numbers = replace(gpu.of(a.device), sms=machine.sms)
-    taken = choose(product, found, numbers, look(TABLE, a.device) if maps else SHIPPED)
+    asked = replace(gpu.of(a.device), sms=machine.sms), look(TABLE, a.device) if maps else SHIPPED
+    taken = choose_invariant(product, lambda other: offered(other, machine), *asked) if invariant else choose(product, found, *asked)
     return build_of(found[taken.name], a, b, out, "tf32" if product.kind == "tfloat32" else "ieee")
 
 
@@ -63,6 +64,7 @@ def build_of(config: Config, a: Tensor, b: Tensor, out: Tensor, precision: str) 
 
 VARIANTS = {
     "": Variant(build, "tiles in grouped order, through tensor descriptors where they fit", takes_transposed=True),
+    "invariant": Variant(partial(build, invariant=True), "batch-invariant: K summed in one order, whatever M is", takes_transposed=True),
     "plain": Variant(plain.build, "kernel[grid](...), a 64 x 64 tile a program"),
     **{rung: Variant(each, ladder.SUMMARIES[rung]) for rung, each in ladder.BUILDS.items()},
     "pointers": Variant(partial(build, maps=False), "tiles in grouped order, through pointers on every GPU", takes_transposed=True),

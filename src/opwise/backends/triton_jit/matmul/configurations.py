@@ -78,6 +78,14 @@ class Config:
         """What the pipeline's stages take."""
         return (self.BM + self.BN) * self.BK * element_size * self.stages
 
+    def summation(self, product: Product) -> str:
+        """As gemm.cost.Configuration has it. A cluster's partial sums are added up from their owner's on, which is the same in all rows
+        where there are as many units of 8 columns as programs."""
+        by_wgmma = self.kernel in ("tma", "pingpong", "split_k")
+        if self.split_k > 1:
+            return self.name if by_wgmma and not self.swap_ab and self.split_k <= self.BN // 8 else ""
+        return "wgmma" if by_wgmma else self.name
+
     def tiles(self, m: int, n: int) -> int:
         return -(-m // self.BM) * -(-n // self.BN)
 

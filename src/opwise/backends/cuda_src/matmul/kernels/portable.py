@@ -50,6 +50,9 @@ class MmaSync(Tiled):
     def takes(self, product: Product, machine: Machine) -> bool:
         return machine.capability >= TENSOR_CORES_FROM and self.vector_bytes == accesses(product)
 
+    def summation(self, product: Product) -> str:
+        return self.name
+
     def work(self, product: Product) -> Work:
         return mma_work(self, product)
 
@@ -110,6 +113,9 @@ class Simt(Tiled):
         if product.size == 2:
             return machine.capability < TENSOR_CORES_FROM
         return self.vector_bytes == accesses(product)
+
+    def summation(self, product: Product) -> str:
+        return self.name
 
     def work(self, product: Product) -> Work:
         return simt_work(self, product)

@@ -43,6 +43,9 @@ class WgmmaTf32(Tiled):
     def takes(self, product: Product, machine: Machine) -> bool:
         return tma_takes(product, machine)
 
+    def summation(self, product: Product) -> str:
+        return "wgmma_tf32"
+
     def work(self, product: Product) -> Work:
         smem = tf32_smem(self.rows, self.columns)
         return tiled(product, self.rows, self.columns, DEPTH, "wgmma_tf32", smem, self.stages, persistent=True)
@@ -73,6 +76,9 @@ class FfmaTma(Tiled):
 
     def takes(self, product: Product, machine: Machine) -> bool:
         return tma_takes(product, machine)
+
+    def summation(self, product: Product) -> str:
+        return self.name
 
     def work(self, product: Product) -> Work:
         smem = fma_smem(self.rows, self.columns, 8, 16)

@@ -11,7 +11,7 @@ from typing import ClassVar
 
 from opwise.backends.cuda_src.matmul.configurations import HALF, Tiled, line, tma_takes, wgmma_unit
 from opwise.backends.cuda_src.plan import Matrix, Plan
-from opwise.backends.gemm.cost import Product, Work, tiled, wgmma_smem
+from opwise.backends.gemm.cost import Product, Work, split_summation, tiled, wgmma_smem
 from opwise.backends.gemm.gpu import Machine
 
 DEPTH = 64  # elements of K in a row of a box: 128 bytes
@@ -35,6 +35,9 @@ class Hopper(Tiled):
 
     def takes(self, product: Product, machine: Machine) -> bool:
         return tma_takes(product, machine)
+
+    def summation(self, product: Product) -> str:
+        return "wgmma"
 
 
 @dataclass(frozen=True)
@@ -130,6 +133,9 @@ class SplitK(Hopper):
             product, self.rows, self.columns, self.depth, wgmma_unit(product.kind), wgmma_smem(self.rows, self.columns, 2), self.stages,
             split_k=self.split, ctas_per_sm=self.ctas_per_sm,
         )  # fmt: skip
+
+    def summation(self, product: Product) -> str:
+        return split_summation(product.k, self.columns // 16, self.split, self.depth)
 
     def launch(self, product: Product, machine: Machine) -> Plan:
         """Boxes of A are no higher than A: split_k.cuh counts their bytes so."""
