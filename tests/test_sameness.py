@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
 from fake_kernels import EAGER
-from recorded_runs import cell, store_of
+from recorded_runs import cell, store_of, stored
 from torch import Tensor
 
 from opwise.backends.protocol import Implementation, Variant
 from opwise.choosing.query import NothingMeasured, choose_from
+from opwise.choosing.store import Store
 from opwise.measure import sameness
 from opwise.measure.sameness import Facts, by_rows, difference, digest, digests, facts, of
 from opwise.ops import OPS, Workload
@@ -136,3 +139,27 @@ def test_the_choice_among_the_invariant_tells_its_price() -> None:
     assert f"opwise run {workload} --facts" in found.excluded["cupy_raw"]
     with pytest.raises(NothingMeasured, match="--facts"):
         choose_from(store_of(row("cupy_raw", 5.0)), workload, gpu, invariant=True)
+
+
+def test_variants_called_invariant_are_chosen_among_the_invariant_alone() -> None:
+    shape, whole = (5, 40, 7), {"op": "matmul", "dtype": "float32", "repeatable": True, "bits": "ab"}
+    fast = cell("cupy_raw", 5.0, shape=shape, **whole, batch_invariant=False, differs="a row alone")
+    slow = cell("cupy_raw", 5.5, shape=shape, **whole, batch_invariant=True, variant="invariant")
+    store, workload = store_of(fast, slow), Workload.parse("matmul/5x40x7/float32")
+    free, kept = (choose_from(store, workload, store.gpus[0], invariant=asked) for asked in (False, True))
+    assert (free.implementation, kept.implementation) == ("cupy_raw/matmul", "cupy_raw/matmul:invariant")
+    assert [s.backend for s in free.ranking] == ["cupy_raw"]
+    assert kept.why.endswith("Batch-invariant costs 1.10 of the fastest here, cupy_raw.")
+
+
+def test_what_a_newer_run_was_not_asked_for_an_older_one_of_the_same_kernels_has(tmp_path: Path) -> None:
+    old = cell("cupy_raw", 5.0, repeatable=True, batch_invariant=True, bits="ab")
+    brief = replace(cell("cupy_raw", 4.0, time="2026-01-03T00:00:00+00:00"), kernel_warm_us=None)
+    for n, (newer, filled) in enumerate([(brief, True), (replace(brief, source="ef"), False), (replace(brief, driver="2.0"), False)]):
+        folder = tmp_path / str(n)
+        paths = [stored(folder, old), stored(folder, newer, name="20260103T000000Z-core-abc1234")]
+        (found,) = Store.load(paths, "softmax").records
+        assert found.kernel_cold_us == newer.kernel_cold_us
+        assert (found.bits, found.batch_invariant, found.kernel_warm_us) == (
+            ("ab", True, old.kernel_warm_us) if filled else ("", None, None)
+        )

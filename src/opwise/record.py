@@ -148,7 +148,7 @@ class Record:
     def to_json(self) -> str:
         """One line without its newline. NaN and infinity are not JSON: an infinite error ratio is written as the string "inf"."""
         data = asdict(self)
-        for name in (*(["layout"] if not self.layout else []), *(_FACTS if not (self.bits or self.differs) else ())):
+        for name in (*(["layout"] if not self.layout else []), *(FACTS if not (self.bits or self.differs) else ())):
             del data[name]
         for name in _INTERVALS:
             if data[name] is not None:
@@ -178,7 +178,7 @@ class Record:
 _BEFORE_OP = '{"op": '
 _BEHIND_CELL = '"status": '  # the field that follows those which say what was measured
 _FIELDS = frozenset(f.name for f in fields(Record))
-_FACTS = ("repeatable", "batch_invariant", "differs", "bits")  # not in a line where nobody asked
+FACTS = ("repeatable", "batch_invariant", "differs", "bits")  # not in a line where nobody asked
 _INTERVALS = ("kernel_cold_us", "kernel_capped_us", "kernel_warm_us", "launch_us", "call_us")
 _REBUILT: Mapping[str, Callable[[Any], Any]] = {  # what JSON has no type or no number for
     **dict.fromkeys(_INTERVALS, lambda value: Interval(**value)),
@@ -219,15 +219,15 @@ def read(path: Path) -> list[Record]:
     return [Record.from_data(data) for data in whole_lines(path) if _kind(data) == "cell"]
 
 
-def read_newest(path: Path, skipped: Callable[[str], bool]) -> Iterator[tuple[str, Record]]:
+def read_newest(path: Path, skipped: Callable[[str, str], bool]) -> Iterator[tuple[str, Record]]:
     """The cells of a run, the last one first, each with what its line begins with: op, backend, variant, dtype and shape.
 
-    Lines of whose beginnings `skipped` says so are not parsed, which takes most of the time; it is asked of a line when the cells behind
-    it have been taken. Warns and raises as `read`.
+    Lines of which `skipped` (of the beginning, and of the line) says so are not parsed, which takes most of the time; it is asked of a line
+    when the cells behind it have been taken. Warns and raises as `read`.
     """
     newest_first = reversed(list(enumerate(text(path).splitlines(), start=1)))
     lines = ((number, line, line.partition(_BEHIND_CELL)[0]) for number, line in newest_first)
-    found = ((cell, data) for number, line, cell in lines if not skipped(cell) for data in parsed(path, number, line))
+    found = ((cell, data) for number, line, cell in lines if not skipped(cell, line) for data in parsed(path, number, line))
     return ((cell, Record.from_data(data)) for cell, data in found if _kind(data) == "cell")
 
 

@@ -121,7 +121,7 @@ class Dispatcher:
                  "for what takes torch eager a millisecond", Fallback)  # fmt: skip
 
     def _invariant(self, *inputs: Tensor) -> str:
-        """The backend that is chosen among the batch-invariant ones. Raises NothingMeasured."""
+        """The implementation that is chosen among the batch-invariant ones. Raises NothingMeasured."""
         from opwise.choosing.selection import invariant
 
         key = str(OPS[self.op].workload_of(*inputs)), str(inputs[0].device)
@@ -137,15 +137,15 @@ class Dispatcher:
             OPS[self.op].check_inputs(*inputs)  # raises
         if torch.compiler.is_compiling():  # torch.export hands in fake tensors
             return self.traced(*inputs)
-        if backend == INVARIANT:
-            backend = self._invariant(*inputs)
-        if backend is None or backend == "torch_eager":
+        name = self._invariant(*inputs) if backend == INVARIANT else f"{backend or 'torch_eager'}/{self.op}"
+        if name == f"torch_eager/{self.op}":
             return self.eager(*inputs)
-        call = self.forced.get((backend, inputs[0].device.type))
+        call = self.forced.get((name, inputs[0].device.type))
         if call is None:
-            call = implementation(f"{_known(backend, ENVIRONMENT)}/{self.op}", inputs[0].device)
+            _known(backend := name.partition("/")[0], ENVIRONMENT)
+            call = implementation(name, inputs[0].device)
             self._warn_of_stand_in(backend, inputs[0].device)
-            self.forced[backend, inputs[0].device.type] = call
+            self.forced[name, inputs[0].device.type] = call
         if _grad() and any(x.requires_grad for x in inputs):
             return FUNCTIONS[self.op].apply(call, *inputs)  # type: ignore[no-any-return]
         return call(*inputs)

@@ -46,7 +46,7 @@ def choose(
     tensors' GPU, with a shape the first GPU, else the one measured last. CPU tensors are torch eager's, as they are in opwise.softmax(x),
     unless a device is named. measure: time all backends here and now, and store that under `results`.
     clock: full, capped or both (see clocks.CLOCKS), of the cold kernel time that `stream` and `kernel` count. invariant: only of backends
-    that `opwise run --facts` found batch-invariant at this workload; `why` tells what that costs.
+    and their variants `invariant`, that `opwise run --facts` found batch-invariant at this workload; `why` tells what that costs.
 
     Raises ValueError or TypeError on what is no workload, purpose, clock or device; NothingMeasured where no figure fits; RuntimeError
     where `measure` is asked for without a GPU.
@@ -142,8 +142,8 @@ def choose_from(
     """The choice that a store's records make. Raises NothingMeasured where none fits, ValueError for an unknown device."""
     gpu = device if isinstance(device, Gpu) else gpu_of(store, device)
     asked = workload.op, workload.dtype, gpu, workload.layout
-    found, measured_on = store.figures(*asked), gpu
-    if not found.timed and (kin := store.kin(*asked)):
+    found, measured_on = store.figures(*asked, invariant), gpu
+    if not found.timed and not invariant and (kin := store.kin(*asked)):
         own, (measured_on, found) = found, kin
         timed = {backend: cells for backend, cells in found.timed.items() if backend not in own.barred}
         found = Figures(timed, {**found.barred, **own.barred}, {**found.refused, **own.refused})

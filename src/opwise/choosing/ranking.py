@@ -67,10 +67,11 @@ class Standing:
 
 @dataclass(frozen=True)
 class Choice:
-    """The answer. `over_eager`: torch eager's time over the chosen one's, `over_next` that of the runner-up; None where there is no such
-    figure. `refresh`: the command that measures again what is stale, "" where nothing is. `excluded`: backends that could not be chosen,
-    with the reason. `clock`: what was asked for, of clocks.CLOCKS; `states`: those in which the ranking compares kernels, () for a graph,
-    which has one of its own. Of CPU tensors `ranking` is empty: torch eager computes these."""
+    """The answer. `backend`: among batch-invariant kernels also a variant's, as in "cupy_raw:invariant". `over_eager`: torch eager's time
+    over the chosen one's, `over_next` that of the runner-up; None where there is no such figure. `refresh`: the command that measures again
+    what is stale, "" where nothing is. `excluded`: backends that could not be chosen, with the reason. `clock`: what was asked for, of
+    clocks.CLOCKS; `states`: those in which the ranking compares kernels, () for a graph, which has one of its own. Of CPU tensors
+    `ranking` is empty: torch eager computes these."""
 
     op: str
     shape: tuple[int, ...]
@@ -96,7 +97,8 @@ class Choice:
     @property
     def implementation(self) -> str:
         """As `opwise.implementation` takes it."""
-        return f"{self.backend}/{self.op}"
+        backend, colon, variant = self.backend.partition(":")
+        return f"{backend}/{self.op}{colon}{variant}"
 
     @property
     def chosen(self) -> Standing:
@@ -152,7 +154,8 @@ def paired_ratio(s: Standing, leader: Standing, purpose: str, states: Sequence[s
 
 
 def preference(backend: str) -> tuple[int, str]:
-    return (PREFERENCE.index(backend) if backend in PREFERENCE else len(PREFERENCE), backend)
+    name = backend.partition(":")[0]
+    return (PREFERENCE.index(name) if name in PREFERENCE else len(PREFERENCE), backend)
 
 
 def sentence(ranking: Sequence[Standing], purpose: str, states: Sequence[str] = STATES, clock: str = clocks.BOTH) -> str:

@@ -138,8 +138,8 @@ def _choice(dispatcher: Dispatcher, inputs: Sequence[Tensor]) -> Choice | None:
 
 
 def invariant(workload: str, device: str) -> str:
-    """The fastest backend that is known to be batch-invariant there. Raises NothingMeasured."""
-    return choose_from(recorded(), Workload.parse(workload), here(device), invariant=True).backend
+    """The fastest implementation that is known to be batch-invariant there. Raises NothingMeasured."""
+    return choose_from(recorded(), Workload.parse(workload), here(device), invariant=True).implementation
 
 
 def _first_that_works(dispatcher: Dispatcher, choice: Choice, inputs: Sequence[Tensor], eager: Call, more_us: float) -> Call:

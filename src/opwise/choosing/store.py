@@ -1,9 +1,11 @@
 """The stored figures that a choice may rest on: of each implementation and workload the newest one, and whether it is stale.
 
-A record counts for its own device and compute capability only. Stale is what was taken with another driver or other library versions
-than this machine's (where this machine has the device; elsewhere there is nothing to compare with), on a GPU that somebody else computed
-on, or of kernels whose sources have changed since, unless they are known to make the same machine code at its shape (machine_code.py). A
-record of before records carried a digest of their sources is compared through git, by its commit; where that cannot be told, it is stale.
+A record counts for its own device and compute capability only. What it was not asked for (a brief run has no warm time, few have facts) the
+next older one has that was taken of the same sources, with the same libraries and driver. Stale is what was taken with another driver or
+other library versions than this machine's (where this machine has the device; elsewhere there is nothing to compare with), on a GPU that
+somebody else computed on, or of kernels whose sources have changed since, unless they are known to make the same machine code at its shape
+(machine_code.py). A record of before records carried a digest of their sources is compared through git, by its commit; where that cannot be
+told, it is stale.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from __future__ import annotations
 import warnings
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +22,14 @@ from opwise.choosing import machine_code
 from opwise.measure.device import is_called
 from opwise.ops import OPS
 from opwise.ops.spec import Workload
-from opwise.record import Record, UnknownSchema, of_another_op, read_newest
+from opwise.record import FACTS, Record, UnknownSchema, of_another_op, read_newest
 
 JUDGED = ("ok", "wrong", "failed", "timeout", "unsupported")  # an implementation that was only missing says nothing of itself
 UNTIMED_LIBRARIES = ("nvidia-ml-py",)  # reads temperatures, and is in no figure
 Sizes = tuple[int, ...]
+INVARIANT = "invariant"  # the variant that is chosen among where only batch-invariant kernels are
+# What a run need not be asked for: how a line that has it tells, and the fields.
+ASKED_FOR: Mapping[str, tuple[str, ...]] = {'"kernel_warm_us": {': ("kernel_warm_us",), '"bits": "': FACTS}
 
 
 @dataclass(frozen=True)
@@ -41,6 +46,7 @@ class Gpu:
 @dataclass(frozen=True)
 class Figures:
     """All that is stored of one op, dtype and layout on one GPU: backend -> sizes (see OpSpec.sizes) -> the newest record that was timed.
+    Variants `invariant` stand there as backends of their own, as in "cupy_raw:invariant", where they are asked for.
 
     `barred`: backend -> why it cannot be chosen at any shape. `refused`: backend -> workload shape -> why it cannot be chosen there.
     """
@@ -52,7 +58,8 @@ class Figures:
 
 @dataclass
 class Store:
-    """The unnamed variants' records, of each cell on each device the one that counts of the newest run that has one; newest last."""
+    """Records of the unnamed variants and of `invariant`, of each cell on each device the one that counts of the newest run that has one;
+    newest last."""
 
     records: list[Record] = field(default_factory=list)
 
@@ -85,13 +92,14 @@ class Store:
         alike = (other for other in self.gpus if other.capability == gpu.capability and other != gpu)
         return next(((other, found) for other in alike if (found := self.figures(op, dtype, other, layout)).timed), None)
 
-    def figures(self, op: str, dtype: str, gpu: Gpu, layout: str = "") -> Figures:
+    def figures(self, op: str, dtype: str, gpu: Gpu, layout: str = "", invariant: bool = False) -> Figures:
         """What counts for an op in a dtype and layout on a GPU. An implementation found wrong anywhere is barred until it
-        is found right there."""
+        is found right there. invariant: are the variants of that name to be among them?"""
         newest: dict[tuple[str, tuple[int, ...]], Record] = {}
         for r in self.records:
-            if (r.op, r.dtype, r.layout, r.device, r.capability) == (op, dtype, layout, gpu.device, gpu.capability):
-                newest[r.backend, r.shape] = r
+            asked = (r.op, r.dtype, r.layout, r.device, r.capability) == (op, dtype, layout, gpu.device, gpu.capability)
+            if asked and (invariant or not r.variant):
+                newest[":".join(filter(None, (r.backend, r.variant))), r.shape] = r
         timed: dict[str, dict[Sizes, Record]] = {}
         barred: dict[str, str] = {}
         refused: dict[str, dict[tuple[int, ...], str]] = {}
@@ -118,19 +126,37 @@ class _Known:
         fresh: dict[str, Record] = {}
         timed = self.timed
 
-        def skipped(cell: str) -> bool:
-            return cell in self.cells or cell in fresh or (timed and bool(self.op) and of_another_op(cell, self.op))
+        def skipped(cell: str, line: str) -> bool:
+            if timed and self.op and of_another_op(cell, self.op):
+                return True
+            known = fresh.get(cell) or self.cells.get(cell)
+            return known is not None and not any(marker in line and not getattr(known, asked[-1]) for marker, asked in ASKED_FOR.items())
 
         for cell, record in read_newest(path, skipped):
             if _counts(record):
-                fresh[cell] = record
+                known = fresh.get(cell) or self.cells.get(cell)
+                fresh[cell] = _filled(known, record) if known else record
                 timed = timed or _timed(record)
         self.cells |= fresh
         self.timed = timed
 
 
+def _filled(newer: Record, older: Record) -> Record:
+    """What the newer record was not asked for, from one of the same kernels; where those are not known to be the same, nothing."""
+    if not newer.source or not _same_libraries(newer, older) or (newer.source, newer.tuned, newer.driver) != (
+        older.source, older.tuned, older.driver):  # fmt: skip
+        return newer
+    lacking = (name for asked in ASKED_FOR.values() if not getattr(newer, asked[-1]) for name in asked)
+    return replace(newer, **{name: getattr(older, name) for name in lacking})
+
+
+def _same_libraries(one: Record, other: Record) -> bool:
+    names = (one.versions.keys() | other.versions.keys()) - set(UNTIMED_LIBRARIES)
+    return all(one.versions.get(name) == other.versions.get(name) for name in names)
+
+
 def _counts(r: Record) -> bool:
-    return not r.variant and r.stand_in is None and bool(r.capability) and r.status in JUDGED
+    return r.variant in ("", INVARIANT) and r.stand_in is None and bool(r.capability) and r.status in JUDGED
 
 
 def _timed(r: Record) -> bool:

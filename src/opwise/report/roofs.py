@@ -15,7 +15,7 @@ DATA_SHEETS: Mapping[str, Mapping[str, float]] = {
     "NVIDIA H200": {"fma": 66.9, "tensor_tfloat32": 494.7, "tensor_float16": 989.4, "tensor_bfloat16": 989.4, "memory": 4800.0},
 }
 UNITS = {"tensor_bfloat16": "bfloat16", "tensor_float16": "float16", "tensor_tfloat32": "TF32", "fma": "float32 (chains of FMA)"}
-MOVES = {"copy": "a copy", "read": "reading", "write": "writing"}
+MOVES = {"copy": "copying", "read": "reading", "write": "writing"}
 
 
 def roofs_of(path: Path) -> dict[str, float]:
@@ -23,6 +23,12 @@ def roofs_of(path: Path) -> dict[str, float]:
     raises."""
     lines = [line.get("limits") for line in read_extra(path, "limits")]
     return {str(k): float(v) for found in lines if isinstance(found, dict) for k, v in found.items() if _is_number(v)}
+
+
+def _mib(name: str) -> str:
+    """The bytes of copy_67108864_bytes_gb_per_s, both ways together."""
+    size = int(name.split("_")[1]) / 2**20
+    return f"{size:.0f} MiB" if size >= 1 else f"{size * 1024:.2g} KiB"
 
 
 def _is_number(value: object) -> bool:
@@ -38,8 +44,9 @@ def whose(limits: Mapping[str, float], device: str) -> str:
 
     parts = []
     for kind, text in MOVES.items():
-        if found := [v for name, v in limits.items() if name.startswith(f"{kind}_") and name.endswith("_gb_per_s")]:
-            parts.append(f"{text} {max(found):.0f} GB/s{share(max(found), 'memory')}")
+        if found := [(v, name) for name, v in limits.items() if name.startswith(f"{kind}_") and name.endswith("_gb_per_s")]:
+            fastest, name = max(found)
+            parts.append(f"{text} {_mib(name)} {fastest:.0f} GB/s{share(fastest, 'memory')}")
     for unit, text in UNITS.items():
         if (peak := limits.get(f"peak_{unit}_tflop_per_s")) is not None:
             capped = limits.get(f"capped_peak_{unit}_tflop_per_s")

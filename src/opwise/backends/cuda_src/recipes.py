@@ -32,10 +32,9 @@ class Recipe:
 
 
 def variants(op: str, built: Callable[[Recipe], Build]) -> dict[str, Variant]:
-    """The op's variants in the backend whose `built` makes a build of a recipe. Two of matmul take transposes."""
+    """The op's variants in the backend whose `built` makes a build of a recipe. Of matmul the unnamed one takes transposes."""
     return {
-        name: Variant(built(recipe), recipe.summary, takes_transposed=op == "matmul" and name in ("", "invariant"))
-        for name, recipe in RECIPES[op].items()
+        name: Variant(built(recipe), recipe.summary, takes_transposed=(op, name) == ("matmul", "")) for name, recipe in RECIPES[op].items()
     }
 
 
@@ -102,10 +101,6 @@ def _matmul_plan(a: Tensor, b: Tensor, out: Tensor) -> Plan:
     return matmul.plan(_product(a, b, out), _machine(a), gpu.of(a.device), look(matmul.TABLE, a.device))
 
 
-def _matmul_invariant(a: Tensor, b: Tensor, out: Tensor) -> Plan:
-    return matmul.plan_invariant(_product(a, b, out), _machine(a), gpu.of(a.device), look(matmul.TABLE, a.device))
-
-
 def _matmul_any_gpu(a: Tensor, b: Tensor, out: Tensor) -> Plan:
     return matmul.plan_any_gpu(_product(a, b, out), _machine(a), gpu.of(a.device))
 
@@ -145,7 +140,6 @@ RECIPES: Mapping[str, Mapping[str, Recipe]] = {
     },
     "matmul": {
         "": Recipe("tiles on tensor cores (wgmma on Hopper, else mma), in float32 on FMA units", _matmul_plan, _m_k_n),
-        "invariant": Recipe("batch-invariant: K summed in one order, whatever M is", _matmul_invariant, _m_k_n),
         "mma": Recipe("the kernels for any GPU from sm_80 on, on Hopper too", _matmul_any_gpu, _m_k_n),
         "textbook": Recipe("one element a thread, 16x16 threads a block", _matmul_textbook, _m_k_n),
         **{rung: _matmul_rung(rung, summary) for rung, (summary, *_) in matmul_ladder.RUNGS.items()},

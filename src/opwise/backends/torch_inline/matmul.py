@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from opwise.backends.cuda_src.matmul import invariant
 from opwise.backends.cuda_src.recipes import variants
 from opwise.backends.torch_inline import plain
 from opwise.backends.torch_inline.launch import built
 
-VARIANTS = {**variants("matmul", built), "plain": plain.variant("matmul")}
+VARIANTS = {**variants("matmul", built), "invariant": invariant.variant(built), "plain": plain.variant("matmul")}
