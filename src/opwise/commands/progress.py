@@ -16,7 +16,7 @@ from opwise.scaling import Stranded
 from opwise.scaling.order import estimate_s
 
 
-def carry_out(session: Session, first_call: bool = False, facts: bool = False) -> bool:
+def carry_out(session: Session, first_call: bool = False, facts: bool = False, energy: bool = False) -> bool:
     """Runs the session; True where Ctrl-C ended it early. Where every worker is gone, `session.stranded` says why."""
     shown = Shown(session)
     try:
@@ -27,6 +27,8 @@ def carry_out(session: Session, first_call: bool = False, facts: bool = False) -
             if facts:
                 shown.say("repeatable? batch-invariant?")
                 session.find_facts(shown.say)
+            if energy:
+                session.find_energy(shown.say)
             for event in session.events():
                 shown.take(event)
     except KeyboardInterrupt:

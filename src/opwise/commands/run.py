@@ -38,7 +38,8 @@ from opwise.tuning.standing import told
 RUN_EXAMPLES = (
     "Examples:  opwise run  ·  opwise run softmax triton_jit  ·  opwise run 'softmax/4096x4096/*' --variants  ·  "
     "opwise run matmul/512x512x512/float16 --json  ·  opwise run --set grid --brief  ·  opwise run softmax --with my_softmax.py  ·  "
-    "opwise run matmul --set layers --brief --facts  ·  opwise run --recorded recording.json  ·  opwise run --gpus all  ·  "
+    "opwise run matmul --set layers --brief --facts  ·  opwise run matmul/4096x4096x4096/float16 --energy  ·  "
+    "opwise run --recorded recording.json  ·  opwise run --gpus all  ·  "
     "opwise run --scheduler tcp://head:8786 --gpu-model H200  ·  opwise run --resume 20261121T140910Z"
 )
 
@@ -56,6 +57,10 @@ def run(
     ] = False,
     facts: Annotated[
         bool, typer.Option("--facts", help="Also find out, bit by bit, whether results are repeatable and batch-invariant.")
+    ] = False,
+    energy: Annotated[
+        bool,
+        typer.Option("--energy", help="Also measure mJ a launch, pJ a flop or byte and the idle W, by NVML's counter: 3 to 15 s a cell."),
     ] = False,
     as_json: Json = False,
     gpus: Gpus = None,
@@ -80,6 +85,8 @@ def run(
         refuse("--first-call is measured on this machine: run it there, or on one of the cluster's, without --scheduler")
     if facts and scheduler:
         refuse("--facts is found out on this machine: run it there, or on one of the cluster's, without --scheduler")
+    if energy and (scheduler or gpus):
+        refuse("--energy is measured on one GPU of this machine: leave out --scheduler and --gpus; --device cuda:1 names another one")
     path = _resumed_path(resume, out, bool(filters or set_name or variants or brief or recorded)) if resume else None
     if recorded is not None:
         filters = [*(filters or []), *_called(recorded, bool(set_name))]
@@ -89,13 +96,17 @@ def run(
             stderr.print("No GPU here: kernels run in stand-ins or are only compiled; nothing is timed.", style="yellow", highlight=False)
         if facts and not on_gpu:
             stderr.print("No GPU here: --facts finds nothing out.", style="yellow", highlight=False)
+        if energy and here.shared:
+            refuse(f"--energy is what the whole GPU draws, and {here.shared} computes on it: wait for it, or leave out --energy")
+        if energy and not on_gpu:
+            stderr.print("No GPU here: --energy measures nothing.", style="yellow", highlight=False)
         for line in told(here.survey.facts) if on_gpu else ():
             stderr.print(line, highlight=False, markup=False, soft_wrap=True)
         set_name = set_name or ("core" if on_gpu else "smoke")
         session = _resumed(here, path) if path else _planned(here, filters or [], set_name, variants, out, brief)
         session.executor, session.shared = here.executor, here.shared
         try:
-            interrupted = carry_out(session, first_call and on_gpu, facts)
+            interrupted = carry_out(session, first_call and on_gpu, facts, energy)
         except CannotResume as error:
             refuse(str(error))
         print_records(session.records, as_json, title=where(session.records))  # within: workers end meanwhile
