@@ -86,6 +86,9 @@ class Meter:
         """
         flush = [self.queue.flush] if once(len(launches)) else []
         with self.queue.ready():
+            for launch in launches:  # the first may compile, load and allocate, which a capture forbids
+                launch()
+            self.queue.wait()
             turn("energy: graph")
             step, count = self._graph(launches)
             self._cool()
