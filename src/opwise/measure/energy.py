@@ -29,7 +29,9 @@ from opwise.ops import OPS
 from opwise.ops.spec import Workload
 
 SECONDS = 1.0  # of a stretch that count: the counter's steps are seen up to LOOK_S late
-PORTION_US = 20_000.0  # enqueued at once, and one portion always behind that which runs: under the launch queue's 1024 entries
+# Enqueued at once, and one portion always stands behind that which runs: long against what may hold up the CPU, short against SECONDS, as
+# no step of the counter is seen while the CPU enqueues.
+PORTION_US = 20_000.0
 IDLE_SETTLE_S = 2.0  # an idle GPU's clock and power fall in steps
 
 
