@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 import pytest
 from simulated_queue import GpuFault, Kernel, SimulatedQueue
 
-from opwise.block.turns import MIN_ROUNDS, Course, Pace, Turns, middle, over, power_w, steps_us, stretch, timed
+from opwise.block.turns import MIN_ROUNDS, Course, Pace, Turns, middle, over, steps_us, stretch, timed
 from opwise.measure.device import State
+from opwise.measure.power import power_w
 
 PACE = Pace(total_s=1.0, warm_up_s=0.5, lead_s=0.05, stretch_s=0.1)
 TICK_US = 20_000.0  # of the energy counter

@@ -14,6 +14,7 @@ from opwise.backends.gemm import gpu
 from opwise.backends.gemm.choice import choose, choose_invariant
 from opwise.backends.gemm.cost import Product, Work, split_summation
 from opwise.backends.gemm.gpu import Machine
+from opwise.backends.protocol import UnsupportedWorkload
 from opwise.backends.tuned_table import TUNABLE
 from opwise.measure.sameness import difference
 from opwise.ops import OPS, Workload
@@ -77,7 +78,7 @@ def test_the_quickest_order_that_serves_all_rows() -> None:
         product = Product(m, 64, 64, "bfloat16")
         assert choose_invariant(product, found, gpu.H100).name == expected
         assert choose(product, found(product), gpu.H100).name == free
-    with pytest.raises(ValueError, match="no order of summation serves every number of rows"):
+    with pytest.raises(UnsupportedWorkload, match="alike for every number of rows: use the unnamed"):
         choose_invariant(Product(1, 64, 64, "bfloat16"), lambda p: {"split_by_m": ways[0]}, gpu.H100)
 
 

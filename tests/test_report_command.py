@@ -5,12 +5,16 @@ from __future__ import annotations
 import sys
 import xml.etree.ElementTree as ElementTree
 from dataclasses import replace
+from io import StringIO
 from pathlib import Path
 
 import pytest
 from reporting import CELL, ROOFS, ROOT, TWO_STATES, of_schema_1, report, written
+from rich.console import Console
 
 from opwise.record import Record
+from opwise.report import tables
+from opwise.report.energy import energies
 from opwise.report.figures import Series
 from opwise.report.plots import figures
 from opwise.run_files import append
@@ -138,3 +142,33 @@ def test_a_missing_extra_is_one_line_with_the_remedy(monkeypatch: pytest.MonkeyP
     (line,) = result.output.strip().splitlines()[-1:]
     assert library in line
     assert "pip install 'opwise[report]'" in line
+
+
+def test_energy_is_in_the_tables_and_against_time_and_is_not_where_nobody_asked(tmp_path: Path) -> None:
+    asked = [replace(r, joules=0.1, capped_joules=0.09, idle_w=88.0) for r in TWO_STATES[:2]]
+    asked.append(replace(TWO_STATES[2], joules=0.11, idle_w=88.0))
+    energy = energies(asked)
+    (panel,) = energy.panels
+    assert (panel.x.title, panel.y.title, panel.x.log, panel.y.log) == ("us", "mJ", True, True)
+    points = {s.name: [(p.x, p.y) for p in s.points] for s in panel.series}
+    assert points == {
+        "numba_cuda, power-capped": [(221.0, 90.0)], "numba_cuda": [(214.0, 100.0)], "torch_inline, power-capped": [(208.0, 90.0)],
+        "torch_inline": [(204.0, 100.0)], "torch_eager": [(177.0, 110.0)],
+    }  # fmt: skip
+    assert "467 W, 0.7276 pJ/flop" in panel.series[1].points[0].text
+    run = tmp_path / "r" / "20260101T000000Z-core-abc.jsonl"
+    append(run, [r.to_json() for r in (*asked, TWO_STATES[3])])
+    html = written(tmp_path, run).read_text()
+    assert "<td>100</td><td>0.7276 pJ/flop</td><td>90</td><td>88</td><td></td>" in html
+    assert "Time against energy" in html
+    heads, row = html.split('<table class="cells">')[1].split("<tbody>")
+    assert heads.count("<th ") == row.split("</tr>")[0].count("<td")
+    shown = Console(width=300, record=True, file=StringIO())
+    tables.show(asked, shown)
+    text = shown.export_text()
+    assert [word for word in ("mJ a launch", "pJ/flop", "capped mJ", "idle W", "0.7276") if word not in text] == []
+    unasked = tmp_path / "r" / "20260102T000000Z-core-abc.jsonl"
+    append(unasked, [r.to_json() for r in TWO_STATES])
+    assert "energy" not in written(tmp_path / "unasked", unasked).read_text().split("</script>")[-1]
+    tables.show(TWO_STATES, shown)
+    assert "mJ" not in shown.export_text()

@@ -88,6 +88,10 @@ class Record:
     capped_sm_clock_mhz: float | None = None
     capped_power_w: float | None = None
     capped_throttle: tuple[str, ...] = ()
+    joules: float | None = None  # of a launch at full clock, gross: the idle power while it runs is in it (measure/energy.py)
+    capped_joules: float | None = None  # back to back; None where the cap changes nothing
+    idle_w: float | None = None  # what the GPU draws with nothing to do
+    energy_note: str = ""  # why there are no joules
     compile_cold_s: float | None = None
     compile_cached_s: float | None = None
     prepare_s: float | None = None
@@ -140,6 +144,15 @@ class Record:
         """The paired ratio to the fastest in one of STATES."""
         return self.versus_best if state == FULL or self.kernel_capped_us is None else self.capped_versus_best
 
+    def energy_j(self, state: str) -> float | None:
+        """Joules of a launch in one of STATES; None where they were not measured in that state."""
+        return self.joules if state == FULL or self.capped_joules is None else self.capped_joules
+
+    @property
+    def energised(self) -> bool:
+        """Are there joules, in whatever state?"""
+        return self.joules is not None or self.capped_joules is not None
+
     @property
     def timed(self) -> bool:
         """Is there a cold kernel time, in whatever state?"""
@@ -148,7 +161,9 @@ class Record:
     def to_json(self) -> str:
         """One line without its newline. NaN and infinity are not JSON: an infinite error ratio is written as the string "inf"."""
         data = asdict(self)
-        for name in (*(["layout"] if not self.layout else []), *(FACTS if not (self.bits or self.differs) else ())):
+        asked = {"layout": bool(self.layout), **dict.fromkeys(FACTS, bool(self.bits or self.differs))}
+        asked |= dict.fromkeys(ENERGY, self.energised or bool(self.energy_note))
+        for name in (name for name, there in asked.items() if not there):
             del data[name]
         for name in _INTERVALS:
             if data[name] is not None:
@@ -179,6 +194,7 @@ _BEFORE_OP = '{"op": '
 _BEHIND_CELL = '"status": '  # the field that follows those which say what was measured
 _FIELDS = frozenset(f.name for f in fields(Record))
 FACTS = ("repeatable", "batch_invariant", "differs", "bits")  # not in a line where nobody asked
+ENERGY = ("joules", "capped_joules", "idle_w", "energy_note")  # nor these
 _INTERVALS = ("kernel_cold_us", "kernel_capped_us", "kernel_warm_us", "launch_us", "call_us")
 _REBUILT: Mapping[str, Callable[[Any], Any]] = {  # what JSON has no type or no number for
     **dict.fromkeys(_INTERVALS, lambda value: Interval(**value)),

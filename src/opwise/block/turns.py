@@ -2,8 +2,7 @@
 
 A turn is a lead-in of the candidate's own replays, so that clock and power are those that it brings about, then a stretch between two
 events. Meanwhile the CPU looks at clock, heat and NVML's energy counter. Turns go in mirrored random orders, so that temperature favours
-none. Power is the slope of the energy counter between its first and last step that was seen inside the stretch: the counter moves in
-steps of tens of milliseconds, and what it says at the stretch's two ends belongs in part to the neighbours.
+none. Power is the slope of the energy counter inside the stretch (measure/power.py).
 """
 
 from __future__ import annotations
@@ -13,28 +12,19 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from opwise.measure.device import State
 from opwise.measure.gpu import Launch, Queue
+from opwise.measure.power import LOOK_S, Instruments, power_w
 from opwise.measure.rounds import mirrored_orders
 from opwise.measure.stats import median, median_interval, paired, settled
 from opwise.record import Interval
 
 GRAPH_US = 10_000.0  # blocks are unrolled into one graph until it takes this long: the GPU never waits for the next replay
 MOST_UNROLLED = 100
-LOOK_S = 0.004  # between two looks at the instruments
 MIN_ROUNDS = 6
 SHARE_BLOCKS = 4  # all their launches and marks stand in the launch queue, of 1024 entries, behind the replays
 SHARE_ROUNDS = 6
-
-
-class Instruments(Protocol):
-    """What measure.device.Monitor offers."""
-
-    def sample(self) -> State: ...
-
-    def energy_mj(self) -> float | None: ...
 
 
 @dataclass(frozen=True)
@@ -202,15 +192,6 @@ def stretch(block_us: float, looks: Sequence[tuple[float, float | None, State]])
         block_us, power_w([(at, mj) for at, mj, _ in looks if mj is not None]), sum(clocks) / len(clocks) if clocks else None,
         heat[-1] if heat else None, tuple(reasons),
     )  # fmt: skip
-
-
-def power_w(readings: Sequence[tuple[float, float]]) -> float | None:
-    """readings: (us, mJ) of a counter that moves in steps. Its slope from the first step seen to the last; None with fewer than two."""
-    moved = [after for before, after in itertools.pairwise(readings) if after[1] != before[1]]
-    if len(moved) < 2:
-        return None
-    (began, first), (ended, last) = moved[0], moved[-1]
-    return (last - first) / (ended - began) * 1e3  # mJ / us is kW
 
 
 def timed(course: Course) -> Interval:

@@ -23,4 +23,5 @@ def varying(cells: Mapping[tuple[int, ...], Record], workload: Workload) -> str:
 
 def price(chosen: Standing, fastest: Standing) -> str:
     """A sentence for Choice.why."""
-    return f" Batch-invariant costs {max(chosen.us / fastest.us, 1.0):.2f} of the fastest here, {fastest.backend}."
+    best = "fastest" if chosen.mj is None else "least"
+    return f" Batch-invariant costs {max(chosen.counts / fastest.counts, 1.0):.2f} of the {best} here, {fastest.backend}."

@@ -12,6 +12,8 @@ import torch
 from torch import Tensor
 
 from opwise import clocks, library
+from opwise.choosing import by_energy
+from opwise.choosing.by_energy import ENERGY
 from opwise.choosing.interpolate import Interpolant, best_case, nearest
 from opwise.choosing.invariant import price, varying
 from opwise.choosing.ranking import BASELINE, PURPOSES, Choice, Standing, counted, ranked, sentence
@@ -42,7 +44,7 @@ def choose(
     inputs_or_shape: the op's tensors, or a shape: `(4096, 4096)`, `4096, 4096` or `"4096x4096"`; a matmul's is (M, K, N).
     dtype: float32, float16, bfloat16 or, for matmul, tfloat32; needed with a shape, taken from tensors otherwise. layout: of a matmul's
     factors, NT, TN or TT where one is a transposed view, as in x @ w.t(); with a shape alone.
-    purpose: stream, kernel, graph or call (see PURPOSES). device: cuda:0, a recorded GPU's name such as 'nvidia-h200', or None: the
+    purpose: stream, kernel, graph, call or energy (see PURPOSES). device: cuda:0, a recorded GPU's name such as 'nvidia-h200', or None: the
     tensors' GPU, with a shape the first GPU, else the one measured last. CPU tensors are torch eager's, as they are in opwise.softmax(x),
     unless a device is named. measure: time all backends here and now, and store that under `results`.
     clock: full, capped or both (see clocks.CLOCKS), of the cold kernel time that `stream` and `kernel` count. invariant: only of backends
@@ -60,7 +62,7 @@ def choose(
     if measure:
         from opwise.choosing.selection import forget
 
-        measured(workload, device, results)
+        measured(workload, device, results, energy=purpose == ENERGY)
         forget()  # what is dispatched from now on may know of it
     return choose_from(Store.load(library.stored(results), workload.op), workload, device, purpose, clock, invariant)
 
@@ -81,8 +83,8 @@ def check(purpose: str, clock: str) -> None:
         raise ValueError("purpose graph counts the warm time, which is taken power-capped: leave out clock, or ask for purpose kernel")
 
 
-def measured(workload: Workload, device: str | torch.device | None, results: Path = OWN) -> Path | None:
-    """Times every backend at a workload on this machine's GPU; the path of the stored run.
+def measured(workload: Workload, device: str | torch.device | None, results: Path = OWN, *, energy: bool = False) -> Path | None:
+    """Times every backend at a workload on this machine's GPU, energy: after measuring its joules; the path of the stored run.
 
     Raises RuntimeError without a GPU or where the measuring process is lost, ValueError for a device that is not here.
     """
@@ -93,6 +95,8 @@ def measured(workload: Workload, device: str | torch.device | None, results: Pat
         raise RuntimeError("nothing can be measured here, torch sees no GPU: measure on a machine with one, or ask without measuring")
     session = Session.planned(survey(gpu_here(device)), [str(workload)], "core", variants=False, timed=True,
                               out=results)  # fmt: skip
+    if energy:
+        session.find_energy()
     for _ in session.events():
         pass
     return session.path
@@ -143,7 +147,7 @@ def choose_from(
     gpu = device if isinstance(device, Gpu) else gpu_of(store, device)
     asked = workload.op, workload.dtype, gpu, workload.layout
     found, measured_on = store.figures(*asked, invariant), gpu
-    if not found.timed and not invariant and (kin := store.kin(*asked)):
+    if not found.timed and not invariant and purpose != ENERGY and (kin := store.kin(*asked)):
         own, (measured_on, found) = found, kin
         timed = {backend: cells for backend, cells in found.timed.items() if backend not in own.barred}
         found = Figures(timed, {**found.barred, **own.barred}, {**found.refused, **own.refused})
@@ -154,16 +158,19 @@ def choose_from(
         times = {} if reason else _known(cells, found, workload, purpose)
         if any(name in times for name in wanted):
             known[backend] = times
+        elif purpose == ENERGY:
+            excluded[backend] = reason or by_energy.unmeasured(cells, workload)
         else:
             excluded[backend] = reason or ("only its power-capped time is on record" if times else f"no {purpose} time is on record")
     excluded |= {b: next(iter(reasons.values())) for b, reasons in found.refused.items() if b not in found.timed and b not in excluded}
     if not known:
         reasons = set(excluded.values())
         why = reasons.pop() if len(reasons) == 1 else "; ".join(f"{b}: {reason}" for b, reason in excluded.items())
-        time = f"{purpose} time{' at full clock' if clock == FULL else ''}"
+        time = f"{purpose if purpose == ENERGY else f'{purpose} time'}{' at full clock' if clock == FULL else ''}"
+        takes = by_energy.measures(workload) if purpose == ENERGY else refresh([workload])
         layout = f", factors as {workload.layout}," if workload.layout else ""
         raise NothingMeasured(f"no {time} of {workload.op} in {workload.dtype}{layout} on {gpu} is on record{f' ({why})' if why else ''}: "
-                              f"on that GPU, {refresh([workload])} or `opwise choose … --measure` takes it")  # fmt: skip
+                              f"on that GPU, {takes} or `opwise choose … --measure` takes it")  # fmt: skip
     compared = tuple(name for name in wanted if all(name in times for times in known.values()))
     standings = [_standing(b, times, compared, workload, purpose, machine_with(measured_on)) for b, times in known.items()]
     if measured_on != gpu:
@@ -173,14 +180,15 @@ def choose_from(
     eager = next((s for s in ranking if s.backend == BASELINE), None)
     outdated = [r.workload for s in ranking if s.stale for r in s.from_records if s.basis == "measured"]
     outdated += [workload] if any(s.basis == "predicted" or (s.stale and s.basis != "measured") for s in ranking) else []
+    again = by_energy.measures(workload) if purpose == ENERGY else refresh(outdated)
     why = sentence(ranking, purpose, states, clock)
     why += price(ranking[0], choose_from(store, workload, gpu, purpose, clock).chosen) if invariant else ""
     why += f" Nothing of {gpu.device} is on record: figures of {measured_on.device}." if measured_on != gpu else ""
     return Choice(
         workload.op, workload.shape, workload.dtype, purpose, gpu.device, gpu.capability, ranking[0].backend,
-        why, eager.us / ranking[0].us if eager else None, ranking[1].us / ranking[0].us if len(ranking) > 1 else None,
+        why, eager.counts / ranking[0].counts if eager else None, ranking[1].counts / ranking[0].counts if len(ranking) > 1 else None,
         tuple(ranking), excluded,
-        refresh(outdated) if outdated else "", clock, states, workload.layout,
+        again if outdated else "", clock, states, workload.layout,
     )  # fmt: skip
 
 
@@ -202,6 +210,9 @@ def _known(cells: Mapping[Sizes, Record], found: Figures, workload: Workload, pu
     if purpose == "graph":
         warm = _at(cells, found, workload, WARM)
         return {WARM: warm} if warm else {}
+    if purpose == ENERGY:
+        states = by_energy.known_states(cells, workload)
+        return {state: at for state in states if (at := _at(cells, found, workload, state)) is not None}
     capped = _at(cells, found, workload, CAPPED)
     if capped is None:
         return {}
@@ -242,8 +253,9 @@ def _standing(
     us, low, high = counted(purpose, kernel, call)
     full, capped = (times[state].time[0] if state in times else None for state in STATES)
     records = tuple(used.values())
+    drawn = by_energy.millijoules(records[0], compared) if purpose == ENERGY else {}
     return Standing(backend, us, low, high, kernel[0], call[0], basis, _stale(records, machine), from_records=records,
-                    full_us=full, capped_us=capped)  # fmt: skip
+                    full_us=full, capped_us=capped, **drawn)  # fmt: skip
 
 
 def _granule(workload: Workload) -> int:

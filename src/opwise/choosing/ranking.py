@@ -1,4 +1,5 @@
-"""Which backend, and why: a ranking by the time that a purpose counts, ties broken by a stated preference, torch eager the yardstick."""
+"""Which backend, and why: a ranking by the time or energy that a purpose counts, ties broken by a stated preference, torch eager the
+yardstick."""
 
 from __future__ import annotations
 
@@ -6,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from opwise import clocks
+from opwise.choosing import by_energy
+from opwise.choosing.by_energy import ENERGY
 from opwise.measure.stats import TIE
 from opwise.ops.spec import Workload
 from opwise.record import CAPPED, FULL, STATES, Record
@@ -25,6 +28,7 @@ PURPOSES: Mapping[str, str] = {
     # launches are back to back, so that large products are power-capped in it.
     "graph": "kernel time in a replayed graph (warm; its launches are back to back, so power-capped)",
     "call": "CPU time of one call",
+    ENERGY: "mJ of a launch, where opwise run --energy measured it",
 }
 
 Time = tuple[float, float, float]  # median, low, high, in us
@@ -33,6 +37,9 @@ Time = tuple[float, float, float]  # median, low, high, in us
 @dataclass(frozen=True)
 class Standing:
     """One backend's place in a ranking. Times in us with their 95 % intervals; `ratio` is its time over the least one's.
+
+    For the purpose energy it is ranked by `mj`: mJ of a launch over the states that the ranking compares, `full_mj` and `capped_mj` in each
+    of them; `us` is then its kernel time, and all `mj` are None for any other purpose.
 
     `kernel_us` is the kernel time that counts, over the states that the ranking compares; `full_us` is the cold one at full clock, None
     where it is not known, `capped_us` the one under the power cap, the same where the cap changes nothing; both None for a graph.
@@ -54,24 +61,37 @@ class Standing:
     from_records: tuple[Record, ...] = ()
     full_us: float | None = None
     capped_us: float | None = None
+    mj: float | None = None
+    full_mj: float | None = None
+    capped_mj: float | None = None
+
+    @property
+    def counts(self) -> float:
+        """What it is ranked by: mJ or us."""
+        return self.us if self.mj is None else self.mj
+
+    @property
+    def unit(self) -> str:
+        return "us" if self.mj is None else "mJ"
 
     @property
     def capped_only(self) -> bool:
-        """Is its time at full clock not known?"""
-        return self.full_us is None and self.capped_us is not None
+        """Is what counts not known at full clock?"""
+        return self.in_state(FULL) is None and self.in_state(CAPPED) is not None
 
     def in_state(self, state: str) -> float | None:
-        """Its kernel time in one of record.STATES, in us."""
-        return self.full_us if state == FULL else self.capped_us
+        """Its kernel time in one of record.STATES, in us; or its energy, in mJ, where it is ranked by that."""
+        full, capped = (self.full_us, self.capped_us) if self.mj is None else (self.full_mj, self.capped_mj)
+        return full if state == FULL else capped
 
 
 @dataclass(frozen=True)
 class Choice:
     """The answer. `backend`: among batch-invariant kernels also a variant's, as in "cupy_raw:invariant". `over_eager`: torch eager's time
-    over the chosen one's, `over_next` that of the runner-up; None where there is no such figure. `refresh`: the command that measures again
-    what is stale, "" where nothing is. `excluded`: backends that could not be chosen, with the reason. `clock`: what was asked for, of
-    clocks.CLOCKS; `states`: those in which the ranking compares kernels, () for a graph, which has one of its own. Of CPU tensors
-    `ranking` is empty: torch eager computes these."""
+    (energy, where the purpose is that) over the chosen one's, `over_next` that of the runner-up; None where there is no such figure.
+    `refresh`: the command that measures again what is stale, "" where nothing is. `excluded`: backends that could not be chosen, with the
+    reason. `clock`: what was asked for, of clocks.CLOCKS; `states`: those in which the ranking compares kernels, () for a graph, which has
+    one of its own. Of CPU tensors `ranking` is empty: torch eager computes these."""
 
     op: str
     shape: tuple[int, ...]
@@ -115,14 +135,14 @@ def counted(purpose: str, kernel: Time, call: Time) -> Time:
 
 
 def ranked(standings: Sequence[Standing], purpose: str, states: Sequence[str] = STATES) -> list[Standing]:
-    """Fastest first, each with its ratio to the fastest; ties (a ratio within 1 %) in order of preference. Where a kernel's time is not a
-    measured one, the cheaper call comes first: should the kernel be shorter than is thought, the call is what the stream waits for. A lead
-    over torch eager that rests on such times counts from 5 % on."""
-    leader = min(standings, key=lambda s: s.us)
+    """Fastest first, each with its ratio to the fastest; ties (a ratio within 1 %, of energies 5 %) in order of preference. Where a
+    kernel's time is not a measured one, the cheaper call comes first: should the kernel be shorter than is thought, the call is what the
+    stream waits for. A lead over torch eager that rests on such times counts from 5 % on."""
+    leader = min(standings, key=lambda s: s.counts)
     placed = []
     for s in standings:
-        ratio = paired_ratio(s, leader, purpose, states) or s.us / leader.us
-        placed.append(replace(s, ratio=ratio, tied=ratio < 1.0 + TIE))
+        ratio = paired_ratio(s, leader, purpose, states) or s.counts / leader.counts
+        placed.append(replace(s, ratio=ratio, tied=ratio < 1.0 + tie(purpose)))
     guessed = _guessed([s for s in placed if s.tied], purpose)
 
     def place(s: Standing) -> tuple[object, ...]:
@@ -133,6 +153,11 @@ def ranked(standings: Sequence[Standing], purpose: str, states: Sequence[str] = 
         return (0, s.call_us if guessed else 0.0, preference(s.backend))
 
     return sorted(placed, key=place)
+
+
+def tie(purpose: str) -> float:
+    """Below which ratio, less 1, neither of two is better."""
+    return by_energy.TIE if purpose == ENERGY else TIE
 
 
 def _guessed(tied: Sequence[Standing], purpose: str) -> bool:
@@ -161,6 +186,7 @@ def preference(backend: str) -> tuple[int, str]:
 def sentence(ranking: Sequence[Standing], purpose: str, states: Sequence[str] = STATES, clock: str = clocks.BOTH) -> str:
     """Why the first of the ranking is the choice, in one sentence. `states`: those compared, of those that `clock` asks for."""
     first, ties, slower = ranking[0], [s for s in ranking[1:] if s.tied], [s for s in ranking if not s.tied]
+    more = "times as much" if purpose == ENERGY else "times slower"
     text = f"{first.backend}: {_cause(first, purpose)} {_figure(first, purpose, states, two=differ(ranking))}"
     if purpose == "stream" and first.call_us > first.kernel_us:
         text += ", more than its kernel"
@@ -169,68 +195,70 @@ def sentence(ranking: Sequence[Standing], purpose: str, states: Sequence[str] = 
         text += f", within 5 % of {faster.backend}: at a shape that was not measured that is no lead"
     elif ties:
         better = "its call costs less" if _guessed([first, *ties], purpose) else "it asks for less to be installed"
-        text += f", within 1 % of {_listed([s.backend for s in ties])}, and {better}"
+        text += f", within {100 * tie(purpose):.0f} % of {_listed([s.backend for s in ties])}, and {better}"
     elif slower:
-        text += f", the least; the next is {slower[0].backend}, {slower[0].ratio:.3g} times slower"
+        text += f", the least; the next is {slower[0].backend}, {slower[0].ratio:.3g} {more}"
     eager = next((s for s in slower if s.backend == BASELINE), None)
     if eager is not None and (ties or eager is not slower[0]):
-        text += f"; torch eager is {eager.us / first.us:.3g} times slower"
+        text += f"; torch eager is {eager.counts / first.counts:.3g} {more}"
     return text + _by_state(ranking, purpose, states, clock) + "."
 
 
 def differ(ranking: Sequence[Standing]) -> bool:
-    """Does the power cap change any of the times, as far as they are known?"""
-    return any(s.full_us != s.capped_us for s in ranking)
+    """Does the power cap change any of what counts, as far as it is known?"""
+    return any(s.in_state(FULL) != s.in_state(CAPPED) for s in ranking)
 
 
 def _cause(s: Standing, purpose: str) -> str:
     if purpose == "stream":
         return "its call costs" if s.call_us > s.kernel_us else "its kernel keeps the stream for"
-    return {"kernel": "its kernel takes", "graph": "its replayed kernel takes", "call": "its call costs"}[purpose]
+    takes = {"kernel": "its kernel takes", "graph": "its replayed kernel takes", "call": "its call costs", ENERGY: "its launch draws"}
+    return takes[purpose]
 
 
 def _figure(s: Standing, purpose: str, states: Sequence[str], *, two: bool) -> str:
-    """The time that counts and, of a kernel's where it is not the same in both, its state."""
+    """The time, or energy, that counts and, of a kernel's where it is not the same in both, its state."""
     about, basis = ("", "") if s.basis == "measured" else ("about ", f" ({s.basis})")
 
-    def figure(us: float) -> str:
-        return f"{us:.3g}" if about else f"{us:.4g}"
+    def figure(value: float) -> str:
+        return f"{value:.3g}" if about else f"{value:.4g}"
 
-    text = f"{about}{figure(s.us)} us"
+    text, full, capped = f"{about}{figure(s.counts)} {s.unit}", s.in_state(FULL), s.in_state(CAPPED)
     if purpose in ("graph", "call") or (purpose == "stream" and s.call_us > s.kernel_us) or not two:
         return text + basis
     if len(states) == 1:
         return f"{text} {clocks.TOLD[states[0]]}{basis}"
-    if s.full_us is None or s.capped_us is None or s.full_us == s.capped_us:
+    if full is None or capped is None or full == capped:
         return f"{text} in both states of the clock{basis}"
-    return f"{about}{figure(s.full_us)} us at full clock, {figure(s.capped_us)} power-capped{basis}: geometric mean {figure(s.us)} us"
+    return f"{about}{figure(full)} {s.unit} at full clock, {figure(capped)} power-capped{basis}: geometric mean {figure(s.counts)} {s.unit}"
 
 
 def _by_state(ranking: Sequence[Standing], purpose: str, states: Sequence[str], clock: str) -> str:
     """What else is to be said of the states: which is the fastest in which, where it is not the choice in both; or which could not be
     asked."""
-    if purpose not in ("stream", "kernel"):
+    if purpose not in ("stream", "kernel", ENERGY):
         return ""
+    what, best = ("energy", "draws the least") if purpose == ENERGY else ("time", "is the fastest")
     if lacking := [s.backend for s in ranking if s.capped_only and clock == clocks.BOTH]:
         of = f" of {_listed(lacking)}" if len(lacking) < len(ranking) else ""
-        return f"; no time at full clock{of} is on record, so all are compared power-capped"
+        return f"; no {what} at full clock{of} is on record, so all are compared power-capped"
     if len(states) < 2 or not differ(ranking):
         return ""
     fastest = {state: _fastest(ranking, purpose, state) for state in states}
     if set(fastest.values()) == {ranking[0].backend}:
         return ""
-    return f"; {clocks.TOLD[FULL]} {fastest[FULL]} is the fastest, {clocks.TOLD[CAPPED]} {fastest[CAPPED]}"
+    return f"; {clocks.TOLD[FULL]} {fastest[FULL]} {best}, {clocks.TOLD[CAPPED]} {fastest[CAPPED]}"
 
 
 def _fastest(ranking: Sequence[Standing], purpose: str, state: str) -> str:
-    """In one state; the choice, where it is within 1 %."""
+    """In one state; the choice, where it is tied."""
 
-    def us(s: Standing) -> float:
+    def value(s: Standing) -> float:
         kernel = s.in_state(state) or 0.0
         return max(kernel, s.call_us) if purpose == "stream" else kernel
 
-    least = min(ranking, key=us)
-    return ranking[0].backend if us(ranking[0]) < us(least) * (1.0 + TIE) else least.backend
+    least = min(ranking, key=value)
+    return ranking[0].backend if value(ranking[0]) < value(least) * (1.0 + tie(purpose)) else least.backend
 
 
 def _listed(names: Sequence[str]) -> str:

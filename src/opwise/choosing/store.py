@@ -22,14 +22,18 @@ from opwise.choosing import machine_code
 from opwise.measure.device import is_called
 from opwise.ops import OPS
 from opwise.ops.spec import Workload
-from opwise.record import FACTS, Record, UnknownSchema, of_another_op, read_newest
+from opwise.record import ENERGY, FACTS, Record, UnknownSchema, of_another_op, read_newest
 
 JUDGED = ("ok", "wrong", "failed", "timeout", "unsupported")  # an implementation that was only missing says nothing of itself
 UNTIMED_LIBRARIES = ("nvidia-ml-py",)  # reads temperatures, and is in no figure
 Sizes = tuple[int, ...]
 INVARIANT = "invariant"  # the variant that is chosen among where only batch-invariant kernels are
-# What a run need not be asked for: how a line that has it tells, and the fields.
-ASKED_FOR: Mapping[str, tuple[str, ...]] = {'"kernel_warm_us": {': ("kernel_warm_us",), '"bits": "': FACTS}
+# What a run need not be asked for: a field that tells whether it was, how a line that has it shows, and all of the fields.
+ASKED_FOR: Mapping[str, tuple[str, tuple[str, ...]]] = {
+    "kernel_warm_us": ('"kernel_warm_us": {', ("kernel_warm_us",)),
+    "bits": ('"bits": "', FACTS),
+    "idle_w": ('"idle_w": ', ENERGY),
+}
 
 
 @dataclass(frozen=True)
@@ -130,7 +134,7 @@ class _Known:
             if timed and self.op and of_another_op(cell, self.op):
                 return True
             known = fresh.get(cell) or self.cells.get(cell)
-            return known is not None and not any(marker in line and not getattr(known, asked[-1]) for marker, asked in ASKED_FOR.items())
+            return known is not None and not any(marker in line and not getattr(known, name) for name, (marker, _) in ASKED_FOR.items())
 
         for cell, record in read_newest(path, skipped):
             if _counts(record):
@@ -146,7 +150,7 @@ def _filled(newer: Record, older: Record) -> Record:
     if not newer.source or not _same_libraries(newer, older) or (newer.source, newer.tuned, newer.driver) != (
         older.source, older.tuned, older.driver):  # fmt: skip
         return newer
-    lacking = (name for asked in ASKED_FOR.values() if not getattr(newer, asked[-1]) for name in asked)
+    lacking = (name for asked, (_, names) in ASKED_FOR.items() if not getattr(newer, asked) for name in names)
     return replace(newer, **{name: getattr(older, name) for name in lacking})
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
@@ -12,6 +13,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from opwise import clocks, library
+from opwise.choosing.by_energy import ENERGY, measures
 from opwise.choosing.query import NothingMeasured, check, choose_from, measured, workload_of
 from opwise.choosing.ranking import BASELINE, PURPOSES, Choice, Standing, differ
 from opwise.choosing.store import Store, refresh
@@ -25,7 +27,8 @@ from opwise.runner import WorkerLost
 
 EXAMPLES = (
     "Examples:  opwise choose softmax --shape 4096x4096 --dtype float16  ·  opwise choose matmul --shape 16x4096x4096 --dtype bfloat16 "
-    "--for graph  ·  opwise choose softmax --shape 4096x4096 --dtype bfloat16 --for compile  ·  opwise choose gelu --shape 3000x5000 "
+    "--for graph  ·  opwise choose softmax --shape 4096x4096 --dtype bfloat16 --for compile  ·  opwise choose matmul --shape "
+    "4096x4096x4096 --dtype float16 --for energy  ·  opwise choose gelu --shape 3000x5000 "
     "--dtype float32 --device nvidia-h200 --json  ·  opwise choose --recorded recording.json --device h100"
 )
 
@@ -69,6 +72,8 @@ def choose(
         refuse(f"--for {COMPILE} times one op and what surrounds it: leave out --recorded, --measure and --invariant")
     if recorded is not None and invariant:
         refuse("--invariant is of one workload: leave out --recorded")
+    if recorded is not None and purpose == ENERGY:
+        refuse(f"--for {ENERGY} is of one workload: leave out --recorded")
     try:
         check("stream" if purpose == COMPILE else purpose, clock)
         if recorded is not None:
@@ -82,7 +87,7 @@ def choose(
             return
         if measure:
             with stderr.status(f"measuring {workload}"):
-                measured(workload, device, out)
+                measured(workload, device, out, energy=purpose == ENERGY)
         with warnings_told():
             store = Store.load(library.stored(out), workload.op)
         choice = choose_from(store, workload, device, purpose, clock, invariant)
@@ -114,16 +119,12 @@ def show(choice: Choice) -> None:
     stdout.print(f"{choice.workload} for {choice.purpose}, on {choice.device}, compute "
                  f"capability {choice.capability}", style="bold", highlight=False, markup=False)  # fmt: skip
     table = Table(show_edge=False, pad_edge=False)
-    two = differ(choice.ranking)
-    kernel = ("full clock us", "capped us") if two else ("kernel us",)
-    for name in ("backend", f"{choice.purpose} us", "95 % interval", "rank", *kernel, "call us", "x torch eager", "figures"):
+    columns, cells = _by_energy(choice) if choice.purpose == ENERGY else _by_time(choice)
+    for name in ("backend", *columns, "x torch eager", "figures"):
         table.add_column(name, justify="left" if name in ("backend", "rank", "figures") else "right")
     eager = next((s for s in choice.ranking if s.backend == BASELINE), None)
     for s in choice.ranking:
-        margin = f"{eager.us / s.us:.2f}" if eager else "n/a"
-        interval = f"{s.low:.4g} to {s.high:.4g}"
-        kernels = ["" if us is None else f"{us:.4g}" for us in ((s.full_us, s.capped_us) if two else (s.kernel_us,))]
-        table.add_row(s.backend, f"{s.us:.4g}", interval, _rank(choice, s), *kernels, f"{s.call_us:.4g}", margin, _figures(s))
+        table.add_row(s.backend, *cells(s), f"{eager.counts / s.counts:.2f}" if eager else "n/a", _figures(s))
     stdout.print(table)
     for backend, reason in choice.excluded.items():
         stdout.print(f"{backend} cannot be chosen: {reason}", highlight=False, markup=False, soft_wrap=True)
@@ -134,8 +135,38 @@ def show(choice: Choice) -> None:
         stdout.print(f"{reasons}. On that GPU, this {'measures' if predicted else 'refreshes'} it:\n    {choice.refresh}", style="yellow",
                      highlight=False, markup=False, soft_wrap=True)  # fmt: skip
     elif any(s.capped_only for s in choice.ranking):
-        taken = refresh([choice.workload])
+        taken = measures(choice.workload) if choice.purpose == ENERGY else refresh([choice.workload])
         stdout.print(f"power-capped only: on that GPU, this takes both states:\n    {taken}", highlight=False, markup=False, soft_wrap=True)
+
+
+Cells = Callable[[Standing], list[str]]
+
+
+def _by_time(choice: Choice) -> tuple[list[str], Cells]:
+    """The columns that belong to the purpose, and what a row has in them."""
+    two = differ(choice.ranking)
+    kernel = ("full clock us", "capped us") if two else ("kernel us",)
+
+    def cells(s: Standing) -> list[str]:
+        kernels = [_told(us) for us in ((s.full_us, s.capped_us) if two else (s.kernel_us,))]
+        return [f"{s.us:.4g}", f"{s.low:.4g} to {s.high:.4g}", _rank(choice, s), *kernels, f"{s.call_us:.4g}"]
+
+    return [f"{choice.purpose} us", "95 % interval", "rank", *kernel, "call us"], cells
+
+
+def _by_energy(choice: Choice) -> tuple[list[str], Cells]:
+    """The same of a ranking in mJ; the kernel's time stands beside it."""
+    two = differ(choice.ranking)
+
+    def cells(s: Standing) -> list[str]:
+        states = [_told(mj) for mj in (s.full_mj, s.capped_mj)] if two else []
+        return [_told(s.mj), _rank(choice, s), *states, _told(s.kernel_us)]
+
+    return ["energy mJ", "rank", *(["full clock mJ", "capped mJ"] if two else []), "kernel us"], cells
+
+
+def _told(value: float | None) -> str:
+    return "" if value is None else f"{value:.4g}"
 
 
 def _rank(choice: Choice, s: Standing) -> str:

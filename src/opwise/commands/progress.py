@@ -24,9 +24,12 @@ def carry_out(session: Session, first_call: bool = False) -> bool:
             if first_call:
                 shown.say("first calls, compiler caches empty, then full")
                 session.measure_first_calls()
-            if session.stored_plan is not None and session.stored_plan.facts:
+            asked = session.stored_plan
+            if asked is not None and asked.facts:
                 shown.say("repeatable? batch-invariant?")
                 session.find_facts(shown.say)
+            if asked is not None and asked.energy:
+                session.find_energy(shown.say)
             for event in session.events():
                 shown.take(event)
     except KeyboardInterrupt:

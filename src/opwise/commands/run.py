@@ -38,7 +38,8 @@ from opwise.tuning.standing import told
 RUN_EXAMPLES = (
     "Examples:  opwise run  ·  opwise run softmax triton_jit  ·  opwise run 'softmax/4096x4096/*' --variants  ·  "
     "opwise run matmul/512x512x512/float16 --json  ·  opwise run --set grid --brief  ·  opwise run softmax --with my_softmax.py  ·  "
-    "opwise run matmul --set layers --brief --facts  ·  opwise run --recorded recording.json  ·  opwise run --gpus all  ·  "
+    "opwise run matmul --set layers --brief --facts  ·  opwise run matmul/4096x4096x4096/float16 --energy  ·  "
+    "opwise run --recorded recording.json  ·  opwise run --gpus all  ·  "
     "opwise run --scheduler tcp://head:8786 --gpu-model H200  ·  opwise run --resume 20261121T140910Z"
 )
 
@@ -60,6 +61,10 @@ def run(
             "--facts",
             help="Also find out, bit by bit, whether results are repeatable and batch-invariant, of matmul's variants `invariant` too.",
         ),
+    ] = False,
+    energy: Annotated[
+        bool,
+        typer.Option("--energy", help="Also measure mJ a launch, pJ a flop or byte and the idle W, by NVML's counter: 3 to 15 s a cell."),
     ] = False,
     as_json: Json = False,
     gpus: Gpus = None,
@@ -84,7 +89,9 @@ def run(
         refuse("--first-call is measured on this machine: run it there, or on one of the cluster's, without --scheduler")
     if facts and scheduler:
         refuse("--facts is found out on this machine: run it there, or on one of the cluster's, without --scheduler")
-    path = _resumed_path(resume, out, bool(filters or set_name or variants or brief or facts or recorded)) if resume else None
+    if energy and (scheduler or gpus):
+        refuse("--energy is measured on one GPU of this machine: leave out --scheduler and --gpus; --device cuda:1 names another one")
+    path = _resumed_path(resume, out, bool(filters or set_name or variants or brief or facts or energy or recorded)) if resume else None
     if recorded is not None:
         filters = [*(filters or []), *_called(recorded, bool(set_name))]
     with ready(device, own_files, gpus_=gpus, scheduler=scheduler, gpu_model=gpu_model, share=share) as here:
@@ -93,11 +100,15 @@ def run(
             stderr.print("No GPU here: kernels run in stand-ins or are only compiled; nothing is timed.", style="yellow", highlight=False)
         if facts and not on_gpu:
             stderr.print("No GPU here: --facts finds nothing out.", style="yellow", highlight=False)
+        if energy and not on_gpu:
+            stderr.print("No GPU here: --energy measures nothing.", style="yellow", highlight=False)
         for line in told(here.survey.facts) if on_gpu else ():
             stderr.print(line, highlight=False, markup=False, soft_wrap=True)
         set_name = set_name or ("core" if on_gpu else "smoke")
-        session = _resumed(here, path) if path else _planned(here, filters or [], set_name, variants, out, brief, facts)
+        session = _resumed(here, path) if path else _planned(here, filters or [], set_name, variants, out, brief, facts, energy)
         session.executor, session.shared = here.executor, here.shared
+        if here.shared and session.stored_plan is not None and session.stored_plan.energy:
+            refuse(f"--energy is what the whole GPU draws, and {here.shared} computes on it: wait for it, or leave out --energy")
         try:
             interrupted = carry_out(session, first_call and on_gpu)
         except CannotResume as error:
@@ -109,10 +120,12 @@ def run(
     _end(session, interrupted, show_shipped=not on_gpu and not as_json)
 
 
-def _planned(here: Ready, filters: list[str], set_name: str, variants: bool, out: Path, brief: bool, facts: bool) -> Session:
+def _planned(here: Ready, filters: list[str], set_name: str, variants: bool, out: Path, brief: bool, facts: bool, energy: bool) -> Session:
     try:
         timed = here.survey.device != "cpu"
-        session = Session.planned(here.survey, filters, set_name, variants=variants, timed=timed, out=out, brief=brief, facts=facts)
+        session = Session.planned(
+            here.survey, filters, set_name, variants=variants, timed=timed, out=out, brief=brief, facts=facts, energy=energy
+        )
     except UnknownName as error:
         refuse(str(error))
     if not session.jobs:
@@ -138,7 +151,7 @@ def _called(path: Path, set_given: bool) -> list[str]:
 
 def _resumed_path(run: str, out: Path, asked: bool) -> Path:
     if asked:
-        refuse("--resume takes filters, --set, --variants, --brief and --facts from the run that it finishes: leave them out")
+        refuse("--resume takes filters, --set, --variants, --brief, --facts and --energy from the run that it finishes: leave them out")
     try:
         return library.find(run, out)
     except library.NoSuchRun as error:

@@ -14,8 +14,9 @@ from typing import Any
 
 from opwise.block.records import BlockRecord, newest_beside
 from opwise.record import Record, read
-from opwise.report import inside
+from opwise.report import energy, inside
 from opwise.report.figures import Figure, styles
+from opwise.report.groups import in_order
 from opwise.report.html_data import figure_rows, glyph
 from opwise.report.html_tables import compared, described
 from opwise.report.plots import figures
@@ -57,8 +58,15 @@ class Run:
 
 def drawn(runs: Sequence[Run]) -> list[list[Figure]]:
     """The figures of each run: the same ones of all, whatever one alone has."""
-    any_block = any(run.blocks for run in runs)
-    return [[*figures(run.records, run.roofs), *([inside.figure(run.blocks)] if any_block else [])] for run in runs]
+    any_block, any_energy = any(run.blocks for run in runs), any(energy.measured(run.records) for run in runs)
+    return [
+        [
+            *figures(run.records, run.roofs),
+            *([energy.energies(in_order(run.records))] if any_energy else []),
+            *([inside.figure(run.blocks)] if any_block else []),
+        ]
+        for run in runs
+    ]
 
 
 def page(runs: Sequence[Run]) -> str:

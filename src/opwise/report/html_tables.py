@@ -8,6 +8,7 @@ from typing import Any
 
 from opwise import comparing
 from opwise.record import Interval, Record
+from opwise.report import energy
 from opwise.report.figures import named
 from opwise.report.groups import by_op
 from opwise.report.states import FIRST, both, standing, wins
@@ -21,6 +22,7 @@ def described(records: Sequence[Record]) -> dict[str, Any]:
         "facts": facts(records),
         "wins": wins(records),
         "capped": any(r.kernel_capped_us for r in records),
+        "energy": energy.measured(records),
         "bits": any(r.bits or r.differs for r in records),
         "backends": backends,
         "verdicts": [
@@ -76,7 +78,7 @@ def compared(a: Sequence[Record], b: Sequence[Record]) -> dict[str, Any] | None:
     return {"counts": comparing.counted(found), "devices": devices, "rows": rows} if rows else None
 
 
-def _cell(r: Record) -> dict[str, str]:
+def _cell(r: Record) -> dict[str, Any]:
     rank = standing(r)
     return {
         "workload": str(r.workload),
@@ -97,9 +99,16 @@ def _cell(r: Record) -> dict[str, str]:
         "repeatable": ANSWERS[r.repeatable],
         "batch_invariant": ANSWERS[r.batch_invariant],
         "differs": r.differs,
+        "energy": [energy.told(r.joules, 1e3), _per(r), energy.told(r.capped_joules, 1e3), energy.cells(r)["idle W"], r.energy_note],
         "reason": r.reason,
         "best": "best" if rank in FIRST else "",
     }
+
+
+def _per(r: Record) -> str:
+    """With its unit: the table has all ops."""
+    value = energy.pj_per(r, r.joules)
+    return "" if value is None else f"{value:.4g} pJ/{energy.unit(r.op)}"
 
 
 def _spread(interval: Interval | None) -> str:

@@ -11,6 +11,7 @@ from rich.table import Table
 
 from opwise.ops import OPS
 from opwise.record import Interval, Record
+from opwise.report import energy
 from opwise.report.groups import by_op, grouped, in_order
 from opwise.report.states import FIRST, both, order_us, standing, wins
 
@@ -84,7 +85,7 @@ def _columns(records: Sequence[Record], first_calls: bool) -> list[str]:
     capped = any(r.kernel_capped_us for r in records)
     facts = any(r.bits or r.differs for r in records)
     return ["cold us", "SOL", *(CAPPED_COLUMNS if capped else ()), "rank", "warm us", "launch us", "call us",
-            *(["first call s"] if first_calls else []), *(FACTS if facts else ())]  # fmt: skip
+            *(["first call s"] if first_calls else []), *(FACTS if facts else ()), *energy.columns(records[0].op, records)]  # fmt: skip
 
 
 def _row(r: Record, columns: Sequence[str]) -> list[str]:
@@ -104,9 +105,10 @@ def _row(r: Record, columns: Sequence[str]) -> list[str]:
         "repeatable": ANSWERS[r.repeatable],
         "batch-invariant": ANSWERS[r.batch_invariant],
         "first call s": "" if None in first else f"{first[0]:.1f} / {first[1]:.1f}",
+        **energy.cells(r),
     }
     shown = [f"[bold]{name}[/]" if rank in FIRST else name, _verdict(r), ratio(r.error_ratio)]
-    return [*shown, *(found[column] for column in columns), escape("; ".join(filter(None, (r.reason, r.differs))))]
+    return [*shown, *(found[column] for column in columns), escape("; ".join(filter(None, (r.reason, r.differs, r.energy_note))))]
 
 
 def _verdict(r: Record) -> str:

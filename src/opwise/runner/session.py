@@ -16,6 +16,7 @@ from opwise.locks import Lock, Taken
 from opwise.measure.device import slug
 from opwise.record import SCHEMA, Record, now, read
 from opwise.run_files import append, new_run
+from opwise.runner.energy import Measured, all_energy
 from opwise.runner.facts import Found, all_facts
 from opwise.runner.first_call import FirstCalls, first_calls
 from opwise.runner.jobs import Job, plan
@@ -42,6 +43,7 @@ class Session:
     out: Path | None
     first_calls: FirstCalls = field(default_factory=dict)
     facts: Found = field(default_factory=dict)
+    energy: Measured = field(default_factory=dict)
     records: list[Record] = field(default_factory=list)
     path: Path | None = None
     stored_plan: StoredPlan | None = None
@@ -54,13 +56,13 @@ class Session:
     @classmethod
     def planned(
         cls, found: Survey, filters: Sequence[str], set_name: str, *, variants: bool, timed: bool, out: Path | None, brief: bool = False,
-        facts: bool = False,
+        facts: bool = False, energy: bool = False,
     ) -> Session:  # fmt: skip
-        """facts: are they to be found? Raises UnknownName for a filter that names nothing."""
+        """facts, energy: are they to be found out? Raises UnknownName for a filter that names nothing."""
         jobs = plan(found.catalogue, filters, set_name, found.device, variants=variants, timed=timed, brief=brief, facts=facts)
         here, files = found.facts, tuple(path.name for path in found.own.values())
         stored = StoredPlan(set_name, tuple(filters), variants, timed, brief, files, str(here.get("device", "")),
-                            str(here.get("commit", "")), here.get("dirty"), facts)  # fmt: skip
+                            str(here.get("commit", "")), here.get("dirty"), facts, energy)  # fmt: skip
         return cls(found, jobs, set_name if not filters else f"{set_name}-part", out, stored_plan=stored)
 
     @classmethod
@@ -86,6 +88,10 @@ class Session:
     def find_facts(self, say: Callable[[str], None] = lambda text: None) -> None:
         """Is each cell's result repeatable and batch-invariant? say: told how far it is."""
         self.facts = all_facts(self.jobs, self.survey.catalogue, self.survey.device, self.survey.setup, say)
+
+    def find_energy(self, say: Callable[[str], None] = lambda text: None) -> None:
+        """Joules of a launch of each cell, and the idle power. say: told how far it is."""
+        self.energy = all_energy(self.jobs, self.survey.catalogue, self.survey.device, self.survey.setup, say)
 
     @property
     def cells(self) -> int:
@@ -164,6 +170,8 @@ class Session:
             record = replace(record, compile_cold_s=round(pair[0], 3), compile_cached_s=round(pair[1], 3))
         if (facts := self.facts.get(_key(record))) and record.status == "ok":
             record = replace(record, **facts._asdict())
+        if (energy := self.energy.get(_key(record))) and record.status == "ok":
+            record = replace(record, **energy._asdict())
         return replace(record, shared=self.shared) if self.shared and not record.shared else record
 
     def _keep_limits(self, limits: dict[str, float]) -> None:

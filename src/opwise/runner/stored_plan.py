@@ -34,6 +34,7 @@ class StoredPlan:
     commit: str = ""
     dirty: bool | None = None
     facts: bool = False
+    energy: bool = False
 
     def line(self) -> str:
         return json.dumps({"schema": SCHEMA, "kind": "plan", "plan": VERSION, "time": now(), **asdict(self)})

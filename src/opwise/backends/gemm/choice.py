@@ -13,6 +13,7 @@ from typing import TypeVar
 
 from opwise.backends.gemm.cost import Configuration, Product, predicted_us
 from opwise.backends.gemm.gpu import Gpu
+from opwise.backends.protocol import UnsupportedWorkload
 from opwise.backends.tuned import SHIPPED, Choices
 
 C = TypeVar("C", bound=Configuration)
@@ -44,11 +45,14 @@ def choose(product: Product, offered: Mapping[str, C], gpu: Gpu, choices: Choice
 
 def choose_invariant(product: Product, offered: Callable[[Product], Mapping[str, C]], gpu: Gpu, choices: Choices = SHIPPED) -> Choice:
     """As choose, of configurations of one `summation`: that which is predicted to cost the least over ROWS, of those that there are for one
-    row too. It depends on k, n, dtype, alignment and layout alone. Raises ValueError where there is none."""
+    row too. It depends on k, n, dtype, alignment and layout alone. Raises UnsupportedWorkload where there is none, as of a transposed A,
+    whose rows begin elsewhere for each m."""
     batches = [offered(product._replace(m=m)) for m in (1, *ROWS)]
     orders = set.intersection(*({c.summation(product) for c in found.values()} for found in batches)) - {""}
     if not orders:
-        raise ValueError(f"matmul: no order of summation serves every number of rows of {product}")
+        raise UnsupportedWorkload(
+            f"matmul:invariant: no kernel sums K of {product} alike for every number of rows: use the unnamed variant"
+        )
 
     def cost(order: str) -> float:
         least = [

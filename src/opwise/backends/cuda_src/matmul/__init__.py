@@ -42,10 +42,7 @@ def plan_any_gpu(product: Product, machine: Machine, gpu: Gpu = H100) -> Plan:
 def plan_invariant(product: Product, machine: Machine, gpu: Gpu = H100, choices: Choices = SHIPPED) -> Plan:
     """The variant `invariant`: a row of C has the same bits whatever m is. Raises as `plan`."""
     found = offered(product, machine)
-    try:
-        taken = choice.choose_invariant(product, lambda other: offered(other, machine), gpu, choices)
-    except ValueError as error:
-        raise UnsupportedWorkload(f"{error}: use the unnamed variant") from error
+    taken = choice.choose_invariant(product, lambda other: offered(other, machine), gpu, choices)
     return _on_grid(product, found[taken.name].launch(product, machine))
 
 
