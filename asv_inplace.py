@@ -200,8 +200,8 @@ def _run_selected(benchmarks: Any, env: Any, **kwargs: Any) -> Any:
 
 
 def selected(benchmarks: Any) -> dict[str, list[list[str]]]:
-    """{"timed": cells, "compiled": cells}: op and parameters, each once, of the benchmarks that look values up."""
-    found: dict[str, dict[tuple[str, ...], None]] = {"timed": {}, "compiled": {}}
+    """{"timed": cells, "compiled": cells, "bits": cells}: op and parameters, each once, of the benchmarks that look values up."""
+    found: dict[str, dict[tuple[str, ...], None]] = {"timed": {}, "compiled": {}, "bits": {}}
     for name, benchmark in benchmarks.items():
         op, class_name, _ = name.split(".", 2)
         if not benchmark.get("setup_cache_key"):
@@ -209,7 +209,7 @@ def selected(benchmarks: Any) -> dict[str, list[list[str]]]:
         rows = list(itertools.product(*([ast.literal_eval(value) for value in values] for values in benchmark["params"])))
         chosen = benchmarks.benchmark_selection.get(name)
         for row in rows if chosen is None else [rows[i] for i in chosen]:
-            found["compiled" if class_name == "Compiled" else "timed"][op, *row] = None
+            found[class_name.lower() if class_name in ("Compiled", "Bits") else "timed"][op, *row] = None
     return {kind: [list(cell) for cell in cells] for kind, cells in found.items()}
 
 

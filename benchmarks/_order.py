@@ -22,8 +22,8 @@ Key = tuple[str, ...]
 
 @dataclass(frozen=True)
 class Order:
-    """timed: (op, backend, shape, dtype); compiled: (op, backend, dtype, arch). quick: one shape an op is enough. store: the folder of
-    earlier commits' cells, None where all is to be measured. progress: a file whose lines asv shows while it waits."""
+    """timed, bits: (op, backend, shape, dtype); compiled: (op, backend, dtype, arch). quick: one shape an op is enough. store: the folder
+    of earlier commits' cells, None where all is to be measured. progress: a file whose lines asv shows while it waits."""
 
     timed: tuple[Key, ...]
     compiled: tuple[Key, ...]
@@ -31,19 +31,18 @@ class Order:
     quick: bool = False
     store: Path | None = None
     progress: Path | None = None
+    bits: tuple[Key, ...] = ()
 
     @classmethod
     def given(cls) -> Order:
         path = os.environ.get(VARIABLE)
         if not path:
-            return cls(
-                tuple((op, b, s, d) for op, shapes in SHAPES.items() for b, s, d in product(BACKENDS, shapes, PRODUCT_DTYPES)),
-                tuple(product(SHAPES, BACKENDS, PRODUCT_DTYPES, ARCHITECTURES)),
-            )
+            run = tuple((op, b, s, d) for op, shapes in SHAPES.items() for b, s, d in product(BACKENDS, shapes, PRODUCT_DTYPES))
+            return cls(run, tuple(product(SHAPES, BACKENDS, PRODUCT_DTYPES, ARCHITECTURES)), bits=run)
         found = json.loads(Path(path).read_text(encoding="utf-8"))
-        timed, compiled = (tuple(map(tuple, found[name])) for name in ("timed", "compiled"))
+        timed, compiled, bits = (tuple(map(tuple, found[name])) for name in ("timed", "compiled", "bits"))
         store, progress = (Path(found[name]) if found[name] else None for name in ("store", "progress"))
-        return cls(timed, compiled, found["commit"], found["quick"], store, progress)
+        return cls(timed, compiled, found["commit"], found["quick"], store, progress, bits)
 
     def say(self, text: str) -> None:
         if self.progress is None:

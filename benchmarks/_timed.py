@@ -28,7 +28,7 @@ def timed_cells(order: Order) -> Cells:
     from opwise.runner import survey
 
     device = survey.default_device()
-    keys = list(_there(order)) if device != "cpu" else []
+    keys = list(there(order, order.timed)) if device != "cpu" else []
     if not keys:
         return {}
     sources = {(op, backend): _source(backend, op) for op, backend in {key[:2] for key in keys}}
@@ -57,13 +57,13 @@ def timed_cells(order: Order) -> Cells:
     return cells
 
 
-def _there(order: Order) -> Iterator[Key]:
+def there(order: Order, asked: Collection[Key]) -> Iterator[Key]:
     """What this commit has of the cells that are asked for."""
     import opwise.backends
     from opwise.ops import OPS
 
     first: dict[str, str] = {}
-    for op, backend, shape, dtype in order.timed:
+    for op, backend, shape, dtype in asked:
         if op not in OPS or dtype not in OPS[op].dtypes or backend not in opwise.backends.BACKENDS:
             continue
         if order.quick and first.setdefault(op, shape) != shape:

@@ -91,6 +91,31 @@ class _Tracked:
     track_extra_bytes.unit = "bytes"  # type: ignore[attr-defined]
 
 
+class _Bits:
+    """On a GPU: 1 where bits are not the same. Asked for by name alone (`--bench Bits`): finding out takes a commit minutes."""
+
+    op = ""
+    version = "1"
+    param_names = ["backend", "shape", "dtype"]
+
+    def setup_cache(self) -> Cells:
+        from benchmarks._bits import bits_cells
+
+        _end_with_asv()
+        return bits_cells(Order.given())
+
+    setup_cache.timeout = HOURS  # type: ignore[attr-defined]
+
+    def track_not_repeatable(self, cells: Cells, backend: str, shape: str, dtype: str) -> Any:
+        return _value(cells, (self.op, backend, shape, dtype), "not_repeatable")
+
+    def track_batch_variant(self, cells: Cells, backend: str, shape: str, dtype: str) -> Any:
+        return _value(cells, (self.op, backend, shape, dtype), "batch_variant", "an op without rows, or not repeatable")
+
+    track_not_repeatable.unit = "1: a launch, a stream or a process has other bits"  # type: ignore[attr-defined]
+    track_batch_variant.unit = "1: a row's bits depend on its batch"  # type: ignore[attr-defined]
+
+
 class _Compiled:
     """What compilers make of an op's kernels, without a GPU: the most registers a thread, all bytes spilled, all instructions."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from benchmarks._parameters import PRODUCT_DTYPES
-from benchmarks._tracked import Cells, _axes, _Compiled, _Tracked
+from benchmarks._tracked import Cells, _axes, _Bits, _Compiled, _Tracked
 
 _TIMED, _BUILT = _axes("matmul", PRODUCT_DTYPES)
 
@@ -24,3 +24,8 @@ class Matmul(_Tracked):
 class Compiled(_Compiled):
     op = "matmul"
     params = _BUILT
+
+
+class Bits(_Bits):
+    op = "matmul"
+    params = _TIMED

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from benchmarks._tracked import _axes, _Compiled, _Tracked
+from benchmarks._tracked import _axes, _Bits, _Compiled, _Tracked
 
 _TIMED, _BUILT = _axes("mean")
 
@@ -15,3 +15,8 @@ class Mean(_Tracked):
 class Compiled(_Compiled):
     op = "mean"
     params = _BUILT
+
+
+class Bits(_Bits):
+    op = "mean"
+    params = _TIMED

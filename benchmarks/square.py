@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from benchmarks._tracked import _axes, _Compiled, _Tracked
+from benchmarks._tracked import _axes, _Bits, _Compiled, _Tracked
 
 _TIMED, _BUILT = _axes("square")
 
@@ -15,3 +15,8 @@ class Square(_Tracked):
 class Compiled(_Compiled):
     op = "square"
     params = _BUILT
+
+
+class Bits(_Bits):
+    op = "square"
+    params = _TIMED

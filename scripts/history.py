@@ -7,9 +7,9 @@
     python scripts/history.py --bench softmax       what follows is asv run's
 
 A commit counts that changed ops/ or backends/ of the package: of others the kernels are their parent's. On a GPU the kernels are timed;
-what compilers say of them takes longer, needs no GPU and is measured where there is none. Calls of opwise.softmax and kin are measured
-where --bench asks for them. Ctrl-C keeps what is done, and the next call goes on from there. Exit status: asv's, 0 where nothing was
-missing.
+what compilers say of them takes longer, needs no GPU and is measured where there is none. Calls of opwise.softmax and kin, and whether
+bits are the same each time (Bits), are measured where --bench asks for them. Ctrl-C keeps what is done, and the next call goes on from
+there. Exit status: asv's, 0 where nothing was missing.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from asv_inplace import KERNELS, NO_GPU, machine_facts  # noqa: E402  beside asv
 RESULTS = ROOT / "results" / "asv"
 COUNT = 40
 GUESS_S = 90.0  # a commit, where none was measured on this machine
-KERNELS_TIMES = r"^(?!calls\.)\w+\.(?!Compiled\.)"  # benchmarks, as --bench has them
+KERNELS_TIMES = r"^(?!calls\.)\w+\.(?!Compiled\.|Bits\.)"  # benchmarks, as --bench has them
 
 
 def git(*arguments: str) -> str:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from opwise.backends import BACKENDS
+from opwise.measure.sameness import Facts
 from opwise.ops import OPS
 from opwise.ops.spec import Workload
 from opwise.record import Interval, Record
@@ -46,6 +47,18 @@ def test_each_op_has_a_class_for_times_and_one_for_compilers(op: str) -> None:
     assert timed.params == [list(BACKENDS), axes.SHAPES[op], list(timed.params[2])]
     assert set(timed.params[2]) == set(OPS[op].dtypes)
     assert built.params == [list(BACKENDS), timed.params[2], axes.ARCHITECTURES]
+    assert (suite.Bits.op, suite.Bits.params) == (op, timed.params)
+
+
+def test_bits_that_differ_are_one_and_what_was_not_found_out_fails() -> None:
+    figures, suite, at = module("_bits")._figures, module("softmax").Bits(), KEY[1:]
+    whole, varies = (figures(Facts(True, same, "", "ab")._asdict()) for same in (True, False))
+    assert [suite.track_batch_variant({KEY: cell}, *at) for cell in (whole, varies)] == [0, 1]
+    assert suite.track_not_repeatable({KEY: figures(Facts(False, None, "launch 2", "ab")._asdict())}, *at) == 1
+    with pytest.raises(module("_tracked").SkipNotImplemented, match="without rows"):
+        suite.track_batch_variant({KEY: figures(Facts(True, None, "", "ab")._asdict())}, *at)
+    with pytest.raises(RuntimeError, match="out of memory"):
+        suite.track_not_repeatable({KEY: figures(Facts(differs="out of memory")._asdict())}, *at)
 
 
 def test_the_suite_imports_nothing_heavy() -> None:
