@@ -45,13 +45,13 @@ def test_what_is_stored_is_of_today_s_versions_of_the_benchmarks() -> None:
         assert not of_others, path.name
 
 
-def test_the_page_of_regressions_judges_times_and_spills_and_nothing_else() -> None:
+def test_the_page_of_regressions_judges_times_spills_and_bits_and_nothing_else() -> None:
     from asv.config import Config
 
     not_judged = Config.load(str(ROOT / "asv.conf.json")).regressions_first_commits
     names = [f"{name}('triton_jit', '4096x4096', 'float16')" for name in load(RESULTS / "benchmarks.json") if ".track_" in name]
     judged = {name.split("(")[0].split(".")[-1] for name in names if not any(re.match(pattern, name) for pattern in not_judged)}
-    assert judged == {"track_kernel_cold", "track_kernel_capped", "track_spill_bytes"}
+    assert judged == {"track_kernel_cold", "track_kernel_capped", "track_spill_bytes", "track_not_repeatable", "track_batch_variant"}
 
 
 def test_the_kernels_that_the_readme_quotes_are_in_the_history() -> None:
