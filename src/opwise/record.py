@@ -30,7 +30,8 @@ class UnknownSchema(ValueError):
 
 @dataclass(frozen=True)
 class Interval:
-    """A median with its bootstrap 95 % interval, in the unit of the field that holds it.
+    """A median with its bootstrap 95 % interval, in the unit of the field that holds it. Of a record of several processes: the median
+    of theirs, from the least end of their intervals to the greatest.
 
     `rounds` are the blocks' medians in the order they were taken. They are for whoever asked for the measurement and are not stored.
     """
@@ -112,6 +113,9 @@ class Record:
     gpu: str = ""  # which of several: the beginning of its UUID
     shared: str = ""  # who else computed on this GPU, where --share let that be; "" is a GPU of one's own
     time: str = ""
+    processes: int = 1  # of how many this is made (runner/processes.py); the two below, and all three in a line, where it is more than one
+    us_by_process: Mapping[str, tuple[float | None, ...]] = field(default_factory=dict)  # cold medians, by state of the clock
+    versus_by_process: Mapping[str, tuple[tuple[float, float, float] | None, ...]] = field(default_factory=dict)  # to each one's fastest
     schema: int = SCHEMA
     kind: str = "cell"
 
@@ -148,7 +152,8 @@ class Record:
     def to_json(self) -> str:
         """One line without its newline. NaN and infinity are not JSON: an infinite error ratio is written as the string "inf"."""
         data = asdict(self)
-        for name in (*(["layout"] if not self.layout else []), *(_FACTS if not (self.bits or self.differs) else ())):
+        found_out, several = self.bits or self.differs, self.processes > 1
+        for name in (*(() if self.layout else ("layout",)), *(() if found_out else _FACTS), *(() if several else _PROCESSES)):
             del data[name]
         for name in _INTERVALS:
             if data[name] is not None:
@@ -179,11 +184,14 @@ _BEFORE_OP = '{"op": '
 _BEHIND_CELL = '"status": '  # the field that follows those which say what was measured
 _FIELDS = frozenset(f.name for f in fields(Record))
 _FACTS = ("repeatable", "batch_invariant", "differs", "bits")  # not in a line where nobody asked
+_PROCESSES = ("processes", "us_by_process", "versus_by_process")
 _INTERVALS = ("kernel_cold_us", "kernel_capped_us", "kernel_warm_us", "launch_us", "call_us")
 _REBUILT: Mapping[str, Callable[[Any], Any]] = {  # what JSON has no type or no number for
     **dict.fromkeys(_INTERVALS, lambda value: Interval(**value)),
     **dict.fromkeys(("shape", "kernels", "not_run", "throttle", "versus_best", "capped_throttle", "capped_versus_best"), tuple),
     **dict.fromkeys(("error_ratio", "disagreement"), float),
+    "us_by_process": lambda value: {state: tuple(found) for state, found in value.items()},
+    "versus_by_process": lambda value: {state: tuple(v and tuple(v) for v in found) for state, found in value.items()},
 }
 
 

@@ -33,6 +33,7 @@ class StoredPlan:
     device: str = ""
     commit: str = ""
     dirty: bool | None = None
+    processes: int = 1  # that each job is carried out in
 
     def line(self) -> str:
         return json.dumps({"schema": SCHEMA, "kind": "plan", "plan": VERSION, "time": now(), **asdict(self)})
