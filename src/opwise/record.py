@@ -239,6 +239,11 @@ def read_newest(path: Path, skipped: Callable[[str], bool]) -> Iterator[tuple[st
     return ((cell, Record.from_data(data)) for cell, data in found if _kind(data) == "cell")
 
 
+def beginning(record: Record) -> str:
+    """What a line of its cell begins with, as read_newest gives it."""
+    return record.to_json().partition(_BEHIND_CELL)[0]
+
+
 def of_another_op(cell: str, op: str) -> bool:
     """Does a line that begins so hold a cell of an op that is not this one?"""
     return cell.startswith(_BEFORE_OP) and not cell.startswith(f'{_BEFORE_OP}"{op}"')

@@ -84,8 +84,8 @@ def choose(
             with stderr.status(f"measuring {workload}"):
                 measured(workload, device, out)
         with warnings_told():
-            store = Store.load(library.stored(out), workload.op)
-        choice = choose_from(store, workload, device, purpose, clock, invariant)
+            store = Store.load(runs := library.stored(out), workload.op)
+        choice = choose_from(store, workload, device, purpose, clock, invariant, runs)
     except typer.Exit:  # a RuntimeError, by which a refusal ends the command
         raise
     except NothingMeasured as error:
@@ -116,18 +116,22 @@ def show(choice: Choice) -> None:
     table = Table(show_edge=False, pad_edge=False)
     two = differ(choice.ranking)
     kernel = ("full clock us", "capped us") if two else ("kernel us",)
-    for name in ("backend", f"{choice.purpose} us", "95 % interval", "rank", *kernel, "call us", "x torch eager", "figures"):
-        table.add_column(name, justify="left" if name in ("backend", "rank", "figures") else "right")
+    across = ("across runs",) if any(s.across for s in choice.ranking) else ()
+    for name in ("backend", f"{choice.purpose} us", _interval(choice), *across, "rank", *kernel, "call us", "x torch eager", "figures"):
+        table.add_column(name, justify="left" if name in ("backend", "rank", "figures", *across) else "right")
     eager = next((s for s in choice.ranking if s.backend == BASELINE), None)
     for s in choice.ranking:
         margin = f"{eager.us / s.us:.2f}" if eager else "n/a"
         interval = f"{s.low:.4g} to {s.high:.4g}"
         kernels = ["" if us is None else f"{us:.4g}" for us in ((s.full_us, s.capped_us) if two else (s.kernel_us,))]
-        table.add_row(s.backend, f"{s.us:.4g}", interval, _rank(choice, s), *kernels, f"{s.call_us:.4g}", margin, _figures(s))
+        spread = [s.across] if across else []
+        table.add_row(s.backend, f"{s.us:.4g}", interval, *spread, _rank(choice, s), *kernels, f"{s.call_us:.4g}", margin, _figures(s))
     stdout.print(table)
     for backend, reason in choice.excluded.items():
         stdout.print(f"{backend} cannot be chosen: {reason}", highlight=False, markup=False, soft_wrap=True)
     stdout.print(choice.why, highlight=False, markup=False, soft_wrap=True)
+    if choice.settled:
+        stdout.print(choice.settled, highlight=False, markup=False, soft_wrap=True)
     if choice.refresh:
         predicted = choice.chosen.basis == "predicted"
         reasons = "predicted" if predicted else "stale: " + "; ".join(dict.fromkeys(s.stale for s in choice.ranking if s.stale))
@@ -136,6 +140,13 @@ def show(choice: Choice) -> None:
     elif any(s.capped_only for s in choice.ranking):
         taken = refresh([choice.workload])
         stdout.print(f"power-capped only: on that GPU, this takes both states:\n    {taken}", highlight=False, markup=False, soft_wrap=True)
+
+
+def _interval(choice: Choice) -> str:
+    """What the intervals speak of, as a column's name."""
+    processes = {r.processes for s in choice.ranking for r in s.from_records}
+    several = f"over {processes.pop()} processes" if len(processes) == 1 and 1 not in processes else "within its run"
+    return f"95 % interval\n{several}"
 
 
 def _rank(choice: Choice, s: Standing) -> str:
