@@ -102,10 +102,11 @@ class Agreement:
     changed: int
 
     def __str__(self) -> str:
-        others = f"of the other {self.pairs - self.settled}, {self.changed} come out otherwise in B"
         if not self.settled:
-            return f"rankings of two: none of {self.pairs} is settled in both runs, which takes --processes {LEAST}; {others}"
+            none = f"rankings of two: none of {self.pairs} is settled in both runs (--processes {LEAST})"
+            return f"{none}; {self.changed} come out otherwise in B"
         flips = f"{len(self.flips)} of these flip" if self.flips else "none of these flips"
+        others = f"of the other {self.pairs - self.settled}, {self.changed} come out otherwise in B"
         return f"rankings of two: {self.settled} of {self.pairs} are settled in both runs, and {flips}; {others}"
 
 
