@@ -19,7 +19,7 @@ from opwise.bars.judging import Run, judged, read_runs
 from opwise.bars.table import BARS
 from opwise.choosing.store import Store
 from opwise.library import is_whole
-from opwise.record import read
+from opwise.record import Record, read
 from opwise.run_files import run_name, runs
 from opwise.runner import SETS
 
@@ -29,8 +29,8 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 def readers(paths: Sequence[Path], pages: Sequence[str] = ()) -> dict[Path, list[str]]:
     """Run -> what reads it. `paths`: oldest first. `pages`: texts that may name a run."""
-    chosen = {r.to_json() for r in Store.load(paths).records}
-    cells = Counter({path: sum(r.to_json() in chosen for r in read(path)) for path in paths})
+    chosen = {said for purpose in ("stream", "graph") for r in Store.load(paths, purpose=purpose).records for said in told(r)}
+    cells = Counter({path: sum(not chosen.isdisjoint(told(r)) for r in read(path)) for path in paths})
     judging, newest = of_bars(paths), newest_of(paths)
     return {
         path: [f"choose: {cells[path]} cells"] * bool(cells[path])
@@ -39,6 +39,12 @@ def readers(paths: Sequence[Path], pages: Sequence[str] = ()) -> dict[Path, list
         + ["named by a page"] * any(run_name(path).partition("-")[2] in text for text in pages)
         for path in paths
     }
+
+
+def told(r: Record) -> set[tuple[object, ...]]:
+    """What a choice may take of a record by itself: its times, its facts, its energy."""
+    cell = r.device, r.implementation, r.workload
+    return {(*cell, r.time)} | {(*cell, value) for value in (r.bits, r.idle_w) if value}
 
 
 def newest_of(paths: Sequence[Path]) -> dict[Path, list[str]]:

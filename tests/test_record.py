@@ -85,7 +85,7 @@ def test_a_compressed_run_reads_as_the_other_and_takes_no_more_lines(tmp_path: P
     path = tmp_path / "nvidia-h200" / "20260101T000000Z-core-a.jsonl"
     append(path, [replace(FULL, reason="µ≤∞").to_json(), json.dumps({"schema": SCHEMA, "kind": "limits", "limits": {"empty_us": 2.0}})])
 
-    def unskipped(_: str) -> bool:
+    def unskipped(_: str, __: str) -> bool:
         return False
 
     cells, extra, newest = read(path), read_extra(path, "limits"), list(read_newest(path, unskipped))

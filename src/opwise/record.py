@@ -30,7 +30,8 @@ class UnknownSchema(ValueError):
 
 @dataclass(frozen=True)
 class Interval:
-    """A median with its bootstrap 95 % interval, in the unit of the field that holds it.
+    """A median with its bootstrap 95 % interval, in the unit of the field that holds it. Of a record of several processes: the median
+    of theirs, from the least end of their intervals to the greatest.
 
     `rounds` are the blocks' medians in the order they were taken. They are for whoever asked for the measurement and are not stored.
     """
@@ -116,6 +117,9 @@ class Record:
     gpu: str = ""  # which of several: the beginning of its UUID
     shared: str = ""  # who else computed on this GPU, where --share let that be; "" is a GPU of one's own
     time: str = ""
+    processes: int = 1  # of how many this is made (runner/processes.py); the two below, and all three in a line, where it is more than one
+    us_by_process: Mapping[str, tuple[float | None, ...]] = field(default_factory=dict)  # cold medians, by state of the clock
+    versus_by_process: Mapping[str, tuple[tuple[float, float, float] | None, ...]] = field(default_factory=dict)  # to each one's fastest
     schema: int = SCHEMA
     kind: str = "cell"
 
@@ -163,6 +167,7 @@ class Record:
         data = asdict(self)
         asked = {"layout": bool(self.layout), **dict.fromkeys(FACTS, bool(self.bits or self.differs))}
         asked |= dict.fromkeys(ENERGY, self.energised or bool(self.energy_note))
+        asked |= dict.fromkeys(PROCESSES, self.processes > 1)
         for name in (name for name, there in asked.items() if not there):
             del data[name]
         for name in _INTERVALS:
@@ -195,11 +200,14 @@ _BEHIND_CELL = '"status": '  # the field that follows those which say what was m
 _FIELDS = frozenset(f.name for f in fields(Record))
 FACTS = ("repeatable", "batch_invariant", "differs", "bits")  # not in a line where nobody asked
 ENERGY = ("joules", "capped_joules", "idle_w", "energy_note")  # nor these
+PROCESSES = ("processes", "us_by_process", "versus_by_process")
 _INTERVALS = ("kernel_cold_us", "kernel_capped_us", "kernel_warm_us", "launch_us", "call_us")
 _REBUILT: Mapping[str, Callable[[Any], Any]] = {  # what JSON has no type or no number for
     **dict.fromkeys(_INTERVALS, lambda value: Interval(**value)),
     **dict.fromkeys(("shape", "kernels", "not_run", "throttle", "versus_best", "capped_throttle", "capped_versus_best"), tuple),
     **dict.fromkeys(("error_ratio", "disagreement"), float),
+    "us_by_process": lambda value: {state: tuple(found) for state, found in value.items()},
+    "versus_by_process": lambda value: {state: tuple(v and tuple(v) for v in found) for state, found in value.items()},
 }
 
 
@@ -245,6 +253,11 @@ def read_newest(path: Path, skipped: Callable[[str, str], bool]) -> Iterator[tup
     lines = ((number, line, line.partition(_BEHIND_CELL)[0]) for number, line in newest_first)
     found = ((cell, data) for number, line, cell in lines if not skipped(cell, line) for data in parsed(path, number, line))
     return ((cell, Record.from_data(data)) for cell, data in found if _kind(data) == "cell")
+
+
+def beginning(record: Record) -> str:
+    """What a line of its cell begins with, as read_newest gives it."""
+    return record.to_json().partition(_BEHIND_CELL)[0]
 
 
 def of_another_op(cell: str, op: str) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -16,7 +16,8 @@ from opwise.choosing import by_energy
 from opwise.choosing.by_energy import ENERGY
 from opwise.choosing.interpolate import Interpolant, best_case, nearest
 from opwise.choosing.invariant import price, varying
-from opwise.choosing.ranking import BASELINE, PURPOSES, Choice, Standing, counted, ranked, sentence
+from opwise.choosing.ranking import BASELINE, PURPOSES, Choice, Standing, counted, paired, ranked, sentence
+from opwise.choosing.spread import Across, told
 from opwise.choosing.store import Figures, Gpu, Sizes, Store, refresh, stale
 from opwise.measure.device import facts
 from opwise.ops import OPS
@@ -64,7 +65,8 @@ def choose(
 
         measured(workload, device, results, energy=purpose == ENERGY)
         forget()  # what is dispatched from now on may know of it
-    return choose_from(Store.load(library.stored(results), workload.op), workload, device, purpose, clock, invariant)
+    runs = library.stored(results)
+    return choose_from(Store.load(runs, workload.op, purpose), workload, device, purpose, clock, invariant, runs)
 
 
 def _on_cpu(workload: Workload, purpose: str, clock: str) -> Choice:
@@ -141,9 +143,10 @@ def here(name: str) -> Gpu:
 
 def choose_from(
     store: Store, workload: Workload, device: str | torch.device | Gpu | None, purpose: str = "stream", clock: str = clocks.BOTH,
-    invariant: bool = False,
+    invariant: bool = False, runs: Sequence[Path] = (),
 ) -> Choice:  # fmt: skip
-    """The choice that a store's records make. Raises NothingMeasured where none fits, ValueError for an unknown device."""
+    """The choice that a store's records make; `runs`: those whose older records have a say in what ties. Raises NothingMeasured where none
+    fits, ValueError for an unknown device."""
     gpu = device if isinstance(device, Gpu) else gpu_of(store, device)
     asked = workload.op, workload.dtype, gpu, workload.layout
     found, measured_on = store.figures(*asked, invariant), gpu
@@ -176,7 +179,13 @@ def choose_from(
     if measured_on != gpu:
         standings = [replace(standing, basis="predicted") for standing in standings]
     states = tuple(name for name in compared if name in STATES)
-    ranking = ranked(standings, purpose, states)
+    if runs and purpose in ("stream", "kernel"):
+        across = Across.load((s.from_records[0] for s in standings if s.basis == "measured"), runs)
+        standings = [replace(s, across=_across(across, s, purpose, states)) for s in standings]
+        ranking = ranked(standings, purpose, states, across.ratios)
+    else:
+        ranking = ranked(standings, purpose, states)
+    beside = {s.backend: pair for s in ranking[1:] if (pair := paired(ranking[0], s, purpose))}
     eager = next((s for s in ranking if s.backend == BASELINE), None)
     outdated = [r.workload for s in ranking if s.stale for r in s.from_records if s.basis == "measured"]
     outdated += [workload] if any(s.basis == "predicted" or (s.stale and s.basis != "measured") for s in ranking) else []
@@ -189,7 +198,15 @@ def choose_from(
         why, eager.counts / ranking[0].counts if eager else None, ranking[1].counts / ranking[0].counts if len(ranking) > 1 else None,
         tuple(ranking), excluded,
         again if outdated else "", clock, states, workload.layout,
+        told(ranking[0].from_records[0], {backend: other for backend, (_, other) in beside.items()}, workload, states),
     )  # fmt: skip
+
+
+def _across(across: Across, s: Standing, purpose: str, states: tuple[str, ...]) -> str:
+    """ "" where the kernel's time is not measured, or not what counts."""
+    if s.basis != "measured" or (purpose == "stream" and s.call_us > s.kernel_us):
+        return ""
+    return str(across.spread(s.from_records[0], states) or "")
 
 
 class _At(NamedTuple):

@@ -3,12 +3,13 @@ yardstick."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from opwise import clocks
+from opwise import clocks, settling
 from opwise.choosing import by_energy
 from opwise.choosing.by_energy import ENERGY
+from opwise.clocks import Triple
 from opwise.measure.stats import TIE
 from opwise.ops.spec import Workload
 from opwise.record import CAPPED, FULL, STATES, Record
@@ -32,6 +33,7 @@ PURPOSES: Mapping[str, str] = {
 }
 
 Time = tuple[float, float, float]  # median, low, high, in us
+Seen = Callable[[Record, Record, Sequence[str]], Sequence[Triple]]  # ratios of two records' kernels, one a process
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,8 @@ class Standing:
     where it is not known, `capped_us` the one under the power cap, the same where the cap changes nothing; both None for a graph.
     basis: measured, interpolated (between measured shapes), extrapolated (outside of all of them), or predicted (whatever it was on another
     GPU of the same compute capability, whose times these are). stale: why its figures no longer
-    tell what would be measured now, "" where they do. `from_records`: those that the time comes from.
+    tell what would be measured now, "" where they do. `from_records`: those that the time comes from. `tied`: within 1 % of the fastest, or
+    not that much slower in every run and process that is known. across: the spread of its cold kernel time over stored runs, where asked.
     """
 
     backend: str
@@ -64,6 +67,7 @@ class Standing:
     mj: float | None = None
     full_mj: float | None = None
     capped_mj: float | None = None
+    across: str = ""
 
     @property
     def counts(self) -> float:
@@ -91,7 +95,8 @@ class Choice:
     (energy, where the purpose is that) over the chosen one's, `over_next` that of the runner-up; None where there is no such figure.
     `refresh`: the command that measures again what is stale, "" where nothing is. `excluded`: backends that could not be chosen, with the
     reason. `clock`: what was asked for, of clocks.CLOCKS; `states`: those in which the ranking compares kernels, () for a graph, which has
-    one of its own. Of CPU tensors `ranking` is empty: torch eager computes these."""
+    one of its own. settled: whether the choice is the same in every process, "" of times that were not taken side by side. Of CPU tensors
+    `ranking` is empty: torch eager computes these."""
 
     op: str
     shape: tuple[int, ...]
@@ -109,6 +114,7 @@ class Choice:
     clock: str = clocks.BOTH
     states: tuple[str, ...] = ()
     layout: str = ""
+    settled: str = ""
 
     @property
     def workload(self) -> Workload:
@@ -134,15 +140,19 @@ def counted(purpose: str, kernel: Time, call: Time) -> Time:
     return kernel
 
 
-def ranked(standings: Sequence[Standing], purpose: str, states: Sequence[str] = STATES) -> list[Standing]:
-    """Fastest first, each with its ratio to the fastest; ties (a ratio within 1 %, of energies 5 %) in order of preference. Where a
-    kernel's time is not a measured one, the cheaper call comes first: should the kernel be shorter than is thought, the call is what the
-    stream waits for. A lead over torch eager that rests on such times counts from 5 % on."""
+def ranked(
+    standings: Sequence[Standing], purpose: str, states: Sequence[str] = STATES, seen: Seen = settling.ratios
+) -> list[Standing]:  # fmt: skip
+    """Fastest first, each with its ratio to the fastest; ties (a ratio within 1 %, of energies 5 %, or not above it in all `seen` of
+    the two) in order of preference. Where a kernel's time is not a measured one, the cheaper call comes first: should the kernel be shorter
+    than is thought, the call is what the stream waits for. A lead over torch eager that rests on such times counts from 5 % on."""
     leader = min(standings, key=lambda s: s.counts)
     placed = []
     for s in standings:
-        ratio = paired_ratio(s, leader, purpose, states) or s.counts / leader.counts
-        placed.append(replace(s, ratio=ratio, tied=ratio < 1.0 + tie(purpose)))
+        ratio, open_ = s.counts / leader.counts, False
+        if (pair := paired(s, leader, purpose)) and (found := clocks.paired(*pair, states)):
+            ratio, open_ = found[0], s is not leader and not settling.apart(seen(*pair, states))
+        placed.append(replace(s, ratio=ratio, tied=ratio < 1.0 + tie(purpose) or open_))
     guessed = _guessed([s for s in placed if s.tied], purpose)
 
     def place(s: Standing) -> tuple[object, ...]:
@@ -165,17 +175,15 @@ def _guessed(tied: Sequence[Standing], purpose: str) -> bool:
     return purpose == "stream" and any(s.basis != "measured" and s.kernel_us > s.call_us for s in tied)
 
 
-def paired_ratio(s: Standing, leader: Standing, purpose: str, states: Sequence[str]) -> float | None:
-    """From launches interleaved in one job, where both times are cold kernel times of one: drift is not in it. None elsewhere."""
+def paired(s: Standing, leader: Standing, purpose: str) -> tuple[Record, Record] | None:
+    """The records of both, where their times are cold kernel times of launches interleaved in one job: drift is not in the ratio. None
+    elsewhere."""
     if purpose not in ("stream", "kernel") or (purpose == "stream" and (s.call_us > s.kernel_us or leader.call_us > leader.kernel_us)):
         return None
     if s.basis != "measured" or leader.basis != "measured":
         return None
     one, best = s.from_records[0], leader.from_records[0]
-    if one.seed is None or one.seed != best.seed:
-        return None
-    ratio = clocks.paired(one, best, states)
-    return ratio[0] if ratio else None
+    return None if one.seed is None or one.seed != best.seed else (one, best)
 
 
 def preference(backend: str) -> tuple[int, str]:
@@ -195,7 +203,9 @@ def sentence(ranking: Sequence[Standing], purpose: str, states: Sequence[str] = 
         text += f", within 5 % of {faster.backend}: at a shape that was not measured that is no lead"
     elif ties:
         better = "its call costs less" if _guessed([first, *ties], purpose) else "it asks for less to be installed"
-        text += f", within {100 * tie(purpose):.0f} % of {_listed([s.backend for s in ties])}, and {better}"
+        near = all(s.ratio < 1.0 + tie(purpose) for s in (first, *ties))
+        how = f"within {100 * tie(purpose):.0f} % of" if near else "by what is known of runs and processes not to be told from"
+        text += f", {how} {_listed([s.backend for s in ties])}, and {better}"
     elif slower:
         text += f", the least; the next is {slower[0].backend}, {slower[0].ratio:.3g} {more}"
     eager = next((s for s in slower if s.backend == BASELINE), None)

@@ -1,11 +1,10 @@
 """The stored figures that a choice may rest on: of each implementation and workload the newest one, and whether it is stale.
 
-A record counts for its own device and compute capability only. What it was not asked for (a brief run has no warm time, few have facts) the
-next older one has that was taken of the same sources, with the same libraries and driver. Stale is what was taken with another driver or
-other library versions than this machine's (where this machine has the device; elsewhere there is nothing to compare with), on a GPU that
-somebody else computed on, or of kernels whose sources have changed since, unless they are known to make the same machine code at its shape
-(machine_code.py). A record of before records carried a digest of their sources is compared through git, by its commit; where that cannot be
-told, it is stale.
+A record counts for its own device and compute capability only. Facts and energy, which few runs are asked for, the next older one has that
+was taken of the same sources, with the same libraries and driver. Stale is what was taken with another driver or other library versions
+than this machine's (where this machine has the device; elsewhere there is nothing to compare with), on a GPU that somebody else used,
+or of kernels whose sources have changed since, unless they are known to make the same machine code at its shape (machine_code.py). A record
+of before records carried a digest of their sources is compared through git, by its commit; where that cannot be told, it is stale.
 """
 
 from __future__ import annotations
@@ -30,7 +29,6 @@ Sizes = tuple[int, ...]
 INVARIANT = "invariant"  # the variant that is chosen among where only batch-invariant kernels are
 # What a run need not be asked for: a field that tells whether it was, how a line that has it shows, and all of the fields.
 ASKED_FOR: Mapping[str, tuple[str, tuple[str, ...]]] = {
-    "kernel_warm_us": ('"kernel_warm_us": {', ("kernel_warm_us",)),
     "bits": ('"bits": "', FACTS),
     "idle_w": ('"idle_w": ', ENERGY),
 }
@@ -68,12 +66,13 @@ class Store:
     records: list[Record] = field(default_factory=list)
 
     @classmethod
-    def load(cls, paths: Iterable[Path], op: str = "") -> Store:
-        """Reads runs, given oldest first. Torn lines, and files that are no run of this schema, are left out with a warning each.
+    def load(cls, paths: Iterable[Path], op: str = "", purpose: str = "") -> Store:
+        """Reads runs, given oldest first. Torn lines, and files that are no run of this schema, are left out with a warning each. purpose:
+        of a graph the newest records with a warm time count, which brief runs do not take.
 
         op: what is asked for; of other ops there is no more than says which GPUs have figures, and when they last got one.
         """
-        known: defaultdict[str, _Known] = defaultdict(lambda: _Known(op))
+        known: defaultdict[str, _Known] = defaultdict(lambda: _Known(op, warm=purpose == "graph"))
         for path in reversed(list(paths)):
             try:
                 known[path.parent.name].take(path)
@@ -120,8 +119,8 @@ class Store:
 class _Known:
     """What the newer runs of a device's folder say: how a cell's line begins -> its record."""
 
-    def __init__(self, op: str) -> None:
-        self.op = op
+    def __init__(self, op: str, warm: bool = False) -> None:
+        self.op, self.warm = op, warm
         self.cells: dict[str, Record] = {}
         self.timed = False  # is there a record that was timed? Then those of other ops are not needed
 
@@ -137,7 +136,7 @@ class _Known:
             return known is not None and not any(marker in line and not getattr(known, name) for name, (marker, _) in ASKED_FOR.items())
 
         for cell, record in read_newest(path, skipped):
-            if _counts(record):
+            if _counts(record) and not (self.warm and _timed(record) and record.kernel_warm_us is None):
                 known = fresh.get(cell) or self.cells.get(cell)
                 fresh[cell] = _filled(known, record) if known else record
                 timed = timed or _timed(record)

@@ -89,8 +89,8 @@ def choose(
             with stderr.status(f"measuring {workload}"):
                 measured(workload, device, out, energy=purpose == ENERGY)
         with warnings_told():
-            store = Store.load(library.stored(out), workload.op)
-        choice = choose_from(store, workload, device, purpose, clock, invariant)
+            store = Store.load(runs := library.stored(out), workload.op, purpose)
+        choice = choose_from(store, workload, device, purpose, clock, invariant, runs)
     except typer.Exit:  # a RuntimeError, by which a refusal ends the command
         raise
     except NothingMeasured as error:
@@ -121,7 +121,7 @@ def show(choice: Choice) -> None:
     table = Table(show_edge=False, pad_edge=False)
     columns, cells = _by_energy(choice) if choice.purpose == ENERGY else _by_time(choice)
     for name in ("backend", *columns, "x torch eager", "figures"):
-        table.add_column(name, justify="left" if name in ("backend", "rank", "figures") else "right")
+        table.add_column(name, justify="left" if name in ("backend", "rank", "figures", ACROSS) else "right")
     eager = next((s for s in choice.ranking if s.backend == BASELINE), None)
     for s in choice.ranking:
         table.add_row(s.backend, *cells(s), f"{eager.counts / s.counts:.2f}" if eager else "n/a", _figures(s))
@@ -129,6 +129,8 @@ def show(choice: Choice) -> None:
     for backend, reason in choice.excluded.items():
         stdout.print(f"{backend} cannot be chosen: {reason}", highlight=False, markup=False, soft_wrap=True)
     stdout.print(choice.why, highlight=False, markup=False, soft_wrap=True)
+    if choice.settled:
+        stdout.print(choice.settled, highlight=False, markup=False, soft_wrap=True)
     if choice.refresh:
         predicted = choice.chosen.basis == "predicted"
         reasons = "predicted" if predicted else "stale: " + "; ".join(dict.fromkeys(s.stale for s in choice.ranking if s.stale))
@@ -139,6 +141,7 @@ def show(choice: Choice) -> None:
         stdout.print(f"power-capped only: on that GPU, this takes both states:\n    {taken}", highlight=False, markup=False, soft_wrap=True)
 
 
+ACROSS = "across runs"
 Cells = Callable[[Standing], list[str]]
 
 
@@ -146,12 +149,14 @@ def _by_time(choice: Choice) -> tuple[list[str], Cells]:
     """The columns that belong to the purpose, and what a row has in them."""
     two = differ(choice.ranking)
     kernel = ("full clock us", "capped us") if two else ("kernel us",)
+    across = [ACROSS] if any(s.across for s in choice.ranking) else []
 
     def cells(s: Standing) -> list[str]:
         kernels = [_told(us) for us in ((s.full_us, s.capped_us) if two else (s.kernel_us,))]
-        return [f"{s.us:.4g}", f"{s.low:.4g} to {s.high:.4g}", _rank(choice, s), *kernels, f"{s.call_us:.4g}"]
+        spread = [s.across] if across else []
+        return [f"{s.us:.4g}", f"{s.low:.4g} to {s.high:.4g}", *spread, _rank(choice, s), *kernels, f"{s.call_us:.4g}"]
 
-    return [f"{choice.purpose} us", "95 % interval", "rank", *kernel, "call us"], cells
+    return [f"{choice.purpose} us", _interval(choice), *across, "rank", *kernel, "call us"], cells
 
 
 def _by_energy(choice: Choice) -> tuple[list[str], Cells]:
@@ -167,6 +172,13 @@ def _by_energy(choice: Choice) -> tuple[list[str], Cells]:
 
 def _told(value: float | None) -> str:
     return "" if value is None else f"{value:.4g}"
+
+
+def _interval(choice: Choice) -> str:
+    """What the intervals speak of, as a column's name."""
+    processes = {r.processes for s in choice.ranking for r in s.from_records}
+    several = f"over {processes.pop()} processes" if len(processes) == 1 and 1 not in processes else "within its run"
+    return f"95 % interval\n{several}"
 
 
 def _rank(choice: Choice, s: Standing) -> str:

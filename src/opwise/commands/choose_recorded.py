@@ -23,7 +23,7 @@ def answer(path: Path, device: str | None, purpose: str, clock: str, out: Path, 
     """Raises NothingMeasured where no GPU is on record, ValueError for an unknown device."""
     recording = read_recording(path)
     with warnings_told():
-        store = Store.load(library.stored(out))
+        store = Store.load(library.stored(out), purpose=purpose)
     found = advice(recording, store, device, purpose, clock)
     if write is not None:
         try:

@@ -16,6 +16,7 @@ from opwise.backends import BACKENDS
 from opwise.commands.console import Out, read_run, refuse, stdout, where
 from opwise.comparing import Comparison
 from opwise.record import STATES, Record, UnknownSchema
+from opwise.settling import Agreement, agreement
 
 EXAMPLES = (
     "Examples:  opwise compare triton_jit/softmax torch_eager/softmax  ·  opwise compare triton_jit torch_eager --for call  ·  "
@@ -41,7 +42,9 @@ def compare(
     if what not in comparing.TIMES:
         refuse(f"--for {what!r} is unknown: known are {', '.join(comparing.TIMES)}")
     try:
-        title, found = _within(a, b, run, what, out) if run or _is_implementation(a) or _is_implementation(b) else _across(a, b, what, out)
+        title, found, agreed = (
+            _within(a, b, run, what, out) if run or _is_implementation(a) or _is_implementation(b) else _across(a, b, what, out)
+        )
     except (library.NoSuchRun, UnknownSchema, OSError) as error:
         refuse(str(error))
     if as_json:
@@ -51,6 +54,8 @@ def compare(
     stdout.print(title, style="bold", highlight=False, markup=False)
     stdout.print(_table(found))
     stdout.print(f"A is: {comparing.counted(found)}", style="bold", highlight=False)
+    for line in (str(agreed), *agreed.flips) if agreed is not None else ():
+        stdout.print(line, highlight=False, markup=False, soft_wrap=True)
 
 
 def _is_implementation(text: str) -> bool:
@@ -58,7 +63,7 @@ def _is_implementation(text: str) -> bool:
     return not Path(text).is_file() and text.partition("/")[0] in BACKENDS
 
 
-def _within(a: str, b: str, run: str | None, what: str, out: Path) -> tuple[str, list[Comparison]]:
+def _within(a: str, b: str, run: str | None, what: str, out: Path) -> tuple[str, list[Comparison], None]:
     """Raises NoSuchRun."""
     ops = [op for name in (a, b) if (op := name.partition("/")[2].partition(":")[0])]
     if a == b or len(set(ops)) > 1:
@@ -73,7 +78,7 @@ def _within(a: str, b: str, run: str | None, what: str, out: Path) -> tuple[str,
         refuse(f"{path} holds {a} and {b}, but at no common workload")
     unpaired = sum(c.verdict != comparing.NOTHING and not c.paired for c in found)
     note = f"; {unpaired} unpaired, of the medians' intervals" if unpaired else ""
-    return f"A = {a}, B = {b}, {_name(what)}, in {path}: {where(records)}{note}", found
+    return f"A = {a}, B = {b}, {_name(what)}, in {path}: {where(records)}{note}", found, None
 
 
 def _holding(a: str, b: str, run: str | None, out: Path) -> tuple[Path, list[Record]]:
@@ -90,7 +95,7 @@ def _holding(a: str, b: str, run: str | None, out: Path) -> tuple[Path, list[Rec
     return nearest, read_run(nearest)
 
 
-def _across(a: str, b: str, what: str, out: Path) -> tuple[str, list[Comparison]]:
+def _across(a: str, b: str, what: str, out: Path) -> tuple[str, list[Comparison], Agreement | None]:
     """Raises NoSuchRun."""
     paths = [library.find(name, out) for name in (a, b)]
     if paths[0].resolve() == paths[1].resolve():
@@ -102,7 +107,8 @@ def _across(a: str, b: str, what: str, out: Path) -> tuple[str, list[Comparison]
     lines = [f"{side} = {path}: {where(rs)}" for side, path, rs in zip("AB", paths, records, strict=True)]
     devices = list(dict.fromkeys(device for c in found for device in (c.a_device, c.b_device)))
     kind = f"different devices ({' and '.join(devices)}): this compares machines, not kernels" if len(devices) > 1 else "two runs"
-    return "\n".join([*lines, f"{_name(what)}; {kind}; unpaired: what drifted between the runs is in no interval"]), found
+    title = "\n".join([*lines, f"{_name(what)}; {kind}; unpaired: what drifted between the runs is in no interval"])
+    return title, found, agreement(records[0], records[1]) if what == "kernel" else None
 
 
 def _name(what: str) -> str:

@@ -52,12 +52,12 @@ class Shown:
         )
         self.overall, self.places = Progress(*columns), Progress(TextColumn("{task.description}"))
         self.layout = Group(self.overall, self.places)
-        self.cells = session.cells
+        self.processes, self.cells = session.processes, session.cells * session.processes
         self.weights = {job.workload: estimate_s(job) / len(job.implementations) for job in session.jobs if job.implementations}
         self.done = 0
         self.by_place: Counter[str] = Counter()
         self._lines: dict[str, TaskID] = {}
-        total = sum(estimate_s(job) for job in session.jobs)
+        total = self.processes * sum(estimate_s(job) for job in session.jobs)
         self._task = self.overall.add_task("starting", total=total, cells=f"0/{self.cells} cells")
 
     def say(self, text: str) -> None:
@@ -70,10 +70,11 @@ class Shown:
         if event.turn is not None:
             what = f"{event.job.workload} {event.turn[0].split('/')[0]} {event.turn[1]}" if event.turn[0] else event.turn[1]
             self._at(event.place, what[:70])
-        if event.records:
-            self.done += len(event.records)
-            self.by_place[event.place] += len(event.records)
-            share = self.weights.get(event.job.workload, 0.0) * len(event.records)
+        done = self.processes * len(event.records) if event.passes is None else event.passes
+        if done:
+            self.done += done
+            self.by_place[event.place] += done
+            share = self.weights.get(event.job.workload, 0.0) * done
             self.overall.update(self._task, advance=share, cells=f"{self.done}/{self.cells} cells")
             if event.place:
                 self._at(event.place, str(event.job.workload))

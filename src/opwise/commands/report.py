@@ -33,7 +33,8 @@ def report(
     if len(runs or []) > html.MOST_RUNS:
         refuse(f"{len(runs or [])} runs given: one, or two side by side, are taken")
     try:
-        found = [_read(library.find(name, out)) for name in (runs or [""])]
+        stored = library.stored(out)
+        found = [_read(library.find(name, out), stored) for name in (runs or [""])]
         text = html.page(found)
         output.parent.mkdir(parents=True, exist_ok=True)
         output.write_text(text, encoding="utf-8")
@@ -48,9 +49,9 @@ def report(
         refuse(str(error))
 
 
-def _read(path: Path) -> html.Run:
+def _read(path: Path, stored: list[Path]) -> html.Run:
     with warnings_told():
-        run = html.Run.read(path)
+        run = html.Run.read(path, stored)
     if not run.records:
         blocks = "a run of blocks is on the page of any other run of its device"
         hint = blocks if library.is_block(path) else "there is nothing to report"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -31,14 +31,16 @@ from opwise.commands.progress import carry_out
 from opwise.report import overview
 from opwise.run_files import run_name
 from opwise.runner import SETS, UnknownName
+from opwise.runner.processes import MOST
 from opwise.runner.session import Session
 from opwise.runner.stored_plan import CannotResume
 from opwise.tuning.standing import told
 
 RUN_EXAMPLES = (
     "Examples:  opwise run  ·  opwise run softmax triton_jit  ·  opwise run 'softmax/4096x4096/*' --variants  ·  "
-    "opwise run matmul/512x512x512/float16 --json  ·  opwise run --set grid --brief  ·  opwise run softmax --with my_softmax.py  ·  "
-    "opwise run matmul --set layers --brief --facts  ·  opwise run matmul/4096x4096x4096/float16 --energy  ·  "
+    "opwise run matmul/512x512x512/float16 --json  ·  opwise run --set grid --brief  ·  opwise run matmul --processes 3  ·  "
+    "opwise run softmax --with my_softmax.py  ·  opwise run matmul --set layers --brief --facts  ·  "
+    "opwise run matmul/4096x4096x4096/float16 --energy  ·  "
     "opwise run --recorded recording.json  ·  opwise run --gpus all  ·  "
     "opwise run --scheduler tcp://head:8786 --gpu-model H200  ·  opwise run --resume 20261121T140910Z"
 )
@@ -55,6 +57,9 @@ def run(
     brief: Annotated[
         bool, typer.Option("--brief", help="Cold times and call costs alone, in a quarter of the time: enough to choose.")
     ] = False,
+    processes: Annotated[
+        int, typer.Option("--processes", metavar="N", help=f"Everything in N fresh processes, 1 to {MOST}: a ranking is settled from 3 on.")
+    ] = 1,
     facts: Annotated[
         bool,
         typer.Option(
@@ -91,7 +96,11 @@ def run(
         refuse("--facts is found out on this machine: run it there, or on one of the cluster's, without --scheduler")
     if energy and (scheduler or gpus):
         refuse("--energy is measured on one GPU of this machine: leave out --scheduler and --gpus; --device cuda:1 names another one")
-    path = _resumed_path(resume, out, bool(filters or set_name or variants or brief or facts or energy or recorded)) if resume else None
+    if not 1 <= processes <= MOST:
+        refuse(f"--processes {processes} is given, 1 to {MOST} are taken")
+    _alone(processes, gpus, scheduler)
+    asked = bool(filters or set_name or variants or brief or facts or energy or recorded or processes > 1)
+    path = _resumed_path(resume, out, asked) if resume else None
     if recorded is not None:
         filters = [*(filters or []), *_called(recorded, bool(set_name))]
     with ready(device, own_files, gpus_=gpus, scheduler=scheduler, gpu_model=gpu_model, share=share) as here:
@@ -105,7 +114,12 @@ def run(
         for line in told(here.survey.facts) if on_gpu else ():
             stderr.print(line, highlight=False, markup=False, soft_wrap=True)
         set_name = set_name or ("core" if on_gpu else "smoke")
-        session = _resumed(here, path) if path else _planned(here, filters or [], set_name, variants, out, brief, facts, energy)
+        if path:
+            session = _resumed(here, path)
+        else:
+            session = _planned(here, filters or [], set_name, out, variants=variants, brief=brief, facts=facts, energy=energy,
+                               processes=processes)  # fmt: skip
+        _alone(session.processes, gpus, scheduler)
         session.executor, session.shared = here.executor, here.shared
         if here.shared and session.stored_plan is not None and session.stored_plan.energy:
             refuse(f"--energy is what the whole GPU draws, and {here.shared} computes on it: wait for it, or leave out --energy")
@@ -120,12 +134,15 @@ def run(
     _end(session, interrupted, show_shipped=not on_gpu and not as_json)
 
 
-def _planned(here: Ready, filters: list[str], set_name: str, variants: bool, out: Path, brief: bool, facts: bool, energy: bool) -> Session:
+def _alone(processes: int, gpus: str | None, scheduler: str | None) -> None:
+    if processes > 1 and (gpus or scheduler):
+        refuse("--processes is of one GPU, whose processes differ and not its hardware: leave out --gpus and --scheduler")
+
+
+def _planned(here: Ready, filters: list[str], set_name: str, out: Path, **switches: Any) -> Session:
+    """switches: of Session.planned."""
     try:
-        timed = here.survey.device != "cpu"
-        session = Session.planned(
-            here.survey, filters, set_name, variants=variants, timed=timed, out=out, brief=brief, facts=facts, energy=energy
-        )
+        session = Session.planned(here.survey, filters, set_name, timed=here.survey.device != "cpu", out=out, **switches)
     except UnknownName as error:
         refuse(str(error))
     if not session.jobs:
@@ -151,7 +168,8 @@ def _called(path: Path, set_given: bool) -> list[str]:
 
 def _resumed_path(run: str, out: Path, asked: bool) -> Path:
     if asked:
-        refuse("--resume takes filters, --set, --variants, --brief, --facts and --energy from the run that it finishes: leave them out")
+        refuse("--resume takes filters, --set, --variants, --brief, --facts, --energy and --processes from the run that it finishes: leave "
+               "them out")  # fmt: skip
     try:
         return library.find(run, out)
     except library.NoSuchRun as error:

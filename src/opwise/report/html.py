@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from opwise.block.records import BlockRecord, newest_beside
+from opwise.choosing.spread import Across
 from opwise.record import Record, read
 from opwise.report import energy, inside
 from opwise.report.figures import Figure, styles
@@ -34,17 +35,21 @@ class MissingExtra(RuntimeError):
 
 @dataclass(frozen=True)
 class Run:
-    """A stored run: its name, its cells, the roofs measured beside them, and the newest block runs of its device."""
+    """A stored run: its name, its cells, the roofs measured beside them, the newest block runs of its device, and what other stored runs
+    have of its cells."""
 
     name: str
     records: Sequence[Record]
     roofs: Mapping[str, float]
     blocks: Sequence[Sequence[BlockRecord]] = field(default=())
+    across: Across = field(default_factory=Across)
 
     @classmethod
-    def read(cls, path: Path) -> Run:
-        """Raises what record.read raises."""
-        return cls(run_name(path), read(path), roofs_of(path), newest_beside(path))
+    def read(cls, path: Path, stored: Sequence[Path] = ()) -> Run:
+        """`stored`: the runs among which the spread of its times is looked for. Raises what record.read raises."""
+        records = read(path)
+        others = [other for other in stored if other.resolve() != path.resolve()]
+        return cls(run_name(path), records, roofs_of(path), newest_beside(path), Across.load(records, [path, *others]))
 
     @property
     def device(self) -> str:
@@ -82,7 +87,13 @@ def page(runs: Sequence[Run]) -> str:
     return str(
         environment.get_template("page.html.j2").render(
             runs=[
-                {"name": run.name, "device": run.device, "roofs": run.roofs, "blocks": inside.tables(run.blocks), **described(run.records)}
+                {
+                    "name": run.name,
+                    "device": run.device,
+                    "roofs": run.roofs,
+                    "blocks": inside.tables(run.blocks),
+                    **described(run.records, run.across),
+                }
                 for run in runs
             ],
             figures=rows,

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from opwise import comparing
-from opwise.record import Interval, Record
+from opwise.choosing.spread import Across
+from opwise.record import STATES, Interval, Record
 from opwise.report import energy
 from opwise.report.figures import named
-from opwise.report.groups import by_op
+from opwise.report.groups import by_op, grouped
 from opwise.report.states import FIRST, both, standing, wins
-from opwise.report.tables import ANSWERS, microseconds, ratio, share
+from opwise.report.tables import ANSWERS, SETTLED, microseconds, ratio, share, speaks_of
+from opwise.settling import apart, settled_of, states_of
 
 
-def described(records: Sequence[Record]) -> dict[str, Any]:
-    """What the template shows of a run beside its figures."""
+def described(records: Sequence[Record], across: Across) -> dict[str, Any]:
+    """What the template shows of a run beside its figures. across: the stored runs' records that are like these."""
     backends = list(dict.fromkeys(r.backend for r in records))
     return {
         "facts": facts(records),
@@ -28,7 +30,10 @@ def described(records: Sequence[Record]) -> dict[str, Any]:
         "verdicts": [
             (op, [list(Counter(r.status for r in group if r.backend == b).items()) for b in backends]) for op, group in by_op(records)
         ],
-        "cells": [_cell(r) for _, group in by_op(records) for r in group],
+        "speaks_of": speaks_of(records) if any(r.timed for r in records) else "",
+        "cells": [
+            row for _, of_op in by_op(records) for _, group in grouped(of_op, lambda r: str(r.workload)) for row in _cells(group, across)
+        ],
     }
 
 
@@ -78,7 +83,18 @@ def compared(a: Sequence[Record], b: Sequence[Record]) -> dict[str, Any] | None:
     return {"counts": comparing.counted(found), "devices": devices, "rows": rows} if rows else None
 
 
-def _cell(r: Record) -> dict[str, Any]:
+def _cells(group: Sequence[Record], across: Across) -> Iterator[dict[str, Any]]:
+    """A workload's rows."""
+    settled = settled_of(group)
+    best = {state: next((r for r in group if r.versus(state) == (1.0, 1.0, 1.0)), None) for state in STATES}
+    for r in group:
+        spread = across.spread(r, states_of([r]))
+        near = any(b is not None and b is not r and not apart(across.ratios(r, b, (state,))) for state, b in best.items())
+        told = ", ".join(filter(None, (str(spread or ""), "tie" if near and standing(r) not in FIRST else "")))
+        yield _cell(r, r.implementation in settled) | {"across": told}
+
+
+def _cell(r: Record, settled: bool) -> dict[str, Any]:
     rank = standing(r)
     return {
         "workload": str(r.workload),
@@ -91,7 +107,7 @@ def _cell(r: Record) -> dict[str, Any]:
         "capped": _spread(r.kernel_capped_us),
         "capped_sol": share(r.capped_sol),
         "clocks": both(r.sm_clock_mhz, r.capped_sm_clock_mhz, "{:.0f}"),
-        "rank": rank,
+        "rank": rank + (SETTLED if settled else ""),
         "warm": microseconds(r.kernel_warm_us),
         "launch": microseconds(r.launch_us),
         "call": microseconds(r.call_us),

@@ -14,10 +14,12 @@ from opwise.record import Interval, Record
 from opwise.report import energy
 from opwise.report.groups import by_op, grouped, in_order
 from opwise.report.states import FIRST, both, order_us, standing, wins
+from opwise.settling import settled_of
 
 STYLES = {"ok": "green", "wrong": "bold red", "failed": "bold red", "timeout": "bold red", "unsupported": "yellow", "unavailable": "dim"}
 CAPPED_COLUMNS = ("capped us", "capped SOL", "SM MHz")
 FACTS = ("repeatable", "batch-invariant")
+SETTLED = ", settled"
 ANSWERS = {True: "yes", False: "no", None: "-"}
 
 
@@ -51,8 +53,20 @@ def show(records: Sequence[Record], console: Console) -> None:
         console.print(_table(op, of_op, first_calls=first_calls))
     if not records:
         return
+    if any(r.timed for r in records):
+        console.print(f"± is {speaks_of(records)}", highlight=False)
     for line in summary(records):
         console.print(line)
+
+
+def speaks_of(records: Sequence[Record]) -> str:
+    """What a half-width is of, as far as it is the same in all of these records."""
+    counts = {r.processes for r in records if r.timed}
+    if counts == {1}:
+        return "the half-width of the 95 % interval within this run: one process"
+    if len(counts) == 1:
+        return f"the half-width of what the 95 % intervals of {counts.pop()} processes reach over"
+    return f"the half-width of the 95 % intervals, of as many processes as each cell has: {min(counts)} to {max(counts)}"
 
 
 def _table(op: str, records: Sequence[Record], *, first_calls: bool) -> Table:
@@ -73,8 +87,9 @@ def _table(op: str, records: Sequence[Record], *, first_calls: bool) -> Table:
     for workload, group in grouped(in_order(records), lambda r: str(r.workload)):
         table.add_section()
         table.add_row(f"[bold]{escape(workload)}[/]")
+        settled = settled_of(group)
         for r in order_us(group):
-            table.add_row(*_row(r, columns))
+            table.add_row(*_row(r, columns, r.implementation in settled))
     return table
 
 
@@ -88,7 +103,7 @@ def _columns(records: Sequence[Record], first_calls: bool) -> list[str]:
             *(["first call s"] if first_calls else []), *(FACTS if facts else ()), *energy.columns(records[0].op, records)]  # fmt: skip
 
 
-def _row(r: Record, columns: Sequence[str]) -> list[str]:
+def _row(r: Record, columns: Sequence[str], settled: bool) -> list[str]:
     rank = standing(r)
     name = f"  {escape(r.implementation)}"
     first = (r.compile_cold_s, r.compile_cached_s)
@@ -98,7 +113,7 @@ def _row(r: Record, columns: Sequence[str]) -> list[str]:
         "capped us": microseconds(r.kernel_capped_us, spread=True),
         "capped SOL": share(r.capped_sol),
         "SM MHz": both(r.sm_clock_mhz, r.capped_sm_clock_mhz, "{:.0f}"),
-        "rank": rank,
+        "rank": rank + (SETTLED if settled else ""),
         "warm us": microseconds(r.kernel_warm_us),
         "launch us": microseconds(r.launch_us),
         "call us": microseconds(r.call_us),

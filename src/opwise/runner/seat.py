@@ -100,6 +100,15 @@ def kill_all(seats: Sequence[Any]) -> None:
         list(pool.map(lambda seat: seat.kill(), seats))
 
 
+def merged(found: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """The roofs that several workers measured on GPUs of one model: the best of each."""
+    best: dict[str, float] = {}
+    for limits in found:
+        for name, value in limits.items():
+            best[name] = value if name not in best else (min if name.endswith("_us") else max)(best[name], value)
+    return best
+
+
 def marked(job: Job, names: Sequence[str], lost: WorkerLost, facts: Mapping[str, Any]) -> tuple[Record, ...]:
     """The records of implementations whose worker was lost."""
     status = "timeout" if lost.timed_out else "failed"
@@ -114,10 +123,11 @@ def run_jobs(
     patience: Patience | None = None,
     facts: Mapping[str, Any] | None = None,
     on_limits: Callable[[dict[str, float]], None] | None = None,
+    timeouts: Counter[str] | None = None,
 ) -> Iterator[Event]:
     """The executor for one device: the jobs one after the other, as Seat.run takes them. Where no implementation is to blame for a lost
-    worker, all that are left of the job are marked. `on_limits` gets the roofs at the end."""
-    seat = Seat(device, setup=setup, patience=patience, facts=facts)
+    worker, all that are left of the job are marked. `on_limits` gets the roofs at the end; `timeouts` as Seat has it."""
+    seat = Seat(device, setup=setup, patience=patience, facts=facts, timeouts=timeouts)
     try:
         for job in jobs:
             try:

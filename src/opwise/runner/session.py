@@ -20,6 +20,7 @@ from opwise.runner.energy import Measured, all_energy
 from opwise.runner.facts import Found, all_facts
 from opwise.runner.first_call import FirstCalls, first_calls
 from opwise.runner.jobs import Job, plan
+from opwise.runner.processes import Processes
 from opwise.runner.seat import run_jobs
 from opwise.runner.stored_plan import CannotResume, StoredPlan
 from opwise.runner.supervisor import Event, Executor, Patience, Worker, WorkerLost
@@ -56,13 +57,13 @@ class Session:
     @classmethod
     def planned(
         cls, found: Survey, filters: Sequence[str], set_name: str, *, variants: bool, timed: bool, out: Path | None, brief: bool = False,
-        facts: bool = False, energy: bool = False,
+        facts: bool = False, energy: bool = False, processes: int = 1,
     ) -> Session:  # fmt: skip
         """facts, energy: are they to be found out? Raises UnknownName for a filter that names nothing."""
         jobs = plan(found.catalogue, filters, set_name, found.device, variants=variants, timed=timed, brief=brief, facts=facts)
         here, files = found.facts, tuple(path.name for path in found.own.values())
         stored = StoredPlan(set_name, tuple(filters), variants, timed, brief, files, str(here.get("device", "")),
-                            str(here.get("commit", "")), here.get("dirty"), facts, energy)  # fmt: skip
+                            str(here.get("commit", "")), here.get("dirty"), facts, energy, processes)  # fmt: skip
         return cls(found, jobs, set_name if not filters else f"{set_name}-part", out, stored_plan=stored)
 
     @classmethod
@@ -92,6 +93,11 @@ class Session:
     def find_energy(self, say: Callable[[str], None] = lambda text: None) -> None:
         """Joules of a launch of each cell, and the idle power. say: told how far it is."""
         self.energy = all_energy(self.jobs, self.survey.catalogue, self.survey.device, self.survey.setup, say)
+
+    @property
+    def processes(self) -> int:
+        """In how many each job is carried out."""
+        return self.stored_plan.processes if self.stored_plan is not None else 1
 
     @property
     def cells(self) -> int:
@@ -131,7 +137,8 @@ class Session:
         with ThreadPoolExecutor(max_workers=1) as pool:
             wanted = {n.split("/")[0] for job in self.jobs for n in job.implementations} & compiled_only
             compiled = {backend: pool.submit(compile_all, backend) for backend in sorted(wanted)}
-            for event in self.executor(
+            carried_out = Processes(self.executor, self.processes) if self.processes > 1 else self.executor
+            for event in carried_out(
                 [job for job in running if job.implementations],
                 self.survey.device,
                 setup=self.survey.setup,

@@ -35,6 +35,7 @@ class StoredPlan:
     dirty: bool | None = None
     facts: bool = False
     energy: bool = False
+    processes: int = 1  # that each job is carried out in
 
     def line(self) -> str:
         return json.dumps({"schema": SCHEMA, "kind": "plan", "plan": VERSION, "time": now(), **asdict(self)})

@@ -47,13 +47,15 @@ class WorkerLost(RuntimeError):
 @dataclass(frozen=True)
 class Event:
     """What happened: `turn` (implementation, phase) while a job runs, or its `records` when it is done. `place`: on which of several
-    GPUs. `phase`: what a step before all jobs came to, as a line of the run's file."""
+    GPUs. `phase`: what a step before all jobs came to, as a line of the run's file. `passes`: how many cells of one process it ends,
+    where each is carried out in several; None where the records tell."""
 
     job: Job
     turn: tuple[str, str] | None = None
     records: tuple[Record, ...] = ()
     place: str = ""
     phase: Mapping[str, Any] | None = None
+    passes: int | None = None
 
 
 class Executor(Protocol):

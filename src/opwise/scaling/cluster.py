@@ -19,12 +19,12 @@ from distributed import Client
 
 from opwise.runner.jobs import Job
 from opwise.runner.prepare import Unit, units
-from opwise.runner.seat import marked
+from opwise.runner.seat import marked, merged
 from opwise.runner.supervisor import START_S, Event, WorkerLost
 from opwise.runner.survey import LOOK_S, Survey
 from opwise.scaling import Stranded, post
 from opwise.scaling.compiling import Built, UnitQueue, waits
-from opwise.scaling.crew import STRIKES, merged
+from opwise.scaling.crew import STRIKES
 from opwise.scaling.flights import POLL_S, ROSTER_S, Flights, Landed, SchedulerGone
 from opwise.scaling.hail import RESOURCE
 from opwise.scaling.joining import BadCluster, check_same, check_workers, connected

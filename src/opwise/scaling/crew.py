@@ -20,7 +20,7 @@ from opwise import own
 from opwise.record import Record
 from opwise.runner.jobs import Job
 from opwise.runner.prepare import units
-from opwise.runner.seat import JobLost, Seat, kill_all, marked
+from opwise.runner.seat import JobLost, Seat, kill_all, marked, merged
 from opwise.runner.supervisor import Event, Patience, WorkerLost
 from opwise.runner.survey import Told, looked
 from opwise.scaling import Stranded
@@ -209,12 +209,3 @@ def slimmed(record: Record) -> Record:
     kept = {name: replace(time, rounds=()) for name in ("kernel_cold_us", "kernel_capped_us", "kernel_warm_us", "launch_us", "call_us")
             if (time := getattr(record, name)) is not None}  # fmt: skip
     return replace(record, **kept)
-
-
-def merged(found: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """The roofs of several GPUs of one model: the best of each."""
-    best: dict[str, float] = {}
-    for limits in found:
-        for name, value in limits.items():
-            best[name] = value if name not in best else (min if name.endswith("_us") else max)(best[name], value)
-    return best
