@@ -12,8 +12,9 @@ import pytest
 from reporting import CELL, ROOFS, ROOT, TWO_STATES, of_schema_1, report, written
 from rich.console import Console
 
-from opwise.record import Record
-from opwise.report import tables
+from opwise.record import Interval, Record
+from opwise.report import bits, tables
+from opwise.report.bits import prices
 from opwise.report.energy import energies
 from opwise.report.figures import Series
 from opwise.report.plots import figures
@@ -142,6 +143,28 @@ def test_a_missing_extra_is_one_line_with_the_remedy(monkeypatch: pytest.MonkeyP
     (line,) = result.output.strip().splitlines()[-1:]
     assert library in line
     assert "pip install 'opwise[report]'" in line
+
+
+def test_what_batch_invariance_costs_is_told_by_its_backend_s_own_time(tmp_path: Path) -> None:
+    found_out = {"repeatable": True, "bits": "ab", "layout": ""}
+    own = [replace(r, **found_out, batch_invariant=False, differs="a row alone") for r in TWO_STATES if r.backend != "torch_eager"]
+    variants = [replace(r, variant="invariant", batch_invariant=True, differs="", kernel_cold_us=times(r.kernel_cold_us, 1.2)) for r in own]
+    records = [*own, *variants]
+    (panel,) = prices(records).panels
+    assert [(s.name, [round(p.y, 6) for p in s.points]) for s in panel.series] == [(f"{r.backend}:invariant", [1.2]) for r in own]
+    counts, *costs = bits.summary(records)
+    assert f"repeatable in {len(records)} of {len(records)} cells; batch-invariant: {own[0].backend} 0 of 1" in counts
+    assert costs[0] == (f"  {own[0].backend}/matmul:invariant takes 1.200 at full clock and 1.000 power-capped of its backend's time "
+                        "(geometric mean of 1 workloads), more than 1.10 at 1")  # fmt: skip
+    assert bits.summary(TWO_STATES) == []
+    run = tmp_path / "r" / "20260101T000000Z-core-abc.jsonl"
+    append(run, [r.to_json() for r in records])
+    assert "What batch invariance costs" in written(tmp_path, run).read_text()
+
+
+def times(interval: Interval | None, factor: float) -> Interval:
+    assert interval is not None
+    return replace(interval, median=factor * interval.median, low=factor * interval.low, high=factor * interval.high)
 
 
 def test_energy_is_in_the_tables_and_against_time_and_is_not_where_nobody_asked(tmp_path: Path) -> None:

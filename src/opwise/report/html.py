@@ -15,7 +15,7 @@ from typing import Any
 from opwise.block.records import BlockRecord, newest_beside
 from opwise.choosing.spread import Across
 from opwise.record import Record, read
-from opwise.report import energy, inside
+from opwise.report import bits, energy, inside
 from opwise.report.figures import Figure, styles
 from opwise.report.groups import in_order
 from opwise.report.html_data import figure_rows, glyph
@@ -64,9 +64,11 @@ class Run:
 def drawn(runs: Sequence[Run]) -> list[list[Figure]]:
     """The figures of each run: the same ones of all, whatever one alone has."""
     any_block, any_energy = any(run.blocks for run in runs), any(energy.measured(run.records) for run in runs)
+    any_bits = any(r.variant and r.bits for run in runs for r in run.records)
     return [
         [
             *figures(run.records, run.roofs),
+            *([bits.prices(in_order(run.records))] if any_bits else []),
             *([energy.energies(in_order(run.records))] if any_energy else []),
             *([inside.figure(run.blocks)] if any_block else []),
         ]

@@ -51,7 +51,7 @@ def _drawn(figure: Figure, looks: Mapping[str, Style], canvas: Any) -> Any:
     keys = {s.backend: s for panel in figure.panels for s in panel.series if s.backend}
     line = importlib.import_module("matplotlib.lines").Line2D
     handles = [line([], [], ls="", marker=MARKERS[looks[b].symbol], color=looks[b].colour, label=_literal(b)) for b in keys]
-    drawn.legend(handles=handles, loc="outside lower center", ncols=min(6, len(handles)))
+    drawn.legend(handles=handles, loc="outside lower center", ncols=min(6, 3 * columns))
     return drawn
 
 

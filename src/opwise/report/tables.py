@@ -11,7 +11,7 @@ from rich.table import Table
 
 from opwise.ops import OPS
 from opwise.record import Interval, Record
-from opwise.report import energy
+from opwise.report import bits, energy
 from opwise.report.groups import by_op, grouped, in_order
 from opwise.report.states import FIRST, both, order_us, standing, wins
 from opwise.settling import settled_of
@@ -133,7 +133,11 @@ def _verdict(r: Record) -> str:
 
 def summary(records: Sequence[Record]) -> list[str]:
     """One line of counts, and where times were taken, one line a backend: how often it is fastest or ties, in both
-    states where they differ."""
+    states where they differ. Then what was found out bit by bit."""
     counts = {status: sum(r.status == status for r in records) for status in STYLES}
     lines = ["[bold]" + ", ".join(f"{n} {status}" for status, n in counts.items() if n) + "[/]"]
-    return lines + [f"  {w.backend}: fastest or tied on {w.count} of {w.workloads} workloads{w.by_state}" for w in wins(records)]
+    return (
+        lines
+        + [f"  {w.backend}: fastest or tied on {w.count} of {w.workloads} workloads{w.by_state}" for w in wins(records)]
+        + bits.summary(records)
+    )
