@@ -19,7 +19,8 @@ from pathlib import Path
 from statistics import fmean
 
 from opwise import clocks, library
-from opwise.choosing.query import NothingMeasured, choose_from
+from opwise.choosing.asked import NothingMeasured
+from opwise.choosing.query import choose_from
 from opwise.choosing.ranking import BASELINE
 from opwise.choosing.selection import stream_us
 from opwise.choosing.store import Gpu, Store

@@ -12,7 +12,8 @@ from invoking import command
 from recorded_runs import TOY, around, cell, store_of, stored
 
 from opwise import library
-from opwise.choosing.query import NothingMeasured, choose_from
+from opwise.choosing.asked import NothingMeasured
+from opwise.choosing.query import choose_from
 from opwise.ops import Workload
 from opwise.record import Record
 

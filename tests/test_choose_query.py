@@ -10,8 +10,8 @@ import torch
 from recorded_runs import TOY, cell, store_of, stored
 
 import opwise
-from opwise.choosing import query
-from opwise.choosing.query import workload_of
+from opwise.choosing import asked, query
+from opwise.choosing.asked import workload_of
 from opwise.ops import OPS, Workload
 
 
@@ -49,10 +49,10 @@ def test_what_is_no_workload_is_refused_with_what_is_taken(
 def test_devices_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     store = store_of(cell("cupy_raw", 5.0), cell("cupy_raw", 5.0, device="NVIDIA Newer", time="2026-03-01T00:00:00+00:00"))
-    assert query.gpu_of(store, None).device == "NVIDIA Newer", "the one measured last"
-    assert query.gpu_of(store, "nvidia-toy") == query.gpu_of(store, "NVIDIA Toy") == TOY
+    assert asked.gpu_of(store, None).device == "NVIDIA Newer", "the one measured last"
+    assert asked.gpu_of(store, "nvidia-toy") == asked.gpu_of(store, "NVIDIA Toy") == TOY
     with pytest.raises(ValueError, match="known are NVIDIA Newer, NVIDIA Toy"):
-        query.gpu_of(store, "a100")
+        asked.gpu_of(store, "a100")
 
 
 def test_measuring_stores_a_run_of_that_workload_alone_and_chooses_by_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -79,7 +79,7 @@ def test_measuring_stores_a_run_of_that_workload_alone_and_chooses_by_it(monkeyp
     monkeypatch.setattr(session, "Session", Stand)
     monkeypatch.setattr(survey, "survey", lambda device: f"a survey of {device}")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(query, "here", lambda name: TOY)
+    monkeypatch.setattr(asked, "here", lambda name: TOY)
     monkeypatch.setattr(query, "machine_with", lambda gpu: None)
     choice = opwise.choose("softmax", (77, 5), dtype="float16", device="cuda:1", measure=True, results=tmp_path)
     assert [(str(job.workload), job.implementations) for job in jobs] == [

@@ -15,7 +15,8 @@ import opwise
 from opwise import library, provenance
 from opwise.backends import BACKENDS
 from opwise.choosing import machine_code
-from opwise.choosing.query import NothingMeasured, choose_from
+from opwise.choosing.asked import NothingMeasured
+from opwise.choosing.query import choose_from
 from opwise.choosing.ranking import PREFERENCE, Choice
 from opwise.choosing.store import Gpu, Store, stale
 from opwise.ops import OPS, Workload

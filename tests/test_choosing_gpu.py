@@ -20,7 +20,7 @@ from torch import Tensor
 
 import opwise
 from opwise import clocks, library
-from opwise.choosing import query, selection
+from opwise.choosing import asked, query, selection
 from opwise.choosing.query import choose_from
 from opwise.choosing.store import Store
 from opwise.measure.device import Monitor
@@ -30,7 +30,7 @@ from opwise.ops.spec import elements
 
 
 def recorded_here() -> bool:
-    return torch.cuda.is_available() and query.here("cuda:0") in selection.recorded().gpus
+    return torch.cuda.is_available() and asked.here("cuda:0") in selection.recorded().gpus
 
 
 pytestmark = [

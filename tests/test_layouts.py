@@ -16,7 +16,8 @@ import opwise
 from opwise import library
 from opwise.backends.gemm.cost import Product
 from opwise.backends.protocol import Implementation, UnsupportedWorkload, Variant
-from opwise.choosing.query import NothingMeasured, choose_from, workload_of
+from opwise.choosing.asked import NothingMeasured, workload_of
+from opwise.choosing.query import choose_from
 from opwise.choosing.selection import Fallback
 from opwise.ops import OPS, Workload
 from opwise.ops.spec import LAYOUTS

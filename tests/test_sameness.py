@@ -14,7 +14,8 @@ from recorded_runs import cell, store_of, stored
 from torch import Tensor
 
 from opwise.backends.protocol import Implementation, Variant
-from opwise.choosing.query import NothingMeasured, choose_from
+from opwise.choosing.asked import NothingMeasured
+from opwise.choosing.query import choose_from
 from opwise.choosing.store import Store
 from opwise.measure import sameness
 from opwise.measure.sameness import Facts, by_rows, difference, digest, digests, facts, of

@@ -13,7 +13,8 @@ from opwise.ops import OPS, Cost, OpSpec, Workload
 from opwise.own import kernel as kernel
 
 if TYPE_CHECKING:
-    from opwise.choosing.query import NothingMeasured, choose
+    from opwise.choosing.asked import NothingMeasured
+    from opwise.choosing.query import choose
     from opwise.choosing.ranking import Choice
     from opwise.program.counting import recording
     from opwise.program.replacing import replacing
@@ -45,7 +46,7 @@ __all__ = [
 
 _ON_USE = {
     "choose": "opwise.choosing.query",
-    "NothingMeasured": "opwise.choosing.query",
+    "NothingMeasured": "opwise.choosing.asked",
     "Choice": "opwise.choosing.ranking",
     "recording": "opwise.program.counting",
     "replacing": "opwise.program.replacing",

@@ -15,8 +15,9 @@ from torch import Tensor
 from opwise import clocks, library
 from opwise.backends import implementation
 from opwise.backends.protocol import BackendUnavailable, UnsupportedWorkload
+from opwise.choosing.asked import NothingMeasured, here
 from opwise.choosing.gradients import AUTOGRAD_US, FUNCTIONS
-from opwise.choosing.query import OWN, NothingMeasured, choose_from, here
+from opwise.choosing.query import OWN, choose_from
 from opwise.choosing.ranking import BASELINE, Choice
 from opwise.choosing.store import Figures, Gpu, Store
 from opwise.choosing.table import VARIABLE, read_table

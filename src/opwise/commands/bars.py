@@ -15,7 +15,7 @@ from rich.table import Table
 from opwise import library
 from opwise.bars.judging import MET, NOT_MEASURED, SHORT, Figure, Run, Standing, judged, of_device, read_runs
 from opwise.bars.table import BARS, DEVICE, EACH, HELD, Bar
-from opwise.choosing.query import machine_with
+from opwise.choosing.asked import machine_with
 from opwise.choosing.store import Gpu
 from opwise.commands.console import Out, chosen_device, refuse, stderr, stdout, warnings_told
 from opwise.commands.executors import Gpus, Share, ready

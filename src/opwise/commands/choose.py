@@ -13,8 +13,9 @@ from rich.markup import escape
 from rich.table import Table
 
 from opwise import clocks, library
+from opwise.choosing.asked import NothingMeasured, check, workload_of
 from opwise.choosing.by_energy import ENERGY, measures
-from opwise.choosing.query import NothingMeasured, check, choose_from, measured, workload_of
+from opwise.choosing.query import choose_from, measured
 from opwise.choosing.ranking import BASELINE, PURPOSES, Choice, Standing, differ
 from opwise.choosing.store import Store, refresh
 from opwise.commands.choose_compiled import PURPOSE as COMPILE

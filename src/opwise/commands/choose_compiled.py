@@ -9,8 +9,8 @@ import torch
 import typer
 from rich.table import Table
 
+from opwise.choosing.asked import gpu_here, here
 from opwise.choosing.chains import CHAINS, WAYS, Timed, sentence, timed
-from opwise.choosing.query import gpu_here, here
 from opwise.commands.console import stderr, stdout
 from opwise.ops.spec import Workload
 from opwise.runner import Patience, Worker

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from opwise import clocks
-from opwise.choosing.query import NothingMeasured, choose_from, gpu_of
+from opwise.choosing.asked import NothingMeasured, gpu_of
+from opwise.choosing.query import choose_from
 from opwise.choosing.ranking import BASELINE, Choice
 from opwise.choosing.store import Gpu, Store
 from opwise.ops.spec import Workload
