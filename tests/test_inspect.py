@@ -152,7 +152,7 @@ def test_what_an_architecture_cannot_compile_is_told_with_its_reason(backend: st
 
 
 def test_a_variant_for_any_gpu_runs_the_unnamed_one_s_kernels_but_hoppers_own() -> None:
-    names = ("", "textbook", "mma", "pipeline", "tma", "persistent")
+    names = ("", "textbook", "mma", "pipeline", "tma", "persistent", "invariant")
     for kernel, expected in {
         "matmul_extra_float16_skinny_n_8_h2_t32_v16": ["", "mma"],
         "matmul_float32_gemv_columns_1_t32_v4": ["", "mma"],
@@ -161,8 +161,10 @@ def test_a_variant_for_any_gpu_runs_the_unnamed_one_s_kernels_but_hoppers_own() 
         "matmul_ffma_float32_aligned_64x64_w4_stream_k": [""],
         "matmul_textbook_float32": ["textbook"],
         "matmul_ladder_tma_float16": ["tma"],
-        "matmul_ffma_float32_tma_128x128_8x16": [""],
-        "matmul_wgmma_float16_128x256": ["", "persistent"],
+        "matmul_ffma_float32_tma_128x128_8x16": ["", "invariant"],
+        "matmul_wgmma_float16_128x256": ["", "persistent", "invariant"],
+        "matmul_wgmma_float16_64x64_s8": [""],
+        "matmul_float32_simt_64x64_v16": ["", "mma", "invariant"],
     }.items():
         assert variants_of_kernel(kernel, "matmul", names) == expected
 

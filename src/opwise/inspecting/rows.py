@@ -17,6 +17,10 @@ RUNS: Mapping[tuple[str, str], re.Pattern[str]] = {
     ("matmul", "mma"): re.compile(
         r"(?!.*(wgmma|by TMA|textbook|ladder|plain|transposed)|matmul_(ffma|cluster|unaligned_tma|extra_cluster)_)"
     ),
+    # Not those whose order of summation is by the place of a row, nor what takes few rows alone.
+    ("matmul", "invariant"): re.compile(
+        r"(?!.*(textbook|ladder|plain|tiles|grouped|gemv|cluster|unaligned|extra|stream_k|_w\d+_s\d|_s8|_s16|(mma|fma)_\d+x\d+_s|pointers.*split_k))"
+    ),
     ("matmul", "persistent"): re.compile(r"matmul_wgmma_b?float16_128x256$"),
     ("matmul", "pointers"): re.compile(r"(?!.*(descriptors|textbook|tiles|grouped|plain))"),
 }
