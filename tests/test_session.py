@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from concurrent.futures import Future
 from typing import Any
 
 import pytest
 
+from opwise.ops import Workload
 from opwise.runner import session
+from opwise.runner.jobs import Entry, Job
 from opwise.runner.supervisor import WorkerLost
+from opwise.runner.survey import Survey
 
 
 class FakeWorker:
@@ -46,3 +50,17 @@ def test_what_compiling_alone_finds_out(monkeypatch: pytest.MonkeyPatch, answer:
     assert found[0] == status
     assert reason in found[1]
     assert len(FakeWorker.asked) == (len(session.ARCHITECTURES) if isinstance(answer, dict) else 1)
+
+
+@pytest.mark.parametrize(
+    ("compiling", "told"),
+    [("no triton: install it", "no triton: install it"), ("compiled for sm_90", "compiled for sm_90. no triton: install it")],
+)
+def test_a_reason_is_told_once(compiling: str, told: str) -> None:
+    entry = Entry("triton_jit", reason="no triton", remedy="install it")
+    facts = {"device": "cpu", "driver": "", "capability": "", "versions": {}, "commit": "", "dirty": None}
+    outcome: Future[tuple[str, str]] = Future()
+    outcome.set_result(("unavailable", compiling))
+    job, survey = Job(Workload.parse("square/1/float32"), (), "cpu"), Survey("cpu", facts, {"triton_jit": entry})
+    record = session._compiled_record(job, "triton_jit/square", outcome, survey)
+    assert record.reason == told

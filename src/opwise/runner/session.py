@@ -218,7 +218,9 @@ def compile_all(backend: str) -> tuple[str, str]:
 def _compiled_record(job: Job, name: str, outcome: Future[tuple[str, str]], found: Survey) -> Record:
     status, reason = outcome.result()
     entry = found.catalogue[name.split("/")[0]]
-    return Record.of(name, job.workload, status=status, reason=f"{reason}. {entry.reason}: {entry.remedy}", time=now(), **found.facts)
+    absent = f"{entry.reason}: {entry.remedy}"
+    told = reason if reason == absent else f"{reason}. {absent}"  # what is not installed compiles for the same reason not
+    return Record.of(name, job.workload, status=status, reason=told, time=now(), **found.facts)
 
 
 def _broken_record(job: Job, name: str, found: Survey) -> Record:
