@@ -1,7 +1,8 @@
 """How an op is computed. BACKENDS is the one list of backends; each is imported on first use, never by importing opwise.
 
-Installed packages add to it by entry points: in the group `opwise.backends`, a backend's name leads to its module. A file of a user's own
-is added for the time of a run (opwise.own).
+Installed packages add to it by entry points: in the group `opwise.backends`, a backend's name leads to its module; in `opwise.kernels`,
+`triton_jit/rmsnorm` leads to that backend's kernels of an op (installed.py). A file of a user's own is added for the time of a run
+(opwise.own).
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from functools import cache
 
 import torch
 
+from opwise.backends import installed
 from opwise.backends.protocol import Implementation, Probe, Variant, variants_of
 from opwise.ops import OPS
 from opwise.ops.installed import offered
@@ -25,6 +27,7 @@ OURS: Mapping[str, str] = {
     "triton_jit": "opwise.backends.triton_jit",
 }
 BACKENDS: Mapping[str, str] = {**OURS, **{name: point.value for name, point in offered("opwise.backends", OURS).items()}}
+PACKAGES = installed.install(BACKENDS)
 
 
 def probe(backend: str, device: torch.device) -> Probe:
