@@ -11,11 +11,13 @@ import importlib
 import importlib.util
 from collections.abc import Mapping
 from functools import cache
+from importlib.metadata import EntryPoint
 
 import torch
+from torch import Tensor
 
 from opwise.backends import installed
-from opwise.backends.protocol import Implementation, Probe, Variant, variants_of
+from opwise.backends.protocol import Bind, Implementation, Probe, Variant, variants_of
 from opwise.ops import OPS
 from opwise.ops.installed import offered
 
@@ -54,9 +56,23 @@ def _variants(name: str, op: str) -> Mapping[str, Variant]:
     if hasattr(backend, "variants"):
         found: Mapping[str, Variant] = backend.variants(op)
         return found
-    if not hasattr(backend, "__path__") or importlib.util.find_spec(f"{name}.{op}") is None:
-        return {}
-    return variants_of(importlib.import_module(f"{name}.{op}"))
+    try:
+        if not hasattr(backend, "__path__") or importlib.util.find_spec(f"{name}.{op}") is None:
+            return {}
+        return variants_of(importlib.import_module(f"{name}.{op}"))
+    except Exception as problem:
+        if f"{name}.{op}" not in PACKAGES.modules:
+            raise
+        return {"": _broken(PACKAGES.modules[f"{name}.{op}"], problem)}  # a package's trouble, and not the backend's
+
+
+def _broken(point: EntryPoint, problem: Exception) -> Variant:
+    """What fails with the reason wherever it is wanted."""
+
+    def build(*tensors: Tensor) -> Bind:
+        raise RuntimeError(f"{point.value} cannot be imported: {type(problem).__name__}: {problem}") from problem
+
+    return Variant(build, f"{point.value}, which cannot be imported")
 
 
 def implementation(name: str, device: torch.device) -> Implementation:

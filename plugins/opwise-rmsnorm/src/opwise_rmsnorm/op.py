@@ -28,39 +28,36 @@ CHAIN = 256  # terms of a row that one accumulator takes one after the other at 
 TILE, PEAKS = 128, 32  # of `whole_inputs`
 
 
-def _weight(workload: Workload, device: torch.device, seed: int) -> Tensor:
-    return normal(workload.shape[1:], workload.torch_dtype, device, seed + 1)
-
-
 def make_inputs(workload: Workload, device: torch.device, seed: int) -> tuple[Tensor, ...]:
-    return normal(workload.shape, workload.torch_dtype, device, seed), _weight(workload, device, seed)
+    shapes, dtype = (workload.shape, workload.shape[1:]), workload.torch_dtype
+    return tuple(normal(shape, dtype, device, seed + i) for i, shape in enumerate(shapes))
 
 
 def hard_inputs(workload: Workload, device: torch.device, seed: int) -> tuple[Tensor, ...]:
     """Rows by turns so large that a sum of squares in 16 bits overflows or stalls, and so small that eps is half of v."""
-    x = normal(workload.shape, torch.float32, device, seed)
+    x, weight = make_inputs(workload, device, seed)
     x[0::2] *= 300.0
     x[1::2] *= math.sqrt(EPS)
-    return x.to(workload.torch_dtype), _weight(workload, device, seed)
+    return x, weight
 
 
 def whole_inputs(workload: Workload, device: torch.device, seed: int) -> tuple[Tensor, ...]:
     """N(0, 1) with up to PEAKS elements a row that hold half of its squares, one in a tile of TILE columns, the last tile's at the row's
     end. Row after row takes the next tiles in turn."""
     rows, columns = workload.shape
-    x = normal(workload.shape, torch.float32, device, seed)
+    x, weight = make_inputs(workload, device, seed)
     if x.numel():
         tiles = -(-columns // TILE)
         peaks = min(PEAKS, -(-tiles // rows))
         tile = torch.arange(rows * peaks, device=device).reshape(rows, peaks) % tiles
         at = torch.where(tile == tiles - 1, columns - 1, tile * TILE + (seed + tile * 37) % TILE)
         x.scatter_(1, at, math.sqrt(columns / peaks))
-    return x.to(workload.torch_dtype), _weight(workload, device, seed)
+    return x, weight
 
 
 def rows_of(x: tuple[int, ...], weight: tuple[int, ...]) -> tuple[int, ...]:
     if len(x) != 2 or tuple(weight) != tuple(x[1:]):
-        raise ValueError(f"rmsnorm takes x (rows, columns) and weight (columns,), given shapes {tuple(x)} and {tuple(weight)}: "
+        raise ValueError(f"rmsnorm: x is {tuple(x)} and weight is {tuple(weight)}: x must be 2-D, and its columns must equal weight's size: "
                          "call x.reshape(-1, x.shape[-1])")  # fmt: skip
     return tuple(x)
 

@@ -1,6 +1,6 @@
 // rmsnorm over the rows of a row-major matrix: out = x / sqrt(mean(x^2) + eps) * weight. Any rows, columns >= 1.
 //
-// rmsnorm_<dtype>_v<bytes>  a block a row. Reads it twice, the second time from cache; v16 asks for 16-byte aligned x, weight, out and rows.
+// rmsnorm_<dtype>_v<bytes>  a block a row, which it reads twice, the second time from cache. v16 asks for 16-byte aligned tensors and rows.
 #include "common/elements.cuh"
 
 constexpr float EPSILON = 1e-6f;

@@ -12,7 +12,6 @@ def rms_norm(x: Tensor, weight: Tensor) -> Tensor:
 
 
 def by_hand(x: Tensor, weight: Tensor) -> Tensor:
-    """In float32 from the first step to the last, whatever comes in."""
     wide = x.float()
     return (wide * torch.rsqrt(wide.square().mean(dim=-1, keepdim=True) + EPS) * weight.float()).to(x.dtype)
 

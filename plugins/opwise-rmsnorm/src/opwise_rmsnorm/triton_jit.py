@@ -30,8 +30,7 @@ def row_kernel(x, weight, out, columns, BLOCK: tl.constexpr):  # type: ignore[no
         tl.store(out + start + at, narrow(result, out.dtype.element_ty), mask=at < columns)
 
 
-def block_of(columns: int) -> tuple[int, int]:
-    """Columns of a block, warps."""
+def block_of(columns: int) -> tuple[int, int]:  # its columns, its warps
     block = min(triton.next_power_of_2(columns), LONGEST)
     return block, max(block // 512, 1)
 
@@ -47,9 +46,7 @@ VARIANTS = {"": Variant(build, "a row a program, in blocks of up to 8192 columns
 
 
 def specimens(arch: str) -> dict[str, Specimen]:
-    """For `opwise inspect`: a kernel without its tensors."""
     types = {d: {**dict.fromkeys(("x", "weight", "out"), POINTERS[d]), "columns": "i32"} for d in DTYPES}
-    return {
-        f"{columns} columns, {dtype}": Specimen(row_kernel, types[dtype], {"BLOCK": block}, {"num_warps": warps})
-        for dtype in DTYPES for columns in (128, 1024, LONGEST) for block, warps in [block_of(columns)]
-    }  # fmt: skip
+    blocks = (block_of(columns) for columns in (128, 1024, LONGEST))
+    kernels = ((n, d, Specimen(row_kernel, types[d], {"BLOCK": n}, {"num_warps": warps})) for n, warps in blocks for d in DTYPES)
+    return {f"{columns} columns, {dtype}": kernel for columns, dtype, kernel in kernels}
