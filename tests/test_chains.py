@@ -14,7 +14,7 @@ from opwise.choosing import chains
 from opwise.choosing.chains import APART, EAGER, FUSED, OPERATOR, Timed
 from opwise.commands import choose_compiled
 from opwise.measure.figures import Timing
-from opwise.ops import OPS, Workload
+from opwise.ops import Workload
 
 
 class FakeClock:

@@ -13,9 +13,7 @@ import math
 import torch
 from torch import Tensor
 
-from opwise.ops.spec import (
-    LEAST_SUBNORMAL, RMS, U32, UNIT_ROUNDOFF, Cost, OpSpec, Workload, deviations, elements, normal, over_dtypes,
-)  # fmt: skip
+from opwise.ops.spec import LEAST_SUBNORMAL, RMS, U32, UNIT_ROUNDOFF, Cost, OpSpec, Workload, deviations, elements, normal, over_dtypes
 
 EPS = 1e-6
 DTYPES = ("float32", "float16", "bfloat16")
@@ -57,7 +55,7 @@ def whole_inputs(workload: Workload, device: torch.device, seed: int) -> tuple[T
 
 def rows_of(x: tuple[int, ...], weight: tuple[int, ...]) -> tuple[int, ...]:
     if len(x) != 2 or tuple(weight) != tuple(x[1:]):
-        raise ValueError(f"rmsnorm: x is {tuple(x)} and weight is {tuple(weight)}: x must be 2-D, and its columns must equal weight's size: "
+        raise ValueError(f"rmsnorm: x is {tuple(x)} and weight is {tuple(weight)}: x must be 2-D, its columns must equal weight's size: "
                          "call x.reshape(-1, x.shape[-1])")  # fmt: skip
     return tuple(x)
 

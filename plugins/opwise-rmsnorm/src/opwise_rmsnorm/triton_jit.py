@@ -14,7 +14,7 @@ LONGEST = 8192  # columns of a block
 EPSILON = tl.constexpr(EPS)
 
 
-@triton.jit
+@triton.jit  # type: ignore[untyped-decorator]
 def row_kernel(x, weight, out, columns, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
     start = tl.program_id(0).to(tl.int64) * columns  # beyond 2^31 elements an int32 would wrap
     squares = tl.zeros((BLOCK,), tl.float32)
