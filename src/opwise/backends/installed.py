@@ -31,9 +31,14 @@ class Finder(MetaPathFinder):
     def __init__(self, backends: Mapping[str, str]) -> None:
         taken = {f"{name}/{op}": f"{module}.{op}" for name, module in backends.items() for op in ops.OURS}
         self.points = offered(GROUP, {**taken, **{f"{CUDA}/{op}": f"opwise.backends.{CUDA}.{op}" for op in ops.OURS}})
-        parts = {tuple(name.split("/", 1)): point for name, point in self.points.items()}
-        self.modules = {f"{backends[key[0]]}.{key[1]}": point for key, point in parts.items() if key[0] in backends}
-        self.units = {key[1]: point for key, point in parts.items() if key[0] == CUDA}
+        self.modules: dict[str, EntryPoint] = {}
+        self.units: dict[str, EntryPoint] = {}  # by op
+        for name, point in self.points.items():
+            backend, _, op = name.partition("/")
+            if backend == CUDA:
+                self.units[op] = point
+            elif backend in backends:  # else of a package that is not here
+                self.modules[f"{backends[backend]}.{op}"] = point
 
     def find_spec(self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> ModuleSpec | None:
         if name == TABLE_OF_UNITS and self.units and (found := PathFinder.find_spec(name, path)) is not None:
