@@ -34,7 +34,7 @@ UNAVAILABLE = 77  # the exit status that says that the compiler is missing
 SHOWN = "square"  # whose kernels `opwise inspect` is asked for too, for sm_90
 HOPPER = "sm_90"
 SMALL_UNITS = {"square", "mean", "gelu"}
-DEFINED = re.compile(r'extern "C" __global__ [^;{]*?\b((?:square|gelu|mean|softmax|matmul)_\w+)\(')
+DEFINED = re.compile(rf'extern "C" __global__ [^;{{]*?\b((?:{"|".join(OPS)})_\w+)\(')
 FEW = 40  # of so many kernels one is compiled for sm_100
 EVERY_KERNEL = "OPWISE_TEST_EVERY_KERNEL" in os.environ
 # A size, and no part of a dtype, of how wide accesses are, or of the columns alone by which a row gets its kernel.

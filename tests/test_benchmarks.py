@@ -13,7 +13,7 @@ import pytest
 
 from opwise.backends import BACKENDS
 from opwise.measure.sameness import Facts
-from opwise.ops import OPS
+from opwise.ops import OPS, OURS
 from opwise.ops.spec import Workload
 from opwise.record import Interval, Record
 
@@ -34,12 +34,12 @@ def module(name: str) -> Any:
 def test_the_axes_are_those_of_opwise() -> None:
     axes = module("_parameters")
     assert list(BACKENDS) == axes.BACKENDS
-    assert set(axes.SHAPES) == set(OPS)
+    assert set(axes.SHAPES) == set(OURS)
     for op, shapes in axes.SHAPES.items():
         assert all(Workload.parse(f"{op}/{shape}/float32").shape for shape in shapes)
 
 
-@pytest.mark.parametrize("op", OPS)
+@pytest.mark.parametrize("op", OURS)
 def test_each_op_has_a_class_for_times_and_one_for_compilers(op: str) -> None:
     suite, axes = module(op), module("_parameters")
     timed, built = getattr(suite, op.capitalize()), suite.Compiled

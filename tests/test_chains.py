@@ -14,7 +14,7 @@ from opwise.choosing import chains
 from opwise.choosing.chains import APART, EAGER, FUSED, OPERATOR, Timed
 from opwise.commands import choose_compiled
 from opwise.measure.figures import Timing
-from opwise.ops import OPS, Workload
+from opwise.ops import Workload
 
 
 class FakeClock:
@@ -38,7 +38,7 @@ def _nothing_compiled_before() -> None:
 US = {FUSED: 10.0, OPERATOR: 12.0, APART: 20.0, EAGER: 30.0}
 
 
-@pytest.mark.parametrize("op", OPS)
+@pytest.mark.parametrize("op", chains.CHAINS)
 def test_every_way_computes_the_chain(op: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="aot_eager"))
     workload = Workload(op, (6, 8, 5) if op == "matmul" else (7, 33), "float32")

@@ -71,7 +71,49 @@ def test_an_op_and_a_backend_of_a_package_are_checked_like_all_others(tmp_path: 
     assert found == {("plain", "cube"): "ok", ("plain", "square"): "ok"}
 
 
-@pytest.mark.parametrize(("group", "entry"), [("opwise.backends", "triton_jit = more_plain"), ("opwise.ops", "softmax = more_cube:CUBE")])
+KERNELS = """
+from opwise.backends.torch_eager.eager import expression
+VARIANTS = {"": expression(lambda x: x * x * x, "x * x * x")}
+"""
+UNIT = 'extern "C" __global__ void cube_float32(const float *x, float *out, long long n) {}'
+FOUND = """
+import sys, torch, opwise
+from opwise.backends import implementations
+from opwise.backends.cuda_src.sources import units, unit_of
+cpu = torch.device("cpu")
+assert "more_kernels" not in sys.modules and not any(name.endswith(".cube") for name in sys.modules)
+assert opwise.implementation("torch_eager/cube", cpu)(torch.tensor([2.0])).item() == 8
+assert "cube_float32" in units("sm_80")["cube"] and unit_of("cube_float32") == "cube"
+assert not implementations("cupy_raw", "cube", "cpu") and "" in implementations("cupy_raw", "square", "cpu")
+try:
+    opwise.implementation("triton_jit/cube", cpu)(torch.tensor([2.0]))
+except RuntimeError as error:
+    print(error)
+print(opwise.implementation("triton_jit/square", cpu)(torch.tensor([3.0])).item())
+"""
+
+
+def test_a_package_s_kernels_are_their_backend_s_and_broken_ones_cost_their_own_cells(tmp_path: Path) -> None:
+    entries = "torch_eager/cube = more_kernels\ntriton_jit/cube = broken_kernels\ncuda_src/cube = more_kernels\n"
+    package(tmp_path, "more-kernels", f"[opwise.ops]\ncube = more_cube:CUBE\n[opwise.kernels]\n{entries}",
+            more_cube=CUBE, more_kernels=KERNELS, broken_kernels="import no_such_library")  # fmt: skip
+    (tmp_path / "cube.cu").write_text(UNIT)
+    done = run(tmp_path, "-c", FOUND)
+    assert done.returncode == 0, done.stderr
+    assert "broken_kernels cannot be imported: ModuleNotFoundError: No module named 'no_such_library'" in done.stdout
+    assert done.stdout.splitlines()[-1] == "9.0", "the backend itself is none the worse"
+    told = "from opwise import provenance as p; print([x.name for x in p.sources('torch_eager', 'cube') if x.parent.name != 'torch_eager'])"
+    assert {"more_cube.py", "more_kernels.py"} <= set(run(tmp_path, "-c", told).stdout.strip("[]\n").replace("'", "").split(", "))
+
+
+@pytest.mark.parametrize(
+    ("group", "entry"),
+    [
+        ("opwise.backends", "triton_jit = more_plain"),
+        ("opwise.ops", "softmax = more_cube:CUBE"),
+        ("opwise.kernels", "triton_jit/softmax = more_kernels"),
+    ],
+)
 def test_a_name_of_opwise_s_own_is_refused_by_both_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, group: str, entry: str) -> None:
     monkeypatch.syspath_prepend(package(tmp_path, "greedy", f"[{group}]\n{entry}\n"))
     name, target = entry.split(" = ")

@@ -111,7 +111,7 @@ def wrong_axis(s: Setting) -> None:
     if s.out.ndim == 0:
         x = s.inputs[0].float()
         s.write(s.spec.reference(x[0] if x.ndim > 1 else x[: (x.numel() + 1) // 2]))
-    elif s.out.ndim == 2 and all(x.shape[0] == x.shape[1] or len(s.inputs) == 1 for x in s.inputs):
+    elif s.out.ndim == 2 and all(x.ndim == 2 and (x.shape[0] == x.shape[1] or len(s.inputs) == 1) for x in s.inputs):
         s.write(in_float32(s.spec, tuple(x.t() for x in s.inputs)).t())
     else:
         s.write(s.right())

@@ -13,7 +13,7 @@ from pipelines import LONG, LOOPS, in_float32
 from support import DEVICE, INPUT_KINDS, ranks, small_workload, truth, truth_of
 
 from opwise.measure.validate import judge
-from opwise.ops import OPS, Workload
+from opwise.ops import OPS, OURS, Workload
 from opwise.ops.spec import DTYPES, LEAST_SUBNORMAL, STORAGE_DTYPES, UNIT_ROUNDOFF, tf32_allowed
 from opwise.runner import SETS
 
@@ -174,7 +174,7 @@ def test_under_no_grad_a_parameter_is_an_input_like_any_other(op: str) -> None:
         spec.check_inputs(*(x.requires_grad_() for x in good_inputs(spec)))
 
 
-@each_op
+@pytest.mark.parametrize("op", OURS)
 def test_every_op_has_the_sets_that_run_offers(op: str) -> None:
     spec = OPS[op]
     assert {*SETS} - {*spec.workloads} == {"bars"}, "which are of all ops together"
@@ -191,7 +191,7 @@ def test_layers_are_of_one_token_and_of_many_and_fit_any_gpu(op: str) -> None:
     assert max(OPS[op].cost(w).bytes for w in layers) < 2 * 2**30
 
 
-@each_op
+@pytest.mark.parametrize("op", OURS)
 def test_random_shapes_are_the_published_ones_half_of_them_off_16_bytes(op: str) -> None:
     found = OPS[op].workloads["random"]
     assert len(found) == 120

@@ -83,7 +83,7 @@ def test_the_sdist_holds_what_the_repository_holds(archives: tuple[Path, Path]) 
     with tarfile.open(sdist) as archive:
         held = {name.removeprefix(f"{top}/") for name in archive.getnames()}
         links = {member.name.removeprefix(f"{top}/"): member.linkname for member in archive if member.issym()}
-    for folder in ("src", "tests", "results", "scripts", "docs", "benchmarks", "examples"):
+    for folder in ("src", "tests", "results", "scripts", "docs", "benchmarks", "examples", "plugins"):
         assert {f"{folder}/{name}" for name in files_under(ROOT / folder)} <= held
     for name in (
         "LICENSE",

@@ -50,8 +50,8 @@ SHARED = ("backends/calling.py", "backends/protocol.py", "backends/scratch.py") 
 @cache
 def sources(backend: str, op: str, package: Path = PACKAGE) -> tuple[Path, ...]:
     """The files that decide how fast `backend` computes `op`, sorted: its folder and what of `cuda_src` it compiles, both without the
-    files of other ops, what chooses among products' kernels, what every call goes through, and the op's spec. Empty for a backend that is
-    not known here.
+    files of other ops, what chooses among products' kernels, what every call goes through, and the op's spec; and what installed packages
+    have of these. Empty for a backend that is not known here.
 
     package: the folder that has backends/ and ops/, where they are an old commit's, which asv puts in the place of these."""
     module = importlib.util.find_spec(BACKENDS[backend]) if backend in BACKENDS else None
@@ -61,8 +61,17 @@ def sources(backend: str, op: str, package: Path = PACKAGE) -> tuple[Path, ...]:
     found = _of_op(origin.parent, op) if origin.name == "__init__.py" else [origin]  # a backend of one file has no folder of its own
     for used in ("cuda_src", *(["gemm"] if op == "matmul" else []), "staged_rows.py"):
         found += _used(package / "backends" / used, found, op)
+    found += _of_packages(backend, op)
     shared = [package / name for name in (*SHARED, f"ops/{op}.py")]  # an old commit has not all of them
     return tuple(sorted([*found, *(path for path in shared if path.is_file())]))
+
+
+def _of_packages(backend: str, op: str) -> list[Path]:
+    try:
+        from opwise.backends import PACKAGES
+    except ImportError:  # asv puts an old commit's backends here, to which no package adds
+        return []
+    return [file for place in PACKAGES.places(backend, op) for file in (_of_op(place, op) if place.is_dir() else [place])]
 
 
 def _used(path: Path, found: Sequence[Path], op: str) -> list[Path]:

@@ -1,7 +1,8 @@
 """How an op is computed. BACKENDS is the one list of backends; each is imported on first use, never by importing opwise.
 
-Installed packages add to it by entry points: in the group `opwise.backends`, a backend's name leads to its module. A file of a user's own
-is added for the time of a run (opwise.own).
+Installed packages add to it by entry points: in the group `opwise.backends`, a backend's name leads to its module; in `opwise.kernels`,
+`triton_jit/rmsnorm` leads to that backend's kernels of an op (installed.py). A file of a user's own is added for the time of a run
+(opwise.own).
 """
 
 from __future__ import annotations
@@ -10,10 +11,13 @@ import importlib
 import importlib.util
 from collections.abc import Mapping
 from functools import cache
+from importlib.metadata import EntryPoint
 
 import torch
+from torch import Tensor
 
-from opwise.backends.protocol import Implementation, Probe, Variant, variants_of
+from opwise.backends import installed
+from opwise.backends.protocol import Bind, Implementation, Probe, Variant, variants_of
 from opwise.ops import OPS
 from opwise.ops.installed import offered
 
@@ -25,6 +29,7 @@ OURS: Mapping[str, str] = {
     "triton_jit": "opwise.backends.triton_jit",
 }
 BACKENDS: Mapping[str, str] = {**OURS, **{name: point.value for name, point in offered("opwise.backends", OURS).items()}}
+PACKAGES = installed.install(BACKENDS)
 
 
 def probe(backend: str, device: torch.device) -> Probe:
@@ -51,9 +56,23 @@ def _variants(name: str, op: str) -> Mapping[str, Variant]:
     if hasattr(backend, "variants"):
         found: Mapping[str, Variant] = backend.variants(op)
         return found
-    if not hasattr(backend, "__path__") or importlib.util.find_spec(f"{name}.{op}") is None:
-        return {}
-    return variants_of(importlib.import_module(f"{name}.{op}"))
+    try:
+        if not hasattr(backend, "__path__") or importlib.util.find_spec(f"{name}.{op}") is None:
+            return {}
+        return variants_of(importlib.import_module(f"{name}.{op}"))
+    except Exception as problem:
+        if f"{name}.{op}" not in PACKAGES.modules:
+            raise
+        return {"": _broken(PACKAGES.modules[f"{name}.{op}"], problem)}  # a package's trouble, and not the backend's
+
+
+def _broken(point: EntryPoint, problem: Exception) -> Variant:
+    """What fails with the reason wherever it is wanted."""
+
+    def build(*tensors: Tensor) -> Bind:
+        raise RuntimeError(f"{point.value} cannot be imported: {type(problem).__name__}: {problem}") from problem
+
+    return Variant(build, f"{point.value}, which cannot be imported")
 
 
 def implementation(name: str, device: torch.device) -> Implementation:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from opwise.block.sizes import Sizes
-from opwise.block.wiring import STEPS
+from opwise.block.wiring import SWAPPED
 from opwise.measure.device import slug
 from opwise.record import SCHEMA, Interval, UnknownSchema, read_extra
 from opwise.run_files import append, new_run, runs
@@ -67,9 +67,9 @@ class BlockRecord:
     def shares(self) -> dict[str, float]:
         """Of the block's time, by op; `other` is what torch has in every candidate. They add up to 1; empty where nothing is known."""
         total = sum(self.steps_us.values())
-        found: dict[str, float] = dict.fromkeys((*(step.op for step in STEPS.values()), "other"), 0.0)
+        found: dict[str, float] = dict.fromkeys((*(step.op for step in SWAPPED.values()), "other"), 0.0)
         for name, us in self.steps_us.items():
-            found[STEPS[name].op if name in STEPS else "other"] += us / total
+            found[SWAPPED[name].op if name in SWAPPED else "other"] += us / total
         return found if total else {}
 
     def to_json(self) -> str:

@@ -13,7 +13,8 @@
     down        down = active W2               (T, F) x (F, H)               matmul
     residual 2  y = middle + down                                            torch
 
-All candidates work on one set of buffers: the same addresses, so that none has luckier ones.
+All candidates work on one set of buffers: the same addresses, so that none has luckier ones. Where the op rmsnorm is installed
+(plugins/opwise-rmsnorm) a candidate's own kernels compute the norms, with weights of 1; torch's stay as they are.
 """
 
 from __future__ import annotations
@@ -27,10 +28,11 @@ import torch
 from torch import Tensor
 
 from opwise.block.sizes import DTYPE, Sizes
+from opwise.ops import OPS
 from opwise.ops.spec import DTYPES, normal
 
 Launch = Callable[[], None]
-Bind = Callable[["Step", tuple[Tensor, ...], Tensor], Launch]
+Bind = Callable[["Step", tuple[Tensor, ...], Tensor], Launch | None]
 
 
 @dataclass(frozen=True)
@@ -54,8 +56,14 @@ STEPS: Mapping[str, Step] = {
         Step("down", "matmul", ("active", "W2"), "down"),
     )
 }
+NORMS: Mapping[str, Step] = {
+    step.name: step
+    for step in (Step("norm 1", "rmsnorm", ("x", "ones"), "normed"), Step("norm 2", "rmsnorm", ("middle", "ones"), "normed_2"))
+    if step.op in OPS
+}
+SWAPPED: Mapping[str, Step] = {**STEPS, **NORMS}
 ORDER = ("norm 1", "qkv", "scores", "softmax", "values", "out", "residual 1", "norm 2", "up", "gelu", "down", "residual 2")
-OPS_INSIDE = tuple(dict.fromkeys(step.op for step in STEPS.values()))
+OPS_INSIDE = tuple(dict.fromkeys(step.op for step in SWAPPED.values()))
 
 
 @dataclass(frozen=True)
@@ -75,6 +83,8 @@ class Tensors:
         given = {"x": normal((t, h), dtype, device, seed)}
         for i, (name, k, n) in enumerate((("Wqkv", h, 3 * h), ("Wo", h, h), ("W1", h, f), ("W2", f, h)), start=1):
             given[name] = (normal((k, n), torch.float32, device, seed + i) / math.sqrt(k)).to(dtype)
+        if NORMS:
+            given["ones"] = torch.ones(h, dtype=dtype, device=device)
         scores = sizes.workloads["softmax"].shape
         shapes = {"normed": (t, h), "qkv": (t, 3 * h), "scores": scores, "attention": scores, "attended": (t, h), "projected": (t, h),
                   "middle": (t, h), "normed_2": (t, h), "up": (t, f), "active": (t, f), "down": (t, h), "y": (t, h)}  # fmt: skip
@@ -88,11 +98,11 @@ class Tensors:
 
 
 def wired(sizes: Sizes, tensors: Tensors, bind: Bind) -> dict[str, Launch]:
-    """The launches of a block by step, in order. `bind(step, inputs, out)` makes those of the suite's ops; torch has the rest, each into
-    its buffer without an allocation."""
+    """The launches of a block by step, in order. `bind(step, inputs, out)` makes those of the suite's ops, None of a norm that is left to
+    torch; torch has the rest, each into its buffer without an allocation."""
     t = tensors
-    launches = _by_torch(sizes, t)
-    launches |= {s.name: bind(s, tuple(t[name] for name in s.inputs), t[s.output]) for s in STEPS.values()}
+    bound = {s.name: bind(s, tuple(t[name] for name in s.inputs), t[s.output]) for s in SWAPPED.values()}
+    launches = _by_torch(sizes, t) | {name: launch for name, launch in bound.items() if launch is not None}
     return {name: launches[name] for name in ORDER}
 
 

@@ -16,7 +16,7 @@ from opwise.block.checking import judged_block
 from opwise.block.records import BASELINE
 from opwise.block.sizes import Sizes
 from opwise.block.turns import Course, Pace, Turns, middle, over, steps_us, timed
-from opwise.block.wiring import STEPS, Launch, Step, Tensors, wired
+from opwise.block.wiring import NORMS, SWAPPED, Launch, Step, Tensors, wired
 from opwise.measure.device import Monitor
 from opwise.measure.gpu import CudaQueue, Queue
 from opwise.measure.validate import Verdict, fingerprint
@@ -104,15 +104,22 @@ class _Work:
             if verdict.ok:
                 self.courses[name], self.expected[name] = course, self.tensors["y"].clone()
 
-    def _bound(self, candidate: Candidate, step: Step, inputs: tuple[Tensor, ...], out: Tensor) -> Launch:
+    def _bound(self, candidate: Candidate, step: Step, inputs: tuple[Tensor, ...], out: Tensor) -> Launch | None:
+        if self._left_to_torch(candidate, step):
+            return None
         return implementation(candidate.named(step), self.device).prepare(*inputs, out=out)
+
+    def _left_to_torch(self, candidate: Candidate, step: Step) -> bool:
+        return step.name in NORMS and (candidate.backend == BASELINE or step.op not in candidate.ops)
 
     def _sources(self, candidate: Candidate) -> dict[str, str]:
         name = candidate.backend
         return {op: provenance.source(name, op, provenance.tables(name, op, self.device)) for op in candidate.ops}
 
     def _judged(self, name: str) -> Verdict:
-        return judged_block(self.request.sizes, self.tensors, {step.name: self.by_name[name].named(step) for step in STEPS.values()})
+        candidate = self.by_name[name]
+        named = {s.name: candidate.named(s) for s in SWAPPED.values() if not self._left_to_torch(candidate, s)}
+        return judged_block(self.request.sizes, self.tensors, named)
 
     def _keep(self, name: str, verdict: Verdict) -> None:
         self.fields[name] |= {"status": "ok" if verdict.ok else "wrong", "reason": verdict.reason, "error_ratio": verdict.error_ratio}

@@ -21,7 +21,10 @@ BUILD_S = 900.0  # Inductor's code, and torch_inline's where it is the choice
 
 
 def answer(workload: Workload, device: str | None, as_json: bool) -> None:
-    """Raises RuntimeError without a GPU or where a way fails, WorkerLost, ValueError for a device that is not here."""
+    """Raises RuntimeError without a GPU or where a way fails, WorkerLost, ValueError for a device that is not here and for an op without an
+    operator under torch.compile."""
+    if workload.op not in CHAINS:
+        raise ValueError(f"--for {PURPOSE} knows {', '.join(CHAINS)}: {workload.op} has no operator under torch.compile, ask --for another")
     if not torch.cuda.is_available():
         raise RuntimeError(f"--for {PURPOSE} is timed when it is asked, and torch sees no GPU here: ask on a machine with one")
     name = gpu_here(device)

@@ -31,6 +31,7 @@ OURS = {
     spec.name: replace(spec, workloads={**spec.workloads, "layers": LAYERS[spec.name], "random": drawn(spec.name, spec.dtypes)})
     for spec in (SQUARE, MEAN, GELU, SOFTMAX, MATMUL)
 }
-OPS: Mapping[str, OpSpec] = Table(OURS, offered("opwise.ops", {name: f"opwise.ops.{name}" for name in OURS}), _checked)
+INSTALLED: Mapping[str, EntryPoint] = offered("opwise.ops", {name: f"opwise.ops.{name}" for name in OURS})
+OPS: Mapping[str, OpSpec] = Table(OURS, INSTALLED, _checked)
 
 __all__ = ["OPS", "Cost", "OpSpec", "Workload"]

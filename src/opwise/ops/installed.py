@@ -14,7 +14,7 @@ class NameClash(ValueError):
 
 
 def offered(group: str, ours: Mapping[str, str]) -> dict[str, EntryPoint]:
-    """Name -> entry point of a group, `opwise.ops` or `opwise.backends`. `ours` are opwise's own names, each with where it is.
+    """Name -> entry point of a group, as `opwise.ops` or `opwise.backends`. `ours` are opwise's own names, each with where it is.
 
     Raises NameClash where a name is there already: which of two kernels is meant must never hang on the order of a path.
     """
