@@ -36,7 +36,7 @@ test: same-extra $(VENV)/.ready-test  ## set up, then run the tests
 	@rm -rf $(SEEN) && mkdir $(SEEN)
 	@cd $(PLUGIN) && $(CURDIR)/$(BIN)/python -c 'from hatchling.build import build_wheel; build_wheel("$(SEEN)")'
 	@$(BIN)/python -m zipfile -e $(SEEN)/*.whl $(SEEN)
-	@PYTHONPATH=$(SEEN) $(BIN)/python -m pytest $(PLUGIN)/tests tests $(PYTEST_ARGS) -k rmsnorm
+	@PYTHONPATH=$(SEEN) $(BIN)/python -m pytest $(PLUGIN)/tests tests/test_implementations.py tests/test_protocol.py $(PYTEST_ARGS) -k rmsnorm
 	@if nvidia-smi -L >/dev/null 2>&1; then $(BIN)/python -m pytest $(TIMED); fi
 
 mutate: same-extra $(VENV)/.ready-test  ## plant one fault after another in the kernels: does the suite notice each? (docs/checking.md)
