@@ -72,7 +72,8 @@ def test_it_compiles(op: str, dtype: str, arch: str) -> None:
     assert instructions(made)[symbol] > 10
     assert struct.unpack_from("<I", made, 48)[0] >> 8 & 0xFF == int(arch[3:]), "e_flags of the ELF header name the architecture"
     registers, spilled, count = tileiras.report(first(op, dtype), arch).split(", ")
-    assert (0 < int(registers.split()[0]) <= 255, spilled, int(count.split()[0])) == (True, "0 bytes spilled", instructions(made)[symbol])
+    assert (0 < int(registers.split()[0]) <= 255, int(count.split()[0])) == (True, instructions(made)[symbol])
+    assert arch != "sm_90" or spilled == "0 bytes spilled", "the tiles were taken so that registers hold them there"
 
 
 @needs_compiler
