@@ -84,6 +84,9 @@ def test_products_are_of_the_unit_that_the_dtype_asks_for(dtype: str, unit: byte
     made = tileiras._compiled(first("matmul", dtype), "sm_90")
     assert re.search(unit, made)
     assert (b"wgmma" in made) == (dtype != "float32"), "float32 is not rounded to TF32"
+    assert bool(re.search(rb"add\.s32[^;]*, 4096;", made) and re.search(rb"and\.b32[^;]*, -8192;", made)) == (dtype == "tfloat32"), (
+        "rounded"
+    )
 
 
 @needs_compiler

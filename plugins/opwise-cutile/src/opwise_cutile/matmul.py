@@ -20,13 +20,17 @@ from torch import Tensor
 from opwise_cutile.launching import built, matrix, processors
 from opwise_cutile.tileiras import DTYPES, Array, Specimen
 
-GROUP = 8
-ZERO = ct.PaddingMode.ZERO
+GROUP, ZERO = 8, ct.PaddingMode.ZERO
+
+
+def rounded(x):
+    """To TF32, the nearest: on sm_90 astype alone cuts the bits off, which shrinks products by 7e-4."""
+    nearest = ct.bitcast((ct.bitcast(x, ct.uint32) + 0x1000) & 0xFFFFE000, ct.float32)
+    return ct.where(ct.isnan(x), x, nearest).astype(ct.tfloat32)  # or the sum may carry a nan's bits into its sign
 
 
 @ct.kernel
-def matmul_kernel(a, b, out, M: ct.Constant[int], N: ct.Constant[int], K: ct.Constant[int],
-                  TF32: ct.Constant[bool]):  # fmt: skip
+def matmul_kernel(a, b, out, M: ct.Constant[int], N: ct.Constant[int], K: ct.Constant[int], TF32: ct.Constant[bool]):
     high, wide = ct.num_tiles(out, 0, (M, N)), ct.num_tiles(out, 1, (M, N))
     group, at = ct.bid(0) // (GROUP * wide), ct.bid(0) % (GROUP * wide)
     rows = min(GROUP, high - group * GROUP)
@@ -36,20 +40,18 @@ def matmul_kernel(a, b, out, M: ct.Constant[int], N: ct.Constant[int], K: ct.Con
         left = ct.load(a, (row, k), (M, K), padding_mode=ZERO)
         right = ct.load(b, (k, column), (K, N), padding_mode=ZERO)
         if TF32:
-            left, right = left.astype(ct.tfloat32), right.astype(ct.tfloat32)
+            left, right = rounded(left), rounded(right)
         total = ct.mma(left, right, total)
     ct.store(out, (row, column), total.astype(out.dtype))
 
 
-# M x N x K of a tile, the largest first. Which of them is quickest for which product a GPU has still to say: the unnamed variant takes the
-# largest that gives every multiprocessor a tile. On sm_90 tileiras spills registers of larger ones.
+# M x N x K of a tile, the largest first that registers hold on sm_90. Which is quickest for which product a GPU has still to say.
 HALF = ((128, 128, 64), (64, 256, 64), (64, 128, 64), (64, 64, 64))
 TFLOAT = ((128, 128, 32), (64, 128, 32), (64, 64, 32))
 SINGLE = ((128, 64, 8), (64, 64, 16), (64, 32, 16), (32, 32, 16))
-Tile = tuple[int, int, int]
 
 
-def tiles_of(dtype: torch.dtype, tf32: bool, on_16: bool) -> tuple[Tile, ...]:
+def tiles_of(dtype: torch.dtype, tf32: bool, on_16: bool) -> tuple[tuple[int, int, int], ...]:
     """Rows off 16 bytes are read element by element, which large tiles have not the registers for."""
     tiles = HALF if dtype != torch.float32 else TFLOAT if tf32 else SINGLE
     return tiles if on_16 else tiles[-1:]
@@ -60,20 +62,19 @@ def build(which: int | None, a: Tensor, b: Tensor, out: Tensor) -> Bind:
     on_16 = left.aligned and right.aligned and target.aligned
     tf32 = a.dtype == torch.float32 and tf32_allowed()
     known = {tile: -(-out.shape[0] // tile[0]) * -(-out.shape[1] // tile[1]) for tile in tiles_of(a.dtype, tf32, on_16)}
-    fills = (tile for tile in known if known[tile] >= processors(a.device))
-    tile = next(fills, list(known)[-1]) if which is None else list(known)[min(which, len(known) - 1)]
+    fits = [tile for tile in known if known[tile] >= processors(a.device)] if which is None else list(known)[: which + 1][-1:]
+    tile = (fits or list(known)[-1:])[0]
     arrays = (replace(array, aligned=on_16) for array in (left, right, target))
     return built(Specimen("matmul", matmul_kernel, (*arrays, *tile, tf32)), known[tile], a.device, of_a, of_b, of_out)
 
 
-VARIANTS = {"": Variant(partial(build, None), "the largest tile that fills the GPU", takes_transposed=True),
-            **{f"tile{i}": Variant(partial(build, i), f"the tile that is {i} steps below the largest", takes_transposed=True)
-               for i in range(len(HALF))}}  # fmt: skip
+WAYS = {"": None, **{f"tile{i}": i for i in range(len(HALF))}}  # tile2 is the third largest, or the smallest where there are fewer
+SUMMARY = "a tile of the product a block: the largest that gives every multiprocessor one, or as named"
+VARIANTS = {name: Variant(partial(build, which), SUMMARY, takes_transposed=True) for name, which in WAYS.items()}
 
 
 def specimens() -> Iterator[Specimen]:
     for dtype, tf32 in ((torch.float32, True), *((dtype, False) for dtype in DTYPES)):
         for aligned, a, b in product((True, False), repeat=3):
-            array = Array(dtype, 2, aligned)
-            arrays = replace(array, transposed=a), replace(array, transposed=b), array
+            arrays = [Array(dtype, 2, aligned, transposed=transposed) for transposed in (a, b, False)]
             yield from (Specimen("matmul", matmul_kernel, (*arrays, *tile, tf32)) for tile in tiles_of(dtype, tf32, aligned))
