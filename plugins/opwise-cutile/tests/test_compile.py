@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import importlib
 import os
 import re
@@ -176,3 +177,30 @@ def _like(workload: Any, spec: Any) -> list[torch.Tensor]:
     empty = partial(torch.empty, dtype=workload.torch_dtype, device="meta")
     inputs = [empty(shape) if way == "N" else empty(shape[::-1]).t() for shape, way in zip(shapes, ways, strict=True)]
     return [*inputs, spec.empty_output(*inputs)]
+
+
+def test_a_launch_passes_address_sizes_and_strides(monkeypatch: pytest.MonkeyPatch) -> None:
+    """cuda-tile's calling convention, and blocks of one thread; bound ahead or at once, twice in turn."""
+    seen: list[list[int]] = []
+    made: list[Any] = []
+
+    def enqueuer(handle: int, grid: tuple[int, int], threads: int, *_: Any) -> Any:
+        made.append((handle, grid, threads))
+        return lambda at: seen.append(
+            [ctypes.cast(p, ctypes.POINTER(ctypes.c_int64))[0] for p in (ctypes.c_void_p * 9).from_address(at.value)]
+        )
+
+    monkeypatch.setattr(launching, "arch_of", lambda device: "sm_90")
+    monkeypatch.setattr(launching, "cubin", lambda specimen, arch: (b"", "f"))
+    monkeypatch.setattr(launching, "loaded", lambda *_: 7)
+    monkeypatch.setattr(launching, "enqueuer", enqueuer)
+    x, out = torch.empty(6, 8).t(), torch.empty(5)
+    sizes = launching.matrix(x)[1], launching.flat(out)[1]
+    bound = launching.built(first("square", "float32"), 3, torch.device("cuda", 0), *sizes, numbers=(11,))
+    expected = [x.data_ptr(), 8, 6, 1, 8, out.data_ptr(), 5, 1, 11]
+    bound(x, out)()
+    assert bound.run is not None
+    bound.run(x, out)
+    bound.run(x, torch.empty(0))
+    assert seen == [expected, expected, [*expected[:5], 0, *expected[6:]]]
+    assert made == [(7, (3, 1), 1)]
