@@ -21,7 +21,7 @@ from compile_child import ARCHITECTURES, UNAVAILABLE, chosen, form, units_of
 from kernel_facts import CUDA_CPP, MOST_REGISTERS, Seen, complaints, stale
 from test_softmax_plan import COLUMNS, ROWS
 
-from opwise.backends import BACKENDS
+from opwise.backends import OURS
 from opwise.backends.cuda_src import plan, softmax
 from opwise.backends.cuda_src.sources import UNITS_OF_ONE, units
 from opwise.inspecting.rows import variants_of_kernel
@@ -58,7 +58,7 @@ def nvrtc_works() -> bool:
 
 
 def compiling_backends() -> list[str]:
-    return [name for name, module in BACKENDS.items() if hasattr(importlib.import_module(module), "compile_only")]
+    return [name for name, module in OURS.items() if hasattr(importlib.import_module(module), "compile_only")]
 
 
 @pytest.mark.slow
