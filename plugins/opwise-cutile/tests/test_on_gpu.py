@@ -13,7 +13,7 @@ from opwise.backends import BACKENDS
 from opwise.backends.protocol import BackendUnavailable
 from opwise.ops import OURS as OPS
 
-import opwise_cutile
+opwise_cutile = pytest.importorskip("opwise_cutile", reason="the package is not installed")
 
 pytestmark = needs_gpu
 
