@@ -18,12 +18,13 @@ PROGRAM = """
 import sys
 sys.path.insert(0, {root!r})
 from benchmarks._order import Order
-from benchmarks._timed import _figures, _there
+from benchmarks._timed import _figures, there
 from opwise.ops.spec import Workload
 from opwise.runner import Job, run_jobs
 if __name__ == "__main__":
     for op, shape in (("softmax", "3x33"), ("matmul", "4x5x6"), ("mean", "100")):
-        assert (op, "torch_eager", shape, "float32") in list(_there(Order(((op, "torch_eager", shape, "float32"),), ())))
+        key = (op, "torch_eager", shape, "float32")
+        assert key in list(there(Order((key,), ()), (key,)))
         job = Job(Workload.parse(op + "/" + shape + "/float32"), ("torch_eager/" + op,), "cpu", timed=False, brief=True)
         print([_figures(record)["status"] for event in run_jobs([job], "cpu") for record in event.records])
 """
