@@ -104,10 +104,15 @@ def our_candidates() -> list[Candidate]:
 
 
 def is_another_here(candidate: Candidate) -> bool:
-    """Once is enough, unless a mutant asks for it. Numba's simulator runs the plain kernel as the unnamed variant and as `mma` too,
-    Triton's interpreter the kernels for pointers as the unnamed one and as `pointers`; and the stand-in of CUDA C++, an sm_80 whose unnamed
-    products are `mma`'s, holds the variants of both its backends once: of cupy_raw the unnamed ones run there."""
-    again = {"numba_cuda": ("plain", "mma"), "triton_jit": ("pointers",), "torch_inline": ("mma",), "cupy_raw": (candidate.variant,)}
+    """Once is enough, unless a mutant asks for it. Numba's simulator runs the plain kernel as the unnamed variant, as `mma` and as `invariant`
+    too, Triton's interpreter the kernels for pointers as the unnamed one, `pointers` and `invariant`; and the stand-in of CUDA C++, an sm_80
+    whose unnamed products are `mma`'s, holds the variants of both its backends once: of cupy_raw the unnamed ones run there."""
+    again = {
+        "numba_cuda": ("plain", "mma", "invariant"),
+        "triton_jit": ("pointers", "invariant"),
+        "torch_inline": ("mma",),
+        "cupy_raw": (candidate.variant,),
+    }
     return bool(candidate.variant) and candidate.variant in again.get(candidate.backend, ()) and not (ON_GPU or EVERY_VARIANT)
 
 
