@@ -104,8 +104,8 @@ def our_candidates() -> list[Candidate]:
 
 
 def is_another_here(candidate: Candidate) -> bool:
-    """Once is enough, unless a mutant asks for it. Numba's simulator runs the plain kernel as the unnamed variant, as `mma` and as `invariant`
-    too, Triton's interpreter the kernels for pointers as the unnamed one, `pointers` and `invariant`; and the stand-in of CUDA C++, an sm_80
+    """Once is enough, unless a mutant asks for it. Numba's simulator runs the plain kernel as the unnamed variant, as `mma` and `invariant`
+    too, Triton's interpreter those for pointers as the unnamed one, `pointers` and `invariant`; and the stand-in of CUDA C++, an sm_80
     whose unnamed products are `mma`'s, holds the variants of both its backends once: of cupy_raw the unnamed ones run there."""
     again = {
         "numba_cuda": ("plain", "mma", "invariant"),
