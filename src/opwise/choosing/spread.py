@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from opwise.choosing.store import UNTIMED_LIBRARIES, refresh
+from opwise.choosing.store import refresh, taken_by
 from opwise.clocks import Triple
 from opwise.measure.device import slug
 from opwise.measure.stats import median
@@ -75,12 +75,7 @@ class Across:
 
 def alike(r: Record, newest: Record) -> bool:
     """Would both be the same figure, but for the process, the machine and the day?"""
-    return r.status == "ok" and r.timed and bool(r.source) and not r.shared and _made(r) == _made(newest)
-
-
-def _made(r: Record) -> tuple[object, ...]:
-    libraries = {name: version for name, version in r.versions.items() if name not in UNTIMED_LIBRARIES}
-    return r.source, r.tuned, r.device, r.capability, r.driver, libraries
+    return r.status == "ok" and r.timed and bool(r.source) and not r.shared and taken_by(r) == taken_by(newest)
 
 
 def told(first: Record, others: Mapping[str, Record], workload: Workload, states: Sequence[str]) -> str:

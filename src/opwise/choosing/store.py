@@ -146,16 +146,16 @@ class _Known:
 
 def _filled(newer: Record, older: Record) -> Record:
     """What the newer record was not asked for, from one of the same kernels; where those are not known to be the same, nothing."""
-    if not newer.source or not _same_libraries(newer, older) or (newer.source, newer.tuned, newer.driver) != (
-        older.source, older.tuned, older.driver):  # fmt: skip
+    if not newer.source or taken_by(newer) != taken_by(older):
         return newer
     lacking = (name for asked, (_, names) in ASKED_FOR.items() if not getattr(newer, asked) for name in names)
     return replace(newer, **{name: getattr(older, name) for name in lacking})
 
 
-def _same_libraries(one: Record, other: Record) -> bool:
-    names = (one.versions.keys() | other.versions.keys()) - set(UNTIMED_LIBRARIES)
-    return all(one.versions.get(name) == other.versions.get(name) for name in names)
+def taken_by(r: Record) -> tuple[object, ...]:
+    """What a cell's figures rest on, but for the process, the machine and the day: kernels, GPU, driver, libraries."""
+    libraries = {name: version for name, version in r.versions.items() if name not in UNTIMED_LIBRARIES}
+    return r.source, r.tuned, r.device, r.capability, r.driver, libraries
 
 
 def _counts(r: Record) -> bool:

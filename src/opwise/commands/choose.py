@@ -24,6 +24,7 @@ from opwise.commands.choose_compiled import answer as answer_compiled
 from opwise.commands.choose_recorded import answer
 from opwise.commands.console import Out, refuse, stderr, stdout, warnings_told
 from opwise.ops import OPS
+from opwise.report.energy import told
 from opwise.runner import WorkerLost
 
 EXAMPLES = (
@@ -153,7 +154,7 @@ def _by_time(choice: Choice) -> tuple[list[str], Cells]:
     across = [ACROSS] if any(s.across for s in choice.ranking) else []
 
     def cells(s: Standing) -> list[str]:
-        kernels = [_told(us) for us in ((s.full_us, s.capped_us) if two else (s.kernel_us,))]
+        kernels = [told(us) for us in ((s.full_us, s.capped_us) if two else (s.kernel_us,))]
         spread = [s.across] if across else []
         return [f"{s.us:.4g}", f"{s.low:.4g} to {s.high:.4g}", *spread, _rank(choice, s), *kernels, f"{s.call_us:.4g}"]
 
@@ -165,14 +166,10 @@ def _by_energy(choice: Choice) -> tuple[list[str], Cells]:
     two = differ(choice.ranking)
 
     def cells(s: Standing) -> list[str]:
-        states = [_told(mj) for mj in (s.full_mj, s.capped_mj)] if two else []
-        return [_told(s.mj), _rank(choice, s), *states, _told(s.kernel_us)]
+        states = [told(mj) for mj in (s.full_mj, s.capped_mj)] if two else []
+        return [told(s.mj), _rank(choice, s), *states, told(s.kernel_us)]
 
     return ["energy mJ", "rank", *(["full clock mJ", "capped mJ"] if two else []), "kernel us"], cells
-
-
-def _told(value: float | None) -> str:
-    return "" if value is None else f"{value:.4g}"
 
 
 def _interval(choice: Choice) -> str:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from statistics import geometric_mean
 
 from opwise.clocks import TOLD
+from opwise.ops.spec import Workload
 from opwise.record import FULL, STATES, Record
 from opwise.report.figures import Axis, Figure, Panel, Point, Series, named
 from opwise.report.groups import by_op, grouped
@@ -29,20 +30,29 @@ def summary(records: Iterable[Record]) -> list[str]:
 
 
 def _costs(group: Sequence[Record]) -> Iterator[str]:
+    whole = own(group)
     for _, of_one in grouped([r for r in group if r.variant], named):
-        by_state = {state: [ratio for r in of_one if (ratio := price(r, group, state))] for state in STATES}
+        by_state = {state: [ratio for r in of_one if (ratio := price(r, whole, state))] for state in STATES}
         if not by_state[FULL]:
             continue
-        means = [f"{math.exp(math.fsum(map(math.log, ratios)) / len(ratios)):.3f} {TOLD[state]}" for state, ratios in by_state.items()]
+        means = [f"{geometric_mean(ratios):.3f} {TOLD[state]}" for state, ratios in by_state.items()]
         count, over = len(by_state[FULL]), sum(ratio > NEAR for ratio in by_state[FULL])
         yield (f"  {of_one[0].implementation} takes {' and '.join(means)} of its backend's time (geometric mean of {count} workloads), "
                f"more than {NEAR:.2f} at {over}")  # fmt: skip
 
 
-def price(variant: Record, records: Iterable[Record], state: str) -> float | None:
+Own = Mapping[tuple[str, Workload], Record]
+
+
+def own(records: Iterable[Record]) -> Own:
+    """Backend and workload -> the unnamed variant's record."""
+    return {(r.backend, r.workload): r for r in records if not r.variant}
+
+
+def price(variant: Record, whole: Own, state: str) -> float | None:
     """A variant's time over that of its backend's unnamed one at the same workload; None where either is not known."""
-    whole = next((r for r in records if not r.variant and (r.backend, r.workload) == (variant.backend, variant.workload)), None)
-    mine, its = variant.kernel_us(state), whole.kernel_us(state) if whole else None
+    other = whole.get((variant.backend, variant.workload))
+    mine, its = variant.kernel_us(state), other.kernel_us(state) if other else None
     return mine.median / its.median if mine and its else None
 
 
@@ -51,8 +61,8 @@ def prices(records: Sequence[Record]) -> Figure:
     panels = []
     for op, group in by_op(records):
         for dtype, of_one in grouped([r for r in group if r.batch_invariant is not None], lambda r: r.dtype):
-            variants = grouped([r for r in of_one if r.variant], named)
-            series = [Series(name, rows[0].backend, found) for name, rows in variants if (found := tuple(_points(rows, of_one)))]
+            variants, whole = grouped([r for r in of_one if r.variant], named), own(of_one)
+            series = [Series(name, rows[0].backend, found) for name, rows in variants if (found := tuple(_points(rows, whole)))]
             if series:
                 title = f"{op}, {dtype}"
                 panels.append(Panel(title, Axis("us", log=True), Axis("times its backend's own time"), tuple(series)))
@@ -62,8 +72,8 @@ def prices(records: Sequence[Record]) -> Figure:
     return Figure("invariant", "What batch invariance costs", caption, tuple(panels), "opwise run matmul --facts on a GPU measures it.")
 
 
-def _points(rows: Sequence[Record], records: Sequence[Record]) -> Iterator[Point]:
+def _points(rows: Sequence[Record], whole: Own) -> Iterator[Point]:
     for r in rows:
-        ratio, time = price(r, records, FULL), r.kernel_us(FULL)
+        ratio, time = price(r, whole, FULL), r.kernel_us(FULL)
         if ratio and time:
             yield Point(time.median, ratio, str(r.workload))
