@@ -45,7 +45,7 @@ def matmul_kernel(a, b, out, M: ct.Constant[int], N: ct.Constant[int], K: ct.Con
     ct.store(out, (row, column), total.astype(out.dtype))
 
 
-# M x N x K of a tile, the largest first that registers hold on sm_90. Which is quickest for which product a GPU has still to say.
+# M x N x K of a tile, the largest first that registers hold on sm_90.
 HALF = ((128, 128, 64), (64, 256, 64), (64, 128, 64), (64, 64, 64))
 TFLOAT = ((128, 128, 32), (64, 128, 32), (64, 64, 32))
 SINGLE = ((128, 64, 8), (64, 64, 16), (64, 32, 16), (32, 32, 16))
@@ -62,14 +62,14 @@ def build(which: int | None, a: Tensor, b: Tensor, out: Tensor) -> Bind:
     on_16 = left.aligned and right.aligned and target.aligned
     tf32 = a.dtype == torch.float32 and tf32_allowed()
     known = {tile: -(-out.shape[0] // tile[0]) * -(-out.shape[1] // tile[1]) for tile in tiles_of(a.dtype, tf32, on_16)}
-    fits = [tile for tile in known if known[tile] >= processors(a.device)] if which is None else list(known)[: which + 1][-1:]
+    fits = [tile for tile in known if 10 * known[tile] >= 9 * processors(a.device)] if which is None else list(known)[: which + 1][-1:]
     tile = (fits or list(known)[-1:])[0]
     arrays = (replace(array, aligned=on_16) for array in (left, right, target))
     return built(Specimen("matmul", matmul_kernel, (*arrays, *tile, tf32)), known[tile], a.device, of_a, of_b, of_out)
 
 
 WAYS = {"": None, **{f"tile{i}": i for i in range(len(HALF))}}  # tile2 is the third largest, or the smallest where there are fewer
-SUMMARY = "a tile of the product a block: the largest that gives every multiprocessor one, or as named"
+SUMMARY = "a tile of the product a block: the largest that gives nine of ten SMs one, or as named"
 VARIANTS = {name: Variant(partial(build, which), SUMMARY, takes_transposed=True) for name, which in WAYS.items()}
 
 

@@ -1,7 +1,6 @@
 """mean in cuTile: each block sums its tiles, a second launch of the same kernel the blocks' sums; of few tiles one block is enough.
 
-Reads n elements. What a block stores is its sum over `count`: 1 where another launch is to come. The order of every sum is fixed by n and
-the GPU alone, so ten runs are bit-equal."""
+Reads n elements. A block stores its sum over `count`: 1 where another launch is to come. n and the GPU alone fix the order of every sum."""
 
 from __future__ import annotations
 
@@ -19,41 +18,41 @@ from opwise_cutile.tileiras import DTYPES, INT64, Array, Specimen
 
 
 @ct.kernel
-def mean_kernel(x, out, count: ct.ScalarInt64, TILE: ct.Constant[int]):
+def mean_kernel(x, out, count: ct.ScalarInt64, TILE: ct.Constant[int], TMA: ct.Constant[bool]):
     block, blocks, tiles = ct.bid(0), ct.num_blocks(0), x.shape[0] // TILE
     whole = x.slice(0, 0, ct.assume_divisible_by(tiles * TILE, TILE))  # no bound cuts an access of 16 bytes
     total = ct.zeros((TILE,), ct.float32)
     for tile in range(block, tiles, blocks):
-        total += ct.load(whole, (tile,), (TILE,)).astype(ct.float32)
+        total += ct.load(whole, (tile,), (TILE,), allow_tma=TMA).astype(ct.float32)
     if tiles * TILE < x.shape[0] and block == tiles % blocks:
-        total += ct.load(x, (tiles,), (TILE,), padding_mode=ct.PaddingMode.ZERO).astype(ct.float32)
+        total += ct.load(x, (tiles,), (TILE,), padding_mode=ct.PaddingMode.ZERO, allow_tma=TMA).astype(ct.float32)
     ct.store(out, (block,), (ct.sum(total, 0, keepdims=True) / ct.astype(count, ct.float32)).astype(out.dtype))
 
 
-# Elements a tile, blocks a multiprocessor. The first is what the unnamed variant takes, until a GPU has said which is quickest.
-WAYS = ((4096, 4), (4096, 2), (2048, 8), (2048, 4), (8192, 2), (8192, 1))
+# Elements a tile, blocks an SM, whether a tile comes through TMA. By H100: the first of 16 bits, the second of float32.
+WAYS = ((8192, 1, True), (4096, 4, False), (2048, 8, False))
 # Elements a tile of the blocks' sums; tiles that a block adds alone; values that an accumulator takes one after the other at most.
 LAST, ALONE, CHAIN = 1024, 4, 128
 
 
-def tile_of(array: Array, tile: int) -> int:
-    return tile if array.aligned and not array.wide else WAYS[0][0]  # a choice where most tensors are
+def way_of(array: Array, way: tuple[int, int, bool] | None) -> tuple[int, int, bool]:
+    return WAYS[1] if array.wide or not array.aligned else way or WAYS[array.dtype == torch.float32]
 
 
-def specimen(array: Array, out: torch.dtype, tile: int) -> Specimen:
-    return Specimen("mean", mean_kernel, (array, Array(out, 1, aligned=False), INT64, tile))
+def specimen(array: Array, out: torch.dtype, tile: int, tma: bool) -> Specimen:
+    return Specimen("mean", mean_kernel, (array, Array(out, 1, aligned=False), INT64, tile, tma))
 
 
-def build(tile: int, at_once: int, x: Tensor, out: Tensor) -> Bind:
+def build(way: tuple[int, int, bool] | None, x: Tensor, out: Tensor) -> Bind:
     array, sizes = flat(x)
-    tile, n, device = tile_of(array, tile), x.numel(), x.device
+    (tile, at_once, tma), n, device = way_of(array, way), x.numel(), x.device
     tiles = -(-n // tile)
     if tiles <= ALONE:
-        return built(specimen(array, out.dtype, tile), 1, device, sizes, (1, 1), numbers=(n,))
+        return built(specimen(array, out.dtype, tile, tma), 1, device, sizes, (1, 1), numbers=(n,))
     blocks = min(tiles, max(at_once * processors(device), -(-tiles // CHAIN)))
     lend = lender(4 * blocks, device)
-    first = built(specimen(array, torch.float32, tile), blocks, device, sizes, (blocks, 1), numbers=(1,))
-    second = built(specimen(Array(torch.float32, 1), out.dtype, LAST), 1, device, (blocks, 1), (1, 1), numbers=(n,))
+    first = built(specimen(array, torch.float32, tile, tma), blocks, device, sizes, (blocks, 1), numbers=(1,))
+    second = built(specimen(Array(torch.float32, 1), out.dtype, LAST, False), 1, device, (blocks, 1), (1, 1), numbers=(n,))
 
     def bind(x: Tensor, out: Tensor) -> Launch:
         scratch = lend()
@@ -68,13 +67,14 @@ def build(tile: int, at_once: int, x: Tensor, out: Tensor) -> Bind:
     return bind
 
 
-VARIANTS = {"tile{}x{}".format(*way) if i else "": Variant(partial(build, *way), "tiles of {}, {} blocks an SM, two launches".format(*way))
-            for i, way in enumerate(WAYS)}  # fmt: skip
+NAMES = {"": None, **{f"tile{way[0]}": way for way in WAYS}}
+SUMMARY = "tiles of {}, two launches"
+VARIANTS = {name: Variant(partial(build, way), SUMMARY.format(way[0] if way else "8192 or 4096")) for name, way in NAMES.items()}
 
 
 def specimens() -> Iterator[Specimen]:
     for dtype in DTYPES:
-        yield specimen(Array(torch.float32, 1), dtype, LAST)
+        yield specimen(Array(torch.float32, 1), dtype, LAST, False)
         arrays = [Array(dtype, 1, *facts) for facts in ((True, False), (False, False), (True, True), (False, True))]
-        for array, tile in {(array, tile_of(array, tile)): None for array in arrays for tile, _ in WAYS}:
-            yield from (specimen(array, out, tile) for out in {torch.float32: None} | ({} if array.wide else {dtype: None}))
+        for array, (tile, _, tma) in {(array, way_of(array, way)): None for array in arrays for way in (None, *WAYS)}:
+            yield from (specimen(array, out, tile, tma) for out in {torch.float32: None} | ({} if array.wide else {dtype: None}))
