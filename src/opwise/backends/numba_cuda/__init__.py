@@ -1,5 +1,7 @@
 """Kernels written in Python and compiled by Numba's CUDA target; without a GPU the same Python runs in Numba's simulator.
 
+Its successor, numba-cuda-mlir, compiles the same kernels where OPWISE_NUMBA=mlir asks for it (common/chosen.py), and has no simulator.
+
 The simulator is chosen by an environment variable that Numba reads once, at its first import: `probe` sets it for a CPU device and
 refuses where it comes too late. Nothing here imports Numba before `probe` does.
 """
@@ -15,15 +17,19 @@ from importlib.metadata import PackageNotFoundError, version
 
 import torch
 
+from opwise.backends.numba_cuda.common.chosen import package, successor
 from opwise.backends.protocol import BackendUnavailable, Probe, require_gpu
 from opwise.ops import OPS
 
 INSTALL = "pip install 'opwise[cuda13]' (or cuda12), which holds numba-cuda"
+INSTALL_SUCCESSOR = "pip install 'numba-cuda-mlir[cu13]' (or cu12), or leave OPWISE_NUMBA out"
 
 
 def probe(device: torch.device) -> Probe:
     """Versions of numba and numba-cuda. On a CPU device the kernels run in the simulator. Raises BackendUnavailable with the remedy."""
     simulate = device.type == "cpu"
+    if successor():
+        return _probe_successor(device)
     if not simulate:
         require_gpu(device)
     if simulate and "numba" not in sys.modules:
@@ -38,6 +44,14 @@ def probe(device: torch.device) -> Probe:
         raise BackendUnavailable("this process runs Numba's simulator", "unset NUMBA_ENABLE_CUDASIM and start a fresh process")
     versions = {name: version(name) for name in ("numba", "numba-cuda")}
     return Probe(versions, stand_in="simulator" if simulating else None)
+
+
+def _probe_successor(device: torch.device) -> Probe:
+    if device.type == "cpu":
+        raise BackendUnavailable("numba-cuda-mlir has no simulator", "leave OPWISE_NUMBA out, or use a GPU; opwise check compiles without")
+    require_gpu(device)
+    _import_numba()
+    return Probe({package(): version(package())})
 
 
 def compile_only(arch: str) -> Mapping[str, str]:
@@ -60,12 +74,20 @@ def compile_only(arch: str) -> Mapping[str, str]:
 
 
 def _simulating() -> bool:
+    if successor():
+        return False
     from numba import config
 
     return bool(config.ENABLE_CUDASIM)
 
 
 def _import_numba() -> None:
+    if successor():
+        try:
+            importlib.import_module("numba_cuda_mlir.cuda")
+        except (ImportError, OSError) as error:
+            raise BackendUnavailable(f"numba-cuda-mlir cannot be imported ({error})", INSTALL_SUCCESSOR) from error
+        return
     try:
         version("numba-cuda")
         importlib.import_module("numba.cuda")

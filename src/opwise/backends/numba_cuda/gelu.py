@@ -12,9 +12,9 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-from numba import cuda, float32, types
 
 from opwise.backends.numba_cuda.common import elementwise, ptx
+from opwise.backends.numba_cuda.common.compiler import cuda, float32, types
 from opwise.backends.numba_cuda.common.dtypes import DTYPES, exp
 from opwise.backends.numba_cuda.common.launch import Kernel, inlined
 from opwise.backends.numba_cuda.common.plain import THREADS, blocks_of, jit, plain

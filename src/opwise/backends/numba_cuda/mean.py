@@ -17,13 +17,13 @@ from functools import cache
 from typing import Any, NamedTuple
 
 import torch
-from numba import cuda, float32, int64, types, uint32
 from torch import Tensor
 
 from opwise.backends.cuda_src.plan import mean_steps
 from opwise.backends.numba_cuda.common import ptx
+from opwise.backends.numba_cuda.common.compiler import SIMULATED, cuda, float32, int64, types, uint32
 from opwise.backends.numba_cuda.common.dtypes import DTYPES, f32, name_of
-from opwise.backends.numba_cuda.common.launch import SIMULATED, Kernel, inlined
+from opwise.backends.numba_cuda.common.launch import Kernel, inlined
 from opwise.backends.numba_cuda.common.plain import jit, plain
 from opwise.backends.numba_cuda.common.reduce import block_sum_of, within_of
 from opwise.backends.protocol import Bind, Variant

@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
-from numba import cuda, float32, types
-
 from opwise.backends.numba_cuda.common import elementwise
+from opwise.backends.numba_cuda.common.compiler import cuda, float32, types
 from opwise.backends.numba_cuda.common.dtypes import DTYPES
 from opwise.backends.numba_cuda.common.launch import Kernel, inlined
 from opwise.backends.numba_cuda.common.plain import THREADS, blocks_of, jit, plain

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from numba import types
-
+from opwise.backends.numba_cuda.common.compiler import types
 from opwise.backends.numba_cuda.common.launch import inlined
 from opwise.backends.numba_cuda.common.ptx import instruction
 

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from opwise.backends import kept
+from opwise.backends.numba_cuda.common.chosen import package
 
 COMPILERS = re.compile(r"(numba|cuda|nvidia|nvvm|nvjitlink|llvmlite|numpy).*\.dist-info", re.IGNORECASE)
 BACKEND = Path(__file__).parents[1]
@@ -78,7 +79,7 @@ def _toolchain() -> str:
     )
     toolkit = os.path.realpath(os.environ.get("CUDA_HOME") or os.environ.get("CUDA_PATH") or "/usr/local/cuda")
     switches = sorted(item for item in os.environ.items() if item[0].startswith("NUMBA_") and item[0] != "NUMBA_CACHE_DIR")
-    return repr((sys.version, digest.hexdigest(), packages, toolkit, _driver(), switches))
+    return repr((package(), sys.version, digest.hexdigest(), packages, toolkit, _driver(), switches))
 
 
 def _driver() -> tuple[int, str]:
@@ -153,10 +154,9 @@ class _Telling:
 
     def _numbas(self, thing: Any) -> Iterator[str]:
         """Types by their names; device functions and intrinsics by the Python functions that they are made of. Raises NoKey."""
-        from numba.core import types as numba_types
-        from numba.core.typing.templates import Signature
+        from opwise.backends.numba_cuda.common.compiler import Signature, Type
 
-        if isinstance(thing, numba_types.Type):
+        if isinstance(thing, Type):
             yield thing.name
         elif isinstance(thing, Signature):
             yield repr((str(thing.return_type), [str(a) for a in thing.args], str(thing.recvr)))

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from opwise.backends.numba_cuda.common.launch import SIMULATED
+from opwise.backends.numba_cuda.common.compiler import SIMULATED
 
 DTYPES = ("float32", "float16", "bfloat16")
 f32 = np.float32

@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from numba import cuda, float32, int64
 from torch import Tensor
 
 from opwise.backends.numba_cuda.common import ptx
+from opwise.backends.numba_cuda.common.compiler import SIMULATED, cuda, float32, int64
 from opwise.backends.numba_cuda.common.dtypes import name_of
-from opwise.backends.numba_cuda.common.launch import SIMULATED, Kernel
+from opwise.backends.numba_cuda.common.launch import Kernel
 from opwise.backends.protocol import Bind, Build
 
 THREADS = 128

@@ -19,20 +19,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from numba import config, cuda, types
 from torch import Tensor
 
 from opwise.backends import scratch
 from opwise.backends.calling import AtOnce
 from opwise.backends.cubin import instructions, told
 from opwise.backends.numba_cuda.common.by_value import ByValue, in_clusters, with_maps
+from opwise.backends.numba_cuda.common.compiler import SIMULATED, compiled, cuda
 from opwise.backends.numba_cuda.common.cubins import Assembled, kept_or
 from opwise.backends.numba_cuda.common.driver import Enqueue, Room, enqueuer, link, loaded, runner
 from opwise.backends.protocol import Launch
-
-SIMULATED = bool(config.ENABLE_CUDASIM)
-
-int64 = types.int64
 
 
 def inlined(function: Callable[..., Any]) -> Any:
@@ -73,12 +69,9 @@ class Kernel:
         if found is None:
             raise ValueError(f"{arch!r} is no architecture: write sm_80, sm_90 or sm_100")
         cc: tuple[Any, ...] = (int(found[1]), int(found[2]), *(["a"] if self.only else []))
-        signature = types.void(*self.parameters)
         bounds = (self.threads, self.min_blocks)
-        with warnings.catch_warnings():  # that the grid is small, or that Numba's own internals deprecate something, is no news here
-            warnings.simplefilter("ignore")
-            text, _ = cuda.compile(self.function, signature, device=False, abi="numba", cc=cc, launch_bounds=bounds)
-        return in_clusters(with_maps(str(text), self.maps), self.cluster)
+        text = compiled(self.function, self.parameters, cc, bounds)
+        return in_clusters(with_maps(text, self.maps), self.cluster)
 
     def runs_on(self, arch: str) -> bool:
         return self.only in (None, arch)

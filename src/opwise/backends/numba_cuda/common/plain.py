@@ -9,10 +9,10 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from numba import cuda
 from torch import Tensor
 
-from opwise.backends.numba_cuda.common.launch import SIMULATED, simulated
+from opwise.backends.numba_cuda.common.compiler import SIMULATED, cuda
+from opwise.backends.numba_cuda.common.launch import simulated
 from opwise.backends.protocol import Bind, Build, Launch, UnsupportedWorkload
 
 THREADS, MOST_BLOCKS = (16, 2) if SIMULATED else (256, 65535)  # a simulated thread is a Python thread

@@ -10,9 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from llvmlite import ir
-from numba import types
-from numba.cuda.extending import intrinsic
+from opwise.backends.numba_cuda.common.compiler import data_of, intrinsic, ir, types
 
 I16, I32, I64, HALF, FLOAT = ir.IntType(16), ir.IntType(32), ir.IntType(64), ir.HalfType(), ir.FloatType()
 ELEMENTS = {"float32": 4, "float16": 8, "bfloat16": 8}  # in 16 bytes
@@ -32,9 +30,7 @@ def assembly(builder: Any, result: Any, text: str, constraints: str, values: Seq
 
 def element(context: Any, builder: Any, kind: Any, array: Any, at: Any, k: int) -> Any:
     """The address of array[at + k]."""
-    from numba.cuda.np.arrayobj import make_array
-
-    data = make_array(kind)(context, builder, array).data
+    data = data_of(context, builder, kind, array)
     return builder.gep(data, [builder.add(at, ir.Constant(at.type, k))], inbounds=True)
 
 

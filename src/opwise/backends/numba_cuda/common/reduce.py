@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from numba import cuda
-
 from opwise.backends.numba_cuda.common import ptx
+from opwise.backends.numba_cuda.common.compiler import cuda
 from opwise.backends.numba_cuda.common.dtypes import f32
 from opwise.backends.numba_cuda.common.launch import inlined
 

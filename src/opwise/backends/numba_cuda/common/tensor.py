@@ -8,10 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from llvmlite import ir
-from numba import types
-from numba.cuda.extending import intrinsic
-
+from opwise.backends.numba_cuda.common.compiler import data_of, intrinsic, ir, types
 from opwise.backends.numba_cuda.common.ptx import FLOAT, I32, PACK, assembly, element, instruction
 
 VOID = ir.VoidType()
@@ -43,9 +40,7 @@ def shared_address(typing: Any, array: Any) -> Any:
     """The address of a shared array's first element, in the shared window."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        from numba.cuda.np.arrayobj import make_array
-
-        data = make_array(signature.args[0])(context, builder, args[0]).data
+        data = data_of(context, builder, signature.args[0], args[0])
         text = "{ .reg .u64 a; cvta.to.shared.u64 a, $1; cvt.u32.u64 $0, a; }"
         return assembly(builder, I32, text, "=r,l", [builder.ptrtoint(data, ir.IntType(64))], effect=False)
 

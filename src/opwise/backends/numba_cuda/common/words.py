@@ -8,10 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from llvmlite import ir
-from numba import types
-from numba.cuda.extending import intrinsic
-
+from opwise.backends.numba_cuda.common.compiler import intrinsic, ir, types
 from opwise.backends.numba_cuda.common.ptx import I32, I64, PACK, UNPACK, assembly, element, instruction
 
 VOID, QUAD = ir.VoidType(), ir.LiteralStructType([I32] * 4)

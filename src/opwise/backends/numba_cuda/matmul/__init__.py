@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-import numba.types  # noqa: F401 - as a compilation does, after which `from numba import types` is another module: keys of cubins tell which
 import torch
 from torch import Tensor
 
@@ -18,8 +17,9 @@ from opwise.backends.gemm import gpu
 from opwise.backends.gemm.choice import choose, choose_invariant
 from opwise.backends.gemm.cost import Product
 from opwise.backends.gemm.gpu import Machine
+from opwise.backends.numba_cuda.common.compiler import SIMULATED
 from opwise.backends.numba_cuda.common.dtypes import name_of as dtype_of
-from opwise.backends.numba_cuda.common.launch import SIMULATED, Kernel
+from opwise.backends.numba_cuda.common.launch import Kernel
 from opwise.backends.numba_cuda.matmul.configurations import (
     ANY_TRANSPOSED,
     FMA_64X64,

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import cuda, float32, types
 
-from opwise.backends.numba_cuda.common.launch import SIMULATED
+from opwise.backends.numba_cuda.common.compiler import SIMULATED, cuda, float32, types
 from opwise.backends.numba_cuda.common.plain import jit, plain
 
 SIDE = 4 if SIMULATED else 16  # threads of a block, across and down

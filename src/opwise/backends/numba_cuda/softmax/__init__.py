@@ -15,8 +15,9 @@ from torch import Tensor
 
 from opwise.backends import staged_rows
 from opwise.backends.numba_cuda.common import ptx
+from opwise.backends.numba_cuda.common.compiler import SIMULATED
 from opwise.backends.numba_cuda.common.dtypes import DTYPES, name_of
-from opwise.backends.numba_cuda.common.launch import SIMULATED, Kernel
+from opwise.backends.numba_cuda.common.launch import Kernel
 from opwise.backends.numba_cuda.softmax.cluster import cluster_kernel
 from opwise.backends.numba_cuda.softmax.plain import PLAIN, build_plain, build_stand_in
 from opwise.backends.numba_cuda.softmax.plan import STREAM, TABLE, ZEROED, Form, Share, own_threads, taken

@@ -12,10 +12,10 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-from numba import cuda, float32, int64, uint8, uint32, uint64
 
 from opwise.backends.numba_cuda.common import barrier as barriers
 from opwise.backends.numba_cuda.common import ptx, tensor, words
+from opwise.backends.numba_cuda.common.compiler import cuda, float32, int64, uint8, uint32, uint64
 from opwise.backends.numba_cuda.common.launch import Kernel, inlined
 from opwise.backends.numba_cuda.common.reduce import warp_max, warp_sum
 from opwise.backends.numba_cuda.softmax.plan import LINE, PIECES, Form

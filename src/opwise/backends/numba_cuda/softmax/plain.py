@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from numba import cuda, float32, int64, types
-
+from opwise.backends.numba_cuda.common.compiler import SIMULATED, cuda, float32, int64, types
 from opwise.backends.numba_cuda.common.dtypes import exp, f32
-from opwise.backends.numba_cuda.common.launch import SIMULATED, inlined
+from opwise.backends.numba_cuda.common.launch import inlined
 from opwise.backends.numba_cuda.common.plain import jit, plain
 
 THREADS = 8 if SIMULATED else 256

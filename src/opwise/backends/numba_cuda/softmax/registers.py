@@ -6,9 +6,9 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-from numba import cuda, float32, int64, uint32
 
 from opwise.backends.numba_cuda.common import ptx, words
+from opwise.backends.numba_cuda.common.compiler import cuda, float32, int64, uint32
 from opwise.backends.numba_cuda.common.launch import Kernel, inlined
 from opwise.backends.numba_cuda.common.reduce import over_lanes, warp_max, warp_sum
 from opwise.backends.numba_cuda.softmax.cluster import LEAST, LOG2_E, ONE, ZERO

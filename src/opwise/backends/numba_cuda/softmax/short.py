@@ -6,10 +6,9 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from numba import cuda, float32, int64, uint8, uint32
-
 from opwise.backends import staged_rows
 from opwise.backends.numba_cuda.common import ptx, tensor, words
+from opwise.backends.numba_cuda.common.compiler import cuda, float32, int64, uint8, uint32
 from opwise.backends.numba_cuda.common.launch import Kernel
 from opwise.backends.numba_cuda.common.reduce import over_lanes
 from opwise.backends.numba_cuda.softmax.cluster import LEAST, ONE, ZERO

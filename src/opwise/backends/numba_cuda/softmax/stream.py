@@ -18,11 +18,10 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from numba import cuda, float32, int64, uint8, uint32
-
 from opwise.backends.numba_cuda.common import barrier as barriers
 from opwise.backends.numba_cuda.common import ptx, tensor, words
 from opwise.backends.numba_cuda.common.barrier import wait
+from opwise.backends.numba_cuda.common.compiler import cuda, float32, int64, uint8, uint32
 from opwise.backends.numba_cuda.common.launch import Kernel
 from opwise.backends.numba_cuda.common.reduce import warp_max, warp_sum
 from opwise.backends.numba_cuda.softmax.cluster import LEAST, ONE, ZERO, rescale, shift_of, steps

@@ -10,11 +10,8 @@ from __future__ import annotations
 from functools import cache
 from typing import Any, NamedTuple
 
-from llvmlite import ir
-from numba import cuda, int64, types, uint32
-from numba.cuda.extending import intrinsic
-
 from opwise.backends.numba_cuda.common import words
+from opwise.backends.numba_cuda.common.compiler import cuda, int64, intrinsic, ir, types, uint32
 from opwise.backends.numba_cuda.common.launch import inlined
 from opwise.backends.numba_cuda.common.ptx import FLOAT, assembly, element, instruction
 from opwise.backends.numba_cuda.matmul.configurations import SPLITS

@@ -11,11 +11,8 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from llvmlite import ir
-from numba import cuda, float32, int64, types, uint8, uint32
-from numba.cuda.extending import intrinsic
-
 from opwise.backends.numba_cuda.common import ptx, tensor
+from opwise.backends.numba_cuda.common.compiler import cuda, float32, int64, intrinsic, ir, types, uint8, uint32
 from opwise.backends.numba_cuda.common.dtypes import f32
 from opwise.backends.numba_cuda.common.launch import Kernel, inlined
 from opwise.backends.numba_cuda.common.ptx import FLOAT, I64, assembly, element

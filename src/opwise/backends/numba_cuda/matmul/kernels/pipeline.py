@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from numba import cuda, uint8, uint32
-
 from opwise.backends.numba_cuda.common import barrier as barriers
 from opwise.backends.numba_cuda.common import tensor
+from opwise.backends.numba_cuda.common.compiler import cuda, uint8, uint32
 from opwise.backends.numba_cuda.common.launch import inlined
 
 GROUP = 16  # tile rows that are walked together, so that their A and B stay in L2

@@ -12,13 +12,10 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from llvmlite import ir
-from numba import cuda, float32, int64, types, uint32
-from numba.cuda.extending import intrinsic
-
 from opwise.backends.cuda_src.plan import Matrix
 from opwise.backends.numba_cuda.common import barrier as barriers
 from opwise.backends.numba_cuda.common import tensor, words
+from opwise.backends.numba_cuda.common.compiler import cuda, float32, int64, intrinsic, ir, types, uint32
 from opwise.backends.numba_cuda.common.dtypes import f32
 from opwise.backends.numba_cuda.common.launch import Kernel, inlined
 from opwise.backends.numba_cuda.common.ptx import assembly, element, instruction

@@ -12,10 +12,9 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from numba import cuda, float32, int64, uint32
-
 from opwise.backends.cuda_src.plan import Matrix
 from opwise.backends.numba_cuda.common import barrier as barriers
+from opwise.backends.numba_cuda.common.compiler import cuda, float32, int64, uint32
 from opwise.backends.numba_cuda.common.launch import Kernel, inlined
 from opwise.backends.numba_cuda.matmul.configurations import HopperTile
 from opwise.backends.numba_cuda.matmul.kernels import wgmma_ptx as ptx

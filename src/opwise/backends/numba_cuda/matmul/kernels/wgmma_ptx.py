@@ -10,10 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from llvmlite import ir
-from numba import types
-from numba.cuda.extending import intrinsic
-
+from opwise.backends.numba_cuda.common.compiler import intrinsic, ir, types
 from opwise.backends.numba_cuda.common.ptx import FLOAT, I32, I64, PACK, assembly, element, instruction
 
 u32, i64, void = types.uint32, types.int64, types.void
