@@ -151,7 +151,7 @@ def _holds(unit: str, op: str, dtype: str | None) -> bool:
 
 
 def _numba(op: str, arch: str, dtype: str | None) -> Iterator[Compiled]:
-    from numba import cuda, types
+    from opwise.backends.numba_cuda.common.compiler import compiled, types
 
     module = importlib.import_module(f"{BACKENDS['numba_cuda']}.{op}")
     for name, kernel in module.kernels().items():
@@ -168,7 +168,7 @@ def _numba(op: str, arch: str, dtype: str | None) -> Iterator[Compiled]:
                 taken = signature(getattr(types, element))
 
                 def ptx(function: Any = kernel.py_func, taken: Any = taken) -> str:
-                    return str(cuda.compile(function, taken, device=False, abi="numba", cc=(int(number[:-1]), int(number[-1])))[0])
+                    return compiled(function, taken.args, (int(number[:-1]), int(number[-1])))
 
                 yield _numba_kernel(f"{element} plain {part}".rstrip(), ptx, arch, 0)
 
@@ -197,8 +197,8 @@ def _numba_kernel(name: str, ptx_of: Callable[[], str], target: str, shared: int
 
 @contextmanager
 def _numba_line_info(wanted: bool) -> Iterator[None]:
-    """Numba adds line information to what is compiled within: Kernel.ptx, which decides all else, is left as it is."""
-    from numba import cuda
+    """Numba adds line information to what is compiled within: Kernel.ptx, which decides all else, is left. Its successor adds none."""
+    from opwise.backends.numba_cuda.common.compiler import cuda
 
     plain = cuda.compile
     if wanted:

@@ -24,6 +24,7 @@ DISTRIBUTIONS = {
     "cupy-cuda13x": "cupy",
     "numba": "numba",
     "numba-cuda": "numba-cuda",
+    "numba-cuda-mlir": "numba-cuda-mlir",
     "numpy": "numpy",
     "cuda-bindings": "cuda-bindings",
     "nvidia-cuda-nvrtc": "nvrtc",

@@ -34,19 +34,22 @@ SUCCESSOR = successor()
 if SUCCESSOR:
     from numba_cuda_mlir import cuda, types
     from numba_cuda_mlir.numba_cuda.typing.templates import Signature
+    from numba_cuda_mlir.types import Type
 
     from opwise.backends.numba_cuda.common import mlir
 
-    ir, intrinsic, SIMULATED, Type = mlir.ir, mlir.intrinsic, False, types.Type
+    SIMULATED = False
+    ir, intrinsic = mlir.ir, mlir.intrinsic
 else:
-    import numba.types  # noqa: F401 - as a compilation does, after which `from numba import types` is another module
-    from llvmlite import ir
+    import llvmlite.ir
+    import numba.cuda.extending
+    import numba.types  # as a compilation does, after which `from numba import types` is another module
     from numba import config, cuda, types
     from numba.core.types import Type
     from numba.core.typing.templates import Signature
-    from numba.cuda.extending import intrinsic
 
     SIMULATED = bool(config.ENABLE_CUDASIM)
+    ir, intrinsic = llvmlite.ir, numba.cuda.extending.intrinsic
 
 float32, int32, int64 = types.float32, types.int32, types.int64
 uint8, uint32, uint64 = types.uint8, types.uint32, types.uint64
@@ -61,7 +64,7 @@ def data_of(context: Any, builder: Any, kind: Any, array: Any) -> Any:
     return make_array(kind)(context, builder, array).data
 
 
-def compiled(function: Callable[..., None], parameters: tuple[Any, ...], cc: tuple[Any, ...], bounds: tuple[int, int]) -> str:
+def compiled(function: Callable[..., None], parameters: tuple[Any, ...], cc: tuple[Any, ...], bounds: tuple[int, int] | None = None) -> str:
     """PTX of a kernel for compute capability `cc`, (9, 0, "a") for sm_90a, without a GPU."""
     with warnings.catch_warnings():  # that the grid is small, or that Numba's own internals deprecate something, is no news here
         warnings.simplefilter("ignore")

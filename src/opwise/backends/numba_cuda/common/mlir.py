@@ -7,6 +7,7 @@ below are llvmlite's, so that an intrinsic is written once. Arrays are memrefs: 
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -193,10 +194,21 @@ def _no_driver(cc: tuple[int, int]) -> Iterator[None]:
         tools._cached_cc = before
 
 
-def compiled(function: Callable[..., None], signature: Any, cc: tuple[Any, ...], bounds: tuple[int, int]) -> str:
+def compiled(function: Callable[..., None], signature: Any, cc: tuple[Any, ...], bounds: tuple[int, int] | None = None) -> str:
     """PTX. By `jit`, since its `compile` takes sm_90a for sm_90."""
     chip = f"sm_{''.join(map(str, cc))}"
     extending.refresh_registries(target=False, include_uninitialized_cuda=False)  # or intrinsics made since its first kernel are unknown
     with _no_driver((cc[0], cc[1])):
         kernel = cuda.jit(function, chip=chip, launch_bounds=bounds)
-        return str(kernel.compile(signature.args).metadata["ptx"])
+        return apart(str(kernel.compile(signature.args).metadata["ptx"]))
+
+
+def apart(ptx: str) -> str:
+    """The kernel's PTX with its dynamic shared memory behind its static arrays.
+
+    0.6.0 declares it as one of them, of no bytes, and another array begins in the same place (NVIDIA/numba-cuda-mlir#312).
+    """
+    ptx, found = re.subn(r"(?m)^\s*\.shared \.align \d+ \.b8 __dynamic_shmem__0;.*\n", "", ptx)
+    if not found:
+        return ptx
+    return ptx.replace(".visible .entry", ".extern .shared .align 16 .b8 __dynamic_shmem__0[];\n\n.visible .entry", 1)
