@@ -15,18 +15,18 @@ ZERO = f32(0.0)
 
 def over_lanes(lanes: int) -> tuple[Any, Any]:
     """(maximum, sum) of a value over as many neighbouring lanes, a power of two up to 32; all get it."""
-    halves = tuple(1 << i for i in reversed(range(lanes.bit_length() - 1)))
+    half, rounds = lanes // 2, lanes.bit_length() - 1  # no tuple of distances: numba-cuda-mlir keeps one in local memory
 
     @inlined
     def greatest(value: Any) -> Any:
-        for half in halves:
-            value = ptx.greater(value, cuda.shfl_xor_sync(ALL_LANES, value, half))
+        for i in range(rounds):
+            value = ptx.greater(value, cuda.shfl_xor_sync(ALL_LANES, value, half >> i))
         return value
 
     @inlined
     def added(value: Any) -> Any:
-        for half in halves:
-            value += cuda.shfl_xor_sync(ALL_LANES, value, half)
+        for i in range(rounds):
+            value += cuda.shfl_xor_sync(ALL_LANES, value, half >> i)
         return value
 
     @inlined
