@@ -1,6 +1,6 @@
 """numba-cuda-mlir behind the backend numba_cuda: the switch, and what its compiler makes without a GPU.
 
-Its kernels run nowhere here: it has no simulator, and in the fibres (test_numba_fibres.py) they are the same Python as numba-cuda's.
+It has no simulator: the fibres of test_numba_fibres.py run its kernels, and ask nothing of Numba but the names of its types.
 """
 
 from __future__ import annotations
@@ -57,11 +57,11 @@ except BackendUnavailable as error:
 """
 
 
-def said(code: str, word: str = "mlir") -> list[str]:
+def said(*arguments: str, **more: str) -> list[str]:
     clean = {k: v for k, v in os.environ.items() if k != "NUMBA_ENABLE_CUDASIM"}
-    environment = clean | {"OPWISE_NUMBA": word, "PYTHONPATH": os.pathsep.join([str(SOURCE), os.environ.get("PYTHONPATH", "")])}
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=600, env=environment, check=False)
-    assert done.returncode == 0, done.stderr[-4000:]
+    environment = clean | {"OPWISE_NUMBA": "mlir", "PYTHONPATH": os.pathsep.join([str(SOURCE), os.environ.get("PYTHONPATH", "")])} | more
+    done = subprocess.run([sys.executable, *arguments], capture_output=True, text=True, timeout=600, env=environment, check=False)
+    assert done.returncode == 0, (done.stdout + done.stderr)[-4000:]
     return done.stdout.splitlines()
 
 
@@ -84,13 +84,14 @@ def test_another_word_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
         successor.__wrapped__()
 
 
+@installed
 def test_a_cpu_run_says_that_there_is_no_simulator() -> None:
-    assert "numba-cuda-mlir has no simulator" in " ".join(said(PROBED))
+    assert "numba-cuda-mlir has no simulator" in " ".join(said("-c", PROBED))
 
 
 @installed
 def test_kernels_compile_without_a_gpu() -> None:
-    lines = said(COMPILED)
+    lines = said("-c", COMPILED)
     assert len(lines) == 6 * 3 + 2, lines
     spilled = [int(line.partition(" bytes spilled")[0].rpartition(" ")[2]) for line in lines]
     assert max(spilled) <= 32, lines  # mean on sm_80: 16 bytes where numba-cuda spills none
@@ -98,5 +99,13 @@ def test_kernels_compile_without_a_gpu() -> None:
 
 @installed
 def test_dynamic_shared_memory_lies_behind_static_arrays() -> None:
-    for line in said(SHARED):
+    for line in said("-c", SHARED):
         assert line == "['.extern .shared .align 16 .b8 __dynamic_shmem__0[];']"
+
+
+@installed
+def test_its_kernels_are_right_in_fibres() -> None:
+    chosen = "test_right_in_fibres and (square or mean)"
+    lines = said("-m", "pytest", "-q", str(Path(__file__).with_name("test_numba_fibres.py")), "-k", chosen, OPWISE_NUMBA_FIBRES="1")
+    assert " passed" in lines[-1], lines
+    assert " skipped" not in lines[-1], lines

@@ -17,7 +17,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 import torch
 
-from opwise.backends.numba_cuda.common.chosen import package, successor
+from opwise.backends.numba_cuda.common.chosen import in_fibres, package, successor
 from opwise.backends.protocol import BackendUnavailable, Probe, require_gpu
 from opwise.ops import OPS
 
@@ -48,6 +48,9 @@ def probe(device: torch.device) -> Probe:
 
 def _probe_successor(device: torch.device) -> Probe:
     if device.type == "cpu":
+        _import_numba()
+        if in_fibres():
+            return Probe({package(): version(package())}, stand_in="simulator")
         raise BackendUnavailable("numba-cuda-mlir has no simulator", "leave OPWISE_NUMBA out, or use a GPU; opwise check compiles without")
     require_gpu(device)
     _import_numba()

@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
-from opwise.backends.numba_cuda.common.chosen import successor
+from opwise.backends.numba_cuda.common.chosen import in_fibres, successor
 
 __all__ = [
     "SIMULATED",
@@ -38,7 +38,7 @@ if SUCCESSOR:
 
     from opwise.backends.numba_cuda.common import mlir
 
-    SIMULATED = False
+    SIMULATED = in_fibres()
     ir, intrinsic = mlir.ir, mlir.intrinsic
 else:
     import llvmlite.ir

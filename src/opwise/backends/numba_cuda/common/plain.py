@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from opwise.backends.numba_cuda.common.compiler import SIMULATED, cuda
+from opwise.backends.numba_cuda.common.compiler import SIMULATED, SUCCESSOR, cuda
 from opwise.backends.numba_cuda.common.launch import simulated
 from opwise.backends.protocol import Bind, Build, Launch, UnsupportedWorkload
 
@@ -45,6 +45,8 @@ def plain(call: Callable[..., None], flat: bool = False, scratch: Callable[[Tens
         return [x.detach().reshape(-1) if flat else x.detach() for x in (*tensors[:-1], *own, tensors[-1])]
 
     def bind(*tensors: Tensor) -> Launch:
+        if SIMULATED and SUCCESSOR:
+            raise UnsupportedWorkload("numba-cuda-mlir has no simulator: on a CPU use the unnamed variant, in the tests' fibres")
         if SIMULATED:
             return simulated(call, *(x.numpy() for x in shaped(*tensors)), 0)
         arrays, index = [cuda.as_cuda_array(x, sync=False) for x in shaped(*tensors)], tensors[0].device.index
