@@ -13,8 +13,9 @@ import support
 import torch
 from pretend_gpu import PretendEvent, PretendPlace
 
+from opwise.ops import OPS
 from opwise.ops.spec import Workload
-from opwise.seeds import clocks, faults, gelu, lecture6, means, products, profiles, repair, softmax, squares, training
+from opwise.seeds import blocking, clocks, faults, gelu, lecture6, means, models, products, profiles, repair, softmax, squares, training
 from opwise.seeds.experiment import Findings
 from opwise.seeds.place import Place
 
@@ -118,6 +119,40 @@ def test_the_profiler_finds_the_bottleneck_and_the_repairs_change_nothing_else(m
     assert found.here.startswith("on the CPU: 1 -> ")
     monkeypatch.setitem(repair.STEPS, "float32, on the device", (torch.float32, lambda table, level: torch.argwhere(table < level)))
     assert not repair.repaired(CPU, side=8).shown, "a repair that picks other cells is none"
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (torch.AcceleratorError("CUDA error: device-side assert triggered\nCompile with TORCH_USE_CUDA_DSA"),
+         "AcceleratorError: CUDA error: device-side assert triggered"),
+        (RuntimeError("\n  second line\n"), "RuntimeError: second line"),
+        (KeyError(), "KeyError: no message"),
+    ],
+    ids=lambda given: type(given).__name__,
+)  # fmt: skip
+def test_a_fault_is_told_with_its_type_and_first_line(error: Exception, told: str) -> None:
+    def fail() -> None:
+        raise error
+
+    assert blocking.raised(fail) == {"function": "raised", "error": told}
+    assert blocking.raised(lambda: None) is None
+
+
+def test_the_faulty_program_names_the_function_that_failed() -> None:
+    """On a CPU an index out of bounds is found at once: the child, its environment and what it tells are those of a GPU."""
+    assert blocking.blamed(True, "cpu") == ("faulty", "IndexError: index 99 is out of bounds for dimension 0 with size 8")
+
+
+def test_lines_are_those_of_a_model_s_own_files() -> None:
+    paths = [path for model in models.MODELS for op in OPS for path in models.files(model, op)]
+    assert len(paths) == len(set(paths)), "no file counts for two models"
+    assert all({op for op in OPS if list(models.files(model, op))} == set(OPS) for model in models.MODELS)
+    from opwise.backends.triton_jit.softmax.plain import plain_kernel
+
+    assert models.plain_lines("blocks, Triton", "softmax") == models.python_lines(inspect.getsource(plain_kernel.fn))
+    found = models.lines(CPU)
+    assert found.figures["threads, Numba, softmax, plain kernel, lines"] > found.figures["blocks, Triton, softmax, plain kernel, lines"]
 
 
 # -- the GPU's code on the CPU -----------------------------------------------------------------------------------------------

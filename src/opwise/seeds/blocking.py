@@ -1,16 +1,19 @@
 """CS336, lecture 6: CUDA_LAUNCH_BLOCKING=1 makes an error come up at the launch that made it, and not at whatever waits next.
 
-`python -m opwise.seeds.blocking` is the faulty program: it indexes out of bounds, which a device-side assert stops, in a process of its
-own, since no other work can follow on that context.
+`python -m opwise.seeds.blocking cuda` is the faulty program: it indexes out of bounds, which a device-side assert stops, in a process of
+its own, since no other work can follow on that context. What it raised it tells as JSON, so that nobody reads a traceback's text.
 """
 
 from __future__ import annotations
 
+import json
 import os
-import re
 import subprocess
 import sys
+import traceback
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -19,13 +22,12 @@ from opwise.seeds.experiment import Findings
 from opwise.seeds.place import Place
 
 BUSY_CYCLES = 400_000_000  # some 0.2 s: the faulty kernel starts long after all has been enqueued
-FRAME = re.compile(r'File ".*blocking\.py", line \d+, in (\w+)')
 SECONDS = 120.0
 
 
 def named(place: Place) -> Findings:
     with ThreadPoolExecutor(2) as pool:
-        found = dict(zip((False, True), pool.map(_blamed, (False, True)), strict=True))
+        found = dict(zip((False, True), pool.map(partial(blamed, device=place.device.type), (False, True)), strict=True))
     (late, _), (named_, message) = found[False], found[True]
     return Findings(
         f"blocking: {named_}, else: {late}",
@@ -34,16 +36,28 @@ def named(place: Place) -> Findings:
     )
 
 
-def _blamed(blocking: bool) -> tuple[str, str]:
-    """The function of this file that the traceback ends in, and the message. Raises RuntimeError where the program did not fail."""
+def blamed(blocking: bool, device: str) -> tuple[str, str]:
+    """The last function of this file in the traceback, and the error. Raises RuntimeError where the program did not fail."""
     environment = {**os.environ, "CUDA_LAUNCH_BLOCKING": str(int(blocking))}
-    done = subprocess.run([sys.executable, "-m", "opwise.seeds.blocking"], capture_output=True, text=True, timeout=SECONDS, check=False,
-                          env={**environment, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))})  # fmt: skip
-    frames = FRAME.findall(done.stderr)
-    if not done.returncode or not frames:
-        raise RuntimeError(f"the faulty program ended with {done.returncode} and no traceback of its own: {done.stderr.strip()[-200:]!r}")
-    said = re.findall(r"^\w*(?:Error|Exception)\w*: (.*)$", done.stderr, re.MULTILINE)
-    return frames[-1], said[-1].strip() if said else "no message"
+    done = subprocess.run([sys.executable, "-m", "opwise.seeds.blocking", device], capture_output=True, text=True, timeout=SECONDS,
+                          check=False, env={**environment, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))})  # fmt: skip
+    try:
+        told = json.loads(done.stdout.splitlines()[-1])
+        return told["function"], told["error"]
+    except (IndexError, ValueError) as error:
+        said = done.stderr.strip()[-200:]
+        raise RuntimeError(f"the faulty program ended with {done.returncode} and told of no error of its own: {said!r}") from error
+
+
+def raised(run: Callable[[], object]) -> dict[str, str] | None:
+    """`function`: the last one of this file that the error came through; `error`: its type and first line. None where nothing is raised."""
+    try:
+        run()
+    except Exception as error:
+        own = [frame.name for frame in traceback.extract_tb(error.__traceback__) if frame.filename == __file__]
+        first = next((line.strip() for line in str(error).splitlines() if line.strip()), "no message")
+        return {"function": own[-1], "error": f"{type(error).__name__}: {first}"}
+    return None
 
 
 def innocent(x: Tensor) -> Tensor:
@@ -58,14 +72,19 @@ def wait_for_the_gpu() -> None:
     torch.cuda.synchronize()
 
 
-def program() -> None:
-    x = innocent(torch.arange(8.0, device="cuda"))
-    index = torch.tensor([99], device="cuda")
-    torch.cuda._sleep(BUSY_CYCLES)  # type: ignore[no-untyped-call]
+def program(device: str) -> None:
+    x = innocent(torch.arange(8.0, device=device))
+    index = torch.tensor([99], device=device)
+    if device == "cuda":
+        torch.cuda._sleep(BUSY_CYCLES)  # type: ignore[no-untyped-call]
     y = faulty(x, index)
     innocent(y)
     wait_for_the_gpu()
 
 
 if __name__ == "__main__":
-    program()
+    found = raised(partial(program, sys.argv[1]))
+    if found:
+        sys.stdout.write(json.dumps(found) + "\n")
+        sys.stdout.flush()
+        os._exit(1)  # a context that has faulted can hang an orderly exit

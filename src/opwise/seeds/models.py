@@ -1,45 +1,77 @@
 """Triton 1.0's comparison of programming models, block-level against thread-level, in the one way that needs no GPU: lines of code.
 
-Counted are the files of each backend that are of one op alone, plans and launches included: what must be written for the speed that the
-recorded runs show. Not a measure of difficulty; which lines they are matters more, and docs/seeds.md says that.
+Counted twice. Alike: the textbook kernel of each op (the variant `plain`), the same algorithm in each model, with the device functions
+beside it and without its launch. In all: every file that a backend has for the op, plans and launches included, ladders left out. These
+differ in what they reach, so the second count is no measure of a model; docs/seeds.md says what the lines are.
 """
 
 from __future__ import annotations
 
+import ast
 import io
 import re
 import tokenize
+from collections.abc import Iterator
 from pathlib import Path
 
 from opwise.ops import OPS
-from opwise.provenance import PACKAGE, sources
+from opwise.provenance import PACKAGE
 from opwise.seeds.experiment import Findings
 from opwise.seeds.place import Place
 
-MODELS = {"triton_jit": "blocks, Triton", "numba_cuda": "threads, Numba", "cupy_raw": "threads, CUDA C++"}
+BACKENDS = PACKAGE / "backends"
+MODELS = {"blocks, Triton": ("triton_jit",), "threads, Numba": ("numba_cuda",), "threads, CUDA C++": ("cuda_src", "cupy_raw")}
 COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
+CODE = (".py", ".cu", ".cuh")
 
 
 def lines(place: Place) -> Findings:
-    counted = {model: {op: sum(code_lines(path) for path in _own(backend, op)) for op in OPS} for backend, model in MODELS.items()}
-    totals = {model: sum(per_op.values()) for model, per_op in counted.items()}
-    fewest = min(totals, key=lambda model: totals[model])
-    simple = [op for op in OPS if op != "matmul"]
-    without = {model: sum(per_op[op] for op in simple) for model, per_op in counted.items()}
+    plain = {model: {op: plain_lines(model, op) for op in OPS} for model in MODELS}
+    whole = {model: {op: sum(map(code_lines, files(model, op))) for op in OPS} for model in MODELS}
+    shortest = [op for op in OPS if min(plain, key=lambda model: plain[model][op]) == next(iter(MODELS))]
+    told = {"plain kernel": plain, "whole backend": whole}
     return Findings(
-        ", ".join(f"{model} {n}" for model, n in totals.items()),
-        f"fewest: {fewest}; without matmul, where threads are taught TMA and tensor cores by hand: "
-        + ", ".join(f"{model} {n}" for model, n in without.items()),
-        fewest == MODELS["triton_jit"],
-        figures={f"{model}, {op}, lines": n for model, per_op in counted.items() for op, n in per_op.items()},
+        "plain kernels of all ops: " + _totals(plain),
+        f"none is shorter than Triton's for {', '.join(shortest) or 'no op'}; whole backends: {_totals(whole)}; without matmul: "
+        + _totals({model: {op: n for op, n in per_op.items() if op != "matmul"} for model, per_op in whole.items()}),
+        figures={
+            f"{model}, {op}, {what}, lines": n for what, found in told.items() for model, per in found.items() for op, n in per.items()
+        },
     )
 
 
-def _own(backend: str, op: str) -> list[Path]:
-    """Without the rungs of docs/kernels.md's ladders, which are for reading."""
-    below = {path: path.relative_to(PACKAGE).parts for path in sources(backend, op)}
-    mine = [p for p, parts in below.items() if parts[0] == "backends" and len(parts) > 2 and re.split(r"[_.]", parts[2])[0] == op]
-    return [path for path in mine if not path.stem.endswith("ladder")]
+def _totals(counted: dict[str, dict[str, int]]) -> str:
+    return ", ".join(f"{model} {sum(per_op.values())}" for model, per_op in counted.items())
+
+
+def files(model: str, op: str) -> Iterator[Path]:
+    """The model's own files that are of the op alone; the rungs of docs/kernels.md's ladders, which are for reading, left out."""
+    for folder in (BACKENDS / name for name in MODELS[model]):
+        for path in sorted(folder.rglob("*")):
+            parts = path.relative_to(folder).parts
+            if path.suffix in CODE and re.split(r"[_.]", parts[0])[0] == op and not any("ladder" in part for part in parts):
+                yield path
+
+
+def plain_lines(model: str, op: str) -> int:
+    """Of the textbook kernel and the device functions of its file that it calls. Raises ValueError where there is no such kernel."""
+    folder = BACKENDS / MODELS[model][0]
+    if folder.name == "cuda_src":
+        return code_lines(folder / "plain" / f"{op}.cu")
+    path = next(p for p in (folder / op / "plain.py", folder / f"{op}.py") if p.exists())
+    source = path.read_text(encoding="utf-8")
+    known = {node.name: node for node in ast.parse(source).body if isinstance(node, ast.FunctionDef) and node.decorator_list}
+    wanted = [name for name, node in known.items() if name == "plain_kernel" or ast.unparse(node.decorator_list[0]) == "jit"]
+    if not wanted:
+        raise ValueError(f"{path} has no plain kernel: a function plain_kernel, or one under @jit, is looked for")
+    for name in wanted:  # grows: what a kernel calls is looked at too
+        called = {node.func.id for node in ast.walk(known[name]) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)}
+        wanted += [each for each in known if each in called and each not in wanted]
+    return sum(python_lines("\n".join(_text(source, known[name]))) for name in wanted)
+
+
+def _text(source: str, function: ast.FunctionDef) -> list[str]:
+    return source.splitlines()[function.decorator_list[0].lineno - 1 : function.end_lineno]
 
 
 def code_lines(path: Path) -> int:
