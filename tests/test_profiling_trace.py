@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 import support
@@ -102,6 +103,23 @@ STACKED = {
         frame("after.py(1): h", 150.0, 10.0),
     ]
 }
+
+
+@pytest.mark.parametrize(
+    ("ending", "start"), [(".svg", b"<?xml"), (".png", b"\x89PNG"), (".html", b"<html>"), (".folded", b"opwise: call")]
+)
+def test_stacks_are_written_as_what_the_name_says(tmp_path: Path, ending: str, start: bytes) -> None:
+    for needed in ("matplotlib", "plotly"):
+        pytest.importorskip(needed, reason=f"{needed} is not installed: pip install 'opwise[report]'")
+    path = tmp_path / f"st{ending}"
+    stacks.write(stacks.collapsed(STACKED), path, "$x$")
+    written = path.read_bytes()
+    assert start in written[:60]
+    if ending == ".svg":
+        rects = [e for e in ElementTree.fromstring(written).iter() if str(e.get("id", "")).startswith("patch_")]
+        assert len(rects) >= len(stacks.tree(stacks.collapsed(STACKED))), "a bar a frame, beside the axes"
+    with pytest.raises(ValueError, match=r"\.pdf"):
+        stacks.write({}, tmp_path / "st.pdf", "x")
 
 
 def test_stacks_are_of_the_calls_alone_and_each_holds_its_own_time() -> None:

@@ -11,7 +11,7 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from opwise.commands.console import Device, With, chosen_device, fail, refuse, stderr, stdout, surveyed
+from opwise.commands.console import Device, With, chosen_device, ending, fail, refuse, stderr, stdout, surveyed
 from opwise.commands.profile import workload_of
 from opwise.ops import OPS
 from opwise.profiling import anatomy_plot
@@ -42,8 +42,7 @@ def anatomy(
     if op not in OPS:
         refuse(f"unknown op {op!r}: known are {', '.join(OPS)}")
     wanted = workload_of(workload, op)
-    if plot is not None and (plot.suffix not in anatomy_plot.FORMATS or plot.is_dir()):
-        refuse(f"--plot {str(plot)!r}: a file that ends in {', '.join(anatomy_plot.FORMATS)} is taken")
+    ending("--plot", plot, anatomy_plot.FORMATS)
     found = surveyed(chosen_device(device), own_files)
     with stderr.status("starting") as status:
         rows = anatomies(found, wanted, first, lambda text: status.update(escape(text)))

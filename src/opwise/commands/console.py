@@ -140,6 +140,13 @@ def print_roofs(path: Path, records: list[Record]) -> None:
         stdout.print(text, highlight=False, markup=False, soft_wrap=True)
 
 
+def ending(option: str, path: Path | None, taken: Sequence[str]) -> None:
+    """Ends the command where an option names a file of a kind that is not written: what is in a file is what its name says."""
+    if path is not None and (path.is_dir() or not path.name.endswith(tuple(taken))):
+        what = "is a folder" if path.is_dir() else f"ends in {path.suffix or 'nothing'!r}"
+        refuse(f"{option} {path} {what}: the name of a file is taken that ends in {', '.join(taken)}")
+
+
 def refuse(message: str) -> NoReturn:
     """Bad usage."""
     _end(message, 2)

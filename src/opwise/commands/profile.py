@@ -12,14 +12,13 @@ import typer
 
 from opwise import own
 from opwise.backends import BACKENDS
-from opwise.commands.console import Device, With, chosen_device, fail, named_files, refuse, stderr, stdout
+from opwise.commands.console import Device, With, chosen_device, ending, fail, named_files, refuse, stderr, stdout
 from opwise.ops import OPS
 from opwise.ops.spec import Workload
 from opwise.profiling import ncu as nsight
-from opwise.profiling import tables
+from opwise.profiling import stacks, tables
 from opwise.profiling.blocking import blocked
 from opwise.profiling.report import Report, Request, profiled
-from opwise.profiling.stacks import plotly
 from opwise.report.html import MissingExtra
 from opwise.runner import Patience, Worker, WorkerLost
 
@@ -31,10 +30,11 @@ EXAMPLES = (
 )
 NAME_HELP = "An implementation: triton_jit/softmax, torch_eager/square:pow."
 WORKLOAD_HELP = "Its shape and dtype: softmax/4096x4096/float16, or without the op."
+TRACES = (".json", ".json.gz")
 Calls = Annotated[int, typer.Option(min=1, max=1000, help="Calls in the trace; cold and warm launches come on top.")]
 TraceFile = Annotated[Path | None, typer.Option("--trace", metavar="FILE", help="A Chrome trace for ui.perfetto.dev; compressed as .gz.")]
 StacksFile = Annotated[
-    Path | None, typer.Option("--stacks", metavar="FILE", help="Flame graph: a page as .html, else collapsed stacks for speedscope.app.")
+    Path | None, typer.Option("--stacks", metavar="FILE", help="Flame graph: .html, .svg, .png; .txt: collapsed stacks for speedscope.app.")
 ]
 Memory = Annotated[bool, typer.Option("--memory", help="What calls take from torch's allocator, by place.")]
 Ncu = Annotated[bool, typer.Option("--ncu", help="Speed-of-Light and memory counters of Nsight Compute, where it is installed.")]
@@ -46,7 +46,7 @@ def profile(
     workload: Annotated[str, typer.Argument(metavar="WORKLOAD", help=WORKLOAD_HELP)],
     calls: Calls = 10,
     trace: TraceFile = None,
-    stacks: StacksFile = None,
+    stacks_file: StacksFile = None,
     memory: Memory = False,
     ncu: Ncu = False,
     blocking: Blocking = False,
@@ -61,11 +61,11 @@ def profile(
     name, files = chosen_device(device), named_files(own_files)
     wanted = workload_of(workload, op_of(implementation, files))
     if blocking:
-        if trace or stacks or memory or ncu:
+        if trace or stacks_file or memory or ncu:
             refuse("--blocking makes every launch wait, so nothing it took would be a profile: leave the other options out")
         _blocking(implementation, wanted, name, calls, as_json, files)
         return
-    report = _profiled(Request(implementation, str(wanted), name, calls, trace, stacks, memory), files)
+    report = _profiled(Request(implementation, str(wanted), name, calls, trace, stacks_file, memory), files)
     record = report.record
     if record.status not in ("ok", "wrong"):
         fail(f"{implementation} cannot be profiled at {wanted}: {record.status}: {record.reason}")
@@ -78,7 +78,7 @@ def profile(
         if counters:
             stdout.print()
             stdout.print(tables.counters(counters))
-        for what, path in (("trace", trace), ("stacks", stacks)):
+        for what, path in (("trace", trace), ("stacks", stacks_file)):
             if path is not None:
                 stdout.print(f"{what} in {path}", highlight=False, soft_wrap=True, markup=False)
     if refused:
@@ -117,14 +117,13 @@ def workload_of(text: str, op: str) -> Workload:
 
 
 def _profiled(request: Request, files: Mapping[str, Path]) -> Report:
-    for path in (request.trace, request.stacks):
-        if path is not None and path.is_dir():
-            refuse(f"{path} is a folder: give the name of a file")
-    if request.stacks is not None and request.stacks.suffix == ".html":
-        try:
-            plotly()
-        except MissingExtra as error:
-            refuse(f"{error}; or name the file otherwise, for collapsed stacks")
+    ending("--trace", request.trace, TRACES)
+    ending("--stacks", request.stacks, stacks.FORMATS)
+    try:
+        if request.stacks is not None and request.stacks.suffix not in stacks.TEXT:
+            (stacks.plotly if request.stacks.suffix == stacks.PAGE else stacks.drawer)()
+    except MissingExtra as error:
+        refuse(f"{error}; or name the file .txt, for collapsed stacks")
     try:
         with stderr.status(f"profiling {request.implementation} at {request.workload}"), Worker(request.device, own.setup(files)) as worker:
             report: Report = worker.ask("apply", (profiled, request), Patience())

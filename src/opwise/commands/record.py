@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from opwise.commands.console import refuse, stderr, stdout
+from opwise.commands.console import ending, refuse, stderr, stdout
 from opwise.program.calls import Recording
 
 EXAMPLES = (
@@ -34,6 +34,7 @@ def record(
     torch.compile'd functions run uncompiled meanwhile. Processes that the program starts are not recorded. Exit status: the program's.
     """
     interpreter, rest = parsed(command)
+    ending("--output", output, (".json",))
     if not output.parent.is_dir():
         refuse(f"--output {output}: {output.parent} is no folder: make it, or name another file")
     output.unlink(missing_ok=True)

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from opwise import library
-from opwise.commands.console import Out, refuse, stderr, stdout, warnings_told
+from opwise.commands.console import Out, ending, refuse, stderr, stdout, warnings_told
 from opwise.record import UnknownSchema
 from opwise.report import html, pictures
 from opwise.report.figures import styles
@@ -30,6 +30,7 @@ def report(
 
     Where the power cap changes a time, both states are there: at full clock, and hollow or dotted, power-capped. A winner is one in both.
     """
+    ending("-o", output, (".html",))
     if len(runs or []) > html.MOST_RUNS:
         refuse(f"{len(runs or [])} runs given: one, or two side by side, are taken")
     try:

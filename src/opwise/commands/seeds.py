@@ -14,7 +14,7 @@ import typer
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from opwise.commands.console import Device, chosen_device, refuse, stderr, stdout
+from opwise.commands.console import Device, chosen_device, ending, refuse, stderr, stdout
 from opwise.seeds import plot as plotting
 from opwise.seeds import store, tables
 from opwise.seeds.experiment import DIFFERS, FAILED, Experiment, Outcome
@@ -51,6 +51,8 @@ def seeds(
         refuse("--json and --markdown exclude each other: give one")
     if recorded and (out or device):
         refuse("--recorded shows a stored run: -o and --device go with a run here")
+    if out is not None and out.suffix and not out.is_dir():
+        ending("-o", out, (".json",))
     try:
         experiments = chosen(names or [])
     except UnknownExperiment as error:

@@ -12,8 +12,8 @@ from typing import Annotated
 import typer
 
 from opwise import own
-from opwise.commands.console import Device, With, chosen_device, fail, named_files, refuse, stderr, stdout
-from opwise.commands.profile import op_of
+from opwise.commands.console import Device, With, chosen_device, ending, fail, named_files, refuse, stderr, stdout
+from opwise.commands.profile import TRACES, op_of
 from opwise.ops.spec import Workload
 from opwise.report.html import MissingExtra
 from opwise.runner import WorkerLost
@@ -28,7 +28,6 @@ EXAMPLES = (
     "opwise timeline cupy_raw/gelu gelu/1024x1024/float32 --against torch_eager/gelu --calls 200  ·  "
     "opwise timeline --from trace.json.gz --within 'ProfilerStep#3'  ·  opwise timeline --from a.json --against b.json --json"
 )
-ENDINGS = (".json", ".json.gz")
 
 
 def timeline(
@@ -52,8 +51,7 @@ def timeline(
 
     Under the profiler a call costs the CPU more than without: the figures say where time goes, and `opwise run` how much it is.
     """
-    if plot is not None and plot.suffix not in drawing.FORMATS:
-        refuse(f"--plot {plot} ends in {plot.suffix or 'nothing'!r}: {', '.join(drawing.FORMATS)} are taken")
+    ending("--plot", plot, drawing.FORMATS)
     if with_hta and within:
         refuse("--hta and --within exclude each other: HTA reads whole traces")
     with tempfile.TemporaryDirectory(prefix="opwise-timeline-") as folder:
@@ -81,8 +79,7 @@ def _recorded(
     """The files with the traces of one or two implementations; refuses before it records."""
     if implementation is None or workload is None:
         refuse("give IMPLEMENTATION and WORKLOAD, as in triton_jit/softmax softmax/1024x1024/float16, or a trace with --from")
-    if trace is not None and not trace.name.endswith(ENDINGS):
-        refuse(f"--trace {trace} is no name for a trace: {' and '.join(ENDINGS)} are taken")
+    ending("--trace", trace, TRACES)
     try:
         at = Workload.parse(workload)
     except ValueError as error:
@@ -107,7 +104,7 @@ def _known(name: str, workload: Workload, files: Mapping[str, Path]) -> None:
 
 def _beside(trace: Path, i: int) -> Path:
     """The second trace is kept beside the first: softmax.json.gz, softmax-against.json.gz."""
-    ending = next(e for e in reversed(ENDINGS) if trace.name.endswith(e))
+    ending = next(e for e in reversed(TRACES) if trace.name.endswith(e))
     return trace.with_name(trace.name.removesuffix(ending) + "-against" * bool(i) + ending)
 
 

@@ -1,4 +1,4 @@
-"""Where the CPU's time of a call goes, by Python frame, operator and driver call: collapsed stacks, and a picture of them.
+"""Where the CPU's time of a call goes, by Python frame, operator and driver call: collapsed stacks, and pictures of them.
 
 Collapsed stacks are lines of `outermost;…;innermost nanoseconds`, each stack's own time: speedscope.app and flamegraph.pl draw them. They
 are made from the trace's nested ranges. torch's own `export_stacks` knows operators alone, and a call of Triton's or CuPy's runs none.
@@ -15,6 +15,9 @@ from opwise.profiling import trace as reading
 from opwise.profiling.capture import CALL, PREFIX, Trace
 from opwise.report.html import MissingExtra
 
+PAGE, PICTURES, TEXT = ".html", (".svg", ".png"), (".txt", ".folded", ".collapsed")
+FORMATS = (PAGE, *PICTURES, *TEXT)
+LEAST_SHARE, CHARACTERS = 1e-3, 200  # of a picture's width: narrower frames are left out; and how many characters it holds in a line
 FRAMES = ("python_function", "cpu_op", "user_annotation", *reading.API)
 OF_THE_LABELS = ("torch/autograd/profiler.py", "): label", "_cupti_monitor.py", "): is_scripting")  # what marking the ranges costs
 
@@ -37,10 +40,17 @@ def collapsed(trace: Trace) -> dict[str, int]:
 
 
 def write(stacks: Mapping[str, int], path: Path, title: str) -> None:
-    """As a page with the picture where the name ends in .html, else collapsed. Raises OSError, MissingExtra where a page lacks plotly."""
+    """By the name's ending: .html a page, .svg and .png a picture, one of TEXT collapsed stacks.
+
+    Raises ValueError for another ending, OSError, and MissingExtra where a page lacks plotly or a picture matplotlib.
+    """
+    if path.suffix not in FORMATS:
+        raise ValueError(f"{path} ends in {path.suffix or 'nothing'!r}: {', '.join(FORMATS)} are taken")
     path.parent.mkdir(parents=True, exist_ok=True)
-    if path.suffix == ".html":
+    if path.suffix == PAGE:
         path.write_text(page(stacks, title), encoding="utf-8")
+    elif path.suffix in PICTURES:
+        picture(stacks, path, title)
     else:
         path.write_text("".join(f"{stack} {ns}\n" for stack, ns in sorted(stacks.items())), encoding="utf-8")
 
@@ -71,7 +81,37 @@ def plotly() -> Any:
     try:
         return importlib.import_module("plotly.graph_objects")
     except ImportError as error:
-        raise MissingExtra("a picture needs plotly, which is not installed: pip install 'opwise[report]'") from error
+        raise MissingExtra("a page needs plotly, which is not installed: pip install 'opwise[report]'") from error
+
+
+def picture(stacks: Mapping[str, int], path: Path, title: str) -> None:
+    """The flame graph, still: the root at the bottom, each frame as wide as its share of the time."""
+    matplotlib, figures = drawer(), importlib.import_module("matplotlib.figure")
+    frames = tree(stacks)
+    total, free = sum(ns for frame, ns in frames.items() if ";" not in frame) or 1, dict[str, float]()
+    with matplotlib.rc_context({"svg.hashsalt": "opwise", "font.size": 7}):
+        depth = max((frame.count(";") for frame in frames), default=0)
+        figure = figures.Figure(figsize=(12, 0.8 + 0.2 * (depth + 1)), layout="constrained")
+        axes = figure.add_subplot()
+        for i, (frame, ns) in enumerate(frames.items()):
+            parent, _, name = frame.rpartition(";")
+            left, share = free.get(parent, 0.0), ns / total
+            free[parent], free[frame] = left + share, left
+            if share >= LEAST_SHARE:
+                row = frame.count(";")
+                axes.barh(row, share, left=left, height=0.95, color=matplotlib.colormaps["YlOrRd"](0.15 + 0.08 * (i % 6)))
+                room = int(share * CHARACTERS)
+                axes.text(left, row, f" {name[:room]}".replace("$", r"\$") if room > 2 else "", va="center", clip_on=True)
+        axes.set(title=title, xlabel="share of the calls' time", xlim=(0, 1), yticks=[])
+        figure.savefig(path, dpi=160, metadata={"Date": None} if path.suffix == ".svg" else None)
+
+
+def drawer() -> Any:
+    """matplotlib. Raises MissingExtra with the remedy."""
+    try:
+        return importlib.import_module("matplotlib")
+    except ImportError as error:
+        raise MissingExtra("a picture needs matplotlib, which is not installed: pip install 'opwise[report]'") from error
 
 
 def tree(stacks: Mapping[str, int]) -> dict[str, int]:
