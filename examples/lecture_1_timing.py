@@ -1,7 +1,7 @@
 # %% [markdown]
 # # How long does `x * x` take?
 # Three clocks, three answers: the wall clock, CUDA events, the profiler. Then opwise's, which flushes the L2 and takes turns.
-# Without a GPU the first works, the second needs one, the third shows the CPU's side.
+# Without a GPU there is no time to tell: each part says what it would show, and the third shows the CPU's side.
 
 # %%
 import time
@@ -34,7 +34,9 @@ def wall_clock(wait: bool) -> float:
 wall_clock(wait=True)  # the first one loads the kernel
 asked, done = wall_clock(wait=False), wall_clock(wait=True)
 if ON_GPU:
-    print(f"asked for in {asked * 1e6:.0f} us, done in {done * 1e6:.0f} us")
+    print(f"wall clock: asked for in {asked * 1e6:.0f} us, done in {done * 1e6:.0f} us")
+else:
+    print("wall clock: a CPU returns when it is done, so that both are one; on a GPU the first is the shorter")
 
 # %% [markdown]
 # ## Events

@@ -53,10 +53,11 @@ try:
     out = torch.empty_like(a)
     bound_matmul(True, TILE if ON_GPU else SMALL_TILE)(a, b, out)()
     expected = torch.nn.functional.leaky_relu(a.float() @ b.float())
-    print("largest difference to cuBLAS and a leaky ReLU behind it:", float((out.float() - expected).abs().max()))
+    library = "cuBLAS" if ON_GPU else "torch on the CPU"
+    print(f"largest difference to {library} and a leaky ReLU behind it:", float((out.float() - expected).abs().max()))
 except BackendUnavailable as reason:
     print(reason)
 
 # %% [markdown]
 # ## Which kernel does torch call?
-# `opwise seeds kernel-names short-matmul textbook-matmul` names them, and times the three.
+# `opwise seeds kernel-names short-matmul textbook-matmul` names them on a GPU, and times the three.
