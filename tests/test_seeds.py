@@ -58,6 +58,7 @@ def test_every_experiment_can_be_found_and_says_what_it_needs(experiment: Experi
             assert GPUS[experiment.published.gpu].limit_us(experiment.published.work) < experiment.published.us, (
                 "faster than its GPU allows"
             )
+    assert not (experiment.published.ours and experiment.published.us), "nothing is compared with what no source holds"
     if experiment.elsewhere:
         assert not experiment.run
         return
@@ -73,6 +74,15 @@ def test_names_are_chosen_whole_or_by_their_parts() -> None:
     assert [e.name for e in chosen(["softmax", "squares"])] == ["squares", "softmax-sweep", "softmax-odd", "fault-softmax-unshifted"]
     with pytest.raises(UnknownExperiment, match="'sqare' is no part .* known are squares, "):
         chosen(["sqare"])
+
+
+def test_a_figure_that_no_source_holds_is_marked_and_not_compared() -> None:
+    """Also where an older run stored what it had compared with it."""
+    was = Outcome("gelu", SHOWN, "505 us", "fused", 505.0, 640.0, 500.0, 1100.0)
+    assert (was.ratio, was.limits_ratio) == (pytest.approx(1100 / 505), 1.28)
+    _, published, _, ratio, limits, sol, _ = tables.cells(EXPERIMENTS["gelu"], was, "")
+    assert published.startswith("ours: 8.1 / 1.1")
+    assert (ratio, limits, sol) == ("", "", "0.99")
 
 
 # -- workers -----------------------------------------------------------------------------------------------------------------

@@ -26,12 +26,16 @@ SHOWN, DIFFERS, NEEDS, FAILED, ELSEWHERE = "shown", "differs", "needs", "failed"
 
 @dataclass(frozen=True)
 class Published:
-    """What the source says. `us`: the one figure of it that is compared, us; `gpu`: a key of gpus.GPUS; `work`: what its limit is of."""
+    """What the source says. `us`: the one figure of it that is compared, us; `gpu`: a key of gpus.GPUS; `work`: what its limit is of.
+
+    `ours`: no source holds it; this project noted it, and nothing is compared with it.
+    """
 
     text: str = ""
     gpu: str = ""
     us: float | None = None
     work: Cost | None = None
+    ours: bool = False
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,8 @@ COLUMNS = ("experiment", "published", "here", "ratio", "of limits", "SOL", "foun
 NUMBERS = COLUMNS[3:6]
 EXPLAINED = (
     "ratio: published over here; of limits: the limit of the published GPU, by its data sheet, over the one measured here; "
-    "SOL: that limit over the time here. Where the ratio is larger than that of limits, more has changed than the hardware."
+    "SOL: that limit over the time here. ours: in no source, noted by this project. "
+    "Where the ratio is larger than that of limits, more has changed than the hardware."
 )
 
 
@@ -33,13 +34,14 @@ def by_source(run: SeedRun) -> Iterator[tuple[str, list[tuple[Experiment, Outcom
 def cells(experiment: Experiment, outcome: Outcome, device: str) -> tuple[str, ...]:
     published, gpu = experiment.published, experiment.published.gpu
     there = f"{published.text} ({GPUS[gpu].name})" if gpu and published.text else published.text
+    there = f"ours: {there}" if published.ours else there
     here = f"{outcome.here} ({device})" if outcome.here and device else outcome.here
     return (
         f"{experiment.name}: {experiment.what}",
         there or "no figure",
         here,
-        f"{outcome.ratio:.3g}" if outcome.ratio else "",
-        f"{outcome.limits_ratio:.3g}" if outcome.limits_ratio else "",
+        f"{outcome.ratio:.3g}" if outcome.ratio and not published.ours else "",
+        f"{outcome.limits_ratio:.3g}" if outcome.limits_ratio and not published.ours else "",
         f"{outcome.sol:.2f}" if outcome.sol else "",
         told(outcome),
     )
