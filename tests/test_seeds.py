@@ -20,6 +20,7 @@ from opwise.seeds.experiment import CHECK, COMPILE, DIFFERS, ELSEWHERE, FAILED, 
 from opwise.seeds.gpus import GPUS
 from opwise.seeds.running import carried_out
 from opwise.seeds.table import EXPERIMENTS, UnknownExperiment, chosen
+from opwise.timeline.trace import read
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCUMENT = ROOT / "docs" / "seeds.md"
@@ -132,6 +133,18 @@ def test_on_a_gpu_what_is_not_timed_comes_out_as_published() -> None:
     told = CliRunner(env={"TERM": "dumb"}).invoke(app, ["seeds", *names, "--json"])
     found = {o["name"]: (o["status"], o["found"]) for o in json.loads(told.stdout)["outcomes"]}
     assert {status for status, _ in found.values()} == {SHOWN}, found
+
+
+@pytest.mark.slow
+def test_what_experiments_write_is_kept_and_their_tables_are_printed(tmp_path: Path) -> None:
+    told = invoke("trace", "stacks", "--device", "cpu", "--keep", str(tmp_path / "kept"), "-o", str(tmp_path / "run.json"))
+    assert told.exit_code == 0, told.output
+    assert "Self CPU time total" in told.stdout
+    assert {path.name for path in (tmp_path / "kept").iterdir()} == {"mean_trace.json", "stacks.txt", "stacks-tables.txt"}
+    assert sum(call.name.startswith("mean ") for call in read(tmp_path / "kept" / "mean_trace.json").ranges) == 10
+    stored = store.read(tmp_path / "run.json").outcomes
+    assert [sorted(outcome.tables) for outcome in stored] == [[], ["key_averages(group_by_stack_n=5)"]]
+    assert not any(outcome.files for outcome in stored), "a trace is no part of a stored run"
 
 
 # -- the command -------------------------------------------------------------------------------------------------------------

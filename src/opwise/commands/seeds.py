@@ -23,13 +23,17 @@ from opwise.seeds.table import UnknownExperiment, chosen
 
 EXAMPLES = (
     "Examples:  opwise seeds  ·  opwise seeds --list  ·  opwise seeds squares gelu  ·  opwise seeds fault  ·  "
-    "opwise seeds softmax --plot plots  ·  opwise seeds -o results  ·  opwise seeds --recorded"
+    "opwise seeds softmax --plot plots  ·  opwise seeds trace --keep kept  ·  opwise seeds -o results  ·  opwise seeds --recorded"
 )
 
 Names = Annotated[list[str] | None, typer.Argument(metavar="[NAME]...", help="Experiments, or parts of their names. Default: all.")]
 Plot = Annotated[Path | None, typer.Option("--plot", metavar="DIR", help="The softmax sweep as HTML, SVG and PNG, into this folder.")]
 Out = Annotated[
     Path | None, typer.Option("-o", "--out", metavar="FILE", help="Store the run: a file, or a folder of runs such as results.")
+]
+
+Keep = Annotated[
+    Path | None, typer.Option("--keep", metavar="DIR", help="Traces, stacks and profilers' tables of this run, into this folder.")
 ]
 
 
@@ -39,6 +43,7 @@ def seeds(
     recorded: Annotated[bool, typer.Option("--recorded", help="The newest stored run of a GPU instead of one here.")] = False,
     plot: Plot = None,
     out: Out = None,
+    keep: Keep = None,
     device: Device = None,
     as_json: Annotated[bool, typer.Option("--json", help="Machine-readable: the run as it is stored.")] = False,
     markdown: Annotated[bool, typer.Option("--markdown", help="The tables in Markdown.")] = False,
@@ -49,8 +54,8 @@ def seeds(
     """
     if as_json and markdown:
         refuse("--json and --markdown exclude each other: give one")
-    if recorded and (out or device):
-        refuse("--recorded shows a stored run: -o and --device go with a run here")
+    if recorded and (out or device or keep):
+        refuse("--recorded shows a stored run: -o, --keep and --device go with a run here")
     if out is not None and out.suffix and not out.is_dir():
         ending("-o", out, (".json",))
     try:
@@ -69,7 +74,9 @@ def seeds(
     elif markdown:
         typer.echo(tables.markdown(run))
     else:
-        _print(run)
+        _print(run, with_tables=bool(names))
+    if keep is not None:
+        _keep(run, keep)
     if plot is not None:
         _plot(run, plot)
     if interrupted:
@@ -138,11 +145,16 @@ def _facts(device: str) -> dict[str, object]:
     return {key: found[key] for key in kept if key in found} | {"commit": head, "dirty": dirty}
 
 
-def _print(run: store.SeedRun) -> None:
+def _print(run: store.SeedRun, with_tables: bool) -> None:
+    """`with_tables`: those of the profilers too, which are long: of what was asked for by name."""
     stdout.print(tables.where(run), style="bold", highlight=False, markup=False)
     for source, table in tables.rich_tables(run):
         stdout.print(f"\n{source}", style="bold", highlight=False, markup=False)
         stdout.print(table)
+    for outcome in run.outcomes if with_tables else ():
+        for title, text in outcome.tables.items():
+            stdout.print(f"\n{outcome.name}: {title}", style="bold", highlight=False, markup=False)
+            typer.echo(text.strip("\n"))
     if any(o.ratio for o in run.outcomes):
         stdout.print(f"\n{tables.EXPLAINED}", highlight=False, markup=False, soft_wrap=True)
     stdout.print(f"{len(run.outcomes)} experiments: {tables.counted(run.outcomes)}", style="bold", highlight=False)
@@ -150,6 +162,15 @@ def _print(run: store.SeedRun) -> None:
         stdout.print(f"on {known}: opwise seeds --recorded", highlight=False, markup=False)
     if different := [o.name for o in run.outcomes if o.status == DIFFERS]:
         stdout.print(f"came out otherwise than published: {', '.join(different)}", style="yellow", highlight=False, soft_wrap=True)
+
+
+def _keep(run: store.SeedRun, folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for outcome in run.outcomes:
+        tables_of = "\n".join(f"{title}\n{table}" for title, table in outcome.tables.items())
+        for name, text in (*outcome.files.items(), *([(f"{outcome.name}-tables.txt", tables_of)] if tables_of else [])):
+            (folder / name).write_text(text, encoding="utf-8")
+            stderr.print(f"kept in {folder / name}", highlight=False, markup=False, soft_wrap=True)
 
 
 def _known_elsewhere() -> str:

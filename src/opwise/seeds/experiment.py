@@ -58,7 +58,10 @@ class Experiment:
 @dataclass(frozen=True)
 class Findings:
     """What an experiment's function returns. `here`: the figure, shortly; `found`: what it says, in a sentence; `shown`: did what was
-    to be shown come out? `us`: the figure beside Published.us. `figures`: name with its unit -> value. `rows`: points of a plot."""
+    to be shown come out? `us`: the figure beside Published.us. `figures`: name with its unit -> value. `rows`: points of a plot.
+
+    `tables`: title -> a profiler's table as it prints it. `files`: name -> text of what the source has written to a file, a trace.
+    """
 
     here: str
     found: str
@@ -66,6 +69,8 @@ class Findings:
     us: float | None = None
     figures: Mapping[str, float] = field(default_factory=dict)
     rows: tuple[Mapping[str, Any], ...] = ()
+    tables: Mapping[str, str] = field(default_factory=dict)
+    files: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -73,6 +78,7 @@ class Outcome:
     """One experiment as it is kept. `ratio`: published over here; `limits_ratio`: the same of the two limits, data sheet over measured.
 
     `status`: shown, differs (it ran, and something else came out), needs, failed, elsewhere; `found` holds the reason of the last three.
+    `files` are not stored with a run: `opwise seeds --keep` writes them.
     """
 
     name: str
@@ -86,6 +92,8 @@ class Outcome:
     figures: Mapping[str, float] = field(default_factory=dict)
     rows: tuple[Mapping[str, Any], ...] = ()
     seconds: float = 0.0
+    tables: Mapping[str, str] = field(default_factory=dict)
+    files: Mapping[str, str] = field(default_factory=dict, compare=False)
 
     @property
     def ratio(self) -> float | None:
@@ -101,7 +109,8 @@ class Outcome:
         return self.limit_there_us / self.limit_here_us if self.limit_there_us and self.limit_here_us else None
 
     def as_data(self) -> dict[str, Any]:
-        return asdict(self) | {"ratio": self.ratio, "limits_ratio": self.limits_ratio, "sol": self.sol}
+        stored = {name: value for name, value in asdict(self).items() if name != "files"}
+        return stored | {"ratio": self.ratio, "limits_ratio": self.limits_ratio, "sol": self.sol}
 
     @classmethod
     def from_data(cls, data: Mapping[str, Any]) -> Outcome:

@@ -59,4 +59,6 @@ def stacks(place: Place) -> Findings:
         f"{len(whole)} stacks with experimental_config, {len(lines['without'])} without it; key_averages' table has source lines {located}",
         len(whole) > 0 and not lines["without"],
         figures={"stacks": len(whole), "stacks without experimental_config": len(lines["without"])},
+        tables={"key_averages(group_by_stack_n=5)": tables["with"]},
+        files={"stacks.txt": "\n".join(whole) + "\n"},
     )

@@ -31,6 +31,7 @@ WAYS: dict[str, tuple[str, Callable[[Tensor], Tensor]]] = {
 }
 ALIKE = 0.1  # the third divides in a second kernel, and expressions pay for a copy of 4 bytes: 2 us or so each, of a hundred on an H200
 MEANS = 10
+TRACE = "mean_trace.json"
 PARTIALS = Workload("mean", (1_000_000,), "float32")
 
 
@@ -78,17 +79,19 @@ def trace(place: Place) -> Findings:
 
     found = profiled(place, ten_means)
     with tempfile.TemporaryDirectory(prefix="opwise-seeds-") as folder:
-        path = Path(folder, "mean_trace.json")
+        path = Path(folder, TRACE)
         found.profiler.export_chrome_trace(str(path))
-        events = json.loads(path.read_text())["traceEvents"]
-        size = path.stat().st_size
+        text = path.read_text()
+    events = json.loads(text)["traceEvents"]
     labels = len({e["name"] for e in events if e.get("cat") == "user_annotation" and str(e.get("name")).startswith("mean ")})
     kernels = sum(e.get("cat") == "kernel" for e in events)
     return Findings(
-        f"{len(events)} events, {size / 1e3:.0f} kB",
-        f"opens as JSON, with {labels} labelled means and {kernels if place.gpu else 'no'} kernels; opwise timeline reads such traces",
+        f"{len(events)} events, {len(text) / 1e3:.0f} kB",
+        f"opens as JSON, with {labels} labelled means and {kernels if place.gpu else 'no'} kernels; seeds trace --keep DIR keeps it, "
+        f"opwise timeline --from DIR/{TRACE} reads it",
         labels == MEANS and (kernels >= MEANS or not place.gpu),
         figures={"events": len(events), "labelled means": labels, **({"kernels": kernels} if place.gpu else {})},
+        files={TRACE: text},
     )
 
 

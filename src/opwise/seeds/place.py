@@ -80,7 +80,7 @@ def outcome(turn: Callable[[str, str], None], device_name: str, experiment: Expe
             torch.cuda.empty_cache()
     published = experiment.published.us if found.us is not None else None
     return Outcome(experiment.name, status, found.here, found.found, found.us, *limits, published, dict(found.figures), found.rows,
-                   time.perf_counter() - began)  # fmt: skip
+                   time.perf_counter() - began, dict(found.tables), dict(found.files))  # fmt: skip
 
 
 def _limits(place: Place, experiment: Experiment) -> tuple[float | None, float | None]:
