@@ -9,7 +9,8 @@ from typing import Any
 from opwise.timeline import idle, launches
 from opwise.timeline.copies import Copies, copies
 from opwise.timeline.idle import Breakdown, breakdown
-from opwise.timeline.launches import Launch, Launches
+from opwise.timeline.kinds import MOST_KERNELS, KernelTimes, Kinds, kernel_times, kinds
+from opwise.timeline.launches import DEFAULTS, Cutoffs, Launch, Launches
 from opwise.timeline.operators import Operator, operators
 from opwise.timeline.queues import Queue, queues
 from opwise.timeline.trace import Activity, Trace
@@ -26,12 +27,13 @@ class Part:
 
 @dataclass(frozen=True)
 class Timeline:
-    """`calls`: how many calls the trace holds, 0 where nobody counted. `name` says of what it is."""
+    """`calls`: how many calls the trace holds, 0 where nobody counted. `name` says of what it is. `kinds` is None without GPU activity."""
 
     name: str
     trace: Trace
     calls: int
     kernel_wait_us: float
+    cutoffs: Cutoffs
     devices: tuple[Part, ...]
     streams: tuple[Part, ...]
     launches: tuple[Launch, ...]
@@ -40,9 +42,14 @@ class Timeline:
     queues: tuple[Queue, ...]
     copies: tuple[Copies, ...]
     operators: tuple[Operator, ...]
+    kinds: Kinds | None
+    kernel_times: tuple[KernelTimes, ...]
 
     @classmethod
-    def of(cls, trace: Trace, name: str = "", calls: int = 0, kernel_wait_us: float = idle.KERNEL_WAIT_US) -> Timeline:
+    def of(
+        cls, trace: Trace, name: str = "", calls: int = 0, kernel_wait_us: float = idle.KERNEL_WAIT_US, cutoffs: Cutoffs = DEFAULTS,
+        most_kernels: int = MOST_KERNELS,
+    ) -> Timeline:  # fmt: skip
         wait = round(kernel_wait_us * 1e3)
         by_device = grouped(trace.activities, streams=False)
         by_stream = grouped(trace.activities, streams=True)
@@ -52,14 +59,17 @@ class Timeline:
             trace,
             calls,
             kernel_wait_us,
+            cutoffs,
             tuple(Part(device, "", breakdown(group, wait)) for (device, _), group in by_device.items()),
             tuple(Part(device, stream, breakdown(group, wait)) for (device, stream), group in by_stream.items()),
             tuple(found),
-            Launches.of(found) if found else None,
-            tuple(launches.by_kernel(found)),
+            Launches.of(found, cutoffs) if found else None,
+            tuple(launches.by_kernel(found, cutoffs)),
             tuple(queues(trace.activities)),
             tuple(copies(trace.activities)),
             tuple(operators(trace.operators)),
+            kinds(trace.activities) if trace.activities else None,
+            tuple(kernel_times(trace.activities, most_kernels)),
         )
 
     @property
@@ -83,17 +93,26 @@ def as_data(timeline: Timeline) -> dict[str, Any]:
         "kind": "timeline",
         "name": timeline.name,
         "calls": timeline.calls or None,
+        "rank": trace.rank,
         "kernel_wait_us": timeline.kernel_wait_us,
+        "cutoffs": asdict(timeline.cutoffs),
         "devices": [{"name": trace.devices.get(part.device, ""), **_part(part)} for part in timeline.devices],
         "streams": [{"stream": part.stream, **_part(part)} for part in timeline.streams],
         "unlinked": len(trace.unlinked),
         "skipped": trace.skipped,
+        "kinds": kinds_data(timeline.kinds) if timeline.kinds else None,
+        "kernel_times": [asdict(row) for row in timeline.kernel_times],
         "launches": _launches(timeline.all_launches) if timeline.all_launches else None,
         "kernels": [_launches(row) for row in timeline.by_kernel],
         "queues": [_queue(queue, start) for queue in timeline.queues],
         "copies": [asdict(row) for row in timeline.copies],
         "operators": [asdict(row) for row in timeline.operators],
     }
+
+
+def kinds_data(found: Kinds) -> Mapping[str, Any]:
+    together = [{"kinds": list(key), "us": ns / 1e3} for key, ns in found.together.items()]
+    return {"span_us": found.span / 1e3, "idle_us": found.idle / 1e3, "together": together, "overlap": found.overlap}
 
 
 def _part(part: Part) -> Mapping[str, Any]:

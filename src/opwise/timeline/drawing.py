@@ -64,7 +64,7 @@ def heights(panels: Sequence[Panel]) -> list[int]:
 
 def page(panels: Sequence[Panel], title: str) -> str:
     """Raises MissingExtra."""
-    plotly = _library("plotly.offline", "plotly").get_plotlyjs()
+    plotly = library("plotly.offline", "plotly").get_plotlyjs()
     data = json.dumps({"data": _traces(panels), "layout": _layout(panels)}, separators=(",", ":"), allow_nan=False)
     return PAGE.format(title=html.escape(title), data=data.replace("<", "\\u003c"), plotly=plotly)
 
@@ -127,12 +127,12 @@ def _layout(panels: Sequence[Panel]) -> Mapping[str, Any]:
 
 
 def _image(panels: Sequence[Panel], path: Path, title: str) -> None:
-    matplotlib, canvas = _library("matplotlib", "matplotlib"), importlib.import_module("matplotlib.figure")
+    matplotlib, canvas = library("matplotlib", "matplotlib"), importlib.import_module("matplotlib.figure")
     patches = importlib.import_module("matplotlib.patches")
     sizes = heights(panels)
     with matplotlib.rc_context({"svg.hashsalt": "opwise", "font.size": 8}):  # a fixed salt: the same trace gives the same file
         figure = canvas.Figure(figsize=(11, (sum(sizes) + MARGIN_PX * len(panels)) * INCHES_A_PX + 0.6), layout="constrained")
-        figure.suptitle(_literal(title))
+        figure.suptitle(literal(title))
         grid = figure.subplots(len(panels), 1, height_ratios=sizes, squeeze=False)
         for axes, panel in zip(grid[:, 0], panels, strict=True):
             _panel(axes, panel)
@@ -144,7 +144,7 @@ def _image(panels: Sequence[Panel], path: Path, title: str) -> None:
 
 def _panel(axes: Any, panel: Panel) -> None:
     low, high = panel.window
-    axes.set_title(_literal(panel.title), fontsize=9, loc="left")
+    axes.set_title(literal(panel.title), fontsize=9, loc="left")
     axes.set_xlim(low, high)
     axes.set_xlabel(panel.x)
     for name, bars in panel.bars.items():
@@ -152,23 +152,23 @@ def _panel(axes: Any, panel: Panel) -> None:
         places = [len(panel.rows) - 1 - panel.rows.index(b.row) for b in seen]
         axes.barh(places, [b.length for b in seen], left=[b.start for b in seen], height=0.7, color=COLOURS[name])
     if panel.rows:
-        axes.set_yticks(range(len(panel.rows)), [_literal(row) for row in reversed(panel.rows)])
+        axes.set_yticks(range(len(panel.rows)), [literal(row) for row in reversed(panel.rows)])
         axes.set_ylim(-0.6, len(panel.rows) - 0.4)
     else:
         for j, (name, steps) in enumerate(panel.steps.items()):
-            axes.step([x for x, _ in steps], [y for _, y in steps], where="post", lw=1, color=LINES[j % len(LINES)], label=_literal(name))
+            axes.step([x for x, _ in steps], [y for _, y in steps], where="post", lw=1, color=LINES[j % len(LINES)], label=literal(name))
         axes.set_ylim(bottom=0)
         axes.yaxis.get_major_locator().set_params(integer=True)
         if len(panel.steps) > 1:
             axes.legend(fontsize=7)
 
 
-def _literal(text: str) -> str:
+def literal(text: str) -> str:
     """Between two dollars matplotlib reads mathematics."""
     return text.replace("$", r"\$")
 
 
-def _library(name: str, package: str) -> Any:
+def library(name: str, package: str) -> Any:
     try:
         return importlib.import_module(name)
     except ImportError as error:

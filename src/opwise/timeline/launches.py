@@ -1,10 +1,11 @@
 """Launches: what the call cost the CPU, how long the GPU then ran, and how long it took to begin.
 
-The three counts are those of Holistic Trace Analysis, `get_cuda_kernel_launch_stats`, with its cut-offs: short kernels (the GPU is done
-sooner than the call that launched it), runtime outliers (the call took more than 50 us), launch-delay outliers (more than 100 us from the
-call's end to the kernel's start). HTA 0.6.1 counts calls of cudaLaunchKernel, cudaLaunchKernelExC, cudaMemcpyAsync and cudaMemsetAsync
-only; here a launch is every API call of the runtime or the driver that something on the GPU is linked to, so those of Triton, CuPy and
-Numba count too. A graph's launch is one launch: its GPU time is the sum of its nodes', its delay that of the first.
+The three counts are those of Holistic Trace Analysis, `get_cuda_kernel_launch_stats`, with its cut-offs unless others are asked for: short
+kernels (the GPU is done sooner than the call that launched it), runtime outliers (the call took more than 50 us), launch-delay outliers
+(more than 100 us from the call's end to the kernel's start). HTA 0.6.1 counts calls of cudaLaunchKernel, cudaLaunchKernelExC,
+cudaMemcpyAsync and cudaMemsetAsync only; here a launch is every API call of the runtime or the driver that something on the GPU is linked
+to, so those of Triton, CuPy and Numba count too. A graph's launch is one launch: its GPU time is the sum of its nodes', its delay that of
+the first.
 """
 
 from __future__ import annotations
@@ -16,8 +17,16 @@ import numpy as np
 
 from opwise.timeline.trace import Activity, Call, short
 
-RUNTIME_CUTOFF_US = 50.0  # HTA's runtime_cutoff
-DELAY_CUTOFF_US = 100.0  # HTA's launch_delay_cutoff
+
+@dataclass(frozen=True)
+class Cutoffs:
+    """us from which on a call, or a delay, is an outlier. The defaults are HTA's runtime_cutoff and launch_delay_cutoff."""
+
+    call_us: float = 50.0
+    delay_us: float = 100.0
+
+
+DEFAULTS = Cutoffs()
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +54,18 @@ class Launch:
         """What it launched: a kernel's short name; a graph by its first node and the number of nodes."""
         first = short(self.activities[0].name)
         return first if len(self.activities) == 1 else f"{first} and {len(self.activities) - 1} more"
+
+
+def short_kernels(launches: Iterable[Launch], cutoffs: Cutoffs) -> list[Launch]:
+    return [launch for launch in launches if launch.gpu < launch.cpu <= cutoffs.call_us * 1e3]
+
+
+def runtime_outliers(launches: Iterable[Launch], cutoffs: Cutoffs) -> list[Launch]:
+    return [launch for launch in launches if launch.cpu > cutoffs.call_us * 1e3]
+
+
+def delay_outliers(launches: Iterable[Launch], cutoffs: Cutoffs) -> list[Launch]:
+    return [launch for launch in launches if launch.delay > cutoffs.delay_us * 1e3]
 
 
 @dataclass(frozen=True)
@@ -77,7 +98,7 @@ class Launches:
     delay_outliers: int
 
     @classmethod
-    def of(cls, launches: Sequence[Launch], kernel: str = "", by: str = "") -> Launches:
+    def of(cls, launches: Sequence[Launch], cutoffs: Cutoffs, kernel: str = "", by: str = "") -> Launches:
         return cls(
             kernel,
             by,
@@ -85,9 +106,9 @@ class Launches:
             Spread.of([launch.cpu for launch in launches]),
             Spread.of([launch.gpu for launch in launches]),
             Spread.of([launch.delay for launch in launches]),
-            sum(launch.gpu < launch.cpu <= RUNTIME_CUTOFF_US * 1e3 for launch in launches),
-            sum(launch.cpu > RUNTIME_CUTOFF_US * 1e3 for launch in launches),
-            sum(launch.delay > DELAY_CUTOFF_US * 1e3 for launch in launches),
+            len(short_kernels(launches, cutoffs)),
+            len(runtime_outliers(launches, cutoffs)),
+            len(delay_outliers(launches, cutoffs)),
         )
 
 
@@ -102,10 +123,10 @@ def launches(activities: Iterable[Activity]) -> list[Launch]:
     return sorted((Launch(calls[key], tuple(found)) for key, found in by_call.items()), key=lambda launch: launch.call.start)
 
 
-def by_kernel(found: Sequence[Launch]) -> list[Launches]:
+def by_kernel(found: Sequence[Launch], cutoffs: Cutoffs) -> list[Launches]:
     """One row a kernel and kind of call, those that kept the GPU longest first."""
     groups: dict[tuple[str, str], list[Launch]] = {}
     for launch in found:
         groups.setdefault((launch.kernel, launch.call.name), []).append(launch)
-    rows = [Launches.of(group, kernel, by) for (kernel, by), group in groups.items()]
+    rows = [Launches.of(group, cutoffs, kernel, by) for (kernel, by), group in groups.items()]
     return sorted(rows, key=lambda row: -row.gpu.total)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from rich.console import RenderableType
 from rich.markup import escape
@@ -13,11 +13,13 @@ from opwise.timeline.analysis import Part, Timeline
 from opwise.timeline.copies import Copies
 from opwise.timeline.difference import Difference, Row
 from opwise.timeline.hta import Figures
-from opwise.timeline.launches import DELAY_CUTOFF_US, RUNTIME_CUTOFF_US, Launches
+from opwise.timeline.kinds import KINDS, OTHERS, KernelTimes, Kinds
+from opwise.timeline.launches import Cutoffs, Launches
 from opwise.timeline.operators import Operator
 from opwise.timeline.trace import short
 
 MOST_ROWS = 12
+NAME = 60  # characters of a kernel's name where templates must be told apart
 
 
 def shown(timeline: Timeline) -> Iterator[RenderableType]:
@@ -27,19 +29,24 @@ def shown(timeline: Timeline) -> Iterator[RenderableType]:
     for line in notes(timeline):
         yield f"[yellow]{escape(line)}[/]"
     if timeline.devices:
-        yield _title("busy and idle")
+        yield heading("busy and idle")
         yield busy(timeline)
+    if timeline.kinds:
+        yield heading("kinds: what ran at once")
+        yield kinds(timeline.kinds)
+        yield heading("kernels, copies and fills by kind")
+        yield kernel_times({"": timeline.kernel_times})
     if timeline.all_launches:
-        yield _title("launches: median, 95th percentile, greatest")
-        yield launches(timeline.all_launches, timeline.by_kernel)
+        yield heading("launches: median, 95th percentile, greatest")
+        yield launches(timeline.all_launches, timeline.by_kernel, timeline.cutoffs)
     if timeline.queues:
-        yield _title("queue: operations given to a stream that have not begun")
+        yield heading("queue: operations given to a stream that have not begun")
         yield _queues(timeline.queues)
     if timeline.copies:
-        yield _title("memory copies and fills")
+        yield heading("memory copies and fills")
         yield _copies(timeline.copies)
     if timeline.operators and not timeline.has_gpu:
-        yield _title("operators on the CPU")
+        yield heading("operators on the CPU")
         yield _operators(timeline.operators)
 
 
@@ -61,7 +68,7 @@ def notes(timeline: Timeline) -> Iterator[str]:
 
 def busy(timeline: Timeline) -> Table:
     """A row a GPU, and one a stream where a GPU has several."""
-    table = _table("GPU", "span us", "busy us", "busy", *(f"{cause} us" for cause in idle.CAUSES),
+    table = columns("GPU", "span us", "busy us", "busy", *(f"{cause} us" for cause in idle.CAUSES),
                    "of host wait: before, in, after the call", "activities", "no launch")  # fmt: skip
     for part in timeline.devices:
         _busy_row(table, _gpu(timeline, part.device), part)
@@ -86,9 +93,33 @@ def _gpu(timeline: Timeline, device: str) -> str:
     return f"{device} {name}".strip()
 
 
-def launches(every: Launches, rows: Sequence[Launches]) -> Table:
-    table = _table("kernel", "by", "launches", "CPU us", "GPU us", "delay us",
-                   "short kernels", f"call > {RUNTIME_CUTOFF_US:g} us", f"delay > {DELAY_CUTOFF_US:g} us")  # fmt: skip
+def kinds(found: Kinds, overlap: bool = True) -> Table:
+    """What ran at once, and how much of the communication computation hid."""
+    table = columns("kinds", "us", "of busy", "of the span")
+    for key, ns in found.together.items():
+        table.add_row(" beside ".join(key), us(ns), f"{100 * ns / found.busy:.1f} %", f"{100 * ns / found.span:.1f} %")
+    if overlap and found.overlap is not None:
+        table.add_row("[bold]communication beside computation[/]", "", f"{100 * found.overlap:.2f} % of communication", "")
+    return table
+
+
+def kernel_times(groups: Mapping[str, Sequence[KernelTimes]]) -> Table:
+    """A row a kernel; of several ranks, by name of the group, they stand below each other."""
+    ranked = len(groups) > 1
+    table = columns("kernel", *(["rank"] if ranked else []), "kind", "runs", "us", "mean us", "least us", "greatest us", "deviation us")
+    names = dict.fromkeys((row.kind, row.name) for rows in groups.values() for row in rows)
+    for of, name in sorted(names, key=lambda pair: (KINDS.index(pair[0]), pair[1] == OTHERS)):
+        for group, rows in groups.items():
+            for row in (row for row in rows if (row.kind, row.name) == (of, name)):
+                figures = [f"{x:.3f}" for x in (row.total, row.mean, row.least, row.greatest, row.deviation)]
+                where = [group] if ranked else []
+                table.add_row(escape(name.removeprefix("void ")[:NAME]), *where, row.kind, str(row.count), *figures)
+    return table
+
+
+def launches(every: Launches, rows: Sequence[Launches], cutoffs: Cutoffs) -> Table:
+    table = columns("kernel", "by", "launches", "CPU us", "GPU us", "delay us",
+                   "short kernels", f"call > {cutoffs.call_us:g} us", f"delay > {cutoffs.delay_us:g} us")  # fmt: skip
     for row in (*rows[:MOST_ROWS], every):
         name = escape(row.kernel) if row.kernel else f"all{f', {len(rows) - MOST_ROWS} more kernels' if len(rows) > MOST_ROWS else ''}"
         spreads = [f"{s.median:.3f}  {s.high:.3f}  {s.most:.3f}" for s in (row.cpu, row.gpu, row.delay)]
@@ -98,7 +129,7 @@ def launches(every: Launches, rows: Sequence[Launches]) -> Table:
 
 
 def _queues(found: Sequence[queues.Queue]) -> Table:
-    table = _table("stream", "mean", "longest", "empty", f"full ({queues.FULL})")
+    table = columns("stream", "mean", "longest", "empty", f"full ({queues.FULL})")
     for q in found:
         shares = [f"{100 * share:.1f} %" for share in (q.empty, q.full)]
         table.add_row(f"{escape(q.stream)} of GPU {escape(q.device)}", f"{q.mean:.2f}", str(q.most), *shares)
@@ -106,7 +137,7 @@ def _queues(found: Sequence[queues.Queue]) -> Table:
 
 
 def _copies(found: Sequence[Copies]) -> Table:
-    table = _table("kind", "GPU", "count", "MB", "us", "GB/s", "us with no kernel beside")
+    table = columns("kind", "GPU", "count", "MB", "us", "GB/s", "us with no kernel beside")
     for row in found[:MOST_ROWS]:
         size = "n/a" if row.bytes is None else f"{row.bytes / 1e6:.3f}"
         rate = "n/a" if row.gb_per_s is None else f"{row.gb_per_s:.1f}"
@@ -115,7 +146,7 @@ def _copies(found: Sequence[Copies]) -> Table:
 
 
 def _operators(found: Sequence[Operator]) -> Table:
-    table = _table("operator", "calls", "us", "own us", "own us a call")
+    table = columns("operator", "calls", "us", "own us", "own us a call")
     for row in found[:MOST_ROWS]:
         table.add_row(escape(row.name), str(row.count), f"{row.us:.3f}", f"{row.own_us:.3f}", f"{row.own_us / row.count:.3f}")
     return table
@@ -123,14 +154,14 @@ def _operators(found: Sequence[Operator]) -> Table:
 
 def compared(found: Difference) -> Iterator[RenderableType]:
     of = "of one call" if found.per_call else "of the whole traces: nobody counted the calls of at least one"
-    yield _title(f"A = {found.a}, B = {found.b}; times and counts {of}")
-    table = _table("", "A", "B", "B / A")
+    yield heading(f"A = {found.a}, B = {found.b}; times and counts {of}")
+    table = columns("", "A", "B", "B / A")
     for row in found.rows:
         table.add_row(row.what + (" us" if row.unit == "us" else ""), _value(row, row.a), _value(row, row.b),
                       "" if row.ratio is None else f"{row.ratio:.3f}")  # fmt: skip
     yield table
-    yield _title("kernels, copies and fills of the whole traces")
-    kernels = _table("name", "A times", "B times", "A us", "B us")
+    yield heading("kernels, copies and fills of the whole traces")
+    kernels = columns("name", "A times", "B times", "A us", "B us")
     for k in found.kernels[:MOST_ROWS]:
         counts = [str(n) if n else "none" for n in (k.a_count, k.b_count)]
         times = [f"{t:.3f}" if n else "" for n, t in ((k.a_count, k.a_us), (k.b_count, k.b_us))]
@@ -148,12 +179,12 @@ def us(ns: int) -> str:
     return f"{ns / 1e3:.3f}"
 
 
-def _title(text: str) -> str:
+def heading(text: str) -> str:
     """A line of its own: rich folds a table's title to the table's width."""
     return f"\n[bold]{escape(text)}[/]"
 
 
-def _table(first: str, *figures: str) -> Table:
+def columns(first: str, *figures: str) -> Table:
     table = Table(show_edge=False, pad_edge=False)
     table.add_column(first, overflow="fold")
     for name in figures:
@@ -163,8 +194,8 @@ def _table(first: str, *figures: str) -> Table:
 
 def beside_hta(timeline: Timeline, hta: Figures) -> Iterator[RenderableType]:
     """Holistic Trace Analysis's figures beside ours, where both have one; us."""
-    yield _title("Holistic Trace Analysis of the same trace")
-    table = _table("", "opwise", "HTA")
+    yield heading("Holistic Trace Analysis of the same trace")
+    table = columns("", "opwise", "HTA")
     parts = [part.breakdown for part in timeline.devices]
     if len(parts) == 1:  # HTA takes the GPUs of a trace for one
         for name, ours, theirs in (("span", parts[0].span, hta.span), ("busy", parts[0].busy, hta.busy), ("idle", parts[0].idle, hta.idle)):

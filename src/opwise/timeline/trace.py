@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import math
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -45,7 +46,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Activity:
-    """Something on a GPU's stream. Times in ns; `bytes` of a copy or a fill, None where the trace does not say."""
+    """Something on a GPU's stream. Times in ns; `bytes` and `gb_per_s` of a copy or a fill, None where the trace does not say."""
 
     kind: str
     name: str
@@ -55,6 +56,7 @@ class Activity:
     end: int
     launch: Call | None = None
     bytes: int | None = None
+    gb_per_s: float | None = None
 
     @property
     def ns(self) -> int:
@@ -66,7 +68,7 @@ class Trace:
     """`activities` in the order they started, `operators` and `ranges` (labels, as ProfilerStep#3) in the order they began.
 
     `devices`: number -> the GPU's name. `skipped`: complete events that lack a time, or whose time is no number. `about`: what
-    `opwise timeline` wrote of a trace that it recorded.
+    `opwise timeline` wrote of a trace that it recorded. `rank`: of the process in a distributed job, None where it was none.
     """
 
     name: str
@@ -76,6 +78,7 @@ class Trace:
     devices: Mapping[str, str] = field(default_factory=dict)
     skipped: int = 0
     about: Mapping[str, Any] = field(default_factory=dict)
+    rank: int | None = None
 
     @property
     def unlinked(self) -> tuple[Activity, ...]:
@@ -134,6 +137,7 @@ def parse(name: str, found: Any) -> Trace:
         _devices(found),
         len(complete) - len(timed),
         about if isinstance(found, dict) and isinstance(about := found.get(ABOUT), dict) else {},
+        rank if isinstance(found, dict) and isinstance(rank := _held(found, "distributedInfo").get("rank"), int) else None,
     )
 
 
@@ -174,7 +178,12 @@ def _is_api(category: str) -> bool:
 
 
 def _arguments(event: Mapping[str, Any]) -> Mapping[str, Any]:
-    found = event.get("args")
+    return _held(event, "args")
+
+
+def _held(document: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """The object of that name; an empty one where there is none or something else."""
+    found = document.get(name)
     return found if isinstance(found, dict) else {}
 
 
@@ -200,7 +209,7 @@ def _call(event: Mapping[str, Any], start: int, end: int) -> Call:
 
 def _activity(event: Mapping[str, Any], start: int, end: int, calls: Mapping[Any, Call]) -> Activity:
     arguments = _arguments(event)
-    size = arguments.get("bytes")
+    size, rate = arguments.get("bytes"), arguments.get("memory bandwidth (GB/s)")
     return Activity(
         GPU_KINDS[_category(event)],
         str(event.get("name", "")),
@@ -210,6 +219,7 @@ def _activity(event: Mapping[str, Any], start: int, end: int, calls: Mapping[Any
         end,
         calls.get(key) if isinstance(key := arguments.get("correlation"), int | str) else None,
         int(size) if isinstance(size, int | float) and size >= 0 else None,
+        float(rate) if isinstance(rate, int | float) and math.isfinite(rate) else None,
     )
 
 
