@@ -19,10 +19,10 @@ from opwise.ops.spec import Workload
 from opwise.seeds.clocks import events_us, race, told_us
 from opwise.seeds.experiment import Findings
 from opwise.seeds.place import Place
-from opwise.seeds.profiles import profiled, warmed
+from opwise.seeds.profiles import NO_GPU, profiled, warmed
 
 WORKLOAD = Workload("mean", (10000, 10000), "float32")
-WORK = OPS["mean"].cost(WORKLOAD)
+SMALL = Workload("mean", (100, 100), "float32")
 RUNS = 100  # the source's
 WAYS: dict[str, tuple[str, Callable[[Tensor], Tensor]]] = {
     "torch.mean(x)": ("torch_eager/mean", torch.mean),
@@ -53,23 +53,24 @@ def timed(place: Place) -> Findings:
 
 
 def tables(place: Place) -> Findings:
-    """key_averages of each: which kernels it calls, and how long they take."""
-    (x,) = OPS["mean"].make_inputs(WORKLOAD, place.device, 0)
+    """key_averages of each: which kernels it calls, and how long they take. Without a GPU, the CPU's side of a small one."""
+    (x,) = OPS["mean"].make_inputs(WORKLOAD if place.gpu else SMALL, place.device, 0)
     warmed(place, x.mean)
     found = {label: profiled(place, lambda function=function: function(x)) for label, (_, function) in WAYS.items()}  # type: ignore[misc]
     figures = {f"{label}, {kind} us": us for label, each in found.items() for kind, us in (("CUDA", each.kernel_us), ("CPU", each.cpu_us))}
-    counts = [len(each.kernels) for each in found.values()]
+    counts, tables = [len(each.kernels) for each in found.values()], {label: each.table for label, each in found.items()}
+    if not any(counts):
+        return Findings(NO_GPU, "no kernel was recorded", not place.gpu, figures=figures, tables=tables)
     return Findings(
         " / ".join(told_us(each.kernel_us) for each in found.values()),
         f"{' / '.join(map(str, counts))} kernels: the sum and its division are two, or one more than the mean has",
-        counts[2] > counts[0] >= 1, figures=figures,
+        counts[2] > counts[0] >= 1, figures=figures, tables=tables,
     )  # fmt: skip
 
 
 def trace(place: Place) -> Findings:
     """Ten means under the profiler, written as a Chrome trace and read again. Without a GPU the trace holds the CPU's side alone."""
-    workload = WORKLOAD if place.gpu else Workload("mean", (100, 100), "float32")
-    (x,) = OPS["mean"].make_inputs(workload, place.device, 0)
+    (x,) = OPS["mean"].make_inputs(WORKLOAD if place.gpu else SMALL, place.device, 0)
     x.mean()
 
     def ten_means() -> None:

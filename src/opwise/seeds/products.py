@@ -17,7 +17,7 @@ from opwise.seeds.clocks import race, timed, told_us
 from opwise.seeds.experiment import Findings
 from opwise.seeds.models import python_lines
 from opwise.seeds.place import Place
-from opwise.seeds.profiles import profiled, warmed
+from opwise.seeds.profiles import NO_GPU, profiled, warmed
 
 TEXTBOOK, CUBLAS = "cupy_raw/matmul:textbook", "torch_eager/matmul"
 SQUARE = Workload("matmul", (1024, 1024, 1024), "float32")
@@ -116,18 +116,22 @@ def _against_cublas(place: Place, bound_matmul: Callable[[bool], Callable[..., L
 
 
 def kernel_names(place: Place) -> Findings:
-    """matmul(128) and matmul(2048) in float32: which kernels torch calls, and the times of the small one, as the source shows them."""
+    """matmul(128) and matmul(2048) in float32: which kernels torch calls, and the times of the small one, as the source shows them.
+    Without a GPU, the CPU's side."""
     called = {}
     for n in (128, 2048):
         a, b = (normal((n, n), torch.float32, place.device, seed) for seed in (0, 1))
         warmed(place, lambda a=a, b=b: a @ b)  # type: ignore[misc]
         called[n] = profiled(place, lambda a=a, b=b: a @ b)  # type: ignore[misc]
     names = {n: [name for name, _ in found.kernels] for n, found in called.items()}
-    small = called[128]
+    small, tables = called[128], {f"matmul({n})": found.table for n, found in called.items()}
+    if not any(names.values()):
+        return Findings(NO_GPU, "no kernel was recorded", not place.gpu, tables=tables)
     return Findings(
         f"{told_us(small.kernel_us)} CUDA, {told_us(small.cpu_us)} CPU",
         f"128: {', '.join(names[128])}; 2048: {', '.join(names[2048])}",
         bool(names[128]) and bool(names[2048]) and names[128] != names[2048],
         small.kernel_us,
         {"128, CUDA us": small.kernel_us, "128, CPU us": small.cpu_us, "2048, CUDA us": called[2048].kernel_us},
+        tables=tables,
     )

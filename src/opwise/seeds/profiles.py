@@ -1,4 +1,6 @@
-"""torch.profiler, asked for what the sources read off its tables: kernels by name and time, the CPU's time, stacks and labels.
+"""torch's profilers, asked for what the sources read off their tables: kernels by name and time, the CPU's time, stacks and labels.
+
+Two: torch.profiler, and torch.autograd.profiler, which is older and which GPU MODE's notes use.
 
 cuda_time_total of the sources is called device_time_total today; `export_stacks` writes an empty file unless the profiler was started
 with `experimental_config`.
@@ -18,13 +20,18 @@ from torch.profiler import ProfilerActivity, profile
 
 from opwise.seeds.place import Place
 
+MOST_ROWS, NAME = 10, 60  # of a table: its rows, and characters of a name
+NO_GPU = "tables of the CPU alone"
+
 
 @dataclass(frozen=True)
 class Profile:
-    """`kernels`: (name, us) in the order of their starts, copies and fills left out; `cpu_us`: self CPU time of all, waiting included."""
+    """`kernels`: (name, us) in the order of their starts, copies and fills left out; of the autograd profiler, operators with a GPU's time.
+    `cpu_us`: self CPU time of all, waiting included. `table`: key_averages, as it prints them."""
 
     kernels: tuple[tuple[str, float], ...]
     cpu_us: float
+    table: str
     profiler: Any
 
     @property
@@ -41,7 +48,28 @@ def profiled(place: Place, run: Callable[[], object], **options: Any) -> Profile
         place.wait()
     found = sorted((e for e in profiler.events() if _is_kernel(e)), key=lambda e: e.time_range.start)
     kernels = tuple((str(e.name), float(e.time_range.elapsed_us())) for e in found)
-    return Profile(kernels, float(profiler.key_averages().self_cpu_time_total), profiler)
+    averages = profiler.key_averages()
+    return Profile(kernels, float(averages.self_cpu_time_total), _table(place, averages), profiler)
+
+
+def autograd_profiled(place: Place, run: Callable[[], object]) -> Profile:
+    """torch.autograd.profiler.profile of one run. On a GPU it takes the time between events around each operator, and knows no kernels."""
+    place.wait()
+    with _quiet(), torch.autograd.profiler.profile(use_device="cuda" if place.gpu else None) as profiler:
+        run()
+        place.wait()
+    averages = profiler.key_averages()
+    timed = tuple((str(e.key), us) for e in averages if (us := _device_us(e)))
+    return Profile(timed, float(averages.self_cpu_time_total), _table(place, averages), profiler)
+
+
+def _device_us(average: Any) -> float:
+    return float(average.self_device_time_total)
+
+
+def _table(place: Place, averages: Any) -> str:
+    order = "device_time_total" if place.gpu else "cpu_time_total"  # cuda_time_total, as the sources call it, is gone
+    return str(averages.table(sort_by=order, row_limit=MOST_ROWS, max_name_column_width=NAME))
 
 
 def warmed(place: Place, run: Callable[[], object]) -> None:

@@ -47,10 +47,9 @@ _ALL = (
     Experiment(
         "squares-profiled",
         GPU_MODE,
-        "the same by the profiler: CUDA and CPU time",
+        "the same by torch.autograd.profiler.profile: CUDA and CPU time",
         "opwise.seeds.squares:through_the_profiler",
         PROFILED,
-        needs=TIME_OF_A_GPU,
         published=_published("CUDA 3.266 / 3.276 / 3.274 ms, CPU 10.577 / 5.417 / 6.183 ms", "T4", 3266.0, SQUARES),
     ),
     Experiment(
@@ -72,7 +71,7 @@ _ALL = (
         needs=TIME_OF_A_GPU,
         published=_ours("alike", MEANS),
     ),
-    Experiment("means-profiled", GPU_MODE, "the same in key_averages", "opwise.seeds.means:tables", PROFILED, needs=TIME_OF_A_GPU),
+    Experiment("means-profiled", GPU_MODE, "the same in key_averages", "opwise.seeds.means:tables", PROFILED),
     Experiment("trace", GPU_MODE, "10 means as a Chrome trace", "opwise.seeds.means:trace", PROFILED, published=Published("opens")),
     Experiment(
         "triton-mean",
@@ -97,7 +96,6 @@ _ALL = (
         "matmul(128) and matmul(2048): which kernels",
         "opwise.seeds.products:kernel_names",
         PROFILED,
-        needs=TIME_OF_A_GPU,
         # No limit: what it takes to start a kernel, which 4 Mflop are over before, is in no data sheet.
         published=_published("one xmma_gemm_f32 at 128: 4.992 us CUDA, 421 us CPU; others elsewhere", "H100", 4.992),
     ),
