@@ -14,7 +14,7 @@ from rich.table import Table
 from opwise.backends import BACKENDS
 from opwise.commands import inspect_plan
 from opwise.commands.console import fail, refuse, stderr, stdout
-from opwise.inspecting import listing
+from opwise.inspecting import intermediate, listing
 from opwise.inspecting.compilers import ARCHITECTURES, COMPILERS, Compiled
 from opwise.inspecting.rows import Row
 from opwise.inspecting.tools import ToolMissing
@@ -30,6 +30,8 @@ EXAMPLES = (
 )
 TAKEN = "an implementation (triton_jit/softmax, torch_inline/gelu:textbook), a backend or an op"
 CLASSES = {"tensor": "tensor", "fma": "FMA", "special": "special", "double": "double"}
+READ = {"sass": listing.sass, "ptx": listing.ptx}
+FORMS = (*READ, *intermediate.FORMS)
 COMPILE_S = 1800.0
 
 Names = Annotated[list[str], typer.Argument(metavar="NAME...", help=f"{TAKEN[0].upper()}{TAKEN[1:]}.")]
@@ -48,6 +50,9 @@ def inspect(
     variants: Annotated[bool, typer.Option("--variants", help="The textbook and other named variants too.")] = False,
     sass: Annotated[bool, typer.Option("--sass", help="The machine code, beside its source lines.")] = False,
     ptx: Annotated[bool, typer.Option("--ptx", help="The PTX, beside its source lines.")] = False,
+    ttir: Annotated[bool, typer.Option("--ttir", help="Of Triton: its own code, of blocks.")] = False,
+    ttgir: Annotated[bool, typer.Option("--ttgir", help="Of Triton: the same with layouts over the threads.")] = False,
+    llir: Annotated[bool, typer.Option("--llir", help="Of Triton: LLVM's code, which PTX is made of.")] = False,
     plan: Annotated[
         bool, typer.Option("--plan", help="Of IMPLEMENTATION WORKLOAD: the configurations it could have, their times, the choice.")
     ] = False,
@@ -56,8 +61,9 @@ def inspect(
 ) -> None:
     """What the compilers make of the kernels, without a GPU: registers, spills, shared memory, instructions by class. With --plan: which of
     its configurations a product gets, and why."""
+    forms = [form for form, wanted in zip(FORMS, (sass, ptx, ttir, ttgir, llir), strict=True) if wanted]
     if plan:
-        given = {"--arch": arch, "--dtype": dtype, "--kernel": kernel, "--variants": variants, "--sass": sass, "--ptx": ptx}
+        given = {"--arch": arch, "--dtype": dtype, "--kernel": kernel, "--variants": variants, **{f"--{form}": True for form in forms}}
         if named := [name for name, value in given.items() if value]:
             refuse(f"--plan is about a choice, not about machine code: leave {', '.join(named)} out")
         inspect_plan.inspect_plan(names, gpu, as_json)
@@ -66,8 +72,8 @@ def inspect(
         refuse("--gpu goes with --plan: compilers take --arch")
     if dtype is not None and dtype not in DTYPES:
         refuse(f"--dtype {dtype!r} is unknown: known are {', '.join(DTYPES)}")
-    if sum((sass, ptx, as_json)) > 1:
-        refuse("--sass, --ptx and --json exclude each other: give one")
+    if len(forms) + as_json > 1:
+        refuse(f"{', '.join(f'--{form}' for form in FORMS)} and --json exclude each other: give one")
     wanted = [pair for name in names for pair in _wanted(name)]
     architectures = _architectures(arch)
     found = [pair for pair in _inspected(wanted, architectures, dtype, variants) if not kernel or kernel in pair[0].kernel]
@@ -77,8 +83,8 @@ def inspect(
     if as_json:
         for row, _ in found:
             typer.echo(json.dumps(dataclasses.asdict(row)))
-    elif sass or ptx:
-        _list(found, as_sass=sass)
+    elif forms:
+        _list(found, forms[0])
     else:
         _tables([row for row, _ in found], architectures)
 
@@ -144,15 +150,23 @@ def _chosen(
             yield row, kernel
 
 
-def _list(found: Iterable[tuple[Row, Compiled]], as_sass: bool) -> None:
+def _list(found: Iterable[tuple[Row, Compiled]], form: str) -> None:
+    missing, listed = "", False
     for row, kernel in found:
         typer.echo(f"{row.implementation}  {row.kernel}  {row.arch}: {row.reason or _told(row)}")
         if kernel.cubin:
             try:
-                lines = listing.sass(kernel) if as_sass else listing.ptx(kernel)
+                lines = READ[form](kernel) if form in READ else intermediate.listing(kernel, form)
+            except intermediate.NoForm as error:
+                missing = str(error)
+                typer.echo(f"{missing}\n")
+                continue
             except (ToolMissing, RuntimeError) as error:
                 fail(str(error))
+            listed = True
             typer.echo("\n".join(listing.beside(lines)) + "\n")
+    if missing and not listed:
+        fail(missing)
 
 
 def _told(row: Row) -> str:

@@ -15,7 +15,7 @@ import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +35,7 @@ class Compiled:
     """A kernel under the name that `compile_only` gives it, without its op. `symbol` is its name in `cubin` and `ptx`.
 
     `spilled_bytes` is what ptxas says, None where it is not heard; `dynamic_shared`: bytes a launch asks for, None where each decides.
-    Without a cubin, `reason` says why; `kernel` may then be a whole unit.
+    `forms`: what Triton made on the way, "ttir", "ttgir", "llir". Without a cubin, `reason` says why; `kernel` may then be a whole unit.
     """
 
     kernel: str
@@ -45,6 +45,7 @@ class Compiled:
     spilled_bytes: int | None = None
     dynamic_shared: int | None = None
     reason: str = ""
+    forms: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def dtype(self) -> str:
@@ -227,7 +228,8 @@ def _triton(op: str, arch: str, dtype: str | None) -> Iterator[Compiled]:
             yield Compiled(name, reason=f"Triton: {_first_error(str(error))}")
             continue
         (symbol,) = instructions(kernel.asm["cubin"])
-        yield Compiled(name, symbol, kernel.asm["cubin"], kernel.asm["ptx"], None, kernel.metadata.shared)
+        forms = {form: kernel.asm[form] for form in ("ttir", "ttgir", "llir") if form in kernel.asm}
+        yield Compiled(name, symbol, kernel.asm["cubin"], kernel.asm["ptx"], None, kernel.metadata.shared, forms=forms)
 
 
 def _spilled(line: str) -> int | None:
