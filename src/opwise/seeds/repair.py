@@ -2,13 +2,15 @@
 
 The module picks the cells of a table that lie above a level that its input decides. As first written the table is float64 and the cells
 are looked for by NumPy: a copy to the CPU, a search there, a copy of the indices back. The profiler's tables name the label and the
-operator to blame; the first repair halves the copy, the second stays on the device.
+operator to blame; the first repair halves the copy, the second stays on the device. The label's Self CPU Mem shows the copy: what is freed
+within it and was allocated by an operator that it called counts there as negative.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -26,6 +28,7 @@ SIDE, SIDE_ON_CPU = 256, 96  # of the table, a cube: 134 MB in float64 on a GPU,
 FEATURES = 512
 TRIALS, PROFILED = 5, 3
 PUBLISHED_MS = (5931.0, 5347.0, 225.8)
+COLUMNS = 60  # of a name in the tables
 SEARCH = "cells above the level"
 PROJECT = "projection"
 BUILT_IN = re.compile(r"<built-in method (\w+) of (\S+) object at 0x[0-9a-f]+>")  # as the profiler calls a Python function in C
@@ -33,7 +36,8 @@ BUILT_IN = re.compile(r"<built-in method (\w+) of (\S+) object at 0x[0-9a-f]+>")
 
 def by_numpy(table: Tensor, level: float) -> Tensor:
     """(cells, 3) int64 on the table's device, through the CPU."""
-    return torch.from_numpy(np.argwhere(table.cpu().numpy() > level)).to(table.device)
+    copied = table.to("cpu", copy=True)  # `.cpu()` of a GPU's; without one a copy too, so that there is one to be seen
+    return torch.from_numpy(np.argwhere(copied.numpy() > level)).to(table.device)
 
 
 def on_the_device(table: Tensor, level: float) -> Tensor:
@@ -78,33 +82,46 @@ def repaired(place: Place, side: int | None = None) -> Findings:
 
 
 def _repaired(place: Place, side: int) -> Findings:
-    seconds, blamed, picked = {}, {}, []
+    seconds, blames, picked = {}, {}, []
     for step, (dtype, search) in STEPS.items():
         torch.manual_seed(0)
         model = Selector(side, dtype, search).to(place.device)
         x = torch.linspace(-1, 1, 4 * FEATURES).reshape(4, FEATURES).to(place.device)
         with torch.no_grad():
             picked.append(model(x)[1].cpu())
-            blamed[step] = _blame(place, lambda model=model, x=x: [model(x) for _ in range(PROFILED)])  # type: ignore[misc]
+            blames[step] = _blame(place, lambda model=model, x=x: [model(x) for _ in range(PROFILED)])  # type: ignore[misc]
             seconds[step] = median(benchmark(lambda model=model, x=x: model(x), 1, TRIALS, place.wait))  # type: ignore[misc]
     same = all(torch.equal(picked[0], other) for other in picked[1:])
     first, *rest = seconds.values()
     shares = [s / first for s in rest]
     published = " and ".join(f"{ms / PUBLISHED_MS[0]:.2g}" for ms in PUBLISHED_MS[1:])
-    label, operator = blamed[next(iter(STEPS))]
+    blame, memory = blames[next(iter(STEPS))], [each.memory / 1e6 for each in blames.values()]
+    held = f"{' -> '.join(f'{mb:.4g}' for mb in memory)} MB"
     chain = " -> ".join(f"{s * 1e3:.4g} ms" for s in seconds.values())
     return Findings(
         chain if place.gpu else f"on the CPU: 1 -> {shares[0]:.2g} -> {shares[1]:.2g}",
         f"the steps take {shares[0]:.2g} and {shares[1]:.2g} of the first's time, {published} published; "
-        f"profiled, the first blames {label!r}: {operator}" + ("" if same else "; the steps do not pick the same cells"),
-        same and label == SEARCH and (shares[1] < 1 or not place.gpu),
-        figures={f"{step}, {'wall ms' if place.gpu else 'wall on the CPU, ms'}": s * 1e3 for step, s in seconds.items()},
+        f"profiled, the first blames {blame.label!r}: {blame.operators}; its Self CPU Mem a call: {held}"
+        + ("" if same else "; the steps do not pick the same cells"),
+        same and blame.label == SEARCH and memory[0] < memory[1] < memory[2] and (shares[1] < 1 or not place.gpu),
+        figures={f"{step}, {'wall ms' if place.gpu else 'wall on the CPU, ms'}": s * 1e3 for step, s in seconds.items()}
+        | {f"{step}, Self CPU Mem of the search, MB": mb for step, mb in zip(STEPS, memory, strict=True)},
+        tables={step: each.table for step, each in blames.items()},
     )
 
 
-def _blame(place: Place, run: Callable[[], object]) -> tuple[str, str]:
-    """The label that holds most CPU time, as key_averages sorts them, and what within it does: an operator's own time, or the label's,
-    which is that of what torch does not see."""
+@dataclass(frozen=True)
+class Blame:
+    """The label that holds most CPU time, as key_averages sorts them, and the `operators` within it that do: an operator's own time, or the
+    label's, which is that of what torch does not see. `memory`: the search's Self CPU Mem a call, bytes."""
+
+    label: str
+    operators: str
+    memory: float
+    table: str
+
+
+def _blame(place: Place, run: Callable[[], object]) -> Blame:
     found = profiled(place, run, profile_memory=True, **with_stacks())
     averages = found.profiler.key_averages(group_by_stack_n=5)
     totals = {name: sum(float(e.cpu_time_total) for e in averages if e.key == name) for name in (SEARCH, PROJECT)}
@@ -116,7 +133,9 @@ def _blame(place: Place, run: Callable[[], object]) -> tuple[str, str]:
             within[name] = within.get(name, 0.0) + float(e.self_cpu_time_total)
     largest = sorted(within, key=lambda name: -within[name])[:2]
     shares = [f"{name} {within[name] / max(sum(within.values()), 1e-9):.0%}" for name in largest]
-    return label, " and ".join(shares)
+    memory = sum(float(e.self_cpu_memory_usage) for e in averages if e.key == SEARCH) / PROFILED
+    table = averages.table(sort_by="self_cpu_time_total", row_limit=5, max_name_column_width=COLUMNS, max_src_column_width=COLUMNS)
+    return Blame(label, " and ".join(shares), memory, table)
 
 
 def _inside(event: Any, label: str) -> bool:
