@@ -15,7 +15,22 @@ from pretend_gpu import PretendEvent, PretendPlace
 
 from opwise.ops import OPS
 from opwise.ops.spec import Workload
-from opwise.seeds import blocking, clocks, faults, gelu, lecture6, means, models, products, profiles, repair, softmax, squares, training
+from opwise.seeds import (
+    blocking,
+    clocks,
+    faults,
+    gelu,
+    inline,
+    lecture6,
+    means,
+    models,
+    products,
+    profiles,
+    repair,
+    softmax,
+    squares,
+    training,
+)
 from opwise.seeds.experiment import Findings
 from opwise.seeds.place import Place
 
@@ -143,6 +158,21 @@ def test_the_profiler_finds_the_bottleneck_and_the_repairs_change_nothing_else(m
     assert all("Self CPU Mem" in table and "Source Location" in table for table in found.tables.values())
     monkeypatch.setitem(repair.STEPS, "float32, on the device", (torch.float32, lambda table, level: torch.argwhere(table < level)))
     assert not repair.repaired(CPU, side=8).shown, "a repair that picks other cells is none"
+
+
+@pytest.mark.parametrize("kernel", [inline.SQUARE_KERNEL, inline.GELU_KERNEL], ids=["square", "gelu"])
+def test_the_inline_kernels_compile_and_compute_in_float(kernel: str) -> None:
+    pytest.importorskip("cupy")
+    from cupy.cuda import nvrtc
+
+    program = nvrtc.createProgram(kernel, "inline.cu", (), ())
+    try:
+        nvrtc.compileProgram(program, ("--gpu-architecture=sm_90",))
+        ptx = nvrtc.getPTX(program)
+    finally:
+        nvrtc.destroyProgram(program)
+    assert b".f32" in ptx
+    assert b".f64" not in ptx
 
 
 @pytest.mark.parametrize(

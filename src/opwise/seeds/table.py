@@ -20,6 +20,7 @@ TRITON = "Triton 1.0 article"
 TUTORIALS = "PyTorch profiler and HTA tutorials"
 FAULTS = "Faults of the published code"
 
+A_BUILD = "a GPU, nvcc and a CUDA build of torch: load_inline builds a CUDA extension"
 TIME_OF_A_GPU = "a GPU: there is no time of a GPU's kernel without one"
 
 
@@ -58,7 +59,7 @@ _ALL = (
         "square_matrix by load_inline on a 2x3 tensor",
         "opwise.seeds.inline:square_matrix",
         BUILD,
-        needs="a GPU, nvcc and a CUDA build of torch: load_inline builds a CUDA extension",
+        needs=A_BUILD,
         published=Published("works"),
         seconds=150.0,
     ),
@@ -108,6 +109,15 @@ _ALL = (
         needs=TIME_OF_A_GPU,
         published=_ours("8.1 / 1.1 / 1.8 / 1.8 ms (manual, torch, CUDA, Triton) on an H100", GELU),
         seconds=120.0,
+    ),
+    Experiment(
+        "gelu-inline",
+        CS336,
+        "GELU's CUDA C++ by load_inline with a build_directory",
+        "opwise.seeds.inline:gelu",
+        BUILD,
+        needs=A_BUILD,
+        seconds=150.0,
     ),
     Experiment(
         "gelu-compiled",
