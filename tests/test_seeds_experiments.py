@@ -115,7 +115,7 @@ def test_the_scalar_mean_sums_every_element_once() -> None:
     torch.testing.assert_close(partials, torch.stack([part.sum() for part in x.split(32)]))
 
 
-@pytest.mark.parametrize("experiment", [means.trace, lecture6.stacks, training.dynamo], ids=lambda f: f.__name__)
+@pytest.mark.parametrize("experiment", [means.trace, lecture6.stacks, training.dynamo, training.micro_batches], ids=lambda f: f.__name__)
 def test_what_the_profiler_and_dynamo_do_without_a_gpu(experiment: Callable[[Place], Findings]) -> None:
     found = experiment(CPU)
     assert found.shown, found.found

@@ -150,6 +150,15 @@ _ALL = (
         seconds=120.0,
     ),
     Experiment("dynamo", TRAINING, "TorchDynamo and torch.compile as a backend", "opwise.seeds.training:dynamo", CHECK, seconds=90.0),
+    Experiment("micro-batches", TRAINING, "a backward pass whole and in 8 parts", "opwise.seeds.training:micro_batches", TIMED),
+    Experiment(
+        "prefetch",
+        TRAINING,
+        "batches over PCIe, in turn and one ahead",
+        "opwise.seeds.training:prefetch",
+        TIMED,
+        needs="a GPU: there is no bus to copy over without one",
+    ),
     Experiment(
         "softmax-sweep",
         TRITON,
