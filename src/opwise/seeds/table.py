@@ -129,6 +129,7 @@ _ALL = (
         published=Published("not confirmed"),
         seconds=90.0,
     ),
+    Experiment("hidden-wait", CS336, "print(loss) in a training loop", "opwise.seeds.waiting:hidden_wait", PROFILED),
     Experiment(
         "launch-blocking",
         CS336,
@@ -159,6 +160,7 @@ _ALL = (
         TIMED,
         needs="a GPU: there is no bus to copy over without one",
     ),
+    Experiment("vector-add", TRITON, "vector addition in Triton and in Numba", "opwise.seeds.addition:vectors", TIMED, seconds=90.0),
     Experiment(
         "softmax-sweep",
         TRITON,

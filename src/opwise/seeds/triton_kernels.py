@@ -1,4 +1,4 @@
-"""Two Triton kernels that no backend has: a product in 25 lines, and a mean whose loop takes one element at a time.
+"""Three Triton kernels that no backend has: a sum of vectors, a product in 25 lines, and a mean whose loop takes one element at a time.
 
 What `matmul` may cost in lines is what the Triton 1.0 article claims, from the decorator to the store; tests/test_seeds_kernels.py counts.
 """
@@ -18,9 +18,16 @@ from opwise.backends.triton_jit.common.launch import built
 from opwise.backends.triton_jit.common.specimen import Specimen
 
 MOST_LINES = 25
+ADDED = 1024  # elements a program
 TILE = {"BM": 128, "BN": 256, "BK": 64, "GROUP": 8}
 OPTIONS = {"num_warps": 8, "num_stages": 3, "enable_fp_fusion": True}
 SMALL_TILE = {"BM": 32, "BN": 32, "BK": 32, "GROUP": 8}  # for the interpreter, and to test the edges
+
+
+@triton.jit
+def add(x, y, out, n, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out + at, tl.load(x + at, mask=at < n) + tl.load(y + at, mask=at < n), mask=at < n)
 
 
 @triton.jit
@@ -62,6 +69,12 @@ def bound_matmul(leaky: bool, tile: dict[str, int] = TILE) -> Callable[[Tensor, 
         return built(matmul, grid, *described, m, n, k, **tile, LEAKY=leaky, **OPTIONS)(*described, m, n, k)
 
     return bind
+
+
+def bound_add(x: Tensor, y: Tensor, out: Tensor) -> Launch:
+    """x, y, out: (n,) float32."""
+    n = out.numel()
+    return built(add, (triton.cdiv(n, ADDED), 1, 1), x, y, out, n, BLOCK=ADDED)(x, y, out, n)
 
 
 def bound_scalar_mean(x: Tensor, partials: Tensor, block: int) -> Launch:
