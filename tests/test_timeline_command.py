@@ -106,6 +106,7 @@ def test_hta_s_figures_stand_beside_ours(files: dict[str, Path]) -> None:
     result = invoke("timeline", "--from", str(files["one"]), "--hta")
     assert result.exit_code == 0, result.output
     assert re.search(r"stream 7: host wait us +│ 141\.000 │ 141\.000", result.stdout)
+    assert re.search(r"computation us +│ +30\.000 │ +30\.000", result.stdout)
     assert re.search(r"launches with their kernel +│ +5 │ +3", result.stdout)
 
 

@@ -13,7 +13,7 @@ from opwise.timeline.analysis import Part, Timeline
 from opwise.timeline.copies import Copies
 from opwise.timeline.difference import Difference, Row
 from opwise.timeline.hta import Figures
-from opwise.timeline.kinds import KINDS, OTHERS, KernelTimes, Kinds
+from opwise.timeline.kinds import COMPUTATION, KINDS, OTHERS, KernelTimes, Kinds
 from opwise.timeline.launches import Cutoffs, Launches
 from opwise.timeline.operators import Operator
 from opwise.timeline.trace import short
@@ -200,6 +200,8 @@ def beside_hta(timeline: Timeline, hta: Figures) -> Iterator[RenderableType]:
     if len(parts) == 1:  # HTA takes the GPUs of a trace for one
         for name, ours, theirs in (("span", parts[0].span, hta.span), ("busy", parts[0].busy, hta.busy), ("idle", parts[0].idle, hta.idle)):
             table.add_row(f"{name} us", us(ours), f"{theirs:.3f}")
+        if timeline.kinds:
+            table.add_row("computation us", us(timeline.kinds.ran(COMPUTATION)), f"{hta.compute:.3f}")
         for part in timeline.streams:
             for cause in idle.CAUSES:
                 theirs = hta.streams.get(part.stream, {}).get(cause, 0.0)
