@@ -11,7 +11,7 @@ import pytest
 from invoking import invoke
 from small_traces import ONE_STREAM, TWO_STREAMS, kernel, trace, written
 
-from opwise.timeline import drawing, picture
+from opwise.timeline import charts, drawing, picture
 from opwise.timeline.analysis import Timeline
 from opwise.timeline.trace import parse
 
@@ -75,4 +75,21 @@ def test_a_page_opens_from_disk_and_draws(chromium: Any, tmp_path: Path) -> None
     whole = [bars for panel in picture.panels(timelines) for bars in panel.bars.values()]
     assert drawn == sum(len(bars) for bars in whole)
     assert page.evaluate("document.querySelectorAll('#picture img, #picture b b').length") == 0
+    page.close()
+
+
+def test_a_page_of_charts_opens_from_disk_and_draws(chromium: Any, tmp_path: Path) -> None:
+    pytest.importorskip("plotly")
+    timeline = Timeline.of(parse("x", trace([*ONE_STREAM, kernel(HOSTILE, 250, 5, None)])), HOSTILE)
+    charts.write(charts.charts({HOSTILE: timeline}), tmp_path / "x.html", HOSTILE)
+    assert HOSTILE not in (tmp_path / "x.html").read_text()
+    page = chromium.new_page()
+    errors: list[str] = []
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    page.on("request", lambda request: errors.append(request.url) if not request.url.startswith(("file:", "data:", "blob:")) else None)
+    page.goto((tmp_path / "x.html").as_uri())
+    page.wait_for_selector(".pielayer .slice")
+    assert errors == []
+    assert page.evaluate("document.querySelectorAll('.bars .point').length") > 5
+    assert page.evaluate("document.querySelectorAll('img').length") == 0
     page.close()

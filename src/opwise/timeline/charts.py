@@ -14,7 +14,7 @@ from typing import Any
 
 from opwise.timeline import launches
 from opwise.timeline.analysis import Timeline
-from opwise.timeline.drawing import FORMATS, LINES, library, literal
+from opwise.timeline.drawing import FORMATS, LINES, POLICY, library, literal
 from opwise.timeline.kinds import COMPUTATION, KINDS, OTHERS, added
 from opwise.timeline.launches import Cutoffs, Launch
 from opwise.timeline.trace import short
@@ -115,7 +115,7 @@ def _page(found: Sequence[Chart], title: str) -> str:
             figure.update_yaxes(tickvals=list(labels), ticktext=list(labels.values()), row=row, col=1)
     figure.update_layout(title=html.escape(title), height=HEIGHT_PX * len(found), barmode="group")
     figure.update_yaxes(automargin=True)
-    return str(figure.to_html(include_plotlyjs=True, full_html=True))
+    return str(figure.to_html(include_plotlyjs=True, full_html=True)).replace("<head>", f"<head>{POLICY}", 1)
 
 
 def _image(found: Sequence[Chart], path: Path, title: str) -> None:

@@ -17,13 +17,14 @@ LINES = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")  # st
 ROW_PX, LEAST_PX, QUEUE_PX, MARGIN_PX = 42, 60, 130, 75
 INCHES_A_PX = 1 / 96
 # The report's policy: whatever a name in a trace says, the page may not fetch anything.
+POLICY = """<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; \
+img-src data: blob:">"""
 PAGE = """<!doctype html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
-<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; \
-img-src data: blob:">
+{policy}
 <title>{title}</title>
 <style>body {{ font: 14px sans-serif; margin: 1rem }} p {{ max-width: 60rem }}</style>
 </head>
@@ -66,7 +67,7 @@ def page(panels: Sequence[Panel], title: str) -> str:
     """Raises MissingExtra."""
     plotly = library("plotly.offline", "plotly").get_plotlyjs()
     data = json.dumps({"data": _traces(panels), "layout": _layout(panels)}, separators=(",", ":"), allow_nan=False)
-    return PAGE.format(title=html.escape(title), data=data.replace("<", "\\u003c"), plotly=plotly)
+    return PAGE.format(policy=POLICY, title=html.escape(title), data=data.replace("<", "\\u003c"), plotly=plotly)
 
 
 def _traces(panels: Sequence[Panel]) -> list[Mapping[str, Any]]:
