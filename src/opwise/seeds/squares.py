@@ -18,6 +18,7 @@ from opwise.seeds.place import Place
 from opwise.seeds.profiles import NO_GPU, autograd_profiled
 
 WORKLOAD = Workload("square", (10000, 10000), "float32")
+ALIKE = 0.5  # of the profiler's times: the launch, tens of us, is in them, which the T4's 3 ms hid and a faster GPU's 0.2 ms do not
 SMALL = Workload("square", (100, 100), "float32")
 WAYS: dict[str, tuple[str, Callable[[Tensor], Tensor]]] = {
     "torch.square(x)": ("torch_eager/square", torch.square),
@@ -67,7 +68,7 @@ def through_the_profiler(place: Place) -> Findings:
     apart = max(gpu.values()) / min(gpu.values()) - 1
     return Findings(
         f"CUDA {' / '.join(told_us(us) for us in gpu.values())}, CPU {' / '.join(told_us(us) for us in cpu['in order'])}",
-        f"CUDA times {100 * apart:.1f} % apart; the CPU time is of one sample, the wait for the GPU in it, and profiled in the opposite "
-        f"order it is {' / '.join(told_us(us) for us in cpu['reversed'])}",
-        apart < 0.05, gpu["torch.square(x)"], figures, tables=tables,
+        f"CUDA times, of events around each operator with its launch in them, {100 * apart:.1f} % apart; the CPU time is of one sample, "
+        f"the wait for the GPU in it, and profiled in the opposite order it is {' / '.join(told_us(us) for us in cpu['reversed'])}",
+        apart < ALIKE, gpu["torch.square(x)"], figures, tables=tables,
     )  # fmt: skip

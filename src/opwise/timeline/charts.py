@@ -20,7 +20,7 @@ from opwise.timeline.launches import Cutoffs, Launch
 from opwise.timeline.trace import short
 
 NAME = 48  # characters of a kernel's short name beside its bars
-HEIGHT_PX = 380
+HEIGHT_PX = 320
 
 
 @dataclass(frozen=True)
@@ -98,9 +98,13 @@ def _page(found: Sequence[Chart], title: str) -> str:
     go, subplots = library("plotly.graph_objects", "plotly"), library("plotly.subplots", "plotly")
     specs = [[{"type": "domain" if chart.shares else "xy"}] for chart in found]
     headings = [html.escape(f"{chart.title}, {chart.unit}") for chart in found]
-    figure, colours = subplots.make_subplots(rows=len(found), cols=1, specs=specs, subplot_titles=headings), _groups(found)
+    figure, colours = (
+        subplots.make_subplots(rows=len(found), cols=1, vertical_spacing=0.25 / len(found), specs=specs, subplot_titles=headings),
+        _groups(found),
+    )
+    named: set[str | None] = set()
     for row, chart in enumerate(found, start=1):
-        traces = [go.Pie(labels=list(chart.shares), values=list(chart.shares.values()), showlegend=False)] if chart.shares else []
+        traces = [go.Pie(labels=list(chart.shares), values=list(chart.shares.values()), textposition="inside")] if chart.shares else []
         for name, bars in chart.bars.items():
             values, below, above = _errors(bars)
             error = {"array": above, "arrayminus": below, "symmetric": False}
@@ -108,7 +112,9 @@ def _page(found: Sequence[Chart], title: str) -> str:
                                  name=html.escape(name)))  # fmt: skip
         for name, samples in chart.samples.items():
             traces.append(go.Histogram(x=list(samples), name=html.escape(name), marker_color=colours[name], opacity=0.7))
-        for trace in traces:
+        for trace in traces:  # a group is in the legend once
+            trace.update(legendgroup=trace.name, showlegend=trace.name is None or trace.name not in named)
+            named.add(trace.name)
             figure.add_trace(trace, row=row, col=1)
         if chart.bars:  # whole names tell two kernels apart, short ones are shown
             labels = {html.escape(label): html.escape(short(label)[:NAME]) for bars in chart.bars.values() for label in bars}
