@@ -47,8 +47,8 @@ Call = Callable[..., Tensor]
 
 @contextmanager
 def use(backend: str | None = None, *, invariant: bool = False) -> Iterator[None]:
-    """Inside of it, in this thread, `backend` computes every op called through opwise; or with invariant=True the fastest of those that
-    `opwise run --facts` found batch-invariant at the call's workload. Raises ValueError for an unknown name, TypeError for both or
+    """Inside of it, in this thread, `backend` computes every op called through opwise; or with invariant=True one that
+    `opwise run --facts` found batch-invariant, the same for workloads that differ in their first size alone. Raises ValueError for an unknown name, TypeError for both or
     neither; the calls raise BackendUnavailable, UnsupportedWorkload or ValueError where it cannot compute what it is given, and
     NothingMeasured where no backend is known to be batch-invariant there."""
     if (backend is None) != invariant:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
+from statistics import geometric_mean
 from typing import TYPE_CHECKING
 
 import torch
@@ -139,8 +141,23 @@ def _choice(dispatcher: Dispatcher, inputs: Sequence[Tensor]) -> Choice | None:
 
 
 def invariant(workload: str, device: str) -> str:
-    """The fastest implementation that is known to be batch-invariant there. Raises NothingMeasured."""
-    return choose_from(recorded(), Workload.parse(workload), here(device), invariant=True).implementation
+    """The implementation for an op that is to be batch-invariant. Workloads that differ in their first size alone get the same one, or the
+    batch would decide whose bits a row has. It was found to be batch-invariant at each of them that was asked, and its time over the
+    least there has the least geometric mean. Raises NothingMeasured."""
+    asked, store, gpu = Workload.parse(workload), recorded(), here(device)
+    sizes = OPS[asked.op].sizes
+    found = store.figures(asked.op, asked.dtype, gpu, asked.layout, invariant=True).timed.values()
+    shapes = {r.shape for cells in found for r in cells.values() if (r.bits or r.differs) and sizes(r.shape)[1:] == sizes(asked.shape)[1:]}
+    rankings = [choose_from(store, replace(asked, shape=shape), gpu, invariant=True) for shape in sorted(shapes) or [asked.shape]]
+    over = [{s.backend: s.counts / each.chosen.counts for s in each.ranking} for each in rankings]
+    every = set.intersection(*map(set, over))
+    if not every:
+        at = ", ".join(str(each.workload) for each in rankings)
+        raise NothingMeasured(
+            f"no implementation of {asked.op} is known to be batch-invariant at all of {at}: opwise run … --facts finds out"
+        )
+    backend, _, variant = min(every, key=lambda name: (geometric_mean(each[name] for each in over), name)).partition(":")
+    return f"{backend}/{asked.op}{f':{variant}' if variant else ''}"
 
 
 def _first_that_works(dispatcher: Dispatcher, choice: Choice, inputs: Sequence[Tensor], eager: Call, more_us: float) -> Call:
