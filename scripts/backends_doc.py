@@ -1,4 +1,4 @@
-"""Writes the tables of docs/backends.md: `python scripts/backends_doc.py RUN [RUN…]`, files or parts of names below plugins/results.
+"""Writes the tables of docs/backends.md: `python scripts/backends_doc.py [RUN…]`, files or parts of names below plugins/results.
 
 Speed: of each op the geometric mean of the share of the limit (SOL, full clock) over the workloads that every backend has a right answer
 for, unnamed variants; of the newest given run that has the cell. Costs: medians over these workloads. Lines: code without comments,
@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import geometric_mean, median
 
+from opwise.backends import OURS
 from opwise.library import find
 from opwise.ops import OURS as OPS
 from opwise.record import Interval, Record, read
@@ -87,10 +88,12 @@ def cost(found: Mapping[str, Mapping[str, Record]], common: set[str]) -> str:
 
 def main(runs: Sequence[str]) -> None:
     found = cells(runs)
-    common = set.intersection(*(set(records) for records in found.values()))
-    counted = {backend: [str(n) for n in lines(backend).values()] for backend in found}
-    made = {"speed": speed(found, common), "cost": cost(found, common), "lines": table([*OPS, "shared"], counted)}
-    PAGE.write_text(BLOCK.sub(lambda block: f"{block[1]}{made[block[2]]}{block[4]}", PAGE.read_text()))
+    common = set.intersection(*(set(records) for records in found.values())) if found else set()
+    plugins = [path.parents[2].name.removeprefix("opwise-") for path in ROOT.glob("plugins/opwise-*/src/*/softmax.py")]
+    counted = {backend: [str(n) for n in lines(backend).values()] for backend in (*OURS, *plugins)}
+    made = {"speed": speed(found, common), "cost": cost(found, common)} if found else {}
+    made["lines"] = table([*OPS, "shared"], counted)
+    PAGE.write_text(BLOCK.sub(lambda block: f"{block[1]}{made.get(block[2], block[3])}{block[4]}", PAGE.read_text()))
 
 
 if __name__ == "__main__":
