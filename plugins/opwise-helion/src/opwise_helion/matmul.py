@@ -88,7 +88,7 @@ VARIANTS = {
 def specimens() -> Iterator[tuple[str, Plan]]:
     for dtype, tf32 in ((torch.float32, True), *((dtype, False) for dtype in DTYPES)):
         name = "tfloat32" if tf32 else str(dtype).removeprefix("torch.")
-        for tile in tiles_of(dtype, tf32, 2**17):
+        for tile in tiles_of(dtype, tf32, 2**18):
             a, b, out = (torch.empty(4096, 4096, dtype=dtype) for _ in "abc")
             yield f"{name}, tile {'x'.join(map(str, tile[:3]))}", planned(way_of(tile, tf32), a, b, out, tf32)
         a, b, out = (torch.empty(shape, dtype=dtype) for shape in ((583, 931), (931, 781), (583, 781)))

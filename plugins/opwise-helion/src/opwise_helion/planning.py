@@ -87,9 +87,10 @@ def built(way: Way, tensors: tuple[Tensor, ...], *more: Any, views: Sequence[Ten
     if at[:2] == [0, 1] and len(views) == 2 and all(i is None for i in at[2:]):
         return built_of_one_in_triton(plan.kernel, plan.grid, *plan.arguments, **plan.options)
     bind = built_in_triton(plan.kernel, plan.grid, *plan.arguments, **plan.options)
+    order = [(i, x if i is None else None) for i, x in zip(at, plan.arguments, strict=True)]  # which keeps no sample's memory
 
     def bind_these(*tensors: Tensor) -> Launch:
-        return bind(*(x if i is None else tensors[i] for i, x in zip(at, plan.arguments, strict=True)))
+        return bind(*(x if i is None else tensors[i] for i, x in order))
 
     return bind_these
 
