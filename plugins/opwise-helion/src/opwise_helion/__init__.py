@@ -6,7 +6,6 @@ Nothing here imports Helion before `probe` does: it imports Triton, and Triton r
 from __future__ import annotations
 
 import importlib
-import importlib.util
 from collections.abc import Mapping
 from importlib.metadata import version
 
@@ -28,18 +27,15 @@ def compile_only(arch: str) -> Mapping[str, str]:
     Raises BackendUnavailable without Helion or Triton, RuntimeError in a process that runs the interpreter, ValueError on a bad arch.
     """
     _imported()
-    from opwise_helion.planning import INTERPRETING, report
+    from opwise.backends.triton_jit.common.launch import INTERPRETING
+
+    from opwise_helion.planning import report
+    from opwise_helion.specimens import of
 
     if INTERPRETING:
         raise RuntimeError("Triton's interpreter replaces the compiler in this process: unset TRITON_INTERPRET and use a fresh one")
 
-    found: dict[str, str] = {}
-    for op in OPS:
-        if importlib.util.find_spec(f"{__name__}.{op}") is None:
-            continue
-        module = importlib.import_module(f"{__name__}.{op}")
-        found |= {f"{op}: {name}": report(plan, arch) for name, plan in module.specimens()}
-    return found
+    return {f"{op}: {name}": report(plan, arch) for op in OPS for name, plan in of(op)}
 
 
 def _imported() -> str:
@@ -48,4 +44,4 @@ def _imported() -> str:
         importlib.import_module("helion")
         return version("helion")
     except ImportError as error:
-        raise BackendUnavailable(f"helion cannot be imported ({error})", "pip install 'helion>=1.5,<2', and opwise's extra for Triton") from error
+        raise BackendUnavailable(f"helion cannot be imported ({error})", "pip install 'helion>=1.5,<2' 'triton>=3.6'") from error

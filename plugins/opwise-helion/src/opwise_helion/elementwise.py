@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-import torch
 from opwise.backends.protocol import Bind, Variant
 from torch import Tensor
 
-from opwise_helion.planning import DTYPES, Plan, Way, built, called, in_float32, planned
+from opwise_helion.planning import Way, built, called, in_float32
 
 Kernel = Callable[[Tensor, Tensor], None]
 # Elements a program, warps a program. The first is what the unnamed variant takes, until a GPU has said which is quickest.
@@ -43,17 +42,3 @@ def variants(kernel: Kernel) -> dict[str, Variant]:
     found["sized"] = Variant(in_float32(partial(build, Way(kernel, first, static=False))), "as the unnamed one, the size an argument")
     found["plain"] = Variant(in_float32(partial(build_plain, Way(kernel, first))), "as the unnamed one, by Helion's own launcher")
     return found
-
-
-def specimens(kernel: Kernel) -> Iterator[tuple[str, Plan]]:
-    """Of a size that the blocks divide, of one that they do not, and of one beyond 32 bits, which no memory is touched for."""
-    for dtype in DTYPES:
-        name = str(dtype).removeprefix("torch.")
-        for label, n, way in (
-            ("", 2**20, Way(kernel, config(*WAYS[0]))),
-            (", odd", 2**20 + 1, Way(kernel, config(*WAYS[0]))),
-            (", sized", 2**20 + 1, Way(kernel, config(*WAYS[0]), static=False)),
-            (", beyond 2^31", 2**31, Way(kernel, config(*WAYS[0]))),
-        ):
-            x = torch.empty(n, dtype=dtype)
-            yield name + label, planned(way, x, x.new_empty(n))

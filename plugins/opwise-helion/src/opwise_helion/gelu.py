@@ -7,8 +7,6 @@ become one more argument of each launch.
 
 from __future__ import annotations
 
-from functools import partial
-
 import helion.language as hl
 import torch
 
@@ -23,4 +21,3 @@ def gelu_kernel(x, out):
 
 
 VARIANTS = elementwise.variants(gelu_kernel)
-specimens = partial(elementwise.specimens, gelu_kernel)

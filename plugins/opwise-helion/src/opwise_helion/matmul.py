@@ -7,18 +7,16 @@ matrix's transpose, read as it lies.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import partial
-from typing import Any
 
 import helion.language as hl
 import torch
 from opwise.backends.protocol import Bind, Variant
-from opwise.backends.triton_jit.common.launch import processors
 from opwise.ops.spec import tf32_allowed
 from torch import Tensor
 
-from opwise_helion.planning import DTYPES, Plan, Way, built, called, in_float32, planned
+from opwise_helion.planning import Way, built, called, in_float32
+from opwise_helion.tiles import HALF, Tile, tile_of
 
 
 def rounded(x):
@@ -37,28 +35,7 @@ def matmul_kernel(a, b, out, TF32: hl.constexpr):
         out[rows, columns] = total.to(out.dtype)
 
 
-# Rows, columns and step along K of a tile, warps, stages; the largest first. Which is quickest for which product a GPU has still to say.
-HALF = ((128, 256, 64, 8, 3), (128, 128, 64, 8, 4), (64, 128, 64, 4, 4), (64, 64, 64, 4, 4), (16, 64, 128, 4, 4))
-TFLOAT = ((128, 128, 32, 8, 4), (64, 128, 32, 4, 4), (64, 64, 32, 4, 4), (16, 64, 64, 4, 4))
-SINGLE = ((128, 128, 16, 8, 3), (64, 64, 16, 4, 3), (32, 64, 32, 4, 3), (16, 32, 32, 4, 3))
 GROUP, LEAST = 8, 16  # tile rows; the shortest side of a product whose sizes the kernel is compiled for: below it Helion pads what is 1
-Tile = tuple[int, int, int, int, int]
-
-
-def tiles_of(dtype: torch.dtype, tf32: bool, shared_memory: int) -> list[Tile]:
-    tiles = HALF if dtype != torch.float32 else TFLOAT if tf32 else SINGLE
-    return [tile for tile in tiles if (tile[0] + tile[1]) * tile[2] * tile[4] * dtype.itemsize <= shared_memory]
-
-
-def tile_of(which: int | None, tf32: bool, a: Tensor, out: Tensor) -> Tile:
-    """The largest tile that gives every multiprocessor one and is no higher than it must be, or as named."""
-    gpu: Any = torch.cuda.get_device_properties(a.device) if a.device.type == "cuda" else None
-    tiles = tiles_of(a.dtype, tf32, gpu.shared_memory_per_block_optin if gpu else 2**17)
-    if which is not None:
-        return tiles[: which + 1][-1]
-    m, n = out.shape
-    fits = (tile for tile in tiles if tile[0] < 2 * m and -(-m // tile[0]) * -(-n // tile[1]) >= processors(a.device))
-    return next(fits, tiles[-1] if m <= tiles[-1][0] else tiles[-2])
 
 
 def way_of(tile: Tile, tf32: bool, static: bool = True) -> Way:
@@ -83,14 +60,3 @@ VARIANTS = {
     "sized": variant("as the unnamed one, sizes and strides arguments", static=False),
     "plain": variant("as the unnamed one, by Helion's own launcher", plain=True),
 }
-
-
-def specimens() -> Iterator[tuple[str, Plan]]:
-    for dtype, tf32 in ((torch.float32, True), *((dtype, False) for dtype in DTYPES)):
-        name = "tfloat32" if tf32 else str(dtype).removeprefix("torch.")
-        for tile in tiles_of(dtype, tf32, 2**18):
-            a, b, out = (torch.empty(4096, 4096, dtype=dtype) for _ in "abc")
-            yield f"{name}, tile {'x'.join(map(str, tile[:3]))}", planned(way_of(tile, tf32), a, b, out, tf32)
-        a, b, out = (torch.empty(shape, dtype=dtype) for shape in ((583, 931), (931, 781), (583, 781)))
-        for label, static in (("odd", True), ("sized", False)):
-            yield f"{name}, {label}", planned(way_of(tile, tf32, static), a, b, out, tf32)

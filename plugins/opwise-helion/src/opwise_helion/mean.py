@@ -5,7 +5,6 @@ Reads n elements. The order of every sum is fixed by n alone, so ten runs are bi
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import partial
 
 import helion.language as hl
@@ -15,7 +14,7 @@ from opwise.backends.scratch import launched_with, lender
 from torch import Tensor
 
 from opwise_helion.elementwise import flat
-from opwise_helion.planning import DTYPES, Plan, Way, built, in_float32, planned
+from opwise_helion.planning import Way, built, in_float32
 
 
 def sums_kernel(x, sums):
@@ -71,12 +70,3 @@ VARIANTS = {
     )
     for i, way in enumerate(WAYS)
 }
-
-
-def specimens() -> Iterator[tuple[str, Plan]]:
-    for dtype in DTYPES:
-        name, out = str(dtype).removeprefix("torch."), torch.empty(1, dtype=dtype)
-        for n in (2**20, 2**20 + 1):
-            yield f"{name}, {n}", planned(first_of(*WAYS[0]), torch.empty(n, dtype=dtype), torch.empty(-(-n // WAYS[0][0])))
-        yield f"{name}, sums", planned(LAST, torch.empty(2**20 // WAYS[0][0]), out, 2**20)
-        yield f"{name}, alone", planned(LAST, torch.empty(1000, dtype=dtype), out, 1000)

@@ -15,7 +15,7 @@ from typing import Any
 
 import helion
 import torch
-from opwise.backends.protocol import AtOnce, Bind, Build, Launch
+from opwise.backends.protocol import Bind, Build, Launch
 from opwise.backends.triton_jit.common.launch import INTERPRETING, Grid
 from opwise.backends.triton_jit.common.launch import built as built_in_triton
 from opwise.backends.triton_jit.common.launch import built_of_one as built_of_one_in_triton
@@ -23,8 +23,7 @@ from opwise.backends.triton_jit.common.specimen import POINTERS, Specimen
 from opwise.backends.triton_jit.common.specimen import report as report_of_triton
 from torch import Tensor
 
-MOST = 2**31 - 2**16  # elements that 32 bits count to, the last tile's end included: Helion's own limit is 2^31 - 1, where the end overflows
-DTYPES = (torch.float32, torch.float16, torch.bfloat16)
+MOST = 2**31 - 2**16  # elements that 32 bits count to, the last tile's end included; Helion's own limit, 2^31 - 1, leaves that out
 
 
 @cache
@@ -117,8 +116,8 @@ def called(way: Way, tensors: tuple[Tensor, ...], *more: Any, view: Callable[[Te
 
 
 def in_float32(build: Build) -> Build:
-    """Where Triton's interpreter runs it, a build of bfloat16 is one of float32, of converted tensors: the interpreter multiplies the bits of
-    a bfloat16, and truncates to one. So there the kernel's sums are checked, and its conversions are not."""
+    """Where Triton's interpreter runs it, a build of bfloat16 is one of float32, of converted tensors: the interpreter multiplies the bits
+    of a bfloat16, and truncates to one. So there the kernel's sums are checked, and its conversions are not."""
     if not INTERPRETING:
         return build
 

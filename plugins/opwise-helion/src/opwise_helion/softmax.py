@@ -7,7 +7,6 @@ passes through the maximum.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from functools import partial
 
 import helion.language as hl
@@ -15,7 +14,7 @@ import torch
 from opwise.backends.protocol import Bind, Variant
 from torch import Tensor
 
-from opwise_helion.planning import DTYPES, Plan, Way, built, called, in_float32, planned
+from opwise_helion.planning import Way, built, called, in_float32
 
 
 def exp(x):
@@ -73,11 +72,3 @@ VARIANTS = {
 }
 VARIANTS["sized"] = Variant(in_float32(partial(build, *WAYS[0], False)), "as the unnamed one, sizes and strides arguments")
 VARIANTS["plain"] = Variant(in_float32(build_plain), "as the unnamed one, by Helion's own launcher")
-
-
-def specimens() -> Iterator[tuple[str, Plan]]:
-    for dtype in DTYPES:
-        for shape, static in (((4096, 256), True), ((583, 931), True), ((64, HELD), True), ((64, 2 * HELD), True), ((64, 4096), False)):
-            x = torch.empty(shape, dtype=dtype)
-            label = "x".join(map(str, shape)) + ("" if static else ", sized")
-            yield f"{str(dtype).removeprefix('torch.')}, {label}", planned(way_of(*WAYS[0], static, x), x, torch.empty_like(x))
