@@ -19,16 +19,13 @@ WORKLOADS = {
     "two launches": ("mean/70001/float32", "mean/32768/float16:,tile4096x4", "mean/16385/bfloat16:"),
     "short sides": ("matmul/1x33x19/float32", "matmul/17x33x1/float16:", "matmul/17x1x19/tfloat32:", "matmul/16x16x16/float32:"),
     "equal sizes as arguments, then others": (
-        "matmul/32x32x32/float16:sized",
-        "matmul/33x40x70/float16:sized",
-        "matmul/40x17x33/float16:sized",
-        "softmax/16x16/float32:sized",
-        "softmax/5x40/float32:sized",
+        "matmul/32x32x32/float16:sized", "matmul/33x40x70/float16:sized", "matmul/40x17x33/float16:sized",
+        "softmax/16x16/float32:sized", "softmax/5x40/float32:sized",
     ),
     "transposes": ("matmul/33x40x70/float16/NT:,sized", "matmul/33x40x70/float32/TN:,sized", "matmul/33x40x70/tfloat32/TT:"),
     "several tiles": ("matmul/150x70x140/float32:,tile1,tile3", "matmul/300x64x130/float16:,tile0,tile4"),
     "tails": ("gelu/9001/float32", "square/8193/float16"),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("why", WORKLOADS)

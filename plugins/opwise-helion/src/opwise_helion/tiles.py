@@ -1,4 +1,4 @@
-"""Tiles of a product, and which of them it gets. Which is quickest for which product a GPU has still to say: they are variants by number."""
+"""Tiles of a product, and which of them it gets. Which is quickest for which product a GPU has still to say: they are variants too."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ Tile = tuple[int, int, int, int, int]
 HALF = ((128, 256, 64, 8, 3), (128, 128, 64, 8, 4), (64, 128, 64, 4, 4), (64, 64, 64, 4, 4), (16, 64, 128, 4, 4))
 TFLOAT = ((128, 128, 32, 8, 4), (64, 128, 32, 4, 4), (64, 64, 32, 4, 4), (16, 64, 64, 4, 4))
 SINGLE = ((128, 128, 16, 8, 3), (64, 64, 16, 4, 3), (32, 64, 32, 4, 3), (16, 32, 32, 4, 3))
-Tile = tuple[int, int, int, int, int]
 
 
 def tiles_of(dtype: torch.dtype, tf32: bool, shared_memory: int) -> list[Tile]:
