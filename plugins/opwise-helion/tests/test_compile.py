@@ -19,7 +19,7 @@ from opwise.backends.protocol import variants_of
 from opwise.backends.triton_jit.common import launch, specimen
 from opwise.ops import OURS as OPS
 
-from opwise_helion import elementwise, matmul, mean, planning, softmax, specimens, square
+from opwise_helion import elementwise, matmul, mean, planning, softmax, specimens, square, tiles
 from opwise_helion.planning import MOST, Plan, Way, planned, report
 
 pytestmark = pytest.mark.skipif(launch.INTERPRETING, reason="Triton's interpreter replaces the compiler in this process")
@@ -70,6 +70,26 @@ def test_accesses_are_of_16_bytes_where_tensors_allow(op: str, monkeypatch: pyte
     assert ("ld.global.v4" in found, "st.global.v4" in found) == (True, True)
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "tfloat32", "float32"])
+def test_through_descriptors(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Helion has them on a GPU of sm_90 alone: here it is told that there is one. A bind makes descriptors of its own tensors."""
+    from helion.autotuner.config_spec import ConfigSpec
+
+    known = ConfigSpec.supports_config_key
+    monkeypatch.setattr(ConfigSpec, "supports_config_key", lambda self, key: key == "host_tensor_descriptors" or known(self, key))
+    monkeypatch.setattr("helion._compat._supports_tensor_descriptor", lambda: True)
+    a = torch.empty(512, 128, dtype=specimens.DTYPES[dtype.replace("tf", "f")])
+    b = torch.empty(256, 128, dtype=a.dtype).t()
+    out, tf32 = torch.empty(512, 256, dtype=a.dtype), dtype == "tfloat32"
+    way = matmul.way_of(tiles.tiles_of(a.dtype, tf32, 2**17)[0], tf32, tma=True)
+    found = ptx(planned(way, a, b, out, tf32), monkeypatch)
+    assert ("cp.async.bulk.tensor.2d.shared" in found, "cp.async.bulk.tensor.2d.global" in found) == (True, True)
+    monkeypatch.setattr(planning, "built_in_triton", lambda *_, **__: lambda *arguments: arguments)
+    bind: Any = planning.built(way, (a, b, out), tf32)
+    others = torch.empty_like(a), torch.empty_like(b), torch.empty_like(out)
+    assert [x.base.data_ptr() for x in bind(*others)] == [x.data_ptr() for x in others]
+
+
 def source(plan: Plan) -> str:
     return inspect.getsource(inspect.getmodule(plan.kernel.fn))  # type: ignore[arg-type]
 
@@ -89,8 +109,8 @@ def test_a_short_side_makes_sizes_arguments(shape: tuple[int, int, int], monkeyp
     seen: list[Way] = []
     monkeypatch.setattr(matmul, "built", lambda way, *_: seen.append(way))
     a, b, out = torch.empty(m, k), torch.empty(k, n), torch.empty(m, n)
-    matmul.build(None, True, False, a, b, out)
-    assert seen[0].static == (min(shape) >= 16)
+    matmul.build(None, True, False, True, a, b, out)
+    assert (seen[0].static, "indexing" in seen[0].config) == (min(shape) >= 16, False)
     numbers = planned(seen[0], a, b, out, False).arguments[3:]
     assert set(numbers) == (set() if min(shape) >= 16 else {*shape, 1})
 

@@ -38,20 +38,27 @@ def matmul_kernel(a, b, out, TF32: hl.constexpr):
 GROUP, LEAST = 8, 16  # tile rows; the shortest side of a product whose sizes the kernel is compiled for: below it Helion pads what is 1
 
 
-def way_of(tile: Tile, tf32: bool, static: bool = True) -> Way:
+def way_of(tile: Tile, tf32: bool, static: bool = True, tma: bool = False) -> Way:
     *block, warps, stages = tile
     config = {"block_sizes": block, "l2_groupings": [GROUP], "num_warps": warps, "num_stages": stages}
-    return Way(matmul_kernel, config, static, "tf32" if tf32 else "ieee")
+    through = {"indexing": "tensor_descriptor", "host_tensor_descriptors": True} if tma else {}
+    return Way(matmul_kernel, config | through, static, "tf32" if tf32 else "ieee")
 
 
-def build(which: int | None, static: bool, plain: bool, a: Tensor, b: Tensor, out: Tensor) -> Bind:
-    tf32 = a.dtype == torch.float32 and tf32_allowed()
-    way = way_of(tile_of(which, tf32, a, out), tf32, static and min(*a.shape, *b.shape) >= LEAST)
+def by_tma(*tensors: Tensor) -> bool:
+    """May they be read and written through descriptors? Their addresses and rows are on 16 bytes, and the GPU has TMA."""
+    on_16 = all((x.data_ptr() | max(x.stride()) * x.element_size()) % 16 == 0 for x in tensors)
+    return on_16 and tensors[0].device.type == "cuda" and torch.cuda.get_device_capability(tensors[0].device) >= (9, 0)
+
+
+def build(which: int | None, static: bool, plain: bool, tma: bool, a: Tensor, b: Tensor, out: Tensor) -> Bind:
+    tf32, long = a.dtype == torch.float32 and tf32_allowed(), min(*a.shape, *b.shape) >= LEAST
+    way = way_of(tile_of(which, tf32, a, out), tf32, static and long, tma and long and by_tma(a, b, out))
     return (called if plain else built)(way, (a, b, out), tf32)
 
 
-def variant(summary: str, which: int | None = None, static: bool = True, plain: bool = False) -> Variant:
-    return Variant(in_float32(partial(build, which, static, plain)), summary, takes_transposed=True)
+def variant(summary: str, which: int | None = None, static: bool = True, plain: bool = False, tma: bool = False) -> Variant:
+    return Variant(in_float32(partial(build, which, static, plain, tma)), summary, takes_transposed=True)
 
 
 VARIANTS = {
@@ -59,4 +66,6 @@ VARIANTS = {
     **{f"tile{i}": variant(f"tile {i} of the dtype's list, the largest first", i) for i in range(len(HALF))},
     "sized": variant("as the unnamed one, sizes and strides arguments", static=False),
     "plain": variant("as the unnamed one, by Helion's own launcher", plain=True),
+    "tma": variant("as the unnamed one, where it can be through descriptors that the host makes", tma=True),
+    "tma1": variant("tile 1, where it can be through descriptors that the host makes", 1, tma=True),
 }

@@ -22,6 +22,7 @@ from opwise.backends.triton_jit.common.launch import built_of_one as built_of_on
 from opwise.backends.triton_jit.common.specimen import POINTERS, Specimen
 from opwise.backends.triton_jit.common.specimen import report as report_of_triton
 from torch import Tensor
+from triton.tools.tensor_descriptor import TensorDescriptor
 
 MOST = 2**31 - 2**16  # elements that 32 bits count to, the last tile's end included; Helion's own limit, 2^31 - 1, leaves that out
 
@@ -67,13 +68,17 @@ class Plan:
 
 def planned(way: Way, *given: Any) -> Plan:
     """given: the function's arguments. Launches nothing."""
+    return _taken_down(way.bound(*given), given)
+
+
+def _taken_down(host: Callable[..., None], given: Sequence[Any]) -> Plan:
     taken: list[Plan] = []
 
     def take_down(kernel: Any, grid: tuple[int, ...], *arguments: Any, **options: Any) -> None:
         x, y, z = (*grid, 1, 1)[:3]
         taken.append(Plan(kernel, (x, y, z), arguments, options))
 
-    way.bound(*given)(*given, _launcher=take_down)
+    host(*given, _launcher=take_down)
     (plan,) = taken
     return plan
 
@@ -81,7 +86,11 @@ def planned(way: Way, *given: Any) -> Plan:
 def built(way: Way, tensors: tuple[Tensor, ...], *more: Any, views: Sequence[Tensor] | None = None) -> Bind:
     """Compiles for tensors like these, and loads. views: what the kernel takes in their place, of the same memory; more: its constants."""
     views = tensors if views is None else views
-    plan = planned(way, *views, *more)
+    host = way.bound(*views, *more)
+    plan = _taken_down(host, (*views, *more))
+    if any(isinstance(x, TensorDescriptor) for x in plan.arguments):  # which the host function makes, of tensors that are their own views
+        bind = built_in_triton(plan.kernel, plan.grid, *plan.arguments, **plan.options)
+        return lambda *tensors: bind(*_taken_down(host, (*tensors, *more)).arguments)
     at = [next((i for i, view in enumerate(views) if x is view), None) for x in plan.arguments]
     if at[:2] == [0, 1] and len(views) == 2 and all(i is None for i in at[2:]):
         return built_of_one_in_triton(plan.kernel, plan.grid, *plan.arguments, **plan.options)
@@ -139,16 +148,18 @@ def in_float32(build: Build) -> Build:
     return build_there
 
 
+def _type_of(x: Any) -> str:
+    if isinstance(x, TensorDescriptor):
+        return f"tensordesc<{_type_of(x.base)[1:]}{list(x.block_shape)}>"
+    return POINTERS[str(x.dtype).removeprefix("torch.")] if isinstance(x, Tensor) else "i32" if abs(x) < 2**31 else "i64"
+
+
 def report(plan: Plan, arch: str) -> str:
     """ "N registers, M bytes spilled, K instructions" of what Triton makes of it for `arch`, without a GPU. A size that is 1 is a constant,
     one that 16 divides is known to be, as Triton has it at a launch."""
     names, constexprs = plan.kernel.arg_names, {p.name for p in plan.kernel.params if p.is_constexpr}
     given = dict(zip(names, plan.arguments, strict=True))
     constants = {name: x for name, x in given.items() if name in constexprs or (not isinstance(x, Tensor) and x == 1)}
-    types = {
-        name: POINTERS[str(x.dtype).removeprefix("torch.")] if isinstance(x, Tensor) else "i32" if abs(x) < 2**31 else "i64"
-        for name, x in given.items()
-        if name not in constants
-    }
-    odd = tuple(name for name in types if not isinstance(given[name], Tensor) and given[name] % 16)
+    types = {name: _type_of(x) for name, x in given.items() if name not in constants}
+    odd = tuple(name for name in types if isinstance(given[name], int) and given[name] % 16)
     return report_of_triton(Specimen(plan.kernel, types, constants, plan.options, odd), arch)
