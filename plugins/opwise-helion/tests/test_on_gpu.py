@@ -1,4 +1,4 @@
-"""On a GPU: opwise's own check of every variant, easy and hard inputs, against the float64 reference."""
+"""On a GPU: opwise's own check, easy and hard inputs, against the float64 reference: of every variant on small tensors, else on large."""
 
 from __future__ import annotations
 
@@ -28,9 +28,11 @@ def _runs_here() -> None:
         pytest.skip(str(error))
 
 
+@pytest.mark.parametrize("asked", [(), ("--variants", "--set", "smoke")], ids=["core", "variants"])
 @pytest.mark.parametrize("op", OPS)
-def test_opwise_finds_it_right(op: str) -> None:
-    command = [sys.executable, "-m", "opwise", "check", op, "--backend", "helion", "--variants", "--json"]
+def test_opwise_finds_it_right(op: str, asked: tuple[str, ...]) -> None:
+    """Each size of each variant is compiled: all of them on large tensors are for `opwise run --variants`, which checks what it times."""
+    command = [sys.executable, "-m", "opwise", "check", op, "--backend", "helion", *asked, "--json"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=280, check=False)
     found = [json.loads(line) for line in done.stdout.splitlines()]
     assert {record["dtype"] for record in found} == set(OPS[op].dtypes), done.stderr
