@@ -8,8 +8,8 @@ ARGS ?=
 PYTEST_ARGS ?= -n $(shell expr $$(nproc) + 1) --maxprocesses 5 --dist loadgroup
 # Tests that time on a GPU and want it for themselves: behind the others, one after the other, and only where there is one.
 TIMED := tests/test_timing_gpu.py tests/test_profiling_gpu.py tests/test_choosing_gpu.py tests/test_block_gpu.py
-# An op as a package, which the suite's own tests take up by its name; installed where PYTHONPATH shows it to them alone.
-PLUGIN := plugins/opwise-rmsnorm
+# Packages for opwise, installed where PYTHONPATH shows them to their tests alone; the suite's own take up the op by its name.
+PLUGINS := rmsnorm cutile helion
 RANGE ?=
 BASE ?= main
 HEAD ?= HEAD
@@ -33,10 +33,10 @@ run: same-extra $(VENV)/.ready  ## set up, then check and time every op in every
 test: same-extra $(VENV)/.ready-test  ## set up, then run the tests
 	@$(BIN)/python -m pytest tests/test_dispatch_cost.py tests/test_choose_start.py
 	@$(BIN)/python -m pytest $(PYTEST_ARGS)
-	@rm -rf $(SEEN) && mkdir $(SEEN)
-	@cd $(PLUGIN) && $(CURDIR)/$(BIN)/python -c 'from hatchling.build import build_wheel; build_wheel("$(SEEN)")'
-	@$(BIN)/python -m zipfile -e $(SEEN)/*.whl $(SEEN)
-	@PYTHONPATH=$(SEEN) $(BIN)/python -m pytest $(PLUGIN)/tests tests/test_implementations.py tests/test_protocol.py $(PYTEST_ARGS) -k rmsnorm
+	@rm -rf $(SEEN) && $(BIN)/python -m pip install -q --disable-pip-version-check --no-build-isolation --no-deps -c constraints.txt \
+		--target $(SEEN) cuda-tile helion $(PLUGINS:%=./plugins/opwise-%)
+	@set -e; for name in $(PLUGINS); do PYTHONPATH=$(SEEN) $(BIN)/python -m pytest plugins/opwise-$$name/tests -m 'not slow' $(PYTEST_ARGS); done
+	@PYTHONPATH=$(SEEN) $(BIN)/python -m pytest tests/test_implementations.py tests/test_protocol.py $(PYTEST_ARGS) -k rmsnorm
 	@if nvidia-smi -L >/dev/null 2>&1; then $(BIN)/python -m pytest $(TIMED); fi
 
 mutate: same-extra $(VENV)/.ready-test  ## plant one fault after another in the kernels: does the suite notice each? (docs/checking.md)
@@ -57,7 +57,7 @@ lint: same-extra $(VENV)/.ready-test  ## ruff and mypy --strict
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy --strict src
-	MYPYPATH=src:$(PLUGIN)/src $(BIN)/mypy --strict $(PLUGIN)/src
+	MYPYPATH=src:plugins/opwise-rmsnorm/src $(BIN)/mypy --strict plugins/opwise-rmsnorm/src
 
 format: same-extra $(VENV)/.ready-test  ## let ruff rewrite what it can
 	$(BIN)/ruff check --fix .

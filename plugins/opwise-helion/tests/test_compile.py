@@ -31,7 +31,7 @@ def plans(op: str, dtype: str) -> dict[str, Plan]:
     return {name: plan for name, plan in specimens.of(op) if name.startswith(f"{dtype},")}
 
 
-@pytest.mark.parametrize("arch", ARCHITECTURES)
+@pytest.mark.parametrize("arch", [pytest.param(arch, marks=pytest.mark.slow) for arch in ARCHITECTURES[:-1]] + [ARCHITECTURES[-1]])
 @pytest.mark.parametrize("op", OPS)
 def test_it_compiles(op: str, arch: str) -> None:
     found = dict(specimens.of(op))

@@ -28,7 +28,7 @@ WORKLOADS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("why", WORKLOADS)
+@pytest.mark.parametrize("why", [pytest.param(why, marks=[] if why == "tails" else pytest.mark.slow) for why in WORKLOADS])
 def test_right_where_the_smoke_workloads_do_not_reach(why: str) -> None:
     command = [sys.executable, str(Path(__file__).with_name("checked.py")), *WORKLOADS[why]]
     done = subprocess.run(command, capture_output=True, text=True, timeout=280, check=False, env={**os.environ, "TRITON_INTERPRET": "1"})
