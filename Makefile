@@ -19,7 +19,7 @@ SEEN = $(CURDIR)/$(VENV)/plugin
 BIN := $(VENV)/bin
 PINS := pyproject.toml constraints.txt constraints-cuda12.txt constraints-cuda13.txt
 
-.PHONY: help run test history dashboard gate lint format dist clean same-extra
+.PHONY: help run test history dashboard gate lint format site dist clean same-extra
 .DEFAULT_GOAL := help
 
 help:  ## what can be made
@@ -62,6 +62,9 @@ lint: same-extra $(VENV)/.ready-test  ## ruff and mypy --strict
 format: same-extra $(VENV)/.ready-test  ## let ruff rewrite what it can
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+site: same-extra $(VENV)/.ready-test  ## the documentation as pages, site/index.html
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build -q && echo "site/index.html: python3 -m http.server -d site shows it, with search"
 
 dist: same-extra $(VENV)/.ready-test  ## wheel and sdist into dist/
 	$(BIN)/python -m build --no-isolation

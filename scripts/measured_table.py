@@ -12,8 +12,8 @@ With --beside configurations that came later are added: new.jsonl has lines of s
 beside some that times.jsonl has. Their times are scaled by those of the latter (geometric mean).
 
 With --capped a power-capped time is the one at full clock by the ratio of both in a line of scripts/two_clocks.py, which was another run.
-(docs/lab/two-clocks-h100.jsonl.gz is not for that: its second column was hardly capped, as docs/lab/two-clocks.md tells.) Of products
-the sets core, layers and bars are taken: those of `random` are for judging what is chosen, which a table of their own times would make
+(two-clocks-h100.jsonl.gz of 29f5e2c, in git's history, is not for that: its second column was hardly capped.) Of products the sets
+core, layers and bars are taken: those of `random` are for judging what is chosen, which a table of their own times would make
 worthless. Names that today's plans do not offer are left out.
 """
 

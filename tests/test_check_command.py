@@ -20,7 +20,7 @@ from opwise.backends.cuda_on_cpu import NOT_RUN, STAND_IN
 from opwise.backends.protocol import BackendUnavailable
 from opwise.cli import app
 from opwise.commands import check, executors
-from opwise.commands.stand_ins import STAND_INS
+from opwise.commands.stand_ins import STAND_INS, stand_in_lines
 from opwise.ops import OPS, OURS, Workload
 from opwise.record import Record
 from opwise.runner import Entry, Job, session
@@ -145,6 +145,15 @@ def test_the_lines_of_stand_ins_name_every_gluon_kernel() -> None:
     kernels = {name for path in folder.rglob("*.py") for name in re.findall(r"@gluon\.jit.*\ndef (\w+_kernel)\(", path.read_text())}
     assert kernels
     assert kernels == set(re.findall(r"\w+_kernel", never))
+
+
+def test_what_a_stand_in_leaves_out_is_told_of_the_suite_s_own_backends() -> None:
+    """A package's may run in the same one, and has other kernels."""
+    ours, theirs = stand_in_lines({"interpreter": ["triton_jit", "of_a_package"]}, ["softmax"])
+    assert ("triton_jit" in ours, "stream_kernel" in ours, "of_a_package" in ours) == (True, True, False)
+    assert theirs.endswith("of_a_package: Triton's interpreter: runs its kernels")
+    of_it = Record.of("of_a_package/softmax", Workload("softmax", (2, 3), "float32"), status="ok", stand_in="interpreter")
+    assert check._with_not_run(of_it).not_run == ()
 
 
 @pytest.mark.skipif(ON_GPU, reason="there is a GPU here: nothing needs a stand-in")

@@ -47,10 +47,10 @@ Call = Callable[..., Tensor]
 
 @contextmanager
 def use(backend: str | None = None, *, invariant: bool = False) -> Iterator[None]:
-    """Inside of it, in this thread, `backend` computes every op called through opwise; or with invariant=True one that
-    `opwise run --facts` found batch-invariant, the same for workloads that differ in their first size alone. Raises ValueError for an unknown name, TypeError for both or
-    neither; the calls raise BackendUnavailable, UnsupportedWorkload or ValueError where it cannot compute what it is given, and
-    NothingMeasured where no backend is known to be batch-invariant there."""
+    """Inside of it, in this thread, `backend` computes every op called through opwise; or with invariant=True one that `opwise run --facts`
+    found batch-invariant, the same for workloads that differ in their first size alone. Raises ValueError for an unknown name, TypeError
+    for both or neither; the calls raise BackendUnavailable, UnsupportedWorkload or ValueError where it cannot compute what it is given,
+    and NothingMeasured where no backend is known to be batch-invariant there."""
     if (backend is None) != invariant:
         raise TypeError("use() takes a backend's name or invariant=True, one of the two")
     token = _forced.set(INVARIANT if backend is None else _known(backend, "use()"))

@@ -29,7 +29,7 @@ from opwise.commands.console import (
     where,
 )
 from opwise.commands.progress import carry_out
-from opwise.commands.stand_ins import STAND_INS, brief, stand_in_lines
+from opwise.commands.stand_ins import brief, stand_in_lines, stand_in_of
 from opwise.ops import OPS
 from opwise.ops.spec import DTYPES
 from opwise.record import BAD, Record
@@ -110,14 +110,15 @@ def grid(records: Sequence[Record]) -> Table:
     stand_ins = {r.backend: r.stand_in for r in records if r.stand_in}
     shown.add_column("op")
     for name in backends:
-        shown.add_column("\n".join([name, *([_head(stand_ins[name])] if name in stand_ins else [])]))
+        shown.add_column("\n".join([name, *([_head(name, stand_ins[name])] if name in stand_ins else [])]))
     for op in _ops(records):
         shown.add_row(escape(op), *(cell([r for r in records if (r.op, r.backend) == (op, name)]) for name in backends))
     return shown
 
 
-def _head(stand_in: str) -> str:
-    return STAND_INS[stand_in].brief if stand_in in STAND_INS else stand_in
+def _head(backend: str, stand_in: str) -> str:
+    found = stand_in_of(backend, stand_in)
+    return found.brief if found else stand_in
 
 
 def _ops(records: Sequence[Record]) -> list[str]:
@@ -145,7 +146,7 @@ def _with_kernels(verdict: str, records: Sequence[Record]) -> str:
 
 
 def _with_not_run(r: Record) -> Record:
-    found = STAND_INS.get(r.stand_in or "")
+    found = stand_in_of(r.backend, r.stand_in)
     return replace(r, not_run=found.not_run([r.op])) if found else r
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from rich.markup import escape
 
+from opwise.backends import OURS
 from opwise.backends.cuda_on_cpu import NOT_RUN
 from opwise.ops.spec import DTYPES
 
@@ -53,11 +54,21 @@ STAND_INS: Mapping[str, StandIn] = {
 }
 
 
+def stand_in_of(backend: str, name: str | None) -> StandIn | None:
+    """None where it is unknown. What a stand-in leaves out is known of the suite's own kernels, and not of a package's or a file's."""
+    found = STAND_INS.get(name or "")
+    return found if found is None or backend in OURS else StandIn(found.what, found.what, "its kernels", {})
+
+
 def stand_in_lines(backends: Mapping[str, Iterable[str]], ops: Iterable[str]) -> list[str]:
-    """A line a stand-in, as markup: for which backends it stands, what it is, what it runs of these ops, and what it never runs."""
+    """A line a stand-in, as markup: for which backends it stands, what it is, what it runs of these ops, and what it never runs. Packages'
+    backends have one of their own."""
     ops, lines = tuple(ops), []
-    for name, of in backends.items():
-        found = STAND_INS.get(name)
+    groups = [(name, [x for x in of if (x in OURS) == ours]) for name, of in backends.items() for ours in (True, False)]
+    for name, of in groups:
+        if not of:
+            continue
+        found = stand_in_of(of[0], name)
         told = [f"{found.what}: runs {found.runs}", *(f"never {kernels}" for kernels in found.not_run(ops))] if found else [name]
         lines.append(f"[yellow]stand-in[/]  {escape(', '.join(of))}: {escape('; '.join(told))}")
     return lines

@@ -1,4 +1,4 @@
-"""A run at a glance: which pairs of op and backend are right, and how close the costly workloads come to the limit.
+"""A run at a glance: which pairs of op and backend are right, and how close a few workloads of each op come to the limit.
 
 The same rows serve the terminal and the README's Markdown. Where the power cap changes a time, a cell has the SOL of both states.
 """
@@ -6,25 +6,34 @@ The same rows serve the terminal and the README's Markdown. Where the power cap 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from rich.markup import escape
 from rich.table import Table
 
 from opwise.backends import BACKENDS
+from opwise.choosing.store import stale
 from opwise.ops import OPS
 from opwise.record import Record
 from opwise.report.groups import by_op, in_order
 from opwise.report.states import both, is_first, readings
 from opwise.report.tables import STYLES, only_compiled
 
-SHAPES_AN_OP = 3
+PICKED = (
+    "Of each op the least, the largest (in float32 too) and the largest with an odd size, in float16, and the workload at which a backend "
+    "is furthest behind the fastest."
+)
 TWO_STATES = (
     "a / b: at full clock / power-capped, which is launches back to back with the clock pulled down by the power cap; each against the "
     "limit of its state."
 )
 NO_LIMIT = "A time in us: the run has no limit of the state that it was taken in."
+UNCONVERGED, STALE = "*", "†"
+MARKS = {
+    UNCONVERGED: f"{UNCONVERGED} the median's interval did not become narrow.",
+    STALE: f"{STALE} stale: of other sources of the kernel than are here.",
+}
 
 
 @dataclass(frozen=True)
@@ -36,24 +45,34 @@ class Row:
     cells: tuple[tuple[str, bool], ...]  # in the order of BACKENDS: (text, fastest or tied?)
 
 
-def rows(records: Sequence[Record], dtypes: Iterable[str] = ("float32", "float16")) -> Iterator[Row]:
-    """The costliest shapes of each op, in these dtypes."""
-    kept = in_order(r for r in records if not r.variant and r.dtype in set(dtypes))
+def rows(records: Sequence[Record]) -> Iterator[Row]:
+    """The workloads that PICKED names."""
+    kept = in_order(r for r in records if not r.variant)
     for op in OPS:
-        for workload in _costliest([r for r in kept if r.op == op]):
+        for workload in _picked([r for r in kept if r.op == op]):
             group = {r.backend: r for r in kept if str(r.workload) == workload}
             full, capped = (next((v for r in group.values() if (v := getattr(r, name))), None) for name in ("limit_us", "capped_limit_us"))
             yield Row(workload, both(full, capped, "{:.1f}"), tuple(_cell(group.get(backend)) for backend in BACKENDS))
 
 
-def _costliest(records: Sequence[Record]) -> list[str]:
-    """By the limit; by its time, what has none."""
-    costs: dict[tuple[int, ...], float] = {}
-    for r in records:
-        times = [x.limit_us or x.cold.median for x in readings(r)] or [r.limit_us or 0.0]
-        costs[r.shape] = max(costs.get(r.shape, 0.0), times[0])
-    kept = sorted(costs, key=lambda shape: costs[shape])[-SHAPES_AN_OP:]
-    return list(dict.fromkeys(str(r.workload) for r in records if r.shape in kept))
+def _picked(records: Sequence[Record]) -> list[str]:
+    """In the order of the records."""
+    half = [r for r in records if r.dtype == "float16"] or list(records)
+    odd = [r for r in half if any(n % 2 and n > 1 for n in r.shape)]
+    single = [r for r in records if r.dtype == "float32"]
+    asked = [(min, half, _cost), (max, half, _cost), (max, odd, _cost), (max, single, _cost), (max, records, _behind)]
+    chosen = [pick(of, key=by, default=None) for pick, of, by in asked]
+    names = {str(r.workload) for r in chosen if r}
+    return [name for name in dict.fromkeys(str(r.workload) for r in records) if name in names]
+
+
+def _cost(r: Record) -> float:
+    """The limit; where there is none, the time."""
+    return next((x.limit_us or x.cold.median for x in readings(r)), r.limit_us or 0.0)
+
+
+def _behind(r: Record) -> float:
+    return max((x.versus[0] for x in readings(r) if x.versus), default=0.0)
 
 
 def _cell(r: Record | None) -> tuple[str, bool]:
@@ -61,13 +80,16 @@ def _cell(r: Record | None) -> tuple[str, bool]:
         return "n/a", False
     if not r.timed:
         return r.status, False
-    return both(r.sol, r.capped_sol, "{:.2f}") or f"{readings(r)[0].cold.median:.4g} us", is_first(r)
+    text = both(r.sol, r.capped_sol, "{:.2f}") or f"{readings(r)[0].cold.median:.4g} us"
+    marks = ("" if all(x.cold.converged for x in readings(r)) else UNCONVERGED) + (STALE if stale(r, None) else "")
+    return text + marks, is_first(r)
 
 
 def _notes(shown: Sequence[Row]) -> str:
     """What is to be said below the table, of what stands in it."""
     texts = [text for row in shown for text, _ in row.cells]
-    found = {TWO_STATES: any(" / " in text for text in texts), NO_LIMIT: any(text.endswith(" us") for text in texts)}
+    found = {PICKED: bool(shown), TWO_STATES: any(" / " in text for text in texts), NO_LIMIT: any(" us" in text for text in texts)}
+    found |= {note: any(mark in text for text in texts) for mark, note in MARKS.items()}
     return " ".join(note for note, applies in found.items() if applies)
 
 

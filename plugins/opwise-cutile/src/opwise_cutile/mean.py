@@ -50,7 +50,7 @@ def build(way: tuple[int, int, bool] | None, x: Tensor, out: Tensor) -> Bind:
     if tiles <= ALONE:
         return built(specimen(array, out.dtype, tile, tma), 1, device, sizes, (1, 1), numbers=(n,))
     blocks = min(tiles, max(at_once * processors(device), -(-tiles // CHAIN)))
-    lend = lender(4 * blocks, device)
+    lend = lender(4 * blocks, device, zeroed=0)
     first = built(specimen(array, torch.float32, tile, tma), blocks, device, sizes, (blocks, 1), numbers=(1,))
     second = built(specimen(Array(torch.float32, 1), out.dtype, LAST, False), 1, device, (blocks, 1), (1, 1), numbers=(n,))
 
