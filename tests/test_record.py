@@ -7,6 +7,7 @@ import json
 import math
 import multiprocessing
 import random
+import warnings
 from dataclasses import replace
 from pathlib import Path
 
@@ -63,6 +64,38 @@ def test_a_torn_last_line_is_skipped_with_a_warning(tmp_path: Path, cut: int) ->
     path.write_bytes(path.read_bytes()[:-cut])
     with pytest.warns(UserWarning, match="torn"):
         assert read(path) == [FULL]
+
+
+WRONG = [
+    ("op", None), ("shape", "4096x4096"), ("shape", [4096, -1]), ("dtype", "float8"), ("status", "fine"), ("reason", "\ud800"),
+    ("sol", -0.1), ("kernel_cold_us", 5), ("kernel_cold_us", {"median": 5.0}), ("kernel_cold_us", vars(Interval(math.nan, 1.0, 1.0, 3))),
+    ("error_ratio", "huge"), ("versus_best", [1.0]), ("throttle", "power"), ("versions", {"torch": 2}), ("dirty", 0), ("extra_bytes", 1.5),
+    ("joules", 10**400), ("us_by_process", {"full": [1.0, "x"]}), ("repeatable", "yes"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("field", "value"), WRONG, ids=[str(number) for number in range(len(WRONG))])
+def test_a_record_with_a_wrong_field_is_skipped_by_file_line_and_field(tmp_path: Path, field: str, value: object) -> None:
+    path = tmp_path / "run.jsonl"
+    append(path, [FULL.to_json(), json.dumps(json.loads(FULL.to_json()) | {field: value}), FULL.to_json()])
+    with pytest.warns(UserWarning, match=rf"run\.jsonl:2: a record is skipped: its field {field}.* is taken"):
+        assert read(path) == [FULL, FULL]
+    with pytest.warns(UserWarning, match=rf"run\.jsonl:2: .* its field {field}"):
+        assert [record for _, record in read_newest(path, lambda *_: False)] == [FULL, FULL]
+
+
+def test_a_missing_field_is_named_and_what_ends_no_line_is_kept(tmp_path: Path) -> None:
+    path = tmp_path / "run.jsonl"
+    odd = replace(FULL, reason="a\u2028b")
+    lacks = {name: value for name, value in json.loads(FULL.to_json()).items() if name != "op"}
+    lines = [json.dumps(json.loads(odd.to_json()), ensure_ascii=False), json.dumps(lacks), '{"a": ' + "[" * 10**5, '{"a": ' + "1" * 5000]
+    path.write_bytes(b"\xef\xbb\xbf" + "\r\n".join(lines).encode())
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        assert read(path) == [odd]
+    torn = "a torn record is skipped"
+    expected = ["2: a record is skipped: its field op is missing: what opwise wrote is taken", f"3: {torn}", f"4: {torn}"]
+    assert [str(warning.message).partition("run.jsonl:")[2] for warning in told] == expected
 
 
 @pytest.mark.parametrize("schema", [0, SCHEMA + 1, None, "1"])

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from opwise.ops.spec import Workload
-from opwise.run_files import parsed, text, whole_lines
+from opwise.fields import WrongField, made, number, one_of, or_none
+from opwise.ops.spec import DTYPES, LAYOUTS, Workload
+from opwise.run_files import lines, parsed, skipping
 
 SCHEMA = 2
 READ = (1, 2)
 FULL, CAPPED = STATES = ("full", "capped")  # of the clock: as high as it goes, and as the power cap leaves it under launches back to back
 STATUSES = ("ok", "wrong", "unsupported", "unavailable", "failed", "timeout")
 BAD = ("wrong", "failed", "timeout")  # a kernel that ran, or should have
+T = TypeVar("T")
+RATIO = {"take": or_none(number(finite=False))}  # an error that has no end is one
 
 
 def now() -> str:
@@ -61,20 +64,20 @@ class Record:
     op: str
     backend: str
     variant: str
-    dtype: str
+    dtype: str = field(metadata={"take": one_of(tuple(DTYPES))})
     shape: tuple[int, ...]
-    layout: str = field(default="", kw_only=True)  # as Workload has it; not in a line where it is ""
-    status: str
+    layout: str = field(default="", kw_only=True, metadata={"take": one_of(LAYOUTS)})  # as Workload has it; not in a line where it is ""
+    status: str = field(metadata={"take": one_of(STATUSES)})
     reason: str = ""
     stand_in: str | None = None
     kernels: tuple[str, ...] = ()  # that the stand-in ran
     not_run: tuple[str, ...] = ()  # of a GPU's kernels, what the stand-in never runs: as `opwise check` tells it
-    error_ratio: float | None = None  # largest error over its bound, of all checks of this cell
+    error_ratio: float | None = field(default=None, metadata=RATIO)  # largest error over its bound, of all checks of this cell
     repeatable: bool | None = None  # bitwise, over launches, streams and processes (measure/sameness.py); None: not found out
     batch_invariant: bool | None = None  # a row bitwise the same in any batch; None too where an op has no rows
     differs: str = ""  # the first difference, or why there is no answer
     bits: str = ""  # digest of the result on the inputs of sameness.SEED
-    disagreement: float | None = None  # largest difference from another implementation, over twice the bound
+    disagreement: float | None = field(default=None, metadata=RATIO)  # largest difference from another implementation, over twice the bound
     kernel_cold_us: Interval | None = None
     kernel_warm_us: Interval | None = None
     launch_us: Interval | None = None
@@ -177,38 +180,26 @@ class Record:
 
     @classmethod
     def from_json(cls, line: str) -> Record:
-        """Raises json.JSONDecodeError on a torn line, UnknownSchema on another schema. Unknown fields are dropped."""
+        """Raises json.JSONDecodeError on a torn line, and as from_data. Unknown fields are dropped."""
         return cls.from_data(json.loads(line))
 
     @classmethod
     def from_data(cls, data: Any) -> Record:
-        """As from_json, of a line that is parsed already."""
+        """Of a line that is parsed already. Raises UnknownSchema on another schema, WrongField where a field cannot be taken."""
         if not isinstance(data, dict) or data.get("schema") not in READ:
             found = data.get("schema") if isinstance(data, dict) else type(data).__name__
             raise UnknownSchema(f"schema {found!r} found, {' and '.join(map(str, READ))} are read: use the opwise that wrote the file")
         if data["schema"] == 1:
             data = _of_schema_1(data)
-        kept = {name: value for name, value in data.items() if name in _FIELDS}
-        for name, rebuilt in _REBUILT.items():
-            if kept.get(name) is not None:
-                kept[name] = rebuilt(kept[name])
-        return cls(**kept)
+        return made(cls, data)
 
 
 _BEFORE_OP = '{"op": '
 _BEHIND_CELL = '"status": '  # the field that follows those which say what was measured
-_FIELDS = frozenset(f.name for f in fields(Record))
 FACTS = ("repeatable", "batch_invariant", "differs", "bits")  # not in a line where nobody asked
 ENERGY = ("joules", "capped_joules", "idle_w", "energy_note")  # nor these
 PROCESSES = ("processes", "us_by_process", "versus_by_process")
 _INTERVALS = ("kernel_cold_us", "kernel_capped_us", "kernel_warm_us", "launch_us", "call_us")
-_REBUILT: Mapping[str, Callable[[Any], Any]] = {  # what JSON has no type or no number for
-    **dict.fromkeys(_INTERVALS, lambda value: Interval(**value)),
-    **dict.fromkeys(("shape", "kernels", "not_run", "throttle", "versus_best", "capped_throttle", "capped_versus_best"), tuple),
-    **dict.fromkeys(("error_ratio", "disagreement"), float),
-    "us_by_process": lambda value: {state: tuple(found) for state, found in value.items()},
-    "versus_by_process": lambda value: {state: tuple(v and tuple(v) for v in found) for state, found in value.items()},
-}
 
 
 # What schema 1 had of a cold time, and where that of a power-capped one is now. Its limit was made of a peak at full clock, which is no
@@ -238,9 +229,15 @@ def plain(value: Any) -> Any:
 
 
 def read(path: Path) -> list[Record]:
-    """The cells of a run, in the order they were measured. Skips a torn last line with a warning; a torn line elsewhere, which a
-    full disk can leave, is skipped with a warning too. Raises UnknownSchema, and OSError where the file cannot be read."""
-    return [Record.from_data(data) for data in whole_lines(path) if _kind(data) == "cell"]
+    """The cells of a run, in the order they were measured. A torn line, which a kill or a full disk can leave, is skipped with a warning,
+    and so is a line with a wrong field. Raises UnknownSchema, and OSError where the file cannot be read."""
+    return taken(path, "cell", Record.from_data)
+
+
+def taken(path: Path, kind: str, from_data: Callable[[Any], T]) -> list[T]:
+    """The lines of a kind in a run, as `read` reads them: whatever else `from_data` raises comes through."""
+    held = ((number, data) for number, line in lines(path) for data in parsed(path, number, line))
+    return [found for number, data in held for found in _taken(path, number, data, kind, from_data)]
 
 
 def read_newest(path: Path, skipped: Callable[[str, str], bool]) -> Iterator[tuple[str, Record]]:
@@ -249,10 +246,20 @@ def read_newest(path: Path, skipped: Callable[[str, str], bool]) -> Iterator[tup
     Lines of which `skipped` (of the beginning, and of the line) says so are not parsed, which takes most of the time; it is asked of a line
     when the cells behind it have been taken. Warns and raises as `read`.
     """
-    newest_first = reversed(list(enumerate(text(path).splitlines(), start=1)))
-    lines = ((number, line, line.partition(_BEHIND_CELL)[0]) for number, line in newest_first)
-    found = ((cell, data) for number, line, cell in lines if not skipped(cell, line) for data in parsed(path, number, line))
-    return ((cell, Record.from_data(data)) for cell, data in found if _kind(data) == "cell")
+    told = ((number, line, line.partition(_BEHIND_CELL)[0]) for number, line in reversed(lines(path)))
+    found = ((number, cell, data) for number, line, cell in told if not skipped(cell, line) for data in parsed(path, number, line))
+    return ((cell, record) for number, cell, data in found for record in _taken(path, number, data, "cell", Record.from_data))
+
+
+def _taken(path: Path, number: int, data: Any, kind: str, from_data: Callable[[Any], T]) -> Iterator[T]:
+    """What a line holds; nothing of a line of another kind, and a warning where a field is wrong."""
+    try:
+        if _kind(data) == kind:
+            yield from_data(data)
+    except UnknownSchema as unknown:
+        raise UnknownSchema(f"{path}:{number}: {unknown}") from None
+    except WrongField as wrong:
+        skipping(path, number, wrong)
 
 
 def beginning(record: Record) -> str:
@@ -267,7 +274,7 @@ def of_another_op(cell: str, op: str) -> bool:
 
 def read_extra(path: Path, kind: str) -> list[dict[str, Any]]:
     """The lines of another kind in a run: `limits` holds the roofs measured beside it."""
-    return [data for data in whole_lines(path) if _kind(data) == kind]
+    return [data for number, line in lines(path) for data in parsed(path, number, line) if _kind(data) == kind]
 
 
 def _kind(data: Any) -> str:

@@ -35,30 +35,33 @@ def append(path: Path, lines: Iterable[str]) -> None:
         os.close(descriptor)
 
 
-def whole_lines(path: Path) -> Iterator[Any]:
-    """What each line holds, parsed once."""
-    for number, line in enumerate(text(path).splitlines(), start=1):
-        yield from parsed(path, number, line)
+def lines(path: Path) -> list[tuple[int, str]]:
+    """With their numbers. A text within a line may hold what else ends one elsewhere, as U+2028. Raises OSError."""
+    return list(enumerate(text(path).split("\n"), start=1))
 
 
 def text(path: Path) -> str:
-    """Raises OSError."""
+    """Without the mark of byte order that some editors put before it. Raises OSError."""
     data = path.read_bytes()
     if path.suffix == PACKED:
         try:
             data = gzip.decompress(data)
-        except (EOFError, zlib.error) as error:
+        except (EOFError, OSError, zlib.error) as error:
             raise OSError(f"{path} is cut off or damaged ({error}): take it from git, or compress the run again") from error
-    return data.decode(errors="replace")
+    return data.decode("utf-8-sig", errors="replace")
 
 
 def parsed(path: Path, number: int, line: str) -> Iterator[Any]:
     """What a line holds; nothing, and a warning, where it is torn."""
     try:
         yield json.loads(line)
-    except json.JSONDecodeError:
+    except (ValueError, RecursionError):  # no JSON, a number of thousands of digits, or lists in lists without an end
         if line.strip():
             warnings.warn(f"{path}:{number}: a torn record is skipped", stacklevel=4)
+
+
+def skipping(path: Path, number: int, why: Exception) -> None:
+    warnings.warn(f"{path}:{number}: a record is skipped: {why}", stacklevel=4)
 
 
 def new_run(folder: Path, device_slug: str, label: str, commit: str) -> Path:

@@ -52,8 +52,8 @@ def read_runs(paths: Iterable[Path]) -> list[Run]:
     for path in paths:
         try:
             run = Run.of(path.name, read(path))
-        except (UnknownSchema, OSError, TypeError) as problem:
-            warnings.warn(f"{path} is left out: {problem}", stacklevel=2)
+        except (UnknownSchema, OSError) as problem:
+            warnings.warn(f"left out: {problem}", stacklevel=2)
             continue
         found += [run] if run.cells else []
     return found

@@ -5,14 +5,15 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from opwise.block.sizes import Sizes
 from opwise.block.wiring import SWAPPED
+from opwise.fields import made, one_of
 from opwise.measure.device import slug
-from opwise.record import SCHEMA, Interval, UnknownSchema, read_extra
+from opwise.record import RATIO, SCHEMA, STATUSES, Interval, UnknownSchema, taken
 from opwise.run_files import append, new_run, runs
 
 KIND = "block"
@@ -33,10 +34,10 @@ class BlockRecord:
     hidden: int
     ff: int
     heads: int
-    status: str
+    status: str = field(metadata={"take": one_of(STATUSES)})
     reason: str = ""
     stand_in: str | None = None
-    error_ratio: float | None = None  # the largest error over its bound, of all steps that are ops of the suite
+    error_ratio: float | None = field(default=None, metadata=RATIO)  # the largest over its bound, of all steps that are ops
     block_us: Interval | None = None
     versus_baseline: tuple[float, float, float] | None = None  # over the block of torch alone, paired, with its interval
     power_w: float | None = None
@@ -83,20 +84,10 @@ class BlockRecord:
 
     @classmethod
     def from_data(cls, data: Mapping[str, Any]) -> BlockRecord:
-        """Raises UnknownSchema where a newer opwise wrote the line. Unknown fields are dropped."""
-        if not isinstance(data.get("schema"), int) or data["schema"] > SCHEMA:
+        """Raises UnknownSchema where a newer opwise wrote the line, WrongField where a field cannot be taken."""
+        if not isinstance(data.get("schema"), int) or not 0 < data["schema"] <= SCHEMA:
             raise UnknownSchema(f"schema {data.get('schema')!r} found, up to {SCHEMA} is read: use the opwise that wrote the file")
-        kept = {name: value for name, value in data.items() if name in _FIELDS}
-        for name, rebuilt in _REBUILT.items():
-            if kept.get(name) is not None:
-                kept[name] = rebuilt(kept[name])
-        return cls(**kept)
-
-
-_FIELDS = frozenset(f.name for f in fields(BlockRecord))
-_REBUILT: Mapping[str, Any] = {
-    "block_us": lambda value: Interval(**value), "error_ratio": float, **dict.fromkeys(("ops", "throttle", "versus_baseline"), tuple)
-}  # fmt: skip
+        return made(cls, data)
 
 
 def store(records: Sequence[BlockRecord], out: Path) -> Path:
@@ -108,7 +99,7 @@ def store(records: Sequence[BlockRecord], out: Path) -> Path:
 
 def read_blocks(path: Path) -> list[BlockRecord]:
     """The block lines of a run. Raises UnknownSchema, and OSError where it cannot be read."""
-    return [BlockRecord.from_data(data) for data in read_extra(path, KIND)]
+    return taken(path, KIND, BlockRecord.from_data)
 
 
 def newest_beside(path: Path) -> list[list[BlockRecord]]:

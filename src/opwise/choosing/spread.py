@@ -50,7 +50,7 @@ class Across:
         found: defaultdict[str, dict[Path, Record]] = defaultdict(dict)
         for path in (path for path in runs if path.parent.name in folders):
             taken: set[str] = set()
-            with warnings.catch_warnings(), suppress(UnknownSchema, OSError, TypeError):
+            with warnings.catch_warnings(), suppress(UnknownSchema, OSError):
                 warnings.simplefilter("ignore")
                 for cell, r in read_newest(path, lambda cell, _, taken=taken: cell not in wanted or cell in taken):  # type: ignore[misc]
                     if alike(r, wanted[cell]):

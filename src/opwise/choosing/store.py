@@ -76,8 +76,8 @@ class Store:
         for path in reversed(list(paths)):
             try:
                 known[path.parent.name].take(path)
-            except (UnknownSchema, OSError, TypeError) as problem:
-                warnings.warn(f"{path} is left out: {problem}", stacklevel=2)
+            except (UnknownSchema, OSError) as problem:
+                warnings.warn(f"left out: {problem}", stacklevel=2)
         return cls(sorted((r for of_device in known.values() for r in of_device.cells.values()), key=lambda r: r.time))
 
     @property
@@ -125,7 +125,7 @@ class _Known:
         self.timed = False  # is there a record that was timed? Then those of other ops are not needed
 
     def take(self, path: Path) -> None:
-        """Adds what the next older run has beside them. Raises UnknownSchema, TypeError or OSError, and adds nothing then."""
+        """Adds what the next older run has beside them. Raises UnknownSchema or OSError, and adds nothing then."""
         fresh: dict[str, Record] = {}
         timed = self.timed
 

@@ -93,7 +93,7 @@ def warnings_told() -> Iterator[None]:
         warnings.simplefilter("always")
         yield
     for message in dict.fromkeys(str(warning.message) for warning in caught):
-        stderr.print(f"warning: {message}", style="yellow", highlight=False, markup=False)
+        stderr.print(f"warning: {message}", style="yellow", highlight=False, markup=False, soft_wrap=True)
 
 
 def read_run(path: Path) -> list[Record]:
