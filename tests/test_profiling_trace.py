@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -19,7 +20,7 @@ from opwise.ops.spec import Workload
 from opwise.profiling import allocations, capture, repeated, rows, stacks
 from opwise.profiling import trace as reading
 from opwise.profiling.capture import ALLOCATE, CALL, COLD, COMPILE, FLUSH, LAUNCH, PREFIX, WARM, WARM_UP, WRAP
-from opwise.timeline.trace import document
+from opwise.timeline.container import document
 
 COLD_US, WARM_US = (20.0, 22.0, 21.0), (10.0, 11.0, 13.0, 10.5)
 
@@ -165,7 +166,7 @@ def captured(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
 def test_every_backend_is_captured_in_labelled_ranges(captured: tuple[str, dict[str, Any], Path]) -> None:
     name, trace, path = captured
     assert reading.problems(trace) == []
-    assert document(path) == json.loads(json.dumps(trace))
+    assert document(path) == (json.loads(json.dumps(trace), parse_float=Decimal), ())
     assert trace["opwise"]["implementation"] == name
     found = [r.label for r in reading.ranges(trace)]
     assert found[0] == COMPILE

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from small_traces import ONE_STREAM, Event, call, event, kernel, parsed, trace, us, written
 
+from opwise.timeline.container import document, write
 from opwise.timeline.trace import ABOUT, NotATrace, read, within
 
 
@@ -43,11 +44,37 @@ def test_any_container_is_read_and_holds_the_same(tmp_path: Path, ending: str) -
     assert read(misnamed).activities == whole.activities
 
 
-def test_kineto_s_own_words_for_no_number_are_read(tmp_path: Path) -> None:
-    """Which JSON does not know: a ratio over nothing is `inf` or `nan` in a file that torch wrote."""
+WHOLE = json.dumps(trace(ONE_STREAM))
+
+
+@pytest.mark.parametrize(
+    ("text", "encoding", "notes"),
+    [
+        (WHOLE.replace('"args": {', '"args": {"warps per SM": inf, ', 1), "utf-8", 0),
+        (WHOLE.replace('"args": {', '"args": {"GB/s": INF, "b": -nan(ind), ', 1), "utf-8", 0),
+        (WHOLE, "utf-8-sig", 0),
+        (WHOLE, "utf-16", 0),
+        (WHOLE.replace('"args": {', r'"args": {"file": "torch\cuda\__init__.py", "gb": INF, "C:\users": "\\ \u00b5", ', 1), "utf-8", 1),
+    ],
+)
+def test_what_torch_writes_that_is_no_json_is_read(tmp_path: Path, text: str, encoding: str, notes: int) -> None:
+    """A ratio over nothing is `inf` or `nan`, and on Windows names have bare backslashes, or the file a mark of byte order."""
     path = tmp_path / "given.json"
-    path.write_text(json.dumps(trace(ONE_STREAM)).replace('"args": {', '"args": {"warps per SM": inf, ', 1))
-    assert len(read(path).activities) == len(parsed(ONE_STREAM).activities)
+    path.write_text(text, encoding=encoding)
+    found = read(path)
+    assert found.activities == parsed(ONE_STREAM).activities
+    assert len(found.notes) == notes
+
+
+def test_times_are_as_exact_as_they_are_written(tmp_path: Path) -> None:
+    """Of so many digits a float keeps a quarter of a us. What is written again has them too."""
+    events = tuple(kernel("k", 10.4 + 5.2 * i, 5.1, None) | {"ts": f"~1712195495505{10.4 + 5.2 * i:07.3f}~"} for i in range(3))
+    path = tmp_path / "given.json"
+    path.write_text(json.dumps(trace(events)).replace('"~', "").replace('~"', ""))
+    write(document(path)[0], tmp_path / "again.json.gz")
+    for found in (read(path), read(tmp_path / "again.json.gz")):
+        assert [a.start - 1712195495505 * 10**6 for a in found.activities] == [10400, 15600, 20800]
+        assert [a.ns for a in found.activities] == [5100] * 3
 
 
 GZIPPED = gzip.compress(json.dumps(trace(ONE_STREAM)).encode(), mtime=0)
@@ -65,10 +92,28 @@ GZIPPED = gzip.compress(json.dumps(trace(ONE_STREAM)).encode(), mtime=0)
         (b"[1, 2", ["no complete event"]),
         (b'{"schema": 1, "op": "softmax"}', ["no list `traceEvents`", "schema, op"]),
         (b"3", ["int", "no list `traceEvents`"]),
+        (b'{"traceEvents": ' + b"[" * 100_000, ["nested too deeply"]),
+        (b'[{"ts": ' + b"1" * 5000, ["no JSON", "digits"]),
+        (b'{"name":"lib = Library("_x")"}', ["no JSON", "column 25", "with_stack"]),
         (b'{"traceEvents": []}', ["no complete event"]),
         (b'{"traceEvents": [{"ph": "M", "name": "process_name"}, 3]}', ["no complete event (ph X) among 2"]),
     ],
-    ids=["empty", "half", "tail cut", "damaged", "cut off", "CSV", "open array", "a record", "a number", "no events", "no complete event"],
+    ids=[
+        "empty",
+        "half",
+        "tail cut",
+        "damaged",
+        "cut off",
+        "CSV",
+        "open array",
+        "a record",
+        "a number",
+        "deep",
+        "digits",
+        "quotes",
+        "no events",
+        "no complete event",
+    ],
 )
 def test_what_is_no_trace_is_refused_in_one_line_that_names_the_file(tmp_path: Path, content: bytes, needles: list[str]) -> None:
     path = tmp_path / "given.json"
@@ -80,10 +125,25 @@ def test_what_is_no_trace_is_refused_in_one_line_that_names_the_file(tmp_path: P
     assert all(needle in message for needle in ["given.json", *needles])
 
 
-@pytest.mark.parametrize("broken", [{"ts": None}, {"ts": "soon"}, {"dur": float("nan")}, {"dur": -1.0}, {"ts": float("inf")}])
+@pytest.mark.parametrize(
+    "broken", [{"ts": None}, {"ts": "soon"}, {"dur": float("nan")}, {"dur": -1.0}, {"ts": float("inf")}, {"ts": True}, {"dur": 1e300}]
+)
 def test_an_event_without_a_time_is_left_out_and_counted(broken: Event) -> None:
     found = parsed((*ONE_STREAM, kernel("k", 300, 1, 9) | broken))
     assert (len(found.activities), found.skipped) == (6, 1)
+
+
+def test_an_event_whose_time_cannot_be_is_left_out_and_named() -> None:
+    """At 0 it would make a span of years, and as long as an overflow makes it a busy GPU. A graph's kernels may run side by side."""
+    launches = [(call("cudaLaunchKernel", 300 + 10 * i, 2, 20 + i), kernel(f"k{i}", 303 + 10 * i, 5, 20 + i)) for i in range(5)]
+    sound = (*ONE_STREAM, *(e for launch in launches for e in launch))
+    at_zero = [e | {"ts": 0} for e in (call("cudaLaunchKernel", 0, 1, 40), kernel("zero", 0, 0, 40))]
+    overlong = call("cudaLaunchKernel", 290, 2, 41), kernel("long", 295, 1e6, 41)
+    found = parsed((*sound, *at_zero, *overlong, kernel("years", 400, 1e14, None)))
+    assert found.activities == parsed(sound).activities
+    assert [note.partition(": ")[2] for note in found.notes] == ["3 (cudaLaunchKernel, zero, years)", "1 (long of 1000000.000 us)"]
+    graph = (call("cudaGraphLaunch", 0, 6, 1), *(kernel("node", 10 + i, 90 - 2 * i, 1) for i in range(6)))
+    assert (len(parsed(graph).activities), parsed(graph).notes, parsed(sound).notes) == (6, (), ())
 
 
 def test_within_keeps_what_was_launched_in_the_range() -> None:

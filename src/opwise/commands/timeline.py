@@ -15,13 +15,13 @@ from opwise import own
 from opwise.commands.console import Device, With, chosen_device, ending, fail, named_files, refuse, stderr, stdout
 from opwise.commands.profile import TRACES, op_of
 from opwise.ops.spec import Workload
-from opwise.profiling import capture
 from opwise.report.html import MissingExtra
 from opwise.runner import WorkerLost
-from opwise.timeline import charts, counters, drawing, hta, picture, recording, tables
+from opwise.timeline import charts, container, counters, drawing, hta, picture, recording, tables
 from opwise.timeline import ranks as jobs
 from opwise.timeline import trace as traces
 from opwise.timeline.analysis import Timeline, as_data
+from opwise.timeline.container import NotATrace
 from opwise.timeline.difference import difference
 from opwise.timeline.idle import KERNEL_WAIT_US
 from opwise.timeline.kinds import MOST_KERNELS
@@ -104,7 +104,7 @@ def timeline(
 def _job(given: Sequence[Path], options: Mapping[str, Any], charts_file: Path | None, as_json: bool) -> None:
     try:
         job = jobs.read(given, **options)
-    except (traces.NotATrace, OSError) as error:
+    except (NotATrace, OSError) as error:
         refuse(str(error))
     if as_json:
         for data in jobs.job_data(job):
@@ -159,7 +159,7 @@ def _read(files: Sequence[Path], within: str | None, options: Mapping[str, Any])
             trace = traces.read(path)
             about = trace.about
             trace = traces.within(trace, within) if within else trace
-        except (traces.NotATrace, OSError) as error:
+        except (NotATrace, OSError) as error:
             refuse(str(error))
         name = f"{about['implementation']} at {about['workload']}" if {"implementation", "workload"} <= set(about) else path.name
         calls = trace.about.get("calls")
@@ -210,8 +210,10 @@ def _print_hta(file: Path, of: Timeline, as_json: bool) -> None:
 def _count(file: Path, of: Timeline, path: Path) -> None:
     if not of.has_gpu:
         fail(f"--counters {path}: there is no GPU activity to count")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    capture.write(counters.with_counters(traces.document(file), of.trace), path)
+    try:
+        container.write(counters.with_counters(container.document(file)[0], of.trace), path)
+    except OSError as error:
+        refuse(f"--counters {error}")
     stderr.print(f"written: {path}", highlight=False, soft_wrap=True, markup=False)
 
 

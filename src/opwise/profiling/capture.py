@@ -35,7 +35,7 @@ COLD, WARM, FLUSH = "launch, L2 cold", "launch, L2 warm", "flush the L2"  # of p
 LABELS = (COMPILE, FIRST, WARM_UP, CALL, ALLOCATE, WRAP, LAUNCH, COLD, WARM, FLUSH)
 LAUNCHING = (FIRST, WARM_UP, LAUNCH, COLD, WARM)  # ranges that hold a launch of the implementation and nothing else
 SEED = 1
-NOT_A_NUMBER = re.compile(r":\s*-?(?:inf|nan)(?=\s*[,}])")
+NOT_A_NUMBER = re.compile(r":\s*[-+]?(?:inf(?:inity)?|nan(?:\(\w*\))?)(?=\s*[,}])", re.IGNORECASE)
 Trace = dict[str, Any]
 
 

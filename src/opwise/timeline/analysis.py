@@ -100,6 +100,7 @@ def as_data(timeline: Timeline) -> dict[str, Any]:
         "streams": [{"stream": part.stream, **_part(part)} for part in timeline.streams],
         "unlinked": len(trace.unlinked),
         "skipped": trace.skipped,
+        "notes": list(trace.notes),
         "kinds": kinds_data(timeline.kinds) if timeline.kinds else None,
         "kernel_times": [asdict(row) for row in timeline.kernel_times],
         "launches": _launches(timeline.all_launches) if timeline.all_launches else None,

@@ -8,6 +8,7 @@ trace's own, else bytes over time. A copy of no length stands for 1 us, as in HT
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from decimal import Decimal
 from typing import Any
 
 from opwise.timeline.queues import queues
@@ -69,4 +70,4 @@ def with_counters(found: Any, trace: Trace) -> dict[str, Any]:
 
 
 def _event(name: str, device: str, at: int, what: str, value: float) -> dict[str, Any]:
-    return {"ph": "C", "name": name, "pid": int(device) if device.isdigit() else device, "ts": at / 1e3, "args": {what: value}}
+    return {"ph": "C", "name": name, "pid": int(device) if device.isdigit() else device, "ts": Decimal(at) / 1000, "args": {what: value}}

@@ -9,7 +9,6 @@ ids are large. And its temporal breakdown takes everything with a stream for a k
 from __future__ import annotations
 
 import importlib
-import json
 import logging
 import os
 import tempfile
@@ -18,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from opwise.timeline.trace import document
+from opwise.timeline import container
 
 REMEDY = "--hta needs traceinsight (Holistic Trace Analysis), which is not installed: pip install 'opwise[timeline]'"
 
@@ -55,7 +54,7 @@ def figures(path: Path, kernel_wait_us: float) -> Figures:
         logging.disable(logging.CRITICAL)  # it tells how long each step took, as warnings
         try:
             copy = Path(folder) / "trace.json"
-            copy.write_text(json.dumps(_with_large_ids(document(path))), encoding="utf-8")
+            copy.write_text(container.written(_with_large_ids(container.document(path)[0])), encoding="utf-8")
             return _figures(_hta(), copy, kernel_wait_us)
         except HtaMissing:
             raise

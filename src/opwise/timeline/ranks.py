@@ -13,6 +13,7 @@ from rich.table import Table
 from opwise.timeline import tables
 from opwise.timeline import trace as traces
 from opwise.timeline.analysis import Timeline, as_data, kinds_data
+from opwise.timeline.container import NotATrace
 from opwise.timeline.kinds import COMPUTATION, added
 
 ENDINGS = (".json", ".json.gz")
@@ -24,7 +25,7 @@ def files(given: Sequence[Path]) -> list[Path]:
     for path in given:
         held = sorted(p for p in path.iterdir() if p.name.endswith(ENDINGS)) if path.is_dir() else [path]
         if not held:
-            raise traces.NotATrace(f"{path} is a folder without a trace: files are looked for that end in {', '.join(ENDINGS)}")
+            raise NotATrace(f"{path} is a folder without a trace: files are looked for that end in {', '.join(ENDINGS)}")
         found += held
     return found
 
@@ -39,9 +40,9 @@ def read(given: Sequence[Path], **options: Any) -> dict[int, Timeline]:
         trace = traces.read(path)
         rank = trace.rank if trace.rank is not None else i
         if not trace.activities:
-            raise traces.NotATrace(f"{path} holds no GPU activity: leave it out, or record with ProfilerActivity.CUDA")
+            raise NotATrace(f"{path} holds no GPU activity: leave it out, or record with ProfilerActivity.CUDA")
         if rank in found:
-            raise traces.NotATrace(f"{path} is of rank {rank}, and so is {found[rank].trace.name}: one trace a rank is taken")
+            raise NotATrace(f"{path} is of rank {rank}, and so is {found[rank].trace.name}: one trace a rank is taken")
         found[rank] = Timeline.of(trace, f"rank {rank}", **options)
     return dict(sorted(found.items()))
 

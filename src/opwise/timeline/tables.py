@@ -64,6 +64,7 @@ def notes(timeline: Timeline) -> Iterator[str]:
                "no launch and no queue, and the gaps before them never as host wait")  # fmt: skip
     if trace.skipped:
         yield f"{trace.skipped} events without a time that can be read were left out"
+    yield from trace.notes
 
 
 def busy(timeline: Timeline) -> Table:

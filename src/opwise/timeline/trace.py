@@ -10,28 +10,22 @@ or a bare array, whose closing bracket may be missing.
 
 from __future__ import annotations
 
-import gzip
-import json
-import math
-import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from opwise.profiling.capture import parsed
+from opwise.timeline import sanity
+from opwise.timeline.container import TAKEN, NotATrace, document
 
-GZIP = b"\x1f\x8b"
 # Category in the file -> kind here. Those with a capital are what Kineto wrote before torch 2.
 GPU_KINDS = {"kernel": "kernel", "gpu_memcpy": "memcpy", "memcpy": "memcpy", "gpu_memset": "memset", "memset": "memset"}
 OPERATORS = ("cpu_op", "operator")
 RANGES = ("user_annotation",)
+MOST_US = 2**63 // 1000
 ABOUT = "opwise_timeline"  # a key beside traceEvents: what `opwise timeline` recorded, and how many calls
-TAKEN = "a Chrome trace is taken, as torch.profiler's export_chrome_trace writes it: .json or .json.gz"
-
-
-class NotATrace(ValueError):
-    """The file holds no trace that can be read; the message says what it is and what is taken."""
+Timed = tuple[Mapping[str, Any], int, int]  # an event, its start and its end
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +63,7 @@ class Trace:
 
     `devices`: number -> the GPU's name. `skipped`: complete events that lack a time, or whose time is no number. `about`: what
     `opwise timeline` wrote of a trace that it recorded. `rank`: of the process in a distributed job, None where it was none.
+    `notes`: what was mended, and which events were left out since their times cannot be.
     """
 
     name: str
@@ -79,6 +74,7 @@ class Trace:
     skipped: int = 0
     about: Mapping[str, Any] = field(default_factory=dict)
     rank: int | None = None
+    notes: tuple[str, ...] = ()
 
     @property
     def unlinked(self) -> tuple[Activity, ...]:
@@ -88,32 +84,9 @@ class Trace:
 
 def read(path: Path) -> Trace:
     """Raises NotATrace for a file that is torn, no JSON, or no trace; OSError where it cannot be read."""
-    return parse(path.name, document(path))
-
-
-def document(path: Path) -> Any:
-    """The JSON in the file, as it is; raises as `read` does."""
-    raw = path.read_bytes()
-    if raw.startswith(GZIP):
-        try:
-            raw = gzip.decompress(raw)
-        except EOFError as error:
-            raise NotATrace(f"{path} is a torn gzip file: it ends too early, so copy or record it again") from error
-        except (OSError, zlib.error) as error:
-            raise NotATrace(f"{path} is a damaged gzip file ({error}): copy or record it again") from error
-    if not raw.strip():
-        raise NotATrace(f"{path} is empty: {TAKEN}")
-    text = raw.decode("utf-8", errors="replace")
-    try:
-        return parsed(text)
-    except json.JSONDecodeError as error:
-        if text.lstrip().startswith("["):
-            try:
-                return parsed(text.rstrip().rstrip(",") + "]")
-            except json.JSONDecodeError:
-                pass
-        where = f"line {error.lineno}, column {error.colno}"
-        raise NotATrace(f"{path} is no JSON, or was cut off ({error.msg}, {where}): {TAKEN}") from error
+    found, mended = document(path)
+    trace = parse(path.name, found)
+    return replace(trace, notes=(*mended, *trace.notes))
 
 
 def parse(name: str, found: Any) -> Trace:
@@ -125,19 +98,22 @@ def parse(name: str, found: Any) -> Trace:
     complete = [e for e in events if isinstance(e, dict) and e.get("ph") == "X"]
     if not complete:
         raise NotATrace(f"{name} holds no complete event (ph X) among {len(events)}: nothing was recorded, or by another program; {TAKEN}")
-    timed = [(e, *span) for e in complete if (span := _span(e))]
+    stated = [(e, *span) for e in complete if (span := _span(e))]
+    timed, far = sanity.apart(stated)
     calls = _api_calls(timed)
     activities = [_activity(e, start, end, calls) for e, start, end in timed if _category(e) in GPU_KINDS]
     activities.sort(key=lambda a: (a.start, a.launch.start if a.launch else 0))
+    activities, overlong = sanity.overlong(activities)
     return Trace(
         name,
         tuple(activities),
         _called(timed, OPERATORS),
         _called(timed, RANGES),
         _devices(found),
-        len(complete) - len(timed),
+        len(complete) - len(stated),
         about if isinstance(found, dict) and isinstance(about := found.get(ABOUT), dict) else {},
         rank if isinstance(found, dict) and isinstance(rank := _held(found, "distributedInfo").get("rank"), int) else None,
+        (*far, *overlong),
     )
 
 
@@ -162,11 +138,21 @@ def within(trace: Trace, label: str) -> Trace:
 
 def _span(event: Mapping[str, Any]) -> tuple[int, int] | None:
     """Start and end in whole ns, which is what Kineto's clock counts in: sums and comparisons are then exact."""
-    try:
-        start, length = round(event["ts"] * 1000), round(event["dur"] * 1000)
-    except (KeyError, TypeError, ValueError, OverflowError):
+    start, length = _ns(event.get("ts")), _ns(event.get("dur"))
+    return (start, start + length) if start is not None and length is not None and length >= 0 else None
+
+
+def _ns(us: Any) -> int | None:
+    if isinstance(us, bool) or not isinstance(us, int | float | Decimal) or not abs(us) < MOST_US:
         return None
-    return (start, start + length) if length >= 0 else None
+    return round(us * 1000)
+
+
+def _number(value: Any) -> float | None:
+    """Where there is one, of at least 0."""
+    if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
+        return None
+    return float(value) if 0 <= value <= 2**63 else None
 
 
 def _category(event: Mapping[str, Any]) -> str:
@@ -187,7 +173,7 @@ def _held(document: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _api_calls(timed: Iterable[tuple[Mapping[str, Any], int, int]]) -> dict[Any, Call]:
+def _api_calls(timed: Iterable[Timed]) -> dict[Any, Call]:
     """By correlation id. Of two calls of one id the outer counts: the other was made by it."""
     found: dict[Any, Call] = {}
     for event, start, end in timed:
@@ -197,7 +183,7 @@ def _api_calls(timed: Iterable[tuple[Mapping[str, Any], int, int]]) -> dict[Any,
     return found
 
 
-def _called(timed: Iterable[tuple[Mapping[str, Any], int, int]], categories: Sequence[str]) -> tuple[Call, ...]:
+def _called(timed: Iterable[Timed], categories: Sequence[str]) -> tuple[Call, ...]:
     """Those of the categories in the order they began, the outer of two first."""
     found = [_call(*event) for event in timed if _category(event[0]) in categories]
     return tuple(sorted(found, key=lambda call: (call.start, -call.end)))
@@ -209,7 +195,7 @@ def _call(event: Mapping[str, Any], start: int, end: int) -> Call:
 
 def _activity(event: Mapping[str, Any], start: int, end: int, calls: Mapping[Any, Call]) -> Activity:
     arguments = _arguments(event)
-    size, rate = arguments.get("bytes"), arguments.get("memory bandwidth (GB/s)")
+    size, rate = _number(arguments.get("bytes")), _number(arguments.get("memory bandwidth (GB/s)"))
     return Activity(
         GPU_KINDS[_category(event)],
         str(event.get("name", "")),
@@ -218,8 +204,8 @@ def _activity(event: Mapping[str, Any], start: int, end: int, calls: Mapping[Any
         start,
         end,
         calls.get(key) if isinstance(key := arguments.get("correlation"), int | str) else None,
-        int(size) if isinstance(size, int | float) and size >= 0 else None,
-        float(rate) if isinstance(rate, int | float) and math.isfinite(rate) else None,
+        int(size) if size is not None else None,
+        rate,
     )
 
 
