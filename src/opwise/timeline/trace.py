@@ -143,7 +143,7 @@ def _span(event: Mapping[str, Any]) -> tuple[int, int] | None:
 
 
 def _ns(us: Any) -> int | None:
-    if isinstance(us, bool) or not isinstance(us, int | float | Decimal) or not abs(us) < MOST_US:
+    if isinstance(us, bool) or not isinstance(us, int | float | Decimal) or not -MOST_US < us < MOST_US:
         return None
     return round(us * 1000)
 
