@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import nullcontext
+
 import pytest
 import torch
 from fake_kernels import EAGER, MISSING, FakeKernels, each_op, inputs_of, softmax_store
@@ -81,7 +84,7 @@ def test_many_matrices_times_one_are_one_product(monkeypatch: pytest.MonkeyPatch
 
 def test_of_strided_tensors_on_a_gpu_it_is_told_once_that_they_are_torch_eager_s() -> None:
     class OnGpu:
-        is_cuda = True
+        is_cuda, layout = True, torch.strided
 
         def is_contiguous(self) -> bool:
             return False
@@ -187,6 +190,48 @@ def test_what_the_kernels_do_not_take_is_torch_eager_s(x: Tensor) -> None:
     assert torch.equal(opwise.softmax(x), torch.softmax(x, -1))
     weight = torch.nn.Parameter(torch.randn(4, 3))
     assert torch.equal(opwise.matmul(x.detach().float(), weight), torch.matmul(x.detach().float(), weight)) if x.shape[-1] == 4 else True
+
+
+# How a call is made -> of what. Their memory does not hold their values, or they have none.
+UNPLAIN: dict[str, Callable[[Callable[[Tensor], Tensor], Tensor], Tensor]] = {
+    "negative": lambda function, x: function(torch._neg_view(x)),
+    "functionalized": lambda function, x: torch.func.functionalize(function)(x),
+    "vmapped": lambda function, x: torch.vmap(function)(torch.stack([x, -x])),
+    "differentiated": lambda function, x: torch.func.grad(lambda x: function(x).sin().sum())(x),
+    "with a tangent": lambda function, x: torch.func.jvp(function, (x,), (x,))[1],
+    "zero": lambda function, x: function(torch._efficientzerotensor(*x.shape)) * 1,
+    "on meta": lambda function, x: torch.empty_like(function(x.to("meta")), device="cpu").fill_(1.0),
+    "sparse": lambda function, x: function(x.to_sparse()).to_dense(),
+    "of compressed rows": lambda function, x: function(x.to_sparse_csr()).to_dense(),
+}  # fmt: skip
+
+
+@pytest.mark.filterwarnings("ignore:Sparse CSR tensor support is in beta")
+@pytest.mark.parametrize("forced", [False, True], ids=["chosen", "forced"])
+@pytest.mark.parametrize("kind", UNPLAIN)
+@pytest.mark.parametrize("op", ["softmax", "square", "matmul"])
+def test_what_has_no_memory_of_its_value_is_torch_eager_s_and_nothing_is_kept_of_it(
+    op: str, kind: str, forced: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake = FakeKernels(monkeypatch, softmax_store(cupy_raw=5.0, torch_eager=9.0))
+    monkeypatch.setattr(dispatch, "implementation", fake.implementation)
+    x, *others = inputs_of(op)
+
+    def of(function: Callable[..., Tensor]) -> Tensor:
+        return UNPLAIN[kind](lambda x: function(x, *others), x)
+
+    with opwise.use("cupy_raw") if forced else nullcontext():
+        try:
+            expected = of(EAGER[op])
+        except (NotImplementedError, RuntimeError) as refusal:
+            with pytest.raises(type(refusal)):
+                of(getattr(opwise, op))
+        else:
+            assert torch.allclose(of(getattr(opwise, op)), expected)
+        assert fake.calls == []
+        if op == "softmax":
+            opwise.softmax(x)
+            assert fake.calls[-1:] == ["cupy_raw"], "a plain call is as it was"
 
 
 @pytest.mark.parametrize("op", EAGER)

@@ -2,8 +2,9 @@
 
 Torch eager computes what no stored figure speaks about, and strided tensors, with one warning a process; and, without a warning, what else
 the kernels do not take: CPU tensors, all under autocast or forward-mode autograd, other dtypes and numbers of dimensions, subclasses of
-Tensor, and shapes first met inside a CUDA graph's capture. A backend that was forced (`use`, OPWISE_BACKEND) computes, or an error says
-why it cannot. Where a gradient is wanted, the backward pass is torch's (gradients.py).
+Tensor, what has no memory of its value (`plain`), and shapes first met inside a CUDA graph's capture. A backend that was forced (`use`,
+OPWISE_BACKEND) computes what is plain, or an error says why it cannot. Where a gradient is wanted, the backward pass is torch's
+(gradients.py).
 
 What a call costs beyond the chosen one decides for small tensors, whose kernels are shorter than their calls. Up to the size below which
 every figure on record is in torch eager's favour, that is one comparison; above it, one look-up by shape, dtype and device.
@@ -66,6 +67,15 @@ def _known(backend: str, where: str) -> str:
     return backend
 
 
+def plain(x: Tensor) -> bool:
+    """Is the value of a tensor what its memory holds? Not with a bit that negates or conjugates it, of a wrapper of torch.func, a sparse
+    tensor, one of the device `meta`, which have no memory of their own."""
+    try:
+        return not (x.is_neg() or x.is_conj() or x.is_quantized or x.is_nested) and (x.data_ptr() != 0 or x.numel() == 0) and not x.is_meta
+    except RuntimeError:
+        return False
+
+
 class Dispatcher:
     """One op's choices. `calls`: key -> what computes it. Tensors of up to `small` elements, in rows of up to `columns`, are torch
     eager's by every figure on record; -1 until the figures of the machine's GPUs have been read. Products have no such bound (`bounded`):
@@ -100,7 +110,7 @@ class Dispatcher:
 
     def left(self, *inputs: Tensor) -> Tensor:
         """What is torch eager's whatever was measured. Of strided tensors on a GPU it says so, once for each op."""
-        if any(x.is_cuda and not x.is_contiguous() for x in inputs):
+        if any(x.is_cuda and x.layout is torch.strided and not x.is_contiguous() for x in inputs):
             from opwise.choosing.selection import Fallback, tell
 
             tell(f"strided {self.op}", f"torch eager computes opwise.{self.op} of strided tensors, as x.t() and x[:, :8] are: kernels take "
@@ -131,12 +141,14 @@ class Dispatcher:
         return self.invariant[key]
 
     def unusual(self, *inputs: Any) -> Tensor:
-        """A forced backend, or what is no plain tensor."""
+        """A forced backend, which is given plain tensors only, or a subclass of Tensor."""
         backend = _is_forced()
         if not all(isinstance(x, Tensor) for x in inputs):
             OPS[self.op].check_inputs(*inputs)  # raises
         if torch.compiler.is_compiling():  # torch.export hands in fake tensors
             return self.traced(*inputs)
+        if forward_ad._current_level >= 0 or not all(map(plain, inputs)):
+            return self.eager(*inputs)
         name = self._invariant(*inputs) if backend == INVARIANT else f"{backend or 'torch_eager'}/{self.op}"
         if name == f"torch_eager/{self.op}":
             return self.eager(*inputs)
@@ -165,7 +177,8 @@ DISPATCHERS = {d.op: d for d in (_SQUARE, _MEAN, _GELU, _SOFTMAX, _MATMUL)}
 
 
 # The functions below are alike but for the op, and are written out because a shared one would cost each call another call. Small tensors
-# take the shortest of torch's own spellings. Dynamo does not trace them: `_torchdynamo_inline` (see traced.py) hands it another function.
+# take the shortest of torch's own spellings. An address of 0, or none that may be asked for: see `plain`. Dynamo does not trace them:
+# `_torchdynamo_inline` (see traced.py) hands it another function.
 
 
 def square(x: Tensor) -> Tensor:
@@ -174,11 +187,15 @@ def square(x: Tensor) -> Tensor:
         return _SQUARE.unusual(x)
     if x.numel() <= _SQUARE.small:
         return x.mul(x) if x.numel() <= MUL_UP_TO else torch.square(x)
-    if not x.is_contiguous() or _autocast() or forward_ad._current_level >= 0:
+    try:
+        memory = x.data_ptr() if x.is_contiguous() else 0
+    except RuntimeError:
+        memory = 0
+    if memory == 0 or x.is_neg() or _autocast() or forward_ad._current_level >= 0:
         return _SQUARE.left(x)
     if x.requires_grad and _grad():
         return _SQUARE.differentiable(x)
-    key = (x.shape, x.dtype, x.get_device(), x.data_ptr() & 15)
+    key = (x.shape, x.dtype, x.get_device(), memory & 15)
     return (_SQUARE.calls.get(key) or _SQUARE.find(key, x))(x)
 
 
@@ -188,11 +205,15 @@ def mean(x: Tensor) -> Tensor:
         return _MEAN.unusual(x)
     if x.numel() <= _MEAN.small:
         return _mean(x)
-    if not x.is_contiguous() or _autocast() or forward_ad._current_level >= 0:
+    try:
+        memory = x.data_ptr() if x.is_contiguous() else 0
+    except RuntimeError:
+        memory = 0
+    if memory == 0 or x.is_neg() or _autocast() or forward_ad._current_level >= 0:
         return _MEAN.left(x)
     if x.requires_grad and _grad():
         return _MEAN.differentiable(x)
-    key = (x.shape, x.dtype, x.get_device(), x.data_ptr() & 15)
+    key = (x.shape, x.dtype, x.get_device(), memory & 15)
     return (_MEAN.calls.get(key) or _MEAN.find(key, x))(x)
 
 
@@ -202,11 +223,15 @@ def gelu(x: Tensor) -> Tensor:
         return _GELU.unusual(x)
     if x.numel() <= _GELU.small:
         return _gelu(x, approximate="tanh")
-    if not x.is_contiguous() or _autocast() or forward_ad._current_level >= 0:
+    try:
+        memory = x.data_ptr() if x.is_contiguous() else 0
+    except RuntimeError:
+        memory = 0
+    if memory == 0 or x.is_neg() or _autocast() or forward_ad._current_level >= 0:
         return _GELU.left(x)
     if x.requires_grad and _grad():
         return _GELU.differentiable(x)
-    key = (x.shape, x.dtype, x.get_device(), x.data_ptr() & 15)
+    key = (x.shape, x.dtype, x.get_device(), memory & 15)
     return (_GELU.calls.get(key) or _GELU.find(key, x))(x)
 
 
@@ -216,11 +241,15 @@ def softmax(x: Tensor) -> Tensor:
         return _SOFTMAX.unusual(x)
     if x.numel() <= _SOFTMAX.small and (x.dim() == 0 or x.size(-1) <= _SOFTMAX.columns):
         return _softmax(x, -1)
-    if not x.is_contiguous() or _autocast() or forward_ad._current_level >= 0:
+    try:
+        memory = x.data_ptr() if x.is_contiguous() else 0
+    except RuntimeError:
+        memory = 0
+    if memory == 0 or x.is_neg() or _autocast() or forward_ad._current_level >= 0:
         return _SOFTMAX.left(x)
     if x.requires_grad and _grad():
         return _SOFTMAX.differentiable(x)
-    key = (x.shape, x.dtype, x.get_device(), x.data_ptr() & 15)
+    key = (x.shape, x.dtype, x.get_device(), memory & 15)
     return (_SOFTMAX.calls.get(key) or _SOFTMAX.find(key, x))(x)
 
 
@@ -229,10 +258,14 @@ def matmul(a: Tensor, b: Tensor) -> Tensor:
     contiguous matrix's transpose, as in x @ w.t(). float32 factors are rounded to TF32 where torch's own precision switch allows it."""
     if type(a) is not Tensor or (type(b) is not Tensor and type(b) is not Parameter) or _is_forced() is not None:
         return _MATMUL.unusual(a, b)
-    if _autocast() or forward_ad._current_level >= 0:
+    try:
+        left, right = a.data_ptr(), b.data_ptr()
+    except RuntimeError:
+        left = right = 0
+    if left == 0 or right == 0 or a.is_neg() or b.is_neg() or _autocast() or forward_ad._current_level >= 0:
         return _MATMUL.left(a, b)
     if (a.requires_grad or b.requires_grad) and _grad():
         return _MATMUL.differentiable(a, b)
-    key = (a.shape, b.shape, a.dtype, b.dtype, a.get_device(), b.get_device(), a.data_ptr() & 15, b.data_ptr() & 15, _precision(),
+    key = (a.shape, b.shape, a.dtype, b.dtype, a.get_device(), b.get_device(), left & 15, right & 15, _precision(),
            a.is_contiguous() or a.stride(), b.is_contiguous() or b.stride())  # fmt: skip
     return (_MATMUL.calls.get(key) or _MATMUL.find(key, a, b))(a, b)

@@ -2,7 +2,8 @@
 tracing, and a gradient by torch's formulas (gradients.py).
 
 An operator of this kind costs several microseconds to call, so eager calls never come here: each public function carries, in the
-attribute by which torch itself marks such pairs (torch.jit.script does), the function that Dynamo shall trace in its place.
+attributes by which torch itself marks such pairs (torch.jit.script and torch.compile do), the function that Dynamo shall trace in its
+place.
 """
 
 from __future__ import annotations
@@ -37,15 +38,19 @@ def _register(op: str) -> None:
     torch.library.register_autograd(
         f"opwise::{op}", lambda ctx, grad: formula.backward(ctx, grad)[1:], setup_context=formula.keep, lib=_library
     )
-    function._torchdynamo_inline = dispatch.DISPATCHERS[op].traced = _traced(dispatch.DISPATCHERS[op].eager, getattr(torch.ops.opwise, op))
+    traced = dispatch.DISPATCHERS[op].traced = _traced(op, dispatch.DISPATCHERS[op].eager, getattr(torch.ops.opwise, op))
+    function._torchdynamo_inline = traced
+    # torch.compile of the function itself, where no caller's frame is traced
+    function._torchdynamo_orig_callable, function._torchdynamo_wrapper_id = traced, id(function)
 
 
-def _traced(eager: Callable[..., Tensor], operator: Callable[..., Tensor]) -> Callable[..., Tensor]:
+def _traced(op: str, eager: Callable[..., Tensor], operator: Callable[..., Tensor]) -> Callable[..., Tensor]:
     """torch's own function under autocast, else the operator, which dispatches when it runs."""
 
     def function(*inputs: Tensor) -> Tensor:
         return eager(*inputs) if torch.is_autocast_enabled() else operator(*inputs)
 
+    function.__code__ = function.__code__.replace(co_name=op)  # what Dynamo has compiled it counts for each code by itself
     return function
 
 
