@@ -114,6 +114,14 @@ def shown(tmp_path: Path, *records: Record) -> tuple[list[str], dict[str, list[s
     return [column.strip() for column in columns], {row[0]: row for row in rows}, result.output
 
 
+def test_a_run_without_cells_is_shown_as_one(tmp_path: Path) -> None:
+    path = tmp_path / "cpu" / "20260101T000000Z-core-a.jsonl"
+    path.parent.mkdir()
+    path.touch()
+    result = invoke("show", "--out", str(tmp_path))
+    assert (result.exit_code, result.output.splitlines()[-1]) == (0, "no cells")
+
+
 def test_show_has_a_column_a_state_and_says_in_which_a_product_is_the_fastest(tmp_path: Path) -> None:
     columns, rows, output = shown(tmp_path, *TWO_STATES, CELL)
     assert columns[3:9] == ["cold us", "SOL", "capped us", "capped SOL", "SM MHz", "rank"]

@@ -8,10 +8,14 @@ from __future__ import annotations
 import atexit
 import gc
 import importlib.util
+import os
 import sys
-from typing import Annotated
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated, Any, TextIO
 
 import typer
+from typer.core import TyperGroup
 
 import opwise
 from opwise.commands import (
@@ -33,9 +37,37 @@ from opwise.commands import (
     tune,
     verify,
 )
-from opwise.commands.console import stdout
+from opwise.commands.console import fail, refuse, stdout
+
+
+class Commands(TyperGroup):
+    """What the system refuses, wherever it does, is a line and no traceback; who reads no further ends the command quietly."""
+
+    def make_context(self, *args: Any, **kwargs: Any) -> Any:
+        with _refusals():
+            return super().make_context(*args, **kwargs)
+
+    def invoke(self, ctx: Any) -> Any:
+        with _refusals():
+            return super().invoke(ctx)
+
+
+@contextmanager
+def _refusals() -> Iterator[None]:
+    try:
+        yield
+    except BrokenPipeError:
+        raise  # typer's
+    except OSError as error:
+        if error.errno is None:
+            refuse(str(error))
+        if error.filename is None:
+            fail(f"what it has to say could not be written: {error.strerror}")
+        refuse(f"{error.filename}: {error.strerror}: give a file or folder that can be read or written here")
+
 
 app = typer.Typer(
+    cls=Commands,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
@@ -66,7 +98,19 @@ def main() -> None:
     gc.freeze()  # what was imported is no garbage, now or at the end, when taking it down piece by piece would take most of a second
     gc.enable()
     atexit.register(gc.freeze)
-    app()
+    try:
+        app()
+    finally:
+        for stream in (sys.stdout, sys.stderr):
+            _emptied(stream)
+
+
+def _emptied(stream: TextIO) -> None:
+    """What a full disk or a closed pipe did not take is dropped: Python would try again at its end, and say so."""
+    try:
+        stream.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def _version(wanted: bool) -> None:

@@ -16,10 +16,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from opwise import surroundings
+
 if TYPE_CHECKING:
     from multiprocessing.context import ForkServerContext
 
 COMMANDS = ("run", "bars", "block")  # of those that start workers, the ones that are waited for
+COMPILING = (*COMMANDS, "check", "verify", "profile", "anatomy", "timeline", "inspect", "seeds", "tune")  # or whose workers do
 LAST = "opwise.runner.loaded"
 # No GPU library: each picks its stand-in, or what it finds in the environment, while it is imported, and workers have their own.
 PRELOADED = ("opwise.runner.worker", "opwise.runner.apart", LAST)
@@ -73,7 +76,13 @@ def _begin() -> None:
     if any(LAST in word for word in sys.orig_argv):  # the nursery's code names what it loads
         gc.disable()  # until LAST
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the command's; an import that it broke off here would spoil every worker
-    elif commanded(sys.argv, sys.orig_argv) in COMMANDS:
+        return
+    command = commanded(sys.argv, sys.orig_argv)
+    if command:
+        surroundings.open_streams()
+    if command in COMPILING and (told := surroundings.writable_caches()):
+        sys.stderr.write(f"opwise: {told}\n")
+    if command in COMMANDS:
         gc.disable()  # until the command begins (opwise.cli)
         if address := scheduler(sys.argv):
             from opwise.scaling.hail import hail

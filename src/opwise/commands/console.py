@@ -24,7 +24,8 @@ from opwise.runner import SETS, Job, WorkerLost
 from opwise.runner.survey import Survey, default_device, survey
 
 # Into a file or a pipe rich would assume 80 columns and cut the figures off.
-stdout = Console(width=None if sys.stdout.isatty() else max(200, int(os.environ.get("COLUMNS", 0))))
+_columns = os.environ.get("COLUMNS", "")
+stdout = Console(width=None if sys.stdout.isatty() else max(200, int(_columns) if _columns.isdecimal() else 0))
 stderr = Console(stderr=True)
 
 Filters = Annotated[list[str] | None, typer.Argument(metavar="[FILTER]...", help="Any part of an implementation or workload name.")]
@@ -124,6 +125,9 @@ def print_records(records: list[Record], as_json: bool, title: str) -> None:
             typer.echo(record.to_json())
         return
     stdout.print(title, style="bold", highlight=False, markup=False)
+    if not records:
+        stdout.print("no cells")
+        return
     if any(r.timed for r in records):
         tables.show(records, stdout)
         return
