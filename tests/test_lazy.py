@@ -71,9 +71,23 @@ from multiprocessing import forkserver
 assert gc.isenabled() and forkserver._forkserver._forkserver_pid is None
 assert not torch.cuda.is_initialized()
 """
+NUMPY_2_5 = """
+import numpy
+if hasattr(numpy, 'row_stack'):
+    del numpy.row_stack
+from opwise.backends import compiles
+from opwise.backends.protocol import BackendUnavailable
+try:
+    compiles({'numba-cuda': '0.30.4'})
+    from numba import cuda, types
+    assert cuda.compile_ptx(lambda x: None, (types.float32[:],))
+except BackendUnavailable as problem:
+    assert 'row_stack' in problem.reason and 'numpy<2.5' in problem.remedy, problem
+"""
 OF_TRITON = "; ".join(f"import opwise.backends.triton_jit.{op}" for op in OPS)
 CASES = {backend: (f"import {module}", PROBED.format(backend=backend, ops=tuple(OPS))) for backend, module in BACKENDS.items()} | {
     "opwise": (f"import opwise, {INSTRUMENTS}" + UNTOUCHED,),
+    "numpy 2.5": (NUMPY_2_5,),
     "missing": (MISSING.format(libraries=LIBRARIES),),
     "gluon": (f"{OF_TRITON}; import sys; assert 'triton' in sys.modules and 'triton.experimental.gluon' not in sys.modules",),
 }
@@ -163,6 +177,13 @@ def test_a_clusters_workers_are_told_to_begin_theirs_and_this_process_begins_non
 )
 def test_which_scheduler_a_command_names(argv: list[str], address: str) -> None:
     assert scheduler(argv) == address
+
+
+@together
+def test_what_can_be_imported_and_compiles_nothing_is_unavailable() -> None:
+    """numba-cuda 0.30 beside numpy 2.5, which lacks what this numpy has deprecated."""
+    pytest.importorskip("numba_cuda")
+    assert loaded_by("numpy 2.5") == [{"numba"}]
 
 
 @together
