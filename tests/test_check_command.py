@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import itertools
 import re
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -115,11 +116,20 @@ def test_ctrl_c_keeps_what_was_shown(planned: list[Session], monkeypatch: pytest
 def test_what_is_only_compiled_says_what_the_stand_in_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
     entry = Entry("cupy_raw", reason="the C++ compiler 'c++' was not found", remedy="install g++", compiles=True)
     job = Job(Workload("square", (33,), "float32"), ("cupy_raw/square",), "cpu", timed=False)
-    monkeypatch.setattr(session, "compile_all", lambda backend: ("unavailable", "compiled for sm_80, not run: no GPU here"))
+    told = threading.Event()
+
+    def compiling(backend: str, op: str) -> tuple[str, str]:
+        assert told.wait(5), "whoever waits knows for what"
+        return "unavailable", "compiled for sm_80, not run: no GPU here"
+
+    monkeypatch.setattr(session, "compile_op", compiling)
     run = Session(Survey("cpu", {}, {"cupy_raw": entry}), [job], "smoke", None)
-    assert [r.reason for event in run.events() for r in event.records] == [
-        "compiled for sm_80, not run: no GPU here. the C++ compiler 'c++' was not found: install g++"
-    ]
+    reasons = []
+    for event in run.events():
+        reasons += [r.reason for r in event.records]
+        if event.turn == ("cupy_raw/square", "compile"):
+            told.set()
+    assert reasons == ["compiled for sm_80, not run: no GPU here. the C++ compiler 'c++' was not found: install g++"]
 
 
 def test_a_file_that_is_left_out_is_an_error(planned: list[Session], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ class FakeWorker:
     """A worker whose compiler does what the test wants."""
 
     answer: Any = None
-    asked: list[tuple[str, str]]
+    asked: list[tuple[Any, ...]]
 
     def __init__(self, device: str) -> None:
         type(self).asked = []
@@ -28,7 +28,7 @@ class FakeWorker:
 
     def __exit__(self, *_: object) -> None: ...
 
-    def ask(self, kind: str, payload: tuple[str, str], patience: object) -> Any:
+    def ask(self, kind: str, payload: tuple[Any, ...], patience: object) -> Any:
         self.asked.append(payload)
         if isinstance(self.answer, Exception):
             raise self.answer
@@ -46,10 +46,11 @@ class FakeWorker:
 def test_what_compiling_alone_finds_out(monkeypatch: pytest.MonkeyPatch, answer: Any, status: str, reason: str) -> None:
     monkeypatch.setattr(session, "Worker", FakeWorker)
     monkeypatch.setattr(FakeWorker, "answer", answer)
-    found = session.compile_all("torch_inline")
+    found = session.compile_op("torch_inline", "square")
     assert found[0] == status
     assert reason in found[1]
     assert len(FakeWorker.asked) == (len(session.ARCHITECTURES) if isinstance(answer, dict) else 1)
+    assert {payload[-1] for payload in FakeWorker.asked} == {("square",)}, "one op's kernels, and not all that the backend has"
 
 
 @pytest.mark.parametrize(

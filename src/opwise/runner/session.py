@@ -135,8 +135,8 @@ class Session:
         apart = compiled_only | broken
         running = [job.without(n for n in job.implementations if n.split("/")[0] in apart) for job in self.jobs]
         with ThreadPoolExecutor(max_workers=1) as pool:
-            wanted = {n.split("/")[0] for job in self.jobs for n in job.implementations} & compiled_only
-            compiled = {backend: pool.submit(compile_all, backend) for backend in sorted(wanted)}
+            wanted = {(job.workload.op, name.split("/")[0]) for job in self.jobs for name in job.implementations}
+            compiled = {(op, backend): pool.submit(compile_op, backend, op) for op, backend in sorted(wanted) if backend in compiled_only}
             carried_out = Processes(self.executor, self.processes) if self.processes > 1 else self.executor
             for event in carried_out(
                 [job for job in running if job.implementations],
@@ -147,8 +147,12 @@ class Session:
             ):
                 yield self._kept(event)
             for job in self.jobs:
-                names = [n for n in job.implementations if n.split("/")[0] in compiled_only]
-                records = [_compiled_record(job, name, compiled[name.split("/")[0]], self.survey) for name in names]
+                records = []
+                for name in (n for n in job.implementations if n.split("/")[0] in compiled_only):
+                    outcome = compiled[job.workload.op, name.split("/")[0]]
+                    if not outcome.done():
+                        yield Event(job, turn=(name, "compile"))
+                    records.append(_compiled_record(job, name, outcome, self.survey))
                 yield self._kept(Event(job, records=tuple(records)))
 
     def _compiled_only(self) -> set[str]:
@@ -200,14 +204,14 @@ def _key(record: Record) -> tuple[str, str]:
     return record.implementation, str(record.workload)
 
 
-def compile_all(backend: str) -> tuple[str, str]:
-    """Compiles all kernels of a backend for every architecture; (status, reason) of all its cells where nothing can run them."""
+def compile_op(backend: str, op: str) -> tuple[str, str]:
+    """Compiles an op's kernels of a backend for every architecture; (status, reason) of their cells where nothing can run them."""
     from opwise.inspecting.narrow import compiled_lines
 
     try:
         with Worker("cpu") as worker:
             for arch in ARCHITECTURES:
-                answer = worker.ask("apply", (compiled_lines, backend, arch), Patience(COMPILE_S))
+                answer = worker.ask("apply", (compiled_lines, backend, arch, (op,)), Patience(COMPILE_S))
                 if isinstance(answer, str):
                     return "unavailable", answer
     except WorkerLost as lost:
