@@ -276,6 +276,17 @@ def test_git_tells_what_has_changed_since_a_commit() -> None:
     assert provenance.changed_since("") is None
 
 
+def test_a_copy_of_the_tree_in_another_repository_is_no_checkout(tmp_path: Path) -> None:
+    copy = tmp_path / "vendor" / "opwise"
+    copy.mkdir(parents=True)
+    for folder in (tmp_path, copy):
+        (folder / "pyproject.toml").touch()
+    assert not provenance.checked_out(copy)
+    subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
+    assert not provenance.checked_out(copy), "whose commits are not opwise's"
+    assert provenance.checked_out(tmp_path)
+
+
 def test_the_digest_is_of_the_backend_s_files_for_the_op_and_no_other_op_s() -> None:
     for backend in BACKENDS:
         names = {p.relative_to(provenance.PACKAGE).as_posix() for p in provenance.sources(backend, "softmax")}

@@ -27,12 +27,17 @@ def commit() -> tuple[str, bool | None]:
     if given:
         return given.removesuffix("-dirty"), given.endswith("-dirty")
     root = Path(__file__).resolve().parents[2]
-    if not (root / "pyproject.toml").is_file():  # installed as a wheel: whatever repository is around it is not opwise's
-        return "", None
-    head = _git(root, "rev-parse", "--short", "HEAD")
+    head = _git(root, "rev-parse", "--short", "HEAD") if checked_out(root) else ""
     if not head:
         return "", None
     return head, bool(_git(root, "status", "--porcelain", "--untracked-files=no", "--", "src"))
+
+
+def checked_out(root: Path) -> bool:
+    """Is this opwise's own checkout? A wheel's place, and a copy of the tree within another repository, are none: that one's commits say
+    nothing of opwise."""
+    top = _git(root, "rev-parse", "--show-toplevel") if (root / "pyproject.toml").is_file() else ""
+    return bool(top) and Path(top).resolve() == root.resolve()
 
 
 def _git(root: Path, *arguments: str) -> str:
@@ -129,7 +134,7 @@ def tables(backend: str, op: str, device: torch.device) -> str:
 def changed_since(commit_: str) -> frozenset[Path] | None:
     """Files of the package that differ from those of a commit; None where that cannot be told: no git, no checkout, or no such commit."""
     root = PACKAGE.parents[1]
-    if not commit_ or not (root / "pyproject.toml").is_file():
+    if not commit_ or not checked_out(root):
         return None
     if not _git(root, "rev-parse", "--verify", "--quiet", f"{commit_}^{{commit}}"):
         return None
