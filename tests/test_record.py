@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from opwise.fields import WrongField
 from opwise.library import NoSuchRun, find
 from opwise.record import SCHEMA, STATES, STATUSES, Interval, Record, UnknownSchema, read, read_extra, read_newest
 from opwise.run_files import append, new_run, runs
@@ -98,7 +99,7 @@ def test_a_missing_field_is_named_and_what_ends_no_line_is_kept(tmp_path: Path) 
     assert [str(warning.message).partition("run.jsonl:")[2] for warning in told] == expected
 
 
-@pytest.mark.parametrize("schema", [0, SCHEMA + 1, None, "1"])
+@pytest.mark.parametrize("schema", [0, SCHEMA + 1, None, "1", True])
 def test_an_unknown_schema_is_refused(tmp_path: Path, schema: object) -> None:
     path = tmp_path / "run.jsonl"
     append(path, [json.dumps(json.loads(FULL.to_json()) | {"schema": schema})])
@@ -187,6 +188,12 @@ def of_schema_1(op: str, *throttle: str) -> Record:
     data = json.loads(replace(FULL, op=op, sol=0.8, limit_us=8.0, sm_clock_mhz=1500.0, throttle=throttle).to_json())
     kept = {name: value for name, value in data.items() if "capped" not in name and name != "rest_us"}
     return Record.from_data({**kept, "schema": 1})
+
+
+@pytest.mark.parametrize("throttle", [True, "power cap", 3])
+def test_a_wrong_field_of_schema_1_is_named_too(throttle: object) -> None:
+    with pytest.raises(WrongField, match="its field throttle"):
+        Record.from_data(json.loads(FULL.to_json()) | {"schema": 1, "op": "matmul", "throttle": throttle})
 
 
 def test_a_product_of_schema_1_is_power_capped_where_the_cap_held() -> None:

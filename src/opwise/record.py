@@ -186,7 +186,7 @@ class Record:
     @classmethod
     def from_data(cls, data: Any) -> Record:
         """Of a line that is parsed already. Raises UnknownSchema on another schema, WrongField where a field cannot be taken."""
-        if not isinstance(data, dict) or data.get("schema") not in READ:
+        if not isinstance(data, dict) or type(data.get("schema")) is not int or data["schema"] not in READ:
             found = data.get("schema") if isinstance(data, dict) else type(data).__name__
             raise UnknownSchema(f"schema {found!r} found, {' and '.join(map(str, READ))} are read: use the opwise that wrote the file")
         if data["schema"] == 1:
@@ -211,7 +211,8 @@ _GONE = ("limit_us", "sol", "gb_per_s")
 
 def _of_schema_1(data: Mapping[str, Any]) -> dict[str, Any]:
     """Launches were back to back: a product during which the power cap held was timed in that state alone."""
-    if "power cap" not in (data.get("throttle") or ()) or data.get("op") != "matmul":
+    throttle = data.get("throttle")
+    if not isinstance(throttle, list) or "power cap" not in throttle or data.get("op") != "matmul":
         return {**data, "schema": SCHEMA}
     moved = {_MOVED.get(name, name): value for name, value in data.items() if name not in _GONE}
     return {**moved, "schema": SCHEMA}
