@@ -265,11 +265,12 @@ def test_two_files_of_one_name_are_refused_by_both_their_names(tmp_path: Path) -
         ("from torch.utils.cpp_extension import load_inline", ["torch_inline"]),
         ("from torch.utils import cpp_extension", ["torch_inline"]),
         ("import torch, tritonish\nfrom . import triton", []),
+        ("# -*- coding: latin-1 -*-\n# caf\u00e9\nimport triton", ["triton_jit"]),
         ("import (", []),
     ],
 )
 def test_the_libraries_of_a_file_are_known_without_running_it(tmp_path: Path, source: str, expected: list[str]) -> None:
     path = tmp_path / "mine.py"
-    path.write_text(source)
+    path.write_text(source, encoding="latin-1")  # in which ASCII is what it is
     assert own.libraries(path) == expected
     assert set(expected) <= set(BACKENDS)
