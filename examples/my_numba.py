@@ -20,12 +20,11 @@ def build(x: torch.Tensor, out: torch.Tensor):
     """A grid-stride loop over arrays."""
     if x.dtype == torch.bfloat16:
         raise opwise.UnsupportedWorkload("Numba's arrays have no bfloat16")
-    # Numba's simulator runs a Python thread for each thread of the GPU.
-    threads, blocks = (256, min(-(-x.numel() // 256), 65535)) if x.is_cuda else (16, 2)
+    threads, blocks = 256, min(-(-x.numel() // 256), 65535)
 
     def bind(x: torch.Tensor, out: torch.Tensor):
         flat = x.view(-1), out.view(-1)
-        if not x.is_cuda:
+        if not x.is_cuda:  # opwise runs the kernel's Python
             return lambda: square[blocks, threads](*(t.numpy() for t in flat))
         arrays = [cuda.as_cuda_array(t, sync=False) for t in flat]
 

@@ -1,23 +1,21 @@
 """Numba's products for any GPU whose blocks share K, in fibres: a cluster's barriers and memory (numba_product_fibres.py) beside cp.async
-and mma.sync (numba_fibres_tensor.py), all blocks at once, their warps in an order drawn by lot.
+and mma.sync, all blocks at once, their warps in an order drawn by lot.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
-import numba_fibres
 import numpy as np
-import pytest
 import torch
-from fibres import Collective, Memory, shared_bytes
 from greenlet import getcurrent
-from numba_fibres_tensor import fma_multiplier, tensor_instructions
-from numba_product_fibres import Clusters, instructions, module, simulator_or_skip
+from numba_product_fibres import Clusters, instructions, module, translation
 
-MODULES = ("matmul.kernels.fma", "matmul.kernels.mma_sync", "matmul.kernels.cluster_reduce")
+from opwise.backends import numba_on_cpu
+from opwise.backends.numba_on_cpu.fibres import Collective, Memory, shared_bytes
+from opwise.backends.numba_on_cpu.meanings import SM80, machine
+
 f32 = np.float32
 
 
@@ -45,47 +43,31 @@ class Sharers(Clusters):
         return super().together(what, brings, of_block)
 
 
-@contextmanager
-def played() -> Iterator[None]:
-    """The kernels' instructions as what they mean. A kernel must be made within, and not by way of a cache."""
-    simulator_or_skip()
-    now = lambda: numba_fibres.Now.machine  # noqa: E731
-    rounding = numba_fibres.from_float32, numba_fibres.to_float32
-    of_clusters, of_tensor = instructions(now, *rounding), tensor_instructions(now, *rounding)
+@cache
+def meant() -> Any:
+    of_clusters = instructions()
 
     def store_floats(address: Any, values: Any, at: int) -> None:
-        shared_bytes(now().dynamic, address, 16).view(f32)[:] = values[at : at + 4]
+        shared_bytes(machine().dynamic, address, 16).view(f32)[:] = values[at : at + 4]
 
-    meanings = {
-        "common.words": of_clusters["common.words"] | {"copies_done": of_tensor["wait_for_all_but"](0)},
-        "matmul.kernels.cluster_reduce": of_clusters["matmul.kernels.cluster_reduce"] | {"store_floats": store_floats},
-        "matmul.kernels.fma": {"multiplier": fma_multiplier(now)},
-        "common.tensor": of_tensor,
-    }
-    ptx = module("common.ptx")
-    with pytest.MonkeyPatch.context() as patch:
-        for name, found in meanings.items():
-            for instruction, meaning in found.items():
-                patch.setattr(module(name), instruction, meaning)
-        for dtype, wide in ptx.STORE:
-            patch.setitem(ptx.STORE, (dtype, wide), numba_fibres.loads_and_stores(dtype, 16 if wide else ptx.BYTES[dtype])[1])
-        yield
+    return translation(
+        {
+            "common.words": of_clusters["common.words"] | {"copies_done": SM80["common.tensor"]["wait_for_all_but"](0)},
+            "matmul.kernels.cluster_reduce": of_clusters["matmul.kernels.cluster_reduce"] | {"store_floats": store_floats},
+        }
+    )
 
 
 def product(tile: Any, kind: str, aligned: bool, a: torch.Tensor, b: torch.Tensor, seed: int) -> torch.Tensor:
     """Of one launch, a and b in memory as tile.layout says. kind: float32, tfloat32, float16 or bfloat16."""
     (m, k), n = a.shape, b.shape[1]
     out = torch.full((m, n), torch.nan, dtype=a.dtype)
+    meanings = meant()
     if kind == "float32":
-        kernel = module("matmul.kernels.fma").fma_kernel.__wrapped__(tile, aligned)
+        kernel = module("matmul.kernels.fma").fma_kernel(tile, aligned)
     else:
-        kernel = module("matmul.kernels.mma_sync").mma_kernel.__wrapped__(kind, tile, aligned)
+        kernel = module("matmul.kernels.mma_sync").mma_kernel(kind, tile, aligned)
     grid = -(-m // tile.rows) * -(-n // tile.columns) * tile.split
-    machine = Sharers(grid, kernel.threads, kernel.dynamic_shared, Memory([a, b, out]), seed, kernel.cluster)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(numba_fibres.Now, "machine", machine, raising=False)
-        for name in MODULES:
-            patch.setattr(module(name), "cuda", machine)
-        addresses = (np.int64(x.data_ptr()) for x in (a, b, out))
-        machine.run(kernel.function, (*addresses, *(np.int64(size) for size in (m, n, k))))
+    launched = Sharers(grid, kernel.threads, kernel.dynamic_shared, Memory([a, b, out]), seed, kernel.cluster)
+    numba_on_cpu.run(kernel.function, launched, tuple(np.int64(i) for i in (*(x.data_ptr() for x in (a, b, out)), m, n, k)), meanings)
     return out

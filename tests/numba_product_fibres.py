@@ -12,12 +12,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from fibres import NAN_BYTE, SHARED_BASE, Fault, Memory, shared_bytes
 from greenlet import getcurrent
-from numba_fibres_words import word_instructions
 from numba_stream_fibres import AllAtOnce, Barrier, barrier_instructions
 from numba_wgmma_fibres import swizzled, wgmma_instructions
 from support import right_candidates
+
+from opwise.backends.numba_on_cpu.fibres import NAN_BYTE, SHARED_BASE, Fault, Memory, shared_bytes
+from opwise.backends.numba_on_cpu.meanings import ROUNDING, SM80, machine
+from opwise.backends.numba_on_cpu.translated import Meanings, Translation
 
 u32, f32 = np.uint32, np.float32
 RANK = 24  # the bit from which on a shared address says whose it is
@@ -29,13 +31,14 @@ def module(name: str) -> Any:
     return importlib.import_module(f"opwise.backends.numba_cuda.{name}")
 
 
-# As this file is imported: where there is no GPU, listing them asks for Numba's simulator, which must come before anything of Numba.
 MAIN = [c for c in right_candidates() if (c.backend, c.op, c.variant) == ("numba_cuda", "matmul", "")]
 
 
-def simulator_or_skip() -> None:
+def translation(more: Meanings) -> Translation:
+    """By the meanings for sm_80 and these, which come first. Skips where there is no Numba."""
     for candidate in MAIN:
         candidate.get()
+    return Translation({name: {**SM80.get(name, {}), **more.get(name, {})} for name in {*SM80, *more}})
 
 
 @dataclass
@@ -69,8 +72,8 @@ class Clusters(AllAtOnce):
         return fibre
 
 
-def instructions(machine: Callable[[], Clusters], narrow: Callable[..., Any], widen: Callable[..., Any]) -> dict[str, dict[str, Any]]:
-    """Module of numba_cuda -> name there -> its meaning on the machine of the launch under way."""
+def instructions() -> dict[str, dict[str, Any]]:
+    """Module of numba_cuda -> name there -> its meaning on the machine of the launch under way, which is of Clusters."""
 
     def block_of(address: Any) -> Any:
         return getcurrent().block.cluster.blocks[int(address) >> RANK]
@@ -88,7 +91,7 @@ def instructions(machine: Callable[[], Clusters], narrow: Callable[..., Any], wi
         found: Barrier = block_of(address).barriers[place(address)]
         return found
 
-    barriers = barrier_instructions(machine, lies, shared)
+    barriers = barrier_instructions(lies, shared)
 
     def arrived(address: Any) -> int:
         barriers["wait"](address, 0)
@@ -182,12 +185,11 @@ def instructions(machine: Callable[[], Clusters], narrow: Callable[..., Any], wi
     def load_floats(address: Any, buffer: Any, at: int) -> None:
         buffer[at : at + 4] = shared(address, 16).view(f32)
 
-    words = word_instructions(machine, narrow, widen)
     return {
         "common.tensor": {"shared_address": lambda array: u32(SHARED_BASE | int(rank()) << RANK), "load_floats": load_floats},
         "common.barrier": barriers,
         "matmul.kernels.wgmma_ptx": {
-            **wgmma_instructions(machine, shared, narrow, widen),
+            **wgmma_instructions(machine, shared, *ROUNDING),
             "box_load": box_load,
             "box_store": box_store,
             "boxes_wait_all": boxes_wait(0),
@@ -198,8 +200,6 @@ def instructions(machine: Callable[[], Clusters], narrow: Callable[..., Any], wi
         "matmul.kernels.split_k": {"st_async": push, "exchange": exchange},
         "matmul.kernels.cluster_reduce": {"load_there": load_there, "publish": cluster_arrive},
         "common.words": {
-            "PACK_WORDS": words["PACK_WORDS"],
-            "store_words": words["store_words"],
             "rank_in_cluster": rank,
             "of_block": of_block,
             "cluster_arrive": cluster_arrive,

@@ -1,6 +1,6 @@
 """Blocks that wait for one another, in fibres: all blocks of a launch at once, their warps in an order drawn by lot, copies that land late.
 
-`instructions` are those of softmax_stream.py's kernel that numba_fibres.py has not: mbarriers, copies in bulk, pairs in global memory. What
+`instructions` are those of softmax/stream.py's kernel that numba_on_cpu has not: mbarriers, copies in bulk, pairs in global memory. What
 a copy goes to is gone as soon as it is asked for, so that a slot which is asked for too early shows.
 """
 
@@ -10,12 +10,13 @@ from collections.abc import Callable
 from contextvars import copy_context
 from dataclasses import dataclass, field
 from random import Random
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-from fibres import NAN_BYTE, SHARED_BASE, Fault, Machine, Memory, shared_bytes
 from greenlet import getcurrent, greenlet
+
+from opwise.backends.numba_on_cpu.fibres import NAN_BYTE, SHARED_BASE, Fault, Index, Machine, Memory, places, shared_bytes
+from opwise.backends.numba_on_cpu.meanings import machine
 
 u32, f32 = np.uint32, np.float32
 MOST_ROUNDS = 6_000
@@ -63,9 +64,6 @@ class AllAtOnce(Machine):
     def dynamic(self) -> Any:
         return getcurrent().block.memory
 
-    def syncwarp(self) -> None:
-        self.together("syncwarp", None, lambda brought: brought)
-
     def until(self, come: Callable[[], bool]) -> None:
         """Gives way, until then."""
         self._hub.switch(come)
@@ -83,9 +81,8 @@ class AllAtOnce(Machine):
     def run(self, kernel: Callable[..., None], arguments: tuple[Any, ...]) -> None:
         self._hub = getcurrent()
         warps = []
-        for block in range(self.gridDim.x * self.gridDim.y):
-            y, x = divmod(block, self.gridDim.x)
-            shared = Block(SimpleNamespace(x=x, y=y), np.full(self.dynamic_bytes, NAN_BYTE, np.uint8))
+        for at in places(self.gridDim):
+            shared = Block(at, np.full(self.dynamic_bytes, NAN_BYTE, np.uint8))
             fibres = [self._fibre(lambda: kernel(*arguments), shared, thread) for thread in range(self.blockDim.x)]
             warps += [(fibres[first : first + 32], fibres) for first in range(0, len(fibres), 32)]
         with np.errstate(all="ignore"):
@@ -105,7 +102,7 @@ class AllAtOnce(Machine):
 
     def _fibre(self, body: Callable[[], None], block: Block, thread: int) -> Any:
         fibre = greenlet(body, self._hub)
-        fibre.block, fibre.thread, fibre.gr_context = block, thread, copy_context()
+        fibre.block, fibre.thread, fibre.place, fibre.gr_context = block, thread, Index(thread), copy_context()
         fibre.asked = lambda: True
         return fibre
 
@@ -126,9 +123,7 @@ class AllAtOnce(Machine):
             lane.asked = None if lane.dead else asked
 
 
-def barrier_instructions(
-    machine: Callable[[], AllAtOnce], lies: Callable[[Any], tuple[Any, int]], shared: Callable[[Any, int], Any]
-) -> dict[str, Callable[..., Any]]:
+def barrier_instructions(lies: Callable[[Any], tuple[Any, int]], shared: Callable[[Any, int], Any]) -> dict[str, Callable[..., Any]]:
     """Names of barrier_ptx.py -> their meaning. `lies` says of an address in whose block it is and where; `shared` gives its bytes."""
 
     def barrier(address: Any) -> Barrier:
@@ -165,7 +160,7 @@ def barrier_instructions(
     }
 
 
-def instructions(machine: Callable[[], AllAtOnce]) -> dict[str, dict[str, Callable[..., Any]]]:
+def instructions() -> dict[str, dict[str, Callable[..., Any]]]:
     """Module of numba_cuda -> name there -> its meaning on the machine of the launch under way."""
 
     def shared(address: Any, size: int) -> Any:
@@ -198,11 +193,8 @@ def instructions(machine: Callable[[], AllAtOnce]) -> dict[str, dict[str, Callab
         machine().until(lambda: True)
         words[at : at + 4] = machine().memory.at(address, 16).view(u32)
 
-    barriers = barrier_instructions(machine, lies, shared)
+    barriers = barrier_instructions(lies, shared)
     return {
-        "softmax.stream": {"wait": barriers["wait"]},
-        "common.ptx": {"float_of": lambda word: u32(word).view(f32)},
-        "common.tensor": {"shared_address": lambda array: u32(SHARED_BASE)},
         "common.words": {
             "bulk_load": bulk_load,
             "store_floats": store_floats,

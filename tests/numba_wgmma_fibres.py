@@ -6,8 +6,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from fibres import SHARED_BASE, Fault, Machine
 from greenlet import getcurrent
+
+from opwise.backends.numba_on_cpu.fibres import SHARED_BASE, Fault, Machine
 
 f32 = np.float32
 Shared = Callable[[Any, int], Any]  # address, bytes -> these bytes of shared memory

@@ -55,7 +55,7 @@ class SmallHistory:
 
     def environment(self, more: Mapping[str, str] = {}) -> dict[str, str]:
         """No GPU: what is tested here must not take a minute of one."""
-        clean = {k: v for k, v in os.environ.items() if k not in {"TRITON_INTERPRET", "NUMBA_ENABLE_CUDASIM", "PYTEST_CURRENT_TEST"}}
+        clean = {k: v for k, v in os.environ.items() if k not in {"TRITON_INTERPRET", "PYTEST_CURRENT_TEST"}}
         return {**clean, "CUDA_VISIBLE_DEVICES": "", **more}
 
     def results(self) -> dict[str, bytes]:

@@ -37,16 +37,14 @@ SLOW_VARIANTS = frozenset({"compile"})  # seconds a workload: torch.compile spec
 # Of the ladders in docs/kernels.md, between the textbook's kernel and the one to use: read and measured, used by nobody. A stand-in runs
 # each on a few shapes alone: several tiles or steps, a last one that is not full, rows on 16 bytes and off.
 RUNGS = frozenset({"shared", "registers", "vectors", "coalesced", "online", "tiles", "grouped", "passes", "tma", "persistent"})
-# So do the simplest kernels of an op, which are the unnamed ones too where Numba's simulator runs them, and those that have run there
-# already: cupy_raw's are torch_inline's, launched by a host code of its own. For a mutant, which may be in any of them, these run on all
-# shapes.
-SIMPLEST, RUN_BESIDE = frozenset({"plain", "textbook"}), frozenset({"numba_cuda", "cupy_raw"})
+# So do the simplest kernels of an op, and those that have run there already: cupy_raw's are torch_inline's, launched by a host code of its
+# own. For a mutant, which may be in any of them, these run on all shapes.
+SIMPLEST, RUN_BESIDE = frozenset({"plain", "textbook"}), frozenset({"cupy_raw"})
 RUNS_TORCH_OPERATORS = frozenset({"torch_eager"})  # whose kernels, workspaces and strides are torch's, not ours
 
 # Elements a workload may touch in a stand-in, so that a test stays under a second or so; a real device has no such limit.
-# Triton's interpreter costs about a millisecond a program, Numba's simulator a Python thread a CUDA thread.
-THREADS_A_ROW = 8  # of Numba's plain softmax there: 257 rows of 3 elements take it 13 s
-STAND_IN_BUDGET = {"cpu": 1_200_000, "fibres": 400_000, "interpreter": 40_000, "simulator": 2_500}
+# Triton's interpreter costs about a millisecond a program, Numba's kernels ten microseconds a thread.
+STAND_IN_BUDGET = {"cpu": 1_200_000, "fibres": 400_000, "interpreter": 40_000, "greenlets": 20_000}
 
 
 @dataclass(frozen=True)
@@ -104,11 +102,11 @@ def our_candidates() -> list[Candidate]:
 
 
 def is_another_here(candidate: Candidate) -> bool:
-    """Once is enough, unless a mutant asks for it. Numba's simulator runs the plain kernel as the unnamed variant, as `mma` and `invariant`
-    too, Triton's interpreter those for pointers as the unnamed one, `pointers` and `invariant`; and the stand-in of CUDA C++, an sm_80
-    whose unnamed products are `mma`'s, holds the variants of both its backends once: of cupy_raw the unnamed ones run there."""
+    """Once is enough, unless a mutant asks for it. Triton's interpreter runs the kernels for pointers as the unnamed variant, `pointers`
+    and `invariant`; the stand-ins of CUDA C++ and of Numba are an sm_80, whose unnamed products are `mma`'s, and that of CUDA C++ holds the
+    variants of both its backends once: of cupy_raw the unnamed ones run there."""
     again = {
-        "numba_cuda": ("plain", "mma", "invariant"),
+        "numba_cuda": ("mma",),
         "triton_jit": ("pointers", "invariant"),
         "torch_inline": ("mma",),
         "cupy_raw": (candidate.variant,),
@@ -131,8 +129,7 @@ def affordable(candidate: Candidate, workload: Workload, *, times: int = 1) -> b
     name = (stand_in(candidate.backend) or "cpu").lower()
     budget = times * next((limit for key, limit in STAND_IN_BUDGET.items() if key in name), min(STAND_IN_BUDGET.values()))
     spec, cost = OPS[workload.op], OPS[workload.op].cost(workload)
-    threads = THREADS_A_ROW * workload.shape[0] if "simulator" in name and len(spec.sizes(workload.shape)) == 2 else 0
-    return threads + max(cost.bytes // workload.torch_dtype.itemsize, cost.flops // 16 if len(spec.inputs) > 1 else 0) <= budget
+    return max(cost.bytes // workload.torch_dtype.itemsize, cost.flops // 16 if len(spec.inputs) > 1 else 0) <= budget
 
 
 def awkward_workloads(spec: OpSpec, dtype: str) -> list[Workload]:
@@ -184,11 +181,7 @@ def small_workload(spec: OpSpec, dtype: str) -> Workload:
 
 
 def workload_for(candidate: Candidate, dtype: str) -> Workload:
-    """A small one; in Numba's simulator, where a CUDA thread is one of Python's, of a block or a few rows."""
-    spec = OPS[candidate.op]
-    if candidate.backend != "numba_cuda" or ON_GPU or EVERY_VARIANT:
-        return small_workload(spec, dtype)
-    return Workload(spec.name, (5, 7, 3) if 3 in ranks(spec) else (3, 33), dtype)
+    return small_workload(OPS[candidate.op], dtype)
 
 
 INPUT_KINDS: dict[str, Callable[[OpSpec], Callable[[Workload, torch.device, int], tuple[Tensor, ...]]]] = {
@@ -261,6 +254,12 @@ class Tally:
             pytest.fail(f"{self.candidate}, {len(self.failures)} of {self.ran}:\n" + "\n".join(self.failures), pytrace=False)
         if not self.ran:
             pytest.skip(f"{self.candidate} ran nothing: {self.refused[0] if self.refused else 'all too large for its stand-in'}")
+
+
+def anew(candidate: Candidate) -> Tally:
+    """What was built before serves no more."""
+    found = candidate.get()
+    return Tally(replace(candidate, found=Implementation(found.backend, found.op, found.variant, found.source, found.device_type)))
 
 
 def guarded_copy(x: Tensor, offset: int = 0) -> Tensor:

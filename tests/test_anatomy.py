@@ -31,7 +31,7 @@ PARTS = {"import_s": 0.5, "compile_s": 2.0, "first_launch_s": 0.25}
 TIMES = {"launch_us": 5.0, "call_us": 12.0, "kernel_cold_us": 18.0, "kernel_warm_us": 17.0}
 ROWS = [
     Anatomy("triton_jit/softmax", "ok", "", None, PARTS, PARTS | {"compile_s": 0.1}, 1.5, 2.0, 5.0, 12.0, 18.4, 17.9, 17.8),
-    Anatomy("numba_cuda/softmax", "needs a GPU", "", "simulator", {"import_s": 1.75}, {"import_s": 1.5}),
+    Anatomy("numba_cuda/softmax", "needs a GPU", "", "greenlets", {"import_s": 1.75}, {"import_s": 1.5}),
 ]
 
 

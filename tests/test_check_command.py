@@ -22,7 +22,7 @@ from opwise.backends.protocol import BackendUnavailable
 from opwise.cli import app
 from opwise.commands import check, executors
 from opwise.commands.stand_ins import STAND_INS, stand_in_lines
-from opwise.ops import OPS, OURS, Workload
+from opwise.ops import OPS, Workload
 from opwise.record import Record
 from opwise.runner import Entry, Job, session
 from opwise.runner.kernels_run import kernels_run
@@ -167,11 +167,9 @@ def test_what_a_stand_in_leaves_out_is_told_of_the_suite_s_own_backends() -> Non
 
 
 @pytest.mark.skipif(ON_GPU, reason="there is a GPU here: nothing needs a stand-in")
-@pytest.mark.parametrize(
-    ("backend", "variant", "op"), [*(("numba_cuda", "plain", op) for op in OURS), ("triton_jit", "pointers", "matmul")]
-)
+@pytest.mark.parametrize(("backend", "variant", "op"), [("numba_cuda", "mma", "matmul"), ("triton_jit", "pointers", "matmul")])
 def test_in_a_stand_in_the_unnamed_variant_is_another_by_name(backend: str, variant: str, op: str) -> None:
-    """What STAND_INS says of the simulator and the interpreter, by the kernels that were launched."""
+    """What STAND_INS says of fibres and of the interpreter, by the kernels that were launched."""
     try:
         found = implementations(backend, op, "cpu")
     except BackendUnavailable as missing:

@@ -39,7 +39,7 @@ FACTS = re.compile(r"(\d+) registers, (\d+) bytes spilled, (\d+) instructions")
 @cache
 def told(backend: str, *archs: str) -> dict[str, dict[str, Any]]:
     """Of each architecture what compile_child.told says of it."""
-    clean = {k: v for k, v in os.environ.items() if k not in {"TRITON_INTERPRET", "NUMBA_ENABLE_CUDASIM"}}
+    clean = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
     clean |= {"PYTHONPATH": os.pathsep.join([str(SOURCE), os.environ.get("PYTHONPATH", "")]), "PYTHONWARNINGS": "default"}
     command = [sys.executable, str(CHILD), backend, "" if nvrtc_works() and shutil.which("nvcc") else "alone", *archs]
     with tempfile.TemporaryDirectory() as folder:

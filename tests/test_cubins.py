@@ -16,7 +16,6 @@ from opwise.backends.numba_cuda.common import cubins
 
 ROOT = Path(__file__).resolve().parents[1]
 
-# In a process of its own: this one may run Numba's simulator, which compiles nothing.
 KEYS = """
 import importlib, json, sys
 from opwise.backends import numba_cuda
@@ -51,7 +50,7 @@ told |= {
 def told_by(program: str, cache: Path, *arguments: str, hash_seed: str = "1") -> Any:
     """What a process of its own prints, as JSON."""
     pytest.importorskip("numba.cuda", reason="numba-cuda is not installed")
-    around = {k: v for k, v in os.environ.items() if k != "NUMBA_ENABLE_CUDASIM"} | {
+    around = os.environ | {
         "OPWISE_CACHE_DIR": str(cache), "PYTHONPATH": str(ROOT / "src"), "PYTHONHASHSEED": hash_seed,
     }  # fmt: skip
     done = subprocess.run(

@@ -59,9 +59,9 @@ def test_a_forced_backend_that_cannot_compute_this_is_an_error(monkeypatch: pyte
 def test_a_stand_in_that_is_forced_says_that_it_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
     fake = FakeKernels(monkeypatch, store_of())
     monkeypatch.setattr(dispatch, "implementation", fake.implementation)
-    monkeypatch.setattr(dispatch, "probe", lambda backend, device: Probe({}, stand_in="simulator"))
+    monkeypatch.setattr(dispatch, "probe", lambda backend, device: Probe({}, stand_in="greenlets"))
     (x,) = inputs_of("softmax")
-    with opwise.use("numba_cuda"), pytest.warns(selection.Fallback, match="numba_cuda is forced on cpu tensors: simulator stands in"):
+    with opwise.use("numba_cuda"), pytest.warns(selection.Fallback, match="numba_cuda is forced on cpu tensors: greenlets stands in"):
         opwise.softmax(x)
 
 

@@ -97,7 +97,7 @@ together = pytest.mark.xdist_group("lazy")
 @cache
 def told() -> dict[str, list[list[str]] | str]:
     """Of each case what was loaded after each step, without a GPU, or the error."""
-    clean = {k: v for k, v in os.environ.items() if k not in {"TRITON_INTERPRET", "NUMBA_ENABLE_CUDASIM", "PYTHONPATH"}}
+    clean = {k: v for k, v in os.environ.items() if k not in {"TRITON_INTERPRET", "PYTHONPATH"}}
     clean |= {"PYTHONPATH": str(SOURCE), "CUDA_VISIBLE_DEVICES": ""}
     command = [sys.executable, "-c", FORKED]
     done = subprocess.run(command, input=json.dumps(CASES), capture_output=True, text=True, timeout=120, env=clean, check=False)

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
-from numba_fibres import in_fibres
-from support import ON_GPU, Candidate, Tally, Truth, by_dtype, guarded_copy, right_candidates, truth
+from support import ON_GPU, Candidate, Truth, anew, by_dtype, guarded_copy, right_candidates, truth
 
 from opwise.backends.cuda_src import plan
-from opwise.backends.protocol import Implementation
 from opwise.ops import Workload
 
 MEAN = [c for c in right_candidates() if (c.op, c.variant) == ("mean", "")]
@@ -19,12 +15,6 @@ TRITON = [c for c in MEAN if c.backend == "triton_jit"]
 
 Longer = tuple[tuple[int, int], ...]
 TRITONS: Longer = ((4, 2), (8, 4), (16, 8))
-
-
-def anew(candidate: Candidate) -> Tally:
-    """What was built before serves no more."""
-    found = candidate.get()
-    return Tally(replace(candidate, found=Implementation(found.backend, found.op, found.variant, found.source, found.device_type)))
 
 
 @pytest.mark.parametrize("longer", [plan.MEAN_LONGER, TRITONS])
@@ -69,17 +59,16 @@ def test_long_blocks(candidate: Candidate, dtype: str, monkeypatch: pytest.Monke
 @pytest.mark.skipif(ON_GPU, reason="a GPU is here: it runs this kernel itself")
 @pytest.mark.parametrize(("candidate", "dtype"), by_dtype(NUMBA), ids=str)
 def test_long_blocks_in_fibres(candidate: Candidate, dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    with in_fibres():
-        tally = anew(candidate)
-        from opwise.backends.numba_cuda import mean
+    tally = anew(candidate)
+    from opwise.backends.numba_cuda import mean
 
-        shape = mean.Shape(64, 2, 1)
-        monkeypatch.setattr(mean, "SHAPE", shape)
-        step = shape.threads * shape.loads * plan.VECTOR_BYTES // plan.ITEM_BYTES[dtype]
-        for steps in (1, 5, 37, 131):  # on two multiprocessors, 1 to 8 a block
-            workload = Workload("mean", (steps * step + 77,), dtype)
-            tally.check(workload, truth(workload, "hard", 53))
-        tally.close()
+    shape = mean.Shape(64, 2, 1)
+    monkeypatch.setattr(mean, "SHAPE", shape)
+    step = shape.threads * shape.loads * plan.VECTOR_BYTES // plan.ITEM_BYTES[dtype]
+    for steps in (1, 5, 37, 131):  # on two multiprocessors, 1 to 8 a block
+        workload = Workload("mean", (steps * step + 77,), dtype)
+        tally.check(workload, truth(workload, "hard", 53))
+    tally.close()
 
 
 @pytest.mark.parametrize(("candidate", "dtype"), by_dtype(TRITON), ids=str)

@@ -1,4 +1,4 @@
-"""numba_cuda's kernels for GPUs, where there is none: warp shuffles, vectors, cp.async and mma, in fibres (fibres.py)."""
+"""numba_cuda's kernels for GPUs, where there is none: warp shuffles, vectors, cp.async and mma, in fibres."""
 
 from __future__ import annotations
 
@@ -8,12 +8,11 @@ import math
 import numpy as np
 import pytest
 import torch
-from fibres import Fault, Machine, Memory
-from numba_fibres import PROCESSORS, in_fibres
-from support import ON_GPU, Candidate, Tally, Truth, by_dtype, guarded_copy, kinds_in_turns, right_candidates, truth, truth_of
+from support import ON_GPU, Candidate, Tally, Truth, anew, by_dtype, guarded_copy, kinds_in_turns, right_candidates, truth, truth_of
 
 from opwise.backends import staged_rows
-from opwise.backends.protocol import Implementation
+from opwise.backends.numba_on_cpu import MACHINE
+from opwise.backends.numba_on_cpu.fibres import Fault, Machine, Memory
 from opwise.ops import OPS, Workload
 
 pytestmark = pytest.mark.skipif(ON_GPU, reason="a GPU is here: it runs these kernels itself")
@@ -21,7 +20,7 @@ MAIN = [c for c in right_candidates() if c.backend == "numba_cuda" and not c.var
 # A shape for each kernel and each edge of it: one element, whole vectors and rests, several blocks, rows in a warp, in a block, in none;
 # of 40000 columns, which are read twice in float32, 16-bit rows are kept as they were read, the end of them in shared memory.
 SHAPES = {
-    "mean": ((1,), (33,), (4099,), (16_387,), (PROCESSORS * 3 * 16_384 + 8203,)),  # the last: more than 16-bit blocks read in one round
+    "mean": ((1,), (33,), (4099,), (16_387,), (MACHINE.sms * 3 * 16_384 + 8203,)),  # the last: more than 16-bit blocks read in one round
     "softmax": ((1, 1), (5, 33), (3, 256), (2, 1025), (1, 4096), (1, 8191), (1, 25_001), (1, 40_000)),
     "matmul": ((1, 1, 1), (17, 33, 19), (33, 31, 32), (17, 200, 24), (70, 40, 136), (129, 8, 260)),
 }
@@ -30,32 +29,23 @@ LARGE = 100_000  # flops: seconds, so with one kind of inputs
 UNALIGNED = {"softmax": (2, 264), "matmul": (17, 32, 24)}
 
 
-def in_fibres_of(candidate: Candidate) -> Candidate:
-    """The candidate anew: what was built for the simulator must not serve here."""
-    found = candidate.get()
-    fresh = Implementation(found.backend, found.op, found.variant, found.source, found.device_type)
-    return Candidate(f"{candidate.name} in fibres", candidate.backend, candidate.op, candidate.variant, fresh)
-
-
 @pytest.mark.parametrize(("candidate", "dtype"), by_dtype(MAIN), ids=str)
 def test_right_in_fibres(candidate: Candidate, dtype: str) -> None:
-    with in_fibres():
-        fresh = in_fibres_of(candidate)
-        tally = Tally(fresh)
-        for place, shape in enumerate(SHAPES.get(candidate.op, ELEMENTWISE)):
-            workload = Workload(candidate.op, shape, dtype)
-            for kind in kinds_in_turns(dtype, place) if OPS[candidate.op].cost(workload).flops < LARGE else ("hard",):
-                tally.check(workload, truth(workload, kind, 51), note=kind)
-        workload = Workload(candidate.op, UNALIGNED.get(candidate.op, (515,)), dtype)
-        known = truth(workload, "normal", 52)
-        for offsets in ((0, 1), (1, 0), (1, 1)):
-            moved = tuple(guarded_copy(x, (offsets[0] + at) % 4) for at, x in enumerate(known.inputs))
-            tally.check(workload, Truth(moved, known.reference, known.bound), offset=offsets[1], note=f"offsets {offsets}")
-        if candidate.op == "softmax":
-            x = torch.full((1, 40_000), -math.inf, dtype=workload.torch_dtype)
-            x[:, 39_990:] = 1.0
-            tally.check(Workload("softmax", (1, 40_000), dtype), truth_of(workload, guarded_copy(x)), note="few finite elements")
-        tally.close()
+    tally = Tally(candidate)
+    for place, shape in enumerate(SHAPES.get(candidate.op, ELEMENTWISE)):
+        workload = Workload(candidate.op, shape, dtype)
+        for kind in kinds_in_turns(dtype, place) if OPS[candidate.op].cost(workload).flops < LARGE else ("hard",):
+            tally.check(workload, truth(workload, kind, 51), note=kind)
+    workload = Workload(candidate.op, UNALIGNED.get(candidate.op, (515,)), dtype)
+    known = truth(workload, "normal", 52)
+    for offsets in ((0, 1), (1, 0), (1, 1)):
+        moved = tuple(guarded_copy(x, (offsets[0] + at) % 4) for at, x in enumerate(known.inputs))
+        tally.check(workload, Truth(moved, known.reference, known.bound), offset=offsets[1], note=f"offsets {offsets}")
+    if candidate.op == "softmax":
+        x = torch.full((1, 40_000), -math.inf, dtype=workload.torch_dtype)
+        x[:, 39_990:] = 1.0
+        tally.check(Workload("softmax", (1, 40_000), dtype), truth_of(workload, guarded_copy(x)), note="few finite elements")
+    tally.close()
 
 
 SHORT = ((300, 5), (40, 31), (21, 61), (20, 127))  # of each form, more rows than a block's or a warp's, and a last one of few
@@ -63,11 +53,11 @@ SHORT = ((300, 5), (40, 31), (21, 61), (20, 127))  # of each form, more rows tha
 
 @pytest.mark.parametrize(("candidate", "dtype"), by_dtype([c for c in MAIN if c.op == "softmax"]), ids=str)
 def test_short_rows_in_fibres(candidate: Candidate, dtype: str) -> None:
-    with in_fibres(), pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch:
         patch.setattr(staged_rows, "FROM", 0)
         patch.setattr(staged_rows, "BYTES", 1024)
         patch.setattr(importlib.import_module("opwise.backends.numba_cuda.softmax.plan"), "LONGEST_SHORT", staged_rows.LONGEST)
-        tally = Tally(in_fibres_of(candidate))
+        tally = anew(candidate)
         for place, shape in enumerate(SHORT):
             workload = Workload("softmax", shape, dtype)
             for kind in kinds_in_turns(dtype, place):

@@ -2,36 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
-import numba_fibres
 import numpy as np
 import pytest
 import torch
-from fibres import Memory
-from numba_product_fibres import Clusters, Map, instructions, module, simulator_or_skip
+from numba_product_fibres import Clusters, Map, instructions, module, translation
 from support import ON_GPU, worst_error
 
+from opwise.backends import numba_on_cpu
+from opwise.backends.numba_on_cpu.fibres import Memory
 from opwise.ops import Workload
 
 pytestmark = pytest.mark.skipif(ON_GPU, reason="a GPU is here: it runs these kernels itself")
-MODULES = ("matmul.kernels.pipeline", "matmul.kernels.wgmma", "matmul.kernels.split_k", "common.words", "common.tensor")
 # Of the tiles that differ in numbers alone: one block a tile, and few, many, and no power of two of them.
 TILES = ("128x128", "128x64", "64x64_s1", "64x64_s4", "64x64_s16", "64x128_s2", "128x128_s6",
          "128x64_nt", "192x192_nt", "64x64_s1_nt", "64x64_s8_nt", "128x192_s2_nt")  # fmt: skip
 
 
-@contextmanager
-def played() -> Iterator[None]:
-    simulator_or_skip()
-    with pytest.MonkeyPatch.context() as patch:
-        found = instructions(lambda: numba_fibres.Now.machine, numba_fibres.from_float32, numba_fibres.to_float32)
-        for name, meanings in found.items():
-            for instruction, meaning in meanings.items():
-                patch.setattr(module(name), instruction, meaning)
-        yield
+@cache
+def meant() -> Any:
+    return translation(instructions())
 
 
 def tile_of(name: str) -> Any:
@@ -49,17 +41,11 @@ def run(tile: Any, dtype: str, m: int, k: int, n: int, seed: int, processors: in
         Map(x.view(torch.int16).numpy().view(np.uint16), matrix.box_rows)
         for x, matrix in zip((a, b.t().contiguous() if tile.layout == "NT" else b, out), of_tile.matrices(tile, m, k, n), strict=False)
     ]
-    module("matmul.kernels.split_k").storing.cache_clear()
-    kernel = of_tile.kernel.__wrapped__(dtype, tile)
+    kernel = of_tile.kernel(dtype, tile)
     arguments = maps if len(maps) == 3 else [*maps, np.int64(out.data_ptr())]
     grid = min(tile.tiles(m, n), processors) if tile.persistent else tile.tiles(m, n) * tile.split
     machine = Clusters(grid, kernel.threads, kernel.dynamic_shared, Memory([a, b, out]), seed, kernel.cluster)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(numba_fibres.Now, "machine", machine, raising=False)
-        for name in MODULES:
-            if hasattr(module(name), "cuda"):
-                patch.setattr(module(name), "cuda", machine)
-        machine.run(kernel.function, (*arguments, *(np.int64(size) for size in (m, n, k))))
+    numba_on_cpu.run(kernel.function, machine, (*arguments, *(np.int64(size) for size in (m, n, k))), meant())
     return worst_error(out, Workload("matmul", (m, k, n), dtype), a, b)
 
 
@@ -74,16 +60,16 @@ def shapes(tile: Any) -> tuple[tuple[int, int, int], ...]:
 
 @pytest.mark.parametrize("name", TILES)
 def test_a_product_is_right_whatever_comes_first(name: str) -> None:
-    with played():
-        tile = tile_of(name)
-        for seed, shape in enumerate(shapes(tile)):
-            assert run(tile, ("bfloat16", "float16")[seed % 2], *shape, seed) <= 1, shape
+    meant()
+    tile = tile_of(name)
+    for seed, shape in enumerate(shapes(tile)):
+        assert run(tile, ("bfloat16", "float16")[seed % 2], *shape, seed) <= 1, shape
 
 
 @pytest.mark.parametrize("name", ["128x128", "128x64", "128x128_nt"])
 def test_a_block_that_has_several_tiles_is_right_whatever_comes_first(name: str) -> None:
-    with played():
-        tile = tile_of(name)
-        # One tile in one step; fewer steps a tile than stages, an odd number of tiles; more, and parts of tiles; a block each.
-        for seed, (shape, processors) in enumerate((((1, 8, 8), 1), ((500, 72, 264), 1), ((136, 456, 272), 1), ((130, 200, 264), 3))):
-            assert run(tile, ("bfloat16", "float16")[seed % 2], *shape, seed, processors) <= 1, shape
+    meant()
+    tile = tile_of(name)
+    # One tile in one step; fewer steps a tile than stages, an odd number of tiles; more, and parts of tiles; a block each.
+    for seed, (shape, processors) in enumerate((((1, 8, 8), 1), ((500, 72, 264), 1), ((136, 456, 272), 1), ((130, 200, 264), 3))):
+        assert run(tile, ("bfloat16", "float16")[seed % 2], *shape, seed, processors) <= 1, shape

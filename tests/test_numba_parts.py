@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from numba_parts_fibres import played, product
+from numba_parts_fibres import product
 from numba_product_fibres import module
 from support import ON_GPU, worst_error
 
@@ -53,57 +53,52 @@ def depth(kind: str) -> int:
 @pytest.mark.parametrize("split", [1, 2, 8])
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_shared_product_is_right_whatever_comes_first(kind: str, split: int) -> None:
-    with played():
-        for seed, tile in enumerate(small(kind)):
-            shared = replace(tile, split=split)
-            assert shared in any_gpu_tiles(kind, HOPPER)
-            # In turns from tile to tile and from split to split: rows that start on 16 bytes, a step that is not whole, parts of tiles;
-            # rows that do not, and fewer steps than blocks.
-            aligned = (seed + split.bit_length()) % 2 == 0
-            m, k, n = tile.rows + 1, depth(kind) + 3, 7 if split > 2 else tile.columns + 5
-            if aligned:
-                m, k, n = 5, depth(kind) * (split + 1) - 8, 24
-            a, b = factors(m, k, n, kind, seed)
-            assert error(product(shared, kind, aligned, a, b, seed), a, b, kind) <= 1, (shared, aligned)
+    for seed, tile in enumerate(small(kind)):
+        shared = replace(tile, split=split)
+        assert shared in any_gpu_tiles(kind, HOPPER)
+        # In turns from tile to tile and from split to split: rows that start on 16 bytes, a step that is not whole, parts of tiles;
+        # rows that do not, and fewer steps than blocks.
+        aligned = (seed + split.bit_length()) % 2 == 0
+        m, k, n = tile.rows + 1, depth(kind) + 3, 7 if split > 2 else tile.columns + 5
+        if aligned:
+            m, k, n = 5, depth(kind) * (split + 1) - 8, 24
+        a, b = factors(m, k, n, kind, seed)
+        assert error(product(shared, kind, aligned, a, b, seed), a, b, kind) <= 1, (shared, aligned)
 
 
 @in_fibres
 @pytest.mark.parametrize("kind", ["float32", "float16"])
 def test_sixteen_blocks_of_which_some_have_no_step_and_a_ring_that_goes_round(kind: str) -> None:
-    with played():
-        tile = module("matmul.extra").MMA_32X32 if kind == "float16" else module("matmul.extra").FMA_32X32
-        for seed, (split, k) in enumerate(((16, 5 * depth(kind)), (16, 1), (2, depth(kind) * 2 * (tile.stages + 2) + 1))):
-            a, b = factors(3, k, 40, kind, seed)
-            assert error(product(replace(tile, split=split), kind, False, a, b, seed), a, b, kind) <= 1, (split, k)
+    tile = module("matmul.extra").MMA_32X32 if kind == "float16" else module("matmul.extra").FMA_32X32
+    for seed, (split, k) in enumerate(((16, 5 * depth(kind)), (16, 1), (2, depth(kind) * 2 * (tile.stages + 2) + 1))):
+        a, b = factors(3, k, 40, kind, seed)
+        assert error(product(replace(tile, split=split), kind, False, a, b, seed), a, b, kind) <= 1, (split, k)
 
 
 @in_fibres
 @pytest.mark.parametrize("kind", ["float32", "bfloat16"])
 def test_a_large_tile_is_shared_too(kind: str) -> None:
-    with played():
-        tile = module("matmul").FMA_128X128 if kind == "float32" else module("matmul").MMA_128X128
-        a, b = factors(70, 2 * depth(kind) + 8, 136, kind, 3)
-        assert error(product(replace(tile, split=2), kind, True, a, b, 3), a, b, kind) <= 1
+    tile = module("matmul").FMA_128X128 if kind == "float32" else module("matmul").MMA_128X128
+    a, b = factors(70, 2 * depth(kind) + 8, 136, kind, 3)
+    assert error(product(replace(tile, split=2), kind, True, a, b, 3), a, b, kind) <= 1
 
 
 @in_fibres
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_shared_sum_is_the_same_in_every_run(kind: str) -> None:
-    with played():
-        a, b = factors(9, 150, 50, kind, 4)
-        tile = replace(small(kind)[-1], split=4)
-        first, *others = (product(tile, kind, False, a, b, seed) for seed in range(3))
-        assert all(torch.equal(first, other) for other in others)
+    a, b = factors(9, 150, 50, kind, 4)
+    tile = replace(small(kind)[-1], split=4)
+    first, *others = (product(tile, kind, False, a, b, seed) for seed in range(3))
+    assert all(torch.equal(first, other) for other in others)
 
 
 @in_fibres
 @pytest.mark.parametrize("split", [1, 4])
 def test_parts_are_added_in_the_order_of_their_ranks(split: int) -> None:
     """Bit by bit: within a part by k, then part by part."""
-    with played():
-        m, k, n = 5, 16 * 7 - 3, 33
-        a, b = factors(m, k, n, "float32", 5)
-        out = product(replace(module("matmul.extra").FMA_32X32, split=split), "float32", False, a, b, 5)
+    m, k, n = 5, 16 * 7 - 3, 33
+    a, b = factors(m, k, n, "float32", 5)
+    out = product(replace(module("matmul.extra").FMA_32X32, split=split), "float32", False, a, b, 5)
     steps, total = -(-k // 16), np.zeros((m, n), np.float32)
     for rank in range(split):
         part = np.zeros((m, n), np.float32)

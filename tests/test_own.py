@@ -94,7 +94,7 @@ def test_every_example_is_right_where_something_can_run_it_here(checked: tuple[d
     found = {name: r for name, r in checked[0].items() if name.startswith("my_")}
     states = {name: (r.status, r.stand_in) for name, r in found.items()}
     for name, stand_in in {"my_torch/softmax": "cpu", "my_torch/softmax:out": "cpu", "my_triton/softmax": "interpreter",
-                           "my_numba/square": "simulator"}.items():  # fmt: skip
+                           "my_numba/square": "greenlets"}.items():  # fmt: skip
         if states[name] != ("unavailable", None):  # its library is not installed
             assert states[name] == ("ok", stand_in), found[name].reason
     for name in ("my_cuda/square", "my_cupy/softmax"):

@@ -80,7 +80,6 @@ def of_cuda(module: Any, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
 
 def of_numba(module: Any, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
     """Kernels that are their own names."""
-    monkeypatch.setattr(module, "SIMULATED", False)
     if module.__name__.endswith("matmul"):
         monkeypatch.setattr(module, "build_tma", lambda product, tile, *_: tile.name)
         monkeypatch.setattr(module, "build_any_gpu", lambda product, tile, device: tile.name)

@@ -57,9 +57,9 @@ def check(
 ) -> None:
     """Only right or wrong: against the float64 reference, on easy and on hard inputs, and against each other. Stores nothing.
 
-    Where there is no GPU, kernels run in stand-ins: Triton's interpreter, Numba's simulator, and for CUDA C++ a CPU compiler that takes
-    the same sources. Each cell says which kernels ran there, the lines below which of a GPU's did not. Exit status 1 where something is
-    wrong.
+    Where there is no GPU, kernels run in stand-ins: Triton's interpreter, for Numba the kernels' own Python, and for CUDA C++ a CPU
+    compiler that takes the same sources. Each cell says which kernels ran there, the lines below which of a GPU's did not. Exit status 1
+    where something is wrong.
     """
     name, set_name = chosen_device(device), set_name or "smoke"
     if set_name not in SETS:

@@ -123,7 +123,7 @@ def _inspected(
             for arch in architectures:
                 with stderr.status(f"compiling {backend}/{op} for {arch}"):
                     try:
-                        worker = worker or Worker("cpu", environment={"TRITON_INTERPRET": "0", "NUMBA_ENABLE_CUDASIM": "0"})
+                        worker = worker or Worker("cpu", environment={"TRITON_INTERPRET": "0"})
                         answer = worker.ask("inspect", (backend, op, arch, dtype), Patience(COMPILE_S))
                     except WorkerLost as lost:
                         if worker is not None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from rich.markup import escape
 
-from opwise.backends import OURS
+from opwise.backends import OURS, numba_on_cpu
 from opwise.backends.cuda_on_cpu import NOT_RUN
 from opwise.ops.spec import DTYPES
 
@@ -36,11 +36,11 @@ STAND_INS: Mapping[str, StandIn] = {
         "the GPU's own kernels, chosen by the plans of sm_80",
         {op: kernels for op, (kernels, _) in NOT_RUN.items()},
     ),
-    "simulator": StandIn(
-        "Numba's simulator",
-        "plain only",
-        "the variant `plain` in place of the unnamed one",
-        {"": "the unnamed kernels that a GPU runs (warp shuffles, 16-byte accesses, PTX): `make test` has most of them in fibres"},
+    "greenlets": StandIn(
+        "Numba's kernels as Python, a greenlet a thread",
+        "sm_80's kernels",
+        "the GPU's own kernels, chosen by the plans of sm_80",
+        numba_on_cpu.NOT_RUN,
     ),
     "interpreter": StandIn(
         "Triton's interpreter",

@@ -43,19 +43,16 @@ def _telling(function: Callable[..., Any], name_of: Callable[..., str]) -> Calla
     return told
 
 
-def _name(launched: Any, *_: Any) -> str:
-    return f"{launched.fn.__module__.rpartition('.')[2]}.{launched.fn.__name__}"
+def _name(function: Any, *_: Any) -> str:
+    return f"{function.__module__.rpartition('.')[2]}.{function.__name__}"
 
 
 def _watch_triton(module: Any) -> None:
-    module.GridExecutor.__call__ = _telling(module.GridExecutor.__call__, _name)
+    module.GridExecutor.__call__ = _telling(module.GridExecutor.__call__, lambda launched, *_: _name(launched.fn))
 
 
-def _watch_numba(module: Any) -> None:
-    def name_of(kernel: Any, *_: Any) -> str:
-        return "" if kernel._device or module._get_kernel_context() else _name(kernel)  # "": a function that a kernel calls
-
-    module.FakeCUDAKernel.__call__ = _telling(module.FakeCUDAKernel.__call__, name_of)
+def _watch_greenlets(module: Any) -> None:
+    module.run = _telling(module.run, _name)
 
 
 def _watch_fibres(module: Any) -> None:
@@ -66,6 +63,6 @@ def _watch_fibres(module: Any) -> None:
 
 _WATCHES: Mapping[str, tuple[str, Callable[[Any], None]]] = {
     "interpreter": ("triton.runtime.interpreter", _watch_triton),
-    "simulator": ("numba.cuda.simulator.kernel", _watch_numba),
+    "greenlets": ("opwise.backends.numba_on_cpu", _watch_greenlets),
     "fibres": ("opwise.backends.cuda_on_cpu.suite", _watch_fibres),
 }

@@ -17,8 +17,7 @@ LANES = (*UNTIMED, TIMED, PROFILED)
 
 def environment(lane: str, device: str) -> dict[str, str]:
     """Of a lane's worker. Triton is compiler or interpreter from its first import on, and torch's profiler or Dynamo may be the first."""
-    interpreted = device == "cpu" and lane != COMPILE
-    return {"TRITON_INTERPRET": str(int(interpreted)), "NUMBA_ENABLE_CUDASIM": str(int(interpreted))}
+    return {"TRITON_INTERPRET": str(int(device == "cpu" and lane != COMPILE))}
 
 
 SHOWN, DIFFERS, NEEDS, FAILED, ELSEWHERE = "shown", "differs", "needs", "failed", "elsewhere"

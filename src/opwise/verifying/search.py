@@ -16,7 +16,7 @@ from opwise.verifying.case import VALUES, Case, ranks
 from opwise.verifying.trial import Outcome
 
 # Elements that a case may touch, by what runs the kernels, so that one takes some tenths of a second at most; "" is a GPU.
-ROOM: Mapping[str, int] = {"simulator": 1_500, "interpreter": 20_000, "fibres": 60_000, "cpu": 200_000, "": 2**26}
+ROOM: Mapping[str, int] = {"greenlets": 1_500, "interpreter": 20_000, "fibres": 60_000, "cpu": 200_000, "": 2**26}
 FLOPS_AN_ELEMENT = {True: 16, False: 2048}  # of a product, which interpreters do one by one and a GPU by the thousand
 ELEMENTS_A_ROW = 64  # of an op of rows in the simulator, which has a block of threads a row, whatever its length
 ROUND = 200  # cases between two seeds: hypothesis remembers all of a round

@@ -21,21 +21,22 @@ from torch import Tensor
 
 from opwise.backends.cuda_src.plan import mean_steps
 from opwise.backends.numba_cuda.common import ptx
-from opwise.backends.numba_cuda.common.compiler import SIMULATED, cuda, float32, int64, types, uint32
+from opwise.backends.numba_cuda.common.compiler import cuda, float32, int64, types, uint32
 from opwise.backends.numba_cuda.common.dtypes import DTYPES, f32, name_of
 from opwise.backends.numba_cuda.common.launch import Kernel, inlined
 from opwise.backends.numba_cuda.common.plain import jit, plain
 from opwise.backends.numba_cuda.common.reduce import block_sum_of, within_of
+from opwise.backends.numba_on_cpu import gpu_of
 from opwise.backends.protocol import Bind, Variant
 
-PLAIN_THREADS, PLAIN_BLOCKS = (8, 2) if SIMULATED else (256, 1024)
+PLAIN_THREADS, PLAIN_BLOCKS = 256, 1024
 ZERO = f32(0.0)
 
 
 @jit
 def sums(x: Any, out: Any, n: Any) -> None:
     """out[block]: the sum of the block's share of x, divided by n."""
-    partial = cuda.shared.array(0, float32)  # dynamic: in the simulator a static one is not always shared
+    partial = cuda.shared.array(0, float32)
     thread, total = cuda.threadIdx.x, ZERO
     for i in range(cuda.grid(1), x.size, cuda.gridsize(1)):
         total += float32(x[i])
@@ -61,7 +62,7 @@ def partial_sums(x: Tensor) -> Tensor:
     return torch.empty(blocks, dtype=torch.float32, device=x.device)
 
 
-build_plain, build_stand_in = plain(call, flat=True, scratch=partial_sums)
+build_plain = plain(call, flat=True, scratch=partial_sums)
 
 
 class Shape(NamedTuple):
@@ -164,12 +165,10 @@ def fast_kernel(dtype: str, wide: bool, shape: Shape) -> Kernel:
 
 
 def build(x: Tensor, out: Tensor) -> Bind:
-    if SIMULATED:
-        return build_stand_in(x, out)
     dtype, n = name_of(x), x.numel()
     wide = x.data_ptr() % 16 == 0
     per_block = SHAPE.threads * SHAPE.loads * (ptx.ELEMENTS[dtype] if wide else 1)
-    at_once = torch.cuda.get_device_properties(x.device).multi_processor_count * SHAPE.blocks
+    at_once = gpu_of(x.device).sms * SHAPE.blocks
     shared = mean_steps(-(-n // per_block), at_once)
     kernel, room = fast_kernel(dtype, wide, SHAPE), shared.scratch_bytes
     return kernel.fixed((shared.blocks, 1), n, shared.each, shared.large, device=x.device, scratch_bytes=room, zeroed=room)

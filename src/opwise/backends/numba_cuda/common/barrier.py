@@ -1,7 +1,6 @@
 """What Hopper's kernels of several ops share, as intrinsics: mbarriers, whole warps' agreement, integers that stay at 32 bits.
 
-What all lanes of a warp must execute together is marked convergent, so that LLVM copies none of it into a branch. None of this exists in
-the simulator.
+What all lanes of a warp must execute together is marked convergent, so that LLVM copies none of it into a branch.
 """
 
 from __future__ import annotations

@@ -26,8 +26,3 @@ def successor() -> bool:
 def package() -> str:
     """Its name, as pip knows it."""
     return NAMES["mlir" if successor() else "cuda"]
-
-
-def in_fibres() -> bool:
-    """Does a test run the successor's kernels in fibres, on a CPU? Device functions then stay Python, as in numba-cuda's simulator."""
-    return os.environ.get("OPWISE_NUMBA_FIBRES") == "1"

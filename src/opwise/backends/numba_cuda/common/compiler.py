@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from functools import wraps
 from typing import Any
 
-from opwise.backends.numba_cuda.common.chosen import in_fibres, successor
+from opwise.backends.numba_cuda.common.chosen import successor
 
 __all__ = [
-    "SIMULATED",
     "SUCCESSOR",
+    "Dispatcher",
     "Signature",
     "Type",
     "compiled",
@@ -24,6 +25,7 @@ __all__ = [
     "int64",
     "intrinsic",
     "ir",
+    "making",
     "types",
     "uint8",
     "uint32",
@@ -33,26 +35,39 @@ SUCCESSOR = successor()
 
 if SUCCESSOR:
     from numba_cuda_mlir import cuda, types
+    from numba_cuda_mlir.descriptor import MLIRDispatcher as Dispatcher
     from numba_cuda_mlir.numba_cuda.typing.templates import Signature
     from numba_cuda_mlir.types import Type
 
     from opwise.backends.numba_cuda.common import mlir
 
-    SIMULATED = in_fibres()
     ir, intrinsic = mlir.ir, mlir.intrinsic
 else:
     import llvmlite.ir
     import numba.cuda.extending
     import numba.types  # as a compilation does, after which `from numba import types` is another module
-    from numba import config, cuda, types
+    from numba import cuda, types
     from numba.core.types import Type
     from numba.core.typing.templates import Signature
+    from numba.cuda.dispatcher import CUDADispatcher as Dispatcher
 
-    SIMULATED = bool(config.ENABLE_CUDASIM)
     ir, intrinsic = llvmlite.ir, numba.cuda.extending.intrinsic
 
 float32, int32, int64 = types.float32, types.int32, types.int64
 uint8, uint32, uint64 = types.uint8, types.uint32, types.uint64
+
+
+def making(factory: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that makes intrinsics, each of which then says by `made` what it is: module, name and arguments of its maker. They have no
+    names of their own by which fibres could know them (numba_on_cpu/meanings.py)."""
+
+    @wraps(factory)
+    def make(*given: Any) -> Any:
+        found = factory(*given)
+        found.made = factory.__module__, factory.__name__, given
+        return found
+
+    return make
 
 
 def data_of(context: Any, builder: Any, kind: Any, array: Any) -> Any:

@@ -6,14 +6,12 @@ The way: `cuda.compile` (Python -> PTX), cuda.core's linker (PTX -> cubin), a dr
 launch on torch's current stream; what was linked is kept on disk (cubins.py). `kernel[grid, block, stream](...)` resolves types and
 streams anew at each launch: 7 to 20 times the time of this.
 
-None of this runs in the simulator, where the variants `plain` are what there is.
+On a CPU a launch runs the kernel's Python, in fibres (numba_on_cpu).
 """
 
 from __future__ import annotations
 
 import re
-import sys
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,22 +19,19 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from opwise.backends import scratch
+from opwise.backends import numba_on_cpu, scratch
 from opwise.backends.calling import AtOnce
 from opwise.backends.cubin import instructions, told
 from opwise.backends.numba_cuda.common.by_value import ByValue, in_clusters, with_maps
-from opwise.backends.numba_cuda.common.compiler import SIMULATED, compiled, cuda
+from opwise.backends.numba_cuda.common.compiler import compiled, cuda
 from opwise.backends.numba_cuda.common.cubins import Assembled, kept_or
 from opwise.backends.numba_cuda.common.driver import Enqueue, Room, enqueuer, link, loaded, runner
 from opwise.backends.protocol import Launch
 
 
 def inlined(function: Callable[..., Any]) -> Any:
-    """A device function, put into its caller before types are known: compiled on its own it would ask for a GPU to compile for.
-
-    In the simulator it stays Python.
-    """
-    return function if SIMULATED else cuda.jit(device=True, inline="always")(function)
+    """A device function, put into its caller before types are known: compiled on its own it would ask for a GPU to compile for."""
+    return cuda.jit(device=True, inline="always")(function)
 
 
 @dataclass(eq=False)
@@ -113,6 +108,8 @@ class Kernel:
         shared: int | None = None,
     ) -> Launch:
         """Fixes grid and arguments. The launch keeps `arguments` and `keep` alive. `shared`: fewer bytes than `dynamic_shared`."""
+        if device.type == "cpu":
+            return numba_on_cpu.bind(self, grid, *arguments, shared=shared)
         index = _index(device)
         room = Room(len(arguments))
         room.values[:] = [*map(_word, arguments)]
@@ -136,6 +133,8 @@ class Kernel:
     ) -> AtOnce:
         """The bind of a kernel whose parameters are addresses of tensors, then `sizes`, then, where it asks for any, that of scratch, of
         which the first `zeroed` bytes are 0 before and after."""
+        if device.type == "cpu":
+            return numba_on_cpu.fixed(self, grid, *sizes, shared=shared, scratch_bytes=scratch_bytes, zeroed=zeroed)
 
         def launch_of(tensors: tuple[Tensor, ...], *more: int) -> Launch:
             return self.bind(grid, *tensors, *sizes, *more, device=device, shared=shared)
@@ -172,22 +171,3 @@ def _word(argument: Tensor | int | ByValue) -> int:
     if isinstance(argument, Tensor):
         return argument.data_ptr()
     return argument.address if isinstance(argument, ByValue) else argument
-
-
-def simulated(configured: Callable[..., None], *arguments: Any) -> Launch:
-    """A launch in the simulator, without numpy's warnings of overflow and of nan, which are results here.
-
-    Each CUDA thread is a Python thread, and a spinning one watches over their barriers: it must give way at once, not after 5 ms.
-    """
-
-    def launch() -> None:
-        before = sys.getswitchinterval()
-        sys.setswitchinterval(1e-5)
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", RuntimeWarning)
-                configured(*arguments)
-        finally:
-            sys.setswitchinterval(before)
-
-    return launch

@@ -1,21 +1,21 @@
 """How the variants `plain` are called: Numba's arrays over torch's memory, and `kernel[blocks, threads, stream](...)` at each launch.
 
-Without a GPU they run in Numba's simulator, also in place of the unnamed variants. Numba has no arrays of bfloat16.
+On a CPU the arrays are NumPy's, and the kernels run in fibres (numba_on_cpu). Numba has no arrays of bfloat16.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from opwise.backends.numba_cuda.common.compiler import SIMULATED, SUCCESSOR, cuda
-from opwise.backends.numba_cuda.common.launch import simulated
+from opwise.backends.numba_cuda.common.compiler import cuda
 from opwise.backends.protocol import Bind, Build, Launch, UnsupportedWorkload
 
-THREADS, MOST_BLOCKS = (16, 2) if SIMULATED else (256, 65535)  # a simulated thread is a Python thread
+THREADS, MOST_BLOCKS = 256, 65535
 
 
 def jit(kernel: Callable[..., None]) -> Any:
@@ -28,8 +28,8 @@ def blocks_of(elements: int) -> int:
     return min(-(-elements // THREADS), MOST_BLOCKS)
 
 
-def plain(call: Callable[..., None], flat: bool = False, scratch: Callable[[Tensor], Tensor] | None = None) -> tuple[Build, Build]:
-    """The builds of the variant `plain` and of what stands in for the unnamed one without a GPU: there float32 stands for bfloat16 too.
+def plain(call: Callable[..., None], flat: bool = False, scratch: Callable[[Tensor], Tensor] | None = None) -> Build:
+    """The build of the variant `plain`.
 
     call(*inputs, output, stream) launches the op's kernels. scratch: makes of the first input an array that comes before the output.
     flat: all arrays have one dimension.
@@ -45,10 +45,8 @@ def plain(call: Callable[..., None], flat: bool = False, scratch: Callable[[Tens
         return [x.detach().reshape(-1) if flat else x.detach() for x in (*tensors[:-1], *own, tensors[-1])]
 
     def bind(*tensors: Tensor) -> Launch:
-        if SIMULATED and SUCCESSOR:
-            raise UnsupportedWorkload("numba-cuda-mlir has no simulator: on a CPU use the unnamed variant, in the tests' fibres")
-        if SIMULATED:
-            return simulated(call, *(x.numpy() for x in shaped(*tensors)), 0)
+        if tensors[0].device.type == "cpu":
+            return functools.partial(call, *(x.numpy() for x in shaped(*tensors)), 0)
         arrays, index = [cuda.as_cuda_array(x, sync=False) for x in shaped(*tensors)], tensors[0].device.index
 
         def launch() -> None:
@@ -56,15 +54,4 @@ def plain(call: Callable[..., None], flat: bool = False, scratch: Callable[[Tens
 
         return launch
 
-    def build_stand_in(*tensors: Tensor) -> Bind:
-        return bind_widened if tensors[0].dtype == torch.bfloat16 else bind
-
-    def bind_widened(*tensors: Tensor) -> Launch:
-        def launch() -> None:
-            widened = [x.float() for x in tensors]
-            bind(*widened)()
-            tensors[-1].copy_(widened[-1])
-
-        return launch
-
-    return build, build_stand_in
+    return build

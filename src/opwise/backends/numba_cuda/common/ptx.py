@@ -2,7 +2,7 @@
 
 Numba does not merge adjacent scalar accesses, so the 16-byte ones are written out. Addresses are int64. A load spreads its
 elements, as float32, over a local array from `at` on; a store gathers and rounds to nearest even. With constant indices after
-unrolling the local arrays become registers. None of this exists in the simulator.
+unrolling the local arrays become registers.
 """
 
 from __future__ import annotations

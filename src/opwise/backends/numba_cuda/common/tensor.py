@@ -1,14 +1,14 @@
 """Tensor-core and asynchronous-copy instructions of sm_80 and later, as intrinsics over local arrays and shared addresses.
 
 Shared addresses are 32-bit, as the instructions take them. Fragment layouts: PTX ISA, "Matrix fragments for mma.m16n8k16" and
-"... mma.m16n8k8". None of this exists in the simulator.
+"... mma.m16n8k8".
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from opwise.backends.numba_cuda.common.compiler import data_of, intrinsic, ir, types
+from opwise.backends.numba_cuda.common.compiler import data_of, intrinsic, ir, making, types
 from opwise.backends.numba_cuda.common.ptx import FLOAT, I32, PACK, assembly, element, instruction
 
 VOID = ir.VoidType()
@@ -30,6 +30,7 @@ read16 = instruction(
 )  # fmt: skip
 
 
+@making
 def wait_for_all_but(groups: int) -> Any:
     """Waits until at most this many of the thread's committed groups of copies are under way."""
     return instruction(f"cp.async.wait_group {groups};", void, effect=True)

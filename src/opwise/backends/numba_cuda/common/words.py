@@ -1,7 +1,7 @@
 """16-byte pieces of a row as the four 32-bit words they came in, and a block's part in a thread block cluster (sm_90), as intrinsics.
 
 Kept as words, 16-bit elements take half of the registers that their float32 values would. `again` hides from the compiler that words
-were unpacked before: it would keep the floats in their place. None of this exists in the simulator.
+were unpacked before: it would keep the floats in their place.
 """
 
 from __future__ import annotations

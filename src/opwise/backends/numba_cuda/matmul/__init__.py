@@ -17,7 +17,6 @@ from opwise.backends.gemm import gpu
 from opwise.backends.gemm.choice import choose, choose_invariant
 from opwise.backends.gemm.cost import Product
 from opwise.backends.gemm.gpu import Machine
-from opwise.backends.numba_cuda.common.compiler import SIMULATED
 from opwise.backends.numba_cuda.common.dtypes import name_of as dtype_of
 from opwise.backends.numba_cuda.common.launch import Kernel
 from opwise.backends.numba_cuda.matmul.configurations import (
@@ -41,8 +40,9 @@ from opwise.backends.numba_cuda.matmul.configurations import (
 from opwise.backends.numba_cuda.matmul.kernels import fma_tma, split_k, wgmma, wgmma_tf32
 from opwise.backends.numba_cuda.matmul.kernels.fma import fma_kernel
 from opwise.backends.numba_cuda.matmul.kernels.mma_sync import mma_kernel
-from opwise.backends.numba_cuda.matmul.plain import PLAIN, build_plain, build_stand_in
+from opwise.backends.numba_cuda.matmul.plain import PLAIN, build_plain
 from opwise.backends.numba_cuda.matmul.tensor_maps import mapped
+from opwise.backends.numba_on_cpu import gpu_of
 from opwise.backends.protocol import Bind, Launch, Variant
 from opwise.backends.tuned import SHIPPED, Choices, look
 from opwise.ops.spec import tf32_allowed
@@ -53,23 +53,17 @@ MODULES: Mapping[str, Any] = {"wgmma": wgmma, "split_k": split_k, "wgmma_tf32": 
 
 
 def build(a: Tensor, b: Tensor, out: Tensor) -> Bind:
-    if SIMULATED:
-        return build_stand_in(a, b, out)
-    return build_chosen(a, b, out, Machine.of(a.device), look(TABLE, a.device))
+    return build_chosen(a, b, out, gpu_of(a.device), look(TABLE, a.device))
 
 
 def build_invariant(a: Tensor, b: Tensor, out: Tensor) -> Bind:
     """A row of the product has the same bits whatever m is."""
-    if SIMULATED:
-        return build_stand_in(a, b, out)
-    return build_chosen(a, b, out, Machine.of(a.device), look(TABLE, a.device), invariant=True)
+    return build_chosen(a, b, out, gpu_of(a.device), look(TABLE, a.device), invariant=True)
 
 
 def build_mma(a: Tensor, b: Tensor, out: Tensor) -> Bind:
     """What a GPU of sm_80 would run."""
-    if SIMULATED:
-        return build_stand_in(a, b, out)
-    machine = Machine.of(a.device)
+    machine = gpu_of(a.device)
     return build_chosen(a, b, out, replace(machine, capability=min(machine.capability, (8, 0))), SHIPPED)
 
 

@@ -10,20 +10,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import torch
 from torch import Tensor
 
 from opwise.backends import staged_rows
 from opwise.backends.numba_cuda.common import ptx
-from opwise.backends.numba_cuda.common.compiler import SIMULATED
 from opwise.backends.numba_cuda.common.dtypes import DTYPES, name_of
 from opwise.backends.numba_cuda.common.launch import Kernel
 from opwise.backends.numba_cuda.softmax.cluster import cluster_kernel
-from opwise.backends.numba_cuda.softmax.plain import PLAIN, build_plain, build_stand_in
+from opwise.backends.numba_cuda.softmax.plain import PLAIN, build_plain
 from opwise.backends.numba_cuda.softmax.plan import STREAM, TABLE, ZEROED, Form, Share, own_threads, taken
 from opwise.backends.numba_cuda.softmax.registers import in_registers, long_kernel
 from opwise.backends.numba_cuda.softmax.short import short_kernel
 from opwise.backends.numba_cuda.softmax.stream import stream_kernel
+from opwise.backends.numba_on_cpu import gpu_of
 from opwise.backends.protocol import Bind, Variant
 from opwise.backends.tuned import look
 
@@ -35,18 +34,16 @@ STREAM_SPECIMENS = (("float32", 4), ("bfloat16", 2))
 
 
 def build(x: Tensor, out: Tensor) -> Bind:
-    if SIMULATED:
-        return build_stand_in(x, out)
     rows, columns = x.shape
     dtype, aligned = name_of(x), x.data_ptr() % 16 == 0 and out.data_ptr() % 16 == 0
-    processors = torch.cuda.get_device_properties(x.device).multi_processor_count
-    way = taken(rows, columns, dtype, aligned, processors, torch.cuda.get_device_capability(x.device), look(TABLE, x.device))
+    gpu = gpu_of(x.device)
+    way = taken(rows, columns, dtype, aligned, gpu.sms, gpu.capability, look(TABLE, x.device))
     if isinstance(way, Share):
         return build_stream(x, way)
     if isinstance(way, staged_rows.Tile):
         return build_short(x, way)
     if isinstance(way, Form):
-        return build_cluster(x, way, processors)
+        return build_cluster(x, way, gpu.sms)
     kernel, per_block = in_registers(dtype, columns, aligned and columns % ptx.ELEMENTS[dtype] == 0, way.threads)
     return kernel.fixed((-(-rows // per_block), 1), rows, columns, device=x.device)
 

@@ -12,7 +12,7 @@ from functools import cache
 from typing import Any
 
 from opwise.backends.numba_cuda.common import ptx, tensor
-from opwise.backends.numba_cuda.common.compiler import cuda, float32, int64, intrinsic, ir, types, uint8, uint32
+from opwise.backends.numba_cuda.common.compiler import cuda, float32, int64, intrinsic, ir, making, types, uint8, uint32
 from opwise.backends.numba_cuda.common.dtypes import f32
 from opwise.backends.numba_cuda.common.launch import Kernel, inlined
 from opwise.backends.numba_cuda.common.ptx import FLOAT, I64, assembly, element
@@ -23,6 +23,7 @@ DEPTH, GROUP = 16, 8
 ZERO = f32(0.0)
 
 
+@making
 def multiplier(depth: int, rows: int, columns: int, high: int, wide: int, pitches: tuple[int, int]) -> Any:
     """The intrinsic (a, b, sums): sums (high x wide) += the thread's part of a step. a, b: shared addresses of its first values of A, depth
     rows of which the thread reads fours rows / (high / 4) apart, and of B, columns alike. pitches: floats from row to row."""

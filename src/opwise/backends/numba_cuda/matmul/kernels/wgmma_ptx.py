@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from opwise.backends.numba_cuda.common.compiler import intrinsic, ir, types
+from opwise.backends.numba_cuda.common.compiler import intrinsic, ir, making, types
 from opwise.backends.numba_cuda.common.ptx import FLOAT, I32, I64, PACK, assembly, element, instruction
 
 u32, i64, void = types.uint32, types.int64, types.void
@@ -60,6 +60,7 @@ def step(dtype: str, columns: int, depth: int = DEPTH, rows: int = 64, b_by_k: b
     return _products(dtype, columns, along_k(rows), [2048 * i for i in range(depth // 16)], depth * 128)  # or 16 rows of b
 
 
+@making
 def _products(dtype: str, columns: int, left: Sequence[int], right: Sequence[int], apart: int | None) -> Any:
     """The intrinsic (sums, a, b, add): a wgmma for each offset (bytes) of a and of b. apart: bytes from 64 columns of b to the next; None
     where b is stored by k as a is, whose groups of 8 rows follow one another."""
@@ -96,6 +97,7 @@ def _products(dtype: str, columns: int, left: Sequence[int], right: Sequence[int
     return multiply
 
 
+@making
 def finish(columns: int) -> Any:
     """The intrinsic (sums): every product has been added. It hands the sums through, so that no reading of them is moved before it."""
 
@@ -122,6 +124,7 @@ def in_place(context: Any, builder: Any, signature: Any, args: Any, count: int, 
         builder.store(builder.extract_value(sums, i), place)
 
 
+@making
 def store_matrices(dtype: str) -> Any:
     """The intrinsic (address, sums, at): sums[at:at + 8], rounded, to four 8x8 matrices; lane l gives a row of matrix l / 8."""
 

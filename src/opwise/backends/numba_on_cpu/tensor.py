@@ -9,8 +9,9 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from fibres import SHARED_BASE, Fault, Machine, shared_bytes
 from greenlet import getcurrent
+
+from opwise.backends.numba_on_cpu.fibres import SHARED_BASE, Fault, Machine, shared_bytes
 
 u32, f32 = np.uint32, np.float32
 LANES = np.arange(32)
@@ -71,7 +72,7 @@ def tensor_instructions(machine: Callable[[], Machine], narrow: Callable[..., An
     def multiplier(dtype: str) -> Callable[..., None]:
         pairs = dtype != "tfloat32"
 
-        def floats(words: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        def floats(words: np.ndarray[Any, Any]) -> Any:
             if not pairs:
                 return (words & u32(0xFFFFE000)).view(f32)[..., None]  # the tensor core reads no more of them
             return widen(np.ascontiguousarray(words).view(np.uint8).reshape(*words.shape, 4), dtype)

@@ -6,8 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from fibres import Machine, shared_bytes
 from greenlet import getcurrent
+
+from opwise.backends.numba_on_cpu.fibres import Machine, shared_bytes
 
 u32, f32 = np.uint32, np.float32
 DTYPES = ("float32", "float16", "bfloat16")
@@ -40,7 +41,7 @@ def word_instructions(machine: Callable[[], Machine], narrow: Callable[..., Any]
         return f32(0) if power < np.finfo(f32).tiny else power
 
     def of_dtype(dtype: str) -> tuple[Callable[..., None], ...]:
-        def floats(words: Any) -> np.ndarray[Any, Any]:
+        def floats(words: Any) -> Any:
             return widen(np.ascontiguousarray(words).view(np.uint8), dtype)
 
         def unpack(words: Any, at: int, values: Any) -> None:
