@@ -37,14 +37,14 @@ SLOW_VARIANTS = frozenset({"compile"})  # seconds a workload: torch.compile spec
 # Of the ladders in docs/kernels.md, between the textbook's kernel and the one to use: read and measured, used by nobody. A stand-in runs
 # each on a few shapes alone: several tiles or steps, a last one that is not full, rows on 16 bytes and off.
 RUNGS = frozenset({"shared", "registers", "vectors", "coalesced", "online", "tiles", "grouped", "passes", "tma", "persistent"})
-# So do the simplest kernels of an op, and those that have run there already: cupy_raw's are torch_inline's, launched by a host code of its
-# own. For a mutant, which may be in any of them, these run on all shapes.
-SIMPLEST, RUN_BESIDE = frozenset({"plain", "textbook"}), frozenset({"cupy_raw"})
+# So do the simplest kernels of an op, and those that run there elsewhere: cupy_raw's are torch_inline's, launched by a host code of its
+# own, and numba_cuda's have shapes of their own (test_numba_fibres.py). For a mutant, which may be in any of them, these run on all shapes.
+SIMPLEST, RUN_BESIDE = frozenset({"plain", "textbook"}), frozenset({"numba_cuda", "cupy_raw"})
 RUNS_TORCH_OPERATORS = frozenset({"torch_eager"})  # whose kernels, workspaces and strides are torch's, not ours
 
 # Elements a workload may touch in a stand-in, so that a test stays under a second or so; a real device has no such limit.
 # Triton's interpreter costs about a millisecond a program, Numba's kernels ten microseconds a thread.
-STAND_IN_BUDGET = {"cpu": 1_200_000, "fibres": 400_000, "interpreter": 40_000, "greenlets": 20_000}
+STAND_IN_BUDGET = {"cpu": 1_200_000, "fibres": 400_000, "interpreter": 40_000, "greenlets": 4_000}
 
 
 @dataclass(frozen=True)
@@ -103,10 +103,10 @@ def our_candidates() -> list[Candidate]:
 
 def is_another_here(candidate: Candidate) -> bool:
     """Once is enough, unless a mutant asks for it. Triton's interpreter runs the kernels for pointers as the unnamed variant, `pointers`
-    and `invariant`; the stand-ins of CUDA C++ and of Numba are an sm_80, whose unnamed products are `mma`'s, and that of CUDA C++ holds the
-    variants of both its backends once: of cupy_raw the unnamed ones run there."""
+    and `invariant`; the stand-ins of CUDA C++ and of Numba are an sm_80, whose unnamed products are `mma`'s, and Numba's `invariant` other
+    tiles of the same; that of CUDA C++ holds the variants of both its backends once: of cupy_raw the unnamed ones run there."""
     again = {
-        "numba_cuda": ("mma",),
+        "numba_cuda": ("mma", "invariant"),
         "triton_jit": ("pointers", "invariant"),
         "torch_inline": ("mma",),
         "cupy_raw": (candidate.variant,),

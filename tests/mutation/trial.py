@@ -50,7 +50,7 @@ SUITE_ON_GPU = {
 SUITE_OF = {  # kernels that the plan may not take, and what no small shape reaches
     "triton_jit": {"test_triton_descriptors": ("test_right_through_descriptors",), "test_mean_steps": ("test_long_programs",)}
 }
-SUITE_WITHOUT_GPU = {  # a backend's own stand-in beside its library's, and what no small shape reaches there
+SUITE_WITHOUT_GPU = {  # what no small shape reaches in a stand-in
     "numba_cuda": {
         "test_numba_fibres": ("test_right_in_fibres", "test_short_rows_in_fibres"),
         "test_mean_steps": ("test_long_blocks_in_fibres",),

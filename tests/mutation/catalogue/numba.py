@@ -1,4 +1,4 @@
-"""Faults of numba_cuda. Numba's simulator runs the plain kernels; the others, FIBRES, run in fibres (tests/fibres.py)."""
+"""Faults of numba_cuda, whose kernels run in fibres where there is no GPU."""
 
 from mutation.faults import Fault
 
@@ -23,7 +23,8 @@ PLAIN = (
           "largest, total = LEAST, f32(0)", "largest, total = f32(0), f32(0)",
           variant="plain", dtypes=NUMPYS),
     Fault("no maximum is subtracted from what is written", "softmax", "range", f"{HERE}/softmax/plain.py",
-          "out[row, i] = exp(float32(x[row, i]) - largest)", "out[row, i] = exp(float32(x[row, i]))", variant="plain", dtypes=NUMPYS),
+          "out[row, i] = math.exp(float32(x[row, i]) - largest)",
+          "out[row, i] = math.exp(float32(x[row, i]))", variant="plain", dtypes=NUMPYS),
     Fault("the sum of the first half of the threads", "softmax", "reduction", f"{HERE}/softmax/plain.py",
           "    half = THREADS // 2\n", "    half = THREADS // 4\n", variant="plain", dtypes=NUMPYS),
     Fault("the last of K is left out", "matmul", "bound", f"{HERE}/matmul/plain.py", "for p in range(a.shape[1]):",

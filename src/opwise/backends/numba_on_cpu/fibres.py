@@ -179,13 +179,15 @@ class Machine:
             if waiting and not ready:
                 at = sorted({asked if asked is BARRIER else asked[0] for asked in waiting.values()})
                 raise Fault(f"{len(waiting)} threads wait for ever, at {', '.join(at)}")
-            for thread in ready:
+            if len(ready) == len(waiting):
+                waiting.clear()
+            for thread in ready if waiting else ():
                 del waiting[thread]
 
     @staticmethod
     def _answers(waiting: dict[int, Any]) -> dict[int, Any]:
         """Of each warp that has come together, and of a block whose threads all stand at a barrier."""
-        if all(asked is BARRIER for asked in waiting.values()):
+        if list(waiting.values()).count(BARRIER) == len(waiting):
             return dict.fromkeys(waiting)
         found: dict[int, Any] = {}
         for first in sorted({thread // 32 * 32 for thread in waiting}):

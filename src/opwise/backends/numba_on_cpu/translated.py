@@ -37,6 +37,9 @@ class Cuda:
     def threadIdx(self) -> Any:  # noqa: N802
         return getcurrent().place
 
+    def syncthreads(self) -> None:
+        Now.machine.syncthreads()
+
     def __getattr__(self, name: str) -> Any:
         found = getattr(Now.machine, name, None)
         if found is None:
