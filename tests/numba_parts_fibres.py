@@ -43,31 +43,34 @@ class Sharers(Clusters):
         return super().together(what, brings, of_block)
 
 
-@cache
-def meant() -> Any:
+def meanings() -> dict[str, dict[str, Any]]:
+    """Module of numba_cuda -> name there -> its meaning on the machine of the launch under way, which is of Sharers."""
     of_clusters = instructions()
 
     def store_floats(address: Any, values: Any, at: int) -> None:
         shared_bytes(machine().dynamic, address, 16).view(f32)[:] = values[at : at + 4]
 
-    return translation(
-        {
-            "common.words": of_clusters["common.words"] | {"copies_done": SM80["common.tensor"]["wait_for_all_but"](0)},
-            "matmul.kernels.cluster_reduce": of_clusters["matmul.kernels.cluster_reduce"] | {"store_floats": store_floats},
-        }
-    )
+    return {
+        "common.words": of_clusters["common.words"] | {"copies_done": SM80["common.tensor"]["wait_for_all_but"](0)},
+        "matmul.kernels.cluster_reduce": of_clusters["matmul.kernels.cluster_reduce"] | {"store_floats": store_floats},
+    }
+
+
+@cache
+def meant() -> Any:
+    return translation(meanings())
 
 
 def product(tile: Any, kind: str, aligned: bool, a: torch.Tensor, b: torch.Tensor, seed: int) -> torch.Tensor:
     """Of one launch, a and b in memory as tile.layout says. kind: float32, tfloat32, float16 or bfloat16."""
     (m, k), n = a.shape, b.shape[1]
     out = torch.full((m, n), torch.nan, dtype=a.dtype)
-    meanings = meant()
+    meant_by = meant()
     if kind == "float32":
         kernel = module("matmul.kernels.fma").fma_kernel(tile, aligned)
     else:
         kernel = module("matmul.kernels.mma_sync").mma_kernel(kind, tile, aligned)
     grid = -(-m // tile.rows) * -(-n // tile.columns) * tile.split
     launched = Sharers(grid, kernel.threads, kernel.dynamic_shared, Memory([a, b, out]), seed, kernel.cluster)
-    numba_on_cpu.run(kernel.function, launched, tuple(np.int64(i) for i in (*(x.data_ptr() for x in (a, b, out)), m, n, k)), meanings)
+    numba_on_cpu.run(kernel.function, launched, tuple(np.int64(i) for i in (*(x.data_ptr() for x in (a, b, out)), m, n, k)), meant_by)
     return out

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import importlib
 import math
+import pkgutil
 
 import numpy as np
 import pytest
 import torch
+from numba_parts_fibres import meanings as of_parts
+from numba_product_fibres import instructions as clusters
+from numba_stream_fibres import instructions as stream
 from support import ON_GPU, Candidate, Tally, Truth, anew, by_dtype, guarded_copy, kinds_in_turns, right_candidates, truth, truth_of
 
 from opwise.backends import staged_rows
 from opwise.backends.numba_on_cpu import MACHINE
 from opwise.backends.numba_on_cpu.fibres import Fault, Machine, Memory
+from opwise.backends.numba_on_cpu.meanings import SM80, machine
 from opwise.ops import OPS, Workload
 
 pytestmark = pytest.mark.skipif(ON_GPU, reason="a GPU is here: it runs these kernels itself")
@@ -70,8 +75,8 @@ def test_fibres_raise_where_a_gpu_would_hang_or_fault() -> None:
     begin = room.data_ptr()
 
     def run(kernel: object, threads: int = 32) -> None:
-        machine = Machine((1, 1), threads, 0, Memory([room]))
-        machine.run(lambda: kernel(machine), ())  # type: ignore[operator]
+        block = Machine((1, 1), threads, 0, Memory([room]))
+        block.run(lambda: kernel(block), ())  # type: ignore[operator]
 
     with pytest.raises(Fault, match="4 bytes at 32 of a tensor"):
         run(lambda cuda: cuda.memory.at(begin + 32, 4))
@@ -93,6 +98,71 @@ def test_shuffles_and_barriers_do_what_cuda_says() -> None:
         cuda.syncthreads()
         seen[thread] = shared[63 - thread]
 
-    machine = Machine((1, 1), 64, 0, Memory([]))
-    machine.run(lambda: kernel(machine), ())
+    block = Machine((1, 1), 64, 0, Memory([]))
+    block.run(lambda: kernel(block), ())
     assert seen.tolist() == [(63 - thread) ^ 5 for thread in range(64)]
+
+
+PLAYED_OTHERWISE = {"passed"}  # by barrier.wait, which asks it
+NEVER_PLAYED = {"arrive_there", "clock", "cluster_fence", "nap", "send_pair_to_block", "store_pair_in_block"}  # softmax's clusters
+
+
+def test_every_intrinsic_has_a_meaning() -> None:
+    """Those that have names; of the others, which functions make, a kernel that has one without a meaning says so."""
+    MAIN[0].get()
+    backend, found = importlib.import_module("opwise.backends.numba_cuda"), set()
+    kind = type(importlib.import_module("opwise.backends.numba_cuda.common.ptx").exp2)
+    played = {name for table in (SM80, clusters(), stream(), of_parts()) for names in table.values() for name in names}
+    for info in pkgutil.walk_packages(backend.__path__, f"{backend.__name__}."):
+        if not info.name.endswith("common.mlir"):  # which is the successor's
+            held = vars(importlib.import_module(info.name)).items()
+            found |= {name for name, x in held if any(isinstance(one, kind) for one in (x.values() if isinstance(x, dict) else [x]))}
+    assert len(found) > 60
+    assert found - played == PLAYED_OTHERWISE | NEVER_PLAYED
+
+
+def test_plain_launches_over_numpys_arrays_run_here_whatever_they_ask_of_cuda() -> None:
+    MAIN[0].get()
+    cuda, types = (getattr(importlib.import_module("opwise.backends.numba_cuda.common.compiler"), name) for name in ("cuda", "types"))
+    float32, int64 = types.float32, types.int64
+
+    @cuda.jit(device=True)
+    def doubled(x):  # type: ignore[no-untyped-def]
+        return x + x
+
+    @cuda.jit
+    def kernel(out, counted, factor):  # type: ignore[no-untyped-def]
+        a, b = cuda.shared.array((8, 4), float32), cuda.shared.array((8, 4), float32)
+        x, y = cuda.grid(2)
+        i, j = cuda.threadIdx.x, cuda.threadIdx.y
+        a[i, j], b[i, j] = x, y
+        cuda.syncthreads()
+        out[x, y] = doubled(a[7 - i, j]) * factor + math.sqrt(b[i, 3 - j])
+        cuda.atomic.add(counted, 0, cuda.shfl_down_sync(0xFFFFFFFF, int64(1), 1))
+
+    out, counted = np.zeros((16, 8), np.float32), torch.zeros(2, dtype=torch.int64)
+    kernel[(2, 2), (8, 4)](out, counted, 10)
+    x, y = np.meshgrid(np.arange(16), np.arange(8), indexing="ij")
+    expected = 20 * (x // 8 * 8 + 7 - x % 8) + np.sqrt((y // 4 * 4 + 3 - y % 4).astype(np.float32))
+    assert np.array_equal(out, expected.astype(np.float32))
+    assert counted.tolist() == [128, 0]
+
+    @cuda.jit
+    def asks_more(out):  # type: ignore[no-untyped-def]
+        cuda.cg.this_grid().sync()
+
+    with pytest.raises(Fault, match=r"fibres have no cuda\.cg"):
+        asks_more[1, 32](out)
+
+
+def test_scratch_that_is_left_in_disorder_shows() -> None:
+    MAIN[0].get()
+    launch = importlib.import_module("opwise.backends.numba_cuda.common.launch")
+
+    def kernel(x, scratch):  # type: ignore[no-untyped-def]
+        machine().memory.at(scratch, 4)[:] = 1
+
+    x = torch.zeros(4)
+    bind = launch.Kernel(kernel, (), 32).fixed((1, 1), device=x.device, scratch_bytes=16, zeroed=16)
+    with pytest.raises(RuntimeError, match="other numbers in scratch than 0"):
+        bind(x)()
