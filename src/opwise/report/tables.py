@@ -47,7 +47,7 @@ def share(sol: float | None) -> str:
 
 
 def show(records: Sequence[Record], console: Console) -> None:
-    """Prints one table an op, then the counts. Stand-in cells have a verdict and no times: a simulator's time means nothing."""
+    """Prints one table an op, then the counts. Stand-in cells have a verdict and no times: their time means nothing."""
     first_calls = any(r.compile_cold_s is not None for r in records)
     for op, of_op in by_op(records):
         console.print(_table(op, of_op, first_calls=first_calls))

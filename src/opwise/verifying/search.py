@@ -16,9 +16,9 @@ from opwise.verifying.case import VALUES, Case, ranks
 from opwise.verifying.trial import Outcome
 
 # Elements that a case may touch, by what runs the kernels, so that one takes some tenths of a second at most; "" is a GPU.
-ROOM: Mapping[str, int] = {"greenlets": 1_500, "interpreter": 20_000, "fibres": 60_000, "cpu": 200_000, "": 2**26}
+ROOM: Mapping[str, int] = {"greenlets": 5_000, "interpreter": 20_000, "fibres": 60_000, "cpu": 200_000, "": 2**26}
 FLOPS_AN_ELEMENT = {True: 16, False: 2048}  # of a product, which interpreters do one by one and a GPU by the thousand
-ELEMENTS_A_ROW = 64  # of an op of rows in the simulator, which has a block of threads a row, whatever its length
+ELEMENTS_A_ROW = 16  # of an op of rows in greenlets, which have a warp or a block of threads a row, whatever its length
 ROUND = 200  # cases between two seeds: hypothesis remembers all of a round
 SHRINK_S = 20.0  # behind the end of the budget, for a failure that was found before it
 Trial = Callable[[Case, Sequence[str]], list[Outcome]]
@@ -175,7 +175,7 @@ def elements(workload: Workload, room: str) -> int:
     spec = OPS[workload.op]
     cost = spec.cost(workload)
     flops = cost.flops // FLOPS_AN_ELEMENT[bool(room)] if len(spec.inputs) > 1 else 0
-    blocks = ELEMENTS_A_ROW * workload.shape[0] if room == "simulator" and len(spec.sizes(workload.shape)) == 2 else 0
+    blocks = ELEMENTS_A_ROW * workload.shape[0] if room == "greenlets" and len(spec.sizes(workload.shape)) == 2 else 0
     return max(cost.bytes // workload.torch_dtype.itemsize, flops, blocks)
 
 

@@ -62,6 +62,8 @@ def _import_numba() -> None:
         return
     try:
         version("numba-cuda")
+        if importlib.import_module("numba.core.config").ENABLE_CUDASIM:
+            raise BackendUnavailable("NUMBA_ENABLE_CUDASIM puts Numba's simulator in the place of its compiler", "unset it")
         importlib.import_module("numba.cuda")
         importlib.import_module("numba.cuda.extending")
     except PackageNotFoundError as error:
