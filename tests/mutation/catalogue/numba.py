@@ -32,7 +32,7 @@ PLAIN = (
     Fault("columns past the end are not looked at", "matmul", "mask", f"{HERE}/matmul/plain.py", "if column < c.shape[1]:",
           "if column < c.shape[1] + 1:", variant="plain", dtypes=NUMPYS),
     Fault("rows for columns in the grid", "matmul", "index", f"{HERE}/matmul/plain.py",
-          "down, across = -(-c.shape[0] // SIDE), -(-c.shape[1] // SIDE)", "across, down = -(-c.shape[0] // SIDE), -(-c.shape[1] // SIDE)",
+          "down, across = -(-c.shape[0] // side), -(-c.shape[1] // side)", "across, down = -(-c.shape[0] // side), -(-c.shape[1] // side)",
           variant="plain", dtypes=NUMPYS),
     Fault("the sum is of 16 bits", "matmul", "type", f"{HERE}/matmul/plain.py",
           "total += float32(a[row, p]) * float32(b[p, column])",

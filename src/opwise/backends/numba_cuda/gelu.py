@@ -37,7 +37,7 @@ def gelu(x: Any, y: Any) -> None:
 
 
 def call(x: Any, y: Any, stream: Any) -> None:
-    gelu[blocks_of(x.size), THREADS, stream](x, y)
+    gelu[blocks_of(x), THREADS, stream](x, y)
 
 
 @cache

@@ -24,7 +24,7 @@ from opwise.backends.numba_cuda.common import ptx
 from opwise.backends.numba_cuda.common.compiler import cuda, float32, int64, types, uint32
 from opwise.backends.numba_cuda.common.dtypes import DTYPES, f32, name_of
 from opwise.backends.numba_cuda.common.launch import Kernel, inlined
-from opwise.backends.numba_cuda.common.plain import jit, plain
+from opwise.backends.numba_cuda.common.plain import FEW_BLOCKS, jit, plain
 from opwise.backends.numba_cuda.common.reduce import block_sum_of, within_of
 from opwise.backends.numba_on_cpu import gpu_of
 from opwise.backends.protocol import Bind, Variant
@@ -58,7 +58,7 @@ def call(x: Any, partial: Any, out: Any, stream: Any) -> None:
 
 
 def partial_sums(x: Tensor) -> Tensor:
-    blocks = min(-(-x.numel() // PLAIN_THREADS), PLAIN_BLOCKS)
+    blocks = min(-(-x.numel() // PLAIN_THREADS), PLAIN_BLOCKS if x.is_cuda else FEW_BLOCKS)
     return torch.empty(blocks, dtype=torch.float32, device=x.device)
 
 

@@ -22,7 +22,7 @@ def square(x: Any, y: Any) -> None:
 
 
 def call(x: Any, y: Any, stream: Any) -> None:
-    square[blocks_of(x.size), THREADS, stream](x, y)
+    square[blocks_of(x), THREADS, stream](x, y)
 
 
 @inlined

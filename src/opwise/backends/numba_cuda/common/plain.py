@@ -9,6 +9,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -16,6 +17,7 @@ from opwise.backends.numba_cuda.common.compiler import cuda
 from opwise.backends.protocol import Bind, Build, Launch, UnsupportedWorkload
 
 THREADS, MOST_BLOCKS = 256, 65535
+FEW_BLOCKS = 2  # on a CPU, so that a thread has several turns of a loop
 
 
 def jit(kernel: Callable[..., None]) -> Any:
@@ -23,9 +25,9 @@ def jit(kernel: Callable[..., None]) -> Any:
     return cuda.jit(kernel)
 
 
-def blocks_of(elements: int) -> int:
-    """Of THREADS each, for a grid-stride loop."""
-    return min(-(-elements // THREADS), MOST_BLOCKS)
+def blocks_of(x: Any) -> int:
+    """Of THREADS each, for a grid-stride loop over an array."""
+    return min(-(-int(x.size) // THREADS), FEW_BLOCKS if isinstance(x, np.ndarray) else MOST_BLOCKS)
 
 
 def plain(call: Callable[..., None], flat: bool = False, scratch: Callable[[Tensor], Tensor] | None = None) -> Build:

@@ -9,7 +9,7 @@ import numpy as np
 from opwise.backends.numba_cuda.common.compiler import cuda, float32, types
 from opwise.backends.numba_cuda.common.plain import jit, plain
 
-SIDE = 16  # threads of a block, across and down
+SIDE, SIDE_ON_CPU = 16, 4  # threads of a block, across and down: small products have several blocks on a CPU too
 MOST_BLOCKS = 65535  # of a grid's second dimension
 ZERO = np.float32(0.0)
 
@@ -26,8 +26,9 @@ def matmul(a: Any, b: Any, c: Any) -> None:
 
 
 def call(a: Any, b: Any, c: Any, stream: Any) -> None:
-    down, across = -(-c.shape[0] // SIDE), -(-c.shape[1] // SIDE)
-    matmul[(across, min(down, MOST_BLOCKS)), (SIDE, SIDE), stream](a, b, c)
+    side = SIDE_ON_CPU if isinstance(c, np.ndarray) else SIDE
+    down, across = -(-c.shape[0] // side), -(-c.shape[1] // side)
+    matmul[(across, min(down, MOST_BLOCKS)), (side, side), stream](a, b, c)
 
 
 PLAIN = {"": (matmul, lambda t: types.void(t[:, ::1], t[:, ::1], t[:, ::1]))}
