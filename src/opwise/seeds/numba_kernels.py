@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from numba import cuda
 from torch import Tensor
 
+from opwise.backends.numba_cuda.common.compiler import cuda
 from opwise.backends.numba_cuda.common.plain import THREADS, jit, plain
 from opwise.backends.protocol import Launch
 
@@ -24,7 +24,7 @@ def call(x: Any, y: Any, out: Any, stream: Any) -> None:
     kernel[-(-out.size // THREADS), THREADS, stream](x, y, out)
 
 
-build, _ = plain(call, flat=True)
+build = plain(call, flat=True)
 
 
 def bound_add(x: Tensor, y: Tensor, out: Tensor) -> Launch:
