@@ -153,11 +153,13 @@ def test_the_fastest_is_so_in_both_states(full: tuple[float, float, float], capp
 def test_show_markdown_has_both_states_of_a_product_and_says_what_they_are(tmp_path: Path) -> None:
     path = stored(tmp_path, CELL, *TWO_STATES)
     row, *below = invoke("show", str(path), "--markdown").output.split("| `matmul/4096x4096x4096/float16`")[1].splitlines()
-    assert row == " | 173.0 / 200.0 | 0.98 / 0.93 | 0.85 / 0.96 | n/a | 0.81 / 0.90 | **0.97 / 0.96** |"
+    assert row == " | 173.0 / 200.0 | 0.98 / 0.93† | 0.85 / 0.96† | n/a | 0.81 / 0.90† | **0.97 / 0.96†** |", (
+        "of a commit that nobody has: stale"
+    )
     assert "full clock / power-capped" in " ".join(below)
     path = stored(tmp_path / "old", CELL, *map(of_schema_1, TWO_STATES))
     row, *below = invoke("show", str(path), "--markdown").output.split("| `matmul/4096x4096x4096/float16`")[1].splitlines()
-    assert row == " |  | **177 us** | 204 us | n/a | 214 us | **178 us** |", "a limit at full clock is none of a power-capped time"
+    assert row == " |  | **177 us†** | 204 us† | n/a | 214 us† | **178 us†** |", "a limit at full clock is none of a power-capped time"
     assert "no limit" in " ".join(below)
     assert "capped" not in invoke("show", str(stored(tmp_path / "one", CELL)), "--markdown").output
 
@@ -165,7 +167,7 @@ def test_show_markdown_has_both_states_of_a_product_and_says_what_they_are(tmp_p
 def test_show_markdown_marks_the_fastest_and_names_what_has_no_time(tmp_path: Path) -> None:
     path = stored(tmp_path, CELL, replace(CELL, backend="cupy_raw", status="wrong", versus_best=None, kernel_cold_us=None, sol=None))
     row = next(line for line in invoke("show", str(path), "--markdown").output.splitlines() if "583x931" in line)
-    assert row == "| `softmax/583x931/float16` | 9.1 | n/a | n/a | wrong | n/a | **0.91** |"
+    assert row == "| `softmax/583x931/float16` | 9.1 | n/a | n/a | wrong | n/a | **0.91†** |"
 
 
 def test_show_warns_of_a_torn_line_and_refuses_an_unknown_schema(tmp_path: Path) -> None:
