@@ -75,10 +75,10 @@ NUMPY_2_5 = """
 import numpy
 if hasattr(numpy, 'row_stack'):
     del numpy.row_stack
-from opwise.backends import compiles
+from opwise.backends.numba_cuda import _import_numba
 from opwise.backends.protocol import BackendUnavailable
 try:
-    compiles({'numba-cuda': '0.30.4'})
+    _import_numba()
     from numba import cuda, types
     assert cuda.compile_ptx(lambda x: None, (types.float32[:],))
 except BackendUnavailable as problem:

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from opwise.backends import installed
-from opwise.backends.protocol import BackendUnavailable, Bind, Implementation, Probe, Variant, variants_of
+from opwise.backends.protocol import Bind, Implementation, Probe, Variant, variants_of
 from opwise.ops import OPS
 from opwise.ops.installed import offered
 
@@ -35,23 +35,7 @@ PACKAGES = installed.install(BACKENDS)
 def probe(backend: str, device: torch.device) -> Probe:
     """What the backend runs with on this device. Raises BackendUnavailable with the remedy, KeyError for an unknown name."""
     found: Probe = importlib.import_module(BACKENDS[backend]).probe(device)
-    if found.stand_in is None:
-        compiles(found.versions)
     return found
-
-
-def compiles(versions: Mapping[str, str]) -> None:
-    """Raises BackendUnavailable where what was probed can be imported and compiles nothing: numba-cuda 0.30 asks for numpy.row_stack, gone
-    since numpy 2.5, when it first compiles."""
-    import numpy
-
-    if "numba-cuda" not in versions or hasattr(numpy, "row_stack"):
-        return
-    try:
-        importlib.import_module("numba.cuda.np.arrayobj")
-    except (ImportError, AttributeError) as error:
-        what = f"numba-cuda {versions['numba-cuda']} compiles nothing with numpy {numpy.__version__} ({error})"
-        raise BackendUnavailable(what, "pip install 'numpy<2.5'") from error
 
 
 @cache

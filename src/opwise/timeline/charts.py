@@ -14,7 +14,7 @@ from typing import Any
 
 from opwise.timeline import launches
 from opwise.timeline.analysis import Timeline
-from opwise.timeline.drawing import FORMATS, LINES, POLICY, library, literal
+from opwise.timeline.drawing import LINES, POLICY, drawn, library, literal
 from opwise.timeline.kinds import COMPUTATION, KINDS, OTHERS, added
 from opwise.timeline.launches import Cutoffs, Launch
 from opwise.timeline.trace import short
@@ -74,13 +74,7 @@ def _histogram(timelines: Mapping[str, Timeline], title: str, of: Callable[[Sequ
 
 def write(found: Sequence[Chart], path: Path, title: str) -> None:
     """By the file's ending: .html by Plotly, .svg and .png by matplotlib. Raises MissingExtra, ValueError, OSError."""
-    if path.suffix not in FORMATS:
-        raise ValueError(f"--charts {path} ends in {path.suffix or 'nothing'!r}: {', '.join(FORMATS)} are taken")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    if path.suffix == ".html":
-        path.write_text(_page(found, title), encoding="utf-8")
-    else:
-        _image(found, path, title)
+    drawn("--charts", path, lambda: _page(found, title), lambda: _image(found, path, title))
 
 
 def _groups(found: Sequence[Chart]) -> dict[str, str]:

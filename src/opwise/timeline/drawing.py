@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import importlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -46,13 +46,18 @@ Plotly.newPlot("picture", data, layout, {{responsive: true, displaylogo: false, 
 
 def write(panels: Sequence[Panel], path: Path, title: str) -> None:
     """By the file's ending: .html by Plotly, .svg and .png by matplotlib. Raises MissingExtra, ValueError, OSError."""
+    drawn("--plot", path, lambda: page(panels, title), lambda: _image(panels, path, title))
+
+
+def drawn(option: str, path: Path, page: Callable[[], str], image: Callable[[], object]) -> None:
+    """By the file's ending the text of `page`, or what `image` writes there. Raises ValueError for another ending, and what these raise."""
     if path.suffix not in FORMATS:
-        raise ValueError(f"--plot {path} ends in {path.suffix or 'nothing'!r}: {', '.join(FORMATS)} are taken")
+        raise ValueError(f"{option} {path} ends in {path.suffix or 'nothing'!r}: {', '.join(FORMATS)} are taken")
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.suffix == ".html":
-        path.write_text(page(panels, title), encoding="utf-8")
+        path.write_text(page(), encoding="utf-8")
     else:
-        _image(panels, path, title)
+        image()
 
 
 def heights(panels: Sequence[Panel]) -> list[int]:

@@ -27,7 +27,7 @@ def probe(device: torch.device) -> Probe:
     on_cpu = device.type == "cpu"
     if not on_cpu:
         require_gpu(device)
-    _import_numba()
+    _import_numba(compiling=not on_cpu)
     if on_cpu:
         if importlib.util.find_spec("greenlet") is None:
             raise BackendUnavailable("greenlet is not installed, which runs the kernels on a CPU", numba_on_cpu.INSTALL)
@@ -53,7 +53,8 @@ def compile_only(arch: str) -> Mapping[str, str]:
     return found
 
 
-def _import_numba() -> None:
+def _import_numba(compiling: bool = True) -> None:
+    """compiling: with what numba-cuda imports when it first compiles, which fails beside a numpy that it does not fit."""
     if successor():
         try:
             importlib.import_module("numba_cuda_mlir.cuda")
@@ -65,12 +66,14 @@ def _import_numba() -> None:
         if importlib.import_module("numba.core.config").ENABLE_CUDASIM:
             raise BackendUnavailable("NUMBA_ENABLE_CUDASIM puts Numba's simulator in the place of its compiler", "unset it")
         importlib.import_module("numba.cuda")
-        importlib.import_module("numba.cuda.extending")
+        importlib.import_module("numba.cuda.np.arrayobj" if compiling else "numba.cuda.extending")
     except PackageNotFoundError as error:
         raise BackendUnavailable("numba-cuda is not installed", INSTALL) from error
     except (ImportError, AttributeError) as error:  # numba-cuda 0.30 asks for numpy.row_stack, gone since numpy 2.5
         import numpy
 
         if not hasattr(numpy, "row_stack"):
-            raise BackendUnavailable(f"numba-cuda does not work with numpy {numpy.__version__}", "pip install 'numpy<2.5'") from error
+            raise BackendUnavailable(
+                f"numba-cuda does not work with numpy {numpy.__version__} ({error})", "pip install 'numpy<2.5'"
+            ) from error
         raise BackendUnavailable(f"numba.cuda cannot be imported ({error})", INSTALL) from error
