@@ -86,7 +86,7 @@ class Gpu:
         return max(CLUSTERED[cluster] * self.sms // CLUSTERED_OF // cluster, 1) * cluster
 
 
-# Fitted to times of 465 products by all configurations of three backends, at full clock (docs/lab/matmul-model.md).
+# Fitted to times of 465 products by all configurations of three backends, at full clock (docs/lab/matmul.md).
 H100 = Gpu(
     sms=132,
     clock_mhz=1980.0,

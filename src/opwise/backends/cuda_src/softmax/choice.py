@@ -1,5 +1,5 @@
 """Which kernel of softmax.cu or stream.cu a launch runs by itself, and over what grid: by the length of a row. Times are in
-docs/lab/softmax-cuda.md."""
+docs/lab/softmax.md."""
 
 from __future__ import annotations
 

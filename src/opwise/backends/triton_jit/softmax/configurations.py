@@ -1,4 +1,4 @@
-"""Which kernels could compute rows of a length, in which forms, and which of them the plan takes by itself (docs/lab/softmax-triton.md).
+"""Which kernels could compute rows of a length, in which forms, and which of them the plan takes by itself (docs/lab/softmax.md).
 
 A name is the kernel's and its numbers: tile1024x2 and flat1024x2 (elements, warps), row8 (warps), cluster4x8x8x4 (cluster.Form), stream,
 twice.

@@ -6,7 +6,7 @@
 //
 // Two blocks, a cluster, fetch rows of A for each other. Where the rows of A and B are a multiple of 128 bytes apart that gains nothing; where
 // they are not, a row of a box lies in two lines, the L2 answers two requests for one, and 224 rows a step for 320 are 3000 cubed in 81 us
-// for 113 (docs/lab/matmul-cuda.md).
+// for 113 (docs/lab/matmul.md).
 #pragma once
 #include "matmul/kernels/wgmma.cuh"
 
