@@ -42,7 +42,7 @@ def test_importing_it_imports_neither_helion_nor_triton() -> None:
 def test_without_helion_it_says_what_to_do() -> None:
     done = _run("import sys; sys.modules['helion'] = None; import torch, opwise_helion; opwise_helion.probe(torch.device('cpu'))")
     assert "BackendUnavailable" in done.stderr
-    assert "pip install 'helion>=1.5,<2'" in done.stderr or "triton" in done.stderr
+    assert "pip install 'helion>=1.5.1,<2'" in done.stderr or "triton" in done.stderr
 
 
 @needs_helion

@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Mapping
 from importlib.metadata import version
+from typing import Any
 
 import torch
 from opwise.backends import triton_jit
@@ -41,7 +42,10 @@ def compile_only(arch: str) -> Mapping[str, str]:
 def _imported() -> str:
     try:
         importlib.import_module("triton")  # which Helion can be imported without
+        compat: Any = importlib.import_module("torch._inductor.runtime.triton_compat")
+        if not hasattr(compat, "IntelGPUError"):  # Helion imports it, to tell an error of an Intel GPU; torch 2.11 has none yet
+            compat.IntelGPUError = type("IntelGPUError", (Exception,), {})
         importlib.import_module("helion")
         return version("helion")
     except ImportError as error:
-        raise BackendUnavailable(f"helion cannot be imported ({error})", "pip install 'helion>=1.5,<2' 'triton>=3.6'") from error
+        raise BackendUnavailable(f"helion cannot be imported ({error})", "pip install 'helion>=1.5.1,<2' 'triton>=3.6'") from error
