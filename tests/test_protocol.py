@@ -161,6 +161,21 @@ def test_a_strided_output_is_right_or_refused(candidate: Candidate) -> None:
     assert all(words in str(refusal.value) for words in (candidate.name, str(out.stride()), "row-major", "out.contiguous()"))
 
 
+@each_quick
+def test_a_negated_view_is_right_or_refused(candidate: Candidate) -> None:
+    """Its memory holds the opposite of its value. The call for tensors that are like it but for the bit is there already."""
+    found, workload = candidate.get(), workload_for(candidate, taken_dtype(candidate))
+    known = truth(workload, "normal", 31)
+    views = tuple(torch._neg_view(-x) for x in known.inputs)
+    with workload.precision():
+        found(*known.inputs)
+        if found.source.takes_strided:
+            assert judge(found(*views), known.reference, known.bound).ok
+            return
+        with pytest.raises(ValueError, match=r"negative bit.*call \w+\.resolve_neg\(\)"):
+            found(*views)
+
+
 @pytest.mark.skipif(not ON_GPU, reason="no GPU here: all tensors are on the CPU anyway")
 @each_quick
 def test_cpu_tensors_are_refused_on_a_gpu(candidate: Candidate) -> None:

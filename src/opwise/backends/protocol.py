@@ -159,8 +159,8 @@ class Implementation:
         try:
             if len(inputs) == 1 and not self.op.reads_precision:  # as below, in half the time
                 x = inputs[0]
-                return x.shape, x.dtype, x.device, x.data_ptr() & 15, x.is_contiguous(), x.requires_grad and _grad()
-            key = [(x.shape, x.dtype, x.device, x.data_ptr() & 15, x.is_contiguous() or x.stride(), x.requires_grad and _grad())
+                return x.shape, x.dtype, x.device, x.data_ptr() & 15, x.is_contiguous(), x.is_neg(), x.requires_grad and _grad()
+            key = [(x.shape, x.dtype, x.device, x.data_ptr() & 15, x.is_contiguous() or x.stride(), x.is_neg(), x.requires_grad and _grad())
                    for x in inputs]  # fmt: skip
         except (AttributeError, RuntimeError):  # no tensor at all, or one without storage
             return object()
@@ -175,6 +175,8 @@ class Implementation:
         if self.source.takes_strided:
             return
         for name, x in zip((*self.op.inputs, "out"), tensors, strict=False):
+            if x.is_neg():  # as the imaginary part of a conjugate is: its memory holds the opposite of its value
+                raise ValueError(f"{self.name}: {name} has the negative bit, which kernels do not see: call {name}.resolve_neg()")
             transposed = len(self.op.layouts) > 1 and name != "out" and is_transpose(x)
             if not (x.is_contiguous() or (transposed and self.source.takes_transposed)):
                 problem = UnsupportedWorkload if transposed else ValueError  # a layout that other variants take is no mistake
