@@ -115,10 +115,10 @@ def test_a_short_side_makes_sizes_arguments(shape: tuple[int, int, int], monkeyp
     assert set(numbers) == (set() if min(shape) >= 16 else {*shape, 1})
 
 
-@pytest.mark.parametrize(("columns", "kernel", "rows", "warps"), [(1, "held", 1024, 8), (931, "held", 4, 8), (16384, "held", 1, 16),
+@pytest.mark.parametrize(("columns", "kernel", "rows", "warps"), [(1, "held", 1024, 4), (931, "held", 2, 4), (16384, "held", 1, 16),
                                                                   (16385, "long", 1, 8)])  # fmt: skip
 def test_rows_of_softmax(columns: int, kernel: str, rows: int, warps: int) -> None:
-    way = softmax.way_of(*softmax.WAYS[0], True, torch.empty(1000, columns, device="meta"))
+    way = softmax.way_of(None, True, torch.empty(1000, columns, device="meta"))
     assert (way.function.__name__, way.config["block_sizes"][0], way.config["num_warps"]) == (f"{kernel}_kernel", rows, warps)
 
 

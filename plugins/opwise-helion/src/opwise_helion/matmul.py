@@ -62,7 +62,7 @@ def variant(summary: str, which: int | None = None, static: bool = True, plain: 
 
 
 VARIANTS = {
-    "": variant("a tile of the product a program: the largest that gives every multiprocessor one"),
+    "": variant("a tile of the product a program: the largest that gives three multiprocessors of four one"),
     **{f"tile{i}": variant(f"tile {i} of the dtype's list, the largest first", i) for i in range(len(HALF))},
     "sized": variant("as the unnamed one, sizes and strides arguments", static=False),
     "plain": variant("as the unnamed one, by Helion's own launcher", plain=True),

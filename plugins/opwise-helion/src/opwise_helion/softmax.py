@@ -43,32 +43,36 @@ def long_kernel(x, out):
             out[rows, columns] = (exp(value - peak[:, None]) / total[:, None]).to(out.dtype)
 
 
-# Elements and warps a program, of as many rows as that makes. The first is what the unnamed variant takes, until a GPU has said otherwise.
-WAYS = ((4096, 8), (4096, 4), (2048, 4), (8192, 8), (8192, 16))
+# Elements and warps a program, of as many rows as that makes. By H100: the first for rows that are held, LONG for longer ones.
+WAYS = ((2048, 4), (4096, 4), (4096, 8), (8192, 8), (8192, 16))
+LONG = (8192, 8)
 HELD, LANES = 16384, 1024  # columns of a row in registers; how many of them a warp has at most
 
 
-def way_of(elements: int, warps: int, static: bool, x: Tensor) -> Way:
+def way_of(named: tuple[int, int] | None, static: bool, x: Tensor) -> Way:
     wide = 1 << (x.shape[1] - 1).bit_length()
+    elements, warps = named or (WAYS[0] if wide <= HELD else LONG)
     if wide > HELD:
         return Way(long_kernel, {"block_sizes": [1, elements, elements], "num_warps": warps, "num_stages": 2}, static)
     rows = min(max(1, elements // wide), 1 << (x.shape[0] - 1).bit_length())
     return Way(held_kernel, {"block_sizes": [rows], "num_warps": max(warps, wide // LANES)}, static)
 
 
-def build(elements: int, warps: int, static: bool, x: Tensor, out: Tensor) -> Bind:
-    return built(way_of(elements, warps, static, x), (x, out))
+def build(named: tuple[int, int] | None, static: bool, x: Tensor, out: Tensor) -> Bind:
+    return built(way_of(named, static, x), (x, out))
 
 
 def build_plain(x: Tensor, out: Tensor) -> Bind:
-    return called(way_of(*WAYS[0], True, x), (x, out))
+    return called(way_of(None, True, x), (x, out))
+
+
+def variant(summary: str, named: tuple[int, int] | None = None, static: bool = True) -> Variant:
+    return Variant(in_float32(partial(build, named, static)), summary)
 
 
 VARIANTS = {
-    "tile{}x{}".format(*way) if i else "": Variant(
-        in_float32(partial(build, *way, True)), "{} elements and {} warps a program; long rows are read twice".format(*way)
-    )
-    for i, way in enumerate(WAYS)
+    "": variant("rows in registers, or of more than 16384 columns read twice"),
+    **{f"tile{n}x{warps}": variant(f"{n} elements and {warps} warps a program", (n, warps)) for n, warps in WAYS},
+    "sized": variant("as the unnamed one, sizes and strides arguments", static=False),
+    "plain": Variant(in_float32(build_plain), "as the unnamed one, by Helion's own launcher"),
 }
-VARIANTS["sized"] = Variant(in_float32(partial(build, *WAYS[0], False)), "as the unnamed one, sizes and strides arguments")
-VARIANTS["plain"] = Variant(in_float32(build_plain), "as the unnamed one, by Helion's own launcher")
