@@ -41,7 +41,7 @@ from opwise.commands.console import fail, refuse, stdout
 
 
 class Commands(TyperGroup):
-    """What the system refuses, wherever it does, is a line and no traceback; who reads no further ends the command quietly."""
+    """Prints an OSError as one line without a traceback; a closed stdout pipe ends the command silently."""
 
     def make_context(self, *args: Any, **kwargs: Any) -> Any:
         with _refusals():

@@ -25,7 +25,7 @@ EXAMPLES = (
     "opwise anatomy gelu 1024x1024/float32 --no-first-call --json"
 )
 NEEDS_A_GPU = "allocate, wrap, launch, call and kernel times, and the first call of what a stand-in runs here"
-First = Annotated[bool, typer.Option("--first-call/--no-first-call", help="Import and first call too: a compile of each backend.")]
+First = Annotated[bool, typer.Option("--first-call/--no-first-call", help="Also time import and first call, which compiles each backend.")]
 Plot = Annotated[Path | None, typer.Option("--plot", metavar="FILE", help=f"Stacked bars: {', '.join(anatomy_plot.FORMATS)}.")]
 
 
@@ -38,7 +38,7 @@ def anatomy(
     device: Device = None,
     as_json: Annotated[bool, typer.Option("--json", help="Machine-readable: one backend a line.")] = False,
 ) -> None:
-    """Where each backend spends a microsecond: import, first call, allocate, wrap, launch, kernel cold and warm, call, side by side."""
+    """Show where each backend's time goes: import, first call, allocate, wrap, launch, kernel cold and warm, call."""
     if op not in OPS:
         refuse(f"unknown op {op!r}: known are {', '.join(OPS)}")
     wanted = workload_of(workload, op)
@@ -92,7 +92,7 @@ def _cell(value: float | None) -> str:
 
 
 def notes(rows: Sequence[Anatomy], on_cpu: bool) -> list[str]:
-    """Reasons, a line each; then what only a GPU can tell."""
+    """One line per reason for a missing figure, then what needs a GPU."""
     lines = [f"[yellow]{row.status}[/]  {escape(row.backend)}: {escape(row.reason)}" for row in rows if row.reason]
     stand_ins = {row.backend: row.stand_in for row in rows if row.stand_in not in (None, "cpu")}
     if stand_ins:

@@ -13,7 +13,7 @@ from opwise.commands.console import Device, Json, chosen_device, stdout, surveye
 
 
 def backends(device: Device = None, as_json: Json = False) -> None:
-    """What is available here, with versions, or why not and what to do."""
+    """List the backends available here with versions, or why one is missing and what to do."""
     catalogue = surveyed(chosen_device(device)).catalogue
     if as_json:
         typer.echo(json.dumps([dataclasses.asdict(entry) for entry in catalogue.values()]))

@@ -37,7 +37,7 @@ def bars(
         list[str] | None,
         typer.Argument(metavar="[RUN]...", help="Folders, files, or parts of their names. Default: every stored run of the device."),
     ] = None,
-    measure: Annotated[bool, typer.Option("--measure", help=f"Measure them first, {PROCESSES} times, each in fresh processes.")] = False,
+    measure: Annotated[bool, typer.Option("--measure", help=f"Measure first, {PROCESSES} times, each in fresh processes.")] = False,
     device: Annotated[
         str | None, typer.Option(help=f"cuda:0, or a recorded GPU. Default: the GPU here, else {DEVICE}, whose bars these are.")
     ] = None,
@@ -47,7 +47,7 @@ def bars(
     gpus: Gpus = None,
     share: Share = False,
 ) -> None:
-    """What each hand-written backend is held to, what it reached on record, and what falls short. Exit status 1 where something does."""
+    """Compare each hand-written backend's recorded figures with its required values. Exit status 1 where one falls short."""
     if measure:
         if runs:
             refuse(f"--measure takes no runs, given {' '.join(runs)}: what it measures is judged")
@@ -138,7 +138,7 @@ def as_data(standing: Standing) -> dict[str, Any]:
 
 
 def as_markdown(standings: Sequence[Standing]) -> str:
-    """A row a bar, a column a backend: what is required, and the figure, bold where it is met."""
+    """Markdown table with a row per bar and a column per backend: the required value and the figure, bold where it is met."""
     lines = ["| bar | of | " + " | ".join(HELD) + " |", "| --- | --- |" + " ---: |" * len(HELD)]
     for bar, of_bar in _by_bar(standings):
         cells = [f"**{_cell(s)}**" if s.verdict == MET else _cell(s) for s in of_bar]

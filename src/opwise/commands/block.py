@@ -25,12 +25,12 @@ EXAMPLES = (
     "opwise block --backend triton_jit --op softmax --op gelu  ·  opwise block --with my_softmax.py --json"
 )
 LEAST_S = 0.1
-Model = Annotated[str | None, typer.Option(help=f"Whose sizes: {', '.join(MODELS)}. Default: {DEFAULT}; {TINY} without a GPU.")]
-Tokens = Annotated[int | None, typer.Option(help=f"Rows of the block. Default: {TOKENS}; {TINY_TOKENS} of {TINY}.")]
+Model = Annotated[str | None, typer.Option(help=f"Sizes of a model: {', '.join(MODELS)}. Default: {DEFAULT}; {TINY} without a GPU.")]
+Tokens = Annotated[int | None, typer.Option(help=f"Rows of the block. Default: {TOKENS}; {TINY_TOKENS} for {TINY}.")]
 Backends = Annotated[
     list[str] | None, typer.Option("--backend", help=f"Only this one beside {BASELINE}; may be repeated. Known: {', '.join(BACKENDS)}.")
 ]
-Swapped = Annotated[list[str] | None, typer.Option("--op", help=f"Swap this op alone; may be repeated. Known: {', '.join(OPS_INSIDE)}.")]
+Swapped = Annotated[list[str] | None, typer.Option("--op", help=f"Swap only this op; may be repeated. Known: {', '.join(OPS_INSIDE)}.")]
 Seconds = Annotated[float, typer.Option(help="How long each candidate runs, lead-ins included.")]
 
 
@@ -47,10 +47,10 @@ def block(
     as_json: Json = False,
     markdown: Annotated[bool, typer.Option("--markdown", help="The table in Markdown.")] = False,
 ) -> None:
-    """A transformer's block with each backend's kernels in it: time, SM clock, watts, joules, and what share each op takes.
+    """Run a transformer block with each backend's kernels: time, SM clock, watts, joules, and each op's share.
 
-    torch has what a backend lacks. All candidates take turns for seconds. Without a GPU a tiny block is checked in stand-ins, and nothing
-    is timed. Exit status 1 where something is wrong or failed.
+    torch computes the ops that a backend lacks. All candidates take turns for seconds. Without a GPU a tiny block is checked in stand-ins,
+    and nothing is timed. Exit status 1 where something is wrong or failed.
     """
     if as_json and markdown:
         refuse("--json and --markdown exclude each other: give one")

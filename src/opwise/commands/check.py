@@ -55,11 +55,11 @@ def check(
     own_files: With = None,
     as_json: Json = False,
 ) -> None:
-    """Only right or wrong: against the float64 reference, on easy and on hard inputs, and against each other. Stores nothing.
+    """Check correctness only: against the float64 reference, on easy and on hard inputs, and between implementations. Stores nothing.
 
-    Where there is no GPU, kernels run in stand-ins: Triton's interpreter, for Numba the kernels' own Python, and for CUDA C++ a CPU
-    compiler that takes the same sources. Each cell says which kernels ran there, the lines below which of a GPU's did not. Exit status 1
-    where something is wrong.
+    Without a GPU, kernels run in stand-ins: Triton's interpreter, for Numba the kernels' own Python, and for CUDA C++ a CPU compiler that
+    takes the same sources. Each cell says which kernels ran, the lines below which of a GPU's kernels did not. Exit status 1 where
+    something is wrong.
     """
     name, set_name = chosen_device(device), set_name or "smoke"
     if set_name not in SETS:
@@ -103,7 +103,7 @@ def _print(records: Sequence[Record]) -> None:
 
 
 def grid(records: Sequence[Record]) -> Table:
-    """Op by backend: what became of all its checks, the largest error over its bound, and in a stand-in which kernels ran."""
+    """Table, op by backend: the outcome of all its checks, the largest error over its bound, and in a stand-in the kernels that ran."""
     shown = Table(title="largest error / bound: over 1 is wrong", title_justify="left", show_edge=False, pad_edge=False)
     names = {r.backend for r in records}
     backends = [name for name in BACKENDS if name in names] + sorted(names - set(BACKENDS))
@@ -127,7 +127,7 @@ def _ops(records: Sequence[Record]) -> list[str]:
 
 
 def cell(records: Sequence[Record]) -> str:
-    """One pair's: `wrong` outweighs `ok`, which outweighs what was not run."""
+    """Cell of one op and backend: `wrong` takes precedence over `ok`, `ok` over what was not run."""
     bad = [r for r in records if r.status in BAD]
     right = [r for r in records if r.status == "ok"]
     if bad:
@@ -151,7 +151,7 @@ def _with_not_run(r: Record) -> Record:
 
 
 def notes(records: Sequence[Record]) -> list[str]:
-    """A line a problem with its reason, then one a stand-in."""
+    """One line per problem with its reason, then one per stand-in."""
     lines = [f"[bold red]{r.status}[/]  {escape(r.implementation)}  {escape(str(r.workload))}: {escape(r.reason)}" for r in records
              if r.status in BAD]  # fmt: skip
     absent = {(r.backend, r.status, r.reason): r for r in records if r.status in ("unavailable", "unsupported")}

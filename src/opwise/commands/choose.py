@@ -37,34 +37,35 @@ EXAMPLES = (
 
 def choose(
     op: Annotated[str | None, typer.Argument(help=f"One of {', '.join(OPS)}.")] = None,
-    shape: Annotated[str | None, typer.Option(help="As in 4096x4096; a matmul's is MxKxN.")] = None,
+    shape: Annotated[str | None, typer.Option(help="Sizes, such as 4096x4096; MxKxN for matmul.")] = None,
     dtype: Annotated[
         str | None, typer.Option(help="float32, float16, bfloat16; tfloat32 for a matmul whose factors may be rounded to TF32.")
     ] = None,
-    layout: Annotated[str, typer.Option(help="Of a matmul's factors: NT, TN or TT where one is transposed. x @ w.t() is NT.")] = "",
+    layout: Annotated[str, typer.Option(help="Layout of a matmul's factors: NT, TN or TT where one is transposed. x @ w.t() is NT.")] = "",
     purpose: Annotated[
         str, typer.Option("--for", help="; ".join(f"{name}: {what}" for name, what in {**PURPOSES, COMPILE: WHAT}.items()) + ".")
     ] = "stream",
     clock: Annotated[
-        str, typer.Option(help="Whose kernel time counts. " + "; ".join(f"{name}: {what}" for name, what in clocks.CLOCKS.items()) + ".")
+        str, typer.Option(help="Kernel time that counts. " + "; ".join(f"{name}: {what}" for name, what in clocks.CLOCKS.items()) + ".")
     ] = clocks.BOTH,
     device: Annotated[
         str | None, typer.Option(help="cuda:0, or a recorded GPU such as h200. Default: the GPU here, else the one measured last.")
     ] = None,
     invariant: Annotated[
-        bool, typer.Option("--invariant", help="Only backends that `opwise run --facts` found batch-invariant there, and what that costs.")
+        bool,
+        typer.Option("--invariant", help="Only backends that `opwise run --facts` found batch-invariant there, and the cost of that."),
     ] = False,
     measure: Annotated[bool, typer.Option("--measure", help="Time every backend at this shape first, and store the run.")] = False,
     recorded: Annotated[
         Path | None, typer.Option("--recorded", metavar="FILE", help="Instead of one op: all calls of a program, from `opwise record`.")
     ] = None,
     write: Annotated[
-        Path | None, typer.Option("--write", metavar="TABLE", help="With --recorded: a table that OPWISE_CHOICES has opwise dispatch by.")
+        Path | None, typer.Option("--write", metavar="TABLE", help="With --recorded: write the choices as a table, for OPWISE_CHOICES.")
     ] = None,
     out: Out = Path("results"),
     as_json: Annotated[bool, typer.Option("--json", help="Machine-readable: one object.")] = False,
 ) -> None:
-    """Which backend to use for an op at a shape and dtype, from the runs on record, and why; or for every call of a recorded program."""
+    """Choose the backend for an op at a shape and dtype, with reasons, from recorded runs; or for every call of a recorded program."""
     if recorded is not None and (op or shape or dtype or layout or measure):
         refuse("--recorded asks for all of a program: leave out OP, --shape, --dtype, --layout and --measure; opwise run --recorded "
                "measures")  # fmt: skip
@@ -110,7 +111,7 @@ def choose(
 
 
 def as_data(choice: Choice) -> dict[str, object]:
-    """The choice without the records it comes from."""
+    """The choice as JSON values, without the records it comes from."""
     data = dataclasses.asdict(choice)
     for standing in data["ranking"]:
         del standing["from_records"]

@@ -32,13 +32,13 @@ STYLES = {"faster": "green", "slower": "red", "same": "", "undecided": "yellow",
 
 def compare(
     a: Annotated[str, typer.Argument(metavar="A", help=SIDE)],
-    b: Annotated[str, typer.Argument(metavar="B", help="What A is held against: the same kind of thing.")],
+    b: Annotated[str, typer.Argument(metavar="B", help="What A is compared with, of the same kind.")],
     run: Annotated[str | None, typer.Option(help="The run that holds both implementations. Default: the newest that does.")] = None,
     what: Annotated[str, typer.Option("--for", help=TIMES_HELP)] = "kernel",
     out: Out = Path("results"),
     as_json: Annotated[bool, typer.Option("--json", help="Machine-readable: one comparison a line.")] = False,
 ) -> None:
-    """Workload by workload: is A faster than B, slower, the same within 1 %, or undecided? Each with its ratio and interval."""
+    """Compare A with B workload by workload: faster, slower, same within 1 %, or undecided, with ratio and interval."""
     if what not in comparing.TIMES:
         refuse(f"--for {what!r} is unknown: known are {', '.join(comparing.TIMES)}")
     try:

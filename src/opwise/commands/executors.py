@@ -1,4 +1,4 @@
-"""Which GPUs a command measures on: one, several of this machine, or those of a Dask cluster; and that they are its own meanwhile."""
+"""Which GPUs a command measures on: one, several of this machine, or those of a Dask cluster. They are locked while it runs."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from opwise.scaling.gpus import Busy, Claim, NoSuchGpu
 
 Gpus = Annotated[str | None, typer.Option("--gpus", metavar="all|0,1,…", help="Several GPUs of this machine at once: indices or UUIDs.")]
 Share = Annotated[
-    bool, typer.Option("--share", envvar="OPWISE_SHARE", help="Measure although another process computes on the GPU: records are marked.")
+    bool, typer.Option("--share", envvar="OPWISE_SHARE", help="Measure even if another process computes on the GPU; records are marked.")
 ]
 Scheduler = Annotated[
     str | None, typer.Option("--scheduler", metavar="ADDRESS", help="Many machines: a Dask scheduler, or its file. See docs/scaling.md.")
 ]
 GpuModel = Annotated[
-    str | None, typer.Option("--gpu-model", metavar="NAME", help="Of a cluster's workers those with the resource GPU-NAME alone.")
+    str | None, typer.Option("--gpu-model", metavar="NAME", help="Use only the cluster's workers with the resource GPU-NAME.")
 ]
 
 
 @dataclass
 class Ready:
-    """What is measured on, who carries it out, and who else computes there."""
+    """The device to measure on, its executor, and other processes that compute there."""
 
     survey: Survey
     executor: Executor = run_jobs
@@ -44,7 +44,7 @@ def ready(
     device: str | None, files: list[Path] | None = None, *, gpus_: str | None = None, scheduler: str | None = None,
     gpu_model: str | None = None, share: bool = False,
 ) -> Iterator[Ready]:  # fmt: skip
-    """Looked at, locked and started; let go at the end. Refuses what cannot be had, before anything is run."""
+    """Finds, locks and starts the GPUs, and releases them at the end. Refuses what is not available before anything runs."""
     given = {"--device": device, "--gpus": gpus_, "--scheduler": scheduler}
     if len(named := [name for name, value in given.items() if value]) > 1:
         refuse(f"{' and '.join(named)} exclude each other: give one of them")

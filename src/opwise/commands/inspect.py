@@ -35,9 +35,7 @@ FORMS = (*READ, *intermediate.FORMS)
 COMPILE_S = 1800.0
 
 Names = Annotated[list[str], typer.Argument(metavar="NAME...", help=f"{TAKEN[0].upper()}{TAKEN[1:]}.")]
-Arch = Annotated[
-    list[str] | None, typer.Option("--arch", help=f"{', '.join(ARCHITECTURES)}, or all; several stand side by side. Default: sm_90.")
-]
+Arch = Annotated[list[str] | None, typer.Option("--arch", help=f"{', '.join(ARCHITECTURES)}, or all; may be repeated. Default: sm_90.")]
 Dtype = Annotated[str | None, typer.Option("--dtype", help=f"Kernels of one dtype: {', '.join(DTYPES)}.")]
 Part = Annotated[str | None, typer.Option("--kernel", metavar="PART", help="Kernels whose name has this part.")]
 
@@ -50,17 +48,17 @@ def inspect(
     variants: Annotated[bool, typer.Option("--variants", help="The textbook and other named variants too.")] = False,
     sass: Annotated[bool, typer.Option("--sass", help="The machine code, beside its source lines.")] = False,
     ptx: Annotated[bool, typer.Option("--ptx", help="The PTX, beside its source lines.")] = False,
-    ttir: Annotated[bool, typer.Option("--ttir", help="Of Triton: its own code, of blocks.")] = False,
-    ttgir: Annotated[bool, typer.Option("--ttgir", help="Of Triton: the same with layouts over the threads.")] = False,
-    llir: Annotated[bool, typer.Option("--llir", help="Of Triton: LLVM's code, which PTX is made of.")] = False,
+    ttir: Annotated[bool, typer.Option("--ttir", help="Triton only: its block-level IR.")] = False,
+    ttgir: Annotated[bool, typer.Option("--ttgir", help="Triton only: the GPU IR, with layouts over the threads.")] = False,
+    llir: Annotated[bool, typer.Option("--llir", help="Triton only: LLVM IR, from which PTX is made.")] = False,
     plan: Annotated[
-        bool, typer.Option("--plan", help="Of IMPLEMENTATION WORKLOAD: the configurations it could have, their times, the choice.")
+        bool, typer.Option("--plan", help="For IMPLEMENTATION WORKLOAD: possible configurations, their times, and the choice.")
     ] = False,
-    gpu: Annotated[str | None, typer.Option("--gpu", help="With --plan: whose. Default: the GPU here, else an H100.")] = None,
+    gpu: Annotated[str | None, typer.Option("--gpu", help="With --plan: GPU to plan for. Default: the GPU here, else an H100.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Machine-readable: one kernel and architecture a line, or one plan.")] = False,
 ) -> None:
-    """What the compilers make of the kernels, without a GPU: registers, spills, shared memory, instructions by class. With --plan: which of
-    its configurations a product gets, and why."""
+    """Show what the kernels compile to, without a GPU: registers, spills, shared memory, instructions by class. With --plan: which
+    configuration a product gets, and why."""
     forms = [form for form, wanted in zip(FORMS, (sass, ptx, ttir, ttgir, llir), strict=True) if wanted]
     if plan:
         given = {"--arch": arch, "--dtype": dtype, "--kernel": kernel, "--variants": variants, **{f"--{form}": True for form in forms}}

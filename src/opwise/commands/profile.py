@@ -31,14 +31,14 @@ EXAMPLES = (
 NAME_HELP = "An implementation: triton_jit/softmax, torch_eager/square:pow."
 WORKLOAD_HELP = "Its shape and dtype: softmax/4096x4096/float16, or without the op."
 TRACES = (".json", ".json.gz")
-Calls = Annotated[int, typer.Option(min=1, max=1000, help="Calls in the trace; cold and warm launches come on top.")]
+Calls = Annotated[int, typer.Option(min=1, max=1000, help="Calls in the trace, besides cold and warm launches.")]
 TraceFile = Annotated[Path | None, typer.Option("--trace", metavar="FILE", help="A Chrome trace for ui.perfetto.dev; compressed as .gz.")]
 StacksFile = Annotated[
     Path | None, typer.Option("--stacks", metavar="FILE", help="Flame graph: .html, .svg, .png; .txt: collapsed stacks for speedscope.app.")
 ]
-Memory = Annotated[bool, typer.Option("--memory", help="What calls take from torch's allocator, by place.")]
+Memory = Annotated[bool, typer.Option("--memory", help="Memory that calls take from torch's allocator, by place.")]
 Ncu = Annotated[bool, typer.Option("--ncu", help="Speed-of-Light and memory counters of Nsight Compute, where it is installed.")]
-Blocking = Annotated[bool, typer.Option("--blocking", help="Only launch, one after the other: an error names its kernel.")]
+Blocking = Annotated[bool, typer.Option("--blocking", help="Only launch, synchronously, so that an error names its kernel.")]
 
 
 def profile(
@@ -54,9 +54,9 @@ def profile(
     device: Device = None,
     as_json: Annotated[bool, typer.Option("--json", help="Machine-readable: one object.")] = False,
 ) -> None:
-    """Where the time of one implementation goes: its kernels with grid, registers and rates, the stages of a call, its operators.
+    """Show where the time of one implementation goes: kernels with grid, registers and rates, stages of a call, operators.
 
-    Without a GPU the CPU's profiler shows operators, and says what needs a GPU.
+    Without a GPU the CPU's profiler shows operators, and the output says what needs a GPU.
     """
     name, files = chosen_device(device), named_files(own_files)
     wanted = workload_of(workload, op_of(implementation, files))

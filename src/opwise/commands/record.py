@@ -27,11 +27,11 @@ def record(
     command: Annotated[list[str], typer.Argument(metavar="-- COMMAND…", help="python app.py …, python -m module … or python -c code.")],
     output: Annotated[Path, typer.Option("-o", "--output", metavar="FILE", help="The recording.")] = Path("recording.json"),
 ) -> None:
-    """Run a Python program that uses torch, unchanged, and count its calls of the five ops and of what contains them: by shape, dtype,
+    """Run an unchanged Python program that uses torch, and count its calls of the five ops, and of calls that contain one, by shape, dtype,
     strides, alignment, gradient and device.
 
-    `opwise choose --recorded` says which backend each would take, and what that saves; `opwise run --recorded` measures exactly those.
-    torch.compile'd functions run uncompiled meanwhile. Processes that the program starts are not recorded. Exit status: the program's.
+    `opwise choose --recorded` chooses a backend for each and predicts the saving; `opwise run --recorded` measures exactly those.
+    torch.compile'd functions run uncompiled. Processes that the program starts are not recorded. Exit status: the program's.
     """
     interpreter, rest = parsed(command)
     ending("--output", output, (".json",))
@@ -70,7 +70,7 @@ def parsed(command: list[str]) -> tuple[list[str], list[str]]:
 
 
 def show(recording: Recording) -> None:
-    """The most frequent calls, and what they are."""
+    """Prints the most frequent calls."""
     counted = sum(call.calls for call in recording.calls)
     title = f"{counted} of torch's {recording.dispatched} calls are of the five ops or contain one, in {recording.seconds:.1f} s"
     stdout.print(f"{title} on {recording.device}", style="bold", highlight=False, markup=False)

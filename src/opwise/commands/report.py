@@ -26,9 +26,10 @@ def report(
     plots: Annotated[Path | None, typer.Option(metavar="DIR", help="Also write every figure as SVG and PNG into this folder.")] = None,
     out: Out = Path("results"),
 ) -> None:  # fmt: skip
-    """One page that opens from disk: winners, roofline, times, costs, errors, verdicts and the machine's facts.
+    """Write one HTML page that needs no network: winners, roofline, times, costs, errors, verdicts and the machine's facts.
 
-    Where the power cap changes a time, both states are there: at full clock, and hollow or dotted, power-capped. A winner is one in both.
+    Where the power cap changes a time, both states are shown: full clock, and power-capped as hollow or dotted marks. A winner is
+    fastest or tied in both.
     """
     ending("-o", output, (".html",))
     if len(runs or []) > html.MOST_RUNS:

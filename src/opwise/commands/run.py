@@ -55,16 +55,16 @@ def run(
     own_files: With = None,
     first_call: Annotated[bool, typer.Option("--first-call", help="Also time the first call, compiler caches empty and full.")] = False,
     brief: Annotated[
-        bool, typer.Option("--brief", help="Cold times and call costs alone, in a quarter of the time: enough to choose.")
+        bool, typer.Option("--brief", help="Only cold times and call costs, in a quarter of the time: enough for `opwise choose`.")
     ] = False,
     processes: Annotated[
-        int, typer.Option("--processes", metavar="N", help=f"Everything in N fresh processes, 1 to {MOST}: a ranking is settled from 3 on.")
+        int, typer.Option("--processes", metavar="N", help=f"Run each job in N fresh processes, 1 to {MOST}; 3 can settle a ranking.")
     ] = 1,
     facts: Annotated[
         bool,
         typer.Option(
             "--facts",
-            help="Also find out, bit by bit, whether results are repeatable and batch-invariant, of matmul's variants `invariant` too.",
+            help="Also test bit by bit whether results are repeatable and batch-invariant; adds matmul's variants `invariant`.",
         ),
     ] = False,
     energy: Annotated[
@@ -77,16 +77,16 @@ def run(
     scheduler: Scheduler = None,
     gpu_model: GpuModel = None,
     recorded: Annotated[
-        Path | None, typer.Option("--recorded", metavar="FILE", help="What a program calls, from `opwise record`, instead of a set.")
+        Path | None, typer.Option("--recorded", metavar="FILE", help="Instead of a set: the calls of a program, from `opwise record`.")
     ] = None,
     resume: Annotated[
         str | None, typer.Option("--resume", metavar="RUN", help="Finish a stored run that was stopped: a file or part of its name.")
     ] = None,
 ) -> None:
-    """Check every implementation, time it side by side with the others, store the records, print a table an op.
+    """Check every implementation, time it interleaved with the others, store the records, print a table per op.
 
-    `cold us` is the GPU time of a launch from a cold L2 at full clock; `capped us`, where the power cap changes that time, the same
-    of launches back to back, the clock pulled down by the cap. `fastest` is fastest or tied in both; else the rank says in which.
+    `cold us` is the GPU time of a launch from a cold L2 at full clock. `capped us` is the same for launches back to back, where the power
+    cap lowers the clock. `fastest` is fastest or tied in both; else the rank names the state.
     """
     if set_name is not None and set_name not in SETS:
         refuse(f"--set {set_name!r} is unknown: known are {', '.join(SETS)}")

@@ -27,20 +27,20 @@ EXAMPLES = (
 )
 
 Names = Annotated[list[str] | None, typer.Argument(metavar="[NAME]...", help="Experiments, or parts of their names. Default: all.")]
-Plot = Annotated[Path | None, typer.Option("--plot", metavar="DIR", help="The softmax sweep as HTML, SVG and PNG, into this folder.")]
+Plot = Annotated[Path | None, typer.Option("--plot", metavar="DIR", help="Plot the softmax sweep as HTML, SVG and PNG into this folder.")]
 Out = Annotated[
     Path | None, typer.Option("-o", "--out", metavar="FILE", help="Store the run: a file, or a folder of runs such as results.")
 ]
 
 Keep = Annotated[
-    Path | None, typer.Option("--keep", metavar="DIR", help="Traces, stacks and profilers' tables of this run, into this folder.")
+    Path | None, typer.Option("--keep", metavar="DIR", help="Write traces, stacks and profilers' tables of this run into this folder.")
 ]
 
 
 def seeds(
     names: Names = None,
-    listed: Annotated[bool, typer.Option("--list", help="Name the experiments, and what each needs.")] = False,
-    recorded: Annotated[bool, typer.Option("--recorded", help="The newest stored run of a GPU instead of one here.")] = False,
+    listed: Annotated[bool, typer.Option("--list", help="List the experiments, and what each needs.")] = False,
+    recorded: Annotated[bool, typer.Option("--recorded", help="Show the newest stored run of a GPU instead of running here.")] = False,
     plot: Plot = None,
     out: Out = None,
     keep: Keep = None,
@@ -48,9 +48,10 @@ def seeds(
     as_json: Annotated[bool, typer.Option("--json", help="Machine-readable: the run as it is stored.")] = False,
     markdown: Annotated[bool, typer.Option("--markdown", help="The tables in Markdown.")] = False,
 ) -> None:
-    """The lecture notes and articles behind opwise, run again: what was published, what comes out here, and the ratio of the two GPUs.
+    """Repeat the experiments of the lecture notes and articles behind opwise: the published figure, the one here, and the ratio of the two
+    GPUs.
 
-    Without a GPU, what shows a fault or counts lines runs, the rest says what it needs. Exit status 1 where an experiment fails.
+    Without a GPU, experiments that show a fault or count lines run; the others say what they need. Exit status 1 where an experiment fails.
     """
     if as_json and markdown:
         refuse("--json and --markdown exclude each other: give one")

@@ -29,10 +29,10 @@ def show(
         ),
     ] = False,
 ) -> None:
-    """A stored run again, from any machine.
+    """Print a stored run of any machine.
 
-    `cold us` is the GPU time of a launch from a cold L2 at full clock; `capped us`, where the power cap changes that time, the same
-    of launches back to back, the clock pulled down by the cap. `fastest` is fastest or tied in both; else the rank says in which.
+    `cold us` is the GPU time of a launch from a cold L2 at full clock. `capped us` is the same for launches back to back, where the power
+    cap lowers the clock. `fastest` is fastest or tied in both; else the rank names the state.
     """
     try:
         path = library.find(run, out)

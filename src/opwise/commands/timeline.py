@@ -36,14 +36,14 @@ EXAMPLES = (
 
 
 def timeline(
-    implementation: Annotated[str | None, typer.Argument(help="What to record: triton_jit/softmax, torch_eager/square:pow.")] = None,
-    workload: Annotated[str | None, typer.Argument(help="At which shape and dtype: softmax/1024x1024/float16.")] = None,
-    calls: Annotated[int, typer.Option(min=1, help="How many calls are recorded, one behind the other.")] = 1000,
-    against: Annotated[str | None, typer.Option(metavar="B", help="The difference to this implementation; with --from, trace.")] = None,
+    implementation: Annotated[str | None, typer.Argument(help="Implementation: triton_jit/softmax, torch_eager/square:pow.")] = None,
+    workload: Annotated[str | None, typer.Argument(help="Its shape and dtype: softmax/1024x1024/float16.")] = None,
+    calls: Annotated[int, typer.Option(min=1, help="Number of calls to record, back to back.")] = 1000,
+    against: Annotated[str | None, typer.Option(metavar="B", help="Compare with this implementation; with --from, trace.")] = None,
     source: Annotated[Path | None, typer.Option("--from", metavar="TRACE", help="Analyse a trace that any program recorded: .json, "
                                                 ".json.gz.")] = None,
     ranks: Annotated[list[Path] | None, typer.Option(metavar="TRACE", help="Traces of a job's ranks, or a folder of them.")] = None,
-    within: Annotated[str | None, typer.Option(metavar="LABEL", help="Only what was launched in ranges with this in their name.")] = None,
+    within: Annotated[str | None, typer.Option(metavar="LABEL", help="Only launches in ranges whose name contains this.")] = None,
     trace: Annotated[Path | None, typer.Option(metavar="FILE", help="Keep the trace, for Perfetto: .json or .json.gz.")] = None,
     plot: Annotated[Path | None, typer.Option(metavar="FILE", help="The picture: .html, .svg or .png.")] = None,
     charts_file: Annotated[Path | None, typer.Option("--charts", metavar="FILE", help="Kinds, kernels and the distributions of launches: "
@@ -62,9 +62,9 @@ def timeline(
     device: Device = None,
     as_json: Annotated[bool, typer.Option("--json", help="Machine-readable: a trace a line, then the difference.")] = False,
 ) -> None:  # fmt: skip
-    """What the GPU did over time while one implementation is called: busy, idle by cause, launches, queue, copies.
+    """Show what the GPU did while one implementation is called: busy, idle by cause, launches, queue, copies.
 
-    Under the profiler a call costs the CPU more than without: the figures say where time goes, and `opwise run` how much it is.
+    A call costs more CPU time under the profiler: use these figures for where time goes, and `opwise run` for how long it takes.
     """
     ending("--plot", plot, drawing.FORMATS)
     ending("--charts", charts_file, drawing.FORMATS)

@@ -38,21 +38,21 @@ def tune(
     wanted: Annotated[
         list[str] | None, typer.Argument(metavar="[OP]...", help="Ops whose tables are measured, or workloads. Default: every table.")
     ] = None,
-    backend: Annotated[str | None, typer.Option(help="Only the tables that this backend asks, measured through it.")] = None,
+    backend: Annotated[str | None, typer.Option(help="Only the tables that this backend uses, measured through it.")] = None,
     device: Device = None,
     machine: Annotated[
-        bool, typer.Option("--machine", help="The GPU's own numbers instead, by which products' times are predicted: in a minute.")
+        bool, typer.Option("--machine", help="Instead, measure this GPU's numbers for the cost model of products, in a minute.")
     ] = False,
     quick: Annotated[bool, typer.Option("--quick", help="Fewer workloads, in a third of the time.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be measured, and about how long it takes.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be measured, and about how long it takes.")] = False,
     show: Annotated[bool, typer.Option("--show", help="The tables in force, with the times that justify them.")] = False,
-    reset: Annotated[bool, typer.Option("--reset", help="Remove the stored tables: the shipped ones are in force again.")] = False,
+    reset: Annotated[bool, typer.Option("--reset", help="Remove the stored tables; the shipped ones are used again.")] = False,
     share: Share = False,
     as_json: Annotated[bool, typer.Option("--json", help="Machine-readable, as stored: one table a line.")] = False,
 ) -> None:
-    """Measure which configuration of a kernel is the quickest on this GPU, and store it: plans take it from then on.
+    """Measure which kernel configuration is the fastest on this GPU, and store it for later plans.
 
-    Exit status 1 where a configuration was wrong or broke.
+    Exit status 1 where a configuration was wrong or failed.
     """
     if machine:
         given = {"ops and workloads": wanted, "--backend": backend, "--quick": quick, "--dry-run": dry_run}

@@ -28,7 +28,7 @@ PLAN_S, FIT_S = 120.0, 15.0
 
 
 def tune_machine(device: str | None, root: Path, share: bool, as_json: bool) -> None:
-    """Measures, fits and stores; Ctrl-C leaves what was stored. The device is a GPU."""
+    """Measures, fits and stores the numbers of `device`, a GPU. Ctrl-C leaves stored numbers unchanged."""
     with ready(device, share=share) as here:
         outline = _outline(here.survey.device)
         try:
@@ -110,7 +110,7 @@ def _rounded(value: float) -> float:
 
 
 def numbers(found: Gpu, ships: Gpu) -> Grid:
-    """A row a number: this GPU's beside what ships."""
+    """Table with a row per number: this GPU's and the shipped one."""
     shown = Grid(show_edge=False, pad_edge=False)
     shown.add_column("number")
     for column in ("ships", "this GPU", "ratio"):
@@ -123,7 +123,7 @@ def numbers(found: Gpu, ships: Gpu) -> Grid:
 
 
 def show(device: str, as_json: bool) -> None:
-    """Of the GPUs of a name."""
+    """Prints the stored numbers of a device, or which shipped ones are used."""
     try:
         found = gpu.stored(device)
     except ValueError as torn:
@@ -141,7 +141,7 @@ def show(device: str, as_json: bool) -> None:
 
 
 def reset(device: str) -> bool:
-    """Was there anything to remove?"""
+    """Removes the stored numbers; returns whether there were any."""
     root = tuned_table.folder()
     path = gpu.path_of(root, device) if root is not None else None
     if path is None or not path.is_file():

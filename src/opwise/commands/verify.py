@@ -40,13 +40,11 @@ Ops = Annotated[list[str] | None, typer.Option("--op", help=f"Only this one; may
 
 
 def verify(
-    seconds: Annotated[float, typer.Option(min=0.0, help="How long to search; a failure found is then made small.")] = 60.0,
+    seconds: Annotated[float, typer.Option(min=0.0, help="How long to search, before failures are minimised.")] = 60.0,
     op: Ops = None,
     backend: Backends = None,
     dtype: Dtypes = None,
-    seed: Annotated[
-        int | None, typer.Option(min=0, help="Of the search: the same cases in the same order. Default: another each time.")
-    ] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="Seed of the search: the same cases in the same order. Default: random.")] = None,
     again: Annotated[str | None, typer.Option("--again", metavar="CASE", help="Only this case, as a failure prints it.")] = None,
     device: Device = None,
     own_files: With = None,
@@ -54,10 +52,10 @@ def verify(
         bool, typer.Option("--json", help="Machine-readable: an object a failure (with --again: an outcome), then one of the whole.")
     ] = False,
 ) -> None:
-    """Random workloads, in all backends, against the float64 truth and each other: shapes, dtypes, unaligned storage, hard values.
+    """Check random workloads in all backends against the float64 reference and each other: shapes, dtypes, unaligned storage, hard values.
 
-    A failure is made as small as it still fails, and shown with the command that shows it again. Without a GPU the stand-ins run small
-    workloads. Exit status 1 where something failed.
+    A failing case is minimised, and printed with the command that repeats it. Without a GPU the stand-ins run small workloads. Exit status
+    1 where something failed.
     """
     known("--op", op, tuple(OPS))
     known("--backend", backend, (*BACKENDS, *(path.stem for path in own_files or ())))
@@ -116,7 +114,7 @@ def _rooms(found: Survey, ops: Sequence[str], backends: list[str] | None, dtypes
 
 
 class Trial:
-    """Cases carried out by the worker of a seat. One that is lost in an implementation's turn is that implementation's failure."""
+    """Runs cases in the worker of a seat. A worker lost in an implementation's turn is that implementation's failure."""
 
     def __init__(self, seat: Seat) -> None:
         self.seat = seat
