@@ -1,8 +1,7 @@
-"""The two states of the clock in which a cold kernel time is taken (record.STATES), and what is made of both.
+"""The two states of the clock in which a cold kernel time is taken (record.STATES), and how their times are combined.
 
-Times of different states are never compared with one another: whoever compares records asks `common` in which states all of them are
-known, and makes of each record the geometric mean of its times in those.
-"""
+Times of different states are never compared. Code that compares records asks `common` for the states in which all of them are known, and
+uses the geometric mean of each record's times in those."""
 
 from __future__ import annotations
 
@@ -28,18 +27,18 @@ def states_of(clock: str) -> tuple[str, ...]:
 
 
 def common(records: Iterable[Record], clock: str = BOTH) -> tuple[str, ...]:
-    """Of the states that `clock` names, those in which all of these timed records have a time. All have one in the capped state."""
+    """The states that `clock` names in which all of these timed records have a time. All have one in the capped state."""
     found = list(records)
     return tuple(state for state in states_of(clock) if all(r.kernel_us(state) is not None for r in found))
 
 
 def kernel(record: Record, states: Sequence[str]) -> Triple:
-    """Cold kernel time in us over these states, in each of which the record has one."""
+    """Cold kernel time in us over these states; the record must have a time in each."""
     return mean([(t.median, t.low, t.high) for state in states if (t := record.kernel_us(state)) is not None])
 
 
 def mean(times: Sequence[Triple]) -> Triple:
-    """The geometric mean of the medians and of the ends. Raises ValueError where there is none."""
+    """The geometric mean of the medians and of the interval ends. Raises ValueError for no times."""
     if not times:
         raise ValueError("no time is given: a mean is of one state's time or of two")
     if len(set(times)) == 1:  # the cap changes nothing
@@ -49,14 +48,14 @@ def mean(times: Sequence[Triple]) -> Triple:
 
 
 def alike(one: Record, other: Record, state: str) -> bool:
-    """Are the paired ratios of two records of one job to the same record's launches? Where the cap changes one of them alone, its
-    ratio is to the fastest under the cap, the other's to the fastest at full clock; but that a job of schema 1 had one state for all."""
+    """Returns whether the paired ratios of two records of one job refer to the same record's launches. If the cap changes only one of them,
+    its ratio is to the fastest under the cap, the other's to the fastest at full clock; a job of schema 1 had one state for all."""
     changed = [r for r in (one, other) if r.kernel_capped_us is not None]
     return state == FULL or len(changed) != 1 or changed[0].kernel_cold_us is None
 
 
 def paired(one: Record, other: Record, states: Sequence[str]) -> Triple | None:
-    """The time of one over the other's from the rounds of one job, over these states; None where a paired ratio is missing."""
+    """Ratio of their times from the rounds of one job, over these states; None if a paired ratio is missing."""
     ratios = []
     for state in states:
         x, y = one.versus(state), other.versus(state)

@@ -1,10 +1,9 @@
-"""Is A faster than B? Of two implementations within a run, or of two runs: workload by workload, with the interval of the ratio.
+"""Compares two implementations within a run, or two runs, workload by workload, with the interval of the ratio.
 
-Within a run the paired ratio is taken where the run holds it: `versus_best` of one is that of the pair where the other is the fastest.
-Everything else is unpaired, made of the two medians' intervals: the ends are the ratio of the ends that lie farthest apart, which is wider
-than 95 % asks for. What drifts between two runs, clocks and heat, is in no interval. Where the power cap changes a cold kernel time, it is
-compared state by state: a time of one state is never held against a time of the other.
-"""
+Within a run the paired ratio is used if the run holds it: `versus_best` is that of the pair if the other is the fastest. All other ratios
+are unpaired, from the two medians' intervals: the ends are the ratios of the ends that lie farthest apart, which is wider than 95 %. Drift
+of clocks and temperature between two runs is in no interval. Where the power cap changes a cold kernel time, it is compared state by
+state."""
 
 from __future__ import annotations
 
@@ -29,11 +28,10 @@ TIMES: dict[str, Callable[[Record], Interval | None]] = {
 
 @dataclass(frozen=True)
 class Comparison:
-    """A against B at one workload. `ratio` is A's time over B's: under 1, A is faster. Where there is none, `reason` says why.
+    """A against B at one workload. `ratio` is A's time over B's: under 1, A is faster. Without a ratio, `reason` says why.
 
-    `state`: of the clock, for a cold kernel time: full or capped; both where the power cap changes neither side's; "" of other times, and
-    where a side is not ok.
-    """
+    `state`: of the clock, for a cold kernel time: full or capped; both if the power cap changes neither side's time; "" for other times,
+    and if a side is not ok."""
 
     workload: str
     a: str
@@ -52,8 +50,8 @@ class Comparison:
 
 
 def verdict(ratio: float, low: float, high: float) -> str:
-    """From A's side: faster or slower by 1 % or more with an interval that leaves 1 out; same where the whole interval is within
-    1 %; undecided otherwise: more samples would tell. Exchanging A and B exchanges faster and slower and nothing else."""
+    """From A's side: faster or slower by 1 % or more if the interval excludes 1; same if the whole interval is within 1 %; undecided
+    otherwise, when more samples would help. Exchanging A and B only exchanges faster and slower."""
     if high < 1 and ratio * (1 + TIE) <= 1:
         return FASTER
     if low > 1 and ratio >= 1 + TIE:
@@ -62,7 +60,7 @@ def verdict(ratio: float, low: float, high: float) -> str:
 
 
 def compare(a: Record, b: Record, what: str = "kernel", *, one_run: bool = False, state: str = FULL) -> Comparison:
-    """Two cells of one workload; `one_run` where both were measured interleaved. `state`: that in which a kernel's time is compared."""
+    """Compares two cells of one workload. `one_run`: both were measured interleaved. `state`: that of a kernel's time."""
     cold = what == "kernel"
     both = Comparison(str(a.workload), a.implementation, b.implementation, NOTHING, a_device=a.device, b_device=b.device,
                       state=_named(a, b, state) if cold else "")  # fmt: skip
@@ -77,7 +75,7 @@ def compare(a: Record, b: Record, what: str = "kernel", *, one_run: bool = False
 
 
 def in_states(a: Record, b: Record, what: str = "kernel", *, one_run: bool = False) -> Iterator[Comparison]:
-    """One comparison; two of a kernel's cold time where the power cap changes it, in each state that either was timed in."""
+    """One comparison; for a kernel's cold time that the power cap changes, one in each state in which either was timed."""
     timed = [r for r in (a, b) if r.timed]
     states = [FULL]
     if what == "kernel" and a.status == b.status == "ok" and any(r.kernel_capped_us is not None for r in timed):
@@ -114,7 +112,8 @@ _BEST = (1.0, 1.0, 1.0)
 
 
 def implementations(records: Sequence[Record], a: str, b: str, what: str = "kernel") -> Iterator[Comparison]:
-    """Of one run, in its order: A and B are `triton_jit/softmax`, `torch_eager/square:pow`, or a backend, which stands for all its ops."""
+    """Comparisons within one run, in its order. A and B are `triton_jit/softmax`, `torch_eager/square:pow`, or a backend, for all its
+    ops."""
     others = {str(r.workload): r for r in records if fits(b, r)}
     for r in records:
         if fits(a, r) and str(r.workload) in others:
@@ -126,7 +125,7 @@ def fits(name: str, r: Record) -> bool:
 
 
 def runs(a: Sequence[Record], b: Sequence[Record], what: str = "kernel") -> Iterator[Comparison]:
-    """Of two runs: every implementation at every workload that both hold; the last of each, where a run holds it twice."""
+    """Comparisons of two runs: every implementation at every workload that both hold, the last record where a run has several."""
     others = {(r.implementation, str(r.workload)): r for r in b}
     for (name, workload), r in {(r.implementation, str(r.workload)): r for r in a}.items():
         if (name, workload) in others:

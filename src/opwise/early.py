@@ -1,9 +1,8 @@
-"""What is begun before anything else is imported: the process that workers are forked from, where this one is a command that needs them.
+"""Starts the process that workers are forked from, before anything else is imported, if this process is a command that needs it.
 
-That process imports torch and opwise, which takes seconds. So does this one; begun here, both do it at the same time. A command whose
-workers are a Dask cluster's tells those to begin theirs instead. Nothing but the standard library may be imported before it, and nothing
-happens where opwise is imported by a program of somebody else's.
-"""
+That process imports torch and opwise, which takes seconds, at the same time as this one. If the workers are in a Dask cluster, they are
+told to start theirs instead. Only the standard library may be imported before this module, and importing opwise from another program starts
+nothing."""
 
 from __future__ import annotations
 
@@ -29,10 +28,9 @@ PRELOADED = ("opwise.runner.worker", "opwise.runner.apart", LAST)
 
 
 def nursery() -> ForkServerContext:
-    """What starts workers: a process that has imported torch and opwise, and no GPU library, forks one when asked to.
+    """A forkserver context that starts workers. Its server has imported torch and opwise, but no GPU library.
 
-    Not this process: a fork of it would inherit threads and, worse, a CUDA context.
-    """
+    A fork of this process would inherit threads and a CUDA context."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(list(PRELOADED))
     return context
@@ -40,7 +38,7 @@ def nursery() -> ForkServerContext:
 
 @contextlib.contextmanager
 def uncollected() -> Iterator[None]:
-    """Around imports: they make objects that stay, and looking for garbage among them takes a fifth of their time."""
+    """Disables garbage collection around imports: searching the new, permanent objects takes a fifth of the import time."""
     collecting = gc.isenabled()
     gc.disable()
     try:
@@ -51,10 +49,9 @@ def uncollected() -> Iterator[None]:
 
 
 def commanded(argv: list[str], original: list[str]) -> str:
-    """The command that this process is: the word after `opwise`, or after `python -m opwise`; "" where it is no `opwise`.
+    """The command of this process: the word after `opwise`, or after `python -m opwise`; "" if it is not `opwise`.
 
-    While the package of `python -m` is imported, argv[0] is "-m" and the module's name is in the interpreter's own arguments alone.
-    """
+    While the package of `python -m` is imported, argv[0] is "-m" and only the interpreter's own arguments hold the module's name."""
     if len(argv) < 2:
         return ""
     named = argv[0] == "-m" and original[-len(argv) :][0] == "opwise"
@@ -62,7 +59,7 @@ def commanded(argv: list[str], original: list[str]) -> str:
 
 
 def scheduler(argv: list[str]) -> str:
-    """The value of --scheduler; "" where it is not given."""
+    """The value of --scheduler; "" if it is not given."""
     for at, word in enumerate(argv):
         if word == "--scheduler" and at + 1 < len(argv):
             return argv[at + 1]

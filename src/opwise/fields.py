@@ -1,7 +1,6 @@
-"""A dataclass from a stored line, each field taken by its type: a wrong one is named before anything computes with it.
+"""Makes a dataclass from a stored line and checks each field's type, so that an invalid field is named before it is used.
 
-JSON has no tuple, no NaN and no infinity: lists become tuples, and the strings "nan", "inf" and "-inf" numbers.
-"""
+JSON has no tuple, NaN or infinity: lists become tuples, and the strings "nan", "inf" and "-inf" numbers."""
 
 from __future__ import annotations
 
@@ -18,7 +17,7 @@ T = TypeVar("T")
 
 
 class WrongField(ValueError):
-    """A field that cannot be taken; the message says which, what it holds and what is taken."""
+    """A field has an invalid value; the message names the field, its value and what is accepted."""
 
     def __init__(self, found: object, taken: str, where: str = "") -> None:
         self.found, self.taken, self.where = found, taken, where
@@ -72,7 +71,7 @@ def or_none(inner: Take) -> Take:
 
 
 def number(finite: bool = True) -> Take:
-    """Nothing that is counted or measured here is below 0; what may be without an end says so."""
+    """A number of at least 0; infinity and nan only for fields that allow them."""
 
     def take(value: Any) -> float:
         if type(value) is float or type(value) is int or value in NOT_FINITE:

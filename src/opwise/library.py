@@ -1,4 +1,4 @@
-"""Recorded runs: those this user made (./results, or --out), and those that ship with opwise."""
+"""Recorded runs: the user's (./results, or --out), and those that ship with opwise."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from opwise.run_files import run_name, runs
 
 
 class NoSuchRun(LookupError):
-    """No stored run fits; the message says where was looked."""
+    """No stored run matches; the message says where it was looked for."""
 
 
 def shipped() -> Path:
@@ -25,8 +25,8 @@ def stored(folder: Path, device_prefix: str = "") -> list[Path]:
 
 
 def find(run: str | None, folder: Path, device_prefix: str = "", label: str = "") -> Path:
-    """A run by path, by part of its name, or the newest (of a device; of a whole set, `label`). A run of blocks is taken where no other
-    fits. Raises NoSuchRun."""
+    """A run by path, by part of its name, or the newest (of a device; of a whole set, `label`). Runs of `opwise block` match only if no
+    other does. Raises NoSuchRun."""
     if run and Path(run).is_file():
         return Path(run)
     places = [folder] + ([shipped()] if shipped().resolve() != folder.resolve() else [])
@@ -42,10 +42,10 @@ def find(run: str | None, folder: Path, device_prefix: str = "", label: str = ""
 
 
 def is_whole(run: Path, label: str) -> bool:
-    """Is it a run of all of that set? One of some workloads or implementations is called a part."""
+    """Returns whether it is a run of all of that set. A run of some workloads or implementations is called a part."""
     return f"-{label}-" in run.name and f"-{label}-part-" not in run.name
 
 
 def is_block(run: Path) -> bool:
-    """Is it a run of `opwise block`, which holds no cells?"""
+    """Returns whether it is a run of `opwise block`, which holds no cells."""
     return "-block-" in run.name

@@ -1,4 +1,4 @@
-"""A lock that a process holds on a file until it lets go or ends, however it ends: the kernel releases it (flock)."""
+"""A lock that a process holds on a file until it releases it or ends; the kernel then releases it (flock)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Taken(RuntimeError):
 
 
 class Lock:
-    """Exclusive, never waited for. With `told`, the file is the lock's own and says who holds it; without, the file is left as it is."""
+    """Exclusive, and never waits. With `told`, the file belongs to the lock and names the holder; without, the file is left unchanged."""
 
     def __init__(self, path: Path, told: str = "") -> None:
         """Raises Taken, and OSError where the file cannot be opened."""
@@ -34,7 +34,7 @@ class Lock:
             os.pwrite(self._descriptor, told.encode(), 0)
 
     def release(self) -> None:
-        """The file stays: who removed it could leave two processes holding two files of one name."""
+        """Releases the lock. The file stays: removing it could leave two processes holding two files of one name."""
         if self._descriptor is not None:
             os.close(self._descriptor)
         self._descriptor = None

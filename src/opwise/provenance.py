@@ -1,4 +1,4 @@
-"""Where the code that runs comes from: the commit of the checkout that holds it, whether it was changed since, and which kernels it is."""
+"""Where the running code comes from: the commit of its checkout, whether it was changed since, and a digest of each kernel's sources."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def commit() -> tuple[str, bool | None]:
 
 
 def checked_out(root: Path) -> bool:
-    """Is this opwise's own checkout? A wheel's place, and a copy of the tree within another repository, are none: that one's commits say
-    nothing of opwise."""
+    """Returns whether this is opwise's own checkout: not an installed wheel, and not a copy inside another repository, whose commits are
+    not opwise's."""
     top = _git(root, "rev-parse", "--show-toplevel") if (root / "pyproject.toml").is_file() else ""
     return bool(top) and Path(top).resolve() == root.resolve()
 
@@ -54,11 +54,11 @@ SHARED = ("backends/calling.py", "backends/protocol.py", "backends/scratch.py") 
 
 @cache
 def sources(backend: str, op: str, package: Path = PACKAGE) -> tuple[Path, ...]:
-    """The files that decide how fast `backend` computes `op`, sorted: its folder and what of `cuda_src` it compiles, both without the
-    files of other ops, what chooses among products' kernels, what every call goes through, and the op's spec; and what installed packages
-    have of these. Empty for a backend that is not known here.
+    """The files that determine how fast `backend` computes `op`, sorted: its folder and the parts of `cuda_src` it compiles, both without
+    files of other ops; for matmul the configuration choice; the code common to all calls; the op's spec; and files of installed packages.
+    Empty for an unknown backend.
 
-    package: the folder that has backends/ and ops/, where they are an old commit's, which asv puts in the place of these."""
+    package: the folder that has backends/ and ops/, if asv replaces them by an old commit's."""
     module = importlib.util.find_spec(BACKENDS[backend]) if backend in BACKENDS else None
     if module is None or module.origin is None:
         return ()
@@ -97,16 +97,15 @@ def _of_op(folder: Path, op: str) -> list[Path]:
 
 @cache
 def source(backend: str, op: str, tuned: str = "", package: Path = PACKAGE) -> str:
-    """A digest of `sources`, which a record carries so that a figure of other kernels is known for what it is; "" where there are none.
+    """A digest of `sources`, stored in records to identify the kernels they measured; "" without sources.
 
-    tuned: that of the tuned tables in force (`tables`), by which the same sources launch other kernels.
-    """
+    tuned: the digest of the tuned tables in force (`tables`), with which the same sources launch other kernels."""
     return _digest(sources(backend, op, package), tuned)
 
 
 @cache
 def folder_source(folder: str, op: str) -> str:
-    """A digest of a folder under backends/ and what of `cuda_src` it uses, both without the files of other ops."""
+    """A digest of a folder under backends/ and the parts of `cuda_src` it uses, both without files of other ops."""
     folders = PACKAGE / "backends"
     found = _of_op(folders / folder, op)
     found += _used(folders / "cuda_src", found, op)
@@ -122,7 +121,7 @@ def _digest(found: tuple[Path, ...], more: str) -> str:
 
 
 def tables(backend: str, op: str, device: torch.device) -> str:
-    """The digest of the tuned tables by which `backend` computes `op` on a device of this machine; "" where the shipped ones are all."""
+    """The digest of the tuned tables with which `backend` computes `op` on a device of this machine; "" if only shipped ones are used."""
     try:
         from opwise.backends import tuned  # asv puts an old commit's backends here, which have no tables
     except ImportError:
@@ -132,7 +131,7 @@ def tables(backend: str, op: str, device: torch.device) -> str:
 
 @cache
 def changed_since(commit_: str) -> frozenset[Path] | None:
-    """Files of the package that differ from those of a commit; None where that cannot be told: no git, no checkout, or no such commit."""
+    """Files of the package that differ from those of a commit; None if unknown: no git, no checkout, or no such commit."""
     root = PACKAGE.parents[1]
     if not commit_ or not checked_out(root):
         return None

@@ -1,4 +1,4 @@
-"""One measured cell, and what a run's file (run_files.py) holds of them. A schema that is not known is refused."""
+"""One measured cell, and the other lines of a run's file (run_files.py). Unknown schemas are refused."""
 
 from __future__ import annotations
 
@@ -35,11 +35,10 @@ class UnknownSchema(ValueError):
 
 @dataclass(frozen=True)
 class Interval:
-    """A median with its bootstrap 95 % interval, in the unit of the field that holds it. Of a record of several processes: the median
-    of theirs, from the least end of their intervals to the greatest.
+    """A median with its bootstrap 95 % interval, in the unit of its field. In a record of several processes: the median of their medians,
+    from the least end of their intervals to the greatest.
 
-    `rounds` are the blocks' medians in the order they were taken. They are for whoever asked for the measurement and are not stored.
-    """
+    `rounds` are the blocks' medians in the order they were taken. They are not stored."""
 
     median: float
     low: float
@@ -53,15 +52,14 @@ class Interval:
 
 @dataclass(frozen=True)
 class Record:
-    """One implementation at one workload on one device in one run. Times are in the unit that the field's name ends with.
+    """One implementation at one workload on one device in one run. Times are in the unit that ends the field's name.
 
-    A time is there only beside the verdict on the very buffers that were timed; what was not measured is None, never 0.
+    A time exists only beside the verdict on the buffers that were timed. Values that were not measured are None, never 0.
 
-    Cold kernel time has two states. At full clock it is `kernel_cold_us`, with `versus_best`, `limit_us`, `sol`, the rates and the SM clock
-    beside it; `rest_us` is the pause behind each launch without which the clock would not have held. Power-capped, launches back to back,
-    it is `kernel_capped_us`, with what begins with `capped_` beside it: None where the cap changes nothing. Records of schema 1 have one
-    state: what was taken under the power cap is read as `kernel_capped_us`, and `kernel_cold_us` is None.
-    """
+    Cold kernel time has two states. At full clock it is `kernel_cold_us`, with `versus_best`, `limit_us`, `sol`, the rates and the SM
+    clock; `rest_us` is the pause after each launch that keeps the clock at its highest. Power-capped, with launches back to back, it is
+    `kernel_capped_us`, with the fields that begin with `capped_`; None if the cap changes nothing. Records of schema 1 have one state:
+    times taken under the power cap are read as `kernel_capped_us`, with `kernel_cold_us` None."""
 
     op: str
     backend: str
@@ -146,7 +144,7 @@ class Record:
         return Workload(self.op, self.shape, self.dtype, self.layout)
 
     def kernel_us(self, state: str) -> Interval | None:
-        """Cold kernel time in one of STATES; None where it was not measured in that state."""
+        """Cold kernel time in one of STATES; None if not measured in that state."""
         return self.kernel_cold_us if state == FULL else self.kernel_capped_us or self.kernel_cold_us
 
     def versus(self, state: str) -> tuple[float, float, float] | None:
@@ -154,17 +152,17 @@ class Record:
         return self.versus_best if state == FULL or self.kernel_capped_us is None else self.capped_versus_best
 
     def energy_j(self, state: str) -> float | None:
-        """Joules of a launch in one of STATES; None where they were not measured in that state."""
+        """Joules of a launch in one of STATES; None if not measured in that state."""
         return self.joules if state == FULL or self.capped_joules is None else self.capped_joules
 
     @property
     def energised(self) -> bool:
-        """Are there joules, in whatever state?"""
+        """Returns whether it has joules in any state."""
         return self.joules is not None or self.capped_joules is not None
 
     @property
     def timed(self) -> bool:
-        """Is there a cold kernel time, in whatever state?"""
+        """Returns whether it has a cold kernel time in any state."""
         return self.kernel_cold_us is not None or self.kernel_capped_us is not None
 
     def to_json(self) -> str:
@@ -187,7 +185,7 @@ class Record:
 
     @classmethod
     def from_data(cls, data: Any) -> Record:
-        """Of a line that is parsed already. Raises UnknownSchema on another schema, WrongField where a field cannot be taken."""
+        """The record of a parsed line. Raises UnknownSchema on another schema, WrongField for an invalid field."""
         if not isinstance(data, dict) or type(data.get("schema")) is not int or data["schema"] not in READ:
             found = data.get("schema") if isinstance(data, dict) else type(data).__name__
             raise UnknownSchema(f"schema {found!r} found, {' and '.join(map(str, READ))} are read: use the opwise that wrote the file")
@@ -221,7 +219,7 @@ def _of_schema_1(data: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def plain(value: Any) -> Any:
-    """As JSON takes it: NaN and infinity as strings, tuples as lists."""
+    """JSON-compatible values: NaN and infinity as strings, tuples as lists."""
     if isinstance(value, float) and value != value:
         return "nan"
     if isinstance(value, float) and value in (float("inf"), float("-inf")):
@@ -232,23 +230,22 @@ def plain(value: Any) -> Any:
 
 
 def read(path: Path) -> list[Record]:
-    """The cells of a run, in the order they were measured. A torn line, which a kill or a full disk can leave, is skipped with a warning,
-    and so is a line with a wrong field. Raises UnknownSchema, and OSError where the file cannot be read."""
+    """The cells of a run, in the order they were measured. A torn line, as left by a kill or a full disk, and a line with an invalid field
+    are skipped with a warning. Raises UnknownSchema, and OSError if the file cannot be read."""
     return taken(path, "cell", Record.from_data)
 
 
 def taken(path: Path, kind: str, from_data: Callable[[Any], T]) -> list[T]:
-    """The lines of a kind in a run, as `read` reads them: whatever else `from_data` raises comes through."""
+    """The lines of a kind in a run, read like `read`; other exceptions of `from_data` propagate."""
     held = ((number, data) for number, line in lines(path) for data in parsed(path, number, line))
     return [found for number, data in held for found in _taken(path, number, data, kind, from_data)]
 
 
 def read_newest(path: Path, skipped: Callable[[str, str], bool]) -> Iterator[tuple[str, Record]]:
-    """The cells of a run, the last one first, each with what its line begins with: op, backend, variant, dtype and shape.
+    """The cells of a run, the last one first, each with the beginning of its line: op, backend, variant, dtype and shape.
 
-    Lines of which `skipped` (of the beginning, and of the line) says so are not parsed, which takes most of the time; it is asked of a line
-    when the cells behind it have been taken. Warns and raises as `read`.
-    """
+    Lines for which `skipped(beginning, line)` is true are not parsed, since parsing takes most of the time; it is called after the cells
+    behind the line have been yielded. Warns and raises as `read`."""
     told = ((number, line, line.partition(_BEHIND_CELL)[0]) for number, line in reversed(lines(path)))
     found = ((number, cell, data) for number, line, cell in told if not skipped(cell, line) for data in parsed(path, number, line))
     return ((cell, record) for number, cell, data in found for record in _taken(path, number, data, "cell", Record.from_data))
@@ -266,17 +263,17 @@ def _taken(path: Path, number: int, data: Any, kind: str, from_data: Callable[[A
 
 
 def beginning(record: Record) -> str:
-    """What a line of its cell begins with, as read_newest gives it."""
+    """The beginning of this cell's line, as read_newest gives it."""
     return record.to_json().partition(_BEHIND_CELL)[0]
 
 
 def of_another_op(cell: str, op: str) -> bool:
-    """Does a line that begins so hold a cell of an op that is not this one?"""
+    """Returns whether a line with this beginning holds a cell of another op."""
     return cell.startswith(_BEFORE_OP) and not cell.startswith(f'{_BEFORE_OP}"{op}"')
 
 
 def read_extra(path: Path, kind: str) -> list[dict[str, Any]]:
-    """The lines of another kind in a run: `limits` holds the roofs measured beside it."""
+    """The lines of another kind in a run; kind `limits` holds the roofs measured with it."""
     return [data for number, line in lines(path) for data in parsed(path, number, line) if _kind(data) == kind]
 
 

@@ -1,9 +1,8 @@
 """A run's file: JSON lines under results/<device>/, appended to.
 
-A line is written by one `write` on a file opened for appending, so concurrent writers interleave whole lines and a killed run
-loses at most the line it was writing. The reader skips a torn last line with a warning.
-A finished run may be compressed, `.jsonl.gz`: it is read as the other is, and nothing is appended to it.
-"""
+A line is written by one `write` on a file opened for appending, so concurrent writers interleave whole lines and a killed run loses at most
+the line it was writing. The reader skips a torn last line with a warning. A finished run may be compressed to `.jsonl.gz`; it can be read,
+but nothing is appended to it."""
 
 from __future__ import annotations
 
@@ -21,7 +20,7 @@ PACKED = ".gz"  # a run's file may be compressed
 
 
 def append(path: Path, lines: Iterable[str]) -> None:
-    """Appends whole lines, each by one write, creating the folder where it is missing. Raises OSError where that cannot be done."""
+    """Appends whole lines, each by one write, and creates the folder if it is missing. Raises OSError."""
     if path.suffix == PACKED:
         raise OSError(f"{path} is compressed, and nothing can be appended to it: gunzip {path.name}, then give {run_name(path)}.jsonl")
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -36,12 +35,12 @@ def append(path: Path, lines: Iterable[str]) -> None:
 
 
 def lines(path: Path) -> list[tuple[int, str]]:
-    """With their numbers. A text within a line may hold what else ends one elsewhere, as U+2028. Raises OSError."""
+    """(number, line) pairs, split at newlines only: a text may hold other line separators such as U+2028. Raises OSError."""
     return list(enumerate(text(path).split("\n"), start=1))
 
 
 def text(path: Path) -> str:
-    """Without the mark of byte order that some editors put before it. Raises OSError."""
+    """The file's text without a byte-order mark. Raises OSError."""
     data = path.read_bytes()
     if path.suffix == PACKED:
         try:
@@ -52,7 +51,7 @@ def text(path: Path) -> str:
 
 
 def parsed(path: Path, number: int, line: str) -> Iterator[Any]:
-    """What a line holds; nothing, and a warning, where it is torn."""
+    """Yields the parsed line; nothing, with a warning, if it is torn."""
     try:
         yield json.loads(line)
     except (ValueError, RecursionError):  # no JSON, a number of thousands of digits, or lists in lists without an end
@@ -90,6 +89,6 @@ def runs(folder: Path, device_prefix: str = "") -> list[Path]:
 
 
 def runs_like(folder: Path, pattern: str) -> list[Path]:
-    """The runs whose path without its suffix fits a glob, oldest first. One that is there both ways is the uncompressed file alone."""
+    """The runs whose path without its suffix matches a glob, oldest first. Of a run that exists both ways, only the uncompressed file."""
     paths = (path for suffix in (f".jsonl{PACKED}", ".jsonl") for path in folder.glob(pattern + suffix))
     return sorted({path.parent / run_name(path): path for path in paths}.values(), key=run_name)

@@ -1,9 +1,8 @@
-"""Is a ranking known beyond one process? A 95 % interval speaks of the process that it was taken in: another one of the same kernels may
-lie outside of it.
+"""Decides whether a ranking is settled beyond one process. A 95 % interval covers one process; another process of the same kernels may lie
+outside it.
 
-A ranking of two implementations at a workload is settled where each of at least LEAST processes ranks them alike, with room to spare. Of
-three values a fourth lies outside in one case of two, so their own spread is added on either side before they are held against the 1 %.
-"""
+A ranking of two implementations at a workload is settled if at least LEAST processes rank them alike with a margin. A fourth value lies
+outside the range of three in one case of two, so the ratios' own spread is added on either side before they are compared with 1 %."""
 
 from __future__ import annotations
 
@@ -22,7 +21,7 @@ FASTER, SLOWER, SAME = "faster", "slower", "tied"
 
 
 def each_process(record: Record) -> list[Record]:
-    """A record for each process that this one is made of, with its median cold times, us, and its ratios, and nothing else of its own."""
+    """One record per process of this record, with its median cold times in us and its ratios only."""
     if record.processes == 1:
         return [record]
 
@@ -37,7 +36,7 @@ def each_process(record: Record) -> list[Record]:
 
 
 def ratios(one: Record, other: Record, states: Sequence[str]) -> list[Triple]:
-    """The paired ratio of each process of two records of one job; none where it is missing in some process."""
+    """The paired ratio of two records of one job in each process; none if one process lacks it."""
     if one.processes != other.processes:
         return []
     found = [clocks.paired(a, b, states) for a, b in zip(each_process(one), each_process(other), strict=True)]
@@ -46,7 +45,7 @@ def ratios(one: Record, other: Record, states: Sequence[str]) -> list[Triple]:
 
 
 def outcome(found: Sequence[Triple]) -> str:
-    """What paired ratios with their intervals, one a process, settle: FASTER, SLOWER or SAME; "" where they are too few, or leave it open.
+    """What paired ratios with their intervals, one per process, settle: FASTER, SLOWER or SAME; "" if they are too few or undecided.
 
     SLOWER: in each the ratio's interval is above 1, and the ratios widened by their own spread are at least 1 % above. FASTER: its mirror.
     SAME: the ratios widened by their own spread are within 1 %."""
@@ -63,18 +62,18 @@ def outcome(found: Sequence[Triple]) -> str:
 
 
 def settled(one: Record, other: Record, states: Sequence[str]) -> str:
-    """`outcome` of two records of one job over these states of the clock: what `one` is beside `other`; "" where it is not settled."""
+    """`outcome` of two records of one job over these states of the clock, for `one` relative to `other`; "" if not settled."""
     return outcome(ratios(one, other, states))
 
 
 def apart(found: Sequence[Triple]) -> bool:
-    """Do several ratios, of processes or runs, all lie above 1 by at least 1 %? True of one alone, which has nothing to contradict it."""
+    """Returns whether all ratios, of processes or runs, are above 1 by at least 1 %; true for a single ratio, which nothing contradicts."""
     return len(found) < 2 or min(ratio for ratio, _, _ in found) >= 1 + TIE
 
 
 def settled_of(group: Sequence[Record]) -> set[str]:
-    """Of one workload's records in a run, the implementations whose rank is settled, in each state: against the fastest there, and the
-    fastest's against all others."""
+    """Of one workload's records in a run, the implementations whose rank is settled in each state: against the fastest, and for the fastest
+    against all others."""
     timed = [r for r in group if r.timed]
     unsettled: set[str] = set()
     for state in states_of(timed):
@@ -86,15 +85,15 @@ def settled_of(group: Sequence[Record]) -> set[str]:
 
 
 def states_of(timed: Sequence[Record]) -> tuple[str, ...]:
-    """Those in which any of a workload's timed records was taken, the power cap's where it changes something."""
+    """The states in which any of a workload's timed records was taken; capped only if the cap changes a time."""
     taken = {FULL: any(r.kernel_cold_us for r in timed), CAPPED: any(r.kernel_capped_us for r in timed)}
     return tuple(state for state in STATES if taken[state])
 
 
 @dataclass(frozen=True)
 class Agreement:
-    """Of two runs' pairs of implementations at a workload, state by state: how many both rank, how many are settled in both, and which of
-    these come out otherwise in the second; `changed`: how many of those not settled in both do."""
+    """Two runs' pairs of implementations at a workload, state by state: how many both rank, how many are settled in both, and which of
+    these differ in the second run; `changed`: how many of those not settled in both differ."""
 
     pairs: int
     settled: int
@@ -111,7 +110,7 @@ class Agreement:
 
 
 def agreement(a: Sequence[Record], b: Sequence[Record]) -> Agreement:
-    """Do two runs rank alike? Faster, slower and tied are three outcomes, and a change from any to another one counts."""
+    """Compares the rankings of two runs. Faster, slower and tied are three outcomes; any change between them counts."""
     there = {(str(r.workload), r.implementation): r for r in b if r.timed}
     pairs = known = changed = 0
     flips = []

@@ -1,4 +1,4 @@
-"""What a command may find missing around it, put right before anything else is imported: its standard streams, and a home to write in."""
+"""Fixes up a command's environment before anything else is imported: closed standard streams, and unwritable cache folders."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CACHES = {
 
 
 def open_streams() -> None:
-    """A stream that was closed (`opwise show >&-`) leads nowhere: the next file that is opened would take its number."""
+    """Opens a closed standard stream (`opwise show >&-`) on /dev/null; otherwise the next opened file would take its number."""
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         if getattr(sys, name) is None:
             nowhere = os.open(os.devnull, os.O_RDWR)
@@ -27,7 +27,8 @@ def open_streams() -> None:
 
 
 def writable_caches() -> str:
-    """Gives compilers a folder where theirs cannot be written, in this process and its workers; what there is to tell of it, else ""."""
+    """Gives compilers, in this process and its workers, a writable cache folder where theirs is not; returns a message about it, else
+    ""."""
     places = {name: _place(*parts) for name, parts in CACHES.items() if not os.environ.get(name)}
     lacking = {name: place for name, place in places.items() if not _writable(place)}
     if not lacking:

@@ -1,1 +1,1 @@
-"""What the hand-written backends are held to: table.py has the bars, judging.py what recorded runs say of them."""
+"""The bars of the hand-written backends: table.py defines them, judging.py compares recorded runs with them."""

@@ -1,9 +1,8 @@
-"""From recorded runs to figures, from figures to bars met or not.
+"""Figures from recorded runs, and whether they meet the bars.
 
-A figure is the median of the newest three runs of the same kernels: a kernel's sources have a digest in each record, and runs of
-other sources, driver or libraries do not count beside the newest one. What is a ratio to torch is taken within each run, where both were
-measured interleaved.
-"""
+A figure is the median of the newest three runs of the same kernels. Each record has a digest of its kernel's sources; runs with other
+sources, driver or libraries than the newest do not count. Ratios to torch are taken within each run, where both were measured
+interleaved."""
 
 from __future__ import annotations
 
@@ -42,12 +41,12 @@ class Run:
         return cls(name, next((r.device for r in kept.values()), ""), kept)
 
     def any_of(self, backend: str, op: str) -> Record | None:
-        """The backend's record of a first call of the op, which stands beside each of its workloads."""
+        """The backend's record of a first call of the op; it is the same for all its workloads."""
         return next((r for (b, w), r in self.cells.items() if (b, w.op) == (backend, op) and r.compile_cold_s is not None), None)
 
 
 def read_runs(paths: Iterable[Path]) -> list[Run]:
-    """The runs with a record, oldest first as given. What is no run of this schema is left out with a warning."""
+    """The runs with a record, in the order given, oldest first. Files that are no run of this schema are left out with a warning."""
     found = []
     for path in paths:
         try:
@@ -60,7 +59,7 @@ def read_runs(paths: Iterable[Path]) -> list[Run]:
 
 
 def of_device(runs: Iterable[Run], device: str) -> list[Run]:
-    """Those of a GPU, as users call it: nvidia-h200, or h200."""
+    """The runs of a GPU by the user's name for it: nvidia-h200, or h200."""
     return [run for run in runs if is_called(run.device, device)]
 
 
@@ -96,8 +95,8 @@ FIGURES: Mapping[str, Callable[[Run, Record, str], float | None]] = {  # of a re
 
 @dataclass(frozen=True)
 class Figure:
-    """A backend's figure at a workload: the median of `values`, a run each, newest first, taken on `gpus`. Where there is none, `reason`
-    may say why."""
+    """A backend's figure at a workload: the median of `values`, one per run, newest first, taken on `gpus`. Without values, `reason` may
+    say why."""
 
     workload: str
     values: tuple[float, ...] = ()
@@ -112,7 +111,7 @@ class Figure:
 
 
 def figure(bar: Bar, backend: str, workload: Workload, runs: Sequence[Run], here: Mapping[str, Any] | None = None) -> Figure:
-    """`runs`: oldest first, of one device. `here`: this machine's driver and versions, where it has that device."""
+    """The figure from `runs` of one device, oldest first. `here`: this machine's driver and versions, if it has that device."""
     newest: Record | None = None
     values: list[float] = []
     gpus: list[str] = []
@@ -150,7 +149,8 @@ def _taken_with(r: Record) -> tuple[object, ...]:
 
 @dataclass(frozen=True)
 class Standing:
-    """A backend at a bar. `value`: the worst figure, their geometric mean or sum; of what is measured, None where nothing is."""
+    """A backend's result at a bar. `value`: the worst figure, or the figures' geometric mean or sum; only of measured figures, None without
+    any."""
 
     bar: Bar
     backend: str
@@ -175,15 +175,15 @@ class Standing:
 
     @property
     def worst(self) -> list[Figure]:
-        """Those that miss the bar by themselves, or were refused or wrong, the farthest first."""
+        """Figures that miss the bar by themselves, or were refused or wrong, the farthest from the bar first."""
         failing = [f for f in self.figures if f.value is not None and not self.bar.passes(self.backend, f.value)]
         failing.sort(key=lambda f: f.value or 0.0, reverse=self.bar.at_most)
         return [f for f in self.figures if f.reason] + failing
 
     @property
     def verdict(self) -> str:
-        """A figure that is short stays so whatever is missing; of a mean or a sum of less than all nothing can be said, but that a sum
-        which is over already stays over."""
+        """Whether the bar is met. A short figure misses the bar whatever else is missing. Of an incomplete mean or sum nothing is said,
+        except that a sum already over its bound misses it."""
         value = self.value
         if any(f.reason for f in self.figures):
             return SHORT
@@ -194,12 +194,12 @@ class Standing:
 
     @property
     def stale(self) -> int:
-        """How many of its figures are."""
+        """The number of its stale figures."""
         return sum(bool(f.stale) for f in self.figures)
 
 
 def judged(bars: Iterable[Bar], runs: Sequence[Run], here: Mapping[str, Any] | None = None) -> list[Standing]:
-    """Every bar with every backend it is for."""
+    """Every bar for every backend that it applies to."""
     return [
         Standing(bar, backend, tuple(figure(bar, backend, workload, runs, here) for workload in bar.workloads))
         for bar in bars

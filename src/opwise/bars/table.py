@@ -24,11 +24,10 @@ MIB = 2**20
 
 @dataclass(frozen=True, eq=False)
 class Bar:
-    """`figure` names what is looked at (judging.FIGURES); `over` how the workloads' figures become one: EACH must pass, or their
-    GEOMETRIC_MEAN, or their SUM. `required`: backend -> what it must reach, or where `at_most` may not exceed. `filters`: what narrows
-    `opwise run --set bars` to these workloads. A `first_call` is measured once an op, whatever the workload. `state`: of the clock, in
-    which a kernel's figure is taken.
-    """
+    """`figure`: the quantity compared (judging.FIGURES). `over`: how the workloads' figures are combined: EACH must pass, or their
+    GEOMETRIC_MEAN, or their SUM. `required`: backend -> the least value, or with `at_most` the greatest. `filters`: arguments that narrow
+    `opwise run --set bars` to these workloads. A `first_call` is measured once per op, whatever the workload. `state`: the state of the
+    clock in which a kernel's figure is taken."""
 
     name: str
     what: str
@@ -43,7 +42,7 @@ class Bar:
 
     @property
     def command(self) -> str:
-        """What measures it."""
+        """The command that measures it."""
         return "opwise run --set smoke --first-call" if self.first_call else f"opwise run --set bars {self.filters}"
 
     def passes(self, backend: str, value: float) -> bool:

@@ -1,8 +1,7 @@
-"""Right or wrong inside the block: each step is judged on what it was given there, so that the wrong one is named.
+"""Checks inside the block: each step is judged on its actual input, so that the wrong step is named.
 
-A float64 block would differ from a right bfloat16 one by the rounding of eleven buffers, and no bound that allows for it finds a wrong op.
-Torch's steps are judged too: a kernel that writes where it should not shows in them.
-"""
+A float64 block differs from a right bfloat16 one by the rounding of eleven buffers, and a bound that allows for it finds no wrong op.
+Torch's steps are judged too: they show a kernel that writes outside its output."""
 
 from __future__ import annotations
 
@@ -24,10 +23,9 @@ Truth = Callable[..., tuple[Tensor, Tensor]]  # float64 rows of the inputs -> th
 
 
 def judged(spec: OpSpec, inputs: tuple[Tensor, ...], out: Tensor, scale: float = 1.0) -> Verdict:
-    """Every element of `out` against `scale` times the float64 reference of the very inputs.
+    """Judges every element of `out` against `scale` times the float64 reference of the given inputs.
 
-    For ops whose row i depends on row i of the first input alone, and on all of the others: products, softmax, elementwise ones.
-    """
+    For ops whose row i depends on row i of the first input and on all of the others: products, softmax, elementwise ones."""
     workload = spec.workload_of(*inputs)
     whole = [x.double() for x in inputs[1:]]
 
@@ -51,14 +49,13 @@ def _by_rows(truth: Truth, inputs: tuple[Tensor, ...], out: Tensor) -> Verdict:
 
 
 def worse(a: Verdict, b: Verdict) -> Verdict:
-    """Wrong before right, then the larger error."""
+    """The worse of two verdicts: wrong before right, then the larger error."""
     return max(a, b, key=lambda v: (not v.ok, v.error_ratio))
 
 
 def judged_block(sizes: Sizes, tensors: Tensors, named: Mapping[str, str]) -> Verdict:
-    """The worst verdict of all steps, on the buffers as one run of the block left them; or the first wrong one, whose fault what follows
-    may be. named: step -> the implementation that ran it, where it is an op of the suite.
-    """
+    """The worst verdict of all steps, on the buffers as one run of the block left them, or the first wrong one, which may cause the errors
+    after it. named: step -> the implementation that ran it, for an op of the suite."""
     worst = Verdict(True, 0.0)
     by_torch = _by_torch(sizes, tensors)
     for name in ORDER:

@@ -22,10 +22,10 @@ BASELINE = "torch_eager"
 
 @dataclass(frozen=True)
 class BlockRecord:
-    """Times in us, powers in W, energy of one block in J. What was not measured is None; a time is there only where the output is right.
+    """One candidate's result. Times in us, powers in W, energy of one block in J. Not measured: None. Times exist only if the output is
+    right.
 
-    `ops`: what of the suite this backend computed in the block; torch did the rest. `steps_us`: each step by itself, between events.
-    """
+    `ops`: the ops that this backend computed in the block; torch computed the rest. `steps_us`: each step by itself, between events."""
 
     backend: str
     ops: tuple[str, ...]
@@ -66,7 +66,7 @@ class BlockRecord:
 
     @property
     def shares(self) -> dict[str, float]:
-        """Of the block's time, by op; `other` is what torch has in every candidate. They add up to 1; empty where nothing is known."""
+        """Each op's share of the block's time; `other` is what torch computes in every candidate. They add up to 1; empty if unknown."""
         total = sum(self.steps_us.values())
         found: dict[str, float] = dict.fromkeys((*(step.op for step in SWAPPED.values()), "other"), 0.0)
         for name, us in self.steps_us.items():
@@ -84,14 +84,14 @@ class BlockRecord:
 
     @classmethod
     def from_data(cls, data: Mapping[str, Any]) -> BlockRecord:
-        """Raises UnknownSchema where a newer opwise wrote the line, WrongField where a field cannot be taken."""
+        """Raises UnknownSchema if a newer opwise wrote the line, WrongField for an invalid field."""
         if not isinstance(data.get("schema"), int) or not 0 < data["schema"] <= SCHEMA:
             raise UnknownSchema(f"schema {data.get('schema')!r} found, up to {SCHEMA} is read: use the opwise that wrote the file")
         return made(cls, data)
 
 
 def store(records: Sequence[BlockRecord], out: Path) -> Path:
-    """One write into a new file, so that a run is there whole or not at all."""
+    """Writes a new file by one write, so that a run is complete or absent."""
     path = new_run(out, slug({"device": records[0].device}), KIND, records[0].commit)
     append(path, ["\n".join(record.to_json() for record in records)])
     return path
@@ -103,7 +103,7 @@ def read_blocks(path: Path) -> list[BlockRecord]:
 
 
 def newest_beside(path: Path) -> list[list[BlockRecord]]:
-    """The block runs in the folder of a run, which is its device's: of each block and set of ops swapped the newest, newest first."""
+    """The block runs in the folder of a run, which is its device's: the newest for each block and set of ops swapped, newest first."""
     found: dict[tuple[object, ...], list[BlockRecord]] = {}
     beside = (p for p in runs(path.parent.parent, path.parent.name) if p.parent == path.parent and f"-{KIND}-" in p.name)
     for run in reversed(list(beside)):

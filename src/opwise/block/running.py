@@ -1,4 +1,4 @@
-"""From what is on this machine to the block's records: who takes part, one worker for all, and another where it is lost."""
+"""Runs the block on this machine: picks the candidates, starts one worker for all, and another if it is lost."""
 
 from __future__ import annotations
 
@@ -18,10 +18,9 @@ from opwise.runner.survey import Survey
 
 
 def candidates(found: Survey, backends: Sequence[str], ops: Sequence[str]) -> tuple[list[Candidate], dict[str, dict[str, Any]]]:
-    """Who takes part, the baseline first and always; and of the others why not, as fields of their records.
+    """The candidates, the baseline always first; and for excluded backends the reason, as fields of their records.
 
-    backends, ops: empty for all that there are.
-    """
+    backends, ops: empty for all."""
     wanted = [name for name in OPS_INSIDE if not ops or name in ops]
     taking: list[Candidate] = []
     absent: dict[str, dict[str, Any]] = {}
@@ -46,8 +45,8 @@ def run(
     found: Survey, sizes: Sizes, pace: Pace, *, backends: Sequence[str] = (), ops: Sequence[str] = (), shared: str = "",
     progress: Callable[[str, str], None] = lambda name, phase: None, patience: Patience | None = None,
 ) -> list[BlockRecord]:  # fmt: skip
-    """A record of each backend, in the catalogue's order. All candidates work in one worker, since they take turns; one that loses it is
-    left out, and the others begin anew. Raises WorkerLost where nobody is to blame."""
+    """A record of each backend, in the catalogue's order. All candidates run in one worker, since they take turns. If the worker is lost,
+    the candidate to blame is left out and the others start again. Raises WorkerLost if none is to blame."""
     taking, absent = candidates(found, backends, ops)
     asked = {c.backend: c.ops for c in taking}
     seed = int.from_bytes(os.urandom(4), "little") >> 1

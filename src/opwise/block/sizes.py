@@ -1,4 +1,4 @@
-"""How large a block is: the sizes of three known models, and one that a stand-in can run."""
+"""Sizes of the block: those of three known models, and one that a stand-in can run."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TOKENS, TINY_TOKENS = 4096, 16
 
 @dataclass(frozen=True)
 class Sizes:
-    """A block of `tokens` rows: `sequences` sequences of `length` tokens each, attention within each sequence alone."""
+    """A block of `tokens` rows: `sequences` sequences of `length` tokens each; attention is within a sequence."""
 
     model: str
     hidden: int
@@ -33,7 +33,7 @@ class Sizes:
 
     @classmethod
     def of(cls, model: str, tokens: int) -> Sizes:
-        """Raises ValueError for an unknown model, and for tokens that are no whole number of sequences."""
+        """Raises ValueError for an unknown model, and if tokens are not a whole number of sequences."""
         if model not in MODELS:
             raise ValueError(f"model {model!r} is unknown: known are {', '.join(MODELS)}")
         if tokens < 1 or (tokens > LONGEST and tokens % LONGEST):
@@ -55,12 +55,12 @@ class Sizes:
 
     @property
     def scale(self) -> float:
-        """Of the scores."""
+        """The factor on the scores, 1 / sqrt(head)."""
         return 1.0 / math.sqrt(self.head)
 
     @property
     def workloads(self) -> dict[str, Workload]:
-        """Of each step that an op of the suite computes."""
+        """Workloads of the steps that an op of the suite computes."""
         products = {"qkv": (self.hidden, 3 * self.hidden), "out": (self.hidden, self.hidden), "up": (self.hidden, self.ff),
                     "down": (self.ff, self.hidden)}  # fmt: skip
         found = {name: Workload("matmul", (self.tokens, k, n), DTYPE) for name, (k, n) in products.items()}

@@ -16,13 +16,13 @@ FIGURES = ("us a block", "over torch", "interval", "SM MHz", "W", "J a block")
 
 
 def columns(records: Sequence[BlockRecord]) -> list[str]:
-    """Of the table; those that nothing was measured for are left out."""
+    """The table's columns; those without any measured value are left out."""
     timed = [*FIGURES, *OPS_INSIDE, "other"] if any(r.block_us for r in records) else []
     return ["backend", "ops", "verdict", "error/bound", *timed]
 
 
 def rows(records: Sequence[BlockRecord]) -> list[tuple[BlockRecord, list[str]]]:
-    """The quickest first, then what has no time, in the order it came; the texts are those of `columns`."""
+    """Rows with the texts of `columns`: fastest first, then those without a time, in input order."""
     names = columns(records)
     ordered = sorted(records, key=lambda r: r.block_us.median if r.block_us else float("inf"))
     return [(r, [cells[name] for name in names]) for r in ordered for cells in [_cells(r)]]
@@ -51,7 +51,7 @@ def _whole(value: float | None) -> str:
 
 
 def title(records: Sequence[BlockRecord]) -> str:
-    """Which block, where, when."""
+    """The block, the device and the date."""
     r = records[-1]
     changed = ", changed since" if r.dirty else ""
     shared = f", on a GPU shared with {r.shared}" if r.shared else ""
@@ -59,7 +59,7 @@ def title(records: Sequence[BlockRecord]) -> str:
 
 
 def table(records: Sequence[BlockRecord]) -> Table:
-    """For a terminal. Bold: quicker than the block of torch alone, by more than a tie."""
+    """The table for a terminal. Bold: faster than the block of torch alone, by more than a tie."""
     shown = Table(show_edge=False, pad_edge=False)
     for name in columns(records):
         shown.add_column(name, justify="left" if name in ("backend", "ops", "verdict") else "right", no_wrap=name != "ops")
@@ -72,7 +72,7 @@ def table(records: Sequence[BlockRecord]) -> Table:
 
 
 def steps(records: Sequence[BlockRecord]) -> Table:
-    """us of each step in each block, so that the op is seen that a block owes its time to."""
+    """us of each step in each block, which shows the op that makes the difference."""
     timed = [r for r, _ in rows(records) if r.steps_us]
     shown = Table(title="us of each step, between events", title_justify="left", show_edge=False, pad_edge=False)
     for name in ("step", "workload", *(r.backend for r in timed)):
@@ -84,12 +84,12 @@ def steps(records: Sequence[BlockRecord]) -> Table:
 
 
 def ahead(r: BlockRecord) -> bool:
-    """Quicker than the block of torch alone, and not tied with it?"""
+    """Returns whether it is faster than the block of torch alone, and not tied with it."""
     return r.versus_baseline is not None and r.versus_baseline[0] < 1 and not tied(*r.versus_baseline)
 
 
 def notes(records: Sequence[BlockRecord]) -> list[str]:
-    """A line a reason."""
+    """One line per reason."""
     return [f"{r.status}  {r.backend}: {r.reason}" for r in records if r.reason]
 
 

@@ -1,9 +1,8 @@
-"""How long a block takes, in which clock and for how many joules: candidates in short turns, policy only, driven through gpu.Queue.
+"""Times a block and reads its clock and energy: candidates in short turns. Policy only, driven through gpu.Queue.
 
-A turn is a lead-in of the candidate's own replays, so that clock and power are those that it brings about, then a stretch between two
-events. Meanwhile the CPU looks at clock, heat and NVML's energy counter. Turns go in mirrored random orders, so that temperature favours
-none. Power is the slope of the energy counter inside the stretch (measure/power.py).
-"""
+A turn is a lead-in of the candidate's own replays, so that it sets clock and power, then a stretch between two events. Meanwhile the CPU
+reads clock, temperature and NVML's energy counter. Turns go in mirrored random orders, so that temperature favours none. Power is the slope
+of the energy counter inside the stretch (measure/power.py)."""
 
 from __future__ import annotations
 
@@ -29,7 +28,7 @@ SHARE_ROUNDS = 6
 
 @dataclass(frozen=True)
 class Pace:
-    """Seconds. `total_s`: of a candidate, lead-ins included; `warm_up_s`: of all together, in turns."""
+    """Durations in seconds. `total_s`: of a candidate, lead-ins included; `warm_up_s`: of all together, in turns."""
 
     total_s: float = 6.0
     warm_up_s: float = 2.0
@@ -39,7 +38,7 @@ class Pace:
 
 @dataclass(frozen=True)
 class Stretch:
-    """us of one block, and what the instruments said meanwhile; None where they do not tell."""
+    """us of one block, and what the instruments read meanwhile; None where they read nothing."""
 
     block_us: float
     power_w: float | None = None
@@ -54,10 +53,9 @@ class Stretch:
 
 @dataclass(eq=False)
 class Course:
-    """One candidate's way through the measurement. `steps`: the block's launches by name; `replay` runs `blocks` blocks from a graph.
+    """One candidate's measurement. `steps`: the block's launches by name; `replay` runs `blocks` blocks from a graph.
 
-    `refused`: why it takes no further part, "" while it does.
-    """
+    `refused`: why it was excluded, "" otherwise."""
 
     name: str
     steps: Mapping[str, Launch]
@@ -75,8 +73,8 @@ class Course:
 
 
 class Turns:
-    """Takes the turns. `before(name)` fills the buffers with nan, on the queue; `after(name)` says what is wrong with the output that a
-    turn left, "" where nothing is."""
+    """Takes the turns. `before(name)` fills the buffers with nan, on the queue; `after(name)` returns what is wrong with the output that a
+    turn left, "" if nothing."""
 
     def __init__(
         self, queue: Queue, instruments: Instruments, pace: Pace, turn: Callable[[str, str], None], before: Callable[[str], None],
@@ -86,7 +84,7 @@ class Turns:
         self.before, self.after, self.pause = before, after, pause
 
     def run(self, courses: Sequence[Course]) -> None:
-        """Fills the courses' stretches and steps, as many for each that is not refused."""
+        """Fills the courses' stretches and steps, the same number for each that is not refused."""
         with self.queue.ready():
             for course in courses:
                 self._guarded(course, "capture", lambda course=course: self._capture(course))  # type: ignore[misc]
@@ -183,7 +181,7 @@ class Turns:
 
 
 def stretch(block_us: float, looks: Sequence[tuple[float, float | None, State]]) -> Stretch:
-    """looks: (now in us, mJ of the counter, state), as they were taken while the stretch ran."""
+    """looks: (now in us, counter in mJ, state), taken while the stretch ran."""
     states = [state for _, _, state in looks]
     clocks = [s.sm_clock_mhz for s in states if s.sm_clock_mhz is not None]
     heat = [s.temperature_c for s in states if s.temperature_c is not None]
@@ -202,16 +200,16 @@ def timed(course: Course) -> Interval:
 
 
 def over(course: Course, baseline: Course) -> tuple[float, float, float]:
-    """(median, low, high) of a course's time over the baseline's, stretch by stretch of the same round."""
+    """(median, low, high) of a course's time over the baseline's, paired by round."""
     return paired([s.block_us for s in course.stretches], [s.block_us for s in baseline.stretches])
 
 
 def steps_us(course: Course) -> dict[str, float]:
-    """us of each step, the median; empty where they could not be taken."""
+    """Median us of each step; empty if they could not be taken."""
     return {name: median(samples) for name, samples in course.steps_us.items()}
 
 
 def middle(values: Iterator[float | None]) -> float | None:
-    """The median of what is known."""
+    """The median of the known values."""
     known = [value for value in values if value is not None]
     return median(known) if known else None

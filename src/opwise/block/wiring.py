@@ -37,7 +37,7 @@ Bind = Callable[["Step", tuple[Tensor, ...], Tensor], Launch | None]
 
 @dataclass(frozen=True)
 class Step:
-    """One op of the suite in the block: the buffers it reads and the one it writes."""
+    """One op of the suite in the block: its input buffers and its output buffer."""
 
     name: str
     op: str
@@ -68,7 +68,7 @@ OPS_INSIDE = tuple(dict.fromkeys(step.op for step in SWAPPED.values()))
 
 @dataclass(frozen=True)
 class Tensors:
-    """`given`: x and the weights, which nothing may write. `made`: what the steps write, y last."""
+    """`given`: x and the weights, which no step may write. `made`: what the steps write, y last."""
 
     given: Mapping[str, Tensor]
     made: Mapping[str, Tensor]
@@ -92,14 +92,14 @@ class Tensors:
         return cls(given, {"rms": torch.empty((t, 1), dtype=torch.float32, device=device)} | made)
 
     def poison(self) -> None:
-        """nan everywhere, on the current stream: what a step leaves out is seen in y, and so is one that never ran."""
+        """Fills `made` with nan on the current stream, so that skipped elements and steps that never ran show in y."""
         for tensor in self.made.values():
             tensor.fill_(math.nan)
 
 
 def wired(sizes: Sizes, tensors: Tensors, bind: Bind) -> dict[str, Launch]:
-    """The launches of a block by step, in order. `bind(step, inputs, out)` makes those of the suite's ops, None of a norm that is left to
-    torch; torch has the rest, each into its buffer without an allocation."""
+    """The launches of a block by step, in order. `bind(step, inputs, out)` returns the launch of one of the suite's ops, None for a norm
+    left to torch. torch computes the other steps, each into its buffer without an allocation."""
     t = tensors
     bound = {s.name: bind(s, tuple(t[name] for name in s.inputs), t[s.output]) for s in SWAPPED.values()}
     launches = _by_torch(sizes, t) | {name: launch for name, launch in bound.items() if launch is not None}

@@ -1,4 +1,4 @@
-"""The block in a worker: every candidate built, checked, and where there is a GPU timed, all on the same buffers."""
+"""The block in a worker: every candidate is built, checked and, on a GPU, timed, all on the same buffers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Turn = Callable[[str, str], None]
 
 @dataclass(frozen=True)
 class Candidate:
-    """A backend, and the ops of the block that are its kernels' to compute."""
+    """A backend, and the ops of the block that its kernels compute."""
 
     backend: str
     ops: tuple[str, ...]
@@ -39,7 +39,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Request:
-    """What a worker is asked: which candidates, the baseline among them, at which sizes, for how long."""
+    """A request to the worker: candidates, the baseline among them, sizes and duration."""
 
     sizes: Sizes
     candidates: tuple[Candidate, ...]
@@ -49,7 +49,7 @@ class Request:
 
 
 def carried_out(turn: Turn, request: Request) -> dict[str, dict[str, Any]]:
-    """Backend -> fields of its BlockRecord. A fault of the GPU itself is raised, with the turn of who is to blame said last."""
+    """Backend -> fields of its BlockRecord. A fault of the GPU is raised; the last turn sent names the candidate to blame."""
     device = torch.device(request.device)
     if device.type == "cuda":
         torch.cuda.set_device(device)
@@ -183,7 +183,7 @@ class _Work:
 
 
 def measured(course: Course) -> dict[str, Any]:
-    """The fields of a record that say how long, in which clock and for how many joules."""
+    """The fields of a record for time, clock and energy."""
     stretches = course.stretches
     return {
         "block_us": timed(course),

@@ -1,4 +1,4 @@
-"""What is asked: a purpose, a workload, and the GPU to answer for."""
+"""The question of a choice: a purpose, a workload, and the GPU to choose for."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from opwise.record import FULL
 
 
 class NothingMeasured(LookupError):
-    """No figure on record fits; the message says what was looked for and which command measures it."""
+    """No recorded figure matches; the message says what was looked for and which command measures it."""
 
 
 def check(purpose: str, clock: str) -> None:
-    """Raises ValueError for a purpose or a clock that is unknown, and for a graph's time at full clock, which nobody takes."""
+    """Raises ValueError for an unknown purpose or clock, and for purpose graph at full clock, which is never measured."""
     if purpose not in PURPOSES:
         raise ValueError(f"purpose {purpose!r} is unknown: known are {', '.join(PURPOSES)}")
     if clock not in clocks.CLOCKS:
@@ -32,7 +32,8 @@ def check(purpose: str, clock: str) -> None:
 
 
 def workload_of(op: str, given: tuple[Any, ...], dtype: str | torch.dtype | None = None, layout: str = "") -> Workload:
-    """The workload that tensors, or a shape with a dtype, are: see `choose`. Raises ValueError or TypeError saying what is taken."""
+    """The workload of these tensors, or of a shape with a dtype: see `choose`. Raises ValueError or TypeError that names what is
+    accepted."""
     if op not in OPS:
         raise ValueError(f"op {op!r} is unknown: known are {', '.join(OPS)}")
     spec, name = OPS[op], None if dtype is None else str(dtype).removeprefix("torch.")
@@ -73,7 +74,7 @@ def _shape(given: tuple[Any, ...]) -> tuple[int, ...]:
 
 
 def gpu_here(device: str | torch.device | None) -> str:
-    """The GPU to measure on, as cuda:0. Raises ValueError for one that is not of this machine."""
+    """The GPU to measure on, as cuda:0. Raises ValueError for a GPU that is not in this machine."""
     name = str(device if device is not None else "cuda:0")
     if not name.startswith("cuda"):
         raise ValueError(f"device {name!r} is given, a GPU of this machine is measured: give cuda:0, or leave it out")
@@ -82,7 +83,7 @@ def gpu_here(device: str | torch.device | None) -> str:
 
 
 def gpu_of(store: Store, device: str | torch.device | None) -> Gpu:
-    """The GPU to answer for. Raises NothingMeasured where nothing is on record, ValueError for a device that is not known."""
+    """The GPU to choose for. Raises NothingMeasured if nothing is on record, ValueError for an unknown device."""
     if device is None and not torch.cuda.is_available():
         if not store.gpus:
             raise NothingMeasured("no timed run is on record: `opwise run` on a machine with a GPU makes one")
@@ -98,7 +99,7 @@ def gpu_of(store: Store, device: str | torch.device | None) -> Gpu:
 
 
 def here(name: str) -> Gpu:
-    """A GPU of this machine, by torch's name for it. Raises ValueError where it is not there."""
+    """A GPU of this machine, by torch's name for it. Raises ValueError if it is missing."""
     device, count = torch.device(name), torch.cuda.device_count() if torch.cuda.is_available() else 0
     if device.type != "cuda":
         raise ValueError("nothing is timed on the CPU, where torch eager is used: give cuda:0 or a recorded GPU such as 'nvidia-h200'")
@@ -111,7 +112,7 @@ def here(name: str) -> Gpu:
 
 @cache
 def machine_with(gpu: Gpu) -> Any:
-    """Driver and versions of this machine, where it has such a GPU; None elsewhere."""
+    """Driver and versions of this machine if it has such a GPU, else None."""
     if not torch.cuda.is_available():
         return None
     fitting = [n for n in range(torch.cuda.device_count()) if torch.cuda.get_device_name(n) == gpu.device]

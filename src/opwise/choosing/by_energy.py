@@ -1,4 +1,5 @@
-"""What `choose --for energy` counts: mJ of a launch, as `opwise run --energy` measured it at that very workload, never interpolated."""
+"""Energies for `choose --for energy`: mJ of a launch, as `opwise run --energy` measured them at exactly that workload; never
+interpolated."""
 
 from __future__ import annotations
 
@@ -16,18 +17,18 @@ TIE = 0.05  # what two processes agree within
 
 
 def measures(workload: Workload) -> str:
-    """The command."""
+    """The command that measures the energy."""
     return f"{refresh([workload])} --energy"
 
 
 def known_states(cells: Mapping[tuple[int, ...], Record], workload: Workload) -> tuple[str, ...]:
-    """Of record.STATES, those in which a backend's energy is known at a workload; cells: its newest timed records by sizes."""
+    """The states of record.STATES in which a backend's energy is known at a workload; cells: its newest timed records by sizes."""
     r = cells.get(OPS[workload.op].sizes(workload.shape))
     return tuple(s for s in STATES if r is not None and r.energy_j(s) is not None and r.kernel_us(s) is not None)
 
 
 def unmeasured(cells: Mapping[tuple[int, ...], Record], workload: Workload) -> str:
-    """Why a backend's energy is not known at a workload."""
+    """Why a backend's energy is unknown at a workload."""
     r = cells.get(OPS[workload.op].sizes(workload.shape))
     if r is not None and r.energy_note:
         return r.energy_note
@@ -35,7 +36,7 @@ def unmeasured(cells: Mapping[tuple[int, ...], Record], workload: Workload) -> s
 
 
 def millijoules(record: Record, states: Sequence[str]) -> dict[str, Any]:
-    """Fields of a Standing: mJ over these states, in all of which the record has joules, and in each that it has."""
+    """Energy fields of a Standing: mJ over these states, in all of which the record has joules, and in each state that it has."""
     full, capped = (None if (j := record.energy_j(state)) is None else 1e3 * j for state in (FULL, CAPPED))
     counted = [1e3 * j for state in states if (j := record.energy_j(state)) is not None]
     return {"mj": clocks.mean([(mj, mj, mj) for mj in counted])[0], "full_mj": full, "capped_mj": capped}

@@ -1,9 +1,8 @@
-"""What surrounds an op under torch.compile: a producer and a consumer, both pointwise, which Inductor fuses with torch's op and cannot fuse
-with an opaque operator. `opwise choose --for compile` times both on the GPU that is here.
+"""An op under torch.compile between a pointwise producer and consumer. Inductor fuses them with torch's op and cannot fuse them with an
+opaque operator. `opwise choose --for compile` times both on this machine's GPU.
 
-Inductor writes what it fuses in one kernel, and saves a write and a read of each tensor between. The operator saves what its kernel is
-quicker by. Which is more depends on op, shape and GPU, so it is measured and not predicted.
-"""
+Fusion saves a write and a read of each tensor in between; the operator saves the time by which its kernel is faster. The balance depends on
+op, shape and GPU, so it is measured and not predicted."""
 
 from __future__ import annotations
 
@@ -24,7 +23,7 @@ Op = Callable[..., Tensor]
 
 
 class Chain(NamedTuple):
-    """`run(op, *inputs, y)` is `text`; y is like the first input, or with `per_column` a row as long as the output's."""
+    """`run(op, *inputs, y)` computes `text`; y has the first input's shape or, with `per_column`, is a row as long as the output's."""
 
     text: str
     run: Callable[..., Tensor]
@@ -41,8 +40,8 @@ COMPILED = (FUSED, OPERATOR)
 
 
 class Timed(NamedTuple):
-    """us from a cold L2 at full clock with its 95 % interval; `ratio` to the quickest way's, `tied` with it. error: relative, against the
-    chain in float64, by Frobenius' norm."""
+    """us from a cold L2 at full clock with its 95 % interval; `ratio` to the fastest way, `tied` with it. error: relative to the chain in
+    float64, in the Frobenius norm."""
 
     us: float
     low: float
@@ -53,7 +52,7 @@ class Timed(NamedTuple):
 
 
 def ways(workload: Workload) -> dict[str, Op]:
-    """Functions of the chain's inputs, none compiled yet."""
+    """The ways to compute the chain, as functions of its inputs; none is compiled yet."""
     op, chain = workload.op, CHAINS[workload.op]
     by = {FUSED: dispatch.DISPATCHERS[op].eager, EAGER: dispatch.DISPATCHERS[op].eager}
     by |= dict.fromkeys((OPERATOR, APART), getattr(dispatch, op))
@@ -72,7 +71,7 @@ def inputs_of(workload: Workload, device: torch.device) -> tuple[Tensor, ...]:
 
 
 def timed(turn: Callable[[str, str], None], device_name: str, text: str, clock: Clock | None = None) -> dict[str, Timed]:
-    """By way; a worker's request ("apply"). Raises RuntimeError where a way does not run."""
+    """Times by way. A worker's request ("apply"). Raises RuntimeError if a way does not run."""
     device, workload = torch.device(device_name), Workload.parse(text)
     clock = clock or Clock(device, Monitor(device))
     with workload.precision(), torch.no_grad():
@@ -95,7 +94,7 @@ def timed(turn: Callable[[str, str], None], device_name: str, text: str, clock: 
 
 
 def sentence(found: Mapping[str, Timed], text: str) -> str:
-    """Which of the two ways to compile wins. A lead of less than 1 % is none: then there is nothing to choose."""
+    """States which of the two compiled ways is faster; a lead of less than 1 % is a tie."""
     fused, operator = (found[way] for way in COMPILED)
     if fused.us / operator.us < 1.0 + TIE:
         said = (f"Choosing nothing wins: compiled with torch's own op, {text} takes {fused.us:.4g} us, with opwise's operator in it "

@@ -1,15 +1,14 @@
-"""`opwise.softmax(x)` and its kin: the op, computed by the backend that the stored runs choose for a busy stream.
+"""`opwise.softmax(x)` and the other ops, computed by the backend that the stored runs choose for a busy stream.
 
-Torch eager computes what no stored figure speaks about, and strided tensors, with one warning a process; and, without a warning, what else
-the kernels do not take: CPU tensors, all under autocast or forward-mode autograd, other dtypes and numbers of dimensions, subclasses of
-Tensor, what has no memory of its value (`plain`), and shapes first met inside a CUDA graph's capture. A backend that was forced (`use`,
-OPWISE_BACKEND) computes what is plain, or an error says why it cannot. Where a gradient is wanted, the backward pass is torch's
+Torch eager computes workloads without a stored figure, and strided tensors, with one warning per process. Without a warning it computes
+what the kernels do not take: CPU tensors, calls under autocast or forward-mode autograd, other dtypes and numbers of dimensions, subclasses
+of Tensor, tensors whose memory does not hold their value (`plain`), and shapes first met inside a CUDA graph's capture. A forced backend
+(`use`, OPWISE_BACKEND) computes plain tensors or raises an error that says why it cannot. For gradients, the backward pass is torch's
 (gradients.py).
 
-What a call costs beyond the chosen one decides for small tensors, whose kernels are shorter than their calls. Up to the size below which
-every figure on record is in torch eager's favour, that is one comparison; above it, one look-up by shape, dtype and device.
-Nothing here waits for the GPU or measures, and what torch.compile traces is traced.py's.
-"""
+For small tensors, whose kernels are shorter than their calls, the dispatch cost decides. Up to the size below which torch eager wins on
+every record, it is one comparison; above it, one look-up by shape, dtype and device. Nothing here waits for the GPU or measures. traced.py
+handles torch.compile."""
 
 from __future__ import annotations
 
@@ -48,10 +47,10 @@ Call = Callable[..., Tensor]
 
 @contextmanager
 def use(backend: str | None = None, *, invariant: bool = False) -> Iterator[None]:
-    """Inside of it, in this thread, `backend` computes every op called through opwise; or with invariant=True one that `opwise run --facts`
-    found batch-invariant, the same for workloads that differ in their first size alone. Raises ValueError for an unknown name, TypeError
-    for both or neither; the calls raise BackendUnavailable, UnsupportedWorkload or ValueError where it cannot compute what it is given,
-    and NothingMeasured where no backend is known to be batch-invariant there."""
+    """Context manager: in this thread, `backend` computes every op called through opwise; or with invariant=True an implementation that
+    `opwise run --facts` found batch-invariant, the same for workloads that differ only in their first size. Raises ValueError for an
+    unknown name, TypeError for both or neither. The calls raise BackendUnavailable, UnsupportedWorkload or ValueError for inputs that it
+    cannot compute, and NothingMeasured if no backend is known to be batch-invariant there."""
     if (backend is None) != invariant:
         raise TypeError("use() takes a backend's name or invariant=True, one of the two")
     token = _forced.set(INVARIANT if backend is None else _known(backend, "use()"))
@@ -68,8 +67,8 @@ def _known(backend: str, where: str) -> str:
 
 
 def plain(x: Tensor) -> bool:
-    """Is the value of a tensor what its memory holds? Not with a bit that negates or conjugates it, of a wrapper of torch.func, a sparse
-    tensor, one of the device `meta`, which have no memory of their own."""
+    """Returns whether a tensor's memory holds its value. False with a negative or conjugate bit, for wrappers of torch.func, for sparse
+    tensors, and on the device `meta`."""
     try:
         return not (x.is_neg() or x.is_conj() or x.is_quantized or x.is_nested) and (x.data_ptr() != 0 or x.numel() == 0) and not x.is_meta
     except RuntimeError:
@@ -77,9 +76,9 @@ def plain(x: Tensor) -> bool:
 
 
 class Dispatcher:
-    """One op's choices. `calls`: key -> what computes it. Tensors of up to `small` elements, in rows of up to `columns`, are torch
-    eager's by every figure on record; -1 until the figures of the machine's GPUs have been read. Products have no such bound (`bounded`):
-    to look at three sizes costs as much as the look-up. `traced` is traced.py's."""
+    """One op's choices. `calls`: key -> the call that computes it. Torch eager computes tensors of up to `small` elements in rows of up to
+    `columns`, since it wins there on every record; -1 until the figures of the machine's GPUs have been read. Products have no such bound
+    (`bounded`): comparing three sizes costs as much as the look-up. `traced`: see traced.py."""
 
     __slots__ = ("bounded", "calls", "columns", "eager", "forced", "invariant", "op", "sized", "small", "traced")
 
@@ -88,14 +87,15 @@ class Dispatcher:
         self.forget()
 
     def forget(self) -> None:
-        """As before the first call: the stored runs are read again."""
+        """Resets the choices, so that the stored runs are read again."""
         self.calls: dict[Any, Call] = {}
         self.forced: dict[tuple[str, str], Call] = {}
         self.invariant: dict[tuple[str, str], str] = {}
         self.sized, self.small, self.columns = not self.bounded, -1, 0
 
     def find(self, key: Any, *inputs: Tensor, gradient: bool = False) -> Call:
-        """The call for inputs whose key is new; kept for the next ones, unless a capture leaves no choice now. gradient: is one wanted?"""
+        """The call for inputs with a new key; kept for later calls, unless a graph capture restricts the choice now. gradient: whether one
+        is wanted."""
         from opwise.choosing.selection import selected
 
         with _lock:
@@ -109,7 +109,7 @@ class Dispatcher:
         return call
 
     def left(self, *inputs: Tensor) -> Tensor:
-        """What is torch eager's whatever was measured. Of strided tensors on a GPU it says so, once for each op."""
+        """Returns whether torch eager computes these inputs whatever was measured. Warns once per op for strided tensors on a GPU."""
         if any(x.is_cuda and x.layout is torch.strided and not x.is_contiguous() for x in inputs):
             from opwise.choosing.selection import Fallback, tell
 
@@ -118,7 +118,7 @@ class Dispatcher:
         return self.eager(*inputs)
 
     def differentiable(self, *inputs: Tensor) -> Tensor:
-        """Of tensors of which some require grad; contiguous, but for a product's."""
+        """The result for tensors of which some require grad; contiguous, except for a product's factors."""
         each = ((x.shape, x.dtype, x.get_device(), x.data_ptr() & 15, x.is_contiguous() or x.stride()) for x in inputs)
         key = (True, *each, _precision())
         return (self.calls.get(key) or self.find(key, *(x.detach() for x in inputs), gradient=True))(*inputs)
@@ -141,7 +141,7 @@ class Dispatcher:
         return self.invariant[key]
 
     def unusual(self, *inputs: Any) -> Tensor:
-        """A forced backend, which is given plain tensors only, or a subclass of Tensor."""
+        """The result by a forced backend, which takes plain tensors only, or for a subclass of Tensor."""
         backend = _is_forced()
         if not all(isinstance(x, Tensor) for x in inputs):
             OPS[self.op].check_inputs(*inputs)  # raises
@@ -182,7 +182,7 @@ DISPATCHERS = {d.op: d for d in (_SQUARE, _MEAN, _GELU, _SOFTMAX, _MATMUL)}
 
 
 def square(x: Tensor) -> Tensor:
-    """x * x, elementwise. x: a tensor of any shape; the result is like it."""
+    """x * x, elementwise. x: a tensor of any shape; the result has its shape and dtype."""
     if type(x) is not Tensor or _is_forced() is not None:
         return _SQUARE.unusual(x)
     if x.numel() <= _SQUARE.small:
@@ -218,7 +218,7 @@ def mean(x: Tensor) -> Tensor:
 
 
 def gelu(x: Tensor) -> Tensor:
-    """gelu in its tanh form, elementwise. x: a tensor of any shape; the result is like it."""
+    """gelu in its tanh form, elementwise. x: a tensor of any shape; the result has its shape and dtype."""
     if type(x) is not Tensor or _is_forced() is not None:
         return _GELU.unusual(x)
     if x.numel() <= _GELU.small:
@@ -236,7 +236,7 @@ def gelu(x: Tensor) -> Tensor:
 
 
 def softmax(x: Tensor) -> Tensor:
-    """softmax over the last dimension. x: a tensor of any shape; the result is like it."""
+    """softmax over the last dimension. x: a tensor of any shape; the result has its shape and dtype."""
     if type(x) is not Tensor or _is_forced() is not None:
         return _SOFTMAX.unusual(x)
     if x.numel() <= _SOFTMAX.small and (x.dim() == 0 or x.size(-1) <= _SOFTMAX.columns):
@@ -254,8 +254,8 @@ def softmax(x: Tensor) -> Tensor:
 
 
 def matmul(a: Tensor, b: Tensor) -> Tensor:
-    """a @ b, accumulated in float32. a: (..., M, K), b: (K, N), of one dtype; other shapes are torch eager's. Either may be a
-    contiguous matrix's transpose, as in x @ w.t(). float32 factors are rounded to TF32 where torch's own precision switch allows it."""
+    """a @ b, accumulated in float32. a: (..., M, K), b: (K, N), of one dtype; torch eager computes other shapes. Either may be a contiguous
+    matrix's transpose, as in x @ w.t(). float32 factors are rounded to TF32 if torch's own precision switch allows it."""
     if type(a) is not Tensor or (type(b) is not Tensor and type(b) is not Parameter) or _is_forced() is not None:
         return _MATMUL.unusual(a, b)
     try:

@@ -1,8 +1,7 @@
-"""Gradients of what kernels compute: forward by a backend, backward by the formulas that torch has for its own functions.
+"""Gradients: a backend computes the forward pass, torch's own formulas the backward pass.
 
-They are torch's operators throughout, so that a second derivative is torch's, too. The operators that torch.compile sees (traced.py) have
-no call among their inputs, and take `keep` and `backward` alone.
-"""
+The formulas are torch operators throughout, so second derivatives are torch's, too. The operators that torch.compile sees (traced.py) have
+no call among their inputs, and use `keep` and `backward` only."""
 
 from __future__ import annotations
 
@@ -18,7 +17,7 @@ AUTOGRAD_US = 10.0
 
 
 class Computed(Function):
-    """Forward is the call that is handed in."""
+    """An autograd Function whose forward is the given call."""
 
     @classmethod
     def forward(cls, ctx: Any, call: Callable[..., Tensor], *inputs: Tensor) -> Tensor:
@@ -28,7 +27,7 @@ class Computed(Function):
 
     @staticmethod
     def keep(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
-        """What the backward pass needs: here, what the op was given."""
+        """What the backward pass needs: here, the op's inputs."""
         ctx.save_for_backward(*inputs)
 
 

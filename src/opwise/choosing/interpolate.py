@@ -1,16 +1,14 @@
 """A backend's times between the shapes where it was measured.
 
-Times are interpolated in the logarithm of the op's sizes (OpSpec.sizes: rows and columns, or M, K and N, or all elements), as a multiple of
-what the shape would cost at best: the largest of the shortest time on record, its bytes at the highest rate on record and its flops at the
-highest rate on record, all of the same op, dtype and GPU. That trend carries the size; what is interpolated is by how much a backend
-misses it, which changes slowly. The multiples are averaged, in logarithms, with weights 1/distance^POWER (Shepard 1968): exact where
-measured, never outside the range of what was measured, in any number of dimensions and with any number of points.
+Times are interpolated in the logarithm of the op's sizes (OpSpec.sizes: rows and columns, or M, K and N, or elements), as a multiple of a
+trend: the largest of the shortest time on record, its bytes at the highest rate on record and its flops at the highest rate on record, all
+of the same op, dtype and GPU. The multiple, by which a backend misses the trend, changes slowly with size. Multiples are averaged in
+logarithms with weights 1/distance^POWER (Shepard 1968): exact at measured points, never outside the measured range, for any number of
+dimensions and points.
 
-Sizes that are no multiple of 16 bytes take other code paths, so such points count as OTHER_ALIGNMENT octaves further away. Odd rows are
-padded to a power of two by some kernels, so two of them that are padded to different ones count as PADDED octaves further apart for each.
-The interval comes from leaving out each point in turn and predicting it from the others: 1.96 times the root mean square of those errors,
-weighted like the points themselves.
-"""
+Sizes that are not a multiple of 16 bytes take other code paths, so such points count as OTHER_ALIGNMENT octaves further away. Some kernels
+pad odd rows to a power of two; rows padded to different powers count as PADDED octaves further apart per power. The interval comes from
+predicting each point from the others: 1.96 times the root mean square of those errors, weighted like the points."""
 
 from __future__ import annotations
 
@@ -30,8 +28,8 @@ ON_HULL = 0.01  # octaves
 
 
 def coordinates(sizes: Sizes, granule: int) -> list[float]:
-    """log2 of the sizes, and as two more dimensions the alignment, to so many elements, and what odd rows are padded to. Rows of a matrix
-    that lies row by row align whatever their number."""
+    """log2 of the sizes, and two more dimensions: the alignment to `granule` elements, and the power of two that odd rows are padded to.
+    Rows of a contiguous matrix align whatever their number."""
     aligned = all(n % granule == 0 for n in (sizes[1:] or sizes))
     logs = [math.log2(max(n, 1)) for n in sizes]
     if len(sizes) == 3:
@@ -63,7 +61,7 @@ class Interpolant:
         return value, value / spread, value * spread
 
     def holds(self, sizes: Sizes) -> bool:
-        """Do the sizes lie within the convex hull of the known ones? Alignment is no direction in which one could be outside."""
+        """Returns whether the sizes lie within the convex hull of the known ones; alignment does not count as a direction."""
         return _within(self.points[:, : len(sizes)], np.array(coordinates(sizes, self.granule)[: len(sizes)]))
 
     def _left_out(self) -> Any:
@@ -76,7 +74,7 @@ class Interpolant:
 
 
 def nearest(known: Sequence[Sizes], sizes: Sizes, granule: int) -> Sizes:
-    """That of the known sizes which counts most for a figure at `sizes`."""
+    """The known sizes with the largest weight for a figure at `sizes`."""
     here = np.array(coordinates(sizes, granule))
     return min(known, key=lambda at: float(np.linalg.norm(coordinates(at, granule) - here)))
 
@@ -106,7 +104,7 @@ def _within(points: Any, x: Any, steps: int = 2000) -> bool:
 
 
 def best_case(costs: Sequence[tuple[float, float, float]], cost_of: Callable[[Sizes], tuple[float, float]]) -> Callable[[Sizes], float]:
-    """The trend of kernel times, in us. costs: (us, bytes, flops) of everything on record; cost_of(sizes) -> (bytes, flops)."""
+    """The trend of kernel times, in us. costs: (us, bytes, flops) of all records; cost_of(sizes) -> (bytes, flops)."""
     least = min(us for us, _, _ in costs)
     bytes_per_us = max(moved / us for us, moved, _ in costs)
     flops_per_us = max(flops / us for us, _, flops in costs)

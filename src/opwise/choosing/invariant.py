@@ -1,4 +1,4 @@
-"""What is known of a backend's batch invariance at a workload, and what it costs to choose by it."""
+"""A backend's known batch invariance at a workload, and the cost of choosing by it."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from opwise.record import Record
 
 
 def varying(cells: Mapping[tuple[int, ...], Record], workload: Workload) -> str:
-    """Why a backend is not known to be batch-invariant, "" where it is; cells: its newest timed records by sizes. Where an op has no rows,
-    a repeatable result is."""
+    """Why a backend is not known to be batch-invariant, "" if it is; cells: its newest timed records by sizes. For an op without rows, a
+    repeatable result suffices."""
     record = cells.get(OPS[workload.op].sizes(workload.shape))
     if record is None or not (record.bits or record.differs):
         return f"nobody has found out whether it is batch-invariant: opwise run {workload} --facts does"
@@ -22,6 +22,6 @@ def varying(cells: Mapping[tuple[int, ...], Record], workload: Workload) -> str:
 
 
 def price(chosen: Standing, fastest: Standing) -> str:
-    """A sentence for Choice.why."""
+    """A sentence on the cost, for Choice.why."""
     best = "fastest" if chosen.mj is None else "least"
     return f" Batch-invariant costs {max(chosen.counts / fastest.counts, 1.0):.2f} of the {best} here, {fastest.backend}."

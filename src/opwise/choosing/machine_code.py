@@ -1,9 +1,8 @@
-"""Do the kernels of a stored figure still run, whatever their sources look like now?
+"""Tells whether a stored figure's kernels are unchanged in machine code, although their sources differ.
 
-The history (results/history/<gpu>/<commit>.json.gz, by benchmarks/_carried.py) has of each commit's cells a digest of the sources and one
-of the machine code that a launch ran. Two sources are alike at a shape where they made the same machine code there, by the same torch and
-driver. What a call costs on the CPU is not told by it.
-"""
+The history (results/history/<gpu>/<commit>.json.gz, by benchmarks/_carried.py) has, for each commit's cells, a digest of the sources and
+one of the machine code that a launch ran. Two sources are alike at a shape if they gave the same machine code there, by the same torch and
+driver. This says nothing about call costs on the CPU."""
 
 from __future__ import annotations
 
@@ -22,7 +21,8 @@ Codes = Mapping[Cell, Mapping[str, set[str]]]  # -> digest of sources -> of mach
 
 
 def unchanged(record: Record) -> bool:
-    """By the history of the record's GPU: did its sources and today's make the same machine code at its shape? False where it is silent."""
+    """Returns whether the history of the record's GPU shows the same machine code for its sources and today's at its shape; False if
+    unknown."""
     if record.tuned or record.layout or record.variant:
         return False
     name = "/".join((record.op, record.backend, "x".join(map(str, record.shape)), record.dtype))
@@ -33,7 +33,7 @@ def unchanged(record: Record) -> bool:
 
 @cache
 def codes(device: str) -> Codes:
-    """Of a GPU's history; empty where there is none."""
+    """The machine-code digests of a GPU's history; empty if there is none."""
     found: dict[Cell, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
     for path in sorted((library.shipped() / "history" / slug({"device": device})).glob("*.json.gz")):
         commit = json.loads(text(path))

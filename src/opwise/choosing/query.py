@@ -1,4 +1,4 @@
-"""The question of a person or a program: which backend for this op, at this shape and dtype, on this GPU, for this purpose?"""
+"""Which backend to use for an op, at a shape and dtype, on a GPU, for a purpose."""
 
 from __future__ import annotations
 
@@ -37,18 +37,18 @@ def choose(
 ) -> Choice:  # fmt: skip
     """The backend to use, with the ranking it comes from.
 
-    inputs_or_shape: the op's tensors, or a shape: `(4096, 4096)`, `4096, 4096` or `"4096x4096"`; a matmul's is (M, K, N).
-    dtype: float32, float16, bfloat16 or, for matmul, tfloat32; needed with a shape, taken from tensors otherwise. layout: of a matmul's
-    factors, NT, TN or TT where one is a transposed view, as in x @ w.t(); with a shape alone.
-    purpose: stream, kernel, graph, call or energy (see PURPOSES). device: cuda:0, a recorded GPU's name such as 'nvidia-h200', or None: the
-    tensors' GPU, with a shape the first GPU, else the one measured last. CPU tensors are torch eager's, as they are in opwise.softmax(x),
-    unless a device is named. measure: time all backends here and now, and store that under `results`.
-    clock: full, capped or both (see clocks.CLOCKS), of the cold kernel time that `stream` and `kernel` count. invariant: only of backends
-    and their variants `invariant`, that `opwise run --facts` found batch-invariant at this workload; `why` tells what that costs.
+    inputs_or_shape: the op's tensors, or a shape: `(4096, 4096)`, `4096, 4096` or `"4096x4096"`; a matmul's is (M, K, N). dtype: float32,
+    float16, bfloat16 or, for matmul, tfloat32; required with a shape, otherwise taken from the tensors. layout, only with a shape: of a
+    matmul's factors, NT, TN or TT if one is a transposed view, as in x @ w.t().
 
-    Raises ValueError or TypeError on what is no workload, purpose, clock or device; NothingMeasured where no figure fits; RuntimeError
-    where `measure` is asked for without a GPU.
-    """
+    purpose: stream, kernel, graph, call or energy (see PURPOSES). device: cuda:0, a recorded GPU's name such as 'nvidia-h200', or None: the
+    tensors' GPU; with a shape the first GPU, else the one measured last. CPU tensors go to torch eager, as in opwise.softmax(x), unless a
+    device is named. measure: time all backends now, and store the run under `results`. clock: full, capped or both (see clocks.CLOCKS), for
+    the cold kernel time of `stream` and `kernel`. invariant: only backends and variants `invariant` that `opwise run --facts` found
+    batch-invariant at this workload; `why` states the cost.
+
+    Raises ValueError or TypeError for an invalid workload, purpose, clock or device; NothingMeasured if no figure matches; RuntimeError for
+    `measure` without a GPU."""
     check(purpose, clock)
     workload = workload_of(op, inputs_or_shape, dtype, layout)
     if device is None and isinstance(inputs_or_shape[0], Tensor):
@@ -71,10 +71,10 @@ def _on_cpu(workload: Workload, purpose: str, clock: str) -> Choice:
 
 
 def measured(workload: Workload, device: str | torch.device | None, results: Path = OWN, *, energy: bool = False) -> Path | None:
-    """Times every backend at a workload on this machine's GPU, energy: after measuring its joules; the path of the stored run.
+    """Times every backend at a workload on this machine's GPU; with `energy`, measures its joules first. Returns the path of the stored
+    run.
 
-    Raises RuntimeError without a GPU or where the measuring process is lost, ValueError for a device that is not here.
-    """
+    Raises RuntimeError without a GPU or if the measuring process is lost, ValueError for a device that is not here."""
     from opwise.runner.session import Session
     from opwise.runner.survey import survey
 
@@ -93,8 +93,8 @@ def choose_from(
     store: Store, workload: Workload, device: str | torch.device | Gpu | None, purpose: str = "stream", clock: str = clocks.BOTH,
     invariant: bool = False, runs: Sequence[Path] = (),
 ) -> Choice:  # fmt: skip
-    """The choice that a store's records make; `runs`: those whose older records have a say in what ties. Raises NothingMeasured where none
-    fits, ValueError for an unknown device."""
+    """The choice from a store's records; `runs`: those whose older records help to decide ties. Raises NothingMeasured if none matches,
+    ValueError for an unknown device."""
     gpu = device if isinstance(device, Gpu) else gpu_of(store, device)
     asked = workload.op, workload.dtype, gpu, workload.layout
     found, measured_on = store.figures(*asked, invariant), gpu

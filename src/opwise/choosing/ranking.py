@@ -1,5 +1,4 @@
-"""Which backend, and why: a ranking by the time or energy that a purpose counts, ties broken by a stated preference, torch eager the
-yardstick."""
+"""Ranks backends by the time or energy that a purpose counts, breaks ties by a fixed preference, and compares with torch eager."""
 
 from __future__ import annotations
 
@@ -40,16 +39,15 @@ Seen = Callable[[Record, Record, Sequence[str]], Sequence[Triple]]  # ratios of 
 class Standing:
     """One backend's place in a ranking. Times in us with their 95 % intervals; `ratio` is its time over the least one's.
 
-    For the purpose energy it is ranked by `mj`: mJ of a launch over the states that the ranking compares, `full_mj` and `capped_mj` in each
-    of them; `us` is then its kernel time, and all `mj` are None for any other purpose.
+    For the purpose energy it is ranked by `mj`: mJ of a launch over the states that the ranking compares; `full_mj` and `capped_mj` are
+    those of each state, and `us` is its kernel time. For other purposes all `mj` are None.
 
-    `kernel_us` is the kernel time that counts, over the states that the ranking compares; `full_us` is the cold one at full clock, None
-    where it is not known, `capped_us` the one under the power cap, the same where the cap changes nothing; both None for a graph.
-    basis: measured, interpolated (between measured shapes), extrapolated (outside of all of them), or predicted (whatever it was on another
-    GPU of the same compute capability, whose times these are). stale: why its figures no longer
-    tell what would be measured now, "" where they do. `from_records`: those that the time comes from. `tied`: within 1 % of the fastest, or
-    not that much slower in every run and process that is known. across: the spread of its cold kernel time over stored runs, where asked.
-    """
+    `kernel_us` is the kernel time that counts, over the states that the ranking compares; `full_us` is the cold one at full clock, None if
+    unknown, `capped_us` the one under the power cap, the same if the cap changes nothing; both None for a graph. basis: measured,
+    interpolated (between measured shapes), extrapolated (outside all of them), or predicted (from another GPU of the same compute
+    capability). stale: why its figures may no longer hold, else "". `from_records`: the records behind the time. `tied`: within 1 % of the
+    fastest, or not that much slower in every known run and process. across: the spread of its cold kernel time over stored runs, if
+    requested."""
 
     backend: str
     us: float
@@ -71,7 +69,7 @@ class Standing:
 
     @property
     def counts(self) -> float:
-        """What it is ranked by: mJ or us."""
+        """The figure it is ranked by: mJ or us."""
         return self.us if self.mj is None else self.mj
 
     @property
@@ -80,23 +78,22 @@ class Standing:
 
     @property
     def capped_only(self) -> bool:
-        """Is what counts not known at full clock?"""
+        """Returns whether the figure that counts is unknown at full clock."""
         return self.in_state(FULL) is None and self.in_state(CAPPED) is not None
 
     def in_state(self, state: str) -> float | None:
-        """Its kernel time in one of record.STATES, in us; or its energy, in mJ, where it is ranked by that."""
+        """Its kernel time in one of record.STATES, in us, or its energy in mJ if ranked by that."""
         full, capped = (self.full_us, self.capped_us) if self.mj is None else (self.full_mj, self.capped_mj)
         return full if state == FULL else capped
 
 
 @dataclass(frozen=True)
 class Choice:
-    """The answer. `backend`: among batch-invariant kernels also a variant's, as in "cupy_raw:invariant". `over_eager`: torch eager's time
-    (energy, where the purpose is that) over the chosen one's, `over_next` that of the runner-up; None where there is no such figure.
-    `refresh`: the command that measures again what is stale, "" where nothing is. `excluded`: backends that could not be chosen, with the
-    reason. `clock`: what was asked for, of clocks.CLOCKS; `states`: those in which the ranking compares kernels, () for a graph, which has
-    one of its own. settled: whether the choice is the same in every process, "" of times that were not taken side by side. Of CPU tensors
-    `ranking` is empty: torch eager computes these."""
+    """The answer. `backend`: among batch-invariant kernels also a variant, such as "cupy_raw:invariant". `over_eager`: torch eager's time
+    (or energy, for that purpose) over the chosen one's; `over_next`: the runner-up's; None if unknown. `refresh`: the command that measures
+    stale figures again, else "". `excluded`: backends that could not be chosen, with the reason. `clock`: the requested one of
+    clocks.CLOCKS; `states`: those in which the ranking compares kernels, () for a graph. settled: whether the choice is the same in every
+    process, "" for times that were not taken side by side. For CPU tensors, which torch eager computes, `ranking` is empty."""
 
     op: str
     shape: tuple[int, ...]
@@ -122,7 +119,7 @@ class Choice:
 
     @property
     def implementation(self) -> str:
-        """As `opwise.implementation` takes it."""
+        """The name for `opwise.implementation`."""
         backend, colon, variant = self.backend.partition(":")
         return f"{backend}/{self.op}{colon}{variant}"
 
@@ -132,7 +129,7 @@ class Choice:
 
 
 def counted(purpose: str, kernel: Time, call: Time) -> Time:
-    """The time that a purpose counts. Of two intervals' maximum, the ends are the maxima of the ends."""
+    """The time that a purpose counts. The interval of a maximum has the maxima of the ends."""
     if purpose == "call":
         return call
     if purpose == "stream":
@@ -143,9 +140,9 @@ def counted(purpose: str, kernel: Time, call: Time) -> Time:
 def ranked(
     standings: Sequence[Standing], purpose: str, states: Sequence[str] = STATES, seen: Seen = settling.ratios
 ) -> list[Standing]:  # fmt: skip
-    """Fastest first, each with its ratio to the fastest; ties (a ratio within 1 %, of energies 5 %, or not above it in all `seen` of
-    the two) in order of preference. Where a kernel's time is not a measured one, the cheaper call comes first: should the kernel be shorter
-    than is thought, the call is what the stream waits for. A lead over torch eager that rests on such times counts from 5 % on."""
+    """Fastest first, each with its ratio to the fastest. Ties (a ratio within 1 %, for energies 5 %, or not above it in any of the pair's
+    `seen` ratios) go in order of preference. Among times that were not measured, the cheaper call comes first: if the kernel is shorter
+    than predicted, the stream waits for the call. A lead over torch eager from such times counts from 5 % on."""
     leader = min(standings, key=lambda s: s.counts)
     placed = []
     for s in standings:
@@ -166,7 +163,7 @@ def ranked(
 
 
 def tie(purpose: str) -> float:
-    """Below which ratio, less 1, neither of two is better."""
+    """The ratio, less 1, below which two tie."""
     return by_energy.TIE if purpose == ENERGY else TIE
 
 
@@ -176,8 +173,7 @@ def _guessed(tied: Sequence[Standing], purpose: str) -> bool:
 
 
 def paired(s: Standing, leader: Standing, purpose: str) -> tuple[Record, Record] | None:
-    """The records of both, where their times are cold kernel times of launches interleaved in one job: drift is not in the ratio. None
-    elsewhere."""
+    """The records of both, if their times are cold kernel times interleaved in one job, so that drift is not in the ratio; else None."""
     if purpose not in ("stream", "kernel") or (purpose == "stream" and (s.call_us > s.kernel_us or leader.call_us > leader.kernel_us)):
         return None
     if s.basis != "measured" or leader.basis != "measured":
@@ -192,7 +188,7 @@ def preference(backend: str) -> tuple[int, str]:
 
 
 def sentence(ranking: Sequence[Standing], purpose: str, states: Sequence[str] = STATES, clock: str = clocks.BOTH) -> str:
-    """Why the first of the ranking is the choice, in one sentence. `states`: those compared, of those that `clock` asks for."""
+    """Why the first of the ranking is the choice, in one sentence. `states`: those compared, of those that `clock` names."""
     first, ties, slower = ranking[0], [s for s in ranking[1:] if s.tied], [s for s in ranking if not s.tied]
     more = "times as much" if purpose == ENERGY else "times slower"
     text = f"{first.backend}: {_cause(first, purpose)} {_figure(first, purpose, states, two=differ(ranking))}"
@@ -215,7 +211,7 @@ def sentence(ranking: Sequence[Standing], purpose: str, states: Sequence[str] = 
 
 
 def differ(ranking: Sequence[Standing]) -> bool:
-    """Does the power cap change any of what counts, as far as it is known?"""
+    """Returns whether the power cap changes any figure that counts, as far as known."""
     return any(s.in_state(FULL) != s.in_state(CAPPED) for s in ranking)
 
 

@@ -1,4 +1,4 @@
-"""What a dispatcher calls for a workload it has not met before: read from the stored runs once a process, never measured."""
+"""The call that a dispatcher uses for a new workload, from the stored runs, which are read once per process. Never measures."""
 
 from __future__ import annotations
 
@@ -37,16 +37,16 @@ _told: set[str] = set()
 
 
 class StaleFigures(UserWarning):
-    """A choice rests on figures of another driver, other libraries, other kernels or another GPU than are here."""
+    """A choice rests on figures of another driver, library version, kernel or GPU than those here."""
 
 
 class Fallback(UserWarning):
-    """Torch eager, or the next best backend, computes because nothing is measured or the chosen backend is not there."""
+    """Torch eager, or the next best backend, computes because nothing is measured or the chosen backend is missing."""
 
 
 def selected(dispatcher: Dispatcher, inputs: Sequence[Tensor], gradient: bool = False) -> tuple[Call, bool]:
-    """(call, may it be kept?) for tensors like these, which are plain and require no grad themselves. gradient: where the call
-    is to give one, a backend's is wrapped in a Function."""
+    """(call, whether it may be kept) for such tensors, which are plain and do not require grad. gradient: wraps a backend's call in an
+    autograd Function."""
     eager = _eager(dispatcher, inputs)
     if not all(x.is_contiguous() for x in inputs) and not (dispatcher.op == "matmul" and OPS["matmul"].layout(*inputs)):
         return dispatcher.left, True
@@ -141,9 +141,9 @@ def _choice(dispatcher: Dispatcher, inputs: Sequence[Tensor]) -> Choice | None:
 
 
 def invariant(workload: str, device: str) -> str:
-    """The implementation for an op that is to be batch-invariant. Workloads that differ in their first size alone get the same one, or the
-    batch would decide whose bits a row has. It was found to be batch-invariant at each of them that was asked, and its time over the
-    least there has the least geometric mean. Raises NothingMeasured."""
+    """The implementation for a batch-invariant op. Workloads that differ only in their first size get the same one, since otherwise a row's
+    bits would depend on the batch. It was found batch-invariant at each of them that was tested, and has the least geometric mean of its
+    time over the fastest's. Raises NothingMeasured."""
     asked, store, gpu = Workload.parse(workload), recorded(), here(device)
     sizes = OPS[asked.op].sizes
     found = store.figures(asked.op, asked.dtype, gpu, asked.layout, invariant=True).timed.values()
@@ -193,8 +193,8 @@ def _built(op: str, backend: str, inputs: Sequence[Tensor]) -> Call | None:
 
 
 def eager_up_to(store: Store, op: str, gpus: Sequence[Gpu]) -> tuple[int, int]:
-    """(elements, columns): on every one of the GPUs, every recorded workload of at most that many elements is torch eager's in a busy
-    stream, and none of them has longer rows. A product counts as its largest matrix. (-1, 0) where there is no such size."""
+    """(elements, columns): on each of the GPUs, torch eager wins every recorded workload of at most that many elements in a busy stream,
+    and none of them has longer rows. A product counts as its largest matrix. (-1, 0) if there is no such size."""
     least = (-1, 0)
     for n, gpu in enumerate(gpus):
         points = [p for dtype in OPS[op].dtypes for p in _verdicts(store.figures(op, dtype, gpu))]
@@ -226,7 +226,7 @@ def stream_us(record: Record, states: Sequence[str]) -> float:
 
 @cache
 def recorded() -> Store:
-    """This user's runs (./results) and those that ship with opwise, read once."""
+    """The user's runs (./results) and those that ship with opwise, read once."""
     return Store.load(library.stored(OWN))
 
 
@@ -236,14 +236,14 @@ def _gpus() -> tuple[Gpu, ...]:
 
 
 def tell(what: str, message: str, category: type[UserWarning]) -> None:
-    """Warns, once a process for each `what`."""
+    """Warns once per process for each `what`."""
     if what not in _told:
         _told.add(what)
         warnings.warn(message, category, stacklevel=2)
 
 
 def forget() -> None:
-    """As in a fresh process: stored runs are read again, warnings come again."""
+    """Resets the module: stored runs are read again, warnings are repeated."""
     from opwise.choosing.dispatch import DISPATCHERS
 
     recorded.cache_clear()

@@ -1,8 +1,7 @@
-"""What the stored runs say together: how far a cell's cold kernel time, and the ratio of two of one run, differ from run to run.
+"""How much a cell's cold kernel time, and the ratio of two cells of one run, differ between stored runs.
 
-Alike are records of one cell on one device whose kernels have the same sources and tuned tables, taken by the same driver and libraries, on
-a GPU of their own. For people and the report alone: a call that is dispatched goes by the newest record, and reads no other.
-"""
+Records are alike if they are of one cell and device, their kernels have the same sources and tuned tables, and they were taken by the same
+driver and libraries on an unshared GPU. This serves people and the report only; a dispatched call uses the newest record."""
 
 from __future__ import annotations
 
@@ -24,7 +23,8 @@ from opwise.settling import LEAST, each_process, ratios, settled
 
 @dataclass(frozen=True)
 class Spread:
-    """Of a cell's cold kernel times, one a process: (greatest - least) / median, the larger of the states'. One process alone has none."""
+    """Of a cell's cold kernel times, one per process: (greatest - least) / median, the larger of the two states'. None for a single
+    process."""
 
     runs: int
     processes: int
@@ -38,13 +38,13 @@ class Spread:
 
 @dataclass(frozen=True)
 class Across:
-    """Records alike, by how a line of their cell begins: of each run the last, by the run's path."""
+    """Alike records, by the beginning of their cell's line: the last of each run, by the run's path."""
 
     found: Mapping[str, Mapping[Path, Record]] = field(default_factory=dict)
 
     @classmethod
     def load(cls, records: Iterable[Record], runs: Iterable[Path]) -> Across:
-        """Of these cells, what is alike in any of the runs. A run that cannot be read is left out: who read the records has told of it."""
+        """Loads the alike records of these cells from the runs. Unreadable runs are skipped; whoever read the records has warned."""
         wanted = {beginning(r): r for r in records}
         folders = {slug({"device": r.device}) for r in wanted.values()}
         found: defaultdict[str, dict[Path, Record]] = defaultdict(dict)
@@ -59,7 +59,7 @@ class Across:
         return cls(found)
 
     def spread(self, record: Record, states: Sequence[str]) -> Spread | None:
-        """Of a record that was given to `load`; None where no stored run has it."""
+        """The spread of a record that was given to `load`; None if no stored run has it."""
         of = self.found.get(beginning(record), {})
         every = [r for whole in of.values() for r in each_process(whole)]
         times = [[time.median for r in every if (time := r.kernel_us(state)) is not None] for state in states]
@@ -67,19 +67,19 @@ class Across:
         return Spread(len(of), len(every), relative) if of else None
 
     def ratios(self, one: Record, other: Record, states: Sequence[str]) -> list[Triple]:
-        """Of each process of each run in which both were launched in one job."""
+        """The ratios of each process of each run that launched both in one job."""
         first, second = (self.found.get(beginning(r), {}) for r in (one, other))
         pairs = [(first[path], second[path]) for path in first if path in second]
         return [ratio for a, b in pairs if a.seed is not None and a.seed == b.seed for ratio in ratios(a, b, states)]
 
 
 def alike(r: Record, newest: Record) -> bool:
-    """Would both be the same figure, but for the process, the machine and the day?"""
+    """Returns whether the two records measure the same, except for process, machine and day."""
     return r.status == "ok" and r.timed and bool(r.source) and not r.shared and taken_by(r) == taken_by(newest)
 
 
 def told(first: Record, others: Mapping[str, Record], workload: Workload, states: Sequence[str]) -> str:
-    """Is the choice settled against all others, by backend, that were launched beside it? One line; "" where there is no other."""
+    """States whether the choice is settled against all others launched beside it. One line; "" if there is no other."""
     if not others:
         return ""
     if min(r.processes for r in (first, *others.values())) < LEAST:

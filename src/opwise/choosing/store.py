@@ -1,11 +1,10 @@
-"""The stored figures that a choice may rest on: of each implementation and workload the newest one, and whether it is stale.
+"""The stored figures that a choice may use: the newest of each implementation and workload, and whether it is stale.
 
-A record counts for its own device and compute capability only. Facts and energy, which few runs are asked for, the next older one has that
-was taken of the same sources, with the same libraries and driver. Stale is what was taken with another driver or other library versions
-than this machine's (where this machine has the device; elsewhere there is nothing to compare with), on a GPU that somebody else used,
-or of kernels whose sources have changed since, unless they are known to make the same machine code at its shape (machine_code.py). A record
-of before records carried a digest of their sources is compared through git, by its commit; where that cannot be told, it is stale.
-"""
+A record counts only for its own device and compute capability. Facts and energy, which few runs measure, come from the next older record
+with the same sources, libraries and driver. A figure is stale if its driver or library versions differ from this machine's (if this machine
+has the device; otherwise there is nothing to compare with), if somebody else used the GPU, or if its kernels' sources have changed, unless
+they are known to give the same machine code at its shape (machine_code.py). Records without a digest of sources are compared through git by
+their commit; if that is unknown, they are stale."""
 
 from __future__ import annotations
 
@@ -36,7 +35,7 @@ ASKED_FOR: Mapping[str, tuple[str, tuple[str, ...]]] = {
 
 @dataclass(frozen=True)
 class Gpu:
-    """A device as records name it. Figures of one are never used for another."""
+    """A device as records name it. Figures of one are not used for another."""
 
     device: str
     capability: str
@@ -47,11 +46,10 @@ class Gpu:
 
 @dataclass(frozen=True)
 class Figures:
-    """All that is stored of one op, dtype and layout on one GPU: backend -> sizes (see OpSpec.sizes) -> the newest record that was timed.
-    Variants `invariant` stand there as backends of their own, as in "cupy_raw:invariant", where they are asked for.
+    """The stored figures of one op, dtype and layout on one GPU: backend -> sizes (see OpSpec.sizes) -> the newest timed record. On
+    request, variants `invariant` count as backends of their own, such as "cupy_raw:invariant".
 
-    `barred`: backend -> why it cannot be chosen at any shape. `refused`: backend -> workload shape -> why it cannot be chosen there.
-    """
+    `barred`: backend -> why it cannot be chosen at any shape. `refused`: backend -> workload shape -> why it cannot be chosen there."""
 
     timed: Mapping[str, Mapping[Sizes, Record]]
     barred: Mapping[str, str]
@@ -60,18 +58,16 @@ class Figures:
 
 @dataclass
 class Store:
-    """Records of the unnamed variants and of `invariant`, of each cell on each device the one that counts of the newest run that has one;
-    newest last."""
+    """Records of the unnamed variants and of `invariant`: for each cell and device, that of the newest run that has one; newest last."""
 
     records: list[Record] = field(default_factory=list)
 
     @classmethod
     def load(cls, paths: Iterable[Path], op: str = "", purpose: str = "") -> Store:
         """Reads runs, given oldest first. Torn lines, and files that are no run of this schema, are left out with a warning each. purpose:
-        of a graph the newest records with a warm time count, which brief runs do not take.
+        for a graph the newest records with a warm time count, which brief runs do not take.
 
-        op: what is asked for; of other ops there is no more than says which GPUs have figures, and when they last got one.
-        """
+        op: the op asked for; for other ops only the GPUs with figures, and the date of their last one, are kept."""
         known: defaultdict[str, _Known] = defaultdict(lambda: _Known(op, warm=purpose == "graph"))
         for path in reversed(list(paths)):
             try:
@@ -82,22 +78,21 @@ class Store:
 
     @property
     def gpus(self) -> list[Gpu]:
-        """Those with figures, the one measured last first."""
+        """The GPUs with figures, the one measured last first."""
         return list(dict.fromkeys(Gpu(r.device, r.capability) for r in reversed(self.records) if _timed(r)))
 
     def named(self, name: str) -> list[Gpu]:
-        """The recorded GPUs that users call so: nvidia-h200, or h200."""
+        """The recorded GPUs with a user's name: nvidia-h200, or h200."""
         return [gpu for gpu in self.gpus if is_called(gpu.device, name)]
 
     def kin(self, op: str, dtype: str, gpu: Gpu, layout: str = "") -> tuple[Gpu, Figures] | None:
-        """Of a GPU that has no figures of an op in a dtype and layout: another one of its compute capability that has, the one
-        measured last."""
+        """For a GPU without figures of an op, dtype and layout: the last measured GPU of the same compute capability that has some."""
         alike = (other for other in self.gpus if other.capability == gpu.capability and other != gpu)
         return next(((other, found) for other in alike if (found := self.figures(op, dtype, other, layout)).timed), None)
 
     def figures(self, op: str, dtype: str, gpu: Gpu, layout: str = "", invariant: bool = False) -> Figures:
-        """What counts for an op in a dtype and layout on a GPU. An implementation found wrong anywhere is barred until it
-        is found right there. invariant: are the variants of that name to be among them?"""
+        """The figures of an op, dtype and layout on a GPU. An implementation found wrong at any shape is barred until it is found right
+        there. invariant: include the variants of that name."""
         newest: dict[tuple[str, tuple[int, ...]], Record] = {}
         for r in self.records:
             asked = (r.op, r.dtype, r.layout, r.device, r.capability) == (op, dtype, layout, gpu.device, gpu.capability)
@@ -153,7 +148,7 @@ def _filled(newer: Record, older: Record) -> Record:
 
 
 def taken_by(r: Record) -> tuple[object, ...]:
-    """What a cell's figures rest on, but for the process, the machine and the day: kernels, GPU, driver, libraries."""
+    """The conditions of a cell's figures except process, machine and day: kernels, GPU, driver, libraries."""
     libraries = {name: version for name, version in r.versions.items() if name not in UNTIMED_LIBRARIES}
     return r.source, r.tuned, r.device, r.capability, r.driver, libraries
 
@@ -167,10 +162,9 @@ def _timed(r: Record) -> bool:
 
 
 def stale(record: Record, here: Mapping[str, Any] | None) -> str:
-    """Why a record no longer tells what would be measured now, "" where nothing speaks against it.
+    """Why a record may no longer hold, "" if nothing indicates it.
 
-    `here`: driver and versions (`measure.device.facts`) of this machine, where it has the record's device.
-    """
+    `here`: driver and versions (`measure.device.facts`) of this machine, if it has the record's device."""
     reasons = [
         _sources_changed(record),
         _tables_changed(record, here),
@@ -214,5 +208,5 @@ def _tables(digest: str) -> str:
 
 
 def refresh(workloads: Iterable[Workload]) -> str:
-    """The command that measures these workloads anew."""
+    """The command that measures these workloads again."""
     return f"opwise run {' '.join(sorted({str(w) for w in workloads}))}"

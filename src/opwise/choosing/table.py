@@ -1,4 +1,4 @@
-"""A table of choices: workload -> backend, of one GPU model. `opwise choose --recorded … --write` makes one, OPWISE_CHOICES names it."""
+"""A table of choices: workload -> backend, for one GPU model. `opwise choose --recorded … --write` writes it, OPWISE_CHOICES names it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ VARIABLE = "OPWISE_CHOICES"
 
 
 class BadTable(ValueError):
-    """A file is no table of choices; the message says what makes one."""
+    """A file is not a table of choices; the message says how to write one."""
 
 
 def write_table(path: Path, device: str, choices: Mapping[Workload, str]) -> None:

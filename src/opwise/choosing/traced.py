@@ -1,10 +1,8 @@
-"""The ops as torch.library operators, for torch.compile: `torch.ops.opwise.softmax`, opaque, with a fake implementation for
-tracing, and a gradient by torch's formulas (gradients.py).
+"""The ops as torch.library operators for torch.compile: `torch.ops.opwise.softmax`, opaque, with a fake implementation for tracing, and
+torch's gradient formulas (gradients.py).
 
-An operator of this kind costs several microseconds to call, so eager calls never come here: each public function carries, in the
-attributes by which torch itself marks such pairs (torch.jit.script and torch.compile do), the function that Dynamo shall trace in its
-place.
-"""
+Such an operator costs several microseconds per call, so eager calls do not use it. Each public function carries the function that Dynamo
+traces in its place, in the attributes that torch itself uses (torch.jit.script and torch.compile)."""
 
 from __future__ import annotations
 
