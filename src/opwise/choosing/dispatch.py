@@ -109,7 +109,7 @@ class Dispatcher:
         return call
 
     def left(self, *inputs: Tensor) -> Tensor:
-        """Returns whether torch eager computes these inputs whatever was measured. Warns once per op for strided tensors on a GPU."""
+        """Torch eager's result, for inputs that it computes whatever was measured. Warns once per op for strided tensors on a GPU."""
         if any(x.is_cuda and x.layout is torch.strided and not x.is_contiguous() for x in inputs):
             from opwise.choosing.selection import Fallback, tell
 

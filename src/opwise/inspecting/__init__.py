@@ -1,5 +1,4 @@
-"""What compilers make of the kernels, read off the machine code without a GPU.
+"""What the kernels compile to, read from the machine code without a GPU.
 
-compilers.py has every backend's kernels compiled for an architecture, facts.py counts what is in them, listing.py prints them beside
-their source. Nothing here decides how a kernel runs: the sources and the options are the backends' own.
-"""
+compilers.py compiles every backend's kernels for an architecture, facts.py counts their instructions, listing.py prints them beside their
+source. Sources and options are the backends' own."""

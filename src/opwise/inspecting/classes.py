@@ -1,7 +1,6 @@
-"""Machine instructions by class: what a warp asks of which unit, told from the opcode as nvdisasm writes it ("LDG.E.128.CONSTANT").
+"""Classes of machine instructions, by execution unit, from the opcode as nvdisasm writes it ("LDG.E.128.CONSTANT").
 
-The names are those of the instruction set tables in NVIDIA's CUDA Binary Utilities, Turing to Blackwell.
-"""
+The names are those of the instruction set tables in NVIDIA's CUDA Binary Utilities, Turing to Blackwell."""
 
 from __future__ import annotations
 
@@ -64,7 +63,7 @@ def class_of(opcode: str) -> str:
 
 
 def width_of(opcode: str) -> int:
-    """Bytes that a thread loads or stores."""
+    """Bytes that a thread loads or stores by this instruction."""
     base, *modifiers = opcode.split(".")
     widths = MATRICES if base in ("LDSM", "STSM") else WIDTHS
     return next((widths[m] for m in modifiers if m in widths), 4)

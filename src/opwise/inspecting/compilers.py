@@ -1,8 +1,7 @@
-"""Every backend's kernels compiled for an architecture, GPU or not, with what maps each instruction back to its source line.
+"""Every backend's kernels compiled for an architecture, with or without a GPU, with a map from each instruction to its source line.
 
-Line information changes no instruction, so what is read here is what runs; tests/test_inspect.py holds each backend's `compile_only` to
-that. One failure costs one kernel or one unit: what an architecture has no instructions for is an answer, not an error.
-"""
+Line information changes no instruction, so the code is the code that runs; tests/test_inspect.py checks it for each backend's
+`compile_only`. A failure costs one kernel or one unit: an architecture without the instructions is a result, not an error."""
 
 from __future__ import annotations
 
@@ -34,9 +33,8 @@ HOLLOW = "its tensor-core instructions are of sm_80 and later, and left out by i
 class Compiled:
     """A kernel under the name that `compile_only` gives it, without its op. `symbol` is its name in `cubin` and `ptx`.
 
-    `spilled_bytes` is what ptxas says, None where it is not heard; `dynamic_shared`: bytes a launch asks for, None where each decides.
-    `forms`: what Triton made on the way, "ttir", "ttgir", "llir". Without a cubin, `reason` says why; `kernel` may then be a whole unit.
-    """
+    `spilled_bytes`: as ptxas reports, None if unknown; `dynamic_shared`: bytes requested by a launch, None if each launch decides. `forms`:
+    Triton's intermediate forms, "ttir", "ttgir", "llir". Without a cubin, `reason` says why; `kernel` may then be a whole unit."""
 
     kernel: str
     symbol: str = ""
@@ -49,16 +47,15 @@ class Compiled:
 
     @property
     def dtype(self) -> str:
-        """In its name; "" for a unit of several."""
+        """The dtype in its name; "" for a unit of several."""
         found = DTYPE.search(self.kernel)
         return found[0] if found else ""
 
 
 def variants(backend: str, op: str) -> tuple[str, ...]:
-    """The op's variants in a backend, "" first, without asking whether they can run here; () where the backend has no such op.
+    """The op's variants in a backend, "" first, whether or not they can run here; () if the backend lacks the op.
 
-    Raises what an import of the backend's library raises.
-    """
+    Raises what an import of the backend's library raises."""
     module = importlib.import_module(BACKENDS[backend])
     if hasattr(module, "variants"):
         return tuple(module.variants(op))
@@ -68,10 +65,9 @@ def variants(backend: str, op: str) -> tuple[str, ...]:
 
 
 def compiled(backend: str, op: str, arch: str, dtype: str | None = None) -> list[Compiled]:
-    """Every kernel of the op in that backend for "sm_90", of one dtype or of all.
+    """Every kernel of the op in that backend for an architecture such as "sm_90", of one dtype or of all.
 
-    Raises BackendUnavailable where its compiler is missing or it has none.
-    """
+    Raises BackendUnavailable if its compiler is missing or it has none."""
     if backend not in COMPILERS:
         raise BackendUnavailable(
             f"{backend} brings no kernels of its own to compile", "inspect torch_inline, cupy_raw, numba_cuda or triton_jit"

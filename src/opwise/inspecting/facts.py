@@ -1,7 +1,6 @@
-"""Facts of compiled kernels, from their cubins: cuobjdump tells registers, stack and shared memory, nvdisasm the instructions.
+"""Facts of compiled kernels, from their cubins: cuobjdump gives registers, stack and shared memory, nvdisasm the instructions.
 
-All kernels of an architecture are disassembled in one go: nvdisasm takes 0.3 s to start, and as long again for 20 000 instructions.
-"""
+All kernels of an architecture are disassembled in one call: nvdisasm takes 0.3 s to start, and as long again for 20 000 instructions."""
 
 from __future__ import annotations
 
@@ -22,8 +21,9 @@ USAGE = re.compile(r"Function (\S+):\s+REG:(\d+) STACK:(\d+) SHARED:(\d+)(.*)")
 
 @dataclass(frozen=True)
 class Facts:
-    """Of one kernel: registers a thread, bytes of stack a thread (spills and arrays that did not fit registers), bytes of static shared
-    memory a block, machine instructions with the NOPs that fill the section, and those by class and by width (classes.Counts)."""
+    """Facts of one kernel: registers per thread, bytes of stack per thread (spills and arrays that did not fit registers), bytes of static
+    shared memory per block, machine instructions with the NOPs that fill the section, and instructions by class and by width
+    (classes.Counts)."""
 
     registers: int
     stack_bytes: int
@@ -34,20 +34,19 @@ class Facts:
 
     @property
     def double(self) -> int:
-        """Double-precision instructions."""
+        """Number of double-precision instructions."""
         return self.classes.get("double", 0)
 
     @property
     def local(self) -> int:
-        """Loads and stores of the stack."""
+        """Number of loads and stores of the stack."""
         return sum(sum(widths.values()) for space, widths in self.accesses.items() if space.startswith("local"))
 
 
 def facts(cubins: Sequence[bytes], arch: str) -> list[dict[str, Facts]]:
-    """Of each cubin, kernel -> Facts. `arch` as "sm_90". Raises ToolMissing, RuntimeError where a tool refuses, ValueError for no cubin.
+    """Of each cubin, kernel -> Facts. `arch` as "sm_90". Raises ToolMissing, RuntimeError if a tool fails, ValueError for no cubin.
 
-    A subroutine, as the rare path of a division in Numba's output, counts with the kernels of its cubin.
-    """
+    A subroutine, such as the slow path of a division in Numba's output, counts for every kernel of its cubin."""
     codes = [code(cubin) for cubin in cubins]
     with ThreadPoolExecutor(4) as pool:
         usages = list(pool.map(_usage, cubins))
@@ -63,7 +62,8 @@ def facts(cubins: Sequence[bytes], arch: str) -> list[dict[str, Facts]]:
 
 
 def whole(cubin: bytes) -> bytes:
-    """CuPy cuts the last byte, a zero, off what NVRTC makes: the driver does not mind, the tools do. A cubin is a multiple of 8 long."""
+    """The cubin padded to a multiple of 8 bytes: CuPy drops the last zero byte of NVRTC's output, which the driver accepts and the tools
+    reject."""
     return cubin + b"\0" * (-len(cubin) % 8)
 
 

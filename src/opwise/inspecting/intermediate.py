@@ -1,9 +1,8 @@
-"""What Triton makes of a kernel on the way to PTX, each line beside its source: TTIR, of blocks; TTGIR, with their layout over the threads,
-where Gluon begins; LLIR, which is LLVM's, of one thread.
+"""Triton's intermediate forms of a kernel, each line beside its source: TTIR, at block level; TTGIR, with layouts over the threads, where
+Gluon begins; LLIR, LLVM's form for one thread.
 
-MLIR writes a line's source as `loc(#loc7)`, defined elsewhere in the text, by way of names and call sites; LLVM as `!dbg !7`, whose file is
-that of its scope. Of inlined code the innermost place is shown, as for PTX.
-"""
+MLIR writes a line's source as `loc(#loc7)`, defined elsewhere in the text through names and call sites; LLVM as `!dbg !7`, whose file is
+that of its scope. For inlined code the innermost place is shown, as for PTX."""
 
 from __future__ import annotations
 
@@ -23,11 +22,11 @@ DEBUG = re.compile(r",? !dbg (!\d+)")
 
 
 class NoForm(LookupError):
-    """The kernel has no such form; the message says which it has."""
+    """The kernel lacks this form; the message lists those it has."""
 
 
 def listing(kernel: Compiled, form: str) -> list[Line]:
-    """One of FORMS of the kernel. Raises NoForm."""
+    """The listing of one of FORMS of the kernel. Raises NoForm."""
     if form not in kernel.forms:
         has = f"it has {', '.join(kernel.forms)} (Gluon begins with ttgir)" if kernel.forms else "it is Triton's alone"
         raise NoForm(f"{kernel.kernel} has no {form}: {has}")

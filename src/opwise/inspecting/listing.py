@@ -24,7 +24,7 @@ LOC = re.compile(r"^\s*\.loc\s+(\d+)\s+(\d+)")
 
 @dataclass(frozen=True)
 class Line:
-    """An instruction or a label, and the source it comes from: ("", 0) where the compiler gives none."""
+    """An instruction or a label, and its source: ("", 0) if the compiler gives none."""
 
     text: str
     path: str = ""
@@ -32,14 +32,14 @@ class Line:
 
     @property
     def source(self) -> str:
-        """ "softmax.py:65  row = tl.program_id(0)"; without the text where the file is not here."""
+        """ "softmax.py:65 row = tl.program_id(0)"; without the text if the file is missing here."""
         if not self.number:
             return ""
         return f"{Path(self.path).name}:{self.number}  {linecache.getline(self.path, self.number).strip()}".rstrip()
 
 
 def sass(kernel: Compiled) -> list[Line]:
-    """The kernel's machine code; a subroutine it may call stands behind it. Raises ToolMissing, RuntimeError where nvdisasm refuses."""
+    """The kernel's machine code, followed by subroutines it may call. Raises ToolMissing, RuntimeError if nvdisasm fails."""
     sections = dict(_sections(_disassembled(kernel.cubin).splitlines()))
     entries = set(re.findall(r"\.entry\s+([\w$]+)", kernel.ptx))
     own = sections.pop(kernel.symbol, [])
@@ -48,7 +48,7 @@ def sass(kernel: Compiled) -> list[Line]:
 
 
 def ptx(kernel: Compiled) -> list[Line]:
-    """The kernel's PTX from its .entry to the closing brace, without the lines that only point at the source."""
+    """The kernel's PTX from its .entry to the closing brace, without line directives."""
     files = dict(FILE.findall(kernel.ptx))
     found: list[Line] = []
     path, number, inside = "", 0, False
@@ -67,7 +67,7 @@ def ptx(kernel: Compiled) -> list[Line]:
 
 
 def beside(lines: Iterable[Line], width: int = 72) -> Iterator[str]:
-    """Text to print: the source stands beside the first of the lines that come from it."""
+    """Text to print: each source line stands beside the first instruction that comes from it."""
     before = ("", 0)
     for line in lines:
         shown = line.source if (line.path, line.number) != before else ""

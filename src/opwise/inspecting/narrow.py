@@ -1,5 +1,5 @@
-"""What a backend's compilers tell of some ops alone. `compile_only` of the backends compiles all that they have; of a commit of long ago,
-too, whose kernels asv puts in the place of today's."""
+"""Compiler reports for some ops only. The backends' `compile_only` compiles everything, also for old commits, whose kernels asv puts in
+place of today's."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ OF_UNITS = ("toolchain", "module")
 
 
 def compiled_lines(_: Callable[[str, str], None], backend: str, arch: str, ops: Collection[str] = OPS) -> dict[str, str] | str:
-    """Kernel -> "N registers, M bytes spilled, K instructions" for "sm_90", as the compiler tells, of these ops and perhaps of more; or why
+    """Kernel -> "N registers, M bytes spilled, K instructions" for an architecture such as "sm_90", for these ops and perhaps more; or why
     there is no compiler here. A worker's request ("apply"). Raises what the compiler raises."""
     module = importlib.import_module(BACKENDS[backend])
     if not hasattr(module, "compile_only"):

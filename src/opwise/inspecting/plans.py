@@ -1,4 +1,4 @@
-"""Which configurations a product could have in a backend, how long each should take and took, and which one the plan takes."""
+"""The configurations that a backend has for a product, their predicted and measured times, and the plan's choice."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ TABLES = {f"{backend}/matmul": t.name for t in tuned_table.tunables(["matmul"]) 
 
 @dataclass(frozen=True)
 class Target:
-    """The GPU that is planned for. numbers: "measured here", "shipped" of its model, or "an H100's". here: the device, in this machine."""
+    """The GPU to plan for. numbers: "measured here", "shipped" for its model, or "an H100's". here: the device, if it is in this
+    machine."""
 
     name: str
     machine: Machine
@@ -30,13 +31,14 @@ class Target:
     here: torch.device | None = None
 
     def choices(self, table: str) -> Choices:
-        """Without the GPU, what ships."""
+        """The table's choices; the shipped ones if the GPU is not in this machine."""
         return Choices(ships=measured.of(self.name).get(table, {})) if self.here is None else tuned.look(table, self.here)
 
 
 @dataclass(frozen=True)
 class Configuration:
-    """us. full, capped: as they ship, in both states of the clock; tuned: as opwise tune measured it here. None: not measured."""
+    """Times in us. full, capped: shipped times, in both states of the clock; tuned: as `opwise tune` measured it here. None: not
+    measured."""
 
     name: str
     predicted: float
@@ -47,7 +49,7 @@ class Configuration:
 
 @dataclass(frozen=True)
 class Planned:
-    """The least predicted first. by: "tuned here", "measured" or "predicted"."""
+    """Configurations by predicted time, least first. by: "tuned here", "measured" or "predicted"."""
 
     implementation: str
     workload: str
@@ -59,7 +61,7 @@ class Planned:
 
 
 def target(name: str | None) -> Target | None:
-    """The GPU of that name: one whose numbers ship, or the one here. Without a name the one here, else an H100. None of another."""
+    """The GPU of that name: one whose numbers ship, or the one here. Without a name the one here, else an H100. None for another name."""
     if torch.cuda.is_available():
         here = torch.device("cuda", torch.cuda.current_device())
         found = torch.cuda.get_device_name(here)
@@ -73,7 +75,7 @@ def target(name: str | None) -> Target | None:
 
 
 def planned(implementation: str, workload: Workload, on: Target) -> Planned:
-    """Raises ImportError where the backend's library is not installed."""
+    """Raises ImportError if the backend's library is not installed."""
     table, product = TABLES[implementation], product_of(workload)
     known = offered(table, product, on.machine)
     told = implementation, str(workload), on.name, on.numbers

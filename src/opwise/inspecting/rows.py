@@ -1,4 +1,4 @@
-"""One row a kernel and architecture: which implementation it belongs to, its facts, or why there are none."""
+"""One row per kernel and architecture: its implementation, its facts, or why there are none."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ LADDER = ("tma",)  # rungs whose names are words of other kernels
 
 @dataclass(frozen=True)
 class Row:
-    """`status`: ok, or n/a with its reason. Bytes and registers as in Facts; `spilled_bytes` by ptxas, else the stack."""
+    """`status`: ok, or n/a with its reason. Bytes and registers as in Facts; `spilled_bytes` as ptxas reports, else the stack."""
 
     implementation: str
     kernel: str
@@ -51,10 +51,9 @@ Found = tuple[tuple[Row, Compiled], ...]
 
 
 def inspected(backend: str, op: str, arch: str, dtype: str | None = None) -> tuple[tuple[str, ...], Found]:
-    """The op's variants in that backend, and its kernels' rows with what they were read from. A kernel of two variants has two rows.
+    """The op's variants in that backend, and its kernels' rows with the compiled kernels. A kernel of two variants has two rows.
 
-    Raises ToolMissing without a disassembler.
-    """
+    Raises ToolMissing without a disassembler."""
     try:
         names = variants(backend, op)
         kernels = compiled(backend, op, arch, dtype)
@@ -85,7 +84,7 @@ def _absent(backend: str, op: str, arch: str, reason: str) -> tuple[Row, Compile
 
 
 def variants_of_kernel(kernel: str, op: str, names: Iterable[str]) -> list[str]:
-    """Which of the op's variants, `names`, run the kernel."""
+    """The op's variants, of `names`, that run the kernel."""
     words = re.split(r"[^a-z0-9]+", kernel)
     if "ladder" in words:  # other kernels' names may hold a rung's, as "tma"
         return [name for name in names if name in words]

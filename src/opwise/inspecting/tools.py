@@ -1,4 +1,4 @@
-"""NVIDIA's disassemblers, nvdisasm and cuobjdump: of the CUDA toolkit, of its wheels, or of those that Triton brings along."""
+"""NVIDIA's disassemblers, nvdisasm and cuobjdump: from the CUDA toolkit, its wheels, or Triton."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ REMEDY = "pip install triton, which brings both along, or install the CUDA toolk
 
 
 class ToolMissing(RuntimeError):
-    """A disassembler is not here; the message says which and what to do."""
+    """A disassembler is missing; the message says which and what to do."""
 
 
 @cache
 def tool(name: str) -> Path:
-    """The newest "nvdisasm" or "cuobjdump" of this machine: an older one does not know the newest architectures. Raises ToolMissing."""
+    """Path of the newest "nvdisasm" or "cuobjdump" of this machine: older ones do not know the newest architectures. Raises ToolMissing."""
     found = {path.resolve(): _version(path) for path in _candidates(name) if os.access(path, os.X_OK)}
     working = {path: version for path, version in found.items() if version}
     if not working:
@@ -30,7 +30,7 @@ def tool(name: str) -> Path:
 
 
 def output(name: str, *arguments: str | Path) -> str:
-    """What the tool prints. Raises ToolMissing, and RuntimeError with what it says where it refuses."""
+    """The tool's output. Raises ToolMissing, and RuntimeError with the tool's message if it fails."""
     path = tool(name)
     done = subprocess.run([path, *arguments], capture_output=True, text=True, check=False)
     if done.returncode:

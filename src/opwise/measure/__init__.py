@@ -1,5 +1,4 @@
-"""The instruments: what the machine is, what its roofs are, whether an output is right, how long a launch takes.
+"""Instruments: the machine's facts, its roofs, checks of outputs, and timing of launches.
 
-Nothing here imports the rest of opwise, and modules import each other by relative imports alone, so that today's instruments can be
-loaded beside an old commit's ops and backends. Nothing touches the GPU at import.
-"""
+Nothing here imports the rest of opwise, and modules import each other by relative imports only, so that today's instruments can be loaded
+beside an old commit's ops and backends. Nothing touches the GPU at import."""

@@ -1,4 +1,4 @@
-"""What a launch or a call costs the CPU: blocks of calls between two waits for the GPU, which are outside the timed span."""
+"""CPU cost of a launch or a call: blocks of calls between two waits for the GPU, which are outside the timed span."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ DRAIN_US = 2_000.0  # of GPU work that a block may leave behind
 
 
 def cost_course(name: str, call: Callable[[], Any], rounds: Rounds) -> Course:
-    """As many calls a block as leave the GPU no more to do than `DRAIN_US`."""
+    """A course with as many calls per block as give the GPU at most `DRAIN_US` of work."""
     gpu_us = rounds.probe_us([call])
     return Course(name, call, launches=max(CPU_FEWEST, min(CPU_LAUNCHES, int(DRAIN_US / gpu_us))))
 
 
 def cost_block(course: Course, queue: Queue) -> None:
-    """One sample, us a call. The GPU is to be waited for before and after."""
+    """One sample, us per call. The caller waits for the GPU before and after."""
     call = course.step
     call()  # the first launch after an idle spell is dearer than those of a busy program
     began = queue.now_us()

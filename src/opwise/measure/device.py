@@ -1,4 +1,4 @@
-"""What the machine is: GPU, driver, clocks, library versions. nvidia-ml-py is optional: what only it knows is None without it."""
+"""Facts of the machine: GPU, driver, clocks, library versions. Without the optional nvidia-ml-py, facts that only it knows are None."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ POWER_REASONS = ("power cap", "hardware slowdown", "power brake")  # of these: t
 
 
 def facts(device: torch.device) -> dict[str, Any]:
-    """What to write beside a figure. Keys with units in their names; for a CPU, those of a GPU are missing."""
+    """Facts to store beside a figure. Key names hold units; for a CPU, those of a GPU are missing."""
     found: dict[str, Any] = {
         "device": "cpu",
         "cpu": _cpu_model(),
@@ -76,20 +76,20 @@ def slug(found: Mapping[str, Any]) -> str:
 
 
 def is_called(device: str, name: str) -> bool:
-    """Is `name` the device's name, its short form, how that begins, or words of it? So h100 is NVIDIA H100 80GB HBM3."""
+    """Returns whether `name` is the device's name, its short form, a prefix of that, or words of it: h100 is NVIDIA H100 80GB HBM3."""
     short, wanted = slug({"device": device}), slug({"device": name})
     return short.startswith(wanted) or f"-{wanted}-" in f"{short}-"
 
 
 def short_uuid(uuid: str) -> str:
-    """ "GPU-1a2b3c4d" of a GPU's UUID, written with its prefix or, as by torch, without: enough to tell the GPUs of a machine apart."""
+    """ "GPU-1a2b3c4d" from a GPU's UUID, with its prefix or, as torch writes it, without; enough to distinguish the GPUs of a machine."""
     prefix, _, rest = uuid.partition("-") if uuid.startswith(("GPU-", "MIG-")) else ("GPU", "", uuid)
     return f"{prefix}-{rest[:8]}" if rest else ""
 
 
 @dataclass(frozen=True)
 class State:
-    """A GPU at one moment. None: this driver or machine does not tell."""
+    """A GPU's state at one moment. None: not reported by this driver or machine."""
 
     sm_clock_mhz: float | None = None
     temperature_c: float | None = None
@@ -98,14 +98,14 @@ class State:
 
 
 class Monitor:
-    """Reads clocks, heat and power of one device through NVML. Without it, everything read is None."""
+    """Reads clocks, temperature and power of one device through NVML. Without NVML every value is None."""
 
     def __init__(self, device: torch.device) -> None:
         self._nvml = _nvml() if device.type == "cuda" else None
         self._handle = _handle(self._nvml, device) if self._nvml is not None else None
 
     def sample(self) -> State:
-        """Four questions to the driver, 0.35 ms on an H200: between batches, never inside one. What it says is up to 0.2 s old."""
+        """Four queries to the driver, 0.35 ms on an H200: between batches, never inside one. The values are up to 0.2 s old."""
         clock = self._ask("nvmlDeviceGetClockInfo", "NVML_CLOCK_SM")
         temperature = self._ask("nvmlDeviceGetTemperature", "NVML_TEMPERATURE_GPU")
         power = self._ask("nvmlDeviceGetPowerUsage")
@@ -120,7 +120,7 @@ class Monitor:
         )
 
     def energy_mj(self) -> float | None:
-        """What the GPU has drawn since its driver was loaded, mJ; the counter moves in steps of tens of milliseconds. From Volta on."""
+        """Energy in mJ since the GPU's driver was loaded; the counter moves in steps of tens of milliseconds. From Volta on."""
         energy = self._ask("nvmlDeviceGetTotalEnergyConsumption")
         return float(energy) if energy is not None else None
 

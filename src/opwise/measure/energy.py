@@ -1,12 +1,11 @@
-"""How many joules does a launch take? Replays back to back for a second, one candidate at a time: power is the whole GPU's.
+"""Joules of a launch: replays back to back for a second, one candidate at a time, since power is the whole GPU's.
 
-A stretch is periods, one right behind the other: launches on rotating buffers from a graph, as timing takes cold ones; behind them, where
-timing needs it, a rest by which the clock stays at its highest; and a flush, where the buffer sets may fit into the L2. Its first part lets
-clock, power and heat settle. Over the rest of it, power is the slope of NVML's energy counter (power.py), and power times a period's GPU
-time is a period's energy. What is no launch, the rest and the flush, is measured alone in the same way and subtracted.
+A stretch is a sequence of periods. A period is launches on rotating buffers from a graph, as for cold times; then, if timing needs it, a
+rest that keeps the clock at its highest; and a flush, if the buffer sets may fit into the L2. The first part of a stretch lets clock, power
+and temperature settle. In the rest of it, power is the slope of NVML's energy counter (power.py), and a period's energy is power times its
+GPU time. Rest and flush are measured alone in the same way and subtracted.
 
-Joules are gross: what the whole GPU draws while the kernel runs, its idle power included.
-"""
+Joules are gross: what the whole GPU draws while the kernel runs, its idle power included."""
 
 from __future__ import annotations
 
@@ -36,8 +35,8 @@ IDLE_SETTLE_S = 2.0  # an idle GPU's clock and power fall in steps
 
 
 class Energy(NamedTuple):
-    """joules: of one launch at full clock; capped_joules: back to back, None where the power cap changes nothing; idle_w: of the GPU with a
-    context and nothing to do. None where it was not measured, and energy_note says why."""
+    """joules: of one launch at full clock; capped_joules: back to back, None if the power cap changes nothing; idle_w: W of the GPU with an
+    idle context. None if not measured; energy_note says why."""
 
     joules: float | None = None
     capped_joules: float | None = None
@@ -46,11 +45,11 @@ class Energy(NamedTuple):
 
 
 class NoEnergy(RuntimeError):
-    """The counter, or the clock, allows no figure; the message says why."""
+    """The counter, or the clock, gives no figure; the message says why."""
 
 
 class Stretch(NamedTuple):
-    """us of one period, W over all of them, and whether the clock was at its highest behind the last."""
+    """us of one period, W over all of them, and whether the clock was at its highest after the last."""
 
     us: float
     watts: float
@@ -62,7 +61,7 @@ class Stretch(NamedTuple):
 
 
 class Meter:
-    """Takes the stretches on one GPU. `pause` sleeps for so many seconds: tests put simulated time there."""
+    """Takes the stretches on one GPU. `pause` sleeps for so many seconds; tests replace it by simulated time."""
 
     def __init__(
         self, clock: Clock, instruments: Instruments, seconds: float = SECONDS, pause: Callable[[float], None] = time.sleep
@@ -70,7 +69,7 @@ class Meter:
         self.clock, self.queue, self.instruments, self.seconds, self.pause = clock, clock.queue, instruments, seconds, pause
 
     def idle_w(self) -> float:
-        """Of the GPU as it is with nothing enqueued. Raises NoEnergy."""
+        """W of the GPU with nothing enqueued. Raises NoEnergy."""
         with self.queue.ready():
             self.queue.wait()
             self.pause(IDLE_SETTLE_S)
@@ -81,11 +80,10 @@ class Meter:
             return slope(readings)
 
     def of(self, launches: Sequence[Launch], turn: Callable[[str], None] = lambda phase: None) -> tuple[float | None, float | None]:
-        """(joules, capped_joules) of one of these launches, as in Energy; the first is None where no rest holds the clock.
+        """(joules, capped_joules) of one of these launches, as in Energy; the first is None if no rest holds the clock.
 
-        launches: on as many buffer sets as `Clock.rotation` says. turn: told each phase before it. Raises NoEnergy, and what a launch
-        raises.
-        """
+        launches: on as many buffer sets as `Clock.rotation` says. turn: called with each phase before it. Raises NoEnergy, and what a
+        launch raises."""
         flush = [self.queue.flush] if once(len(launches)) else []
         with self.queue.ready():
             for launch in launches:  # the first may compile, load and allocate, which a capture forbids
@@ -172,7 +170,7 @@ class Meter:
 
 
 def slope(readings: Sequence[tuple[float, float | None]]) -> float:
-    """W, of (us, mJ) or None where NVML does not tell. Raises NoEnergy."""
+    """W, from (us, mJ) readings, None if NVML gives none. Raises NoEnergy."""
     told = [(at, mj) for at, mj in readings if mj is not None]
     if not told:
         raise NoEnergy("NVML tells no energy here: nvidia-ml-py is missing, or this GPU has no counter")
@@ -183,7 +181,7 @@ def slope(readings: Sequence[tuple[float, float | None]]) -> float:
 
 @cache
 def bench(device_name: str, seconds: float) -> tuple[Meter, float | None, str]:
-    """(meter, idle W, why there is none) of this process, whose GPU has done nothing else yet."""
+    """(meter, idle W, why there is none) of this process, whose GPU has done nothing yet."""
     device = torch.device(device_name)
     torch.cuda.set_device(device)
     monitor = Monitor(device)
@@ -195,10 +193,9 @@ def bench(device_name: str, seconds: float) -> tuple[Meter, float | None, str]:
 
 
 def energy(turn: Callable[[str, str], None], device_name: str, name: str, text: str, seconds: float = SECONDS) -> Energy:
-    """Of an implementation at a workload, on a CUDA device; a worker's request ("apply"), one worker at a time on a GPU.
+    """Energy of an implementation at a workload, on a CUDA device; a worker's request ("apply"), one worker at a time on a GPU.
 
-    What does not build, or fails, has no answer, and says why. Raises what the GPU itself raises: the process is of no use after that.
-    """
+    If it does not build, or fails, the result says why. Raises GPU faults: the process cannot continue after one."""
     turn(name, "energy: idle")
     meter, idle_w, why = bench(device_name, seconds)
     if why:
@@ -210,7 +207,7 @@ def energy(turn: Callable[[str, str], None], device_name: str, name: str, text: 
 
 
 def measured(meter: Meter, device: torch.device, name: str, workload: Workload, turn: Callable[[str], None]) -> Energy:
-    """Without the idle power."""
+    """An Energy without idle_w, which `energy` adds."""
     spec = OPS[workload.op]
     try:
         with workload.precision(), torch.no_grad():

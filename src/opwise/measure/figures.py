@@ -1,4 +1,4 @@
-"""What a measurement of one candidate comes to: a median with its interval, and what the GPU was like meanwhile."""
+"""A candidate's measured figure: a median with its interval, and the GPU's state meanwhile."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ CPU_SETTLED = 0.02  # of the median: an interpreter's calls scatter by more than
 
 @dataclass(frozen=True)
 class Timing:
-    """A median with its bootstrap 95 % interval, us of one launch. `rounds_us` are the blocks' medians in round order, as many for
-    all candidates of one call. `converged`: the interval is within 0.5 % (2 % for CPU costs) and there are 30 samples. `note` says
-    what is odd. `rest_us`: behind each launch. SM clock and power are medians over the blocks, `throttle` every reason that the driver
-    gave behind one; None and () where it says nothing."""
+    """A median with its bootstrap 95 % interval, us of one launch. `rounds_us`: the blocks' medians in round order, the same number for all
+    candidates of one call. `converged`: the interval is within 0.5 % (2 % for CPU costs) and there are 30 samples. `note`: anomalies.
+    `rest_us`: the pause after each launch. SM clock and power are medians over the blocks, `throttle` all reasons that the driver gave
+    after one; None and () if unknown."""
 
     median_us: float
     low_us: float
@@ -34,10 +34,9 @@ class Timing:
 
 
 def paired_ratio(a: Timing, b: Timing) -> tuple[float, float, float]:
-    """(median, low, high) of a's over b's rounds, its interval a bootstrap 95 % one. `tied` says when neither is faster.
+    """(median, low, high) of a's over b's rounds, with a bootstrap 95 % interval; see `tied`.
 
-    Raises ValueError unless both come from one call.
-    """
+    Raises ValueError unless both come from one call."""
     return paired(a.rounds_us, b.rounds_us)
 
 

@@ -1,8 +1,7 @@
-"""What the clock needs of a GPU, and nothing more: a stream to enqueue on, marks in it, a spin, a flush, graphs.
+"""The GPU operations that timing needs: a stream, marks (events), a spin, a flush, graphs.
 
-`Queue` is the seam between policy (rounds.py: how often, in which order, when to stop, what to refuse) and mechanism (here: CUDA
-through torch). Tests drive the same policy with a queue of simulated time.
-"""
+`Queue` separates policy (rounds.py: how often, in which order, when to stop, what to refuse) from mechanism (here: CUDA through torch).
+Tests drive the same policy with a queue of simulated time."""
 
 from __future__ import annotations
 
@@ -38,34 +37,34 @@ class Queue(Protocol):
     l2_bytes: int
 
     def ready(self) -> contextlib.AbstractContextManager[None]:
-        """Everything below happens inside it: the device and its current stream are taken, and nothing is collected."""
+        """Context in which all methods below run: sets the device and its current stream, and disables garbage collection."""
 
     def spin(self, us: float) -> None:
-        """Enqueues a wait of this long: the backlog behind which the CPU gets ahead of the GPU."""
+        """Enqueues a wait of this length: the backlog during which the CPU enqueues launches."""
 
     def flush(self) -> None:
-        """Enqueues what leaves nothing of earlier work in the L2."""
+        """Enqueues a flush that leaves nothing of earlier work in the L2."""
 
     def mark(self) -> Any:
-        """Enqueues the taking of a time."""
+        """Enqueues a time stamp."""
 
     def reached(self, mark: Any) -> bool:
-        """Has the GPU passed the mark?"""
+        """Returns whether the GPU has passed the mark."""
 
     def wait(self) -> None:
-        """Until the GPU is idle. Raises what a launch did wrong asynchronously. Marks stay readable until 256 more are made."""
+        """Waits until the GPU is idle. Raises asynchronous errors of launches. Marks stay readable until 256 more are made."""
 
     def elapsed_us(self, start: Any, end: Any) -> float:
         """GPU time between two marks, after a wait."""
 
     def now_us(self) -> float:
-        """The CPU's clock."""
+        """The CPU's clock, us."""
 
     def clock_share(self) -> float:
-        """The SM clock just now over the highest seen so far, at most 1, of an idle GPU: it is still that of the last kernel."""
+        """The SM clock over the highest seen so far, at most 1; on an idle GPU it is still that of the last kernel."""
 
     def capture(self, launches: Sequence[Launch]) -> Launch:
-        """One launch that replays all of these, in order, back to back. Raises where one of them cannot be captured."""
+        """One launch that replays all of these, in order, back to back. Raises if one of them cannot be captured."""
 
 
 class CudaQueue:

@@ -1,8 +1,7 @@
-"""The measured roofs of this GPU: how fast can bytes be moved, can numbers be multiplied, can a kernel start?
+"""The measured roofs of this GPU: memory bandwidth, peak flop rates, and the launch time of an empty kernel.
 
-A roof is the best of several ways, measured by the same clock, in the same way and at the same number of bytes as the workload it
-is held against: a roof that one of the project's own kernels beats was too low. Without Triton, torch's ways alone are tried.
-"""
+A roof is the best of several methods, measured by the same clock, in the same way and at the same number of bytes as the workload that it
+limits: a roof that one of the project's own kernels exceeds was too low. Without Triton, only torch's methods are tried."""
 
 from __future__ import annotations
 
@@ -42,12 +41,12 @@ PEAK_DTYPES = {
 
 
 def peak_counts(flops: int, nbytes: int, launch_us: float) -> bool:
-    """Can arithmetic be the limit of a workload, on any GPU? Where it cannot, the peak of its unit need not be known."""
+    """Returns whether arithmetic can be the limit of a workload, on any GPU. If not, its unit's peak is not needed."""
     return flops > FEW_FLOPS * nbytes and flops / SMALL_PEAK * 1e6 > launch_us
 
 
 class Roofs:
-    """Roofs of the clock's device, each measured when first asked for and kept."""
+    """Roofs of the clock's device, each measured on first use and kept."""
 
     def __init__(self, clock: Clock) -> None:
         self.clock, self.device = clock, clock.device
@@ -58,8 +57,8 @@ class Roofs:
         self._launch: dict[str, float] = {}  # method -> us
 
     def memory_us(self, read_bytes: int, write_bytes: int) -> float:
-        """The least time in which these bytes can be read and written: as many of each as there are pairs at the speed of a copy,
-        the rest at that of reading or of writing, all taken at the total number of bytes; never under an empty launch."""
+        """The least time to read and write these bytes: pairs of both at the speed of a copy, the rest at that of reading or writing, all
+        measured at the total number of bytes; never under an empty launch."""
         total = read_bytes + write_bytes
         if total == 0:
             return self.launch_us()
@@ -78,8 +77,8 @@ class Roofs:
         return self._peaks[unit]
 
     def capped_peak(self, unit: str) -> float:
-        """Flop/s that cuBLAS holds back to back, once the power cap has settled: the best of PEAK_SIZES. No bound of what is possible, as
-        `peak` is: a kernel that draws less power is quicker under the cap. Raises KeyError for another unit."""
+        """Flop/s of cuBLAS back to back, once the power cap has settled: the best of PEAK_SIZES. Unlike `peak` no bound: a kernel that
+        draws less power is faster under the cap. Raises KeyError for another unit."""
         if unit not in PEAK_DTYPES:
             raise KeyError(f"unknown unit {unit!r}: known are {', '.join(PEAK_DTYPES)}")
         if unit not in self._capped_peaks:
@@ -87,7 +86,7 @@ class Roofs:
         return self._capped_peaks[unit]
 
     def launch_us(self, nbytes: int = 0) -> float:
-        """An empty kernel, timed as a workload of `nbytes` is: between events, or in a graph."""
+        """An empty kernel, timed as a workload of `nbytes`: between events, or in a graph."""
         method = "graph" if self.clock.rotation(nbytes) > 1 else "events"
         if method not in self._launch:
             launch = self._ours.empty(self.device) if self._ours is not None else _touch(self.device)
@@ -96,7 +95,7 @@ class Roofs:
         return self._launch[method]
 
     def limit_us(self, read_bytes: int, write_bytes: int, flops: int, unit: str, *, capped: bool = False) -> float:
-        """max(bytes / bandwidth, flops / peak), never under an empty launch. capped: by the peak under the power cap."""
+        """max(bytes / bandwidth, flops / peak), us, never under an empty launch. capped: with the peak under the power cap."""
         total = read_bytes + write_bytes
         launch_us = self.launch_us(total)
         if not peak_counts(flops, total, launch_us):
@@ -107,7 +106,7 @@ class Roofs:
         return max(self.memory_us(read_bytes, write_bytes), arithmetic_us, launch_us)
 
     def as_dict(self) -> dict[str, float]:
-        """Everything measured so far, units in the names."""
+        """All roofs measured so far, units in the names."""
         found = {f"empty_launch_{method}_us": us for method, us in sorted(self._launch.items())}
         found |= {f"{kind}_{total}_bytes_gb_per_s": total / us / 1e3 for (kind, total), us in sorted(self._moved.items())}
         found |= {f"peak_{unit}_tflop_per_s": peak / 1e12 for unit, peak in sorted(self._peaks.items())}
@@ -172,7 +171,7 @@ class Roofs:
 
 
 def load_kernels(device: torch.device) -> None:
-    """Compiles and loads the kernels that roofs are measured with, so that none is left to be built while another GPU is timed."""
+    """Compiles and loads the kernels that measure roofs, so that none is built while another GPU is timed."""
     if (ours := _our_kernels()) is None:
         return
     ours.empty(device)()

@@ -1,4 +1,4 @@
-"""How much device memory does a launch need beyond its inputs and output?"""
+"""Device memory that a launch needs beyond its inputs and output."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import torch
 
 
 class MemoryMeter:
-    """`with MemoryMeter(device) as meter:` what is to be measured; then `meter.bytes`: the most that torch's allocator held above what it
-    held before, None where there is no GPU. Memory taken past torch's allocator does not show; tests watch for that."""
+    """`with MemoryMeter(device) as meter:` around the code to measure; then `meter.bytes`: the most that torch's allocator held above its
+    level before, None without a GPU. Memory from outside torch's allocator does not show; tests watch for that."""
 
     def __init__(self, device: torch.device) -> None:
         self.device = device

@@ -1,8 +1,7 @@
-"""Power, from NVML's energy counter: its slope between the first and the last step that was seen.
+"""Power from NVML's energy counter: its slope between the first and the last observed step.
 
-The counter moves in steps of tens of milliseconds, and what it says at the two ends of a stretch belongs in part to the neighbours. So it
-is looked at all along, and only what lies between two of its steps counts.
-"""
+The counter moves in steps of tens of milliseconds, so its values at the two ends of a stretch include time outside. It is read throughout,
+and only the span between two of its steps counts."""
 
 from __future__ import annotations
 
@@ -16,7 +15,7 @@ LOOK_S = 0.004  # between two looks at the instruments
 
 
 class Instruments(Protocol):
-    """What measure.device.Monitor offers."""
+    """The methods of measure.device.Monitor that are used."""
 
     def sample(self) -> State: ...
 
@@ -24,7 +23,8 @@ class Instruments(Protocol):
 
 
 def power_w(readings: Sequence[tuple[float, float]]) -> float | None:
-    """readings: (us, mJ) of a counter that moves in steps. Its slope from the first step seen to the last; None with fewer than two."""
+    """readings: (us, mJ) of a counter that moves in steps. Its slope in W from the first observed step to the last; None with fewer than
+    two."""
     moved = [after for before, after in itertools.pairwise(readings) if after[1] != before[1]]
     if len(moved) < 2:
         return None

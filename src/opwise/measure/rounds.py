@@ -1,12 +1,12 @@
-"""The order in which samples are taken, how many, at which clock, and which are refused: policy only, driven through the `Queue` of gpu.py.
+"""Order, number and state of the samples, and which are refused. Policy only, driven through the `Queue` of gpu.py.
 
-A sample is mark, step, mark. A batch is a spin, then samples, then a wait: while the GPU spins, the CPU enqueues the whole batch, so
-that the GPU never waits for the CPU. A block is batches of one candidate. A round is one block of each candidate, in a random
-order, and the next round in the mirrored order (ABBA): what drifts slowly hits all of them alike.
+A sample is mark, step, mark. A batch is a spin, then samples, then a wait: while the GPU spins, the CPU enqueues the whole batch, so the
+GPU never waits for the CPU. A block is batches of one candidate. A round is one block of each candidate, in a random order, and the next
+round in the mirrored order (ABBA), so that slow drift affects all alike.
 
-Samples are taken in one of two states. Back to back, large products reach the power cap, and the clock gives way. At full clock each
-sample is followed by a rest, a spin of one thread, as many times as long as the sample as the clock needs to hold: 0 for most kernels.
-"""
+Samples are taken in one of two states. Back to back, large products reach the power cap, and the clock drops. At full clock each sample is
+followed by a rest, a spin of one thread; its length is the multiple of the sample's that keeps the clock at its highest: 0 for most
+kernels."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ COOL_US, MOST_COOL_US = 5_000.0, 1_500_000.0  # after a power-capped load the cl
 
 
 class Witness(Protocol):
-    """Told before and after each block of a candidate, the GPU idle: whoever wants fresh values in its buffers, and to see the results."""
+    """Called before and after each block of a candidate, with the GPU idle: to refill its buffers, and to see the results."""
 
     def before(self, name: str) -> None: ...
 
@@ -50,12 +50,12 @@ class Witness(Protocol):
 
 
 class Refused(Exception):
-    """A launch raised. The cause is what it raised."""
+    """A launch raised; the cause is its exception."""
 
 
 @dataclass(eq=False)
 class Course:
-    """One candidate's way through a measurement. A sample runs `step`, which is `launches` launches; times are kept per launch."""
+    """One candidate's measurement. A sample runs `step`, which is `launches` launches; times are kept per launch."""
 
     name: str
     step: Launch
@@ -77,7 +77,7 @@ class Course:
 
     @property
     def tick_us(self) -> float:
-        """The step of the events' clock, shared by a sample's launches."""
+        """The resolution of the events' clock, divided by a sample's launches."""
         return TICK_US / self.launches
 
     @property
@@ -86,13 +86,13 @@ class Course:
 
     @property
     def capped(self) -> bool:
-        """Were most of its blocks at a lower clock than the highest?"""
+        """Returns whether most of its blocks ran below the highest clock."""
         return 2 * sum(not look.full for look in self.looks) > len(self.looks)
 
 
 @dataclass(frozen=True)
 class Pace:
-    """How long: `warm_up_s` for all candidates together; per candidate at least `least_s` and at most about `most_s`."""
+    """Durations: `warm_up_s` for all candidates together; per candidate at least `least_s` and at most about `most_s`."""
 
     warm_up_s: float
     least_s: float
@@ -104,8 +104,8 @@ class Pace:
 
 
 class Rounds:
-    """Takes the samples. `refuse(name, error)` is told of a candidate whose launch raised; it then takes no further part. `rest`: behind
-    each sample, in parts of its GPU time, the same for all candidates."""
+    """Takes the samples. `refuse(name, error)` is called for a candidate whose launch raised; it is then excluded. `rest`: after each
+    sample, as a multiple of its GPU time, the same for all candidates."""
 
     def __init__(
         self, queue: Queue, turn: Turn, refuse: Callable[[str, BaseException], None], look: Callable[[], Look],
@@ -115,7 +115,7 @@ class Rounds:
         self.rest = 0.0
 
     def back_to_back(self, courses: Sequence[Course], pace: Pace) -> list[Course]:
-        """Fills the courses' blocks, as many for each, whatever the clock does; returns those that were not refused."""
+        """Fills the courses' blocks, the same number for each, whatever the clock does; returns those that were not refused."""
         live, orders = list(courses), mirrored_orders(len(courses))
         self.rest = 0.0
         self._begin(live, orders, pace)
@@ -125,8 +125,8 @@ class Rounds:
         return live
 
     def at_full_clock(self, courses: Sequence[Course], pace: Pace) -> list[Course] | None:
-        """The same with the clock at its highest behind every block. `rest` says afterwards what that took: 0 where the warm-up and all
-        rounds back to back left the clock where it was. None where no rest is long enough."""
+        """The same with the clock at its highest after every block. Afterwards `rest` holds the rest that was needed: 0 if the clock stayed
+        up in the warm-up and in all rounds. None if no rest is long enough."""
         live, orders = list(courses), mirrored_orders(len(courses))
         self.rest = 0.0
         self._cool()
@@ -225,7 +225,7 @@ class Rounds:
             self.witness.after(course.name)
 
     def batch(self, course: Course, count: int, backlog_factor: float = 1.0) -> list[float]:
-        """Launch times of one batch, in us. Taken again, behind twice the backlog, when the GPU got to it too early."""
+        """Launch times of one batch, in us. Taken again, behind twice the backlog, if the GPU reached it too early."""
         for retry in range(RETRIES + 1):
             began = self.queue.now_us()
             times, in_time = self._batch_once(course, count, backlog_factor * 2**retry)
@@ -237,7 +237,7 @@ class Rounds:
         return times
 
     def probe_us(self, launches: Sequence[Launch]) -> float:
-        """About what one of these launches takes on the GPU, back to back: to size graphs and blocks with, never reported."""
+        """Approximate GPU time of one of these launches, back to back; used to size graphs and blocks, never reported."""
 
         def step() -> None:
             for launch in launches:

@@ -1,9 +1,8 @@
-"""Is a result bitwise the same each time it is computed, and whatever else is in the batch?
+"""Tests whether a result is bitwise the same each time, and independent of the batch.
 
-Repeatable: REPEATS launches, each into a poisoned output; then as many on two streams at once, where each binding has scratch memory that
-no launch has used; and in a second process (runner/facts.py), by a fingerprint of the result. Batch-invariant: a row of the first input has
-the same row of the result alone and in batches of BATCHES rows, at each of their places (at PLACES of a large batch's).
-"""
+Repeatable: REPEATS launches, each into a poisoned output; then as many on two streams at once, where each binding has unused scratch
+memory; and in a second process (runner/facts.py), by a fingerprint of the result. Batch-invariant: a row of the first input gives the same
+row of the result alone and in batches of BATCHES rows, at each of their places (at PLACES of a large batch's)."""
 
 from __future__ import annotations
 
@@ -31,8 +30,8 @@ BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 class Facts(NamedTuple):
-    """None where it makes no sense, or was not found out. differs: the first difference, or why there is no answer. bits: a digest of the
-    result on the inputs of SEED."""
+    """None if not applicable, or not tested. differs: the first difference, or why there is no answer. bits: a digest of the result on the
+    inputs of SEED."""
 
     repeatable: bool | None = None
     batch_invariant: bool | None = None
@@ -45,7 +44,7 @@ Cells = Sequence[tuple[str, str]]  # (implementation, workload)
 
 
 def facts(turn: Turn, device_name: str, cells: Cells) -> dict[tuple[str, str], Facts]:
-    """Of each cell; a worker's request ("apply"). What does not build, or fails, has no answer, and says why."""
+    """Facts of each cell; a worker's request ("apply"). If a cell does not build, or fails, its facts say why."""
     found = {}
     for name, text in cells:
         turn(name, "build")
@@ -59,7 +58,7 @@ def facts(turn: Turn, device_name: str, cells: Cells) -> dict[tuple[str, str], F
 
 
 def digests(turn: Turn, device_name: str, cells: Cells) -> dict[tuple[str, str], str]:
-    """`Facts.bits` of each cell as another process has them, "" where it fails; a worker's request."""
+    """`Facts.bits` of each cell in another process, "" if it fails; a worker's request."""
     found, device = {}, torch.device(device_name)
     for name, text in cells:
         turn(name, "build")
@@ -72,7 +71,7 @@ def digests(turn: Turn, device_name: str, cells: Cells) -> dict[tuple[str, str],
 
 
 def of(found: Implementation, workload: Workload, device: torch.device) -> Facts:
-    """Raises what the implementation raises."""
+    """Facts of one cell. Raises what the implementation raises."""
     inputs = found.op.make_inputs(workload, device, SEED)
     first = _once(found, inputs)
     why = repeats(found, inputs, first)
@@ -87,7 +86,7 @@ def of(found: Implementation, workload: Workload, device: torch.device) -> Facts
 
 
 def repeats(found: Implementation, inputs: tuple[Tensor, ...], first: Tensor) -> str:
-    """Where a launch's result differs from the first one's; "" where none does."""
+    """The first difference of a launch's result from the first one's; "" if none."""
     out = found.op.empty_output(*inputs)
     launch = found.prepare(*inputs, out=out)
     for n in range(2, REPEATS + 1):
@@ -115,7 +114,8 @@ def repeats(found: Implementation, inputs: tuple[Tensor, ...], first: Tensor) ->
 
 
 def by_rows(spec: OpSpec, workload: Workload) -> bool:
-    """Is the result's row i of the first input's row i alone? By the reference, on a small input. An elementwise op has no batch."""
+    """Returns whether the result's row i depends only on the first input's row i, tested by the reference on a small input. False for
+    elementwise ops, which have no batch."""
     if len(workload.shape) < 2 or workload.layout[:1] == "T" or _elementwise(spec, workload):
         return False
     small = replace(workload, shape=(3, *(min(n, 4) for n in workload.shape[1:])))
@@ -135,7 +135,7 @@ def _elementwise(spec: OpSpec, workload: Workload) -> bool:
 
 
 def varies(found: Implementation, workload: Workload, device: torch.device) -> str:
-    """Where a row of the result depends on the batch it is in; "" where it does not."""
+    """The first difference of a row of the result between batches; "" if none."""
     most = max(1, min(max(BATCHES), MOST_BYTES // (workload.shape[1] * workload.torch_dtype.itemsize)))
     x, *others = found.op.make_inputs(replace(workload, shape=(most, *workload.shape[1:])), device, SEED)
     row = x[:1].clone()
@@ -156,7 +156,7 @@ def varies(found: Implementation, workload: Workload, device: torch.device) -> s
 
 
 def difference(one: Tensor, other: Tensor) -> str:
-    """The first element in which two tensors differ bitwise, "" where none does."""
+    """The first element in which two tensors differ bitwise, "" if none."""
     a, b = (x.contiguous().view(-1).view(BITS[x.element_size()]) for x in (one, other))
     if torch.equal(a, b):
         return ""

@@ -1,9 +1,8 @@
-"""Medians, their bootstrap intervals, and the rules made of them. Seeded: the same samples give the same interval.
+"""Medians, their bootstrap intervals, and rules based on them. Seeded: the same samples give the same interval.
 
-The bootstrap is exact in distribution and needs no resampling. A resample's i-th order statistic is the sample's order statistic
-at rank ceil(n U_(i)), where U_(i) is the i-th of n uniform numbers, which follows Beta(i, n + 1 - i): one draw stands for one
-resample of any length (Efron, The Jackknife, the Bootstrap and Other Resampling Plans, 1982, section 10.3).
-"""
+The bootstrap is exact in distribution and needs no resampling. A resample's i-th order statistic is the sample's order statistic at rank
+ceil(n U_(i)), where U_(i) is the i-th of n uniform numbers, which follows Beta(i, n + 1 - i): one draw replaces one resample of any length
+(Efron, The Jackknife, the Bootstrap and Other Resampling Plans, 1982, section 10.3)."""
 
 from __future__ import annotations
 
@@ -22,14 +21,14 @@ TIE = 0.01  # rules: faster or slower needs a gap of at least 1 %
 
 
 def median(samples: Sequence[float]) -> float:
-    """Raises ValueError for no samples: the median of nothing is a defect of the caller, not nan."""
+    """Raises ValueError for no samples, which is an error of the caller."""
     if len(samples) == 0:
         raise ValueError("median: given no samples, at least one is taken: a cell without samples has no time")
     return float(np.median(np.asarray(samples, dtype=np.float64)))
 
 
 def median_interval(samples: Sequence[float]) -> tuple[float, float, float]:
-    """(median, low, high): the percentile bootstrap interval of the median, 95 %, in the samples' unit. One sample gives itself."""
+    """(median, low, high): the percentile bootstrap 95 % interval of the median, in the samples' unit. One sample is its own interval."""
     middle = median(samples)
     ordered = np.sort(np.asarray(samples, dtype=np.float64))
     n = len(ordered)
@@ -50,17 +49,18 @@ def _ranks(u: Any, n: int) -> Any:
 
 
 def settled(middle: float, low: float, high: float, tick: float = 0.0) -> bool:
-    """Both ends of the interval are within 0.5 % of the median, or within one `tick` of the clock that took the samples."""
+    """Returns whether both ends of the interval are within 0.5 % of the median, or within one `tick` of the clock that took the samples."""
     return math.isfinite(middle) and max(high - middle, middle - low) <= max(CLOSE * abs(middle), 1.01 * tick)
 
 
 def paired(a: Sequence[float], b: Sequence[float]) -> tuple[float, float, float]:
-    """(median, low, high) of a/b, round by round: what drifts slower than a round cancels. Raises ValueError where rounds differ."""
+    """(median, low, high) of a/b, round by round, which cancels drift slower than a round. Raises ValueError if the numbers of rounds
+    differ."""
     if len(a) != len(b) or not len(a):
         raise ValueError(f"paired ratio: given {len(a)} and {len(b)} rounds, as many of each are taken: time both in one call")
     return median_interval([x / y for x, y in zip(a, b, strict=True)])
 
 
 def tied(ratio: float, low: float, high: float) -> bool:
-    """Neither is faster: the gap is under 1 %, or the interval of the ratio holds 1."""
+    """Returns whether neither is faster: the gap is under 1 %, or the interval of the ratio holds 1."""
     return abs(ratio - 1.0) < TIE or low <= 1.0 <= high

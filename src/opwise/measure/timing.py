@@ -1,12 +1,11 @@
-"""How long does it take? Kernel time cold and warm, launch cost and call cost, of candidates taken in turns.
+"""Kernel time cold and warm, launch cost and call cost, of candidates in turns.
 
-Kernel times come from events on the GPU, behind a backlog that is proven long enough; costs come from the CPU's clock. Every
-method takes all implementations of one workload at once, so that their ratios are of samples taken side by side. docs/measuring.md
-gives the reasons and the calibration of every constant here and in rounds.py.
+Kernel times come from events on the GPU, behind a backlog that is tested to be long enough; costs come from the CPU's clock. Every method
+takes all implementations of one workload at once, so that ratios are of interleaved samples. docs/measuring.md gives the reasons and the
+calibration of every constant here and in rounds.py.
 
-Large products are limited by power, so that their time has two states (rounds.py): at full clock, each launch with a rest behind it, and
-power-capped, launches back to back. `cold` gives the first, `both` also the second where it differs; whatever else is back to back.
-"""
+Power limits large products, so their time has two states (rounds.py): at full clock, with a rest after each launch, and power-capped,
+launches back to back. `cold` gives the first, `both` also the second if it differs; all other times are back to back."""
 
 from __future__ import annotations
 
@@ -47,8 +46,8 @@ class ClockNotHeld(RuntimeError):
 
 
 def once(sets: int) -> bool:
-    """Is each of so many buffer sets to be used once behind a flush? They may fit into the L2 together, so that a second turn would find
-    them there."""
+    """Returns whether each of so many buffer sets is used only once after a flush: they may fit into the L2 together, so that a second use
+    would be warm."""
     return sets >= MOST_SETS
 
 
@@ -57,7 +56,7 @@ def _silent(name: str) -> None:
 
 
 class Clock:
-    """Times launches on one CUDA device, on torch's current stream. `refusals` holds what a candidate raised, by name."""
+    """Times launches on one CUDA device, on torch's current stream. `refusals`: the exceptions of candidates, by name."""
 
     def __init__(self, device: torch.device, monitor: Monitor | None = None, queue: Queue | None = None) -> None:
         """`queue` replaces the GPU, for tests. Raises ValueError for a device that is no GPU: stand-ins have no time."""
@@ -70,12 +69,11 @@ class Clock:
         self.witness: Witness | None = None  # of all that is timed from now on
 
     def rotation(self, nbytes: int) -> int:
-        """How many independent buffer sets a cold measurement of `nbytes` (in and out) wants: 1 for a flush and a launch between events,
+        """The number of independent buffer sets for a cold measurement of `nbytes` (in and out): 1 for a flush and a launch between events,
         more for launches unrolled over that many sets in a graph.
 
-        One set of 5 L2 leaves nothing of itself for the next launch; so do R smaller ones in turns. Where MOST_SETS cannot, there are
-        as many, and each is used `once` behind a flush.
-        """
+        After one set of 5 L2, nothing of it is left in the L2 for the next launch; the same holds for R smaller ones in turns. If MOST_SETS
+        do not suffice, there are as many, and each is used `once` after a flush."""
         most = ROTATED_L2 * self.queue.l2_bytes
         if nbytes >= most:
             return 1
@@ -87,20 +85,19 @@ class Clock:
 
     def cold(self, candidates: Mapping[str, Sequence[Launch]], turn: Turn = _silent, budget_s: float = MOST_COLD_S,
              warm_up_s: float = WARM_UP_S, *, hold: bool = True) -> dict[str, Timing]:  # fmt: skip
-        """Kernel time at full clock, with nothing of the operands in the L2. Each candidate: `rotation` launches on buffers of their own,
-        which go round in a graph, or with MOST_SETS of them or more go through it `once` a flush.
+        """Kernel time at full clock, with no operand in the L2. Each candidate: `rotation` launches on separate buffers, which cycle in a
+        graph, or from MOST_SETS on run through it `once` per flush.
 
-        `turn(name)` is called before each block of a candidate, and the block waited for, so that an asynchronous fault comes up
-        in the right turn. `budget_s` caps a candidate's share of the time. hold: False takes the clock as it is, back to back.
+        `turn(name)` is called before each block of a candidate, and the block is waited for, so that an asynchronous fault is raised in its
+        turn. `budget_s` caps a candidate's share of the time. hold: False ignores the clock, back to back.
 
-        Raises ValueError where the numbers of launches differ.
-        """
+        Raises ValueError if the numbers of launches differ."""
         with self.queue.ready():
             return self._full(candidates, turn, _cold_pace(budget_s, warm_up_s), hold)[0]
 
     def both(self, candidates: Mapping[str, Sequence[Launch]], turn: Turn = _silent,
              budget_s: float = MOST_COLD_S) -> tuple[dict[str, Timing], dict[str, Timing]]:  # fmt: skip
-        """(full clock, power-capped): as `cold`, and the same launches back to back where their clock is then a lower one, else {}."""
+        """(full clock, power-capped): as `cold`, and the same launches back to back if their clock is then lower, else {}."""
         with self.queue.ready():
             pace = _cold_pace(budget_s, WARM_UP_S)
             full, courses, rounds = self._full(candidates, turn, pace)
@@ -110,7 +107,7 @@ class Clock:
             return full, {course.name: timing_of(course, method_of(course)) for course in found} if any(c.capped for c in found) else {}
 
     def sustained_us(self, launch: Launch) -> float:
-        """Median of launches back to back, not flushed, once the power cap has settled: what a roof under it is made of."""
+        """Median of launches back to back, not flushed, once the power cap has settled; for the roof under the cap."""
         with self.queue.ready():
             pace = Pace(CAP_WARM_UP_S, LEAST_WARM_S, MOST_WARM_S)
             (course,) = self._rounds("sustained", _silent, []).back_to_back([Course("", launch)], pace)
@@ -132,7 +129,7 @@ class Clock:
         return self._cost("call", calls, turn, budget_s)
 
     def burst_us(self, launch: Launch, count: int, idle_s: float) -> float:
-        """Median of `count` launches, not flushed, that follow two others after a pause: a figure that no sustained load reaches."""
+        """Median of `count` launches, not flushed, that follow two others after a pause: faster than under any sustained load."""
         with self.queue.ready():
             launch()
             self.queue.wait()

@@ -1,8 +1,7 @@
-"""Our own kernels for the roofs: they do nothing but move bytes, multiply and add, or start. Imports Triton: import it on use.
+"""Triton kernels for the roofs: they only move bytes, multiply and add, or start. Imports Triton: import it on use.
 
-x, y: 1-D float32 tensors, contiguous. Every launcher returns a bound launch for one pair of buffers. Offsets are 64-bit: 4 GiB hold
-2^30 elements, and a tail block reaches past them.
-"""
+x, y: 1-D float32 tensors, contiguous. Every launcher returns a bound launch for one pair of buffers. Offsets are 64-bit: 4 GiB hold 2^30
+elements, and a tail block reaches past them."""
 
 # mypy: disable-error-code="no-untyped-def,untyped-decorator"
 from __future__ import annotations
@@ -43,7 +42,7 @@ def write_kernel(y, n, BLOCK: tl.constexpr):
 
 @triton.jit
 def read_kernel(x, y, n, programs, BLOCK: tl.constexpr):
-    """Reads 4 n bytes. The sums are stored only where they are NEVER: no load is dead, and nothing is reduced or written."""
+    """Reads 4 n bytes. The sums are stored only if they equal NEVER, which keeps every load alive without a reduction or a write."""
     total = tl.zeros((BLOCK,), tl.float32)
     for block in range(tl.program_id(0), tl.cdiv(n, BLOCK), programs):
         at = tl.cast(block, tl.int64) * BLOCK + tl.arange(0, BLOCK)
@@ -64,7 +63,7 @@ def fma_kernel(y, a, b, turns, BLOCK: tl.constexpr, UNROLLED: tl.constexpr):
 
 @triton.jit
 def empty_kernel(y):
-    """Nothing: what a launch alone takes."""
+    """Does nothing: the time of a launch alone."""
 
 
 def copies(x: Tensor, y: Tensor) -> Iterator[tuple[str, Launch]]:
@@ -91,7 +90,7 @@ def reads(x: Tensor) -> Iterator[tuple[str, Launch]]:
 
 
 def fma(device: torch.device) -> tuple[Launch, float]:
-    """A launch of FMA chains, and its flops. The factor keeps values near 1: neither overflow nor subnormals."""
+    """A launch of FMA chains, and its flops. The factor keeps values near 1, without overflow or subnormals."""
     programs = torch.cuda.get_device_properties(device).multi_processor_count * FMA_PROGRAMS_PER_SM
     y = torch.empty(programs * FMA_CHAINS, device=device)
     launch = _bound(fma_kernel, programs, (y, 0.5, 0.5, FMA_TURNS), BLOCK=FMA_CHAINS, UNROLLED=FMA_UNROLLED, num_warps=4)

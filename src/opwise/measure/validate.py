@@ -1,8 +1,7 @@
-"""Is an output right? Every element against a float64 reference and an elementwise bound, in a buffer that shows stray writes.
+"""Checks an output: every element against a float64 reference and an elementwise bound, in a buffer that shows stray writes.
 
-Everything works in chunks on the output's own device, so that more than 2^31 elements cost no second copy of themselves. Nothing
-is sampled: an element that was not looked at is an element that may be wrong.
-"""
+Everything works in chunks on the output's own device, so that more than 2^31 elements need no second copy. Nothing is sampled: every
+element is checked."""
 
 from __future__ import annotations
 
@@ -28,8 +27,8 @@ _INT_VIEW = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 @dataclass(frozen=True)
 class Verdict:
-    """`error_ratio` is the largest |out - r| / bound: at most 1 when right, inf where a nan or an inf is out of place or a write is
-    stray or missing. `reason` is one line, "" when right. `lean`: the mean over the output of what errors have in common, see `judge`."""
+    """`error_ratio` is the largest |out - r| / bound: at most 1 when right, inf if a nan or an inf is out of place or a write is stray or
+    missing. `reason` is one line, "" when right. `lean`: the mean signed error over the output, see `judge`."""
 
     ok: bool
     error_ratio: float
@@ -47,15 +46,14 @@ def overflow_threshold(dtype: torch.dtype) -> float:
 def judge(out: Tensor, reference64: Tensor, bound64: Tensor, bias: float = BIAS) -> Verdict:
     """out: any floating dtype; reference64, bound64: float64, of out's shape, on any device.
 
-    nan must be where the reference is nan, inf where the reference, rounded to out's dtype, is inf; an element whose reference is
-    within its bound of the overflow threshold may be either. The rest must be within the bound. Raises TypeError or ValueError
-    where reference or bound cannot be what they claim: a check that cannot fail must not pass.
+    nan must be where the reference is nan, inf where the reference, rounded to out's dtype, is inf; an element whose reference is within
+    its bound of the overflow threshold may be either. All others must be within the bound. Raises TypeError or ValueError for an invalid
+    reference or bound, since a check that cannot fail must not pass.
 
-    What is within the bound everywhere may still be off everywhere, by terms left out or by truncation. So the mean over the output of
-    (out - r) sign(r) / bound must be within `bias`, which errors that elements share may come to (a row's sum, a tensor core's truncation),
-    plus DEVIATIONS / sqrt(elements) of the ratios' root mean square, which is what independent ones leave. There r is rounded to out's
-    dtype: where inputs have few values, the output's roundings are not independent.
-    """
+    An output within the bound everywhere may still be biased, by skipped terms or by truncation. So the mean over the output of (out - r)
+    sign(r) / bound must be within `bias`, the allowance for errors that elements share (a row's sum, a tensor core's truncation), plus
+    DEVIATIONS / sqrt(elements) of the ratios' root mean square, the allowance for independent ones. Here r is rounded to out's dtype: if
+    inputs have few values, the output's roundings are not independent."""
     for name, x in (("reference64", reference64), ("bound64", bound64)):
         if x.dtype != torch.float64:
             raise TypeError(f"judge: {name} is {x.dtype}, float64 is taken: compute it from inputs cast by .double()")
@@ -126,11 +124,11 @@ class Guarded:
         self._bytes[self._end :].fill_(guard)
 
     def poison(self, value: float) -> None:
-        """Fills the tensor on the current stream, so that an element that a kernel leaves out is seen."""
+        """Fills the tensor on the current stream, so that elements that a kernel skips show."""
         self.tensor.fill_(value)
 
     def intact(self) -> str:
-        """ "" or what was overwritten."""
+        """ "", or what was overwritten."""
         found = []
         for where, band in (("before the start", self._bytes[: self._begin].flip(0)), ("after the end", self._bytes[self._end :])):
             touched = (band != self._guard).nonzero()
@@ -140,11 +138,10 @@ class Guarded:
 
 
 def fingerprint(tensors: Iterable[Tensor]) -> tuple[tuple[int, ...], ...]:
-    """A hash of the bytes, the shapes and the dtypes: equal before and after proves that nothing was written.
+    """A hash of the bytes, shapes and dtypes: if it is equal before and after, nothing was written.
 
-    Computed on the device and read once a tensor. Two sums of the words, one plain and one of words mixed with their position, both
-    in wrapping 64-bit integers: a single changed element always changes the first, exchanged ones the second.
-    """
+    Computed on the device and read once per tensor. Two sums of the words, one plain and one of words mixed with their position, both in
+    wrapping 64-bit integers: a single changed element always changes the first, exchanged ones the second."""
     prints = []
     for x in tensors:
         x = x.detach()
@@ -160,12 +157,12 @@ def fingerprint(tensors: Iterable[Tensor]) -> tuple[tuple[int, ...], ...]:
 
 
 def check(prepare: Callable[..., Launch], inputs: Sequence[Tensor], reference64: Tensor, bound64: Tensor, *, offset: int = 0) -> Verdict:
-    """Runs `prepare(*inputs, out=t)` and its launch twice into a guarded output, `offset` elements off alignment; the worse verdict.
+    """Runs `prepare(*inputs, out=t)` and its launch twice into a guarded output, `offset` elements off alignment; returns the worse
+    verdict.
 
-    Once over nan on the current stream; once over a finite sentinel on a side stream behind a spin, where work that was put on
-    any other stream runs before the poison and is lost. Then: guard bands intact, inputs unchanged. Exceptions of `prepare` and
-    of the launch propagate.
-    """
+    Once over nan on the current stream; once over a finite sentinel on a side stream behind a spin, where work on any other stream runs
+    before the poison and is lost. Then it checks that guard bands and inputs are unchanged. Exceptions of `prepare` and of the launch
+    propagate."""
     before = fingerprint(inputs)
     guarded = Guarded(reference64.shape, inputs[0].dtype, inputs[0].device, offset=offset)
     launch = prepare(*inputs, out=guarded.tensor)
@@ -222,10 +219,9 @@ def _unwritten(out: Tensor, value: float, reference64: Tensor) -> int:
 
 
 def agree(outputs: Mapping[str, Tensor], bound64: Tensor) -> dict[tuple[str, str], float]:
-    """Pairwise largest |a - b| / (2 bound): at most 1 for two right outputs, so that a wrong reference shows as all against one.
+    """Pairwise largest |a - b| / (2 bound): at most 1 for two right outputs. A wrong reference shows as all outputs against it.
 
-    An inf beside a finite number counts as the overflow threshold; a nan beside anything else as inf.
-    """
+    An inf beside a finite number counts as the overflow threshold; a nan beside anything else as inf."""
     return {(a, b): _disagreement(outputs[a], outputs[b], bound64) for a, b in itertools.combinations(outputs, 2)}
 
 

@@ -1,5 +1,5 @@
-"""At which clock was that? Two instruments, since neither is enough: a spin of known cycles tells at once where the SM clock has given way,
-the driver by how many MHz and why, with a lag of up to 0.2 s on an H200."""
+"""Reads the SM clock by two instruments: a spin of known cycles shows at once whether it has dropped; the driver gives MHz and reasons,
+with a lag of up to 0.2 s on an H200."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ ASK_US = 30_000.0  # how old the driver's word may be: it is renewed every 100 m
 
 @dataclass(frozen=True)
 class Look:
-    """The clock at one moment. share: of the highest, by a spin. state: what the driver says; highest_mhz: the highest SM clock that it
-    has said so far, None where it tells none."""
+    """The clock at one moment. share: of the highest, by a spin. state: the driver's report; highest_mhz: the highest SM clock that it has
+    reported so far, None if none."""
 
     share: float
     state: State = field(default_factory=State)
@@ -26,7 +26,7 @@ class Look:
 
     @property
     def full(self) -> bool:
-        """Both instruments must say so; the driver, where it says anything."""
+        """Returns whether both instruments report full clock; the driver counts if it reports anything."""
         said = self.state.sm_clock_mhz
         low = said is not None and self.highest_mhz is not None and said < FULL_CLOCK * self.highest_mhz
         return self.share >= FULL_SPIN and not low and not self.capped_by
@@ -41,7 +41,7 @@ class Look:
 
 
 class Watch:
-    """Looks at the clock of an idle GPU, which is still that of its last kernel."""
+    """Reads the clock of an idle GPU, which is still that of its last kernel."""
 
     def __init__(self, queue: Queue, monitor: Monitor | None) -> None:
         self.queue, self.monitor = queue, monitor

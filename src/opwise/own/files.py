@@ -1,4 +1,4 @@
-"""A user's file as a backend: found by name, imported in a worker alone, asked for its marked functions."""
+"""A user's file as a backend: found by name, imported only in a worker, and searched for marked functions."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ GPU_ONLY = frozenset({"cupy_raw", "torch_inline"})  # whose stand-in runs the su
 
 
 class BadFile(ValueError):
-    """The file cannot be taken as a backend; the message says what was given, what is taken and the remedy."""
+    """The file cannot be a backend; the message names it, what is accepted and the remedy."""
 
 
 def backend_name(path: Path, taken: Mapping[str, str]) -> str:
-    """The name that the file's rows go by: its stem. Raises BadFile where it cannot be one, or is another's already."""
+    """The backend name of a file: its stem. Raises BadFile if it is not a valid name, or is taken."""
     if path.suffix != ".py" or not path.is_file():
         raise BadFile(f"{path} is {'no Python file' if path.is_file() else 'not there'}: give the path of a .py file")
     if not path.stem.isidentifier():
@@ -56,13 +56,13 @@ def named(paths: Sequence[Path]) -> dict[str, Path]:
 
 
 def declared(path: Path) -> list[str]:
-    """The ops that a file which cannot be imported would have had kernels of, by its text; all where that tells nothing."""
+    """The ops for which a file that cannot be imported declares kernels, from its text; all ops if that is unclear."""
     ops = [op for _, op in DECORATED.findall(path.read_text(encoding="utf-8", errors="replace")) if op in OPS]
     return list(dict.fromkeys(ops)) or list(OPS)
 
 
 def install(files: Mapping[str, Path]) -> None:
-    """Adds files to BACKENDS, each imported when it is first probed."""
+    """Adds files to BACKENDS; each is imported when it is first probed."""
     from opwise import backends
 
     for name, path in files.items():
@@ -72,7 +72,7 @@ def install(files: Mapping[str, Path]) -> None:
 
 @dataclass(frozen=True)
 class Setup:
-    """What must run first in a worker that is to know the files. Such a worker has a judge beside it."""
+    """What runs first in a worker that uses the files. Such a worker has a judge beside it."""
 
     files: Mapping[str, Path]
 
@@ -81,12 +81,12 @@ class Setup:
 
 
 def setup(files: Mapping[str, Path] | None) -> Setup | None:
-    """None where there are no files."""
+    """The Setup for these files, None for none."""
     return Setup(dict(files)) if files else None
 
 
 class FileBackend(types.ModuleType):
-    """The backend module that a user's file is: what `backends/<name>/__init__.py` is to the five."""
+    """The backend module of a user's file, like `backends/<name>/__init__.py` of the five."""
 
     def __init__(self, name: str, path: Path) -> None:
         super().__init__(name, f"The kernels of {path}.")
@@ -95,7 +95,7 @@ class FileBackend(types.ModuleType):
         self._kernels: list[Kernel] | None = None
 
     def probe(self, device: torch.device) -> Probe:
-        """Raises BackendUnavailable as the backends of the libraries that it imports do, and whatever importing the file raises."""
+        """Raises BackendUnavailable like the backends of the libraries it imports, and what importing the file raises."""
         from opwise import backends
 
         try:
@@ -156,7 +156,7 @@ def _require_gpu(device: torch.device) -> None:
 
 
 def libraries(path: Path) -> list[str]:
-    """The backends whose libraries the file imports, anywhere in it; none where it is no Python."""
+    """The backends whose libraries the file imports, anywhere in it; none if it is not Python."""
     try:
         tree = ast.parse(path.read_bytes())  # whose encoding the file itself tells, as Python reads it
     except (SyntaxError, ValueError):

@@ -1,4 +1,4 @@
-"""The decorator that marks a user's function as a kernel of an op, and what makes a function's launches the protocol's."""
+"""The decorator that marks a user's function as a kernel of an op, and the adapter from a function to the protocol's launches."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 @dataclass(frozen=True)
 class Kernel:
-    """What the decorator keeps with a function."""
+    """The decorator's data, kept with a function."""
 
     op: str
     variant: str
@@ -26,11 +26,10 @@ class Kernel:
 
 
 def kernel(op: str, *, variant: str = "", build: bool = False, summary: str = "", fault: str | None = None) -> Callable[[F], F]:
-    """Marks a function as a kernel of an op; the function stays as it is. `opwise run --with FILE` finds it by its mark.
+    """Marks a function as a kernel of an op; the function itself is unchanged. `opwise run --with FILE` finds it by its mark.
 
-    variant: another way of writing the op in the same file. fault: what is known to be wrong with it. Raises ValueError for an op that
-    is not there, TypeError where `build` is asked of a function without `out`.
-    """
+    variant: another version of the op in the same file. fault: its known fault. Raises ValueError for an unknown op, TypeError for
+    `build=True` on a function without `out`."""
     if op not in OPS:
         raise ValueError(f"opwise.kernel({op!r}): unknown op: known are {', '.join(OPS)}")
 

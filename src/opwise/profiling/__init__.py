@@ -1,4 +1,3 @@
-"""Where the time of one implementation goes: a trace of its calls, its kernels with their grids and rates, its stacks, its memory.
+"""Profiles of one implementation: a trace of its calls, its kernels with grids and rates, its stacks, its memory.
 
-It stands on the right of `measure` and `runner`, and on the left of the commands: nothing that is timed for a run imports it.
-"""
+It may import `measure` and `runner`; nothing that is timed for a run imports it."""

@@ -1,7 +1,6 @@
-"""Memory that calls take from torch's allocator, by the place that asks for it.
+"""Memory that calls take from torch's allocator, by source place.
 
-Memory taken past torch's allocator (CuPy's pool, Numba's, the driver's) does not show; the suite's backends take theirs from torch.
-"""
+Memory from elsewhere (CuPy's pool, Numba's, the driver's) does not show; the suite's backends use torch's allocator."""
 
 from __future__ import annotations
 
@@ -18,7 +17,7 @@ NOT_A_PLACE = ("<built-in", "torch/autograd/profiler.py", "torch/_ops.py", "torc
 
 @dataclass(frozen=True)
 class Allocation:
-    """Bytes asked for at one place: `count` and `total_bytes` over all calls, `bytes` of one, `held` of the count not given back."""
+    """Bytes requested at one place: `count` and `total_bytes` over all calls, `bytes` of one, `held` of the count not freed."""
 
     stage: str
     place: str
@@ -31,7 +30,7 @@ class Allocation:
 
 
 def allocations(trace: Trace) -> list[Allocation]:
-    """Those within calls, the most bytes first. Needs a trace with memory; places need one with stacks."""
+    """The allocations within calls, the most bytes first. Needs a trace with memory; places need one with stacks."""
     spans = reading.ranges(trace)
     calls = reading.ranges(trace, CALL)
     frames = reading.events(trace, "python_function", "cpu_op")

@@ -1,9 +1,8 @@
 """One op at one workload in every backend: where each spends its time, from the import to the kernel.
 
-import, first call   a fresh process each, once with empty compiler caches, once with full ones
-allocate, wrap       CPU time of the steps of a call, by the clock that takes launch and call costs
-the rest             the records that `opwise run` would store, all backends side by side in one worker
-"""
+import, first call: in a fresh process each, once with empty compiler caches, once with full ones. allocate, wrap: CPU time of the steps of
+a call, by the clock of launch and call costs. The rest: the records that `opwise run` would store, all backends side by side in one
+worker."""
 
 from __future__ import annotations
 
@@ -28,13 +27,12 @@ FIRST_PARTS = ("import_s", "compile_s", "first_launch_s")
 
 @dataclass(frozen=True)
 class Anatomy:
-    """One backend's row. Seconds and microseconds as the names end; None: not measured, and `reason` says why.
+    """One backend's row, in seconds and microseconds as the names end. None: not measured, and `reason` says why.
 
-    `cold` and `cached`: the parts of a first call, compiler caches empty and full. `import_s` is beyond torch and opwise. `call_us` is what
-    a user pays on the CPU; what it is more than allocate, wrap and launch is the look-up of what was built. With `own_call` it is a
-    function of the library's own (torch eager's), which has no such steps: wrap and launch are then of the form that writes into an output.
-    `kernel_cold_us` and `limit_us` are of the full clock; `kernel_capped_us` is there where the power cap changes the time.
-    """
+    `cold` and `cached`: the parts of a first call with empty and with full compiler caches. `import_s`: beyond torch and opwise. `call_us`:
+    the CPU time of a user's call; beyond allocate, wrap and launch it is the look-up of the built kernel. With `own_call` the call is a
+    library's own function (torch eager's), which has no such steps; wrap and launch are then of its form that writes into an output.
+    `kernel_cold_us` and `limit_us`: at full clock; `kernel_capped_us`: only if the power cap changes the time."""
 
     implementation: str
     status: str
@@ -66,7 +64,7 @@ class Anatomy:
 
     @property
     def lookup_us(self) -> float | None:
-        """What a call takes beyond its steps; None where it has none or one is missing, 0 at least: each figure has its own error."""
+        """The call time beyond its steps, at least 0, since each figure has its own error; None without steps or if one is missing."""
         steps = (self.allocate_us, self.wrap_us, self.launch_us)
         if self.own_call or self.call_us is None or any(step is None for step in steps):
             return None
@@ -77,15 +75,14 @@ class Anatomy:
 
 
 def first_call_s(parts: Mapping[str, float] | None) -> float | None:
-    """All of it; None where only the import could be measured."""
+    """The sum of the parts; None if only the import could be measured."""
     return sum(parts[name] for name in FIRST_PARTS) if parts and set(FIRST_PARTS) <= set(parts) else None
 
 
 def anatomies(found: Survey, workload: Workload, first: bool = True, progress: Callable[[str], None] = lambda _: None) -> list[Anatomy]:
-    """A row a backend that has the op, in the catalogue's order. `first`: imports and first calls too, which takes a compile of each.
+    """A row per backend that has the op, in the catalogue's order. `first`: also imports and first calls, which compile each backend.
 
-    First calls of several backends run at once where there are cores for it, and nothing else is timed meanwhile.
-    """
+    First calls of several backends run at once if there are cores for it, and nothing else is timed meanwhile."""
     entries = [e for e in found.catalogue.values() if not e.available or "" in e.variants.get(workload.op, {})]
     here = [e for e in entries if e.available]
     firsts: dict[str, Any] = {}
@@ -116,7 +113,7 @@ def _first(found: Survey, entry: Entry, workload: Workload) -> tuple[Any, Any] |
 
 
 def first_parts(turn: Turn, backend: str, workload: str, device_name: str, launched: bool) -> dict[str, float]:
-    """In a fresh worker: seconds of import, and where `launched` of compiling and of the first launch until its end."""
+    """In a fresh worker: seconds of import and, with `launched`, of compiling and of the first launch until its end."""
     import torch
 
     from opwise.backends import implementation
@@ -156,7 +153,7 @@ def _steps(found: Survey, names: Sequence[str], workload: Workload) -> dict[str,
 
 
 def steps_of(turn: Turn, names: Sequence[str], workload: str, device_name: str) -> dict[str, dict[str, float]]:
-    """In a worker with a GPU: us of `allocate` and of `wrap` of all implementations in turns; and `own_call`, 1 or 0."""
+    """In a worker with a GPU: us of `allocate` and `wrap` of all implementations in turns; and `own_call`, 1 or 0."""
     import torch
 
     from opwise.backends import implementation
@@ -188,7 +185,7 @@ def steps_of(turn: Turn, names: Sequence[str], workload: str, device_name: str) 
 
 
 def allocation(like: Any, out: Any) -> Callable[[], Any]:
-    """The allocation that a call makes: Implementation takes the shorter of torch's two ways where input and output are alike."""
+    """The allocation that a call makes: Implementation uses the faster of torch's two ways if input and output are alike."""
     import torch
 
     if like.shape == out.shape:

@@ -1,4 +1,4 @@
-"""The anatomy as stacked bars: a bar a backend, in three panels, since a compile, a call and a kernel have no axis in common."""
+"""The anatomy as stacked bars: a bar per backend, in three panels, since a compile, a call and a kernel need different axes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ COLOURS = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee")  # told apart 
 
 @dataclass(frozen=True)
 class Panel:
-    """`parts`: part -> bar -> value; the parts of a bar stand on each other. A bar that lacks one has nothing there."""
+    """`parts`: part -> bar -> value; the parts of a bar are stacked. A missing part has no value."""
 
     title: str
     unit: str
@@ -27,7 +27,7 @@ class Panel:
 
 
 def panels(rows: Sequence[Anatomy]) -> list[Panel]:
-    """Those that have anything to show."""
+    """The panels that have data."""
     firsts: dict[str, Mapping[str, float]] = {}
     for row in rows:
         firsts |= {f"{row.backend}, {kind}": parts for kind, parts in (("empty", row.cold), ("full", row.cached)) if parts}
@@ -61,7 +61,7 @@ def _panel(title: str, unit: str, parts: Mapping[str, Mapping[str, float | None]
 
 
 def write(rows: Sequence[Anatomy], path: Path, title: str) -> None:
-    """HTML that needs no network, SVG or PNG, by the name's ending. Raises MissingExtra, OSError, ValueError where nothing was measured."""
+    """HTML that needs no network, SVG or PNG, by the name's ending. Raises MissingExtra, OSError, ValueError without data."""
     shown = panels(rows)
     if not shown:
         raise ValueError("nothing was measured that a picture could show")

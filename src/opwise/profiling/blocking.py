@@ -1,7 +1,6 @@
-"""Synchronous launches, to find a fault: each launch is waited for, so that an error comes up at the kernel that caused it.
+"""Synchronous launches, to locate a fault: each launch is waited for, so that an error is raised at the kernel that caused it.
 
-CUDA reads CUDA_LAUNCH_BLOCKING when it starts: this runs in a worker whose environment holds it from the start.
-"""
+CUDA reads CUDA_LAUNCH_BLOCKING when it starts, so this runs in a worker whose environment has it from the start."""
 
 from __future__ import annotations
 
@@ -15,7 +14,7 @@ ENVIRONMENT = {"CUDA_LAUNCH_BLOCKING": "1"}
 
 @dataclass(frozen=True)
 class Outcome:
-    """`error` is "" where all went well. `stage` and `kernel` are those of the error; `kernels` ran before it, in order of first launch."""
+    """`error` is "" without a fault. `stage` and `kernel` are those of the error; `kernels` ran before it, in order of first launch."""
 
     implementation: str
     workload: str
@@ -29,13 +28,13 @@ class Outcome:
 
     @property
     def line(self) -> str:
-        """The error in one line, with its kernel where that is known."""
+        """The error in one line, with its kernel if known."""
         where = f"kernel {self.kernel}" if self.kernel else f"{self.stage} (no kernel was launched, or none is known)"
         return f"{self.implementation} at {self.workload}, launch {self.launches}: {where}, during {self.stage}: {self.error}"
 
 
 def blocked(implementation: str, workload: str, device: str, calls: int, setup: Callable[[], None] | None = None) -> Outcome:
-    """Runs `calls` launches in a child process, each waited for. A child that dies is an outcome too, with the kernel it last told of."""
+    """Runs `calls` launches in a child process, each waited for. If the child dies, the outcome names the last kernel that it reported."""
     kernel, stage, launches = "", "start", 0
     worker: Worker | None = None
     try:

@@ -40,13 +40,13 @@ Trace = dict[str, Any]
 
 
 def label(name: str) -> record_function:
-    """A range of the CPU's time in the trace, as a context; the kernels launched within are known by it."""
+    """Context manager for a labelled range of CPU time in the trace; it identifies the kernels launched within."""
     return record_function(PREFIX + name)
 
 
 @dataclass
 class Stages:
-    """The steps of a call, each in its own labelled range. `inputs` are N(0, 1), as those that are timed."""
+    """The steps of a call, each in its own labelled range. `inputs` are N(0, 1), like those that are timed."""
 
     implementation: Implementation
     inputs: tuple[Tensor, ...]
@@ -62,7 +62,7 @@ class Stages:
             wait(out.device)
 
     def call(self) -> Tensor:
-        """What opwise's call of an implementation does, step by step: allocate the output, wrap the tensors, launch."""
+        """opwise's call of an implementation, step by step: allocate the output, wrap the tensors, launch."""
         with label(CALL):
             with label(ALLOCATE):
                 out = self.implementation.op.empty_output(*self.inputs)
@@ -97,12 +97,11 @@ def capture(
 ) -> Trace:
     """The Chrome trace of compiling `name` (`triton_jit/softmax`) for `workload`, of `warm_ups` launches and of `calls` calls.
 
-    path: where it is written too, compressed where the name ends in .gz. with_stack: with Python's frames; compiling is left out then,
-    since a compiler written in Python would be all that one sees. profile_memory: with torch's allocations. then: what else is to be in the
-    trace, after the calls. The trace's own key "opwise" says what was run.
+    path: file to write, compressed if the name ends in .gz. with_stack: records Python's frames; compiling is then left out, since the
+    frames of a compiler written in Python would hide all others. profile_memory: records torch's allocations. then: called after the calls,
+    to add to the trace. The trace's own key "opwise" says what was run.
 
-    Raises KeyError for an unknown name, BackendUnavailable, UnsupportedWorkload, ValueError for a workload without elements.
-    """
+    Raises KeyError for an unknown name, BackendUnavailable, UnsupportedWorkload, ValueError for a workload without elements."""
     from opwise.backends import implementation  # late: it is what a backend's library is imported by
 
     found = implementation(name, device)  # before the profiler, which imports Triton itself, whether or not for the interpreter
@@ -130,7 +129,7 @@ def capture(
 
 
 def capture_in_worker(turn: Callable[[str, str], None], name: str, workload: str, device: str, options: Mapping[str, Any]) -> None:
-    """`capture` as a worker's request; the trace stays in the file that options["path"] names: a pipe is no place for it."""
+    """`capture` as a worker's request. The trace stays in the file options["path"], since it is too large for the pipe."""
     turn(name, "build")
     capture(name, Workload.parse(workload), torch.device(device), **options)
 
@@ -166,7 +165,7 @@ def _ready(implementation: Implementation, workload: Workload, device: torch.dev
 
 
 def exported(profiler: profile) -> Trace:
-    """What the profiler kept, as it would write it."""
+    """The profiler's trace, as it would write it."""
     with tempfile.TemporaryDirectory(prefix="opwise-trace-") as folder:
         file = Path(folder) / "trace.json"
         profiler.export_chrome_trace(str(file))
@@ -177,7 +176,7 @@ def exported(profiler: profile) -> Trace:
 
 
 def parsed(text: str) -> Any:
-    """Kineto's JSON, which is not always JSON: a name may hold a control character, and a ratio over nothing is written `inf` or `nan`."""
+    """Kineto's JSON, which may be invalid: names may hold control characters, and ratios over 0 are written `inf` or `nan`."""
     try:
         return json.loads(text, strict=False)
     except json.JSONDecodeError:
@@ -185,7 +184,7 @@ def parsed(text: str) -> Any:
 
 
 def write(trace: Trace, path: Path) -> None:
-    """As JSON, compressed where the name ends in .gz. Raises OSError."""
+    """Writes JSON, compressed if the name ends in .gz. Raises OSError."""
     path.parent.mkdir(parents=True, exist_ok=True)
     data = json.dumps(trace).encode()
     path.write_bytes(gzip.compress(data, compresslevel=6) if path.suffix == ".gz" else data)

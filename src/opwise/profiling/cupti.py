@@ -1,7 +1,6 @@
-"""Which kernel is being launched? CUPTI's callbacks tell, whoever launches it: torch, CuPy, Numba and Triton all go through the driver.
+"""Names of kernels as they are launched, by CUPTI's callbacks: torch, CuPy, Numba and Triton all launch through the driver.
 
-torch brings libcupti along, for its profiler. CUPTI has one subscriber a process: no profiler can run meanwhile.
-"""
+torch ships libcupti for its profiler. CUPTI has one subscriber per process, so no profiler can run at the same time."""
 
 from __future__ import annotations
 
@@ -38,14 +37,14 @@ NO_LIBRARY = "libcupti is not in this process"
 
 @dataclass
 class Launched:
-    """Kernels by name, in the order of their launches. `available` is why there are none, "" where they are watched."""
+    """Kernels by name, in the order of their launches. `available`: why there are none, "" if they are watched."""
 
     names: list[str] = field(default_factory=list)
     missing: str = ""
 
 
 def readable(name: str) -> str:
-    """As it stands in the source, where the compiler of C++ has mangled it."""
+    """The kernel's name as in the source, demangled."""
     import torch
 
     demangle = getattr(torch._C, "_demangle", None)
@@ -53,7 +52,7 @@ def readable(name: str) -> str:
 
 
 def library() -> ctypes.CDLL | None:
-    """The libcupti that torch has loaded into this process; None where it has none."""
+    """The libcupti that torch has loaded into this process, or None."""
     with contextlib.suppress(OSError):
         for line in Path("/proc/self/maps").read_text().splitlines():
             path = line.rpartition(" ")[2]
@@ -85,7 +84,8 @@ def watched(told: Callable[[str], None], cupti: ctypes.CDLL | None = None) -> It
 
 @contextlib.contextmanager
 def subscribed(called: Callable[[object, int, int, int], None], domains: Sequence[int], cupti: ctypes.CDLL | None = None) -> Iterator[str]:
-    """Has CUPTI call `called(_, domain, number, address of the data)` for the callbacks of some domains. Yields "", or why it does not."""
+    """Context manager: CUPTI calls `called(_, domain, number, address of the data)` for the callbacks of some domains. Yields "", or why it
+    does not."""
     cupti = cupti or library()
     if cupti is None:
         yield NO_LIBRARY

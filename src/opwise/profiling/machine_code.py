@@ -1,11 +1,10 @@
-"""Which machine code does a launch run? A digest of the kernels' instructions, their launch configurations and their scalar parameters.
+"""The machine code that a launch runs: a digest of the kernels' instructions, launch configurations and scalar parameters.
 
-CUPTI's callbacks tell of every module that is loaded, with its cubin, and of every launch, whoever makes it: torch, CuPy, Numba and Triton
-all go through the driver. Two commits whose digests are equal run the same kernels in the same way, whatever their sources look like.
+CUPTI's callbacks report every module that is loaded, with its cubin, and every launch: torch, CuPy, Numba and Triton all go through the
+driver. Two commits with equal digests run the same kernels in the same way, whatever their sources.
 
 Structures: cupti_callbacks.h (CUpti_ResourceData, CUpti_ModuleResourceData), generated_cuda_meta.h (cuLaunchKernel_params), cuda.h
-(CUlaunchConfig); kernel parameters: EIATTR_KPARAM_INFO in the section .nv.info.<kernel>, as cuobjdump -elf shows it.
-"""
+(CUlaunchConfig); kernel parameters: EIATTR_KPARAM_INFO in the section .nv.info.<kernel>, as cuobjdump -elf shows it."""
 
 from __future__ import annotations
 
@@ -57,7 +56,7 @@ class LaunchExParameters(ctypes.Structure):
 
 @dataclass(frozen=True)
 class Code:
-    """A kernel as a module has it: its machine code, and (offset, bytes) of each parameter in their order."""
+    """A kernel of a module: its machine code, and (offset, bytes) of each parameter in order."""
 
     text: bytes
     parameters: tuple[tuple[int, int], ...]
@@ -65,8 +64,8 @@ class Code:
 
 @dataclass(frozen=True)
 class Launched:
-    """One launch: grid and block in x, y, z; dynamic shared memory in bytes; the parameters of 8 bytes and less that are no addresses.
-    code: None where it cannot be told which was launched."""
+    """One launch: grid and block in x, y, z; dynamic shared memory in bytes; the parameters of at most 8 bytes that are no addresses. code:
+    None if the kernel cannot be identified."""
 
     kernel: str
     code: Code | None
@@ -77,11 +76,10 @@ class Launched:
 
 @dataclass
 class Seen:
-    """What was loaded and launched since `watching` began. missing: why nothing is seen, "" where all is.
+    """Modules and launches since `watching` began. missing: why nothing is seen, "" otherwise.
 
-    CUPTI names a launch's kernel and gives its handle, and tells of a module's kernels by name alone. Triton's specialisations of one
-    kernel have one name: a handle is that kernel of its name which was loaded and not launched before, where there is one such.
-    """
+    CUPTI gives a launch's kernel name and handle, but only names for a module's kernels. Triton's specialisations of one kernel share a
+    name: a handle is taken as the kernel of its name that was loaded and not yet launched, if there is exactly one."""
 
     waiting: dict[str, list[Code]] = field(default_factory=dict)  # kernel -> loaded, and by no launch so far
     known: dict[int, tuple[str, Code]] = field(default_factory=dict)  # handle -> kernel, code
@@ -94,7 +92,7 @@ class Seen:
             found += [code] if code not in found else []
 
     def unloaded(self, cubin: bytes) -> None:
-        """Its handles may be another module's later."""
+        """Forgets a module's handles, which may later be another's."""
         gone = kernels(cubin)
         self.known = {handle: (kernel, code) for handle, (kernel, code) in self.known.items() if gone.get(kernel) != code}
 
@@ -108,7 +106,7 @@ class Seen:
 
     @staticmethod
     def digest(launches: Sequence[Launched]) -> str:
-        """Of these launches; "" where some kernel's code was not seen, or nothing was launched."""
+        """The digest of these launches; "" if some kernel's code was not seen, or nothing was launched."""
         found = hashlib.sha256()
         for launch in launches:
             if launch.code is None:
@@ -118,15 +116,15 @@ class Seen:
 
 
 def kernels(cubin: bytes) -> dict[str, Code]:
-    """Raises ValueError for what is no cubin."""
+    """Raises ValueError for anything but a cubin."""
     found = sections(cubin)
     names = [name.removeprefix(".text.") for name in found if name.startswith(".text.")]
     return {name: Code(found[f".text.{name}"], parameters(found.get(f".nv.info.{name}", b""))) for name in names}
 
 
 def sections(cubin: bytes) -> dict[str, bytes]:
-    """Name -> content, of an ELF-64 file. Raises ValueError for another. backends/cubin.py cannot serve here: under asv it is an old
-    commit's."""
+    """Name -> content of the sections of an ELF-64 file. Raises ValueError for another. backends/cubin.py is not used, since asv may
+    replace it by an old commit's."""
     if len(cubin) < 64 or cubin[:6] != b"\x7fELF\x02\x01":
         raise ValueError(f"no cubin: given {len(cubin)} bytes that begin with {cubin[:6]!r}")
     table, size, count, names = *struct.unpack_from("<Q", cubin, 40), *struct.unpack_from("<HHH", cubin, 58)
@@ -157,7 +155,7 @@ def parameters(info: bytes) -> tuple[tuple[int, int], ...]:
 
 @contextlib.contextmanager
 def watching(library: ctypes.CDLL | None = None) -> Iterator[Seen]:
-    """Collects modules and launches of this process. One subscriber a process: no profiler can run meanwhile."""
+    """Collects modules and launches of this process. CUPTI has one subscriber per process, so no profiler can run at the same time."""
     seen = Seen()
 
     def called(_: object, domain: int, number: int, data: int) -> None:
@@ -193,8 +191,8 @@ def _launched(function: str, kernel: str, address: int, seen: Seen) -> Launched:
 
 
 def digests(turn: Callable[[str, str], None], device_name: str, cells: Sequence[tuple[str, str]]) -> dict[tuple[str, str], str]:
-    """(implementation, workload) -> the digest of what a launch of it runs; "" where it cannot be told: it does not build, or some of its
-    code was not seen. A worker's request ("apply")."""
+    """(implementation, workload) -> the digest of its launch; "" if it does not build, or some of its code was not seen. A worker's request
+    ("apply")."""
     import torch
 
     from opwise.backends import implementation

@@ -1,9 +1,7 @@
-"""The Speed-of-Light and memory sections of Nsight Compute for one launch: counters of the GPU, where the profiler has times alone.
+"""The Speed-of-Light and memory sections of Nsight Compute for one launch: hardware counters, which torch's profiler lacks.
 
-ncu runs a child that launches once between its profiler's start and stop, with the GPU's clocks left alone; caches are flushed before each
-pass, which is ncu's default and what "cold" means here. The report is read by `ncu_report`, the module that Nsight Compute ships; where
-that does not work, as what ncu itself exports: CSV.
-"""
+ncu runs a child that launches once between its profiler's start and stop. The GPU's clocks are not locked; caches are flushed before each
+pass, which is ncu's default. The report is read by `ncu_report`, the module that Nsight Compute ships, or else from ncu's CSV export."""
 
 from __future__ import annotations
 
@@ -51,7 +49,7 @@ METRICS: Mapping[str, str] = {
 
 
 class NcuRefused(RuntimeError):
-    """ncu is missing, or it cannot count here. One line, with the remedy."""
+    """ncu is missing, or cannot read counters here. One line, with the remedy."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +64,7 @@ class Counter:
 
 
 def command(report: Path, implementation: str, workload: str, device: str, files: Sequence[Path] = ()) -> list[str]:
-    """The whole command line. Raises NcuRefused where there is no ncu."""
+    """The command line. Raises NcuRefused without ncu."""
     ncu = shutil.which("ncu")
     if ncu is None:
         raise NcuRefused(f"there is no ncu on PATH: {REMEDY_MISSING}")
@@ -77,10 +75,9 @@ def command(report: Path, implementation: str, workload: str, device: str, files
 
 
 def counted(implementation: str, workload: str, device: str, keep: Path | None = None, files: Sequence[Path] = ()) -> list[Counter]:
-    """The counters of each kernel of one launch. `keep`: where the report for Nsight Compute's own window is left; `files`: the user's own.
+    """The counters of each kernel of one launch. `keep`: path for the report of Nsight Compute's GUI; `files`: the user's own files.
 
-    Raises NcuRefused in one line with the remedy.
-    """
+    Raises NcuRefused in one line with the remedy."""
     with tempfile.TemporaryDirectory(prefix="opwise-ncu-") as folder:
         report = Path(folder) / "report.ncu-rep"
         line = command(report, implementation, workload, device, files)
@@ -100,7 +97,7 @@ def counted(implementation: str, workload: str, device: str, keep: Path | None =
 
 
 def refusal(output: str, status: int) -> str:
-    """What ncu's output means, in one line."""
+    """The reason in ncu's output, in one line."""
     if "ERR_NVGPUCTRPERM" in output:
         return f"ncu may not read the GPU's counters (ERR_NVGPUCTRPERM): {REMEDY_COUNTERS}"
     errors = [line.strip() for line in output.splitlines() if re.search(r"==ERROR==|Error", line)]
@@ -109,7 +106,7 @@ def refusal(output: str, status: int) -> str:
 
 
 def read(report: Path, ncu: str) -> list[Counter]:
-    """Through the module that ships with Nsight Compute, else through ncu's export."""
+    """Reads a report by the module that ships with Nsight Compute, else by ncu's export."""
     for folder in module_folders(ncu):
         line = [sys.executable, ncu_values.__file__, str(report), str(folder), *METRICS]
         done = subprocess.run(line, capture_output=True, text=True, check=False, timeout=120)
@@ -121,7 +118,7 @@ def read(report: Path, ncu: str) -> list[Counter]:
 
 
 def from_csv(text: str) -> list[Counter]:
-    """`text`: ncu's raw page, a line a kernel under one line of names and one of units."""
+    """`text`: ncu's raw page, a line per kernel under one line of names and one of units."""
     lines = text.splitlines()
     first = next((i for i, line in enumerate(lines) if '"Kernel Name"' in line), None)
     if first is None:
@@ -144,7 +141,7 @@ def _number(text: str) -> float | str:
 
 
 def module_folders(ncu: str) -> list[Path]:
-    """Where `ncu_report` lies in the installation that `ncu` belongs to."""
+    """Folders of `ncu_report` in the installation that `ncu` belongs to."""
     real = Path(ncu).resolve()
     folders = [*(parent / "extras" / "python" for parent in real.parents), *_beside(real)]
     return [folder for folder in dict.fromkeys(folders) if (folder / "ncu_report.py").is_file()]

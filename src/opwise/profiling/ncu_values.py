@@ -1,7 +1,6 @@
-"""Run as a program by its path, in a process of its own: NVIDIA's ncu_report, loaded beside torch and CUDA, has ended the process.
+"""Run as a program by its path, in a separate process: NVIDIA's ncu_report has crashed processes that also load torch and CUDA.
 
-Arguments: the report, the folder of ncu_report, metrics. Prints a JSON list of [kernel, metric, value, unit].
-"""
+Arguments: the report, the folder of ncu_report, metrics. Prints a JSON list of [kernel, metric, value, unit]."""
 
 from __future__ import annotations
 
@@ -13,7 +12,7 @@ from typing import Any
 
 
 def values(context: Any, metrics: Sequence[str]) -> Iterator[tuple[str, str, float | str, str]]:
-    """`context`: what ncu_report.load_report gives. A metric that a kernel lacks is left out."""
+    """`context`: the result of ncu_report.load_report. Metrics that a kernel lacks are left out."""
     for launches in (context.range_by_idx(i) for i in range(context.num_ranges())):
         for action in (launches.action_by_idx(i) for i in range(launches.num_actions())):
             for metric in metrics:

@@ -1,7 +1,7 @@
-"""`python -m opwise.profiling.once IMPLEMENTATION WORKLOAD DEVICE [FILE…]`: what Nsight Compute watches; files are the user's own.
+"""`python -m opwise.profiling.once IMPLEMENTATION WORKLOAD DEVICE [FILE…]`: the process that Nsight Compute profiles; files are the user's
+own.
 
-It warms up, then launches once between the profiler's start and stop: `ncu --profile-from-start off` sees that launch alone.
-"""
+It warms up, then launches once between the profiler's start and stop: `ncu --profile-from-start off` sees only that launch."""
 
 from __future__ import annotations
 

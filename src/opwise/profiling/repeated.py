@@ -1,9 +1,8 @@
-"""Launches from a cold and from a warm L2 under the profiler, brought about as the clock of `opwise run` brings them about.
+"""Launches from a cold and from a warm L2 under the profiler, prepared like those of `opwise run`.
 
-The clock decides by the workload's bytes: a flush before each launch, launches that go round over several sets of buffers, or over so many
-that each is used once behind a flush. Here the same flush and the same sets stand behind the same spin. What differs is who takes the time:
-CUPTI stamps the beginning and the end of each kernel, where the clock's events and graphs count the gap to the next launch too.
-"""
+By the workload's bytes: a flush before each launch, launches that cycle over several sets of buffers, or over so many that each is used
+once after a flush. The flush, sets and spin are those of `opwise run`. Only the time stamps differ: CUPTI stamps the beginning and the end
+of each kernel, while events and graphs also count the gap to the next launch."""
 
 from __future__ import annotations
 
@@ -24,7 +23,7 @@ MOST_WARM_UPS = 400  # launches, about: 200 ms where a kernel takes half a milli
 
 
 def sets_of(stages: Stages, sets: int) -> list[Launch]:
-    """One launch a set of buffers, each with inputs and output of its own; bound without a label, since they are no calls."""
+    """One launch per set of buffers, each with its own inputs and output; bound without a label, since they are no calls."""
     assert stages.bind is not None, "compile() comes first"
     launches = []
     for i in range(sets):
@@ -36,8 +35,8 @@ def sets_of(stages: Stages, sets: int) -> list[Launch]:
 def repeat(queue: Queue, launches: Sequence[Launch], count: int = COUNT) -> None:
     """`count` launches or more with the L2 cold, then as many with it warm, each in its labelled range.
 
-    One launch: the L2 is flushed before each. Several: whole turns over them. So many that each is used `once`: as many of them behind one.
-    """
+    One launch given: the L2 is flushed before each. Several: whole cycles over them. So many that each is used `once`: one flush for all of
+    them."""
     batch = min(BATCH, count)
     alone = len(launches) == 1 or once(len(launches))
     launched = batch if alone else len(launches) * (1 + math.ceil(batch / len(launches)))

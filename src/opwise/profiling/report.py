@@ -1,4 +1,4 @@
-"""One implementation profiled: what `opwise run` says of it, and where that time goes. Carried out in a worker."""
+"""One implementation profiled: its cell as in `opwise run`, and where its time goes. Runs in a worker."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NEEDS_A_GPU = "kernels with their grid, registers and shared memory, kernel time
 
 @dataclass(frozen=True)
 class Request:
-    """What is to be profiled, and what is to be written beside the figures."""
+    """What to profile, and which files to write."""
 
     implementation: str
     workload: str
@@ -32,7 +32,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Report:
-    """`record`: the cell as `opwise run` would store it, taken by the clock in the same process just before. Rows are of the profiler's."""
+    """`record`: the cell as `opwise run` would store it, measured in the same process just before. The rows are the profiler's."""
 
     request: Request
     record: Record
@@ -52,7 +52,7 @@ class Report:
         return next((row for row in self.launches if row.heat == heat), None)
 
     def apart(self) -> float | None:
-        """The profiler's cold launch over the clock's cold figure at full clock, less 1; None where either is missing."""
+        """The profiler's cold launch over the clock's cold figure at full clock, less 1; None if either is missing."""
         row, clock = self.launch("cold"), self.record.kernel_cold_us
         return row.device_us / clock.median - 1 if row and clock else None
 
@@ -64,7 +64,7 @@ class Report:
 
 
 def profiled(turn: Callable[[str, str], None], request: Request) -> Report:
-    """The report; files that the request names are written. Where the implementation cannot be used here, the record alone says why."""
+    """The report; also writes the files that the request names. If the implementation cannot be used here, only the record says why."""
     import torch
 
     from opwise.ops import OPS

@@ -1,4 +1,4 @@
-"""A trace in figures: one row a kernel, one a stage of a call, one an operator. Times are medians, in us."""
+"""Figures of a trace: one row per kernel, stage of a call, and operator. Times are medians, in us."""
 
 from __future__ import annotations
 
@@ -17,11 +17,10 @@ STAGES = (COMPILE, FIRST, ALLOCATE, WRAP, LAUNCH, CALL)
 
 @dataclass(frozen=True)
 class KernelRow:
-    """A kernel, memset or copy that launches of the implementation brought about, under one configuration.
+    """A kernel, memset or copy of the implementation's launches, under one configuration.
 
-    `heat`: of launches from a "cold" or a "warm" L2. `count`: how often it ran in `launches` launches. `device_us`: the median of what one
-    took on the GPU, by CUPTI. `api_us`: CPU time of the driver's or runtime's call, under the profiler. None: the trace does not say.
-    """
+    `heat`: launches from a "cold" or a "warm" L2. `count`: how often it ran in `launches` launches. `device_us`: its median GPU time, by
+    CUPTI. `api_us`: CPU time of the driver's or runtime's call, under the profiler. None: not in the trace."""
 
     name: str
     heat: str
@@ -56,7 +55,7 @@ class LaunchRow:
 
 @dataclass(frozen=True)
 class StageRow:
-    """A stage of a call: the CPU's time in its labelled range, median of `count`, under the profiler and so longer than without."""
+    """A stage of a call: CPU time of its labelled range, median of `count`, under the profiler and so longer than without."""
 
     stage: str
     count: int
@@ -65,7 +64,7 @@ class StageRow:
 
 @dataclass(frozen=True)
 class OperatorRow:
-    """A torch operator within the calls: how often a call, CPU time a call with and without the operators it calls."""
+    """A torch operator within the calls: how often per call, CPU time per call with and without the operators it calls."""
 
     name: str
     each_call: float
@@ -139,7 +138,8 @@ def _within(span: Range, calls: Sequence[Range]) -> bool:
 
 
 def operators(trace: Trace) -> list[OperatorRow]:
-    """torch's operators within the calls, the dearest by itself first. Empty where a call runs none: not all launch by torch."""
+    """torch's operators within the calls, by own time, the longest first. Empty if a call runs none: not all backends launch through
+    torch."""
     calls = reading.ranges(trace, CALL)
     totals: dict[str, list[float]] = {}
     for event, _, own in reading.self_times(reading.events(trace, "cpu_op")):

@@ -1,8 +1,7 @@
-"""Where the CPU's time of a call goes, by Python frame, operator and driver call: collapsed stacks, and pictures of them.
+"""CPU time of a call by Python frame, operator and driver call: collapsed stacks, and pictures of them.
 
-Collapsed stacks are lines of `outermost;…;innermost nanoseconds`, each stack's own time: speedscope.app and flamegraph.pl draw them. They
-are made from the trace's nested ranges. torch's own `export_stacks` knows operators alone, and a call of Triton's or CuPy's runs none.
-"""
+Collapsed stacks are lines of `outermost;…;innermost nanoseconds`, each stack's own time, for speedscope.app and flamegraph.pl. They are
+made from the trace's nested ranges. torch's own `export_stacks` has operators only, and a call of Triton's or CuPy's runs none."""
 
 from __future__ import annotations
 
@@ -40,10 +39,9 @@ def collapsed(trace: Trace) -> dict[str, int]:
 
 
 def write(stacks: Mapping[str, int], path: Path, title: str) -> None:
-    """By the name's ending: .html a page, .svg and .png a picture, one of TEXT collapsed stacks.
+    """By the name's ending: .html a page, .svg and .png a picture, the endings TEXT collapsed stacks.
 
-    Raises ValueError for another ending, OSError, and MissingExtra where a page lacks plotly or a picture matplotlib.
-    """
+    Raises ValueError for another ending, OSError, and MissingExtra if a page lacks plotly or a picture matplotlib."""
     if path.suffix not in FORMATS:
         raise ValueError(f"{path} ends in {path.suffix or 'nothing'!r}: {', '.join(FORMATS)} are taken")
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -56,7 +54,7 @@ def write(stacks: Mapping[str, int], path: Path, title: str) -> None:
 
 
 def page(stacks: Mapping[str, int], title: str) -> str:
-    """One HTML page that needs no network: the flame graph as an icicle, a click on a frame enlarges it."""
+    """One HTML page that needs no network: the flame graph as an icicle; a click on a frame enlarges it."""
     go = plotly()
 
     frames = tree(stacks)
@@ -85,7 +83,7 @@ def plotly() -> Any:
 
 
 def picture(stacks: Mapping[str, int], path: Path, title: str) -> None:
-    """The flame graph, still: the root at the bottom, each frame as wide as its share of the time."""
+    """The flame graph as a static image: the root at the bottom, each frame as wide as its share of the time."""
     matplotlib, figures = drawer(), importlib.import_module("matplotlib.figure")
     frames = tree(stacks)
     total, free = sum(ns for frame, ns in frames.items() if ";" not in frame) or 1, dict[str, float]()
@@ -115,7 +113,7 @@ def drawer() -> Any:
 
 
 def tree(stacks: Mapping[str, int]) -> dict[str, int]:
-    """Every frame by its path from the root -> ns of itself and of all that it calls, parents before children."""
+    """Every frame by its path from the root -> ns of itself and of its callees, parents before children."""
     totals: dict[str, int] = {}
     for stack, ns in stacks.items():
         names = stack.split(";")

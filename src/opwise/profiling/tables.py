@@ -45,7 +45,7 @@ def head(report: Report) -> Iterator[str]:
 
 
 def kernels(report: Report) -> Table:
-    """A line a kernel and heat, and under each heat the launch as a whole, with its rates."""
+    """A row per kernel and heat, and for each heat the whole launch with its rates."""
     table = Table(show_edge=False, pad_edge=False)
     table.add_column("kernel", overflow="fold", min_width=16)
     for name in (
@@ -150,7 +150,7 @@ def notes(report: Report) -> Iterator[str]:
 
 
 def counters(found: Sequence[Counter]) -> Table:
-    """Nsight Compute's, a column a kernel."""
+    """Nsight Compute's counters, a column per kernel."""
     names = list(dict.fromkeys(counter.kernel for counter in found))
     table = Table(show_edge=False, pad_edge=False, title="Nsight Compute, one launch, caches flushed", title_justify="left")
     table.add_column("counter", no_wrap=True)

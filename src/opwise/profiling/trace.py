@@ -1,9 +1,8 @@
-"""Reading a Chrome trace: labelled ranges, the GPU's activities and which range launched each of them, and what is wrong with a trace.
+"""Reads a Chrome trace: labelled ranges, the GPU's activities and the range that launched each of them, and defects of the trace.
 
 Times are in us on the trace's own clock. The events are those that Kineto writes: `user_annotation` for a label, `cpu_op` for an operator,
-`cuda_runtime` and `cuda_driver` for a call that launches, `kernel`, `gpu_memset` and `gpu_memcpy` for what the GPU did. A launch and what
-it launched carry one correlation number.
-"""
+`cuda_runtime` and `cuda_driver` for a call that launches, `kernel`, `gpu_memset` and `gpu_memcpy` for GPU activities. A launch and its
+activity share a correlation number."""
 
 from __future__ import annotations
 
@@ -36,10 +35,9 @@ class Range:
 
 @dataclass(frozen=True)
 class Activity:
-    """What the GPU did once: a kernel, a memset or a copy. `within`: the index of the labelled range that launched it, None for none.
+    """One kernel, memset or copy on the GPU. `within`: the index of the labelled range that launched it, None if none.
 
-    `api_us`: CPU time of the call that launched it, None where the trace lacks that call. `facts`: Kineto's arguments.
-    """
+    `api_us`: CPU time of the call that launched it, None if the trace lacks that call. `facts`: Kineto's arguments."""
 
     name: str
     start: float
@@ -54,20 +52,20 @@ class Activity:
 
 
 def events(trace: Trace, *categories: str) -> list[dict[str, Any]]:
-    """Those with a duration, by their start; the longer of two that start together comes first, since it holds the other."""
+    """Events with a duration, by their start; of two that start together the longer one comes first, since it contains the other."""
     found = [e for e in trace["traceEvents"] if e.get("ph") == DURATION and e.get("cat") in categories]
     return sorted(found, key=lambda e: (e["ts"], -e["dur"]))
 
 
 def ranges(trace: Trace, *labels: str) -> list[Range]:
-    """opwise's own, in order; of these labels, or all."""
+    """opwise's own ranges, in order; those with these labels, or all."""
     found = [e for e in events(trace, "user_annotation") if e["name"].startswith(PREFIX)]
     every = [Range(e["name"].removeprefix(PREFIX), e["ts"], e["ts"] + e["dur"]) for e in found]
     return [r for r in every if not labels or r.label in labels]
 
 
 def innermost(spans: Sequence[Range], at: float) -> int | None:
-    """The index of the last-begun range that holds the moment; `spans` in order of their starts."""
+    """The index of the last-begun range that contains the moment; `spans` in order of their starts."""
     for i in range(bisect.bisect_right(spans, at, key=lambda span: span.start) - 1, -1, -1):
         if at <= spans[i].end:
             return i
@@ -75,11 +73,10 @@ def innermost(spans: Sequence[Range], at: float) -> int | None:
 
 
 def activities(trace: Trace, spans: Sequence[Range]) -> list[Activity]:
-    """Everything the GPU did, in its order, each with the range that launched it.
+    """All GPU activities, in order, each with the range that launched it.
 
-    By correlation where the trace holds the launching call. What a library launches in a way that is not recorded has none: it belongs to
-    those launches between its neighbours' that launched nothing else, in order, as many to each.
-    """
+    Matched by correlation if the trace holds the launching call. Launches that are not recorded have none: their activities are assigned,
+    in order and evenly, to the neighbouring launches that launched nothing else."""
     calls = {e["args"]["correlation"]: e for e in events(trace, *API) if "correlation" in e.get("args", {})}
     done = sorted(events(trace, *ON_GPU), key=lambda e: float(e["ts"]))
     places: list[int | None] = []
@@ -116,10 +113,9 @@ def _place_the_unknown(places: list[int | None], known: Sequence[bool], launchin
 
 
 def self_times(found: Iterable[Mapping[str, Any]]) -> list[tuple[Mapping[str, Any], tuple[Mapping[str, Any], ...], float]]:
-    """(event, the events that hold it from the outermost on, its time without its children's), for events of one thread in order.
+    """(event, its enclosing events from the outermost on, its time without its children's), for events of one thread in order.
 
-    Two that overlap in part are siblings: a label begins within the Python function that marks it, which ends right after.
-    """
+    Two that overlap in part are siblings: a label begins within the Python function that marks it, which ends right after."""
     stack: list[Mapping[str, Any]] = []
     own: dict[int, float] = {}
     rows: list[tuple[Mapping[str, Any], tuple[Mapping[str, Any], ...]]] = []
@@ -136,7 +132,7 @@ def self_times(found: Iterable[Mapping[str, Any]]) -> list[tuple[Mapping[str, An
 
 
 def problems(trace: Mapping[str, Any]) -> list[str]:
-    """What makes this no Chrome trace that a viewer opens; empty for a good one. Reports the first of each kind."""
+    """Defects that keep a viewer from opening the Chrome trace; empty for a good one. Reports the first of each kind."""
     found = trace.get("traceEvents")
     if not isinstance(found, list):
         return ["traceEvents is no list"]

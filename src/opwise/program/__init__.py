@@ -1,1 +1,1 @@
-"""What a torch program calls of the five ops: counted while it runs, stored, and asked which backend each would take."""
+"""Calls of the five ops by a torch program: counted while it runs, stored, and assigned a backend."""

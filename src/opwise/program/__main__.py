@@ -1,8 +1,6 @@
 """Runs a Python program as `python` would, and records it: python -m opwise.program FILE -- app.py …, -m module … or -c code …
 
-What was seen is written when the program ends, however it ends: by its last line, sys.exit, an error or Ctrl-C. Its exit status is the
-program's.
-"""
+The recording is written when the program ends in any way: its last line, sys.exit, an error or Ctrl-C. The exit status is the program's."""
 
 from __future__ import annotations
 

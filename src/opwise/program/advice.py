@@ -1,4 +1,4 @@
-"""Of a recorded program: which backend each of its calls would take, what that saves, and which calls nothing changes."""
+"""The backend for each call of a recorded program, the time it saves, and the calls that stay unchanged."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from opwise.program.calls import Call, Recording
 
 @dataclass(frozen=True)
 class Line:
-    """Calls that have one answer. choice: None where torch eager keeps them, for the reason in `why`. Times in us a call."""
+    """Calls with one answer. choice: None if torch eager keeps them, for the reason in `why`. Times in us per call."""
 
     what: str  # the workload, or the function that only contains the op, with its sizes
     calls: int
@@ -30,7 +30,7 @@ class Line:
 
     @property
     def saved_s(self) -> float:
-        """Against torch eager, over all of its calls."""
+        """Seconds saved against torch eager, over all of its calls."""
         if self.choice is None or self.eager_us is None:
             return 0.0
         return self.calls * max(0.0, self.eager_us - self.choice.chosen.us) * 1e-6
@@ -38,7 +38,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Advice:
-    """The lines that save most first, then by calls. saved_s is of `seconds`, what the program took while it was recorded."""
+    """Lines by savings, then by calls. saved_s: of `seconds`, the program's time while it was recorded."""
 
     gpu: Gpu
     seconds: float
@@ -50,7 +50,7 @@ class Advice:
 
     @property
     def choices(self) -> Mapping[Workload, str]:
-        """Workload -> backend, of those that torch eager is not the choice for."""
+        """Workload -> backend, for those where torch eager is not the choice."""
         found = [line.choice for line in self.lines if line.choice and line.choice.backend != BASELINE]
         return {choice.workload: choice.backend for choice in found}
 

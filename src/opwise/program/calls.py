@@ -1,7 +1,6 @@
-"""Calls of a program, as they were counted: of an op, or of what contains one and is no call of it.
+"""Counted calls of a program: of an op, or of a function that contains one.
 
-A recording is a JSON file: the command, the seconds that it ran, the versions and the GPU, and its calls, the most frequent first.
-"""
+A recording is a JSON file: the command, the seconds that it ran, the versions and the GPU, and its calls, the most frequent first."""
 
 from __future__ import annotations
 
@@ -18,18 +17,17 @@ SCHEMA = 1
 
 
 class BadRecording(ValueError):
-    """A file is no recording; the message says what it is and what makes one."""
+    """A file is not a recording; the message says how to make one."""
 
 
 @dataclass(frozen=True)
 class Call:
     """`calls` calls that were alike.
 
-    op: one of OPS, also where it is only contained: `near` says then what was called instead of the op, "" where it was the op.
-    shape: as the workload has it, a product's is (M, K, N), softmax's (rows, columns). dtype: a workload's, or torch's name of another.
-    strides: of each input, in elements. contiguous: are all of them? aligned: do all begin on 16 bytes? gradient: "", "wanted" or
-    "backward", where a backward pass made the call. compiled: inside of a torch.compile'd function.
-    """
+    op: one of OPS, also if it is only contained; `near` then names the function that was called, "" for the op itself. shape: the
+    workload's; (M, K, N) for a product, (rows, columns) for softmax. dtype: a workload's, or torch's name of another. strides: of each
+    input, in elements. contiguous: whether all are. aligned: whether all begin on 16 bytes. gradient: "", "wanted", or "backward" for a
+    call of a backward pass. compiled: inside a torch.compile'd function."""
 
     op: str
     function: str  # torch's own name: aten.mm
@@ -46,7 +44,7 @@ class Call:
 
     @property
     def layout(self) -> str:
-        """Of a product which factors are transposed views: NN, NT, TN, TT; else contiguous; strided for what is neither."""
+        """For a product, which factors are transposed views: NN, NT, TN, TT; for other ops contiguous; strided for all else."""
         if self.contiguous:
             return "NN" if self.op == "matmul" and not self.near else "contiguous"
         if self.op != "matmul" or self.near:
@@ -57,7 +55,7 @@ class Call:
 
     @property
     def workload(self) -> Workload | None:
-        """None for what is no call of an op, or of a dtype that the op's kernels do not take."""
+        """The workload; None for a call that is not an op, or whose dtype the op's kernels do not take."""
         return None if self.near or self.dtype not in OPS[self.op].dtypes else Workload(self.op, self.shape, self.dtype, self.transposed)
 
     @property
@@ -67,13 +65,13 @@ class Call:
 
     @property
     def name(self) -> str:
-        """The workload, or torch's function with its sizes and dtype where it is none."""
+        """The workload, or else torch's function with its sizes and dtype."""
         taken = self.workload
         return str(taken) if taken else f"{self.function.removeprefix('aten.')}/{'x'.join(map(str, self.shape)) or 'scalar'}/{self.dtype}"
 
     @property
     def left_to_eager(self) -> str:
-        """Why opwise's function hands such a call to torch eager, on a GPU too and whatever was measured; "" where it chooses."""
+        """Why opwise's function leaves such a call to torch eager, also on a GPU and whatever was measured; "" if it chooses."""
         if self.near:
             return self.near
         if self.dtype not in OPS[self.op].dtypes:
@@ -97,7 +95,7 @@ def _letter(stride: Sequence[int], sizes: tuple[int, int]) -> str:
 
 @dataclass(frozen=True)
 class Recording:
-    """seconds: from the first to the last instruction that was watched. dispatched: torch's calls, all of them."""
+    """seconds: duration of the recording. dispatched: the number of all torch calls."""
 
     command: tuple[str, ...]
     seconds: float

@@ -1,9 +1,8 @@
-"""`with opwise.recording() as seen:` counts what the torch calls within it come to, in this thread and in its backward passes.
+"""`with opwise.recording() as seen:` counts the torch calls within it, in this thread and in its backward passes.
 
-A dispatch mode sees every call of torch's dispatcher on its way to the kernels; of those that are an op, or contain one, it notes sizes,
-strides and the like, and hands all of them on. It reads no data, so that nothing waits for the GPU. torch.compile'd functions run
-without being compiled meanwhile (torch's own rule for dispatch modes), and are marked.
-"""
+A dispatch mode sees every call of torch's dispatcher before the kernels. For calls that are an op, or contain one, it notes sizes, strides
+and the like, and passes all calls on. It reads no data, so nothing waits for the GPU. torch.compile'd functions run uncompiled (torch's own
+rule for dispatch modes), and are marked."""
 
 from __future__ import annotations
 
@@ -92,7 +91,7 @@ READ: Mapping[str, Read] = {
 
 @cache
 def watched() -> Mapping[Any, tuple[str, Read]]:
-    """torch's functions -> how their calls are read."""
+    """torch's functions -> how to read their calls."""
     found: dict[Any, tuple[str, Read]] = {}
     for name, read in READ.items():
         packet = getattr(torch.ops.aten, name, None)
@@ -102,7 +101,7 @@ def watched() -> Mapping[Any, tuple[str, Read]]:
 
 
 class Counting(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """`counts`: what is alike of calls -> how many; `dispatched`: calls of any kind. Overload by overload of READ's functions."""
+    """`counts`: alike calls -> how many; `dispatched`: all calls. Per overload of READ's functions."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -132,7 +131,7 @@ class Counting(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.counts[function, op, near, tuple(of_inputs), gradient, _compiled(), _precision()] += 1
 
     def calls(self) -> tuple[Call, ...]:
-        """The most frequent first."""
+        """The calls, the most frequent first."""
         return tuple(_call(key, calls) for key, calls in self.counts.most_common())
 
 
@@ -181,7 +180,7 @@ def _shape(op: str, near: str, shapes: tuple[tuple[int, ...], ...]) -> tuple[int
 
 
 class Watched:
-    """What `recording` yields: `recording` is what was seen, up to now or to its end."""
+    """The value of `recording()`: its `recording` holds what was seen so far, or until the end."""
 
     def __init__(self, command: tuple[str, ...] = ()) -> None:
         self._mode, self._command = Counting(), command
@@ -201,14 +200,13 @@ class Watched:
 
 @contextmanager
 def recording(command: tuple[str, ...] = ()) -> Iterator[Watched]:
-    """Counts the calls of the five ops, and of what contains them, that torch makes within; the program's results are the same.
+    """Counts the calls of the five ops, and of functions that contain them, that torch makes within; the program's results are unchanged.
 
         with opwise.recording() as seen:
             model(batch)
         seen.recording.write(Path("recording.json"))     # for `opwise choose --recorded` and `opwise run --recorded`
 
-    Of this thread, and of backward passes that begin in it. A torch.compile'd function runs uncompiled meanwhile, and its calls say so.
-    """
+    It covers this thread, and backward passes that begin in it. torch.compile'd functions run uncompiled, and their calls are marked so."""
     watched = Watched(command)
     try:
         with watched._mode:

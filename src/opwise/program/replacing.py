@@ -1,8 +1,7 @@
-"""`with opwise.replacing():` computes torch's own calls of the five ops by what opwise chooses, in a program that is otherwise unchanged.
+"""`with opwise.replacing():` dispatches torch's own calls of the five ops through opwise, in an otherwise unchanged program.
 
-The same reading of torch's calls as in counting.py, below autograd: gradients are torch's, and products of backward passes are replaced
-too. What `opwise.recording` calls a near miss stays torch's.
-"""
+It reads torch's calls as counting.py does, below autograd: gradients are torch's, and products of backward passes are replaced too. Calls
+that only contain an op stay torch's."""
 
 from __future__ import annotations
 
@@ -24,7 +23,7 @@ BY_OP: Mapping[str, Callable[..., Tensor]] = {op: getattr(dispatch, op) for op i
 
 
 class Replacing(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """`replaced`: calls that opwise dispatched; some of them to torch eager, where that is the choice."""
+    """`replaced`: the number of calls that opwise dispatched; torch eager may be the choice for some."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -59,15 +58,14 @@ def _plain(x: Tensor) -> bool:
 
 @contextmanager
 def replacing() -> Iterator[Replacing]:
-    """Within, torch's calls of square, mean, gelu (tanh), softmax and matmul in this thread, and in its backward passes, are computed as
-    `opwise.softmax(x)` and kin compute them: by the stored figures, or by the table that OPWISE_CHOICES names.
+    """Context manager: torch's calls of square, mean, gelu (tanh), softmax and matmul in this thread, and in its backward passes, are
+    computed like `opwise.softmax(x)` and the other ops: by the stored figures, or by the table that OPWISE_CHOICES names.
 
         with opwise.replacing():
             loss = model(batch).mean()
             loss.backward()
 
-    Every torch call within takes some microseconds more of the CPU's time, and torch.compile'd functions run uncompiled: it is for
-    programs whose GPU is busy. What is no op of opwise's (`opwise record` tells) stays torch's.
-    """
+    Every torch call within costs some microseconds more of CPU time, and torch.compile'd functions run uncompiled: use it where the GPU is
+    the limit. Functions that are not an op of opwise (see `opwise record`) stay torch's."""
     with Replacing() as mode:
         yield mode

@@ -1,4 +1,4 @@
-"""What `opwise run --facts` found, counted, and what batch invariance costs: lines under the tables and a figure of the report."""
+"""Results of `opwise run --facts`, counted, and the cost of batch invariance: lines under the tables and a figure of the report."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ NEAR = 1.1  # times the backend's own fastest: what more costs is counted
 
 
 def summary(records: Iterable[Record]) -> list[str]:
-    """Of each op how often results were repeatable and batch-invariant, and of each variant that is meant to be what that costs. None where
-    nobody asked."""
+    """For each op how often results were repeatable and batch-invariant, and the cost of each variant that is meant to be. None if nothing
+    was tested."""
     asked = [r for r in records if r.bits or r.differs]
     lines = []
     for op, group in by_op(asked):
@@ -50,14 +50,14 @@ def own(records: Iterable[Record]) -> Own:
 
 
 def price(variant: Record, whole: Own, state: str) -> float | None:
-    """A variant's time over that of its backend's unnamed one at the same workload; None where either is not known."""
+    """A variant's time over that of its backend's unnamed one at the same workload; None if either is unknown."""
     other = whole.get((variant.backend, variant.workload))
     mine, its = variant.kernel_us(state), other.kernel_us(state) if other else None
     return mine.median / its.median if mine and its else None
 
 
 def prices(records: Sequence[Record]) -> Figure:
-    """A panel an op and dtype, a point a workload and backend."""
+    """A panel per op and dtype, a point per workload and backend."""
     panels = []
     for op, group in by_op(records):
         for dtype, of_one in grouped([r for r in group if r.batch_invariant is not None], lambda r: r.dtype):

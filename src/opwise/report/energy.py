@@ -1,4 +1,4 @@
-"""Joules as readers see them, of records that have some (`opwise run --energy`): columns of the tables, and time against energy."""
+"""Joules for readers, from records that have them (`opwise run --energy`): columns of the tables, and time against energy."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from opwise.report.states import LABELS
 
 
 def measured(records: Iterable[Record]) -> bool:
-    """Did anyone ask for the energy of any of them?"""
+    """Returns whether the energy of any of them was measured."""
     return any(r.energised or r.energy_note for r in records)
 
 
 def unit(op: str) -> str:
-    """What a launch's energy is divided by: a product's flops, any other op's bytes."""
+    """The divisor of a launch's energy: flops for a product, bytes for other ops."""
     return "flop" if op == "matmul" else "byte"
 
 
 def pj_per(r: Record, joules: float | None) -> float | None:
-    """pJ a useful flop or a compulsory byte (OpSpec.cost); None without joules, and of an op that is not installed here."""
+    """pJ per useful flop or compulsory byte (OpSpec.cost); None without joules, and for an op that is not installed here."""
     if joules is None or r.op not in OPS:
         return None
     cost = OPS[r.op].cost(r.workload)
@@ -35,7 +35,7 @@ def told(value: float | None, scale: float = 1.0) -> str:
 
 
 def columns(op: str, records: Sequence[Record]) -> tuple[str, ...]:
-    """Those of an op's table: none where nobody measured, the power cap's where it changes something."""
+    """Energy columns of an op's table: none without measurements, the power cap's only if it changes something."""
     if not measured(records):
         return ()
     capped = ("capped mJ",) if any(r.capped_joules is not None for r in records) else ()
@@ -43,7 +43,7 @@ def columns(op: str, records: Sequence[Record]) -> tuple[str, ...]:
 
 
 def cells(r: Record) -> dict[str, str]:
-    """By `columns`."""
+    """Cells in the order of `columns`."""
     return {
         "mJ a launch": told(r.joules, 1e3),
         f"pJ/{unit(r.op)}": told(pj_per(r, r.joules)),
@@ -53,7 +53,7 @@ def cells(r: Record) -> dict[str, str]:
 
 
 def energies(records: Sequence[Record]) -> Figure:
-    """Time against energy, a point a workload, implementation and state."""
+    """Time against energy, a point per workload, implementation and state."""
     caption = "Cold kernel time against the energy of a launch, a point a workload; below and to the left is better."
     if any(r.capped_joules is not None for r in records):
         caption += " Hollow: power-capped, or a variant."

@@ -1,4 +1,4 @@
-"""What a plot shows, before anything draws it: the page hands figures to Plotly, `--plots` to matplotlib, and both show the same points."""
+"""The data of plots: the page passes them to Plotly, `--plots` to matplotlib, and both show the same points."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ class Style:
 
 
 def styles(backends: Iterable[str]) -> dict[str, Style]:
-    """A colour and a symbol for each backend: those of BACKENDS always get the same ones, and 72 get no pair twice."""
+    """A colour and a symbol for each backend: those of BACKENDS always get the same ones, and up to 72 are distinct."""
     order = list(dict.fromkeys([*BACKENDS, *backends]))
     return {name: Style(COLOURS[i % len(COLOURS)], SYMBOLS[i % len(SYMBOLS)]) for i, name in enumerate(order)}
 
 
 @dataclass(frozen=True)
 class Point:
-    """`text` is what a reader must know besides the series and the value."""
+    """`text`: information for the reader besides the series and the value."""
 
     x: float
     y: float
@@ -40,7 +40,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Series:
-    """Points of one backend, or, where `backend` is "", a limit that belongs to none: a dashed line, dotted where hollow."""
+    """Points of one backend or, with `backend` "", of a limit: a dashed line, dotted if hollow."""
 
     name: str
     backend: str
@@ -74,7 +74,7 @@ class Panel:
 
 @dataclass(frozen=True)
 class Figure:
-    """Panels that answer one question. `missing` says, where there are none, why not and what would bring them."""
+    """Panels that answer one question. Without panels, `missing` says why and how to get them."""
 
     name: str
     title: str
@@ -84,7 +84,7 @@ class Figure:
 
 
 def spanned(panels: Sequence[Panel]) -> list[Panel]:
-    """The panels with the axes that all of them need, so that two runs can be compared by eye; a list of names spans its own names."""
+    """The panels with common axes, so that two runs can be compared by eye; an axis of names spans the names of all."""
     if not panels:
         return []
     x, y = (_span([getattr(panel, side) for panel in panels], [_values(panel, side) for panel in panels]) for side in "xy")
@@ -115,7 +115,7 @@ def _span(axes: Sequence[Axis], values: Sequence[Sequence[float]]) -> tuple[floa
 
 
 def named(record: Record) -> str:
-    """The implementation without its op, which the panel says already."""
+    """The implementation without its op, which the panel names."""
     return record.backend + (f":{record.variant}" if record.variant else "")
 
 

@@ -1,4 +1,4 @@
-"""Records in the groups that figures and tables show, in the order of OPS; an op that is not installed here comes last."""
+"""Records in the groups that figures and tables show, in the order of OPS; ops that are not installed here come last."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def by_op(records: Sequence[Record]) -> list[tuple[str, list[Record]]]:
 
 
 def in_order(records: Iterable[Record]) -> list[Record]:
-    """A run of several workers is recorded as its jobs end, the longest first: here as the op's sets have its shapes, or by size."""
+    """Records in the order of the op's sets, or by size. A run of several workers records jobs as they end, the longest first."""
     return sorted(records, key=_place)
 
 

@@ -1,8 +1,7 @@
-"""Runs as one page that opens from disk: Plotly, style, data and script are inside it, and its own policy forbids it any request.
+"""Runs as one HTML page that opens from disk: Plotly, style, data and script are inside it, and its content policy forbids requests.
 
-Names and reasons come from files that anyone may have written. Jinja escapes all that becomes HTML, its `tojson` all that becomes data
-inside a script element, and page.js escapes what Plotly would take for markup.
-"""
+Names and reasons come from files that anyone may have written. Jinja escapes all HTML, its `tojson` all data inside a script element, and
+page.js escapes Plotly's markup."""
 
 from __future__ import annotations
 
@@ -35,8 +34,7 @@ class MissingExtra(RuntimeError):
 
 @dataclass(frozen=True)
 class Run:
-    """A stored run: its name, its cells, the roofs measured beside them, the newest block runs of its device, and what other stored runs
-    have of its cells."""
+    """A stored run: its name, cells and roofs, the newest block runs of its device, and other stored runs' records of its cells."""
 
     name: str
     records: Sequence[Record]
@@ -46,7 +44,7 @@ class Run:
 
     @classmethod
     def read(cls, path: Path, stored: Sequence[Path] = ()) -> Run:
-        """`stored`: the runs among which the spread of its times is looked for. Raises what record.read raises."""
+        """`stored`: the runs in which the spread of its times is looked up. Raises what record.read raises."""
         records = read(path)
         others = [other for other in stored if other.resolve() != path.resolve()]
         return cls(run_name(path), records, roofs_of(path), newest_beside(path), Across.load(records, [path, *others]))
@@ -57,12 +55,12 @@ class Run:
 
     @property
     def backends(self) -> list[str]:
-        """Those that have a cell or took part in a block."""
+        """Backends with a cell or in a block."""
         return list(dict.fromkeys((*(r.backend for r in self.records), *(r.backend for block in self.blocks for r in block))))
 
 
 def drawn(runs: Sequence[Run]) -> list[list[Figure]]:
-    """The figures of each run: the same ones of all, whatever one alone has."""
+    """The figures of each run: the same set for all runs, even if only one has data."""
     any_block, any_energy = any(run.blocks for run in runs), any(energy.measured(run.records) for run in runs)
     any_bits = any(r.variant and r.bits for run in runs for r in run.records)
     return [

@@ -1,4 +1,4 @@
-"""Figures as the data that page.js draws: what is small there is small in the file, of which Plotly leaves little over a megabyte."""
+"""Figures as compact data for page.js: Plotly already takes over a megabyte of the file."""
 
 from __future__ import annotations
 
@@ -18,10 +18,9 @@ def glyph(style: Style) -> str:
 
 
 def figure_rows(by_run: Sequence[Sequence[Figure]], texts: dict[str, int]) -> list[dict[str, Any]]:
-    """One entry a figure: `groups` has one group a panel's title, with one panel a run in it, None where that run has none.
+    """One entry per figure: `groups` has one group per panel title, with one panel per run in it, None if that run has none.
 
-    Points name their texts by number; `texts` is filled with them.
-    """
+    Points refer to their texts by number; `texts` is filled with them."""
     return [_row(of_runs, texts) for of_runs in zip(*by_run, strict=True)]
 
 

@@ -18,7 +18,7 @@ from opwise.settling import apart, settled_of, states_of
 
 
 def described(records: Sequence[Record], across: Across) -> dict[str, Any]:
-    """What the template shows of a run beside its figures. across: the stored runs' records that are like these."""
+    """The template's data of a run besides its figures. across: the stored runs' alike records."""
     backends = list(dict.fromkeys(r.backend for r in records))
     return {
         "facts": facts(records),
@@ -38,7 +38,7 @@ def described(records: Sequence[Record], across: Across) -> dict[str, Any]:
 
 
 def facts(records: Sequence[Record]) -> list[tuple[str, str]]:
-    """Where and with what the run was taken, and the clocks, heat and power it met."""
+    """Machine and settings of the run, and its clocks, temperature and power."""
     r = records[-1]
     counts = Counter(x.status for x in records)
     found = [
@@ -67,7 +67,7 @@ def _reach(values: Sequence[float | None], unit: str) -> str:
 
 
 def compared(a: Sequence[Record], b: Sequence[Record]) -> dict[str, Any] | None:
-    """Of two runs: what is faster, slower or the same in the first, cold; None where they share no cell."""
+    """For two runs: what is faster, slower or the same in the first, cold; None if they share no cell."""
     found = list(comparing.runs(a, b))
     devices = list(dict.fromkeys(device for c in found for device in (c.a_device, c.b_device)))
     rows = [

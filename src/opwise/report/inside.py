@@ -1,4 +1,4 @@
-"""Block runs on the page: which kernels a transformer's block is quickest with."""
+"""Block runs on the page: the time of a transformer block with each backend's kernels."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CAPTION = (
 
 
 def figure(runs: Sequence[Sequence[BlockRecord]]) -> Figure:
-    """A panel a block run: us of a block with its interval, a backend a point."""
+    """A panel per block run: us of a block with its interval, a point per backend."""
     panels = tuple(_panel(records) for records in runs if any(r.block_us for r in records))
     return Figure(NAME, TITLE, CAPTION, panels, "" if panels else "No block was timed on this device: opwise block on a GPU does.")
 
@@ -41,7 +41,7 @@ def _told(r: BlockRecord) -> str:
 
 
 def tables(runs: Sequence[Sequence[BlockRecord]]) -> list[dict[str, Any]]:
-    """What the template shows of each block run."""
+    """The template's data of each block run."""
     return [
         {
             "title": table.title(records),

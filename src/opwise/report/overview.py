@@ -1,7 +1,6 @@
 """A run at a glance: which pairs of op and backend are right, and how close a few workloads of each op come to the limit.
 
-The same rows serve the terminal and the README's Markdown. Where the power cap changes a time, a cell has the SOL of both states.
-"""
+The same rows serve the terminal and the README's Markdown. If the power cap changes a time, a cell has the SOL of both states."""
 
 from __future__ import annotations
 
@@ -38,7 +37,7 @@ MARKS = {
 
 @dataclass(frozen=True)
 class Row:
-    """One workload: the limit in us, and per backend the SOL of its unnamed variant, or what it has instead."""
+    """One workload: the limit in us, and per backend the SOL of its unnamed variant, or why there is none."""
 
     workload: str
     limit: str  # of both states where they differ
@@ -94,7 +93,7 @@ def _notes(shown: Sequence[Row]) -> str:
 
 
 def markdown(records: Sequence[Record]) -> str:
-    """SOL per workload and backend, bold where fastest or tied, in both states where they differ; below it what is to be said of it."""
+    """SOL per workload and backend, bold if fastest or tied, in both states if they differ; notes below."""
     shown = list(rows(records))
     lines = [["workload", "limit us", *BACKENDS], ["---", *["---:"] * (1 + len(BACKENDS))]]
     for row in shown:
@@ -104,7 +103,7 @@ def markdown(records: Sequence[Record]) -> str:
 
 
 def table(records: Sequence[Record]) -> Table:
-    """The same for a terminal, or for a file, where nothing is bold."""
+    """The same for a terminal, or for a file, without bold."""
     drawn = list(rows(records))
     shown = Table(title="SOL = limit / cold kernel time; + fastest or tied", title_justify="left", show_edge=False, pad_edge=False,
                   caption=_notes(drawn) or None, caption_justify="left")  # fmt: skip
@@ -116,7 +115,7 @@ def table(records: Sequence[Record]) -> Table:
 
 
 def verdicts(records: Sequence[Record]) -> Table:
-    """Op by backend: how many cells are ok, and in what; all else by its status."""
+    """Op by backend: the number of ok cells by where they ran; other cells by status."""
     shown = Table(title="verdicts", title_justify="left", title_style="bold", show_edge=False, pad_edge=False)
     found = {r.backend: None for r in records}
     backends = [name for name in BACKENDS if name in found] + [name for name in found if name not in BACKENDS]

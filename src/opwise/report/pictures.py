@@ -1,4 +1,4 @@
-"""The report's figures as SVG and PNG files, drawn by matplotlib: it needs no browser, which a machine with GPUs seldom has."""
+"""The report's figures as SVG and PNG files, drawn by matplotlib, which needs no browser."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NOTE_CHARACTERS = 56  # of 7 points, what is as wide as a panel
 
 
 def write(figures: Sequence[Figure], looks: Mapping[str, Style], folder: Path, prefix: str) -> list[Path]:
-    """One file a figure and format, named <prefix>-<figure>.<format>. Raises MissingExtra, and OSError where it cannot be written."""
+    """One file per figure and format, named <prefix>-<figure>.<format>. Raises MissingExtra, and OSError if it cannot be written."""
     try:
         matplotlib, canvas = importlib.import_module("matplotlib"), importlib.import_module("matplotlib.figure")
     except ImportError as error:

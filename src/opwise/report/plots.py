@@ -1,7 +1,6 @@
-"""The figures of a run, made from its records and its measured roofs alone: an op that is not installed here is drawn as well.
+"""The figures of a run, from its records and its measured roofs only, so that an op that is not installed here is drawn as well.
 
-Where the power cap changes a time, its own markers are hollow, and the lines of its limits are dotted.
-"""
+If the power cap changes a time, its markers are hollow, and the lines of its limits are dotted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The roofs that a run was held against: which, whose, and what they are of the vendor's data sheet."""
+"""The roofs of a run: which ones, of which GPU, and their share of the vendor's data sheet."""
 
 from __future__ import annotations
 
@@ -19,8 +19,7 @@ MOVES = {"copy": "copying", "read": "reading", "write": "writing"}
 
 
 def roofs_of(path: Path) -> dict[str, float]:
-    """Those measured beside a run: none of one that was stopped, and of one that was continued those of each part. Raises what record.read
-    raises."""
+    """Roofs measured in a run: none for a stopped run, those of each part for a resumed one. Raises what record.read raises."""
     lines = [line.get("limits") for line in read_extra(path, "limits")]
     return {str(k): float(v) for found in lines if isinstance(found, dict) for k, v in found.items() if _is_number(v)}
 
@@ -36,7 +35,7 @@ def _is_number(value: object) -> bool:
 
 
 def whose(limits: Mapping[str, float], device: str) -> str:
-    """One paragraph, "" of a run that holds no roofs. limits: as Roofs.as_dict names them, of TFLOP/s and GB/s."""
+    """One paragraph, "" for a run without roofs. limits: as Roofs.as_dict names them, for TFLOP/s and GB/s."""
     sheet = DATA_SHEETS.get(device, {})
 
     def share(value: float, name: str) -> str:

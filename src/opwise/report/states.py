@@ -1,4 +1,4 @@
-"""What a record holds of each state of the clock: at full clock, and power-capped where that differs (docs/measuring.md)."""
+"""A record's figures in each state of the clock: at full clock, and power-capped if that differs (docs/measuring.md)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SHORT = {FULL: "full clock", CAPPED: "capped"}  # for a cell of a table
 
 @dataclass(frozen=True)
 class Reading:
-    """Cold kernel time in one of STATES, with what the record has beside it."""
+    """Cold kernel time in one of STATES, with the record's other fields for it."""
 
     state: str
     cold: Interval
@@ -26,7 +26,7 @@ class Reading:
 
 
 def readings(r: Record) -> list[Reading]:
-    """What was measured, in the order of STATES: two where the power cap changes the time, none of what was not timed."""
+    """The measured readings in the order of STATES: two if the power cap changes the time, none without a time."""
     found = []
     if r.kernel_cold_us is not None:
         found.append(Reading(FULL, r.kernel_cold_us, r.versus_best, r.limit_us, r.tflop_per_s))
@@ -36,17 +36,17 @@ def readings(r: Record) -> list[Reading]:
 
 
 def ranked(r: Record) -> bool:
-    """Is it known how it stands to the others, in whatever state?"""
+    """Returns whether its rank is known in any state."""
     return any(x.versus is not None for x in readings(r))
 
 
 def differ(records: Iterable[Record]) -> bool:
-    """Is any of them timed in both states?"""
+    """Returns whether any of them is timed in both states."""
     return any(len(readings(r)) == len(STATES) for r in records)
 
 
 def mark(versus: tuple[float, float, float] | None) -> str:
-    """`fastest`, `tie` (within 1 % of it, or an interval that holds 1), or the factor by which it is slower; "" of no ratio."""
+    """`fastest`, `tie` (within 1 % of it, or an interval that holds 1), or the factor by which it is slower; "" without a ratio."""
     if versus is None:
         return ""
     ratio, low, high = versus
@@ -56,7 +56,7 @@ def mark(versus: tuple[float, float, float] | None) -> str:
 
 
 def standing(r: Record) -> str:
-    """`mark` of its one state. Of two states `fastest` or `tie` where it is either in both, else what it is in which; two factors as in
+    """`mark` of its one state. For two states `fastest` or `tie` if it is either in both, else the mark of each; two factors as in
     `both`."""
     found = readings(r)
     marks = {x.state: mark(x.versus) for x in found if x.versus is not None}
@@ -71,18 +71,18 @@ def standing(r: Record) -> str:
 
 
 def is_first(r: Record) -> bool:
-    """Fastest or tied, in both states where it has both."""
+    """Returns whether it is fastest or tied, in both states if it has both."""
     return standing(r) in FIRST
 
 
 def both(full: float | None, capped: float | None, form: str) -> str:
-    """`full / capped`; the first alone where there is no second, and a dash in the place of a first that was not measured."""
+    """`full / capped`; only the first if there is no second, and a dash for a first that was not measured."""
     texts = ["-" if full is None else form.format(full)] + ([] if capped is None else [form.format(capped)])
     return "" if texts == ["-"] else " / ".join(texts)
 
 
 def order_us(group: Iterable[Record]) -> list[Record]:
-    """Fastest first, by the geometric mean of the states that all timed ones have; what has no time after that, in the order it came."""
+    """Sort key, fastest first: the geometric mean of the states that all timed ones have; those without a time last, in input order."""
     rows = list(group)
     states = [s for s in STATES if all(r.kernel_us(s) for r in rows if r.timed)]
 
@@ -95,7 +95,7 @@ def order_us(group: Iterable[Record]) -> list[Record]:
 
 @dataclass(frozen=True)
 class Wins:
-    """On how many of its run's ranked workloads a backend is the fastest or ties; `by_state` where the states differ."""
+    """The number of its run's ranked workloads where a backend is the fastest or ties; `by_state` if the states differ."""
 
     backend: str
     count: int
@@ -104,7 +104,7 @@ class Wins:
 
 
 def wins(records: Iterable[Record]) -> list[Wins]:
-    """A line a backend, in the order they came. A workload that was timed in one state alone counts in both."""
+    """A line per backend, in input order. A workload timed in one state only counts in both."""
     found = [r for r in records if ranked(r)]
     workloads = len({r.workload for r in found})
     lines = []

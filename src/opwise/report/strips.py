@@ -1,4 +1,4 @@
-"""Figures with a strip of points for each implementation: what a launch, a call and a first call cost, and how large the errors are."""
+"""Figures with a strip of points for each implementation: costs of launches, calls and first calls, and error sizes."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Records as a terminal shows them: per op one table, implementations as rows, the fastest and its ties marked, in both states of the clock
-where they differ."""
+"""Tables of records for a terminal: one per op, implementations as rows, the fastest and its ties marked, in both states of the clock if
+they differ."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ANSWERS = {True: "yes", False: "no", None: "-"}
 
 
 def only_compiled(record: Record) -> bool:
-    """Was there nothing to run it on, but a compiler that took it?"""
+    """Returns whether the cell was only compiled, with nothing to run it on."""
     return record.status == "unavailable" and record.reason.startswith("compiled for")
 
 
@@ -47,7 +47,7 @@ def share(sol: float | None) -> str:
 
 
 def show(records: Sequence[Record], console: Console) -> None:
-    """Prints one table an op, then the counts. Stand-in cells have a verdict and no times: their time means nothing."""
+    """Prints one table per op, then the counts. Stand-in cells have a verdict and no times, which would mean nothing."""
     first_calls = any(r.compile_cold_s is not None for r in records)
     for op, of_op in by_op(records):
         console.print(_table(op, of_op, first_calls=first_calls))
@@ -60,7 +60,7 @@ def show(records: Sequence[Record], console: Console) -> None:
 
 
 def speaks_of(records: Sequence[Record]) -> str:
-    """What a half-width is of, as far as it is the same in all of these records."""
+    """What the half-widths of these records describe, if it is the same for all."""
     counts = {r.processes for r in records if r.timed}
     if counts == {1}:
         return "the half-width of the 95 % interval within this run: one process"
@@ -132,8 +132,8 @@ def _verdict(r: Record) -> str:
 
 
 def summary(records: Sequence[Record]) -> list[str]:
-    """One line of counts, and where times were taken, one line a backend: how often it is fastest or ties, in both
-    states where they differ. Then what was found out bit by bit."""
+    """One line of counts and, with times, one line per backend: how often it is fastest or ties, in both states if they differ. Then the
+    results of the bitwise tests."""
     counts = {status: sum(r.status == status for r in records) for status in STYLES}
     lines = ["[bold]" + ", ".join(f"{n} {status}" for status, n in counts.items() if n) + "[/]"]
     return (
