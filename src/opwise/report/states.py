@@ -82,7 +82,8 @@ def both(full: float | None, capped: float | None, form: str) -> str:
 
 
 def order_us(group: Iterable[Record]) -> list[Record]:
-    """Sort key, fastest first: the geometric mean of the states that all timed ones have; those without a time last, in input order."""
+    """The records, fastest first, by the geometric mean of the states that all timed ones have; those without a time last, in input
+    order."""
     rows = list(group)
     states = [s for s in STATES if all(r.kernel_us(s) for r in rows if r.timed)]
 

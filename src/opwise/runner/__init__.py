@@ -1,4 +1,4 @@
-"""Jobs in, records out: each GPU has one worker process, and a kernel that breaks costs its own cell."""
+"""Carries out jobs and returns records: each GPU has one worker process, so a faulting kernel costs only its own cell."""
 
 from __future__ import annotations
 

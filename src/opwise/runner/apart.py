@@ -1,9 +1,8 @@
-"""A job whose candidates are, some of them, files of a user's own: this process has neither the truth nor a verdict (judge.py).
+"""Carries out a job with files of a user among its candidates; reference and verdicts are in another process (judge.py).
 
-Inputs come as bytes and are written in place before each check, so that a kernel finds other values where it found some before. What is
-shown to the judge is the memory that was given, as the current stream leaves it. While candidates are timed each block gets fresh values
-and a poisoned output, and the judge asks to see the last launch of some.
-"""
+Inputs come as bytes and are written in place before each check, so that a kernel finds other values where it found some before. The judge
+gets the bytes of the original memory, as the current stream leaves it. While candidates are timed each block gets fresh values and a
+poisoned output, and the judge asks for the output of some blocks."""
 
 from __future__ import annotations
 
@@ -31,7 +30,7 @@ LATE = "the output changed after the launch had returned and its stream was done
 
 
 class Apart(Cell):
-    """See Cell. `judge` is asked in turns that are nobody's: what it raises costs no candidate."""
+    """See Cell. `judge` is asked outside the candidates' turns, so its errors cost no candidate."""
 
     def __init__(self, judge: Judge | Remote, job: Job, bench: Bench, turn: Turn) -> None:
         self.judge, self.current, self.blamed = judge, ("", ""), defaultdict[str, list[str]](list)
@@ -63,7 +62,7 @@ class Apart(Cell):
         return tuple(x.to(self.bench.device, copy=True) for x in self.host) if kind == "easy" else self.inputs
 
     def handed(self, *tensors: Tensor) -> tuple[Tensor, ...]:
-        """Tensors of the same memory: one that is given other memory (`out.data = ...`) is nobody else's."""
+        """Tensors on the same memory, so that `out.data = ...` in a candidate does not change those of others."""
         return tuple(x.new_empty(0).set_(x.untyped_storage(), x.storage_offset(), x.shape, x.stride()) for x in tensors)
 
     def check_all(self) -> None:
@@ -122,7 +121,7 @@ class Apart(Cell):
             clock.witness = None
 
     def before(self, name: str) -> None:
-        """A block: fresh values in all buffers, and poison where its results will be."""
+        """Before a block: writes fresh values into all inputs, and poison into the outputs."""
         turn = self.current
         self.turn("", "judge")
         self.fresh = self.judge.refill()
@@ -138,8 +137,8 @@ class Apart(Cell):
         return self.spec.make_inputs(self.job.workload, self.bench.device, self.fresh + i)
 
     def after(self, name: str, *, always: bool = False) -> None:
-        """Where the judge wants to see it: what the last launches of the block left, or what a call returns; then one more launch on the
-        stream that is timed, behind a spin, where what works elsewhere comes before the poison and is lost."""
+        """After a block, if the judge asks: sends what the last launches left, or what a call returned; then one more launch on the timed
+        stream, behind a spin, where work on another stream runs before the poison and is lost."""
         candidate, (_, phase) = self.candidates[name], self.current
         i = self.judge.pick(1 if phase in ("warm", "launch", "call") else len(self.sets), always)
         if i is None:
@@ -180,7 +179,7 @@ class Apart(Cell):
         candidate.verdict = worse(candidate.verdict, verdict)
 
     def check_timed(self, right: dict[str, Candidate], before: object) -> None:
-        """A call and a launch of each at least, on fresh values."""
+        """Checks at least one call and one launch of each, on fresh values."""
         for name in right:
             self.turn(name, "check timed buffers")
             self.before(name)

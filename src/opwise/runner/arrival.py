@@ -1,9 +1,8 @@
-"""A worker's arrival on the GPU that it was given: the context is made while the backends' libraries are imported, and the kernels that
-roofs are measured with are built and loaded, as those of the jobs are in the compile phase.
+"""Start of a worker on its GPU: creates the context while the backends' libraries are imported, and builds and loads the roof kernels, as
+the compile phase does for the jobs' kernels.
 
-Either takes a second or two, and where four workers want a context at once that is what is waited for. The backends' own probes would ask
-the driver for the GPU first, wait for it, and import then.
-"""
+Each takes a second or two, and four workers that want a context at once wait for it. The backends' own probes would wait for the context
+first and import then."""
 
 from __future__ import annotations
 
@@ -22,7 +21,8 @@ LIBRARIES = ("numba.cuda", "numba.cuda.extending", "cupy.cuda", "triton.language
 
 
 def arrive(device: torch.device) -> None:
-    """What goes wrong here goes wrong again in the backend that needs it, which says so."""
+    """Creates the context, imports the backends and loads the roof kernels. Failures are ignored: the backend that needs the GPU reports
+    them again."""
     context = threading.Thread(target=_make_context, args=(device,), daemon=True)
     context.start()
     with uncollected():

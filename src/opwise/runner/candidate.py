@@ -1,4 +1,4 @@
-"""One implementation on its way through a job, and the record fields that come out of it."""
+"""One implementation's state within a job, and the record fields from it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ IMPOSSIBLE = 0.95  # a cold time under this share of the limit is a defect of th
 
 @dataclass
 class Candidate:
-    """One implementation on its way through a job."""
+    """One implementation's state within a job."""
 
     implementation: Implementation
     verdict: Verdict
@@ -34,7 +34,7 @@ class Candidate:
 
 
 def outcome_fields(candidate: Candidate) -> dict[str, Any]:
-    """The verdict and what was learnt beside it. A wrong result never carries a time."""
+    """Record fields of the verdict. A wrong result never has a time."""
     return {
         "status": "ok" if candidate.verdict.ok else "wrong",
         "reason": "; ".join(filter(None, [candidate.verdict.reason, *candidate.notes])),
@@ -47,17 +47,16 @@ def outcome_fields(candidate: Candidate) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Limits:
-    """us: by the roofs at full clock; capped_us: by the peak under the power cap, None where no candidate is held back by it."""
+    """us: by the roofs at full clock; capped_us: by the peak under the power cap, None if it slows no candidate."""
 
     us: float
     capped_us: float | None = None
 
 
 def time_fields(candidate: Candidate, cost: Cost, limits: Limits | None, fastest: Mapping[str, Timing]) -> dict[str, Any]:
-    """Times in us, SOL, rates, clocks, in both states. A time that the roofs do not allow is refused, and the cell with it.
+    """Times in us, SOL, rates, clocks, in both states. A time below what the roofs allow is refused, and the cell with it.
 
-    fastest: by the kinds of times, "cold" and "capped", the least of all candidates.
-    """
+    fastest: the least of all candidates for each kind of time, "cold" and "capped"."""
     times = candidate.times
     fields: dict[str, Any] = {
         "limit_us": limits.us if limits is not None else None,
@@ -115,5 +114,5 @@ def _interval(timing: Timing | None) -> Interval | None:
 
 
 def worse(a: Verdict, b: Verdict) -> Verdict:
-    """Wrong before right, then the larger error."""
+    """The worse of two verdicts: wrong before right, then the larger error."""
     return a if (a.ok, -a.error_ratio) < (b.ok, -b.error_ratio) else b

@@ -1,8 +1,7 @@
-"""A job, carried out in the worker: inputs, truth, checks, times, records.
+"""A job, carried out in the worker: inputs, reference, checks, times, records.
 
-Data goes one way: workload -> inputs -> prepare -> check -> timing -> check of the very buffers that were timed -> record. Only
-implementations whose check passed are timed.
-"""
+The order is: workload -> inputs -> prepare -> check -> timing -> check of the timed buffers -> record. Only implementations that passed the
+check are timed."""
 
 from __future__ import annotations
 
@@ -58,8 +57,8 @@ class Bench:
 
 
 def execute(job: Job, bench: Bench, turn: Turn, make: Callable[[Job, Bench, Turn], Cell] | None = None) -> list[Record]:
-    """The records of a job, one an implementation, in the job's order; `make` gives its Cell. A fault of the GPU itself is raised, not
-    recorded here."""
+    """The records of a job, one per implementation, in the job's order; `make` returns its Cell. GPU faults are raised, not recorded
+    here."""
     bench.settings.restore()
     with job.workload.precision(), torch.no_grad():
         cell = (make or Cell)(job, bench, turn)
@@ -70,7 +69,7 @@ def execute(job: Job, bench: Bench, turn: Turn, make: Callable[[Job, Bench, Turn
 
 
 class Cell:
-    """A job on its way, with the truth in this process: for the suite's own implementations. See apart.py for the others."""
+    """A job in progress, with the reference in this process: for the suite's own implementations. For others see apart.py."""
 
     def __init__(self, job: Job, bench: Bench, turn: Turn) -> None:
         self.job, self.spec, self.bench, self._say = job, OPS[job.workload.op], bench, turn
@@ -85,21 +84,21 @@ class Cell:
         self.disagreement: dict[str, float] = {}
 
     def turn(self, name: str, phase: str) -> None:
-        """Each begins with torch's global state as the workload wants it, whatever the one before did to it."""
+        """Begins an implementation's turn: sets torch's global state as the workload needs it, whatever the previous one changed."""
         self.settings.restore()
         self._say(name, phase)
 
     # -- right or wrong ------------------------------------------------------------------------------------------------------
 
     def begin(self, kind: str) -> tuple[Tensor, ...]:
-        """The inputs of that kind (truth.kinds_of), on which `checked` then judges."""
+        """Makes the inputs of that kind (truth.kinds_of), on which `checked` then judges."""
         make = kinds_of(self.spec)[kind]
         self.kind = kind
         self.truths[kind] = Truth.of(self.spec, self.job.workload, make(self.job.workload, self.bench.device, self.seed))
         return self.truths[kind].inputs
 
     def handed(self, *tensors: Tensor) -> tuple[Tensor, ...]:
-        """What an implementation is given of these tensors."""
+        """The tensors that an implementation gets in place of these."""
         return tensors
 
     def checked(self, name: str, implementation_: Implementation) -> Verdict:
@@ -252,7 +251,7 @@ class Cell:
 
 
 def call_of(implementation_: Implementation, inputs: tuple[Tensor, ...]) -> Callable[[], Tensor]:
-    """What a user writes: torch's own function where the implementation is one, without opwise's look-up around it."""
+    """A user's call: torch's own function if the implementation is one, without opwise's look-up around it."""
     function = implementation_.source.call or implementation_
     return lambda: function(*inputs)
 

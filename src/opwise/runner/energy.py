@@ -1,4 +1,4 @@
-"""What `opwise run --energy` measures before it times: joules of a launch, one cell after the other, since power is the whole GPU's."""
+"""`opwise run --energy`, before the times: joules of a launch, one cell after the other, since power is the whole GPU's."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ Measured = dict[tuple[str, str], Energy]  # (implementation, workload)
 def all_energy(
     jobs: Sequence[Job], catalogue: Mapping[str, Entry], device: str, setup: Callable[[], None] | None, say: Callable[[str], None]
 ) -> Measured:
-    """Of the cells of all jobs whose backend is there, in one worker; a lost one costs its cell, and the next begins anew. Empty without a
-    GPU. say: told how far it is."""
+    """Energies of the cells of all jobs with an available backend, in one worker; a lost worker costs its cell and is replaced. Empty
+    without a GPU. say: progress callback."""
     if device == "cpu":
         return {}
     cells = [(name, str(job.workload)) for job in jobs for name in job.implementations if catalogue[name.split("/")[0]].available]

@@ -1,4 +1,4 @@
-"""What `opwise run --facts` finds out before it times: are results bitwise the same each time, in another process, in any batch?"""
+"""`opwise run --facts`, before the times: tests whether results are bitwise the same each time, in another process, and in any batch."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ Found = dict[tuple[str, str], Facts]  # (implementation, workload)
 def all_facts(
     jobs: Sequence[Job], catalogue: Mapping[str, Entry], device: str, setup: Callable[[], None] | None, say: Callable[[str], None]
 ) -> Found:
-    """Of the cells of all jobs whose backend is there, backends side by side; empty without a GPU, whose stand-ins tell nothing of it."""
+    """Facts of the cells of all jobs with an available backend, backends in parallel; empty without a GPU, since stand-ins say nothing
+    about it."""
     if device == "cpu":
         return {}
     cells: dict[str, list[tuple[str, str]]] = {}
@@ -33,7 +34,7 @@ def all_facts(
 
 
 def in_two_processes(cells: Cells, device: str, setup: Callable[[], None] | None) -> Found:
-    """One after the other. A lost worker leaves its cells without an answer."""
+    """Facts from two processes, one after the other. A lost worker leaves its cells without an answer."""
     try:
         with Worker(device, setup) as worker:
             one: Found = worker.ask("apply", (facts, device, tuple(cells)), PATIENCE)
@@ -45,7 +46,7 @@ def in_two_processes(cells: Cells, device: str, setup: Callable[[], None] | None
 
 
 def joined(fact: Facts, bits: str) -> Facts:
-    """With what another process has."""
+    """The facts combined with the other process's digests."""
     if not fact.repeatable or bits == fact.bits:
         return fact
     if not bits:

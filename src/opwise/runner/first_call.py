@@ -1,4 +1,4 @@
-"""What the first call of a backend costs: every backend in a process of its own, once with empty compiler caches, once with full ones."""
+"""Cost of a backend's first call: each in a separate process, once with empty compiler caches, once with full ones."""
 
 from __future__ import annotations
 
@@ -25,12 +25,11 @@ CACHES = ("TORCH_EXTENSIONS_DIR", "OPWISE_CACHE_DIR", "CUPY_CACHE_DIR", "NUMBA_C
 def first_calls(
     catalogue: Mapping[str, Entry], device: str, setup: Callable[[], None] | None = None, environment: Mapping[str, str] | None = None
 ) -> FirstCalls:
-    """Measures all available backends, each in processes of its own: with empty caches all at once, as compilers use the CPU and no time is
-    taken on the GPU meanwhile; then with full ones one after another, since beside a compiler what takes a second takes two.
+    """Measures all available backends, each in its own processes. With empty caches all at once, since compilers use the CPU and no GPU
+    time is taken then. With full ones one after another, since a compiler running beside doubles the time.
 
-    The first op of a backend carries the import of its library; torch_inline builds one extension for all ops, so that op carries
-    the whole build. A backend whose worker is lost is left out. `setup` runs first in every worker, in `environment`.
-    """
+    The first op of a backend includes the import of its library; torch_inline builds one extension for all ops, so its first op includes
+    the whole build. A backend whose worker is lost is left out. `setup` runs first in every worker, in `environment`."""
     backends = [name for name, entry in catalogue.items() if entry.available and entry.stand_in is None]
     with ExitStack() as opened, ThreadPoolExecutor(max_workers=len(backends) or 1) as pool:
         asking = {name: opened.enter_context(_own_caches(device, setup, environment or {})) for name in backends}
@@ -52,10 +51,9 @@ def first_calls(
 def cold_then_cached(
     device: str, setup: Callable[[], None] | None, kind: str, payload: Any, around: Mapping[str, str] | None = None
 ) -> tuple[Any, Any]:
-    """What two fresh workers answer to one request: the first begins with empty compiler caches, the second with what the first left.
+    """The answers of two fresh workers to one request: the first begins with empty compiler caches, the second with the first's.
 
-    `around`: what else is in their environment. Raises WorkerLost.
-    """
+    `around`: further environment variables. Raises WorkerLost."""
     with _own_caches(device, setup, around or {}) as ask:
         return ask(kind, payload), ask(kind, payload)
 

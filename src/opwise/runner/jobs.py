@@ -1,5 +1,5 @@
-"""What there is to do: a plain list of picklable jobs. One job is one workload with every implementation that is to be compared on
-it, because times are compared only where they were taken interleaved in one process on one GPU."""
+"""The list of picklable jobs. A job is one workload with every implementation to compare on it, because times are compared only if they are
+interleaved in one process on one GPU."""
 
 from __future__ import annotations
 
@@ -17,11 +17,10 @@ SETS = ("smoke", "seed", "core", "sweep", "grid", "layers", "random", "bars")  #
 
 @dataclass(frozen=True)
 class Job:
-    """One workload, the implementations to put side by side on it (`triton_jit/softmax`), and what to find out.
+    """One workload, the implementations to compare on it (`triton_jit/softmax`), and what to measure.
 
-    `brief`: cold kernel times and call costs only, from fewer samples: for sweeps that are repeated commit after commit, and for what a
-    choice interpolates between.
-    """
+    `brief`: only cold kernel times and call costs, from fewer samples: for sweeps that are repeated commit after commit, and for the
+    figures that a choice interpolates."""
 
     workload: Workload
     implementations: tuple[str, ...]
@@ -36,7 +35,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Entry:
-    """What one backend is on this machine: there with versions, or not with a reason; and its variants of each op."""
+    """A backend on this machine: its versions, or why it is missing; and its variants of each op."""
 
     backend: str
     versions: Mapping[str, str] = field(default_factory=dict)
@@ -55,20 +54,19 @@ class Entry:
 
 
 class UnknownName(ValueError):
-    """A filter that names nothing; the message lists what is known and the nearest."""
+    """A filter matches nothing; the message lists the known names and the nearest."""
 
 
 def plan(
     catalogue: Mapping[str, Entry], filters: Sequence[str], set_name: str, device: str, *, variants: bool = False, timed: bool = True,
     brief: bool = False, facts: bool = False,
 ) -> list[Job]:  # fmt: skip
-    """The jobs of a run, op by op in the order of OPS. An unavailable backend keeps its unnamed variant, so that it is seen missing.
+    """The jobs of a run, op by op in the order of OPS. An unavailable backend keeps its unnamed variant, so that it shows as missing.
 
-    Of each op's first workload the variants `plain` are timed too, whose launch and call cost is what a user of the library itself pays.
-    facts: where it is asked for, the variants `invariant` stand beside the others.
+    On each op's first workload the variants `plain` are timed too; their launch and call costs are those of a user of the library itself.
+    facts: adds the variants `invariant`.
 
-    Raises UnknownName for a filter that matches no implementation and no workload of any set.
-    """
+    Raises UnknownName for a filter that matches no implementation and no workload of any set."""
     names = {op: _implementations(catalogue, op) for op in OPS}
     candidates = workloads_of(set_name, filters)
     sorted_filters = _sort_filters(filters, names, candidates)
@@ -93,7 +91,7 @@ def _implementations(catalogue: Mapping[str, Entry], op: str) -> list[str]:
 
 
 def workloads_of(set_name: str, filters: Sequence[str]) -> list[Workload]:
-    """The set's workloads, and any that a filter spells out in full, whether or not a set holds it."""
+    """The set's workloads, and those that a filter spells out in full, in a set or not."""
     found = _of_bars() if set_name == "bars" else [w for spec in OPS.values() for w in spec.workloads.get(set_name, ())]
     for text in filters:
         try:

@@ -1,9 +1,8 @@
-"""The judge: a process beside a worker that runs files of a user's own. It alone has the seeds, the float64 truth and the verdicts.
+"""The judge: a process beside a worker that runs a user's files. Only it has the seeds, the float64 reference and the verdicts.
 
-The worker gets inputs as bytes, shows what became of its output as bytes, and is told right or wrong; it can ask for no more. It is the
-supervisor that says when a job begins, and that has the verdict on each record from here: what the worker says of itself counts only where
-it says wrong. Nothing here imports a user's file.
-"""
+The worker gets inputs as bytes, sends its output's bytes, and is told right or wrong; it can ask for no more. The supervisor says when a
+job begins, and gets the verdict on each record from here: the worker's own word counts only if it says wrong. Nothing here imports a user's
+file."""
 
 from __future__ import annotations
 
@@ -36,12 +35,12 @@ KEPT = ("stand_in", "kernels", "not_run", "disagreement", "prepare_s", "extra_by
 
 
 def packed(x: Tensor) -> Any:
-    """The tensor's bytes, row-major: the very memory of a contiguous one on the CPU."""
+    """The tensor's bytes, row-major; for a contiguous one on the CPU its own memory."""
     return x.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
 
 
 def received(pipe: Connection, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-    """A tensor on the CPU whose bytes come through the pipe. Raises ValueError where they are not as many."""
+    """A tensor on the CPU from bytes of the pipe. Raises ValueError if their number is wrong."""
     found = torch.empty(shape, dtype=dtype)
     bytes_ = packed(found)
     if (count := pipe.recv_bytes_into(bytes_)) != bytes_.nbytes:
@@ -51,7 +50,7 @@ def received(pipe: Connection, shape: tuple[int, ...], dtype: torch.dtype) -> Te
 
 @dataclass
 class Judge:
-    """One job's truths and verdicts. `draw` gives seeds, `chance` numbers in [0, 1): a test's, or nobody's."""
+    """One job's references and verdicts. `draw` returns seeds, `chance` numbers in [0, 1); random, or set by a test."""
 
     device: torch.device
     draw: Callable[[], int] = lambda: int.from_bytes(os.urandom(4), "little") >> 1
@@ -59,7 +58,7 @@ class Judge:
     workload: Workload | None = None
 
     def begin(self, workload: Workload) -> None:
-        """For the supervisor alone: what was judged before is forgotten."""
+        """For the supervisor only: begins a job and forgets earlier verdicts."""
         self.workload, self.spec, self.seed = workload, OPS[workload.op], self.draw()
         self._truths: dict[str, Truth] = {}
         self._outputs: dict[str, Tensor] = {}
@@ -72,7 +71,7 @@ class Judge:
         return self._truth(kind).inputs
 
     def shown(self, name: str, kind: str, value: float, out: Tensor) -> Verdict:
-        """On an output over poison of that value, on the inputs of that kind: one of truth.kinds_of, or "timed 3", those of buffer
+        """The verdict on an output over poison of that value, on the inputs of that kind: one of truth.kinds_of, or "timed 3" for buffer
         set 3 since the last refill."""
         out = out.to(self.device)
         truth = self._truth(kind)
@@ -87,7 +86,7 @@ class Judge:
         return verdict
 
     def pairs(self) -> Mapping[tuple[str, str], float]:
-        """validate.agree of the outputs on easy inputs; after that they and the truths of the checks are let go."""
+        """validate.agree of the outputs on easy inputs; afterwards they and the references of the checks are freed."""
         found = agree(self._outputs, self._truth("easy").bound)
         self._outputs, self._truths = {}, {}
         return found
@@ -98,11 +97,11 @@ class Judge:
         return self._refill
 
     def pick(self, sets: int, always: bool = False) -> int | None:
-        """Which set's output is to be shown, if any: said when it has been launched."""
+        """The buffer set whose output is to be sent, if any; told only after it has been launched."""
         return int(self.chance() * sets) if always or self.chance() < SHARE else None
 
     def settled(self, records: list[Record]) -> list[Record]:
-        """For the supervisor alone: the worker's records as they may be kept."""
+        """For the supervisor only: the worker's records, corrected by the verdicts."""
         return [self._settled(replace(r, seed=self.seed)) for r in records]
 
     def _settled(self, r: Record) -> Record:
@@ -134,7 +133,7 @@ SAID = ("begin", "settled")  # by the supervisor
 
 
 def main(worker: Connection, supervisor: Connection, device_name: str, environment: Mapping[str, str]) -> None:
-    """Answers both until one of them is gone."""
+    """Answers supervisor and worker until one of them is gone."""
     os.environ.clear()
     os.environ.update(environment)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -163,7 +162,7 @@ def main(worker: Connection, supervisor: Connection, device_name: str, environme
 
 
 class Remote:
-    """The judge as the worker knows it: the methods of Judge that it may call."""
+    """The worker's view of the judge: the methods of Judge that it may call."""
 
     def __init__(self, pipe: Connection) -> None:
         self._pipe = pipe
@@ -178,7 +177,7 @@ class Remote:
         return what
 
     def inputs(self, kind: str) -> tuple[Tensor, ...]:
-        """On the CPU."""
+        """The inputs, on the CPU."""
         return tuple(received(self._pipe, *of) for of in self._ask("inputs", kind))
 
     def shown(self, name: str, kind: str, value: float, out: Tensor) -> Verdict:

@@ -1,4 +1,4 @@
-"""Which kernels a stand-in launched: what a verdict without a GPU is about. Each stand-in is asked where it launches, from outside."""
+"""The kernels that a stand-in launched, which a verdict without a GPU is about. Each stand-in is observed from outside."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _launched: list[str] = []
 
 @contextmanager
 def kernels_run(stand_in: str | None) -> Iterator[list[str]]:
-    """A list that holds, behind the block, each kernel once that the stand-in launched in it: `softmax.tile_kernel` of a Python module,
-    `softmax_float32_warp8_v4` of CUDA C++. Only of what is prepared in the block too, since a launch may be bound before. Nothing on a
-    GPU, where `stand_in` is None, nor of torch's own operators."""
+    """Context manager: a list that holds, after the block, each kernel launched in it once: `softmax.tile_kernel` of a Python module,
+    `softmax_float32_warp8_v4` of CUDA C++. Only for launches that are also prepared in the block. Empty on a GPU, where `stand_in` is None,
+    and for torch's own operators."""
     if stand_in in _WATCHES:
         _watched(stand_in)
     _launched.clear()

@@ -1,5 +1,5 @@
-"""The last that is imported by the process which workers are forked from. What it holds by then stays, and no worker looks there for
-garbage: pages that nobody touches are shared."""
+"""The last import of the process that workers are forked from. Existing objects are then frozen, so that a worker's garbage collection
+skips them and their pages stay shared."""
 
 from __future__ import annotations
 

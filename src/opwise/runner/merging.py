@@ -1,4 +1,4 @@
-"""One record of what several processes found of a cell: medians of their medians, intervals that hold all of theirs."""
+"""One record from several processes' records of a cell: medians of their medians, intervals that contain all of theirs."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ Triple = tuple[float, float, float]
 
 
 def merged(cells: Cells, count: int) -> list[Record]:
-    """A job's records, one an implementation. What is not ok in some process is that record, which says in how many it was right; the
-    ratios of all others are to one and the same, whichever has the least time over all `count` processes."""
+    """A job's records, one per implementation. If it is not ok in a process, that process's record counts, with the number of processes in
+    which it was right. The ratios of all others are to the implementation with the least time over all `count` processes."""
     right = {name: of for name, of in cells.items() if len(of) == count and all(r.status == "ok" for r in of)}
     found = {name: _merged(of) for name, of in right.items()}
     for state, field in ((FULL, "versus_best"), (CAPPED, "capped_versus_best")):

@@ -1,8 +1,7 @@
-"""Compiling before anything is timed: every kernel that the jobs will ask for is built, loaded and launched once, in the worker.
+"""Compiles before anything is timed: every kernel of the jobs is built, loaded and launched once, in the worker.
 
-What a build may depend on (dtype, shape, alignment) is what the job will have, so that what the compilers keep on disk is what the job
-finds there. Nothing is judged: what fails here fails again in its own cell, with its reason.
-"""
+The parameters of a build (dtype, shape, alignment) are those of the job, so the job finds the results in the compilers' caches. Nothing is
+judged: a failure here occurs again in its own cell, with its reason."""
 
 from __future__ import annotations
 
@@ -19,7 +18,7 @@ from opwise.runner.jobs import Job
 
 @dataclass(frozen=True)
 class Unit:
-    """One implementation in one dtype at all its shapes: they share most of what is compiled, so one process does them."""
+    """One implementation in one dtype at all its shapes. They share most compiled code, so one process builds them."""
 
     implementation: str
     workloads: tuple[Workload, ...]
@@ -33,13 +32,13 @@ class Unit:
 
 
 def launching(implementation: str) -> str:
-    """The phase of a first launch. A kernel that hangs there is not given the patience that a compiler is; but a user's own may be compiled
-    by its first launch."""
+    """The phase of a first launch. A hanging kernel times out sooner than a compiler, except for a user's kernel, whose first launch may
+    compile."""
     return "launch" if BACKENDS.get(implementation.partition("/")[0], "").startswith("opwise.backends.") else "build"
 
 
 def units(jobs: Iterable[Job]) -> list[Unit]:
-    """All that the jobs will build."""
+    """All units that the jobs need."""
     found: dict[tuple[str, str], list[Workload]] = defaultdict(list)
     for job in jobs:
         for name in job.implementations:
@@ -48,7 +47,7 @@ def units(jobs: Iterable[Job]) -> list[Unit]:
 
 
 def prepare(device_name: str, unit: Unit, turn: Callable[[str, str], None]) -> float:
-    """Seconds that the builds of a unit took here. What comes out is not looked at."""
+    """Builds a unit; returns the seconds it took. Results are not checked."""
     import torch
 
     from opwise.backends import implementation, probe

@@ -1,8 +1,7 @@
-"""Each job in several processes: what two processes make of the same kernels differs by more than the intervals of either.
+"""Carries out each job in several processes: two processes' results for one kernel differ by more than the intervals of either.
 
-A batch of jobs is carried out by one worker, then by the next, a fresh process each time. The records of a job are kept back until all have
-carried it out: what is stored is one record a cell, or nothing.
-"""
+A batch of jobs is carried out by one worker, then by the next, a fresh process each time. A job's records are kept until all have carried
+it out: one record per cell is stored, or none."""
 
 from __future__ import annotations
 
@@ -23,8 +22,8 @@ BATCH = 10  # jobs of one worker, half a minute's: a new one measures the roofs 
 
 @dataclass(frozen=True)
 class Processes:
-    """An executor that has another one, of one GPU, carry out every job `count` times. What is not ok in one process is not tried in the
-    next. Raises ValueError where `count` is not of 1 to MOST."""
+    """An executor that lets another one, of one GPU, carry out every job `count` times. An implementation that is not ok in one process is
+    not tried in the next. Raises ValueError if `count` is not 1 to MOST."""
 
     executor: Callable[..., Iterator[Event]]
     count: int

@@ -1,4 +1,4 @@
-"""A device and the worker that sits there: jobs in, events out, and a lost worker replaced by the next."""
+"""A device and its worker: takes jobs, yields events, and replaces a lost worker."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MOST_TIMEOUTS = 2  # of one implementation in a run: one that hangs everywhere m
 
 
 class JobLost(RuntimeError):
-    """The worker was lost and no implementation is to blame. `job` is what of the job is left to do."""
+    """The worker was lost and no implementation is to blame. `job`: the rest of the job."""
 
     def __init__(self, job: Job, lost: WorkerLost) -> None:
         super().__init__(lost.reason)
@@ -25,10 +25,9 @@ class JobLost(RuntimeError):
 class Seat:
     """One device with at most one worker at a time.
 
-    `facts` are the Record fields of the device, for the cells whose worker can no longer tell. `setup` runs first in every worker, in
-    `environment`; `greetings` are requests that each new worker is asked before anything else, with the answer that is wanted, "" for
-    any. `timeouts` counts, by implementation, the cells that timed out: seats that share the counter share its bound.
-    """
+    `facts`: Record fields of the device, for cells whose worker is lost. `setup` runs first in every worker, in `environment`; `greetings`:
+    requests sent to each new worker first, with the expected answer, "" for any. `timeouts`: by implementation, the number of cells that
+    timed out; seats that share the counter share its bound."""
 
     def __init__(
         self, device: str, *, setup: Callable[[], None] | None = None, patience: Patience | None = None,
@@ -41,7 +40,7 @@ class Seat:
         self.worker: Worker | None = None
 
     def start(self) -> Worker:
-        """The worker, made where there is none. Raises WorkerLost where it cannot be."""
+        """The worker, started if there is none. Raises WorkerLost if it does not start."""
         if self.worker is None:
             self.worker = worker = Worker(self.device, self.setup, self.environment, wait=False)
             try:
@@ -56,8 +55,8 @@ class Seat:
         return self.worker
 
     def run(self, job: Job) -> Iterator[Event]:
-        """What happens, as it happens. A worker lost during an implementation's turn costs that implementation its cell; the job runs
-        again with the others. One that timed out in two cells is not tried in a third. Raises JobLost."""
+        """Yields events as they happen. A worker lost during an implementation's turn costs that implementation its cell; the job runs
+        again with the others. An implementation that timed out in two cells is not tried in a third. Raises JobLost."""
         while job.implementations:
             if hopeless := [name for name in job.implementations if self.timeouts[name] >= MOST_TIMEOUTS]:
                 lost = WorkerLost(f"not tried again: timed out in {MOST_TIMEOUTS} cells before", ("", ""), timed_out=True)
@@ -78,7 +77,7 @@ class Seat:
                 job = job.without([blamed])
 
     def limits(self) -> dict[str, float]:
-        """The roofs measured by the worker that sits here now. Raises WorkerLost."""
+        """The roofs measured by the current worker. Raises WorkerLost."""
         found: dict[str, float] = self.worker.ask("limits") if self.worker is not None else {}
         return found
 
@@ -88,14 +87,14 @@ class Seat:
         self.worker = None
 
     def kill(self) -> None:
-        """Also from another thread, while `start` or `run` wait for the worker: they find it lost."""
+        """May be called from another thread while `start` or `run` wait for the worker; they raise that it is lost."""
         worker, self.worker = self.worker, None
         if worker is not None:
             worker.kill()
 
 
 def kill_all(seats: Sequence[Any]) -> None:
-    """At once: the driver takes its time to clear up behind each process."""
+    """Kills all workers at once, since the driver takes time to clean up after each process."""
     with ThreadPoolExecutor(max(1, len(seats))) as pool:
         list(pool.map(lambda seat: seat.kill(), seats))
 
@@ -125,8 +124,8 @@ def run_jobs(
     on_limits: Callable[[dict[str, float]], None] | None = None,
     timeouts: Counter[str] | None = None,
 ) -> Iterator[Event]:
-    """The executor for one device: the jobs one after the other, as Seat.run takes them. Where no implementation is to blame for a lost
-    worker, all that are left of the job are marked. `on_limits` gets the roofs at the end; `timeouts` as Seat has it."""
+    """The executor for one device: the jobs one after the other, as by Seat.run. If a worker is lost with no implementation to blame, the
+    rest of the job is marked. `on_limits` gets the roofs at the end; `timeouts` as in Seat."""
     seat = Seat(device, setup=setup, patience=patience, facts=facts, timeouts=timeouts)
     try:
         for job in jobs:

@@ -1,7 +1,6 @@
-"""A whole run: plan, compile what cannot run here, carry out the jobs, keep every record as it comes.
+"""A whole run: plan, compile what cannot run here, carry out the jobs, store every record as it comes.
 
-Who carries the jobs out is an `Executor`: one worker on one GPU unless another is given. Whatever it is, a cell is stored once.
-"""
+An `Executor` carries out the jobs: one worker on one GPU unless another is given. A cell is stored once."""
 
 from __future__ import annotations
 
@@ -32,11 +31,10 @@ COMPILE_S = 600.0
 
 @dataclass
 class Session:
-    """One run on one model of device. `records` grows as jobs finish; each is in the file at `path` before anyone sees it.
+    """One run on one model of device. `records` grows as jobs finish; each is in the file at `path` first.
 
-    `shared` marks the records where somebody else computed on the GPU. `refused` counts records of cells that were there already;
-    `stranded` says what became of those who were to carry it out, where they are gone before its end.
-    """
+    `shared` marks the records if somebody else computed on the GPU. `refused`: number of records of cells that were already stored;
+    `stranded`: what became of the executors, if they are gone before the end."""
 
     survey: Survey
     jobs: list[Job]
@@ -59,7 +57,7 @@ class Session:
         cls, found: Survey, filters: Sequence[str], set_name: str, *, variants: bool, timed: bool, out: Path | None, brief: bool = False,
         facts: bool = False, energy: bool = False, processes: int = 1,
     ) -> Session:  # fmt: skip
-        """facts, energy: are they to be found out? Raises UnknownName for a filter that names nothing."""
+        """facts, energy: whether to measure them. Raises UnknownName for a filter that matches nothing."""
         jobs = plan(found.catalogue, filters, set_name, found.device, variants=variants, timed=timed, brief=brief, facts=facts)
         here, files = found.facts, tuple(path.name for path in found.own.values())
         stored = StoredPlan(set_name, tuple(filters), variants, timed, brief, files, str(here.get("device", "")),
@@ -70,9 +68,8 @@ class Session:
     def resumed(cls, found: Survey, path: Path) -> Session:
         """The rest of a stored run: the jobs of its plan, without the cells that it holds. Its records come first in `records`.
 
-        Raises CannotResume where device, commit or the user's own files differ from those the run was begun with, OSError where the
-        file cannot be read or appended to.
-        """
+        Raises CannotResume if device, commit or the user's own files differ from those of the run, OSError if the file cannot be read or
+        appended to."""
         stored = StoredPlan.read(path)
         stored.check(path, found.facts, tuple(file.name for file in found.own.values()))
         append(path, ())
@@ -87,28 +84,27 @@ class Session:
         self.first_calls = first_calls(self.survey.catalogue, self.survey.device, self.survey.setup, self.survey.environment)
 
     def find_facts(self, say: Callable[[str], None] = lambda text: None) -> None:
-        """Is each cell's result repeatable and batch-invariant? say: told how far it is."""
+        """Tests whether each cell's result is repeatable and batch-invariant. say: progress callback."""
         self.facts = all_facts(self.jobs, self.survey.catalogue, self.survey.device, self.survey.setup, say)
 
     def find_energy(self, say: Callable[[str], None] = lambda text: None) -> None:
-        """Joules of a launch of each cell, and the idle power. say: told how far it is."""
+        """Measures joules of a launch of each cell, and the idle power. say: progress callback."""
         self.energy = all_energy(self.jobs, self.survey.catalogue, self.survey.device, self.survey.setup, say)
 
     @property
     def processes(self) -> int:
-        """In how many each job is carried out."""
+        """The number of processes in which each job is carried out."""
         return self.stored_plan.processes if self.stored_plan is not None else 1
 
     @property
     def cells(self) -> int:
-        """How many the jobs come to."""
+        """The number of cells of all jobs."""
         return sum(len(job.implementations) for job in self.jobs)
 
     def events(self) -> Iterator[Event]:
-        """Carries out the run. Every record is stored before its event is yielded; stopping early keeps what was stored.
+        """Carries out the run. Every record is stored before its event is yielded; stopping early keeps stored records.
 
-        Raises CannotResume where another process is writing the run that is to be continued.
-        """
+        Raises CannotResume if another process is writing the run that is to be continued."""
         self._seen = {_key(r) for r in self.records}
         if self.out is None:
             yield from self._events()
@@ -195,7 +191,7 @@ class Session:
 
     @property
     def trouble(self) -> list[Record]:
-        """Records that make a run fail: wrong, failed or timed out, known faults of textbook variants excepted."""
+        """Records that make a run fail: wrong, failed or timed out, except known faults of textbook variants."""
         faults = {name for entry in self.survey.catalogue.values() for name in entry.faults}
         return [r for r in self.records if r.status in ("failed", "timeout") or (r.status == "wrong" and r.implementation not in faults)]
 
@@ -205,7 +201,7 @@ def _key(record: Record) -> tuple[str, str]:
 
 
 def compile_op(backend: str, op: str) -> tuple[str, str]:
-    """Compiles an op's kernels of a backend for every architecture; (status, reason) of their cells where nothing can run them."""
+    """Compiles an op's kernels of a backend for every architecture; (status, reason) of their cells if nothing can run them."""
     from opwise.inspecting.narrow import compiled_lines
 
     try:

@@ -1,8 +1,7 @@
-"""What code of others may have changed for everybody in its process: torch's global settings, and the functions that measure.
+"""State that foreign code may have changed for its whole process: torch's global settings, and the functions that measure.
 
-Settings are put back before each implementation's turn, so that a file that changes one costs its own rows only. A kernel that leaves one
-changed, or a function replaced, is wrong for that reason: its promise is of its own output.
-"""
+Settings are restored before each implementation's turn, so that a file that changes one costs its own rows only. A kernel that leaves a
+setting changed, or a function replaced, is wrong for that reason."""
 
 from __future__ import annotations
 
@@ -38,7 +37,7 @@ def _attribute(owner: Any, name: str) -> Setting:
 
 
 def settings() -> dict[str, Setting]:
-    """Name -> (get, set) of all that is put back."""
+    """Name -> (get, set) of all settings that are restored."""
     found: dict[str, Setting] = {
         "default device": (torch.get_default_device, lambda _: torch.set_default_device(None)),  # any other way leaves a mode behind
         "default dtype": (torch.get_default_dtype, torch.set_default_dtype),
@@ -72,7 +71,7 @@ class Settings:
         return cls({name: (setting[0](), setting) for name, setting in settings().items()})
 
     def changed(self) -> list[str]:
-        """A line for each that is no longer as it was."""
+        """A line for each setting that differs now."""
         found = [(name, before, get()) for name, (before, (get, _)) in self.values.items()]
         return [f"{name}: {before} became {after}" for name, before, after in found if after != before]
 
@@ -103,12 +102,12 @@ def _watched() -> dict[tuple[Any, str], Any]:
 
 @dataclass(frozen=True)
 class Functions:
-    """The functions of the clock and of opwise's own runner, as they were before code of others was imported."""
+    """The functions of the clock and of opwise's runner, as they were before foreign code was imported."""
 
     originals: Mapping[tuple[Any, str], Any] = field(default_factory=_watched)
 
     def replaced(self) -> list[str]:
-        """A line for each that is another one now; they are put back."""
+        """Restores replaced functions; returns a line for each."""
         found = []
         for (owner, name), original in self.originals.items():
             if vars(owner).get(name) is not original:

@@ -1,7 +1,6 @@
-"""What a run was asked to do, as one line of its own file: so that another process, on another day, can finish it.
+"""A run's arguments, as one line of its file, so that another process can finish it later.
 
-The line has a kind of its own, which readers of cells skip, and a version: a plan of a later version is refused, never guessed at.
-"""
+The line has its own kind, which readers of cells skip, and a version: a plan of a later version is refused."""
 
 from __future__ import annotations
 
@@ -22,7 +21,7 @@ class CannotResume(ValueError):
 
 @dataclass(frozen=True)
 class StoredPlan:
-    """The set, filters and switches of a run, and where it was begun. `own` holds names of files, not their paths."""
+    """The set, filters and switches of a run, and where it began. `own`: names of files, without their paths."""
 
     set_name: str
     filters: tuple[str, ...] = ()
@@ -42,7 +41,7 @@ class StoredPlan:
 
     @classmethod
     def read(cls, path: Path) -> StoredPlan:
-        """Raises CannotResume, and OSError where the file cannot be read."""
+        """Raises CannotResume, and OSError if the file cannot be read."""
         found = read_extra(path, "plan")
         if not found:
             raise CannotResume(f"{path} holds no plan, it is of an opwise that kept none: measure anew with opwise run")
@@ -56,7 +55,7 @@ class StoredPlan:
             raise CannotResume(f"{path}: its plan is damaged ({error}): measure anew with opwise run") from error
 
     def check(self, path: Path, facts: Mapping[str, Any], own: tuple[str, ...]) -> None:
-        """Raises CannotResume where what is missing would not be measured as the rest was: another device model, commit or files."""
+        """Raises CannotResume if the rest would not be measured under the same conditions: another device model, commit or files."""
         if facts["device"] != self.device:
             raise CannotResume(f"{path} was begun on {self.device}, here is {facts['device']}: resume it on the same model")
         if facts["commit"] != self.commit:

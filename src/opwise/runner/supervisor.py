@@ -1,8 +1,7 @@
-"""The supervisor: hands requests to a worker process, watches the clock, and tells how a worker was lost.
+"""The supervisor: sends requests to a worker process, applies timeouts, and reports how a worker was lost.
 
-An `Executor` is the seam: a list of jobs in, events out as they happen. `seat.run_jobs` is the one for one device; `opwise.scaling` has
-those for many GPUs and for many machines.
-"""
+An `Executor` takes a list of jobs and yields events. `seat.run_jobs` is the one for one device; `opwise.scaling` has those for many GPUs
+and for many machines."""
 
 from __future__ import annotations
 
@@ -29,15 +28,15 @@ START_S = 120.0  # importing torch from a cold disk takes most of a minute
 
 @dataclass(frozen=True)
 class Patience:
-    """Seconds between two signs of life before a worker is given up: one step of one implementation, and one build, which may be
-    that of a whole extension."""
+    """Timeouts in seconds between two messages of a worker: for one step of one implementation, and for one build, which may be that of a
+    whole extension."""
 
     turn_s: float = 120.0
     build_s: float = 900.0
 
 
 class WorkerLost(RuntimeError):
-    """The worker faulted, hung or was killed. `timed_out` tells which; `turn` whose step it was."""
+    """The worker faulted, hung or was killed. `timed_out`: whether it hung; `turn`: whose step it was."""
 
     def __init__(self, reason: str, turn: tuple[str, str], timed_out: bool = False) -> None:
         super().__init__(reason)
@@ -46,9 +45,9 @@ class WorkerLost(RuntimeError):
 
 @dataclass(frozen=True)
 class Event:
-    """What happened: `turn` (implementation, phase) while a job runs, or its `records` when it is done. `place`: on which of several
-    GPUs. `phase`: what a step before all jobs came to, as a line of the run's file. `passes`: how many cells of one process it ends,
-    where each is carried out in several; None where the records tell."""
+    """`turn` (implementation, phase) while a job runs, or its `records` when it is done. `place`: the GPU, of several. `phase`: the result
+    of a step before all jobs, as a line of the run's file. `passes`: the number of cells of one process that it ends, if each is carried
+    out in several; None if the records tell."""
 
     job: Job
     turn: tuple[str, str] | None = None
@@ -59,7 +58,7 @@ class Event:
 
 
 class Executor(Protocol):
-    """Carries out jobs: yields each job's records once, as they are finished. `facts`, `setup` and `on_limits` as in `seat.run_jobs`."""
+    """Carries out jobs and yields each job's records once, as they finish. `facts`, `setup` and `on_limits` as in `seat.run_jobs`."""
 
     def __call__(
         self, jobs: Sequence[Job], device: str, *, setup: Callable[[], None] | None = None, facts: Mapping[str, Any] | None = None,
@@ -68,7 +67,7 @@ class Executor(Protocol):
 
 
 class Beside:
-    """The judge of a worker that runs files of a user's own, as its supervisor knows it. `worker` is the worker's end of it."""
+    """The supervisor's view of the judge of a worker that runs a user's files. `worker`: the worker's end of it."""
 
     def __init__(self, context: ForkServerContext, device: str, environment: dict[str, str]) -> None:
         self._pipe, ours = context.Pipe()
@@ -79,7 +78,7 @@ class Beside:
         theirs.close()
 
     def ask(self, name: str, given: Any) -> Any:
-        """Raises WorkerLost where it raises, or is gone."""
+        """Raises WorkerLost if the judge raises, or is gone."""
         try:
             self._pipe.send((name, (given,)))
             said, what = self._pipe.recv()
@@ -118,7 +117,7 @@ class Worker:
             self.started()
 
     def started(self) -> None:
-        """Raises WorkerLost where it does not come up."""
+        """Waits until the worker is up. Raises WorkerLost if it fails."""
         self.ask("start", patience=Patience(START_S))
 
     def messages(self, kind: str, payload: Any, patience: Patience) -> Iterator[tuple[str, Any]]:
@@ -151,7 +150,7 @@ class Worker:
                 return
 
     def ask(self, kind: str, payload: Any = None, patience: Patience = Patience()) -> Any:
-        """The answer to a request whose turns nobody watches. Raises WorkerLost."""
+        """The answer to a request, ignoring its turns. Raises WorkerLost."""
         return next(what for said, what in self.messages(kind, payload, patience) if said == "answer")
 
     def _epitaph(self) -> str:
@@ -178,7 +177,7 @@ class Worker:
         self._log.unlink(missing_ok=True)
 
     def close(self) -> None:
-        """Lets the worker end by itself, as it does when nobody is left to ask: tools that watch it write their reports at its exit."""
+        """Lets the worker exit by itself, so that tools that watch it write their reports."""
         self._pipe.close()
         self._process.join(30)
         self.kill()

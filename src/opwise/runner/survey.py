@@ -1,4 +1,4 @@
-"""What is here: the machine's facts, and what each backend, the suite's own and the user's, is on its device."""
+"""The machine's facts, and the state of each backend, the suite's and the user's, on its device."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def default_device() -> str:
 
 @dataclass(frozen=True)
 class Survey:
-    """What is here: the Record fields of the device, and what each backend is on it."""
+    """The Record fields of the device, and each backend's state on it."""
 
     device: str
     facts: Mapping[str, Any]
@@ -34,7 +34,7 @@ class Survey:
 
     @property
     def setup(self) -> Callable[[], None] | None:
-        """What must run first in a worker that is to know the user's own files."""
+        """What runs first in a worker that uses the user's files."""
         return own.setup(self.own)
 
 
@@ -42,9 +42,8 @@ def survey(
     device: str, files: Mapping[str, Path] | None = None, patience_s: float = LOOK_S, environment: Mapping[str, str] | None = None,
     told: Told | None = None,
 ) -> Survey:  # fmt: skip
-    """Asks a worker, since looking imports every GPU library, and for each of the user's own `files` another one: whatever such a file
-    does is known of it alone. `told` is what a worker that sits there already has answered. Raises WorkerLost where even a look at the
-    suite's own backends fails."""
+    """Asks a worker, since probing imports every GPU library, and another one for each of the user's `files`, to isolate them. `told`: the
+    answer of a running worker. Raises WorkerLost if even the suite's own backends cannot be probed."""
     around = dict(environment or {})
     if told is None:
         with Worker(device, None, around) as worker:
@@ -57,13 +56,13 @@ def survey(
 
 
 def looked(worker: Worker) -> Told:
-    """What a worker finds where it sits; after that it has imported every backend. Raises WorkerLost."""
+    """A worker's facts and backends; it has then imported every backend. Raises WorkerLost."""
     told: Told = worker.ask("catalogue", None, Patience(LOOK_S))
     return told
 
 
 def look(device: str, name: str, path: Path, patience_s: float, environment: Mapping[str, str] | None = None) -> Entry:
-    """What a user's file is here. One that cannot be imported keeps a cell an op, which says why."""
+    """A user's file as a backend. One that cannot be imported has a cell per op, which says why."""
     try:
         with Worker(device, own.setup({name: path}), dict(environment or {})) as worker:
             entry: Entry = worker.ask("own", name, Patience(patience_s))

@@ -1,4 +1,4 @@
-"""Inputs with the only truth about them, and the kinds of inputs on which all are checked."""
+"""Inputs with their float64 reference, and the kinds of inputs on which all implementations are checked."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from opwise.ops.spec import OpSpec, Workload
 
 
 def kinds_of(spec: OpSpec) -> Mapping[str, Callable[[Workload, torch.device, int], tuple[Tensor, ...]]]:
-    """Kind -> what makes such inputs. The first kind is the one that is timed."""
+    """Kind -> function that makes such inputs. The first kind is the one that is timed."""
     kinds = {"easy": spec.make_inputs, "hard": spec.hard_inputs}
     whole = getattr(spec, "whole_inputs", None)  # the history measures commits whose ops have none
     return {**kinds, "whole": whole} if whole else kinds

@@ -1,8 +1,7 @@
-"""The worker: a process of its own that owns one GPU, takes requests from a pipe and answers with what it did.
+"""The worker: a process that owns one GPU, takes requests from a pipe and answers with results.
 
-It is a process so that a kernel that faults, hangs or is killed costs its own cell only. Before each step that can go wrong it says
-whose turn it is, so that the supervisor can lay the blame. It dies with its supervisor, even if that one was killed.
-"""
+It is a process so that a kernel that faults, hangs or is killed costs only its own cell. Before each risky step it names the
+implementation, so that the supervisor knows which one to blame. It dies with its supervisor, even if that was killed."""
 
 from __future__ import annotations
 
@@ -27,7 +26,7 @@ def main(
     pipe: Connection, device_name: str, log_path: str, setup: Callable[[], None] | None, environment: Mapping[str, str],
     judge: Connection | None = None,
 ) -> None:  # fmt: skip
-    """`judge` leads to the process that has the truth, where this one runs code of others."""
+    """`judge`: connection to the process that has the reference, if this one runs foreign code."""
     os.environ.clear()  # it is that of the process which this one was forked from, and which began with the first worker
     os.environ.update(environment)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the supervisor's: it stops the worker between two records
@@ -95,7 +94,7 @@ class _JobHandler:
 
 
 def record_facts(device: Any) -> dict[str, Any]:
-    """The fields of a Record that say where it was taken."""
+    """The fields of a Record that describe the machine."""
     from opwise.measure.device import facts, short_uuid
     from opwise.provenance import commit
 

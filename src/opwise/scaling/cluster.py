@@ -1,8 +1,7 @@
-"""Many machines: jobs go to the workers of a Dask cluster, one at a time on each, and records come back as they are finished.
+"""Many machines: jobs go to the workers of a Dask cluster, one at a time on each, and records come back as they finish.
 
-A worker that dies, a machine that goes, a scheduler that restarts: finished records are stored already, the jobs that were under way run
-again, at most twice, and then their cells say what became of them.
-"""
+If a worker dies, a machine leaves or the scheduler restarts, finished records are already stored; the running jobs are repeated at most
+twice, and then their cells say what happened."""
 
 from __future__ import annotations
 
@@ -38,7 +37,7 @@ RETURN_S = 60.0  # that the last worker, or the scheduler, may be away
 
 
 class Cluster:
-    """An executor over a Dask cluster. Use as a context manager: it gives the GPUs back."""
+    """An executor over a Dask cluster. Use as a context manager: it releases the GPUs."""
 
     def __init__(
         self, address: str, *, model: str | None = None, files: Mapping[str, Any] | None = None, share: bool = False,
@@ -62,7 +61,7 @@ class Cluster:
         self._ending: threading.Thread | None = None
 
     def look(self) -> Survey:
-        """What the workers have, which must be the same. Raises BadCluster."""
+        """The workers' facts and backends, which must be the same. Raises BadCluster."""
         try:
             for address in check_workers(self.client, self.address, self.flights):
                 self.flights.send(address, post.look, self._make, tag="look")
@@ -217,7 +216,7 @@ class Cluster:
         yield Event(jobs[0], phase={"kind": "compiled", "kernels": len(found), "processes": len(self.posts), "seconds": seconds})
 
     def close(self) -> None:
-        """Gives the GPUs back, as far as anybody is there to hear it."""
+        """Releases the GPUs of the workers that can be reached."""
         if self._ending is None:
             self._give_back()
         else:

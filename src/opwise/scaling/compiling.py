@@ -1,9 +1,8 @@
 """The compile phase: before any GPU is timed, processes on many cores build every kernel once and leave it in the compilers' caches.
 
-They need the GPU too, since a kernel is built for the one it will run on. A backend's first unit is built alone, while the others are
-begun: one of them compiles a whole extension there, and whoever came with it would wait for its lock. Where the caches are full already,
-the GPUs' own workers load everything in less time than another process takes to come up: helpers are called only where that is too slow.
-"""
+They need the GPU too, since a kernel is built for its GPU. A backend's first unit is built alone, while others start: one backend compiles
+a whole extension there, whose lock others would wait for. If the caches are full, the GPUs' own workers load everything faster than another
+process starts; helpers start only if that is too slow."""
 
 from __future__ import annotations
 
@@ -27,7 +26,7 @@ NAMED_AFTER_S = 20.0  # a unit that takes longer is named on the terminal: it ma
 
 
 class Built(NamedTuple):
-    """How far it is: units done, all, seconds so far, and what takes long."""
+    """Progress: units done, all units, seconds so far, and slow units."""
 
     done: int
     total: int
@@ -39,19 +38,19 @@ class Built(NamedTuple):
 
 
 def late(begun: Mapping[Unit, float], now: float) -> list[Unit]:
-    """What was `begun` long ago, the first first."""
+    """Of `begun`, those that began long ago, the earliest first."""
     return sorted((unit for unit in begun if now - begun[unit] >= NAMED_AFTER_S), key=begun.__getitem__)
 
 
 def waits(begun: Mapping[Unit, float], now: float) -> str:
-    """Names what was `begun` long ago; "" where nothing was."""
+    """Names those of `begun` that began long ago; "" if none."""
     if not (found := late(begun, now)):
         return ""
     return f", {now - begun[found[0]]:.0f} s for {found[0]}{f' and {len(found) - 1} more' if len(found) > 1 else ''}"
 
 
 class UnitQueue:
-    """Hands out units, the first of each backend before all others of it. While one takes long, it may hang, and no other of its
+    """Hands out units, the first of each backend before all its others. While one takes long, it may hang, and no other of its
     implementation is begun."""
 
     def __init__(self, found: Sequence[Unit]) -> None:
@@ -64,7 +63,7 @@ class UnitQueue:
         self._changed = threading.Condition()
 
     def take(self, wait: bool = True) -> Unit | None:
-        """None where no unit is left to hand out; without `wait` also where what is left waits for its backend's first."""
+        """The next unit. None if none is left; without `wait` also if the rest wait for their backend's first."""
         with self._changed:
             while any(self._waiting.values()):
                 if (unit := self._next()) is not None:
@@ -88,24 +87,24 @@ class UnitQueue:
 
     @property
     def under_way(self) -> dict[Unit, float]:
-        """What is being built -> since when, by time.perf_counter."""
+        """Units being built -> start, by time.perf_counter."""
         with self._changed:
             return dict(self._under_way)
 
     @property
     def left(self) -> int:
-        """Units that nobody has begun."""
+        """Units that have not been begun."""
         with self._changed:
             return sum(map(len, self._waiting.values()))
 
     def stop(self) -> None:
-        """Nobody gets another unit."""
+        """Hands out no more units."""
         with self._changed:
             self._waiting.clear()
             self._changed.notify_all()
 
     def drop(self, implementation: str) -> list[Unit]:
-        """What nobody has begun of an implementation that hung: it is left to its own cells, so that a run waits for it once here."""
+        """Drops the remaining units of an implementation that hung, so that the run waits for it only once here; its cells build them."""
         with self._changed:
             dropped = [unit for units in self._waiting.values() for unit in units if unit.implementation == implementation]
             for unit in dropped:
@@ -113,7 +112,7 @@ class UnitQueue:
             return dropped
 
     def done(self, unit: Unit) -> None:
-        """However it ended: a backend that cannot be built must not keep its other units back."""
+        """Ends a unit, built or not: a failed build must not hold back its backend's other units."""
         with self._changed:
             self._led.add(unit.backend)
             self._under_way.pop(unit, None)
@@ -121,22 +120,22 @@ class UnitQueue:
 
 
 def helpers_for(gpus: int, units: int) -> int:
-    """Processes a GPU beside its own worker: as many as there are cores, and work."""
+    """Number of helper processes per GPU, by cores and work."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(0, min(MOST_HELPERS, cores // gpus - 1, -(-units // gpus) - 1))
 
 
 def slow(done: int, left: int, seconds: float) -> bool:
-    """After `done` units in so many seconds: will the `left` that nobody has begun take longer than helpers need to come and go?"""
+    """Returns whether, after `done` units in so many seconds, the `left` ones will take longer than helpers need to start and end."""
     return left > 0 and seconds >= LOOK_AFTER_S and seconds * left > HELPED_S * done
 
 
 def compile_all(
     seats: Sequence[Seat], helper: Callable[[Seat], Seat], found: Sequence[Unit], helpers: int | None = None
 ) -> Iterator[Built]:
-    """Builds all units in the seats' own workers and, where they are slow, in `helpers` more a seat, which are gone when it ends. Yields as
-    they are finished, and now and then while one takes long. A worker that is lost over a unit is replaced, and the unit left to its own
-    cell; where it hung, the others of its implementation too."""
+    """Builds all units in the seats' own workers and, if they are slow, in `helpers` more per seat, which end before it does. Yields
+    progress. A worker lost over a unit is replaced, and the unit left to its own cell; if it hung, the other units of its implementation
+    too."""
     began = time.perf_counter()
     queue, said = UnitQueue(found), SimpleQueue[Unit | None]()
     count = helpers_for(len(seats), len(found)) if helpers is None else helpers

@@ -1,9 +1,8 @@
-"""Many GPUs of one machine: a worker process on each, pinned by UUID, and one queue of jobs for all.
+"""Several GPUs of one machine: a worker process on each, pinned by UUID, and one queue of jobs for all.
 
-Three phases that never overlap: workers start and look around, on all GPUs at once; everything is compiled, on all cores (compiling.py);
-then jobs are timed, and nothing else runs. A GPU that loses its worker twice in a row with nobody to blame is left, and others take its
-jobs.
-"""
+Three phases never overlap: workers start and probe backends, on all GPUs at once; everything is compiled, on all cores (compiling.py); then
+jobs are timed, and nothing else runs. A GPU that loses its worker twice in a row with no implementation to blame is dropped, and others
+take its jobs."""
 
 from __future__ import annotations
 
@@ -33,7 +32,7 @@ STRIKES = 2  # workers lost in a row with no implementation to blame
 
 @dataclass(frozen=True)
 class Place:
-    """Where a worker sits. `gpu` is what its records say; `shared` marks them."""
+    """The GPU of a worker. `gpu`: its name in records; `shared` marks them."""
 
     name: str
     device: str = "cpu"
@@ -43,7 +42,7 @@ class Place:
 
     @classmethod
     def on(cls, gpu: Gpu, shared: str = "") -> Place:
-        """Its worker sees this GPU alone, as cuda:0."""
+        """A place whose worker sees only this GPU, as cuda:0."""
         return cls(f"GPU {gpu.index}", "cuda:0", {"CUDA_VISIBLE_DEVICES": gpu.uuid}, gpu.short, shared)
 
 
@@ -81,10 +80,10 @@ class Crew:
         return self._make(place.device, environment=place.environment, greetings=greetings, facts={})
 
     def start(self) -> Told | None:
-        """All workers at once, and what the first of them found where it sits; None where the crew has a user's files. Each looks, though
-        one answer would do: it has to import all the backends anyway, and nobody else would use its core meanwhile.
+        """Starts all workers at once. Returns the first one's facts and backends; None if the crew has a user's files. Every worker probes,
+        since it has to import all backends anyway.
 
-        Raises WorkerLost where none of them comes up; one that does not is tried again with its first job."""
+        Raises WorkerLost if none starts; one that does not start is tried again with its first job."""
         lost: list[WorkerLost] = []
 
         def begin(seat: Seat) -> Told | None:
@@ -200,7 +199,7 @@ class Crew:
 
 
 def placed(place: Place, record: Record) -> Record:
-    """Where it was taken; and without the rounds, which are not stored and are most of what a record weighs."""
+    """The record with its GPU, and without the rounds, which are not stored and are most of its size."""
     slim = slimmed(record)
     return replace(slim, gpu=place.gpu or slim.gpu, shared=place.shared)
 

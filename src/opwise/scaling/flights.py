@@ -1,8 +1,7 @@
-"""One task at a time on each worker of a Dask cluster, by the client's own choice of worker, and told when it came back or never will.
+"""One task at a time on each worker of a Dask cluster; the client chooses the worker and learns when the task returns or is lost.
 
-Dask would hand a dead worker's task to another by itself, some number of times that the scheduler's owner has set, and tell nobody. Here
-a task belongs to one worker. If that leaves the cluster, the task is lost, and whoever sent it decides.
-"""
+Dask would hand a dead worker's task to another, a number of times set by the scheduler's owner, and not tell. Here a task belongs to one
+worker. If that leaves the cluster, the task is lost, and the sender decides."""
 
 from __future__ import annotations
 
@@ -21,12 +20,12 @@ RESULT_S = 20.0  # a worker that finished a task and died holds the only copy of
 
 
 class SchedulerGone(RuntimeError):
-    """The scheduler does not answer any more."""
+    """The scheduler no longer answers."""
 
 
 @dataclass(frozen=True)
 class Seen:
-    """A worker as the scheduler knows it."""
+    """A worker as the scheduler reports it."""
 
     name: str
     host: str
@@ -36,7 +35,7 @@ class Seen:
 
 @dataclass(frozen=True)
 class Landed:
-    """A task that came back with `answer`, or failed or was lost for `reason`."""
+    """A task that returned `answer`, or failed or was lost for `reason`."""
 
     address: str
     tag: Any
@@ -46,7 +45,7 @@ class Landed:
 
 
 class Flights:
-    """The tasks under way. `tag` is whatever the sender wants to have back beside the answer."""
+    """The running tasks. `tag`: data that the sender gets back with the answer."""
 
     def __init__(self, client: Client, resource: str) -> None:
         self.client, self.resource = client, resource
@@ -55,7 +54,7 @@ class Flights:
         self._polled = time.monotonic()
 
     def roster(self) -> dict[str, Seen]:
-        """Address -> worker, of those that offer the resource. Raises SchedulerGone."""
+        """Address -> worker, of those with the resource. Raises SchedulerGone."""
         return {address: seen for address, seen in self.everyone().items() if seen.resources.get(self.resource, 0) >= 1}
 
     def everyone(self) -> dict[str, Seen]:
@@ -66,7 +65,7 @@ class Flights:
         return {address: Seen(*told) for address, told in found.items()}
 
     def send(self, address: str, function: Callable[..., Any], *arguments: Any, tag: Any = None) -> None:
-        """The worker must be idle. Raises SchedulerGone."""
+        """Sends a task to an idle worker. Raises SchedulerGone."""
         key = f"opwise-{function.__name__}-{uuid.uuid4().hex}"
         try:
             future = self.client.submit(function, *arguments, key=key, pure=False, workers=[address], allow_other_workers=False,
@@ -77,7 +76,7 @@ class Flights:
         future.add_done_callback(lambda done: self._heard.put((address, done)))  # type: ignore[no-untyped-call]
 
     def landed(self) -> Landed | None:
-        """The next that comes back, or was found lost; None after a while without. Raises SchedulerGone."""
+        """The next task that returns, or is lost; None after a timeout. Raises SchedulerGone."""
         if time.monotonic() - self._polled > ROSTER_S and (missing := self._missing()) is not None:
             return missing
         try:

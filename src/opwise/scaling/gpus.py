@@ -1,8 +1,8 @@
-"""The GPUs of this machine as the driver names them, and the right to compute on one alone.
+"""The GPUs of this machine as the driver names them, and exclusive use of one.
 
-A GPU is pinned by its UUID: indices depend on CUDA_VISIBLE_DEVICES and on CUDA's own order. Who measures on one holds a lock named by
-its UUID, and looks at who else computes there. NVML is asked, never CUDA: a context of this process would be somebody else's neighbour.
-"""
+A GPU is pinned by its UUID: indices depend on CUDA_VISIBLE_DEVICES and on CUDA's own order. To measure on one, a process holds a lock named
+by its UUID, and checks which other processes compute there. It asks NVML, never CUDA, since a context of this process would disturb
+others."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ HIDDEN_BYTES = 2 << 30  # more than a driver keeps for itself: somebody in anoth
 
 
 class NoSuchGpu(ValueError):
-    """The message says what was given and what there is."""
+    """The message says what was given and which GPUs there are."""
 
 
 class Busy(RuntimeError):
-    """The GPU is not ours alone; the message says whose it is and what to do."""
+    """Another process uses the GPU; the message names it and says what to do."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Gpu:
 
 
 def listed() -> list[Gpu]:
-    """Those that CUDA_VISIBLE_DEVICES leaves, in its order; none without NVML."""
+    """The GPUs that CUDA_VISIBLE_DEVICES allows, in its order; none without NVML."""
     nvml = machine._nvml()
     if nvml is None:
         return []
@@ -58,7 +58,7 @@ def listed() -> list[Gpu]:
 
 
 def visible(found: Sequence[Gpu], setting: str | None) -> list[Gpu]:
-    """What CUDA would show under this CUDA_VISIBLE_DEVICES: up to the first entry that names none, counted anew."""
+    """The GPUs that CUDA shows under this CUDA_VISIBLE_DEVICES: up to the first entry that names none, renumbered."""
     if setting is None:
         return list(found)
     kept: list[Gpu] = []
@@ -71,10 +71,9 @@ def visible(found: Sequence[Gpu], setting: str | None) -> list[Gpu]:
 
 
 def chosen(text: str, found: Sequence[Gpu]) -> list[Gpu]:
-    """`all`, or indices and beginnings of UUIDs, separated by commas. All must be of one model: a run is of one device.
+    """`all`, or indices and beginnings of UUIDs, separated by commas. All must be of one model, since a run has one.
 
-    Raises NoSuchGpu.
-    """
+    Raises NoSuchGpu."""
     if not found:
         raise NoSuchGpu(f"--gpus {text}: no GPU is seen (nvidia-ml-py asks the driver for them; CUDA_VISIBLE_DEVICES may hide them)")
     kept: dict[str, Gpu] = {}
@@ -94,7 +93,7 @@ def chosen(text: str, found: Sequence[Gpu]) -> list[Gpu]:
 
 @dataclass
 class Claim:
-    """The right to measure on a GPU. `shared` says who else is there, where that was let be; `doubt` what cannot be told."""
+    """The right to measure on a GPU. `shared`: tolerated other users; `doubt`: what cannot be determined."""
 
     name: str
     lock: Lock | None
@@ -108,7 +107,7 @@ class Claim:
 
 
 def claim(name: str, uuid: str, share: bool = False, settle_s: float | None = None) -> Claim:
-    """Takes the lock and looks who computes there. Raises Busy, with `share` only where the folder of the locks is not to be trusted."""
+    """Takes the lock and checks for other users. Raises Busy; with `share` only if the folder of the locks is not to be trusted."""
     remedy = "wait for it, take another GPU, or --share it, which marks the records"
     lock, shared = None, []
     try:
@@ -131,11 +130,10 @@ def claim(name: str, uuid: str, share: bool = False, settle_s: float | None = No
 
 
 def neighbours(uuid: str, nvml: Any = None, own: Mapping[int, int] | None = None) -> tuple[str, str]:
-    """(who else computes on the GPU, what makes one doubt that nobody does); "" and "" on a GPU of one's own, or where nobody can tell.
+    """(other processes on the GPU, reason to doubt that there are none); "" and "" if it is unused, or nothing is known.
 
     In a container the driver may name processes by numbers of the host, or none at all. A number that no process here has is somebody
-    else's, but for one where this process itself has a context. `own` is child -> parent of the processes here, for tests.
-    """
+    else's, except for one if this process itself has a context. `own`: child -> parent of the processes here, for tests."""
     nvml = nvml or machine._nvml()
     if nvml is None:
         return "", ""
@@ -190,8 +188,8 @@ def _command(pid: int) -> str:
 
 
 def runtime_folder() -> Path:
-    """Where the locks are: of this user on this host, gone with the next boot. OPWISE_RUNTIME_DIR names another. Raises Busy where the
-    folder belongs to somebody else."""
+    """The folder of the locks: per user and host, deleted at boot. OPWISE_RUNTIME_DIR overrides it. Raises Busy if the folder belongs to
+    somebody else."""
     given = os.environ.get("OPWISE_RUNTIME_DIR")
     session = os.environ.get("XDG_RUNTIME_DIR")
     if given:

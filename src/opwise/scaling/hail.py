@@ -1,9 +1,8 @@
-"""The first word to a Dask cluster's workers, before this process imports torch: they import it, and what their kernels' processes are
-forked from does, while this process does.
+"""Tells a Dask cluster's workers to import torch, and to start the processes that their kernels' workers are forked from, while this
+process imports torch itself.
 
-Only the standard library and distributed may be imported here, and what is sent is sent as code: by its name it would be looked for in
-opwise, and torch imported before anything else there. What goes wrong is told later, by who needs the cluster (joining.py).
-"""
+Only the standard library and distributed may be imported here, and the function is sent by value: by name it would be looked up in opwise,
+which imports torch first. Errors are reported later, by joining.py."""
 
 from __future__ import annotations
 
@@ -17,12 +16,12 @@ ANSWER_S = 2.0
 
 
 def located(address: str) -> str:
-    """A scheduler's address, or that of the one which wrote the file of this name. Raises OSError, ValueError, KeyError or TypeError."""
+    """A scheduler's address, or that in a scheduler file of this name. Raises OSError, ValueError, KeyError or TypeError."""
     return str(json.loads(Path(address).read_text())["address"]) if address.endswith(".json") else address
 
 
 def hail(address: str, preloaded: Sequence[str]) -> None:
-    """Returns when the workers have been told, not when they are done."""
+    """Returns when the workers have been told, before they are done."""
     with contextlib.suppress(Exception):
         from distributed import Client
 

@@ -1,4 +1,4 @@
-"""Before any job is sent: is there a scheduler, do its workers run what this client runs, and what do they have? One line for each no."""
+"""Checks before any job is sent: the scheduler answers, and its workers run the client's versions and have GPUs. One line per problem."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ SAME = ("python", "distributed")  # what the two ends must have in the same vers
 
 
 class BadCluster(ValueError):
-    """The cluster cannot be used as it is; the message says what is wrong and what to do."""
+    """The cluster cannot be used; the message says why and what to do."""
 
 
 def connected(address: str, timeout_s: float) -> Client:
-    """A client of the scheduler at an address, or of the one that wrote a scheduler file. Raises BadCluster."""
+    """A client of the scheduler at an address, or of one named by a scheduler file. Raises BadCluster."""
     remedy = "give its address, as tcp://host:8786, or the file it wrote (--scheduler-file)"
     try:
         where = located(address)
@@ -36,7 +36,7 @@ def connected(address: str, timeout_s: float) -> Client:
 
 
 def check_workers(client: Client, address: str, flights: Flights) -> dict[str, Seen]:
-    """The workers that may be used. Raises BadCluster, SchedulerGone."""
+    """The usable workers. Raises BadCluster, SchedulerGone."""
     everyone = flights.everyone()
     usable = {name: seen for name, seen in everyone.items() if seen.resources.get(flights.resource, 0) >= 1}
     if not usable:
@@ -98,7 +98,7 @@ def _looker() -> Callable[[], dict[str, Any]]:
 
 
 def check_same(found: Mapping[str, Told]) -> None:
-    """One run is of one device model, driver and set of libraries. Raises BadCluster."""
+    """Checks for one device model, driver and set of libraries. Raises BadCluster."""
     first_at, first = next(iter(found.items()))
     for address, told in found.items():
         for what in ("device", "driver", "versions"):

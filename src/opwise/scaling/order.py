@@ -1,9 +1,8 @@
-"""Who does which job next: the longest first, so that all finish together; what shares measured roofs stays on one GPU.
+"""The order of jobs: the longest first, so that all GPUs finish together; jobs that share measured roofs stay on one GPU.
 
-Each GPU measures the roofs that its own workloads ask for. Jobs that ask for the same ones are a bundle: a GPU takes the bundle with the
-most work, carries it out job by job, and helps others with theirs where no bundle is left. The last few jobs are divided so that all
-finish together, roofs that a GPU has not measured yet included. A job whose worker was lost comes first again, at most twice.
-"""
+Each GPU measures the roofs that its own workloads need. Jobs that need the same ones are a bundle: a GPU takes the bundle with the most
+work, job by job, and helps with others' if none is left. The last few jobs are divided so that all finish together, including roofs that a
+GPU has not measured yet. A job whose worker was lost comes first again, at most twice."""
 
 from __future__ import annotations
 
@@ -30,7 +29,7 @@ LAST = 20  # jobs that are divided: played with the core set on 2 to 8 GPUs, mor
 
 
 def estimate_s(job: Job) -> float:
-    """Without roofs. Only the order follows from it, and how far a progress bar is."""
+    """Estimated seconds without roofs. Determines only the order and the progress bar."""
     workload = job.workload
     cost = OPS[workload.op].cost(workload)
     seconds = BRIEF_S if job.brief else BASE_S + SLOWER_S.get(workload.op, 0.0)
@@ -49,14 +48,14 @@ def _is_product(job: Job) -> bool:
 
 
 def roofs(job: Job) -> dict[Hashable, float]:
-    """About what is measured for the workload on a GPU that has not measured it yet, and how long that takes."""
+    """Roofs to measure for the workload on a GPU that has not measured them -> approximate seconds."""
     cost = OPS[job.workload.op].cost(job.workload)
     return {cost.bytes: ROOF_S, **({cost.unit: PEAK_S} if _is_product(job) else {})}
 
 
 def bundle(job: Job) -> Hashable:
-    """What jobs have in common that ask for the same roofs: products of one width their units' peaks and, float16 as bfloat16, float32 as
-    TF32, their bytes; the others their bytes."""
+    """The key of jobs that need the same roofs: the element size for products (float16 with bfloat16, float32 with TF32), the bytes for
+    other ops."""
     if _is_product(job):
         return f"products of {job.workload.torch_dtype.itemsize} bytes"
     return OPS[job.workload.op].cost(job.workload).bytes
@@ -68,9 +67,9 @@ def division(
     asked: Sequence[Mapping[Hashable, float]],
     known: Sequence[Collection[Hashable]],
 ) -> list[int]:
-    """For each job, longest first, who takes it, so that the last to finish of those who are `free` at these times is early. A place takes
-    the jobs' `seconds`, and once those of each roof that its jobs have `asked` for and that it has not `known`. A job goes to where it is
-    done first; then, while it helps, the last to finish gives one away, or changes one for another's."""
+    """For each job, longest first, the place that takes it, so that the last of those who are `free` at these times finishes early. A place
+    takes the jobs' `seconds`, plus once those of each roof that its jobs have `asked` for and that it has not `known`. A job goes to where
+    it finishes first; then, while it helps, the last place to finish gives one away, or exchanges one."""
 
     def end(place: int, jobs: Sequence[int]) -> float:
         missing = {roof: took for job in jobs for roof, took in asked[job].items() if roof not in known[place]}
@@ -97,7 +96,7 @@ def division(
 
 
 class Dispatcher:
-    """Hands out jobs; may be asked from many threads. A job is one workload, and is known by it."""
+    """Hands out jobs; thread-safe. A job is one workload, and is identified by it."""
 
     def __init__(self, jobs: Sequence[Job], clock: Callable[[], float] = time.monotonic) -> None:
         bundles: dict[Hashable, list[Job]] = defaultdict(list)
@@ -122,18 +121,18 @@ class Dispatcher:
 
     @property
     def finished(self) -> bool:
-        """Is every job done or given up?"""
+        """Returns whether every job is done or given up."""
         with self._changed:
             return not self._open
 
     @property
     def waiting(self) -> list[Job]:
-        """What nobody is at work on."""
+        """Jobs that no place works on."""
         with self._changed:
             return [*self._again, *(job for found in self._bundles.values() for job in found)]
 
     def take(self, place: str, wait: bool = True) -> Job | None:
-        """The next job for a place. None where nothing is left to do, ever; without `wait` also where others are at work on the last."""
+        """The next job for a place. None if nothing is left; without `wait` also if others are working on the last."""
         with self._changed:
             while True:
                 if self._stopped:
@@ -179,7 +178,7 @@ class Dispatcher:
         return job
 
     def done(self, job: Job) -> bool:
-        """False where the job was done already: what comes now is a duplicate."""
+        """Marks a job as done; False if it was done already, so this result is a duplicate."""
         with self._changed:
             first = str(job.workload) in self._open
             self._open.discard(str(job.workload))
@@ -187,7 +186,7 @@ class Dispatcher:
             return first
 
     def lost(self, job: Job) -> bool:
-        """Puts what is left of a lost job back; False where it was lost too often and is given up, or was done by another meanwhile."""
+        """Puts the rest of a lost job back; False if it was lost too often and is given up, or was done by another meanwhile."""
         name = str(job.workload)
         with self._changed:
             self._lost[name] += 1
@@ -200,7 +199,7 @@ class Dispatcher:
             return again
 
     def stop(self) -> None:
-        """Nobody gets another job."""
+        """Hands out no more jobs."""
         with self._changed:
             self._stopped = True
             self._changed.notify_all()

@@ -1,8 +1,7 @@
-"""What runs in a Dask worker: a post, which has one GPU of that machine and a worker process of its own on it.
+"""Runs in a Dask worker: a post, which has one GPU of that machine and its own worker process on it.
 
-The kernels run in that process, never in Dask's, so that a kernel that faults or hangs costs its own cell here too. A post is made when a
-client looks at the worker first, takes a GPU that CUDA_VISIBLE_DEVICES leaves and nobody has locked, and is kept for the next client.
-"""
+The kernels run in that process, never in Dask's, so that a kernel that faults or hangs costs only its own cell. A post is made when a
+client first asks the worker, takes a GPU that CUDA_VISIBLE_DEVICES allows and nobody has locked, and is kept for the next client."""
 
 from __future__ import annotations
 
@@ -31,7 +30,7 @@ class NoPost(RuntimeError):
 
 @dataclass(frozen=True)
 class Told:
-    """What a post says of itself: where it is, what is there, and which sources it runs."""
+    """A post's report: its machine, its backends, and a digest of its sources."""
 
     host: str
     device: str
@@ -52,7 +51,7 @@ class Told:
 
 @dataclass(frozen=True)
 class Answer:
-    """The records of a job; and where the GPU's worker was lost with nobody to blame, what of the job is left, and why."""
+    """The records of a job; if the GPU's worker was lost with no implementation to blame, also the rest of the job, and why."""
 
     records: tuple[Record, ...] = ()
     left: Job | None = None
@@ -61,7 +60,7 @@ class Answer:
 
 @dataclass
 class Post:
-    """A GPU of this machine, held; where there is none, the CPU and its stand-ins."""
+    """A locked GPU of this machine, or else the CPU with its stand-ins."""
 
     share: bool = False
     seat: Seat = field(init=False)
@@ -77,14 +76,14 @@ class Post:
         self.seat = Seat(self.place.device, environment=self.place.environment, greetings=greetings)
 
     def look(self) -> Told:
-        """Raises WorkerLost."""
+        """The post's report. Raises WorkerLost."""
         found = survey(self.place.device, patience_s=LOOK_S, told=looked(self.seat.start()))
         self.seat.facts = {**found.facts, "gpu": self.place.gpu, "shared": self.place.shared}
         return Told(socket.gethostname(), found.device, self.place.gpu, dict(found.facts), dict(found.catalogue), sources(),
                     self.place.shared)  # fmt: skip
 
     def prepare(self, found: Sequence[Unit]) -> tuple[str, ...]:
-        """The implementations that hung, of which nothing more is built."""
+        """Builds the units; returns the implementations that hung, of which nothing more is built."""
         hung: list[str] = []
         for unit in found:
             if unit.implementation in hung:
@@ -110,7 +109,7 @@ class Post:
         return self.seat.limits()
 
     def close(self) -> None:
-        """Also while a job runs, which is lost then."""
+        """Releases the GPU. A running job is lost."""
         self.seat.kill()
         if self._claim is not None:
             self._claim.release()
@@ -132,7 +131,7 @@ def _free_gpu(share: bool) -> tuple[gpus.Claim | None, Place]:
 
 
 def sources() -> str:
-    """One digest of every kernel's sources: a cluster that runs others than the client reads would be measured under a wrong name."""
+    """One digest of every kernel's sources, to detect a cluster that runs others than the client."""
     return ",".join(provenance.source(backend, op) for backend in sorted(BACKENDS) for op in sorted(OPS))
 
 
@@ -140,7 +139,7 @@ def sources() -> str:
 
 
 def look(make: Callable[[], Any]) -> Any:
-    """The post of this Dask worker, made where it has none, looks around. Raises what that raises."""
+    """The report of this Dask worker's post, which is made if missing. Raises what that raises."""
     worker = _dask_worker()
     if getattr(worker, "opwise_post", None) is None:
         worker.opwise_post = make()
@@ -166,7 +165,7 @@ def limits() -> dict[str, float]:
 
 
 def close(dask_worker: Any) -> None:
-    """Called beside whatever the worker is doing."""
+    """Releases the post; may run while the worker is busy."""
     post, dask_worker.opwise_post = getattr(dask_worker, "opwise_post", None), None
     if post is not None:
         post.close()

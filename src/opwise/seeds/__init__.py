@@ -1,5 +1,4 @@
-"""The lecture notes and articles that opwise comes from, run again: each experiment beside the figure that was published.
+"""The experiments of the lecture notes and articles behind opwise, repeated: each beside its published figure.
 
-table.py lists the experiments, one module a source or subject computes them, running.py hands them to workers, store.py keeps what came
-out. Their numbers are taken by the instruments of opwise.measure; where a source measured otherwise, its way is taken as well and said.
-"""
+table.py lists the experiments, one module per source or subject computes them, running.py hands them to workers, store.py stores the
+results. Figures are taken by opwise.measure; if a source measured otherwise, its method is used as well and named."""

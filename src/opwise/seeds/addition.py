@@ -1,5 +1,5 @@
-"""Vector addition, the first kernel of the Triton 1.0 article, side by side in its two models: a block of 1024 a program in Triton, a
-thread an element in Numba."""
+"""Vector addition, the first kernel of the Triton 1.0 article, in its two models: a block of 1024 per program in Triton, one element per
+thread in Numba."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SIZE, SMALL_SIZE = 1 << 26, 1029  # 805 MB in and out; and no multiple of a bloc
 
 
 def vectors(place: Place) -> Findings:
-    """Both are exact, so that both must equal torch's sum. Lines from the decorator on; on a GPU, times beside torch.add's."""
+    """Both are exact, so both must equal torch's sum. Counts lines from the decorator on; on a GPU, also times beside torch.add's."""
     n = SIZE + 5 if place.gpu else SMALL_SIZE
     tensors = cache(lambda i: _tensors(place, n, i))
     bound: dict[str, Bound] = {}

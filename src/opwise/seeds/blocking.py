@@ -1,8 +1,7 @@
-"""CS336, lecture 6: CUDA_LAUNCH_BLOCKING=1 makes an error come up at the launch that made it, and not at whatever waits next.
+"""CS336, lecture 6: CUDA_LAUNCH_BLOCKING=1 raises an error at the launch that caused it, instead of at the next wait.
 
-`python -m opwise.seeds.blocking cuda` is the faulty program: it indexes out of bounds, which a device-side assert stops, in a process of
-its own, since no other work can follow on that context. What it raised it tells as JSON, so that nobody reads a traceback's text.
-"""
+`python -m opwise.seeds.blocking cuda` is the faulty program: it indexes out of bounds, which triggers a device-side assert, in a separate
+process, since its context is then unusable. It reports the error as JSON, so that no traceback has to be parsed."""
 
 from __future__ import annotations
 
@@ -37,7 +36,7 @@ def named(place: Place) -> Findings:
 
 
 def blamed(blocking: bool, device: str) -> tuple[str, str]:
-    """The last function of this file in the traceback, and the error. Raises RuntimeError where the program did not fail."""
+    """The last function of this file in the traceback, and the error. Raises RuntimeError if the program did not fail."""
     environment = {**os.environ, "CUDA_LAUNCH_BLOCKING": str(int(blocking))}
     done = subprocess.run([sys.executable, "-m", "opwise.seeds.blocking", device], capture_output=True, text=True, timeout=SECONDS,
                           check=False, env={**environment, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))})  # fmt: skip
@@ -50,7 +49,7 @@ def blamed(blocking: bool, device: str) -> tuple[str, str]:
 
 
 def raised(run: Callable[[], object]) -> dict[str, str] | None:
-    """`function`: the last one of this file that the error came through; `error`: its type and first line. None where nothing is raised."""
+    """`function`: the last one of this file that the error passed through; `error`: its type and first line. None without an error."""
     try:
         run()
     except Exception as error:

@@ -1,4 +1,4 @@
-"""Ways of timing: the published ones, as they were, and ours, for implementations of an op (`race`) and for any launch (`timed`)."""
+"""Timing methods: the published ones, and opwise's, for implementations of an op (`race`) and for any launch (`timed`)."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ WARM_UPS = 5  # of the GPU MODE notes
 
 
 def event_us(place: Place, run: Callable[[], object], warm_ups: int = WARM_UPS) -> float:
-    """GPU MODE, lecture 1: warm-ups, then one run between two events. One sample; the L2 as the last run left it; the CPU's enqueueing
-    is in it where the GPU is the faster of the two."""
+    """GPU MODE, lecture 1: warm-ups, then one run between two events, us. One sample; the L2 as the last run left it; it includes the CPU's
+    enqueueing if the GPU is faster."""
     for _ in range(warm_ups):
         run()
     start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
@@ -37,13 +37,13 @@ def event_us(place: Place, run: Callable[[], object], warm_ups: int = WARM_UPS) 
 
 
 def events_us(place: Place, run: Callable[[], object], runs: int, warm_ups: int = WARM_UPS) -> list[float]:
-    """As many samples of it."""
+    """That many samples of event_us."""
     event_us(place, run, warm_ups)
     return [event_us(place, run, warm_ups=0) for _ in range(runs)]
 
 
 def benchmark(run: Callable[[], object], warmups: int = 1, trials: int = 3, wait: Callable[[], object] = lambda: None) -> list[float]:
-    """CS336, lecture 6: seconds of each trial by the wall clock, `wait` (a synchronize, on a GPU) before and after it."""
+    """CS336, lecture 6: seconds of each trial by the wall clock, with `wait` (a synchronize, on a GPU) before and after it."""
     for _ in range(warmups):
         run()
     wait()
@@ -64,7 +64,7 @@ class Race:
     absent: dict[str, str] = field(default_factory=dict)
 
     def us(self, name: str) -> float:
-        """Raises RuntimeError with the reason where it was not timed."""
+        """Raises RuntimeError with the reason if it was not timed."""
         if name not in self.timings:
             raise RuntimeError(f"{name} was not timed: {self.absent.get(name, 'it was not asked for')}")
         return self.timings[name].median_us
@@ -75,13 +75,13 @@ class Race:
         return paired_ratio(self.timings[a], self.timings[b])[0]
 
     def alike(self, names: Sequence[str], within: float = 0.0) -> bool:
-        """Do all tie with the first, or are within that share of it?"""
+        """Returns whether all tie with the first, or are within that share of it."""
         ratios = [paired_ratio(self.timings[name], self.timings[names[0]]) for name in names[1:]]
         return all(tied(*ratio) or abs(ratio[0] - 1) <= within for ratio in ratios)
 
 
 def race(place: Place, workload: Workload, names: Sequence[str], budget_s: float = MOST_COLD_S) -> Race:
-    """Implementations by name (`torch_eager/square:mul`), checked against the float64 reference before and after they are timed."""
+    """Times implementations by name (`torch_eager/square:mul`), checked against the float64 reference before and after."""
     spec, found = OPS[workload.op], Race()
     with workload.precision(), torch.no_grad():
         sets = [spec.make_inputs(workload, place.device, seed) for seed in range(place.clock.rotation(spec.cost(workload).bytes))]
@@ -124,8 +124,8 @@ def _keep_right(found: Race, check: Callable[[Tensor], Verdict], outputs: dict[s
 
 
 def timed(place: Place, launches: Mapping[str, Callable[[int], Launch]], nbytes: int, budget_s: float = MOST_COLD_S) -> dict[str, Timing]:
-    """Cold times of launches that are no implementations of an op; what they compute is checked by the caller. Each is given as a function
-    that makes the launch on the i-th set of buffers, of `nbytes` in and out. Raises RuntimeError where one cannot be timed."""
+    """Cold times of launches that are not implementations of an op; the caller checks their results. Each is given as a function that makes
+    the launch on the i-th set of buffers, of `nbytes` in and out. Raises RuntimeError if one cannot be timed."""
     sets = place.clock.rotation(nbytes)
     found = place.clock.cold({name: [make(i) for i in range(sets)] for name, make in launches.items()}, budget_s=budget_s)
     for name in launches:

@@ -1,4 +1,4 @@
-"""What an experiment is, and what comes of it."""
+"""An experiment and its outcome."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ LANES = (*UNTIMED, TIMED, PROFILED)
 
 
 def environment(lane: str, device: str) -> dict[str, str]:
-    """Of a lane's worker. Triton is compiler or interpreter from its first import on, and torch's profiler or Dynamo may be the first."""
+    """Environment of a lane's worker. Triton is compiler or interpreter from its first import on, which torch's profiler or Dynamo may
+    cause."""
     return {"TRITON_INTERPRET": str(int(device == "cpu" and lane != COMPILE))}
 
 
@@ -25,10 +26,9 @@ SHOWN, DIFFERS, NEEDS, FAILED, ELSEWHERE = "shown", "differs", "needs", "failed"
 
 @dataclass(frozen=True)
 class Published:
-    """What the source says. `us`: the one figure of it that is compared, us; `gpu`: a key of gpus.GPUS; `work`: what its limit is of.
+    """The source's figures. `us`: the one that is compared; `gpu`: a key of gpus.GPUS; `work`: the bytes and flops that limit it.
 
-    `ours`: no source holds it; this project noted it, and nothing is compared with it.
-    """
+    `ours`: no source gives it; this project noted it, and nothing is compared with it."""
 
     text: str = ""
     gpu: str = ""
@@ -39,8 +39,8 @@ class Published:
 
 @dataclass(frozen=True)
 class Experiment:
-    """`run`: "module:function", taking a place.Place and returning Findings. `needs`: what a machine without a GPU lacks for it, ""
-    where it runs there too, in `cpu_lane` and without a time of a GPU. `elsewhere`: the command that does it instead."""
+    """`run`: "module:function", taking a place.Place and returning Findings. `needs`: what a machine without a GPU lacks for it, "" if it
+    runs there too, in `cpu_lane` and without a GPU time. `elsewhere`: the command that does it instead."""
 
     name: str
     source: str
@@ -56,11 +56,10 @@ class Experiment:
 
 @dataclass(frozen=True)
 class Findings:
-    """What an experiment's function returns. `here`: the figure, shortly; `found`: what it says, in a sentence; `shown`: did what was
-    to be shown come out? `us`: the figure beside Published.us. `figures`: name with its unit -> value. `rows`: points of a plot.
+    """An experiment function's result. `here`: the figure, in short; `found`: the finding, in a sentence; `shown`: whether the experiment
+    showed what it should. `us`: the figure to compare with Published.us. `figures`: name with its unit -> value. `rows`: points of a plot.
 
-    `tables`: title -> a profiler's table as it prints it. `files`: name -> text of what the source has written to a file, a trace.
-    """
+    `tables`: title -> a profiler's table as printed. `files`: name -> text of a file that the source writes, a trace."""
 
     here: str
     found: str
@@ -74,11 +73,10 @@ class Findings:
 
 @dataclass(frozen=True)
 class Outcome:
-    """One experiment as it is kept. `ratio`: published over here; `limits_ratio`: the same of the two limits, data sheet over measured.
+    """One experiment as it is stored. `ratio`: published over here; `limits_ratio`: the same of the two limits, data sheet over measured.
 
-    `status`: shown, differs (it ran, and something else came out), needs, failed, elsewhere; `found` holds the reason of the last three.
-    `files` are not stored with a run: `opwise seeds --keep` writes them.
-    """
+    `status`: shown, differs (it ran with another result), needs, failed, elsewhere; for the last three `found` holds the reason. `files`
+    are not stored with a run: `opwise seeds --keep` writes them."""
 
     name: str
     status: str
@@ -113,6 +111,6 @@ class Outcome:
 
     @classmethod
     def from_data(cls, data: Mapping[str, Any]) -> Outcome:
-        """What `as_data` gave, or an opwise that knew more fields."""
+        """The inverse of `as_data`; unknown fields of a newer opwise are dropped."""
         kept = {name: data[name] for name in (f.name for f in fields(cls)) if name in data}
         return cls(**{**kept, "rows": tuple(kept.get("rows", ()))})

@@ -1,4 +1,4 @@
-"""The faults of the published code, each shown once: none of them is in what opwise compares with unless its name says so."""
+"""Faults of the published code, each shown once. What opwise compares with has none of them unless its name says so."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SIZES = (1448, 16384)  # on a side: 16 MB and 2 GiB in and out
 
 
 def gelu_nan(place: Place) -> Findings:
-    """tanh a = (e^2a - 1) / (e^2a + 1) in float32: from which x on is it nan? In Triton's interpreter where there is no GPU."""
+    """Finds the x from which tanh a = (e^2a - 1) / (e^2a + 1) in float32 is nan. Without a GPU, in Triton's interpreter."""
     x = torch.arange(0.0, 16.0, 1 / 64, device=place.device)
     out = {}
     for name in ("triton_jit/gelu:textbook", "triton_jit/gelu"):
@@ -76,7 +76,7 @@ def _arch(place: Place) -> str:
 
 
 def softmax_unshifted(place: Place) -> Findings:
-    """The naive five lines compute the maximum and then exponentiate the input: right below 88.7, inf / inf above."""
+    """The naive five lines compute the maximum but exponentiate the unshifted input: right below 88.7, inf / inf above."""
     outputs = {}
     for name in ("unshifted", "manual"):
         ready = implementation(f"torch_eager/softmax:{name}", place.device)
@@ -97,7 +97,7 @@ def softmax_unshifted(place: Place) -> Findings:
 
 
 def mean_scalar(place: Place) -> Findings:
-    """A block loop that adds one element a step, against a block loaded at once: widths of the loads in the machine code, and times."""
+    """A block loop that adds one element per step, against a block loaded at once: load widths in the machine code, and times."""
     from opwise.backends.triton_jit.common.specimen import compiled
     from opwise.inspecting.facts import facts
 
@@ -151,7 +151,7 @@ def _scalar_over_block(place: Place) -> tuple[float, float]:
 
 
 def one_sample(place: Place) -> Findings:
-    """A hundred single event-timed samples of one square, each as good as the one that would have been published."""
+    """A hundred single event-timed samples of one square, any of which could have been published."""
     x = torch.randn(2048, 2048, device=place.device)
     samples = events_us(place, lambda: x * x, SAMPLES)
     middle, low, high = median_interval(samples)
@@ -165,7 +165,7 @@ def one_sample(place: Place) -> Findings:
 
 
 def no_flush(place: Place) -> Findings:
-    """A square of 16 MB and one of 2 GiB, warm as all sources time and cold: the first stays in the L2, the second cannot."""
+    """A square of 16 MB and one of 2 GiB, warm as in all sources, and cold: the first stays in the L2, the second does not fit."""
     figures: dict[str, float] = {}
     ratios: list[float] = []
     for n in SIZES:

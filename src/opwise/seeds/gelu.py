@@ -1,8 +1,7 @@
 """CS336, lecture 6: GELU of 16384x16384 float32 values by hand in eager, fused, in CUDA C++, in Triton, and by torch.compile.
 
-By hand it is a kernel an operation, each reading and writing 1 GiB. The classroom CUDA kernel is compiled by NVRTC here, from the source
-that torch_inline compiles by nvcc: one unit instead of the whole extension.
-"""
+By hand it is one kernel per operation, each reading and writing 1 GiB. The classroom CUDA kernel is compiled by NVRTC here, from the source
+that torch_inline compiles by nvcc: one unit instead of the whole extension."""
 
 from __future__ import annotations
 
@@ -45,7 +44,7 @@ def timed(place: Place) -> Findings:
 
 
 def compiled(place: Place) -> Findings:
-    """Is torch.compile's GELU one Triton kernel? The source expects a fused kernel and does not confirm it."""
+    """Tests whether torch.compile's GELU is one Triton kernel, as the source expects but does not confirm."""
     import torch
 
     from opwise.backends.torch_eager.gelu import by_hand

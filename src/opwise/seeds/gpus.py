@@ -1,7 +1,6 @@
-"""The GPUs of the published figures, by their data sheets: what a figure is to be held against before it is compared with one from here.
+"""Data sheets of the GPUs of the published figures, to compare figures relative to their limits.
 
-A data sheet's limit is a promise, ours are measured (measure/limits.py), 85 to 95 % of it: a ratio of the two is that much too small.
-"""
+A data sheet's limit is theoretical; measured ones (measure/limits.py) are 85 to 95 % of it, so a ratio of the two is too small by that."""
 
 from __future__ import annotations
 
@@ -13,7 +12,7 @@ from opwise.ops.spec import Cost
 
 @dataclass(frozen=True)
 class Gpu:
-    """A data sheet: bytes a second of memory, and flops a second of each unit (ops.spec.Cost), dense, without sparsity."""
+    """A data sheet: memory bytes per second, and flops per second of each unit (ops.spec.Cost), dense."""
 
     name: str
     bytes_per_s: float
@@ -21,7 +20,7 @@ class Gpu:
     source: str
 
     def limit_us(self, work: Cost) -> float:
-        """The least time for the work. Raises KeyError for a unit that the data sheet says nothing of."""
+        """The least time for the work, us. Raises KeyError for a unit that is not on the data sheet."""
         return max(work.bytes / self.bytes_per_s, work.flops / self.peaks[work.unit]) * 1e6
 
 

@@ -1,5 +1,5 @@
-"""CUDA C++ compiled by torch's load_inline at the call: GPU MODE's square of a matrix on a 2x3 tensor, and CS336's GELU, whose
-build_directory is named and then looked into."""
+"""CUDA C++ compiled by torch's load_inline at the call: GPU MODE's square of a matrix on a 2x3 tensor, and CS336's GELU with an explicit
+build_directory."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def square_matrix(place: Place) -> Findings:
 
 
 def gelu(place: Place) -> Findings:
-    """Right within the op's bound, and what load_inline leaves in the build_directory that it was given."""
+    """Checks the result within the op's bound, and lists the files that load_inline leaves in its build_directory."""
     spec = OPS["gelu"]
     (x,) = spec.make_inputs(WORKLOAD, place.device, 0)
     with _built(place, "gelu", GELU_KERNEL + GELU, "torch::Tensor gelu(torch::Tensor x);") as (module, seconds, folder):

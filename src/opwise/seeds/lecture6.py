@@ -18,7 +18,7 @@ SIZES = (256, 16384)
 
 
 def wall_clock(place: Place) -> Findings:
-    """benchmark() of a large and of a small square, beside the cold GPU time: what the wall clock holds besides the kernel."""
+    """benchmark() of a large and of a small square, beside the cold GPU time: the difference is the wall clock's overhead."""
     figures: dict[str, float] = {}
     told: list[tuple[float, float]] = []
     for n in SIZES:

@@ -1,5 +1,5 @@
 """GPU MODE, lecture 1: the mean of 10000x10000 float32 values three ways, ten of them as a Chrome trace, and Triton's with one partial sum
-a block."""
+per block."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def timed(place: Place) -> Findings:
 
 
 def tables(place: Place) -> Findings:
-    """key_averages of each: which kernels it calls, and how long they take. Without a GPU, the CPU's side of a small one."""
+    """key_averages of each: which kernels it calls, and their times. Without a GPU, the CPU's part for a small one."""
     (x,) = OPS["mean"].make_inputs(WORKLOAD if place.gpu else SMALL, place.device, 0)
     warmed(place, x.mean)
     found = {label: profiled(place, lambda function=function: function(x)) for label, (_, function) in WAYS.items()}  # type: ignore[misc]
@@ -69,7 +69,7 @@ def tables(place: Place) -> Findings:
 
 
 def trace(place: Place) -> Findings:
-    """Ten means under the profiler, written as a Chrome trace and read again. Without a GPU the trace holds the CPU's side alone."""
+    """Ten means under the profiler, written as a Chrome trace and read again. Without a GPU the trace holds only the CPU's part."""
     (x,) = OPS["mean"].make_inputs(WORKLOAD if place.gpu else SMALL, place.device, 0)
     x.mean()
 
@@ -97,7 +97,7 @@ def trace(place: Place) -> Findings:
 
 
 def partials(place: Place) -> Findings:
-    """The difference to torch.mean, which the source prints, beside the one to the float64 mean; the bound is the op's."""
+    """The difference to torch.mean, which the source prints, and that to the float64 mean; the bound is the op's."""
     (x,) = OPS["mean"].make_inputs(PARTIALS, place.device, 0)
     out = OPS["mean"].empty_output(x)
     implementation("triton_jit/mean:plain", place.device).prepare(x, out=out)()

@@ -1,9 +1,8 @@
-"""Triton 1.0's comparison of programming models, block-level against thread-level, in the one way that needs no GPU: lines of code.
+"""Triton 1.0's comparison of block-level with thread-level programming, by the one figure that needs no GPU: lines of code.
 
-Counted twice. Alike: the textbook kernel of each op (the variant `plain`), the same algorithm in each model, with the device functions
-beside it and without its launch. In all: every file that a backend has for the op, plans and launches included, ladders left out. These
-differ in what they reach, so the second count is no measure of a model; docs/seeds.md says what the lines are.
-"""
+Two counts. Alike: the textbook kernel of each op (the variant `plain`), the same algorithm in each model, with its device functions and
+without its launch. In all: every file that a backend has for the op, plans and launches included, ladders excluded. The files differ in
+scope, so the second count does not compare the models; docs/seeds.md explains the lines."""
 
 from __future__ import annotations
 
@@ -45,7 +44,7 @@ def _totals(counted: dict[str, dict[str, int]]) -> str:
 
 
 def files(model: str, op: str) -> Iterator[Path]:
-    """The model's own files that are of the op alone; the rungs of docs/kernels.md's ladders, which are for reading, left out."""
+    """The model's files for this op only, without the ladders of docs/kernels.md, which are for teaching."""
     for folder in (BACKENDS / name for name in MODELS[model]):
         for path in sorted(folder.rglob("*")):
             parts = path.relative_to(folder).parts
@@ -54,7 +53,7 @@ def files(model: str, op: str) -> Iterator[Path]:
 
 
 def plain_lines(model: str, op: str) -> int:
-    """Of the textbook kernel and the device functions of its file that it calls. Raises ValueError where there is no such kernel."""
+    """Lines of the textbook kernel and the device functions of its file that it calls. Raises ValueError if there is no such kernel."""
     folder = BACKENDS / MODELS[model][0]
     if folder.name == "cuda_src":
         return code_lines(folder / "plain" / f"{op}.cu")
@@ -75,7 +74,7 @@ def _text(source: str, function: ast.FunctionDef) -> list[str]:
 
 
 def code_lines(path: Path) -> int:
-    """Lines with code on them; comments, docstrings and blank lines left out."""
+    """Lines with code; comments, docstrings and blank lines are not counted."""
     text = path.read_text(encoding="utf-8")
     if path.suffix != ".py":
         stripped = COMMENT.sub(lambda found: "\n" * found[0].count("\n"), text)
@@ -84,7 +83,7 @@ def code_lines(path: Path) -> int:
 
 
 def python_lines(source: str) -> int:
-    """Of a module or a function: decorators and signatures count."""
+    """Lines of a module or a function; decorators and signatures count."""
     layout = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
     held: set[int] = set()
     fresh = True  # at the start of a statement a string is a docstring

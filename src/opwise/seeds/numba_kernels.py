@@ -1,4 +1,4 @@
-"""Vector addition in Numba, as the Triton 1.0 article sets it beside Triton's: a thread an element, and each checks its bound."""
+"""Vector addition in Numba, which the Triton 1.0 article compares with Triton's: one element per thread, with a bounds check."""
 
 from __future__ import annotations
 

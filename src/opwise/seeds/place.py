@@ -1,5 +1,4 @@
-"""Where experiments run: the device and its instruments, made on first use and kept for the worker's life; and one experiment's way
-from its name to its outcome."""
+"""Where experiments run: the device and its instruments, made on first use and kept for the worker's life; and running one experiment."""
 
 from __future__ import annotations
 
@@ -20,7 +19,7 @@ from opwise.seeds.gpus import GPUS
 
 
 class Place:
-    """A device. Asking for the clock or the roofs of a CPU raises ValueError: what runs there is checked, never timed."""
+    """A device. Asking for the clock or the roofs of a CPU raises ValueError: results there are checked, never timed."""
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
@@ -58,8 +57,8 @@ def _place(name: str) -> Place:
 
 
 def outcome(turn: Callable[[str, str], None], device_name: str, experiment: Experiment) -> Outcome:
-    """Runs it here, in a worker that was asked to apply this. What it raises is its outcome; a GPU that no longer answers is raised, since
-    nothing else can run beside it."""
+    """Runs an experiment by name, in the worker. Its exceptions become its outcome; a GPU that no longer answers is raised, since nothing
+    else can run there."""
     place, began = Place.on(device_name), time.perf_counter()
     limits: tuple[float | None, float | None] = (None, None)
     try:

@@ -1,7 +1,6 @@
 """The plot of the Triton 1.0 article, of a run's own points: GB/s of softmax over N, as an interactive page, SVG and PNG.
 
-matplotlib and plotly are the extra `report`; neither is imported before a plot is asked for.
-"""
+matplotlib and plotly are the extra `report`; both are imported on use."""
 
 from __future__ import annotations
 

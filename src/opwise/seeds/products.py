@@ -1,4 +1,5 @@
-"""Products: the textbook CUDA kernel against its check and cuBLAS, Triton's 25 lines against cuBLAS, and which kernel torch calls when."""
+"""Products: the textbook CUDA kernel against its check and cuBLAS, Triton's 25 lines against cuBLAS, and the kernels that torch calls by
+size."""
 
 from __future__ import annotations
 
@@ -46,7 +47,8 @@ def textbook(place: Place) -> Findings:
 
 
 def short(place: Place) -> Findings:
-    """Counted and, without a GPU, run in Triton's interpreter on small tiles; on a GPU timed against cuBLAS, both with a leaky ReLU too."""
+    """Counts lines and, without a GPU, runs in Triton's interpreter on small tiles; on a GPU times it against cuBLAS, both also with a
+    leaky ReLU."""
     probe("triton_jit", place.device)
     from opwise.seeds.triton_kernels import MOST_LINES, SMALL_TILE, TILE, bound_matmul, matmul
 
@@ -116,8 +118,8 @@ def _against_cublas(place: Place, bound_matmul: Callable[[bool], Callable[..., L
 
 
 def kernel_names(place: Place) -> Findings:
-    """matmul(128) and matmul(2048) in float32: which kernels torch calls, and the times of the small one, as the source shows them.
-    Without a GPU, the CPU's side."""
+    """matmul(128) and matmul(2048) in float32: which kernels torch calls, and the times of the small one, as in the source. Without a GPU,
+    the CPU's part."""
     called = {}
     for n in (128, 2048):
         a, b = (normal((n, n), torch.float32, place.device, seed) for seed in (0, 1))

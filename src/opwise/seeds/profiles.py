@@ -1,10 +1,9 @@
-"""torch's profilers, asked for what the sources read off their tables: kernels by name and time, the CPU's time, stacks and labels.
+"""torch's profilers, for the figures that the sources read from their tables: kernels by name and time, CPU time, stacks and labels.
 
-Two: torch.profiler, and torch.autograd.profiler, which is older and which GPU MODE's notes use.
+Two: torch.profiler, and the older torch.autograd.profiler, which GPU MODE's notes use.
 
-cuda_time_total of the sources is called device_time_total today; `export_stacks` writes an empty file unless the profiler was started
-with `experimental_config`.
-"""
+The sources' cuda_time_total is called device_time_total today; `export_stacks` writes an empty file unless the profiler was started with
+`experimental_config`."""
 
 from __future__ import annotations
 
@@ -26,8 +25,8 @@ NO_GPU = "tables of the CPU alone"
 
 @dataclass(frozen=True)
 class Profile:
-    """`kernels`: (name, us) in the order of their starts, copies and fills left out; of the autograd profiler, operators with a GPU's time.
-    `cpu_us`: self CPU time of all, waiting included. `table`: key_averages, as it prints them."""
+    """`kernels`: (name, us) in the order of their starts, without copies and fills; for the autograd profiler, operators with a GPU's time.
+    `cpu_us`: self CPU time of all, waiting included. `table`: key_averages, as printed."""
 
     kernels: tuple[tuple[str, float], ...]
     cpu_us: float
@@ -53,7 +52,8 @@ def profiled(place: Place, run: Callable[[], object], **options: Any) -> Profile
 
 
 def autograd_profiled(place: Place, run: Callable[[], object]) -> Profile:
-    """torch.autograd.profiler.profile of one run. On a GPU it takes the time between events around each operator, and knows no kernels."""
+    """torch.autograd.profiler.profile of one run. On a GPU it takes the time between events around each operator, and records no
+    kernels."""
     place.wait()
     with _quiet(), torch.autograd.profiler.profile(use_device="cuda" if place.gpu else None) as profiler:
         run()
@@ -73,13 +73,13 @@ def _table(place: Place, averages: Any) -> str:
 
 
 def warmed(place: Place, run: Callable[[], object]) -> None:
-    """A run, and a profile of it that is thrown away: the first one of a process starts CUPTI."""
+    """Warms up with a run and a discarded profile: the first profile of a process starts CUPTI."""
     run()
     profiled(place, run)
 
 
 def with_stacks() -> dict[str, Any]:
-    """Options for stacks that `export_stacks` writes out and `group_by_stack_n` groups by."""
+    """Options for stacks that `export_stacks` writes and `group_by_stack_n` groups by."""
     config = getattr(torch._C._profiler, "_ExperimentalConfig", None)
     return {"with_stack": True, **({"experimental_config": config(verbose=True)} if config is not None else {})}
 

@@ -1,10 +1,9 @@
-"""The profiler tutorial's repair on an example of its kind: a module whose forward leaves the GPU, found by the profiler, mended in steps.
+"""A repair like the profiler tutorial's: a module whose forward leaves the GPU, found by the profiler, fixed in steps.
 
-The module picks the cells of a table that lie above a level that its input decides. As first written the table is float64 and the cells
-are looked for by NumPy: a copy to the CPU, a search there, a copy of the indices back. The profiler's tables name the label and the
-operator to blame; the first repair halves the copy, the second stays on the device. The label's Self CPU Mem shows the copy: what is freed
-within it and was allocated by an operator that it called counts there as negative.
-"""
+The module picks the cells of a table that lie above a level computed from its input. At first the table is float64 and NumPy finds the
+cells: a copy to the CPU, a search there, a copy of the indices back. The profiler's tables name the label and the operator to blame. The
+first repair halves the copy, the second stays on the device. The label's Self CPU Mem shows the copy: memory freed within it that an
+operator called there had allocated counts as negative."""
 
 from __future__ import annotations
 
@@ -35,7 +34,7 @@ BUILT_IN = re.compile(r"<built-in method (\w+) of (\S+) object at 0x[0-9a-f]+>")
 
 
 def by_numpy(table: Tensor, level: float) -> Tensor:
-    """(cells, 3) int64 on the table's device, through the CPU."""
+    """(cells, 3) int64 on the table's device, computed on the CPU."""
     copied = table.to("cpu", copy=True)  # `.cpu()` of a GPU's; without one a copy too, so that there is one to be seen
     return torch.from_numpy(np.argwhere(copied.numpy() > level)).to(table.device)
 
@@ -72,7 +71,7 @@ STEPS: dict[str, tuple[torch.dtype, Callable[[Tensor, float], Tensor]]] = {
 
 
 def repaired(place: Place, side: int | None = None) -> Findings:
-    """Each step's wall time, what its profile blames, and that all steps pick the same cells. `side`: of the table, to test with."""
+    """Each step's wall time and profile, and a check that all steps pick the same cells. `side`: of the table, for tests."""
     side, threads = side or (SIDE if place.gpu else SIDE_ON_CPU), torch.get_num_threads()
     torch.set_num_threads(1)  # NumPy has one; and threads that wait for a busy core would be what the profile blames
     try:
@@ -112,8 +111,8 @@ def _repaired(place: Place, side: int) -> Findings:
 
 @dataclass(frozen=True)
 class Blame:
-    """The label that holds most CPU time, as key_averages sorts them, and the `operators` within it that do: an operator's own time, or the
-    label's, which is that of what torch does not see. `memory`: the search's Self CPU Mem a call, bytes."""
+    """The label with the most CPU time, as key_averages sorts them, and the `operators` within it with the most: an operator's own time, or
+    the label's, for code outside torch. `memory`: the search's Self CPU Mem per call, bytes."""
 
     label: str
     operators: str

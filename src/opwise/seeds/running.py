@@ -1,4 +1,4 @@
-"""Experiments in, outcomes out. Each lane has a worker process; what an experiment breaks, or how long it hangs, costs itself alone."""
+"""Runs experiments. Each lane has a worker process; a crash or a hang costs only its experiment."""
 
 from __future__ import annotations
 
@@ -22,10 +22,9 @@ class Progress:
 
 
 def carried_out(experiments: Sequence[Experiment], device: str, setup: Callable[[], None] | None = None) -> Iterator[Progress]:
-    """Yields as it goes. What needs a GPU is said so without one; what times nothing runs in lanes side by side, before what does.
+    """Yields progress. Without a GPU, experiments that need one say so; those that time nothing run in parallel lanes, before the others.
 
-    Stopping early (Ctrl-C) kills what runs. `setup` runs first in every worker.
-    """
+    Stopping early (Ctrl-C) kills running ones. `setup` runs first in every worker."""
     for experiment in experiments:
         if settled := _settled(experiment, device):
             yield Progress(experiment, settled)

@@ -1,7 +1,7 @@
-"""Triton 1.0: one row a program, against eager and torch.jit.script of the five lines, for M = 4096 over N; and 583x931 in a block of 1024.
+"""Triton 1.0: one row per program, against eager and torch.jit.script of the five lines, for M = 4096 over N; and 583x931 in a block of
+1024.
 
-Softmax is bound by memory: GB/s of reading and writing each element once is the figure, and the roof beside it a copy of as many bytes.
-"""
+Softmax is bound by memory: the figure is GB/s of reading and writing each element once, its roof a copy of as many bytes."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """GPU MODE, lecture 1: `torch.square(x)`, `x * x` and `x ** 2` of 10000x10000 float32 values, by events and by the profiler.
 
-400 MB are read and 400 MB written: nothing of the T4's 4 MB of L2 counts, nor of 60 MB. So the missing flush does little harm here.
-"""
+400 MB are read and 400 MB written, far more than the T4's 4 MB of L2, or 60 MB. So the missing flush matters little here."""
 
 from __future__ import annotations
 
@@ -48,8 +47,8 @@ def timed(place: Place) -> Findings:
 
 
 def through_the_profiler(place: Place) -> Findings:
-    """CUDA and CPU time of each by the autograd profiler, in the source's order and in the opposite one: does the dearest CPU time move
-    with the order? Without a GPU, the CPU's side of a small one."""
+    """CUDA and CPU time of each by the autograd profiler, in the source's order and reversed, to see whether the largest CPU time moves
+    with the order. Without a GPU, the CPU's part for a small one."""
     (x,) = OPS["square"].make_inputs(WORKLOAD if place.gpu else SMALL, place.device, 0)
     autograd_profiled(place, lambda: x + 1)  # the first one of a process starts CUPTI
     found = {}

@@ -18,11 +18,11 @@ KIND = "seeds"
 
 
 class BadFile(ValueError):
-    """A file that is no run of the experiments; the message says what it is."""
+    """A file is not a run of the experiments; the message says what it is."""
 
 
 class NothingRecorded(LookupError):
-    """No run is stored; the message says where was looked and how one is made."""
+    """No run is stored; the message says where it was looked for and how to make one."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ def made(facts: Mapping[str, Any], outcomes: Sequence[Outcome], seconds: float) 
 
 
 def path_of(run: SeedRun, where: Path) -> Path:
-    """`where`, or a name of the run's own below it where that is a folder or has no suffix."""
+    """`where`, or a name for the run in it if it is a folder or has no suffix."""
     if where.suffix and not where.is_dir():
         return where
     stamp = run.time.replace("-", "").replace(":", "").removesuffix("+0000") + "Z"
@@ -61,7 +61,7 @@ def path_of(run: SeedRun, where: Path) -> Path:
 
 
 def write(run: SeedRun, where: Path) -> Path:
-    """Returns the file's path (path_of). A reader sees the run as it was before or as it is, and never half of it."""
+    """Writes the run and returns its path (path_of). A reader sees the old run or the new one, never half of it."""
     path = path_of(run, where)
     path.parent.mkdir(parents=True, exist_ok=True)
     fresh = path.with_name(f".{path.name}.new")
@@ -84,7 +84,7 @@ def read(path: Path) -> SeedRun:
 
 
 def recorded(folders: Sequence[Path] = ()) -> SeedRun:
-    """The newest run of a GPU in these folders and among what ships with opwise. Raises NothingRecorded, BadFile."""
+    """The newest run of a GPU in these folders and among those that ship with opwise. Raises NothingRecorded, BadFile."""
     places = list(dict.fromkeys((*folders, library.shipped())))
     paths = {
         path.resolve(): path for place in places for path in place.glob(f"*/*-{KIND}-*.json") if not path.parent.name.startswith("cpu")

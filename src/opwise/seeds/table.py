@@ -228,11 +228,11 @@ EXPERIMENTS: Mapping[str, Experiment] = {e.name: e for e in _ALL}
 
 
 class UnknownExperiment(ValueError):
-    """A name that is no experiment, source or part of a name; the message lists what is known."""
+    """A name matches no experiment or source; the message lists the known ones."""
 
 
 def chosen(names: Sequence[str]) -> list[Experiment]:
-    """Those whose name has one of `names` in it, in the table's order; all where none is given. Raises UnknownExperiment."""
+    """The experiments whose name contains one of `names`, in the table's order; all if none is given. Raises UnknownExperiment."""
     for name in names:
         if not any(name in known for known in EXPERIMENTS):
             raise UnknownExperiment(f"{name!r} is no part of an experiment's name: known are {', '.join(EXPERIMENTS)}")

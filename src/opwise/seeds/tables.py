@@ -1,4 +1,4 @@
-"""A run as tables, for the terminal and in Markdown: one a source, the published figure beside the one from here."""
+"""Tables of a run, for the terminal and in Markdown: one per source, the published figure beside the one from here."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ EXPLAINED = (
 
 
 def by_source(run: SeedRun) -> Iterator[tuple[str, list[tuple[Experiment, Outcome]]]]:
-    """In the table's order. An outcome of an experiment that is no longer known goes last, under its own name."""
+    """Outcomes by source, in the table's order. An unknown experiment goes last, under its own name."""
     known = {outcome.name: outcome for outcome in run.outcomes}
     pairs = [(e, known.pop(e.name)) for e in EXPERIMENTS.values() if e.name in known]
     pairs += [(Experiment(name, "No longer in the table", name), outcome) for name, outcome in known.items()]
@@ -48,7 +48,7 @@ def cells(experiment: Experiment, outcome: Outcome, device: str) -> tuple[str, .
 
 
 def told(outcome: Outcome) -> str:
-    """What was found, after the status where that is not `shown`."""
+    """The finding, after the status if that is not `shown`."""
     if outcome.status == ELSEWHERE:
         return f"see `{outcome.found}`"
     if outcome.status in (SHOWN, NEEDS):

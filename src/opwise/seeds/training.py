@@ -1,9 +1,8 @@
-"""Single-GPU training notes: torch.compile as a backend, and what they end with and do not show: micro-batches, and prefetch over PCIe.
+"""Single-GPU training notes: torch.compile as a backend, and two closing remarks without figures: micro-batches, and prefetch over PCIe.
 
-Micro-batches: the gradients of a batch are the sums of those of its parts, and each part's activations go with its own backward pass, so
-that those of one part are in memory at a time. Prefetch: while the GPU computes with a batch, the next is copied from pinned memory on a
-stream of its own.
-"""
+Micro-batches: the gradients of a batch are the sums of those of its parts. Each part's activations are freed by its own backward pass, so
+only one part's are in memory at a time. Prefetch: while the GPU computes on a batch, the next is copied from pinned memory on another
+stream."""
 
 from __future__ import annotations
 
@@ -25,7 +24,7 @@ BATCHES = 16
 
 
 def dynamo(place: Place) -> Findings:
-    """torch.compile as a backend: one graph, no break, the same result. Without a GPU, TorchDynamo's capture alone."""
+    """torch.compile as a backend: one graph, no break, the same result. Without a GPU, only TorchDynamo's capture."""
     torch._dynamo.reset()
     graphs = 0
 
@@ -57,7 +56,7 @@ def dynamo(place: Place) -> Findings:
 
 
 def asked_for(backend: str) -> str:
-    """Does this torch take the backend?"""
+    """Returns whether this torch takes the backend."""
     from torch._dynamo.exc import InvalidBackend
 
     try:
@@ -68,7 +67,7 @@ def asked_for(backend: str) -> str:
 
 
 def micro_batches(place: Place) -> Findings:
-    """One backward pass of a batch, whole and in parts: the same gradients, how much memory, and how much time."""
+    """One backward pass of a batch, whole and in parts: compares gradients, memory and time."""
     rows, width = (8192, 4096) if place.gpu else (64, 64)
     torch.manual_seed(0)
     layers = [layer for _ in range(4) for layer in (torch.nn.Linear(width, width), torch.nn.GELU())]
@@ -95,14 +94,14 @@ def micro_batches(place: Place) -> Findings:
 
 
 def accumulated(model: torch.nn.Module, x: Tensor, parts: int) -> None:
-    """Leaves in .grad the gradients of the mean of the squares of the output over the whole batch."""
+    """Accumulates in .grad the gradients of the mean of the squares of the output over the whole batch."""
     model.zero_grad(set_to_none=True)
     for part in x.chunk(parts):
         (model(part).square().mean() * (len(part) / len(x))).backward()
 
 
 def most_held(model: torch.nn.Module, run: Callable[[], object]) -> int:
-    """Bytes that autograd holds at most for the backward pass, parameters and inputs left out; counted, so that a CPU has it too."""
+    """The most bytes that autograd holds for the backward pass, without parameters and inputs; counted, so it works on a CPU too."""
     parameters = {p.untyped_storage().data_ptr() for p in model.parameters()}
     alive: dict[int, int] = {}
     most = 0
@@ -152,7 +151,7 @@ def prefetch(place: Place) -> Findings:
 
 
 def one_ahead(place: Place, pinned: Sequence[Tensor]) -> Iterator[Tensor]:
-    """Yields batches on the GPU, the copy of each begun on a stream of its own before the one before it is handed out."""
+    """Yields batches on the GPU; the copy of each starts on another stream before the previous one is yielded."""
     copies, computes = torch.cuda.Stream(place.device), torch.cuda.current_stream(place.device)  # type: ignore[no-untyped-call]
 
     def begun(x: Tensor) -> tuple[Tensor, torch.cuda.Event]:

@@ -1,7 +1,6 @@
 """Three Triton kernels that no backend has: a sum of vectors, a product in 25 lines, and a mean whose loop takes one element at a time.
 
-What `matmul` may cost in lines is what the Triton 1.0 article claims, from the decorator to the store; tests/test_seeds_kernels.py counts.
-"""
+The Triton 1.0 article claims the line count of `matmul`, from the decorator to the store; tests/test_seeds_kernels.py counts."""
 
 from __future__ import annotations
 
@@ -47,7 +46,7 @@ def matmul(a, b, out, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.conste
 
 @triton.jit
 def scalar_mean(x, partials, n, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
-    """The block loop as it was published: one element a step, so that a program loads 4 bytes at a time whatever its threads could."""
+    """The block loop as published: one element per step, so a program loads 4 bytes at a time."""
     first = tl.program_id(0) * BLOCK
     total = 0.0
     for i in range(BLOCK):
@@ -56,7 +55,7 @@ def scalar_mean(x, partials, n, BLOCK: tl.constexpr):  # type: ignore[no-untyped
 
 
 def bound_matmul(leaky: bool, tile: dict[str, int] = TILE) -> Callable[[Tensor, Tensor, Tensor], Launch]:
-    """a: (M, K), b: (K, N), out: (M, N), float16, rows of a multiple of 16 bytes. Compiled for the first tensors of a shape."""
+    """a: (M, K), b: (K, N), out: (M, N), float16, with row sizes a multiple of 16 bytes. Compiled for the first tensors of a shape."""
 
     def bind(a: Tensor, b: Tensor, out: Tensor) -> Launch:
         for name, x in (("a", a), ("b", b), ("out", out)):
@@ -78,7 +77,7 @@ def bound_add(x: Tensor, y: Tensor, out: Tensor) -> Launch:
 
 
 def bound_scalar_mean(x: Tensor, partials: Tensor, block: int) -> Launch:
-    """x: (n,) float32; partials: a sum a block of `block` elements."""
+    """x: (n,) float32; partials: a sum per block of `block` elements."""
     return built(scalar_mean, (partials.numel(), 1, 1), x, partials, x.numel(), BLOCK=block, num_warps=4, num_stages=1)(
         x, partials, x.numel()
     )

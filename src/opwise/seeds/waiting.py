@@ -1,5 +1,5 @@
-"""CS336, lecture 6: print(loss) in a training loop is a hidden synchronisation. To print a value the CPU must have it, so that it waits for
-all that was enqueued before, and enqueues nothing meanwhile."""
+"""CS336, lecture 6: print(loss) in a training loop is a hidden synchronisation. To print a value the CPU waits for all enqueued work, and
+enqueues nothing meanwhile."""
 
 from __future__ import annotations
 
@@ -20,14 +20,15 @@ READ = "aten::_local_scalar_dense"  # a value of a tensor to Python: on a GPU a 
 
 
 def values_read(run: Callable[[], object]) -> int:
-    """How many values of tensors become Python's in it. By the profiler: printing a tensor switches off the modes that see operators."""
+    """The number of tensor values that become Python's in it. Counted by the profiler, since printing a tensor disables modes that see
+    operators."""
     with torch.autograd.profiler.profile() as profiler:
         run()
     return sum(event.name == READ for event in profiler.function_events)
 
 
 def hidden_wait(place: Place) -> Findings:
-    """A loop with and without print(loss): values read a step; on a GPU, until all is enqueued and until all is done, too."""
+    """A loop with and without print(loss): values read per step; on a GPU, also the time until all is enqueued and until all is done."""
     rows, width = (2048, 2048) if place.gpu else (8, 8)
     torch.manual_seed(0)
     model = torch.nn.Sequential(torch.nn.Linear(width, width), torch.nn.GELU(), torch.nn.Linear(width, width)).to(place.device)

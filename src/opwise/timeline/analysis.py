@@ -1,4 +1,4 @@
-"""All that is read off one trace, put together, and as plain data for `--json`."""
+"""The whole analysis of one trace, and as plain data for `--json`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Timeline:
-    """`calls`: how many calls the trace holds, 0 where nobody counted. `name` says of what it is. `kinds` is None without GPU activity."""
+    """`calls`: the number of calls in the trace, 0 if unknown. `name`: of the trace. `kinds`: None without GPU activity."""
 
     name: str
     trace: Trace
@@ -78,7 +78,7 @@ class Timeline:
 
 
 def grouped(activities: Sequence[Activity], streams: bool) -> dict[tuple[str, str], list[Activity]]:
-    """The activities of each (device, stream), or of each (device, ""), in their order; the keys in theirs."""
+    """The activities of each (device, stream), or of each (device, ""), in their order; keys in order of first use."""
     groups: dict[tuple[str, str], list[Activity]] = {}
     for activity in activities:
         groups.setdefault((activity.device, activity.stream if streams else ""), []).append(activity)
@@ -86,7 +86,7 @@ def grouped(activities: Sequence[Activity], streams: bool) -> dict[tuple[str, st
 
 
 def as_data(timeline: Timeline) -> dict[str, Any]:
-    """JSON's types alone. Times are us, from the trace's first activity on where they are moments."""
+    """JSON-compatible values. Times are us, moments from the trace's first activity on."""
     trace = timeline.trace
     start = min((launch.call.start for launch in timeline.launches), default=trace.activities[0].start if trace.activities else 0)
     return {

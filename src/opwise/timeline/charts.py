@@ -1,8 +1,7 @@
-"""The charts of a trace, or of the ranks of a job: what each kind took, kernels' durations, and the distributions of launches.
+"""Charts of a trace, or of the ranks of a job: time by kind, kernels' durations, and distributions of launches.
 
-Those of Holistic Trace Analysis: a pie of the kinds, bars of the span's parts and of the overlap, bars of each kind's longest kernels
-(mean, with least and greatest), histograms of the calls of short kernels, of the calls and of the delays that are outliers.
-"""
+They are those of Holistic Trace Analysis: a pie of the kinds, bars of the span's parts and of the overlap, bars of each kind's longest
+kernels (mean, with least and greatest), histograms of calls of short kernels, and of outlying calls and delays."""
 
 from __future__ import annotations
 
@@ -36,7 +35,7 @@ class Chart:
 
 
 def charts(timelines: Mapping[str, Timeline]) -> list[Chart]:
-    """Of timelines that have GPU activity, by the names that stand in the legend: "rank 0". A chart of nothing is left out."""
+    """Charts of timelines with GPU activity, by the names in the legend: "rank 0". Empty charts are left out."""
     kinds = {name: t.kinds for name, t in timelines.items() if t.kinds}
     whole = added(kinds.values())
     parts: dict[str, Callable[[str], int]] = {

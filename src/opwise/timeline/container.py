@@ -1,4 +1,4 @@
-"""The file of a trace: JSON as Kineto writes it, which is not always JSON, plain or gzip, with every number as exact as it stands there."""
+"""A trace file: JSON as Kineto writes it, which may be invalid, plain or gzip; numbers keep their exact digits."""
 
 from __future__ import annotations
 
@@ -21,14 +21,13 @@ MARKED = re.compile(r'"\\u0000([^"]*)"')
 
 
 class NotATrace(ValueError):
-    """The file holds no trace that can be read; the message says what it is and what is taken."""
+    """The file holds no readable trace; the message says why and what is accepted."""
 
 
 def document(path: Path) -> tuple[Any, tuple[str, ...]]:
-    """The JSON in the file, numbers with a point as Decimal, and what had to be mended for it to be read.
+    """The JSON in the file, fractional numbers as Decimal, and the repairs that were needed to read it.
 
-    Raises NotATrace for a file that is torn or no JSON; OSError where it cannot be read.
-    """
+    Raises NotATrace for a file that is torn or no JSON; OSError if it cannot be read."""
     text, notes = _text(path), tuple[str, ...]()
     failed: list[ValueError] = []
     for mend, note in MENDED:
@@ -79,12 +78,12 @@ MENDED: tuple[tuple[Callable[[str], str], str], ...] = (
 
 
 def written(found: Any) -> str:
-    """A document as JSON, its numbers as they were read."""
+    """A document as JSON, with the numbers as they were read."""
     return MARKED.sub(r"\1", json.dumps(found, default=lambda number: f"{MARK}{number}"))
 
 
 def write(found: Any, path: Path) -> None:
-    """Compressed where the name ends in .gz. Raises OSError."""
+    """Compressed if the name ends in .gz. Raises OSError."""
     path.parent.mkdir(parents=True, exist_ok=True)
     data = written(found).encode()
     path.write_bytes(gzip.compress(data, compresslevel=6) if path.suffix == ".gz" else data)

@@ -1,8 +1,7 @@
-"""Memory copies and fills: how often, how much, how fast, and how much of them kernels hid.
+"""Memory copies and fills: number, bytes, rate, and the share hidden by kernels.
 
-Rates are the bytes that the trace states over the time on the GPU, 1 GB = 10^9 bytes, as CUPTI's own `memory bandwidth (GB/s)`, which
-Holistic Trace Analysis shows (`get_memory_bw_summary`); here large copies weigh more than small ones, as they do in time.
-"""
+Rates are the trace's bytes over the time on the GPU, 1 GB = 10^9 bytes, like CUPTI's `memory bandwidth (GB/s)`, which Holistic Trace
+Analysis shows (`get_memory_bw_summary`); here large copies weigh more than small ones, in proportion to their time."""
 
 from __future__ import annotations
 
@@ -15,10 +14,9 @@ from opwise.timeline.trace import Activity
 
 @dataclass(frozen=True)
 class Copies:
-    """All copies of one kind (`Memcpy HtoD (Pinned -> Device)`, `Memset (Device)`) on one GPU. Times in us; None where bytes are unknown.
+    """All copies of one kind (`Memcpy HtoD (Pinned -> Device)`, `Memset (Device)`) on one GPU. Times in us; None if bytes are unknown.
 
-    `alone_us`: the time in which no kernel ran on that GPU beside them.
-    """
+    `alone_us`: the time in which no kernel ran on that GPU beside them."""
 
     kind: str
     device: str

@@ -1,9 +1,8 @@
-"""Series over time, written into a trace as Chrome's counters: a viewer draws them above the kernels.
+"""Series over time, written into a trace as Chrome counters, which a viewer draws above the kernels.
 
-Two, as in Holistic Trace Analysis (`generate_trace_with_counters`), under its names. "Queue Length": operations given to a stream that have
-not begun (queues.py). "Memcpy BW": GB/s of the copies and fills of a kind that run at a moment, their sum where several do; the rate is the
-trace's own, else bytes over time. A copy of no length stands for 1 us, as in HTA.
-"""
+Two, as in Holistic Trace Analysis (`generate_trace_with_counters`), under its names. "Queue Length": operations enqueued on a stream that
+have not begun (queues.py). "Memcpy BW": GB/s of the copies and fills of a kind that run at a moment, summed; the rate is the trace's own,
+else bytes over time. A copy of no length counts as 1 us, as in HTA."""
 
 from __future__ import annotations
 
@@ -20,7 +19,7 @@ Steps = tuple[tuple[int, float], ...]
 
 
 def bandwidths(activities: Iterable[Activity]) -> dict[tuple[str, str], Steps]:
-    """(GPU, "Memcpy HtoD") -> (ns, GB/s from then on). What states neither a rate nor bytes is left out."""
+    """(GPU, "Memcpy HtoD") -> (ns, GB/s from then on). Copies with neither a rate nor bytes are left out."""
     changes: dict[tuple[str, str], list[tuple[int, int, float]]] = {}
     for a in activities:
         if a.kind != "kernel" and (rate := _rate(a)) is not None:
@@ -54,7 +53,7 @@ def _steps(changes: Sequence[tuple[int, int, float]]) -> Steps:
 
 
 def events(activities: Sequence[Activity]) -> Iterator[dict[str, Any]]:
-    """Counter events (`"ph": "C"`), a row of the viewer a stream and a kind of copy."""
+    """Counter events (`"ph": "C"`), one viewer row per stream and per kind of copy."""
     for queue in queues(activities):
         for at, length in queue.steps:
             yield _event(QUEUE, queue.device, at, QUEUE, length) | {"id": queue.stream}
@@ -64,7 +63,7 @@ def events(activities: Sequence[Activity]) -> Iterator[dict[str, Any]]:
 
 
 def with_counters(found: Any, trace: Trace) -> dict[str, Any]:
-    """The document of a trace with the counters of `trace`, which was read from it, behind its own events."""
+    """The trace's document with the counters of `trace`, which was read from it, appended to its events."""
     whole = found if isinstance(found, dict) else {"traceEvents": found}
     return {**whole, "traceEvents": [*whole["traceEvents"], *events(trace.activities)]}
 

@@ -1,9 +1,8 @@
-"""Two traces side by side: what each of their figures is, and by what factor B's is A's.
+"""Two traces side by side: their figures, and the ratios of B's to A's.
 
-Where both traces say how many calls they hold, times and counts are those of one call, so that traces of different length can be
-compared; else they are the whole traces'. Kernels are matched by their short names, as Holistic Trace Analysis's TraceDiff matches
-operators by theirs, and those that only one trace has are named.
-"""
+If both traces say how many calls they hold, times and counts are per call, so that traces of different length can be compared; else they
+are the whole traces'. Kernels are matched by their short names, as Holistic Trace Analysis's TraceDiff matches operators, and those in only
+one trace are listed."""
 
 from __future__ import annotations
 
@@ -17,7 +16,7 @@ from opwise.timeline.trace import short
 
 @dataclass(frozen=True)
 class Row:
-    """One figure of both traces; None where a trace has none. `unit` is "us", "" for a count, or "share"."""
+    """One figure of both traces; None if a trace has none. `unit` is "us", "" for a count, or "share"."""
 
     what: str
     unit: str
@@ -31,7 +30,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Kernel:
-    """How often a kernel ran and how long in all, us, in A and in B."""
+    """How often a kernel ran and its total us, in A and in B."""
 
     name: str
     a_count: int
@@ -42,7 +41,7 @@ class Kernel:
 
 @dataclass(frozen=True)
 class Difference:
-    """`per_call`: the rows' times and counts are of one call, else of the whole trace. Spreads (medians) are always of one launch."""
+    """`per_call`: the rows' times and counts are per call, else of the whole trace. Spreads (medians) are always per launch."""
 
     a: str
     b: str

@@ -1,4 +1,4 @@
-"""The picture drawn: as a page that opens from disk and asks no network for anything, or as SVG or PNG."""
+"""Draws the picture as a page that needs no network, or as SVG or PNG."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def write(panels: Sequence[Panel], path: Path, title: str) -> None:
 
 
 def drawn(option: str, path: Path, page: Callable[[], str], image: Callable[[], object]) -> None:
-    """By the file's ending the text of `page`, or what `image` writes there. Raises ValueError for another ending, and what these raise."""
+    """By the file's ending, the text of `page` or the output of `image`. Raises ValueError for another ending, and what these raise."""
     if path.suffix not in FORMATS:
         raise ValueError(f"{option} {path} ends in {path.suffix or 'nothing'!r}: {', '.join(FORMATS)} are taken")
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -170,7 +170,7 @@ def _panel(axes: Any, panel: Panel) -> None:
 
 
 def literal(text: str) -> str:
-    """Between two dollars matplotlib reads mathematics."""
+    """Escapes dollars, between which matplotlib reads mathematics."""
     return text.replace("$", r"\$")
 
 

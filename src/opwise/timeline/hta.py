@@ -1,10 +1,9 @@
 """The same figures by Holistic Trace Analysis itself: `traceinsight` on PyPI, imported as `hta`, of the extra `timeline`.
 
-HTA 0.6.1 has three habits that matter here. It rounds the start of every event up and its end down to whole us, which takes up to 2 us from
-each kernel, unless HTA_DISABLE_NS_ROUNDING is 1 when it is first imported: that is set here. It keeps correlation ids in the smallest
-integers that hold them and then writes rows' numbers there, which pandas 3 refuses where those are larger: it is given a copy in which all
-ids are large. And its temporal breakdown takes everything with a stream for a kernel, synchronisation (`cuda_sync`) included.
-"""
+Three properties of HTA 0.6.1 matter here. It rounds the start of every event up and its end down to whole us, which takes up to 2 us from
+each kernel, unless HTA_DISABLE_NS_ROUNDING is 1 when it is first imported: this module sets it. It stores correlation ids in the smallest
+integer type that holds them and then writes row numbers there, which pandas 3 refuses if they are larger: it gets a copy in which all ids
+are large. Its temporal breakdown counts everything with a stream as a kernel, synchronisation (`cuda_sync`) included."""
 
 from __future__ import annotations
 
@@ -26,7 +25,7 @@ LARGE = 1 << 40  # more than any trace has rows
 
 
 class HtaMissing(RuntimeError):
-    """traceinsight is not installed, or does not take the trace; the message is the remedy or HTA's reason."""
+    """traceinsight is not installed, or rejects the trace; the message is the remedy or HTA's reason."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +45,7 @@ class Figures:
 
 
 def figures(path: Path, kernel_wait_us: float) -> Figures:
-    """Of the trace at `path`, whatever its name. Raises HtaMissing where HTA is not there or cannot take the trace."""
+    """Figures of the trace at `path`, whatever its name. Raises HtaMissing if HTA is missing or rejects the trace."""
     os.environ.setdefault("HTA_DISABLE_NS_ROUNDING", "1")
     levels = logging.root.manager.disable
     with tempfile.TemporaryDirectory(prefix="opwise-hta-") as folder, warnings.catch_warnings():

@@ -1,15 +1,14 @@
-"""Busy and idle: how long a GPU, or one of its streams, did something, and why not where it did nothing.
+"""Busy and idle time of a GPU or of one of its streams, and the cause of each gap.
 
 The causes are those of Holistic Trace Analysis (HTA), `get_idle_time_breakdown`, as its documentation and its source (0.6.1,
-hta/analyzers/breakdown_analysis.py) define them for a gap between two activities that follow each other:
+hta/analyzers/breakdown_analysis.py) define them for a gap between two consecutive activities:
 
-host wait    the call that launched the next activity began after the previous activity had ended: the CPU did not keep up
-kernel wait  it began before, and the gap is shorter than a threshold: what the GPU takes between two kernels that are both queued
-other        it began before, and the gap is longer: an event of another stream, a full copy engine, a sleeping GPU, what the trace hides
+    host wait    the call that launched the next activity began after the previous activity had ended: the CPU did not keep up
+    kernel wait  it began before, and the gap is shorter than a threshold: the GPU's own delay between two queued kernels
+    other        it began before, and the gap is longer: an event of another stream, a full copy engine, a sleeping GPU, unrecorded work
 
-Like HTA, an activity whose launch is not in the trace makes no host wait: its gap is kernel wait or other by its length alone. The figures
-say how many such activities there are. What is ours: a host wait is split where the launch call began and ended.
-"""
+As in HTA, an activity whose launch is not in the trace makes no host wait: its gap is kernel wait or other by its length. The figures give
+the number of such activities. Beyond HTA, a host wait is split where the launch call began and ended."""
 
 from __future__ import annotations
 
@@ -25,7 +24,7 @@ KERNEL_WAIT_US = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """A time in which nothing ran, in ns, and what ended it."""
+    """An interval in which nothing ran, in ns, and the activity that ended it."""
 
     start: int
     end: int
@@ -39,7 +38,7 @@ class Gap:
 
 @dataclass(frozen=True)
 class HostWait:
-    """Host wait in ns, by where the CPU was: not yet in the launch call, in it, or out of it while the GPU had not begun."""
+    """Host wait in ns, by the CPU's position: before the launch call, in it, or after it while the GPU had not begun."""
 
     before_call: int
     in_call: int
@@ -50,8 +49,7 @@ class HostWait:
 class Breakdown:
     """Times in ns. `span` reaches from the first activity's start to the last one's end; busy + idle = span, the gaps' sum = idle.
 
-    `kernels`, `copies`: the union of the kernels, of copies and fills; what overlaps counts in both, so their sum may exceed `busy`.
-    """
+    `kernels`, `copies`: the union of the kernels, of copies and fills; overlap counts in both, so their sum may exceed `busy`."""
 
     span: int
     busy: int
@@ -79,7 +77,7 @@ class Breakdown:
 
 
 def breakdown(activities: Sequence[Activity], kernel_wait_ns: int) -> Breakdown:
-    """Of one GPU's, or one stream's, activities in the order they started. Raises ValueError for none: there is no span."""
+    """For one GPU's, or one stream's, activities in the order they started. Raises ValueError for none."""
     if not activities:
         raise ValueError("breakdown: given no activities, at least one is taken: what never ran was neither busy nor idle")
     gaps = []
@@ -97,14 +95,14 @@ def breakdown(activities: Sequence[Activity], kernel_wait_ns: int) -> Breakdown:
 
 
 def cause(previous_end: int, following: Activity, kernel_wait_ns: int) -> str:
-    """Why nothing ran between `previous_end` and the activity that followed: the definitions above."""
+    """The cause of the gap between `previous_end` and the next activity, by the definitions above."""
     if following.launch is not None and following.launch.start > previous_end:
         return HOST
     return KERNEL if following.start - previous_end < kernel_wait_ns else OTHER
 
 
 def union(activities: Sequence[Activity]) -> int:
-    """ns in which at least one of them ran; they come in the order they started."""
+    """ns in which at least one of them ran; they are in the order they started."""
     total, end = 0, None
     for activity in activities:
         if end is None or activity.start >= end:

@@ -1,9 +1,8 @@
-"""Kinds of what a GPU does: computation, communication and memory operations; how long each ran, alone and beside the others.
+"""Kinds of GPU activity: computation, communication and memory operations; how long each ran, alone and beside the others.
 
-The kinds go by name, as in Holistic Trace Analysis (HTA, 0.6.1): NCCL's kernels communicate, copies and fills are memory operations, all
-other kernels compute. Its `get_gpu_kernel_breakdown`, `get_temporal_breakdown` and `get_comm_comp_overlap` are the figures here. Where HTA
-gathers kernels as "others" it takes least, greatest and mean of the kernels' sums; here they are always those of single runs.
-"""
+Kinds go by name, as in Holistic Trace Analysis (HTA, 0.6.1): NCCL's kernels communicate, copies and fills are memory operations, all other
+kernels compute. The figures are those of its `get_gpu_kernel_breakdown`, `get_temporal_breakdown` and `get_comm_comp_overlap`. Where HTA
+groups kernels as "others" it takes least, greatest and mean of the kernels' sums; here they are always those of single runs."""
 
 from __future__ import annotations
 
@@ -23,7 +22,7 @@ MOST_KERNELS, SHARE = 10, 0.8  # HTA's num_kernels and duration_ratio
 
 @dataclass(frozen=True)
 class Kinds:
-    """`together`: the kinds that ran at once, in the order of KINDS -> ns in which just these did. ns; `idle` is the rest of `span`."""
+    """`together`: the kinds that ran at once, in the order of KINDS -> ns in which exactly these ran. `idle` is the rest of `span`, ns."""
 
     span: int
     together: Mapping[tuple[str, ...], int]
@@ -37,12 +36,12 @@ class Kinds:
         return self.span - self.busy
 
     def ran(self, *kinds: str) -> int:
-        """ns in which all of these ran, whatever else did."""
+        """ns in which all of these ran, whatever else ran."""
         return sum(ns for key, ns in self.together.items() if set(kinds) <= set(key))
 
     @property
     def overlap(self) -> float | None:
-        """The share of the communication that computation hid; None where nothing was communicated."""
+        """The share of the communication time that computation hid; None without communication."""
         whole = self.ran(COMMUNICATION)
         return self.ran(COMMUNICATION, COMPUTATION) / whole if whole else None
 
@@ -68,7 +67,7 @@ def kind(activity: Activity) -> str:
 
 
 def kinds(activities: Sequence[Activity]) -> Kinds:
-    """Of all of them as of one GPU, as HTA takes the GPUs of a trace. Raises ValueError for none."""
+    """All activities as of one GPU, as HTA takes the GPUs of a trace. Raises ValueError for none."""
     if not activities:
         raise ValueError("kinds: given no activities, at least one is taken: what never ran has no kind")
     changes = sorted(change for a in activities for change in ((a.start, 1, kind(a)), (a.end, -1, kind(a))))
@@ -83,7 +82,7 @@ def kinds(activities: Sequence[Activity]) -> Kinds:
 
 
 def added(parts: Iterable[Kinds]) -> Kinds:
-    """Of several ranks: the sums."""
+    """The sums over several ranks."""
     span, together = 0, dict[tuple[str, ...], int]()
     for part in parts:
         span += part.span
@@ -93,8 +92,8 @@ def added(parts: Iterable[Kinds]) -> Kinds:
 
 
 def kernel_times(activities: Sequence[Activity], most: int = MOST_KERNELS, share: float = SHARE) -> list[KernelTimes]:
-    """Kind by kind, the longest in all first. Of a kind with more than `most` kernels those are gathered as OTHERS that stand behind
-    `most` places, or behind the quantile `share` of the running sums of their times, which is HTA's rule."""
+    """Kind by kind, the greatest total first. In a kind with more than `most` kernels, those after the first `most`, or after the quantile
+    `share` of the running sum of their times (HTA's rule), are grouped as OTHERS."""
     found: list[KernelTimes] = []
     for of in KINDS:
         by_name: dict[str, list[int]] = {}

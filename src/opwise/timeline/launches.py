@@ -1,12 +1,10 @@
-"""Launches: what the call cost the CPU, how long the GPU then ran, and how long it took to begin.
+"""Launches: CPU time of the call, GPU time of its work, and the delay until it begins.
 
-The three counts are those of Holistic Trace Analysis, `get_cuda_kernel_launch_stats`, with its cut-offs unless others are asked for: short
-kernels (the GPU is done sooner than the call that launched it), runtime outliers (the call took more than 50 us), launch-delay outliers
-(more than 100 us from the call's end to the kernel's start). HTA 0.6.1 counts calls of cudaLaunchKernel, cudaLaunchKernelExC,
-cudaMemcpyAsync and cudaMemsetAsync only; here a launch is every API call of the runtime or the driver that something on the GPU is linked
-to, so those of Triton, CuPy and Numba count too. A graph's launch is one launch: its GPU time is the sum of its nodes', its delay that of
-the first.
-"""
+The three counts are those of Holistic Trace Analysis, `get_cuda_kernel_launch_stats`, with its cut-offs by default: short kernels (the GPU
+finishes before the launching call), runtime outliers (the call took more than 50 us), launch-delay outliers (more than 100 us from the
+call's end to the kernel's start). HTA 0.6.1 counts calls of cudaLaunchKernel, cudaLaunchKernelExC, cudaMemcpyAsync and cudaMemsetAsync
+only; here a launch is every API call of the runtime or the driver with linked GPU activity, so those of Triton, CuPy and Numba count too. A
+graph's launch is one launch: its GPU time is the sum of its nodes', its delay that of the first."""
 
 from __future__ import annotations
 
@@ -20,7 +18,7 @@ from opwise.timeline.trace import Activity, Call, short
 
 @dataclass(frozen=True)
 class Cutoffs:
-    """us from which on a call, or a delay, is an outlier. The defaults are HTA's runtime_cutoff and launch_delay_cutoff."""
+    """us above which a call, or a delay, is an outlier. The defaults are HTA's runtime_cutoff and launch_delay_cutoff."""
 
     call_us: float = 50.0
     delay_us: float = 100.0
@@ -31,7 +29,7 @@ DEFAULTS = Cutoffs()
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """One API call and what it started on the GPU; ns."""
+    """One API call and its GPU activities; ns."""
 
     call: Call
     activities: tuple[Activity, ...]
@@ -46,12 +44,12 @@ class Launch:
 
     @property
     def delay(self) -> int:
-        """From the call's end to the first start on the GPU; 0 where the GPU began before the call had returned, as in HTA."""
+        """From the call's end to the first start on the GPU; 0 if the GPU began before the call returned, as in HTA."""
         return max(0, min(a.start for a in self.activities) - self.call.end)
 
     @property
     def kernel(self) -> str:
-        """What it launched: a kernel's short name; a graph by its first node and the number of nodes."""
+        """A kernel's short name; for a graph its first node and the number of nodes."""
         first = short(self.activities[0].name)
         return first if len(self.activities) == 1 else f"{first} and {len(self.activities) - 1} more"
 
@@ -124,7 +122,7 @@ def launches(activities: Iterable[Activity]) -> list[Launch]:
 
 
 def by_kernel(found: Sequence[Launch], cutoffs: Cutoffs) -> list[Launches]:
-    """One row a kernel and kind of call, those that kept the GPU longest first."""
+    """One row per kernel and kind of call, the longest total GPU time first."""
     groups: dict[tuple[str, str], list[Launch]] = {}
     for launch in found:
         groups.setdefault((launch.kernel, launch.call.name), []).append(launch)

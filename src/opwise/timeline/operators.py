@@ -1,4 +1,4 @@
-"""CPU operators: what a trace without GPU activity still tells, and what a host wait was spent on."""
+"""CPU operators: for traces without GPU activity, and to explain host waits."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Operator:
 
 
 def operators(calls: Sequence[Call]) -> list[Operator]:
-    """One row an operator, the most own time first. The calls come in the order they began, the outer of two first."""
+    """One row per operator, the most own time first. The calls are in the order they began, the outer of two first."""
     count: dict[str, int] = {}
     total: dict[str, int] = {}
     own: dict[str, int] = {}

@@ -1,8 +1,7 @@
-"""What the picture of one or two timelines shows, before anything draws it: `page` hands it to Plotly, `image` to matplotlib.
+"""The data of the picture of one or two timelines: `page` passes it to Plotly, `image` to matplotlib.
 
-First the shares of the GPU's time, a bar a trace. Then for each trace its rows over time: the launch calls of each CPU thread, and each
-stream's kernels, copies and gaps, coloured by the cause; below it the queue's length, on the same time axis.
-"""
+First the shares of the GPU's time, a bar per trace. Then for each trace its rows over time: the launch calls of each CPU thread, and each
+stream's kernels, copies and gaps, coloured by the cause; below it the queue's length, on the same time axis."""
 
 from __future__ import annotations
 
@@ -24,7 +23,7 @@ FIRST_SEEN = 12  # activities in the window that a picture opens on, in the midd
 
 @dataclass(frozen=True)
 class Bar:
-    """From `start`, `length` long; `text` is what a reader must know besides."""
+    """From `start`, `length` long; `text`: further information for the reader."""
 
     row: str
     start: float
@@ -34,7 +33,7 @@ class Bar:
 
 @dataclass(frozen=True)
 class Panel:
-    """Bars by what they are, or the steps of a line (`x`, level from there on). `window`: the part of the x axis seen first."""
+    """Bars by kind, or the steps of a line (`x`, constant from there on). `window`: the part of the x axis shown first."""
 
     title: str
     x: str
@@ -46,7 +45,7 @@ class Panel:
 
 
 def panels(timelines: Sequence[Timeline]) -> list[Panel]:
-    """Of timelines that have GPU activity."""
+    """Panels of timelines with GPU activity."""
     found = [shares(timelines)]
     for i, timeline in enumerate(timelines):
         found += [activity(timeline, i + 1), queue(timeline, i + 1)]
@@ -54,7 +53,7 @@ def panels(timelines: Sequence[Timeline]) -> list[Panel]:
 
 
 def shares(timelines: Sequence[Timeline]) -> Panel:
-    """Of the span of all GPUs of a trace: busy, and idle by cause. Two are known by the A and B that their names begin with."""
+    """Shares of the span of all GPUs of a trace: busy, and idle by cause. Two are told apart by A and B at the start of their names."""
     bars: dict[str, list[Bar]] = {name: [] for name in ("kernel", "copy or fill", *idle.CAUSES)}
     rows = ("GPU",) if len(timelines) == 1 else tuple(t.name.partition(":")[0] for t in timelines)  # A and B: names are long
     for row, timeline in zip(rows, timelines, strict=True):
@@ -111,12 +110,12 @@ def queue(timeline: Timeline, group: int) -> Panel:
 
 
 def origin(timeline: Timeline) -> int:
-    """ns of what the picture calls 0: the first launch, or the first activity where that is earlier or no launch is known."""
+    """ns at the picture's 0: the first launch, or the first activity if that is earlier or no launch is known."""
     return min([timeline.trace.activities[0].start, *(launch.call.start for launch in timeline.launches[:1])])
 
 
 def window(timeline: Timeline) -> tuple[float, float]:
-    """us: the launches and the activities in the middle, so that single ones can be seen; the whole where there are few."""
+    """us: the launches and the activities in the middle, so that single ones are visible; everything if there are few."""
     drawn = timeline.trace.activities[:MOST_DRAWN]
     zero = origin(timeline)
     first = max(0, (len(drawn) - FIRST_SEEN) // 2)

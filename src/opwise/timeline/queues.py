@@ -1,9 +1,8 @@
-"""Queue length: how many operations a stream has been given that have not begun.
+"""Queue length: how many operations enqueued on a stream have not begun.
 
-As Holistic Trace Analysis defines it (`get_queue_length_time_series`): one more when the call that enqueues an operation begins, one fewer
-when the operation begins on the GPU; operations whose launch is not in the trace are left out. HTA's summary counts each change once; here
-lengths are weighted by how long they lasted. 1024 is where HTA takes a stream's queue to be full: from there on a launch waits for the GPU.
-"""
+As in Holistic Trace Analysis (`get_queue_length_time_series`): plus one when the call that enqueues an operation begins, minus one when the
+operation begins on the GPU; operations whose launch is not in the trace are left out. HTA's summary counts each change once; here lengths
+are weighted by their duration. At 1024, by HTA, a stream's queue is full: further launches wait for the GPU."""
 
 from __future__ import annotations
 
@@ -19,8 +18,8 @@ FULL = 1024  # HTA's CUDA_MAX_LAUNCH_QUEUE_PER_STREAM
 class Queue:
     """One stream's queue. `steps`: (ns, length from then on), the first at the first launch, the last of length 0.
 
-    `mean` is weighted by time from the first launch to the last step; `empty` and `full` are shares of that time, at 0 and at FULL or more.
-    """
+    `mean` is weighted by time from the first launch to the last step; `empty` and `full` are shares of that time, at 0 and at FULL or
+    more."""
 
     device: str
     stream: str

@@ -1,4 +1,4 @@
-"""The traces of a job's ranks, read as one: each rank's time by kind, and the sums."""
+"""The traces of a job's ranks, read together: each rank's time by kind, and the sums."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ENDINGS = (".json", ".json.gz")
 
 
 def files(given: Sequence[Path]) -> list[Path]:
-    """Files as they are, of folders their traces. Raises NotATrace for a folder without any."""
+    """The given files, and the traces in given folders. Raises NotATrace for a folder without any."""
     found: list[Path] = []
     for path in given:
         held = sorted(p for p in path.iterdir() if p.name.endswith(ENDINGS)) if path.is_dir() else [path]
@@ -31,10 +31,9 @@ def files(given: Sequence[Path]) -> list[Path]:
 
 
 def read(given: Sequence[Path], **options: Any) -> dict[int, Timeline]:
-    """Rank -> its timeline, in the order of ranks: the number in the trace, else the file's place. options: of Timeline.of.
+    """Rank -> its timeline, in the order of ranks: the number in the trace, else the file's position. options: of Timeline.of.
 
-    Raises NotATrace where two files are of one rank or one holds no GPU activity, and what trace.read raises.
-    """
+    Raises NotATrace if two files are of one rank or one holds no GPU activity, and what trace.read raises."""
     found: dict[int, Timeline] = {}
     for i, path in enumerate(files(given)):
         trace = traces.read(path)
@@ -58,7 +57,7 @@ def shown(job: Mapping[int, Timeline]) -> list[RenderableType]:
 
 
 def spans(job: Mapping[int, Timeline]) -> Table:
-    """Idle, computing and busy otherwise; the outlying launches; how much of the communication computation hid."""
+    """Idle, computing and otherwise busy time; outlying launches; the share of communication that computation hid."""
     table = tables.columns("rank", "trace", "span us", "idle us", "compute us", "other us", "communication beside computation", "launches",
                          "short kernels", "long calls", "long delays")  # fmt: skip
     for rank, t in job.items():
@@ -73,6 +72,6 @@ def spans(job: Mapping[int, Timeline]) -> Table:
 
 
 def job_data(job: Mapping[int, Timeline]) -> list[Mapping[str, Any]]:
-    """One object a rank, then one of all."""
+    """One object per rank, then one for all."""
     whole = added(t.kinds for t in job.values() if t.kinds)
     return [*({**as_data(t), "rank": rank} for rank, t in job.items()), {"kind": "job", "ranks": list(job), "kinds": kinds_data(whole)}]

@@ -1,9 +1,8 @@
-"""Calls of one implementation, recorded for a timeline: in a worker, since whatever faults takes its process's GPU with it.
+"""Records calls of one implementation for a timeline, in a worker, since a fault ends the use of its process's GPU.
 
-The profiler is that of `opwise profile` (opwise.profiling.capture); what is recorded differs. There each step of a few calls has a label
-of its own, which shows where a call's time goes and costs it several us. Here a thousand calls stand in one range with nothing between
-them, since what they wait for each other is the question, and what came before the range is cut away.
-"""
+The profiler is that of `opwise profile` (opwise.profiling.capture), which labels each step of a few calls; a label costs several us. Here a
+thousand calls run in one range with nothing between them, to show how long they wait for each other, and everything before the range is cut
+away."""
 
 from __future__ import annotations
 
@@ -51,7 +50,7 @@ def _record(turn: Callable[[str, str], None], name: str, workload: str, device: 
 
 
 def call_repeatedly(stages: capture.Stages, calls: int) -> None:
-    """What a user writes, again and again: torch's own function where the implementation is one, as the clock of `opwise run` calls it."""
+    """A user's call, repeated: torch's own function if the implementation is one, as in `opwise run`."""
     function = stages.implementation.source.call or stages.implementation
     inputs, device = stages.inputs, stages.inputs[0].device
     for _ in range(WARM_UPS):
@@ -64,7 +63,7 @@ def call_repeatedly(stages: capture.Stages, calls: int) -> None:
 
 
 def cut(trace: dict[str, Any]) -> dict[str, Any]:
-    """The trace without what began before the range: the GPU was waited for there, so nothing on it reaches into the range."""
+    """The trace without anything before the range. The GPU was idle there, so no activity reaches into the range."""
     events = trace["traceEvents"]
     labelled = [e for e in events if e.get("ph") == "X" and e.get("name") == capture.PREFIX + LABEL]
     start = min(e["ts"] for e in labelled)  # the range is there once more on the GPU, where it begins later

@@ -1,4 +1,4 @@
-"""Events whose times cannot be: one such would make a span of years, or a GPU busy throughout. They are left out, and named."""
+"""Events with impossible times, which would give a span of years or a GPU that is always busy. They are left out, and named."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def apart(timed: Sequence[Timed]) -> tuple[list[Timed], list[str]]:
 
 
 def overlong(activities: Sequence[Activity]) -> tuple[list[Activity], list[str]]:
-    """Those in the order they started without those that last over COVERED later launches of their own stream, which runs one after the
-    other. The kernels of a CUDA graph, which may run side by side, are of one launch."""
+    """Activities in the order they started, without those that last over COVERED later launches of their own stream, which runs one after
+    the other. The kernels of a CUDA graph, which may run side by side, count as one launch."""
     streams: defaultdict[tuple[str, str], list[Activity]] = defaultdict(list)
     for activity in activities:
         streams[activity.device, activity.stream].append(activity)

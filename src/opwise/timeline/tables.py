@@ -23,7 +23,7 @@ NAME = 60  # characters of a kernel's name where templates must be told apart
 
 
 def shown(timeline: Timeline) -> Iterator[RenderableType]:
-    """Everything there is to say about one trace, in the order of the questions; a trace without GPU activity has its operators."""
+    """All tables of one trace; for a trace without GPU activity its operators."""
     if not timeline.has_gpu:
         yield no_gpu(timeline)
     for line in notes(timeline):
@@ -51,7 +51,7 @@ def shown(timeline: Timeline) -> Iterator[RenderableType]:
 
 
 def no_gpu(timeline: Timeline) -> str:
-    """The one line about a trace in which nothing ran on a GPU."""
+    """One line about a trace without GPU activity."""
     rest = f"what it still tells is the CPU time of its {len(timeline.operators)} operators" if timeline.operators else "nor any operator"
     return f"[yellow]{escape(timeline.name)} holds no GPU activity (kernel, copy or fill): {rest}[/]"
 
@@ -68,7 +68,7 @@ def notes(timeline: Timeline) -> Iterator[str]:
 
 
 def busy(timeline: Timeline) -> Table:
-    """A row a GPU, and one a stream where a GPU has several."""
+    """A row per GPU, and one per stream if a GPU has several."""
     table = columns("GPU", "span us", "busy us", "busy", *(f"{cause} us" for cause in idle.CAUSES),
                    "of host wait: before, in, after the call", "activities", "no launch")  # fmt: skip
     for part in timeline.devices:
@@ -95,7 +95,7 @@ def _gpu(timeline: Timeline, device: str) -> str:
 
 
 def kinds(found: Kinds, overlap: bool = True) -> Table:
-    """What ran at once, and how much of the communication computation hid."""
+    """The kinds that ran at once, and how much of the communication computation hid."""
     table = columns("kinds", "us", "of busy", "of the span")
     for key, ns in found.together.items():
         table.add_row(" beside ".join(key), us(ns), f"{100 * ns / found.busy:.1f} %", f"{100 * ns / found.span:.1f} %")
@@ -105,7 +105,7 @@ def kinds(found: Kinds, overlap: bool = True) -> Table:
 
 
 def kernel_times(groups: Mapping[str, Sequence[KernelTimes]]) -> Table:
-    """A row a kernel; of several ranks, by name of the group, they stand below each other."""
+    """A row per kernel; for several ranks, grouped by rank."""
     ranked = len(groups) > 1
     table = columns("kernel", *(["rank"] if ranked else []), "kind", "runs", "us", "mean us", "least us", "greatest us", "deviation us")
     names = dict.fromkeys((row.kind, row.name) for rows in groups.values() for row in rows)
@@ -181,7 +181,7 @@ def us(ns: int) -> str:
 
 
 def heading(text: str) -> str:
-    """A line of its own: rich folds a table's title to the table's width."""
+    """A separate line, since rich folds a table's title to the table's width."""
     return f"\n[bold]{escape(text)}[/]"
 
 

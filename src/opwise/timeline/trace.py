@@ -30,7 +30,7 @@ Timed = tuple[Mapping[str, Any], int, int]  # an event, its start and its end
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """Something on a CPU thread: an API call or an operator. Times in ns on the trace's clock."""
+    """An API call or an operator on a CPU thread. Times in ns on the trace's clock."""
 
     name: str
     start: int
@@ -40,7 +40,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Activity:
-    """Something on a GPU's stream. Times in ns; `bytes` and `gb_per_s` of a copy or a fill, None where the trace does not say."""
+    """A kernel, copy or fill on a GPU's stream. Times in ns; `bytes` and `gb_per_s` of a copy or a fill, None if not in the trace."""
 
     kind: str
     name: str
@@ -59,12 +59,11 @@ class Activity:
 
 @dataclass(frozen=True)
 class Trace:
-    """`activities` in the order they started, `operators` and `ranges` (labels, as ProfilerStep#3) in the order they began.
+    """`activities` in the order they started, `operators` and `ranges` (labels, such as ProfilerStep#3) in the order they began.
 
-    `devices`: number -> the GPU's name. `skipped`: complete events that lack a time, or whose time is no number. `about`: what
-    `opwise timeline` wrote of a trace that it recorded. `rank`: of the process in a distributed job, None where it was none.
-    `notes`: what was mended, and which events were left out since their times cannot be.
-    """
+    `devices`: number -> the GPU's name. `skipped`: number of complete events without a valid time. `about`: what `opwise timeline` wrote
+    about a trace that it recorded. `rank`: of the process in a distributed job, else None. `notes`: repairs, and events that were left out
+    for impossible times."""
 
     name: str
     activities: tuple[Activity, ...]
@@ -78,12 +77,12 @@ class Trace:
 
     @property
     def unlinked(self) -> tuple[Activity, ...]:
-        """GPU activities without a launch in the trace: recording began between the two, or CUPTI was not asked for that kind of call."""
+        """GPU activities without a launch in the trace: recording began in between, or CUPTI did not record that kind of call."""
         return tuple(a for a in self.activities if a.launch is None)
 
 
 def read(path: Path) -> Trace:
-    """Raises NotATrace for a file that is torn, no JSON, or no trace; OSError where it cannot be read."""
+    """Raises NotATrace for a file that is torn, no JSON, or no trace; OSError if it cannot be read."""
     found, mended = document(path)
     trace = parse(path.name, found)
     return replace(trace, notes=(*mended, *trace.notes))
@@ -118,7 +117,8 @@ def parse(name: str, found: Any) -> Trace:
 
 
 def within(trace: Trace, label: str) -> Trace:
-    """What was launched in the ranges whose name holds `label`; what has no launch counts where it started. Raises NotATrace for none."""
+    """The activities launched in the ranges whose name contains `label`; those without a launch count by their start. Raises NotATrace for
+    no such range."""
     ranges = [r for r in trace.ranges if label in r.name]
     if not ranges:
         known = ", ".join(dict.fromkeys(r.name for r in trace.ranges)) or "none"
@@ -216,7 +216,7 @@ def _devices(found: Any) -> dict[str, str]:
 
 
 def short(name: str) -> str:
-    """A kernel's name without return type, template arguments and parameters, which fill lines: `at::native::reduce_kernel`."""
+    """A kernel's name without return type, template arguments and parameters: `at::native::reduce_kernel`."""
     plain = name.removeprefix("void ").replace("(anonymous namespace)::", "").replace("<unnamed>::", "")
     if name.startswith(("Memcpy", "Memset")):
         return name

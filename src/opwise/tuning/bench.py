@@ -1,9 +1,8 @@
-"""A table's configurations as the implementations of a backend: a run's checker, clock and workers take them as they are.
+"""A table's configurations as implementations of a backend, so that a run's checker, clock and workers take them unchanged.
 
-The backend of the table "triton_jit/matmul" is "tune_triton_jit", its variants are the configurations: `tune_triton_jit/matmul:64x...`.
-Each is the unnamed variant of the backend that the table is measured through, built while the table is made to say that configuration.
-`launches` has a product's, for who times them without a run.
-"""
+For the table "triton_jit/matmul" the backend is "tune_triton_jit", and its variants are the configurations:
+`tune_triton_jit/matmul:64x...`. Each is the unnamed variant of the backend through which the table is measured, built while the table
+returns that configuration. `launches` has a product's, for timing without a run."""
 
 from __future__ import annotations
 
@@ -34,7 +33,7 @@ WORST = 0.02  # relative error against it, by Frobenius' norm
 
 @dataclass(frozen=True)
 class Stand:
-    """A table to be measured: through which backend, and the names of its configurations at any workload."""
+    """A table to be measured: the backend to use, and the names of its configurations at any workload."""
 
     table: str
     through: str
@@ -49,7 +48,7 @@ class Stand:
 
 
 def install(stands: tuple[Stand, ...]) -> None:
-    """Adds the stands' backends to BACKENDS, and has stored tables left aside. The `setup` of a worker: it lasts as long as the process."""
+    """Adds the stands' backends to BACKENDS, and disables stored tables. The `setup` of a worker, for the life of the process."""
     os.environ[tuned_table.VARIABLE] = tuned_table.OFF
     for name in dict.fromkeys(stand.backend for stand in stands):
         module = f"opwise.tuning.{name}"
@@ -80,7 +79,7 @@ class _Bench(types.ModuleType):
 
 
 def built(build: Build, table: str, configuration: str) -> Build:
-    """The build with that configuration. Raises UnsupportedWorkload where the workload cannot have it, or has no use for the table."""
+    """The build with that configuration. Raises UnsupportedWorkload if the workload cannot have it, or does not use the table."""
 
     def build_it(*tensors: Tensor) -> Bind:
         with tuned.forced(table, configuration) as said:
@@ -103,8 +102,8 @@ Launches = dict[str, list[Callable[[], Any]]]
 
 
 def launches(workload: Workload, implementations: Mapping[str, str], device: torch.device, clock: Clock) -> tuple[Launches, dict[str, str]]:
-    """What the clock takes of a product: by name, the BASELINE before the others, launches on as many sets of matrices as it wants; and
-    why others have none: their build raised, or the product is wrong. Within the workload's precision."""
+    """The launches of a product for the clock: by name, the BASELINE first, on as many sets of matrices as it wants; and why others have
+    none: their build raised, or the product is wrong. Call within the workload's precision."""
     m, k, n = workload.shape
     sets = clock.rotation((m * k + k * n + m * n) * workload.torch_dtype.itemsize)
     made = [[torch.randn(s, device=device).to(workload.torch_dtype) for s in ((m, k), (k, n), (m, n))] for _ in range(sets)]

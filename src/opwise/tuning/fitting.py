@@ -1,4 +1,4 @@
-"""A GPU's numbers from measured times of products: those by which the model chooses well and, with less weight, predicts well."""
+"""Fits a GPU's numbers to measured times of products, so that the model chooses well and, with less weight, predicts well."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SEED = 20201113
 
 
 class Sample(NamedTuple):
-    """A configuration's time at a product, us at full clock, and what it does there."""
+    """A configuration's time at a product, us at full clock, and its work there."""
 
     product: str
     name: str
@@ -32,8 +32,8 @@ class Sample(NamedTuple):
 
 
 class Loss(NamedTuple):
-    """chosen: time of what is predicted to be the quickest over the quickest's, the geometric mean over products less 1. error: root mean
-    square of log(predicted / measured); among: mean distance of these from their mean at a product."""
+    """chosen: time of the configuration that is predicted to be fastest over the fastest's, geometric mean over products less 1. error:
+    root mean square of log(predicted / measured); among: mean distance of these from their mean at a product."""
 
     chosen: float
     among: float
@@ -73,10 +73,9 @@ def fit(
     most_s: float = math.inf,
     told: Callable[[float], None] = lambda done: None,
 ) -> Gpu:
-    """By random steps from `start` of one to three numbers at once, of their logarithms; a step that does not help is undone.
+    """From `start`, random steps in the logarithms of one to three numbers at once; a step that does not help is undone.
 
-    told: of which part of the trials is done. Raises ValueError of no samples.
-    """
+    told: called with the completed share of the trials. Raises ValueError for no samples."""
     if not samples:
         raise ValueError("no sample is given: a fit is to times of products")
     products, chance, began = by_product(samples), random.Random(SEED), time.monotonic()
@@ -104,7 +103,7 @@ def _weighted(products: Grouped, gpu: Gpu, start: Gpu) -> float:
 
 
 def moved(gpu: Gpu, start: Gpu) -> Mapping[str, float]:
-    """Of each fitted number, the logarithm of its ratio."""
+    """For each fitted number, the logarithm of its ratio to the old one."""
     return {name: math.log(getattr(gpu, name) / getattr(start, name)) for name in FITTED}
 
 

@@ -1,5 +1,5 @@
-"""What a GPU can do, in the numbers of gemm/gpu.py: CUDA C++'s configurations that are predicted to be the quickest are timed at some forty
-products, in under a minute, for fitting.py."""
+"""Measures a GPU for the numbers of gemm/gpu.py: times the CUDA C++ configurations that are predicted to be fastest at some forty products,
+in under a minute, for fitting.py."""
 
 from __future__ import annotations
 
@@ -54,14 +54,14 @@ PRODUCT_S = 0.6  # about, for the bar
 
 
 class Outline(NamedTuple):
-    """What is measured, and the numbers that ship of the GPU."""
+    """The planned measurements, and the GPU's shipped numbers."""
 
     sheet: Sheet
     start: Gpu
 
 
 class Sampled(NamedTuple):
-    """What came of a product, the SM clock meanwhile, and why configurations have no time."""
+    """A product's samples, the SM clock meanwhile, and why configurations have no time."""
 
     samples: tuple[Sample, ...] = ()
     clock_mhz: float | None = None
@@ -69,7 +69,7 @@ class Sampled(NamedTuple):
 
 
 class Step(NamedTuple):
-    """`text`: what is being done. `seconds`: how much of the expected time is done with it. `found`: what came of a product."""
+    """`text`: current step. `seconds`: elapsed part of the expected time. `found`: a product's result."""
 
     text: str
     seconds: float
@@ -81,7 +81,7 @@ def workloads() -> tuple[Workload, ...]:
 
 
 def outlined(turn: object, device_name: str) -> Outline:
-    """Asked of a worker. On a CPU device, as on an H100."""
+    """A worker's request. On a CPU device, as for an H100."""
     device = torch.device(device_name)
     machine = Machine.of(device)
     start = gpu.shipped(device.index or 0) if device.type == "cuda" else gpu.H100
@@ -97,7 +97,7 @@ def outlined(turn: object, device_name: str) -> Outline:
 
 
 def measured(sheet: Sheet, device: str, facts: Facts) -> Generator[Step, None, None]:
-    """Compiles, then times a product after the other. A worker that is lost costs its product. Closing the iterator ends the workers."""
+    """Compiles, then times one product after the other. A lost worker costs its product. Closing the iterator ends the workers."""
     setup = partial(bench.install, (sheet.stand,))
     seat = Seat(device, setup=setup, facts=facts)
     try:
@@ -122,7 +122,7 @@ def _clock(device: torch.device) -> Clock:
 
 
 def sampled(turn: object, device_name: str, workload: Workload, implementations: Sequence[str]) -> Sampled:
-    """Times them in turns. Asked of a worker."""
+    """Times them in turns. A worker's request."""
     device = torch.device(device_name)
     torch.cuda.set_device(device)
     product, clock = product_of(workload), _clock(device)

@@ -1,4 +1,4 @@
-"""The configurations of matmul, of every backend alike: those that are predicted to be nearly the quickest are worth a measurement."""
+"""The configurations of matmul, for all backends: those that are predicted to be nearly the fastest are measured."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NEAR, MOST = 2.0, 16  # times the least predicted time; configurations
 
 
 class MatmulWays(Ways):
-    """Sizes that were not measured get what is predicted."""
+    """Sizes that were not measured use the predicted configuration."""
 
     nearest = False
 
@@ -45,19 +45,19 @@ class MatmulWays(Ways):
 
 
 def product_of(workload: Workload) -> Product:
-    """Of matrices at multiples of 16 bytes, as they are timed."""
+    """The product of a workload, with matrices aligned to 16 bytes, as they are timed."""
     m, k, n = workload.shape
     return Product(m, k, n, workload.dtype, layout=workload.layout or "NN")
 
 
 def offered(table: str, product: Product, machine: Machine) -> Mapping[str, Configuration]:
-    """By the folder under backends/ that has the table's name, e.g. numba_cuda/matmul. Raises ImportError where the backend's library is
-    not installed."""
+    """Configurations by table name, which is a folder under backends/, such as numba_cuda/matmul. Raises ImportError if the backend's
+    library is not installed."""
     found: Mapping[str, Configuration] = importlib.import_module(f"opwise.backends.{table.replace('/', '.')}").offered(product, machine)
     return found
 
 
 def near(times: Mapping[str, float], factor: float, most: int) -> list[str]:
-    """Names of what takes at most so many times the least, the least first, so many of them at most."""
+    """Names of configurations within this factor of the least predicted time, the least first, at most so many."""
     least = min(times.values(), default=0.0)
     return [name for name in sorted(times, key=times.__getitem__) if times[name] <= factor * least][:most]

@@ -1,8 +1,7 @@
-"""From sheets to stored tables: everything is compiled first, on all cores; then workload after workload is measured, its row stored.
+"""Measures sheets and stores tables: compiles everything first, on all cores, then measures workload after workload.
 
-A row is in the file as soon as its workload is done, so whoever stops keeps what is finished. What holds for unmeasured sizes is derived at
-the end of a table, from all its rows, older ones that were measured with the same kernels, libraries and driver among them.
-"""
+A row is stored as soon as its workload is done, so stopping keeps finished rows. The rule for unmeasured sizes is derived at the end of a
+table from all its rows, including older ones with the same kernels, libraries and driver."""
 
 from __future__ import annotations
 
@@ -30,8 +29,8 @@ from opwise.tuning.ways import ways
 
 @dataclass(frozen=True)
 class Happened:
-    """`text`: what is being done. `seconds`: how much of the expected time is done with it. `row`: what came out of a workload, `lost`:
-    why nothing did; `table`: a table that is finished, at `path`."""
+    """`text`: current step. `seconds`: elapsed part of the expected time. `row`: a workload's result; `lost`: why there is none; `table`: a
+    finished table, at `path`."""
 
     text: str = ""
     seconds: float = 0.0
@@ -88,7 +87,7 @@ def _measured(sheet: Sheet, seat: Seat, facts: Facts, root: Path) -> Iterator[Ha
 
 
 def begun(sheet: Sheet, facts: Facts, root: Path) -> Table:
-    """The stored table, where it holds for these kernels, libraries and driver; else an empty one, which replaces it with its first row."""
+    """The stored table, if it is valid for these kernels, libraries and driver; else an empty one, whose first row replaces it."""
     known = TUNABLE[sheet.table]
     device, driver = str(facts["device"]), str(facts.get("driver") or "")
     empty = Table(known.name, device, str(facts.get("capability") or ""), driver, tuned_table.versions_of(known, facts), known.source,
@@ -101,7 +100,7 @@ def begun(sheet: Sheet, facts: Facts, root: Path) -> Table:
 
 
 def row_of(job: Job, records: Sequence[Record], shipped: str) -> tuple[Row | None, str]:
-    """The row of a workload; or None, and why: without a right and timed shipped choice there is nothing to be better than."""
+    """The row of a workload, or None and why: there must be a right and timed shipped choice to compare with."""
     timed = {r.variant: r for r in records if r.status == "ok" and r.timed}
     refused = {r.variant: f"{r.status}: {r.reason}" for r in records if r.variant not in timed}
     if shipped not in timed:
@@ -120,8 +119,8 @@ def _time(r: Record, states: Sequence[str]) -> Time:
 
 
 def chosen(timed: dict[str, Record], shipped: str) -> str:
-    """The quickest by the geometric mean of both states of the clock, if the shipped choice does not tie with it: by the rule of every
-    ranking, from the rounds that both were in."""
+    """The fastest by the geometric mean of both states of the clock, unless the shipped choice ties with it by the paired rounds, as in
+    every ranking."""
     states = clocks.common(timed.values())
     best = min(timed, key=lambda name: clocks.kernel(timed[name], states)[0])
     versus = clocks.paired(timed[shipped], timed[best], states)
@@ -129,5 +128,5 @@ def chosen(timed: dict[str, Record], shipped: str) -> str:
 
 
 def wrong(row: Row) -> dict[str, str]:
-    """Configurations that are not right or broke: their kernels need a look, whatever the table says."""
+    """Configurations that are wrong or failed, whose kernels need attention."""
     return {name: why for name, why in row.refused.items() if why.startswith(BAD)}

@@ -1,8 +1,8 @@
-"""From measured workloads to all others: what the nearest measured one got, and the proof that it is no worse than what ships.
+"""The rule for unmeasured workloads: the configuration of the nearest measured one, and the test that it is no worse than the shipped
+choice.
 
-The proof: each measured workload is left out in turn, the rule made from the others alone chooses for it, and what it chose is compared
-with the quickest. A rule that is not better than the shipped choices by that test is not taken: only the measured workloads are tuned.
-"""
+The test leaves out each measured workload in turn; the rule from the others chooses for it, and its choice is compared with the fastest. A
+rule that is not better than the shipped choices in this test is not used: only the measured workloads are tuned."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FEWEST = 4  # workloads of a dtype: of three, two are left to learn from
 
 
 def elsewhere(rows: Sequence[Row]) -> dict[str, Elsewhere]:
-    """The rule of each dtype that `rows` are of."""
+    """The rule for each dtype of `rows`."""
     return {dtype: _rule([row for row in rows if row.dtype == dtype]) for dtype in dict.fromkeys(row.dtype for row in rows)}
 
 

@@ -1,4 +1,4 @@
-"""What would be measured: of each table the workloads, their configurations, what has to be compiled, and about how long it takes."""
+"""The plan of a measurement: for each table the workloads, their configurations, the builds, and the approximate time."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ COMPILE_S: Mapping[str, float] = {"triton_jit": 1.0, "cuda_src": 0.5, "numba_cud
 
 @dataclass(frozen=True)
 class Sheet:
-    """One table's measurement. `shipped`: workload -> the configuration that the plan takes by itself. `builds`: one of each kernel."""
+    """One table's measurement. `shipped`: workload -> the configuration that the plan takes by itself. `builds`: one per kernel."""
 
     stand: Stand
     jobs: tuple[Job, ...] = ()
@@ -52,7 +52,7 @@ class Sheet:
 
 
 def total_s(sheets: Sequence[Sheet]) -> float:
-    """About how long all of them take on a GPU, nothing compiled yet."""
+    """Approximate seconds of all of them on a GPU, with nothing compiled yet."""
     builds = sum(len(sheet.builds) for sheet in sheets)
     hands = 1 + helpers_for(1, builds) if builds else 1
     return START_S + sum(sheet.compiling_s for sheet in sheets) / hands + sum(sheet.measuring_s for sheet in sheets)
@@ -66,10 +66,9 @@ def planned(
     backend: str | None,
     device_name: str,
 ) -> list[Sheet]:
-    """A sheet for each table named. Asked of a worker: it imports the backends' libraries.
+    """A sheet for each named table. A worker's request: it imports the backends' libraries.
 
-    workloads: those to measure instead of the tables' own. backend: the one to measure through, where a table can be by several.
-    """
+    workloads: measured instead of the tables' own. backend: the one to measure through, if several can."""
     device = torch.device(device_name)
     return [_sheet(TUNABLE[name], workloads, quick, backend, device) for name in names]
 
@@ -104,7 +103,7 @@ def _through(known: Tunable, backend: str | None, device: torch.device) -> str:
 
 
 def builds(stand: Stand, found: Mapping[Workload, Mapping[str, str]]) -> tuple[Unit, ...]:
-    """What compiles every kernel once, each at the smallest workload that has it."""
+    """Builds that compile every kernel once, each at the smallest workload that has it."""
     units: dict[str, Unit] = {}
     for workload in sorted(found, key=lambda w: OPS[w.op].cost(w).bytes):
         for name, compiled in found[workload].items():

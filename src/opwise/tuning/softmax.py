@@ -1,4 +1,4 @@
-"""softmax's kernels and their forms in each backend. There is no model: sizes that were not measured get what the nearest ones got."""
+"""softmax's kernels and their forms in each backend. There is no model: unmeasured sizes use the nearest ones' configuration."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FULL = (*QUICK, (32768, 4096), (8192, 16384), (4096, 32768), (1024, 131072), (51
 
 
 class Softmax(Ways):
-    """Rows as they are timed: whole 16-byte pieces, at multiples of 16 bytes."""
+    """Rows as they are timed: whole 16-byte vectors, aligned to 16 bytes."""
 
     def workloads(self, quick: bool) -> tuple[Workload, ...]:
         dtypes, shapes = (("float32", "float16"), QUICK) if quick else (("float32", "float16", "bfloat16"), FULL)

@@ -1,4 +1,4 @@
-"""What stands: the stored tables of a device, which of them are in force, and why others are not. No GPU is needed to ask."""
+"""The stored tables of a device, which of them are in force, and why others are not. Needs no GPU."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Facts = Mapping[str, Any]  # device, capability, driver, versions, as in records
 
 @dataclass(frozen=True)
 class Standing:
-    """One tunable table on one device: the stored one where it is in force, else None; `why`: what keeps a stored one from it."""
+    """One tunable table on one device: the stored one if it is in force, else None; `why`: the reason."""
 
     tunable: Tunable
     table: Table | None = None
@@ -26,7 +26,7 @@ class Standing:
 
 
 def standing(facts: Facts, known: Sequence[Tunable] | None = None) -> list[Standing]:
-    """Of these tables; without any, of every one that there is."""
+    """The standing of these tables; of all if none is given."""
     root = tuned_table.folder()
     return [_standing(t, root, facts) for t in (TUNABLE.values() if known is None else known)]
 
@@ -56,7 +56,7 @@ def _read(path: Path, changed: int, facts: _Known) -> tuple[Table | None, str]:
 
 
 def in_force(backend: str, op: str, facts: Facts) -> str:
-    """As opwise.backends.tuned.in_force, from what is known of a device instead of the device."""
+    """As opwise.backends.tuned.in_force, from a device's facts instead of the device."""
     known = tuned_table.tunables([op], backend)
     own = tuned_table.digest_of(s.table for s in standing(facts, known))
     return joined(own, gpu.digest(str(facts["device"]))) if op == "matmul" and known else own
@@ -72,13 +72,13 @@ def told(facts: Facts) -> list[str]:
 
 
 def devices() -> list[str]:
-    """The short names of those that tables are stored of."""
+    """The short names of devices with stored tables."""
     root = tuned_table.folder()
     return sorted(path.name for path in root.iterdir() if path.is_dir()) if root is not None and root.is_dir() else []
 
 
 def stored(known: Sequence[Tunable], device: str) -> list[Standing]:
-    """The stored tables of a device that need not be here: whether they would count there is not asked."""
+    """The stored tables of a device that need not be here, in force or not."""
     found = []
     for t in known:
         if path := tuned_table.existing(t.name, device):

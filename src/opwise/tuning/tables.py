@@ -22,7 +22,7 @@ def headline(table: Table) -> str:
 
 
 def grid(rows: Sequence[Row]) -> Grid:
-    """A row a workload: what it gets, what it got before, and what that gains."""
+    """A row per workload: its configuration, the previous one, and the gain."""
     shown = Grid(show_edge=False, pad_edge=False)
     for name in ("workload", "chosen", "us", "95 % interval", "shipped", "us ", "gain", "measured", "slowest us", "SM MHz"):
         shown.add_column(name, justify="left" if name in ("workload", "chosen", "shipped") else "right")
@@ -38,7 +38,7 @@ def grid(rows: Sequence[Row]) -> Grid:
 
 
 def elsewhere(table: Table) -> Iterator[str]:
-    """A line a dtype: what sizes get that were not measured, and the proof."""
+    """A line per dtype: the rule for unmeasured sizes, and its test."""
     for dtype, rule in table.elsewhere.items():
         yield f"{dtype}, other sizes: {_RULES[rule.rule]}{_proof(rule)}"
 
@@ -62,7 +62,7 @@ def troubles(rows: Sequence[Row]) -> Iterator[str]:
 
 
 def planned(sheets: Sequence[Sheet]) -> Grid:
-    """What --dry-run prints."""
+    """The output of --dry-run."""
     shown = Grid(show_edge=False, pad_edge=False)
     for name in ("table", "through", "workloads", "configurations", "kernels to compile", "times to take", "about s"):
         shown.add_column(name, justify="left" if name in ("table", "through") else "right")

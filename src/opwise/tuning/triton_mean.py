@@ -1,4 +1,4 @@
-"""How mean in Triton shares its work: threads a program, loads a thread, programs an SM."""
+"""How mean in Triton divides its work: threads per program, loads per thread, programs per SM."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class TritonMean(Ways):
         return tuple(Workload("mean", (n,), dtype) for dtype in dtypes for n in sizes)
 
     def configurations(self, workload: Workload) -> Mapping[str, str]:
-        """One of each launch: of few elements several shares come to the same steps a program."""
+        """One per distinct launch: for few elements several divisions give the same number of steps per program."""
         from opwise.backends.triton_jit.mean import SHARES
 
         size = workload.torch_dtype.itemsize

@@ -1,4 +1,4 @@
-"""softmax's kernels in Triton and their forms, and which of them the plan takes by itself, told without the GPU that it would ask."""
+"""softmax's kernels in Triton and their forms, and the plan's own choice, computed without its GPU."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from opwise.tuning.softmax import Softmax
 
 class TritonSoftmax(Softmax):
     def compiled(self, rows: int, columns: int, dtype: str) -> dict[str, str]:
-        """A kernel a length: it is compiled for how a row is cut."""
+        """One kernel per length, since it is compiled for the division of a row."""
         from opwise.backends.triton_jit.softmax.configurations import offered
 
         return {

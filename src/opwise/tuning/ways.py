@@ -1,4 +1,4 @@
-"""What `opwise tune` has to know of a table: which configurations there are, and what a plan takes by itself."""
+"""What `opwise tune` needs of a table: its configurations, and the plan's own choice."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ CPU = torch.device("cpu")
 
 
 class Ways(ABC):
-    """One table's configurations on a device: on a CPU, those of an H100, so that what would be measured can be told anywhere. A workload's
-    sizes are OpSpec.sizes; a configuration goes by its name."""
+    """One table's configurations on a device; on a CPU those for an H100, so that --dry-run works anywhere. A workload's sizes are
+    OpSpec.sizes; a configuration is identified by its name."""
 
     nearest = True  # may sizes that were not measured get what the nearest ones got?
 
@@ -27,19 +27,19 @@ class Ways(ABC):
 
     @abstractmethod
     def workloads(self, quick: bool) -> tuple[Workload, ...]:
-        """What is measured."""
+        """The workloads to measure."""
 
     @abstractmethod
     def configurations(self, workload: Workload) -> Mapping[str, str]:
-        """Name -> what is compiled in one go with it; all that are worth a measurement, the shipped choice among them. None where the plan
-        does not ask the table."""
+        """Name -> key of what is compiled together with it, for all configurations worth measuring, the shipped choice among them. None if
+        the plan does not use the table."""
 
     @abstractmethod
     def choose(self, workload: Workload) -> str:
-        """What the plan takes by itself; one of `configurations`."""
+        """The plan's own choice, one of `configurations`."""
 
 
 def ways(known: Tunable, device: torch.device = CPU) -> Ways:
-    """Imports what the configurations are of, Triton for one."""
+    """Imports the configurations' libraries, such as Triton."""
     module, _, name = known.ways.partition(":")
     return cast(Ways, getattr(importlib.import_module(module), name)(known.name, device))

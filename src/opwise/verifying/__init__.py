@@ -1,5 +1,4 @@
-"""Random workloads: the backends against the truth and each other, and of what fails the smallest case that still does.
+"""Random workloads: the backends against the reference and each other, and failures minimised.
 
-A `Case` (case.py) is one try, written so that it can be tried again. It is carried out in a worker (trial.py); what is tried next, and how
-a failure becomes small, is hypothesis's (search.py), which is imported there alone.
-"""
+A `Case` (case.py) is one try, written so that it can be repeated. A worker carries it out (trial.py); hypothesis, imported only in
+search.py, chooses the next case and minimises failures."""

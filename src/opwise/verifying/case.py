@@ -1,4 +1,4 @@
-"""One try: a workload, what its inputs hold, where its tensors begin in memory, and a seed. Its text says all of it."""
+"""One try: a workload, its inputs' values, the tensors' offsets in memory, and a seed. Its text contains all of it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TAKEN = "op/shape/dtype[/LAYOUT][/values=NAME][/offset=N][/seed=N], as in matmul
 
 @dataclass(frozen=True)
 class Case:
-    """`offsets`: elements from a 256-byte boundary to where each input and, last, the output begins."""
+    """`offsets`: elements from a 256-byte boundary to the start of each input and, last, of the output."""
 
     workload: Workload
     values: str = "normal"
@@ -33,7 +33,7 @@ class Case:
 
     @classmethod
     def parse(cls, text: str) -> Case:
-        """Reads what `str()` writes; `offset=1` is that of all tensors. Raises ValueError with the form taken."""
+        """Parses `str()`'s format; `offset=1` applies to all tensors. Raises ValueError with the accepted form."""
         parts = text.split("/")
         named = 4 if parts[3:] and parts[3] in LAYOUTS else 3
         try:
@@ -53,7 +53,7 @@ class Case:
         return case
 
     def inputs(self, device: torch.device) -> tuple[Tensor, ...]:
-        """Each between bytes 0xFF, which are nan to a kernel that reads past its ends."""
+        """Inputs, each between bytes 0xFF, which a kernel that reads past the ends sees as nan."""
         made = VALUES[self.values](OPS[self.workload.op], self.workload, device, self.seed)
         return tuple(_moved(x, offset) for x, offset in zip(made, self.offsets, strict=False))
 
@@ -62,7 +62,7 @@ class Case:
 
 
 def ranks(spec: OpSpec) -> list[int]:
-    """How many sizes a shape of the op has, by its named workloads."""
+    """The numbers of sizes that shapes of the op have, by its named workloads."""
     return sorted({len(w.shape) for named in spec.workloads.values() for w in named})
 
 

@@ -1,4 +1,4 @@
-"""The search: hypothesis draws cases while there is time, and shrinks what fails. What was found outlives whatever ends it."""
+"""The search: hypothesis draws cases until the time is up, and minimises failures. Found failures survive any kind of end."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ Trial = Callable[[Case, Sequence[str]], list[Outcome]]
 
 
 class Over(BaseException):
-    """The search is: the time is up or, with a cause, nothing can be tried. No Exception: that would be a failure of the case."""
+    """Ends the search: the time is up or, with a cause, nothing can be tried. Not an Exception, which would be a failure of the case."""
 
 
 @dataclass(frozen=True)
 class Failure:
-    """The smallest case of an implementation that failed. `again`: did it fail when it was tried once more?"""
+    """The smallest failing case of an implementation. `again`: whether it failed when repeated."""
 
     case: Case
     outcome: Outcome
@@ -39,7 +39,7 @@ class Failure:
 
 @dataclass
 class Search:
-    """`rooms`: implementation -> what runs it, a key of ROOM. `trial` carries a case out, of some implementations."""
+    """`rooms`: implementation -> where it runs, a key of ROOM. `trial` runs a case for some implementations."""
 
     trial: Trial
     rooms: Mapping[str, str]
@@ -54,7 +54,7 @@ class Search:
     _right: set[tuple[str, Case]] = field(default_factory=set)  # hypothesis draws some again
 
     def run(self, seconds: float) -> None:
-        """Until the time is over, or each implementation has failed. What `trial` raises and KeyboardInterrupt come through, with
+        """Runs until the time is over, or each implementation has failed. Exceptions of `trial` and KeyboardInterrupt propagate, with
         `failures` as they are."""
         import hypothesis.configuration
 
@@ -171,7 +171,7 @@ def op_of(implementation: str) -> str:
 
 
 def elements(workload: Workload, room: str) -> int:
-    """What a case costs there: elements read and written, or so many of a product's flops as are done in the time of one."""
+    """Cost of a case there: elements read and written, or a product's flops in units that take the time of one element."""
     spec = OPS[workload.op]
     cost = spec.cost(workload)
     flops = cost.flops // FLOPS_AN_ELEMENT[bool(room)] if len(spec.inputs) > 1 else 0
@@ -180,7 +180,7 @@ def elements(workload: Workload, room: str) -> int:
 
 
 def size(case: Case) -> tuple[Any, ...]:
-    """A smaller one is easier to look into."""
+    """The order of failures: smaller ones are easier to examine."""
     work, order = case.workload, list(VALUES)
     return (
         elements(work, "cpu"),

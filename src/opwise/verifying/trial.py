@@ -1,4 +1,4 @@
-"""A case carried out, in a worker: each implementation against the truth, and all against each other."""
+"""Runs a case in a worker: each implementation against the reference, and all against each other."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SUSPECT = "all implementations agree with each other: suspect the reference"
 
 @dataclass(frozen=True)
 class Outcome:
-    """`status` as a record's, or `left out` where the case asks what float32 or torch's own CPU kernels do not promise."""
+    """`status` as in a record, or `left out` if the case needs more than float32 or torch's own CPU kernels promise."""
 
     implementation: str
     status: str
@@ -39,7 +39,7 @@ class Outcome:
 
 
 def tried(turn: Callable[[str, str], None], device_name: str, case: Case, names: Sequence[str]) -> list[Outcome]:
-    """An outcome for each of the implementations. For a worker's "apply"."""
+    """An outcome for each of the implementations. A worker's request ("apply")."""
     device, spec = torch.device(device_name), OPS[case.workload.op]
     if device.type == "cuda":
         torch.cuda.set_device(device)
