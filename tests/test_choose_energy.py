@@ -70,7 +70,7 @@ def test_the_command_tells_mj(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert "triton_jit: its launch draws 4 mJ, the least; the next is cupy_raw, 1.25 times as much." in output
     assert [s["mj"] for s in json.loads(choose(*asked, "--json").stdout)["ranking"]] == [4.0, 5.0]
     refused = choose("--recorded", str(tmp_path / "recording.json"), "--for", "energy")
-    assert (refused.exit_code, "is of one workload" in refused.output) == (2, True)
+    assert (refused.exit_code, "needs one workload" in refused.output) == (2, True)
 
 
 def test_a_run_without_a_gpu_says_that_no_energy_is_measured(tmp_path: Path) -> None:

@@ -119,7 +119,7 @@ def test_a_worker_is_pinned_by_uuid_and_must_say_so(monkeypatch: pytest.MonkeyPa
     assert made == [("cuda:0", {"CUDA_VISIBLE_DEVICES": "GPU-0aaabbbb-1111"})]
     crew.kill()
     monkeypatch.setattr(Played, "answer", "GPU-1ccccccc")
-    with pytest.raises(WorkerLost, match="was to have GPU-0aaabbbb and sees GPU-1ccccccc"):
+    with pytest.raises(WorkerLost, match="should see GPU-0aaabbbb and sees GPU-1ccccccc"):
         crew.start()
 
 

@@ -108,5 +108,5 @@ def test_bad_usage_says_what_is_taken(arguments: tuple[str, ...], says: str) -> 
 
 
 def test_whose_gpu_is_asked_of_plans_alone_and_help_has_an_example() -> None:
-    assert "--gpu goes with --plan" in invoke("inspect", "triton_jit/softmax", "--gpu", "h100").output
+    assert "--gpu needs --plan" in invoke("inspect", "triton_jit/softmax", "--gpu", "h100").output
     assert f"opwise inspect --plan torch_inline/matmul {WORKLOAD}" in " ".join(invoke("inspect", "--help").output.split())

@@ -39,7 +39,7 @@ for name, (words, fd, where) in json.load(sys.stdin).items():
     told = open(reading).read()
     print(json.dumps({name: [os.waitstatus_to_exitcode(os.wait()[1]), told]}), flush=True)
 """
-FULL = "opwise: what it has to say could not be written: No space left on device\n"
+FULL = "opwise: the output could not be written: No space left on device\n"
 SHOWN = ["show", "core"]
 CASES: dict[str, tuple[list[str], int, str]] = {
     "full": (SHOWN, 1, "/dev/full"),

@@ -245,8 +245,8 @@ def test_without_a_gpu_it_says_what_it_needs_and_what_it_would_measure(root: Pat
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["gelu"], "no table is of gelu: there are triton_jit/matmul (of triton_jit), cuda_src/matmul (of cupy_raw and torch_inline)"),
-        (["mean", "--backend", "cupy_raw"], "no table is of mean in cupy_raw"),
+        (["gelu"], "no table is for gelu: there are triton_jit/matmul (of triton_jit), cuda_src/matmul (of cupy_raw and torch_inline)"),
+        (["mean", "--backend", "cupy_raw"], "no table is for mean in cupy_raw"),
         (["soft"], "'soft' is no op and no workload"),
         (["mean", "matmul/8x8x8/float16"], "ops and workloads exclude each other"),
         (["--show", "--reset"], "give one of them"),

@@ -62,7 +62,7 @@ def _refusals() -> Iterator[None]:
         if error.errno is None:
             refuse(str(error))
         if error.filename is None:
-            fail(f"what it has to say could not be written: {error.strerror}")
+            fail(f"the output could not be written: {error.strerror}")
         refuse(f"{error.filename}: {error.strerror}: give a file or folder that can be read or written here")
 
 

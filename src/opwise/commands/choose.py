@@ -70,13 +70,13 @@ def choose(
         refuse("--recorded asks for all of a program: leave out OP, --shape, --dtype, --layout and --measure; opwise run --recorded "
                "measures")  # fmt: skip
     if recorded is None and write is not None:
-        refuse("--write is of --recorded: give both, or neither")
+        refuse("--write needs --recorded: give both, or neither")
     if purpose == COMPILE and (recorded is not None or measure or invariant):
         refuse(f"--for {COMPILE} times one op and what surrounds it: leave out --recorded, --measure and --invariant")
     if recorded is not None and invariant:
-        refuse("--invariant is of one workload: leave out --recorded")
+        refuse("--invariant needs one workload: leave out --recorded")
     if recorded is not None and purpose == ENERGY:
-        refuse(f"--for {ENERGY} is of one workload: leave out --recorded")
+        refuse(f"--for {ENERGY} needs one workload: leave out --recorded")
     try:
         check("stream" if purpose == COMPILE else purpose, clock)
         if recorded is not None:

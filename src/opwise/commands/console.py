@@ -66,7 +66,7 @@ def surveyed(device: str, own_files: list[Path] | None = None) -> Survey:
         with stderr.status("looking at the machine"):
             return survey(device, files)
     except WorkerLost as lost:
-        stderr.print(f"this machine cannot be looked at: {escape(lost.reason)}", style="bold red")
+        stderr.print(f"this machine cannot be probed: {escape(lost.reason)}", style="bold red")
         raise typer.Exit(1) from lost
 
 
@@ -83,7 +83,7 @@ def none_left_out(found: Survey, jobs: Sequence[Job]) -> None:
     for name, path in found.own.items():
         if name not in taken:
             held = ", ".join(f"{name}/{op}" for op, variants in found.catalogue[name].variants.items() if variants) or "no kernel"
-            refuse(f"--with {path}: it holds {held}, and the filters and options leave all of that out: name {name} and its ops among them "
+            refuse(f"--with {path}: it holds {held}, and the filters and options exclude all of it: add {name} and its ops "
                    f"(a filter or --backend {name}), or leave --with out")  # fmt: skip
 
 
@@ -148,7 +148,7 @@ def ending(option: str, path: Path | None, taken: Sequence[str]) -> None:
     """Ends the command where an option names a file of a kind that is not written: what is in a file is what its name says."""
     if path is not None and (path.is_dir() or not path.name.endswith(tuple(taken))):
         what = "is a folder" if path.is_dir() else f"ends in {path.suffix or 'nothing'!r}"
-        refuse(f"{option} {path} {what}: the name of a file is taken that ends in {', '.join(taken)}")
+        refuse(f"{option} {path} {what}: give a file name that ends in {', '.join(taken)}")
 
 
 def refuse(message: str) -> NoReturn:

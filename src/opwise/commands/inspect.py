@@ -67,7 +67,7 @@ def inspect(
         inspect_plan.inspect_plan(names, gpu, as_json)
         return
     if gpu is not None:
-        refuse("--gpu goes with --plan: compilers take --arch")
+        refuse("--gpu needs --plan: compilers take --arch")
     if dtype is not None and dtype not in DTYPES:
         refuse(f"--dtype {dtype!r} is unknown: known are {', '.join(DTYPES)}")
     if len(forms) + as_json > 1:

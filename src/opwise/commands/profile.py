@@ -62,7 +62,7 @@ def profile(
     wanted = workload_of(workload, op_of(implementation, files))
     if blocking:
         if trace or stacks_file or memory or ncu:
-            refuse("--blocking makes every launch wait, so nothing it took would be a profile: leave the other options out")
+            refuse("--blocking makes every launch wait, which invalidates a profile: leave the other options out")
         _blocking(implementation, wanted, name, calls, as_json, files)
         return
     report = _profiled(Request(implementation, str(wanted), name, calls, trace, stacks_file, memory), files)

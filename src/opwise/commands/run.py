@@ -93,7 +93,7 @@ def run(
     if scheduler and first_call:
         refuse("--first-call is measured on this machine: run it there, or on one of the cluster's, without --scheduler")
     if facts and scheduler:
-        refuse("--facts is found out on this machine: run it there, or on one of the cluster's, without --scheduler")
+        refuse("--facts is tested on this machine: run it there, or on one of the cluster's, without --scheduler")
     if energy and (scheduler or gpus):
         refuse("--energy is measured on one GPU of this machine: leave out --scheduler and --gpus; --device cuda:1 names another one")
     if not 1 <= processes <= MOST:
@@ -136,7 +136,7 @@ def run(
 
 def _alone(processes: int, gpus: str | None, scheduler: str | None) -> None:
     if processes > 1 and (gpus or scheduler):
-        refuse("--processes is of one GPU, whose processes differ and not its hardware: leave out --gpus and --scheduler")
+        refuse("--processes repeats jobs on one GPU: leave out --gpus and --scheduler")
 
 
 def _planned(here: Ready, filters: list[str], set_name: str, out: Path, **switches: Any) -> Session:

@@ -57,14 +57,14 @@ def tune(
     if machine:
         given = {"ops and workloads": wanted, "--backend": backend, "--quick": quick, "--dry-run": dry_run}
         if named := [name for name, value in given.items() if value]:
-            refuse(f"--machine measures products of its own: leave {', '.join(named)} out")
+            refuse(f"--machine measures its own products: leave {', '.join(named)} out")
     if sum((quick or dry_run, show, reset)) > 1:
         refuse("--show and --reset are about what is stored, the other options about measuring: give one of them")
     ops, workloads = _sorted(wanted or [])
     known = [] if machine else tuned_table.tunables([*ops, *(w.op for w in workloads)], backend)
     if not known and not machine:
         asked = f"{' '.join(wanted or [])}{f' in {backend}' if backend else ''}"
-        refuse(f"no table is of {asked}: there are {', '.join(map(_told, TUNABLE.values()))}")
+        refuse(f"no table is for {asked}: there are {', '.join(map(_told, TUNABLE.values()))}")
     if show:
         _show(known, device, as_json, numbers=machine or not (wanted or backend))
     elif reset:
@@ -141,9 +141,9 @@ def _root(device: str | None, instead: str) -> Path:
     """Where to store what is measured. Ends the command where nothing can be. instead: what can be asked all the same."""
     root = tuned_table.folder()
     if root is None:
-        refuse(f"{tuned_table.VARIABLE}={tuned_table.OFF} is set, with which no stored table is used: unset it, or let it name a folder")
+        refuse(f"{tuned_table.VARIABLE}={tuned_table.OFF} is set, which disables stored tables: unset it, or set it to a folder")
     if chosen_device(device) == "cpu":
-        fail(f"tables are of a GPU's times, and torch sees none here: run it on the machine whose tables are wanted; {instead}")
+        fail(f"tables need a GPU's times, and torch sees none here: run it on the machine with that GPU; {instead}")
     return root
 
 
@@ -178,7 +178,7 @@ def _planned(known: Sequence[Tunable], workloads: Sequence[Workload], quick: boo
         with stderr.status("looking at the plans"), Worker(device) as worker:
             sheets: list[Sheet] = worker.ask("apply", request, Patience(PLAN_S))
     except WorkerLost as lost:
-        fail(f"the plans cannot be looked at: {lost.reason}")
+        fail(f"the plans cannot be read: {lost.reason}")
     return sheets
 
 

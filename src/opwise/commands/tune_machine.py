@@ -66,7 +66,7 @@ def _outline(device: str) -> Outline:
         with stderr.status("looking at the plans"), Worker(device) as worker:
             found: Outline = worker.ask("apply", (machine.outlined, device), Patience(PLAN_S))
     except WorkerLost as lost:
-        fail(f"the plans cannot be looked at: {lost.reason}")
+        fail(f"the plans cannot be read: {lost.reason}")
     return found
 
 

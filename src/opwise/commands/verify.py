@@ -64,7 +64,7 @@ def verify(
         refuse("--again names op, dtype and seed itself: leave --op, --dtype and --seed out")
     case = _parsed(again) if again is not None else None
     if case is None and importlib.util.find_spec("hypothesis") is None:
-        fail("hypothesis, which does the search, is not installed: pip install hypothesis (`opwise check` does without)")
+        fail("the search needs hypothesis, which is not installed: pip install hypothesis (`opwise check` works without it)")
     found = surveyed(chosen_device(device), own_files)
     rooms = _rooms(found, [case.workload.op] if case else op or list(OPS), backend, dtype)
     seat = Seat(found.device, setup=found.setup, patience=PATIENCE, environment=found.environment)

@@ -144,7 +144,7 @@ def main(worker: Connection, supervisor: Connection, device_name: str, environme
             try:
                 name, given = pipe.recv()
                 if name not in (ASKED if pipe is worker else SAID):
-                    raise ValueError(f"nobody there may ask for {name!r}")
+                    raise ValueError(f"a worker may not ask for {name!r}")
                 if name == "shown":  # whose output follows as bytes
                     given = (*given, received(pipe, *judge_.output))
                 answer: Any = getattr(judge_, name)(*given)

@@ -48,7 +48,7 @@ class Seat:
                 for request, wanted in self.greetings.items():
                     answer = worker.ask(request, None, self.patience)
                     if wanted and answer != wanted:
-                        raise WorkerLost(f"the worker was to have {wanted} and sees {answer or 'none'}", ("", request))
+                        raise WorkerLost(f"the worker should see {wanted} and sees {answer or 'none'}", ("", request))
             except WorkerLost:
                 self.kill()
                 raise

@@ -44,7 +44,7 @@ class StoredPlan:
         """Raises CannotResume, and OSError if the file cannot be read."""
         found = read_extra(path, "plan")
         if not found:
-            raise CannotResume(f"{path} holds no plan, it is of an opwise that kept none: measure anew with opwise run")
+            raise CannotResume(f"{path} holds no plan, it was written by an opwise that stored none: measure again with opwise run")
         data = found[0]
         if data.get("plan") != VERSION:
             raise CannotResume(f"{path}: its plan has version {data.get('plan')!r}, {VERSION} is taken: use the opwise that wrote it")
@@ -52,7 +52,7 @@ class StoredPlan:
         try:
             return cls(**known | {name: tuple(known.get(name, ())) for name in ("filters", "own")})
         except TypeError as error:
-            raise CannotResume(f"{path}: its plan is damaged ({error}): measure anew with opwise run") from error
+            raise CannotResume(f"{path}: its plan is damaged ({error}): measure again with opwise run") from error
 
     def check(self, path: Path, facts: Mapping[str, Any], own: tuple[str, ...]) -> None:
         """Raises CannotResume if the rest would not be measured under the same conditions: another device model, commit or files."""
@@ -60,7 +60,7 @@ class StoredPlan:
             raise CannotResume(f"{path} was begun on {self.device}, here is {facts['device']}: resume it on the same model")
         if facts["commit"] != self.commit:
             then, now_ = self.commit or "no commit", facts["commit"] or "no commit"
-            raise CannotResume(f"{path} was begun at {then}, here is {now_}: check that commit out, or measure anew")
+            raise CannotResume(f"{path} was begun at {then}, here is {now_}: check that commit out, or measure again")
         if set(own) != set(self.own):
             given = f"given {' '.join(own)}" if own else "given none"
             raise CannotResume(f"{path} was begun with the files of --with {' '.join(self.own) or '(none)'}, {given}: give the same")

@@ -74,7 +74,7 @@ class Cluster:
         except SchedulerGone as gone:
             raise BadCluster(f"--scheduler {self.address}: the scheduler went away ({gone}): start it again") from gone
         if self.flights.up:
-            raise BadCluster(f"worker {next(iter(self.flights.up))} does not answer: is it at work for somebody else?")
+            raise BadCluster(f"worker {next(iter(self.flights.up))} does not answer: is it busy with another client?")
         check_same(self.posts)
         return next(iter(self.posts.values())).survey
 

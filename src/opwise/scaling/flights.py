@@ -88,7 +88,7 @@ class Flights:
             return None  # given up before
         if future.status in ("cancelled", "lost"):  # not by us: the scheduler has forgotten it
             self.everyone()
-            raise SchedulerGone("the scheduler was started anew")
+            raise SchedulerGone("the scheduler was restarted")
         del self.up[address]
         try:
             return Landed(address, flight[1], answer=future.result(timeout=RESULT_S))

@@ -79,7 +79,7 @@ def _check_package(client: Client, usable: list[str]) -> None:
         for what, mine in here.items():
             if there[what] != mine:
                 told = "kernels of other sources" if what == "sources" else f"opwise {what} {there[what]}, this client {mine}"
-                raise BadCluster(f"worker {name} has {told}: install the same on both, and start the worker anew")
+                raise BadCluster(f"worker {name} has {told}: install the same on both, and restart the worker")
 
 
 def _looker() -> Callable[[], dict[str, Any]]:

@@ -174,7 +174,7 @@ def close(dask_worker: Any) -> None:
 def _post() -> Any:
     post = getattr(_dask_worker(), "opwise_post", None)
     if post is None:
-        raise NoPost("the worker was started anew")
+        raise NoPost("the worker was restarted")
     return post
 
 
