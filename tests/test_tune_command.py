@@ -232,7 +232,7 @@ def test_without_a_gpu_it_says_what_it_needs_and_what_it_would_measure(root: Pat
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     told = invoke("mean")
     assert told.exit_code == 1
-    assert "run it on the machine whose tables are wanted; --dry-run says" in " ".join(told.output.split())
+    assert "run it on the machine with that GPU; --dry-run says" in " ".join(told.output.split())
     planned = invoke("mean", "--dry-run", "--quick").output
     assert "as on an NVIDIA H100" in planned
     assert f"{MEAN} │ triton_jit │         2 │" in planned
