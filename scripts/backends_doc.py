@@ -1,8 +1,9 @@
-"""Writes the tables of docs/backends.md: `python scripts/backends_doc.py [RUN…]`, files or parts of names below plugins/results.
+"""Writes the tables of docs/backends.md: `python scripts/backends_doc.py [RUN…]`, parts of names of runs below results and plugins/results.
 
 Speed: of each op the geometric mean of the share of the limit (SOL, full clock) over the workloads that every backend has a right answer
-for, unnamed variants; of the newest given run that has the cell. Costs: medians over these workloads. Lines: code without comments,
-docstrings and blank lines, ladders left out; CUDA C++ is counted for both backends that compile it.
+for, unnamed variants; of the last given run that has the cell. Costs: medians over these workloads, and the longest first call that any of
+the runs has, which is that of a process's first op. Lines: code without comments, docstrings and blank lines, ladders left out; CUDA C++ is
+counted for both backends that compile it.
 """
 
 from __future__ import annotations
@@ -14,13 +15,12 @@ from pathlib import Path
 from statistics import geometric_mean, median
 
 from opwise.backends import OURS
-from opwise.library import find
 from opwise.ops import OURS as OPS
 from opwise.record import Interval, Record, read
 from opwise.seeds.models import CODE, code_lines
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGE, RUNS = ROOT / "docs" / "backends.md", ROOT / "plugins" / "results"
+PAGE, RUNS = ROOT / "docs" / "backends.md", (ROOT / "results", ROOT / "plugins" / "results")
 BACKENDS = ROOT / "src" / "opwise" / "backends"
 BLOCK = re.compile(r"(<!-- (speed|cost|lines) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 
@@ -45,14 +45,11 @@ def lines(backend: str) -> dict[str, int]:
     return found
 
 
-def cells(runs: Iterable[str]) -> dict[str, dict[str, Record]]:
-    """Backend -> workload -> record of the unnamed variant; a later run replaces an earlier one's."""
-    found: dict[str, dict[str, Record]] = {}
-    for run in runs:
-        for r in read(find(run, RUNS)):
-            if not r.variant and r.status == "ok" and r.op in OPS:
-                found.setdefault(r.backend, {})[str(r.workload)] = r
-    return found
+def records(run: str) -> list[Record]:
+    path = next((found[0] for folder in RUNS if (found := sorted(folder.rglob(f"*{run}*.jsonl.gz")))), None)
+    if path is None:
+        raise SystemExit(f"no stored run has {run} in its name: there are those below {' and '.join(map(str, RUNS))}")
+    return [r for r in read(path) if not r.variant and r.status == "ok" and r.op in OPS]
 
 
 def table(head: Sequence[str], rows: Mapping[str, Sequence[str]]) -> str:
@@ -69,29 +66,32 @@ def speed(found: Mapping[str, Mapping[str, Record]], common: set[str]) -> str:
     return table([f"{op} ({n})" for op, n in counts.items()], rows)
 
 
-def cost(found: Mapping[str, Mapping[str, Record]], common: set[str]) -> str:
+def cost(found: Mapping[str, Mapping[str, Record]], common: set[str], every: Sequence[Record]) -> str:
     def told(times: Sequence[Interval | None]) -> str:
         known = [t.median for t in times if t]
         return f"{median(known):.1f}" if known else "n/a"
 
-    def seconds(times: Sequence[float | None]) -> str:
+    def longest(times: Iterable[float | None]) -> str:
         known = [t for t in times if t is not None]
-        return f"{median(known):.2f}" if known else "n/a"
+        return f"{max(known):.1f}" if known else "n/a"
 
     rows = {}
-    for backend, records in found.items():
-        mine, every = [records[w] for w in sorted(common)], records.values()
-        rows[backend] = [told([r.launch_us for r in mine]), told([r.call_us for r in mine]),
-                         seconds([r.compile_cold_s for r in every]), seconds([r.compile_cached_s for r in every])]  # fmt: skip
+    for backend, mine in found.items():
+        here, first = [mine[w] for w in sorted(common)], [r for r in every if r.backend == backend]
+        rows[backend] = [told([r.launch_us for r in here]), told([r.call_us for r in here]),
+                         longest(r.compile_cold_s for r in first), longest(r.compile_cached_s for r in first)]  # fmt: skip
     return table(["launch us", "call us", "first call s, caches empty", "full"], rows)
 
 
 def main(runs: Sequence[str]) -> None:
-    found = cells(runs)
-    common = set.intersection(*(set(records) for records in found.values())) if found else set()
+    every = [r for run in runs for r in records(run)]
+    found: dict[str, dict[str, Record]] = {}
+    for r in every:
+        found.setdefault(r.backend, {})[str(r.workload)] = r
+    common = set.intersection(*(set(mine) for mine in found.values())) if found else set()
     plugins = [path.parents[2].name.removeprefix("opwise-") for path in ROOT.glob("plugins/opwise-*/src/*/softmax.py")]
     counted = {backend: [str(n) for n in lines(backend).values()] for backend in (*OURS, *plugins)}
-    made = {"speed": speed(found, common), "cost": cost(found, common)} if found else {}
+    made = {"speed": speed(found, common), "cost": cost(found, common, every)} if found else {}
     made["lines"] = table([*OPS, "shared"], counted)
     PAGE.write_text(BLOCK.sub(lambda block: f"{block[1]}{made.get(block[2], block[3])}{block[4]}", PAGE.read_text()))
 
