@@ -154,7 +154,7 @@ def test_the_profiler_finds_the_bottleneck_and_the_repairs_change_nothing_else(m
     assert found.here.startswith("on the CPU: 1 -> ")
     memory = [mb for name, mb in found.figures.items() if "Self CPU Mem" in name]
     assert memory[:2] == pytest.approx([-(64**3) * 8 / 1e6, -(64**3) * 4 / 1e6], rel=0.01), "the copy in float64, then in float32"
-    assert abs(memory[2]) < 0.1 * abs(memory[1])
+    assert 0 >= memory[2] >= -1.01 * 64**3 / 1e6, "no copy: at most the mask, a byte an element, which torch 2.11 counts here"
     assert all("Self CPU Mem" in table and "Source Location" in table for table in found.tables.values())
     monkeypatch.setitem(repair.STEPS, "float32, on the device", (torch.float32, lambda table, level: torch.argwhere(table < level)))
     assert not repair.repaired(CPU, side=8).shown, "a repair that picks other cells is none"
