@@ -7,13 +7,13 @@ the run is the newest that has every rung at every workload of the ladder. tests
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 
 from opwise import clocks
 from opwise.commands.console import where
 from opwise.record import FULL, STATES, Record, read
+from opwise.report.ladders import LADDERS, Cells, Ladder, cells, newest, told
 from opwise.run_files import runs
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -23,43 +23,10 @@ BLOCK = re.compile(r"(<!-- (table|figure) (\S+) -->\n)(.*?)(<!-- end -->)", re.D
 NOT_YET = "not measured yet"
 
 
-@dataclass(frozen=True)
-class Ladder:
-    """The variants of an implementation from the slowest to the one to use, "", and the workloads at which they are shown."""
-
-    name: str
-    rungs: tuple[str, ...]
-    workloads: tuple[str, ...]
-
-    def rung(self, variant: str) -> str:
-        return f"{self.name}:{variant}" if variant else self.name
-
-
-SOFTMAX = ("softmax/4096x4096/float32", "softmax/4096x4096/float16", "softmax/2048x131072/float32")
-LADDERS = (
-    Ladder("torch_inline/softmax", ("textbook", "coalesced", "online", "registers", ""), SOFTMAX),
-    Ladder("triton_jit/softmax", ("passes", "online", ""), SOFTMAX),
-    Ladder("torch_inline/matmul", ("textbook", "shared", "registers", "vectors", "mma", ""),
-           ("matmul/4096x4096x4096/float32", "matmul/4096x4096x4096/float16")),
-    Ladder("triton_jit/matmul", ("textbook", "tiles", "grouped", "pointers", ""),
-           ("matmul/4096x4096x4096/float16", "matmul/8192x8192x8192/float16")),
-)  # fmt: skip
 COMMAND = " ".join(
     ["opwise run --out results/ladders --set sweep --variants --brief", *dict.fromkeys(x.name.split("/")[0] for x in LADDERS),
      *dict.fromkeys(w for x in LADDERS for w in x.workloads)]
 )  # fmt: skip
-
-Cells = Mapping[tuple[str, str], Record]  # by implementation and workload
-
-
-def cells(records: Sequence[Record]) -> Cells:
-    return {(r.implementation, str(r.workload)): r for r in records if r.stand_in is None}
-
-
-def newest(ladder: Ladder, found: Sequence[Sequence[Record]]) -> Sequence[Record]:
-    """The last of these runs, oldest first, that has the whole ladder; () where none has."""
-    wanted = {(ladder.rung(variant), workload) for variant in ladder.rungs for workload in ladder.workloads}
-    return next((run for run in reversed(found) if wanted <= cells(run).keys()), ())
 
 
 def shown(ladder: Ladder, variant: str, workload: str, known: Cells) -> str:
@@ -75,11 +42,11 @@ def shown(ladder: Ladder, variant: str, workload: str, known: Cells) -> str:
     return ", and ".join(_in_state(record, below, state, f" {clocks.TOLD[state]}") for state in states)
 
 
-def _in_state(record: Record, below: Sequence[Record], state: str, told: str) -> str:
+def _in_state(record: Record, below: Sequence[Record], state: str, named: str) -> str:
     us = clocks.kernel(record, (state,))[0]
     sol = record.sol if state == FULL else record.capped_sol
     timed = next((interval for r in below if (interval := r.kernel_us(state)) is not None), None)
-    return f"{us:.4g} us{told}" + (f", SOL {sol:.2f}" if sol is not None else "") + (f", {timed.median / us:.2f}x" if timed else "")
+    return f"{told(us)}{named}" + (f", SOL {sol:.2f}" if sol is not None else "") + (f", {timed.median / us:.2f}x" if timed else "")
 
 
 def table(ladder: Ladder, run: Sequence[Record]) -> str:
@@ -89,7 +56,7 @@ def table(ladder: Ladder, run: Sequence[Record]) -> str:
     rows = [["rung", *(f"`{w}`" for w in ladder.workloads)], ["---"] * (1 + len(ladder.workloads))]
     rows += [[f"`{ladder.rung(v)}`", *(shown(ladder, v, w, known) for w in ladder.workloads)] for v in ladder.rungs]
     lines = "\n".join("| " + " | ".join(row) + " |" for row in rows)
-    return f"{where(list(run))}. Cold kernel time, share of the limit, times faster than the rung below.\n\n{lines}\n"
+    return f"{where(list(run))}. Cold kernel time, share of the limit, times faster than the rung before.\n\n{lines}\n"
 
 
 def figure(ladder: Ladder, variant: str, run: Sequence[Record]) -> str:

@@ -1,6 +1,6 @@
 """The report in headless Chromium, from disk and with no network; what hostile names can do in it.
 
-OPWISE_SCREENSHOTS=docs writes the picture that the README shows.
+OPWISE_SCREENSHOTS=docs writes the picture that docs/reading.md shows.
 """
 
 from __future__ import annotations
@@ -98,10 +98,10 @@ class TestOfTheRecordedRun:
         table = core.page.inner_text("#verdicts table")
         assert all(name in table for name in [*OPS, *BACKENDS])
 
-    def test_the_picture_for_the_readme(self, core: Opened) -> None:
+    def test_the_picture_for_the_documents(self, core: Opened) -> None:
         if not PICTURES:
             pytest.skip("pictures are taken only where OPWISE_SCREENSHOTS says where to put them")
-        core.page.set_viewport_size({"width": 1400, "height": 1860})
+        core.page.set_viewport_size({"width": 1240, "height": 1410})
         core.page.wait_for_timeout(500)
         core.page.screenshot(path=str(ROOT / PICTURES / "report.png"))
 
