@@ -77,3 +77,13 @@ def test_an_unavailable_backend_is_seen_missing() -> None:
     catalogue = CATALOGUE | {"triton_jit": Entry("triton_jit", reason="triton is not installed", remedy="pip install triton")}
     names = {n for job in plan(catalogue, ["square"], "smoke", "cpu") for n in job.implementations}
     assert "triton_jit/square" in names
+
+
+def test_a_variant_of_a_backend_that_cannot_be_imported_is_told_so() -> None:
+    """A mistake in the file with the new variant is found where the variant is asked for."""
+    broken = {**CATALOGUE, "torch_eager": Entry("torch_eager", reason="NameError: name 'expression' is not defined")}
+    with pytest.raises(UnknownName, match="No variant of torch_eager is known here: NameError: name 'expression' is not defined"):
+        plan(broken, ["square:einsum"], "smoke", "cpu")
+    with pytest.raises(UnknownName) as told:
+        plan(broken, ["nonsense"], "smoke", "cpu")
+    assert "NameError" not in str(told.value)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Set
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -194,13 +195,14 @@ def _end(session: Session, interrupted: bool, show_shipped: bool) -> None:
         stderr.print(f"{why}; {len(session.records)} finished records are kept{rest}", style="yellow", highlight=False, soft_wrap=True)
         raise typer.Exit(130 if interrupted else 1)
     if show_shipped:
-        _show_shipped()
+        _show_shipped({r.op for r in session.records})
     if session.trouble:
         stderr.print(f"{len(session.trouble)} of {len(session.records)} cells are wrong or failed", style="bold red")
         raise typer.Exit(1)
 
 
-def _show_shipped() -> None:
+def _show_shipped(ops: Set[str]) -> None:
+    """Of the ops that were run."""
     try:
         path = library.find(None, library.shipped(), label="core")
     except library.NoSuchRun:
@@ -208,5 +210,5 @@ def _show_shipped() -> None:
     records = read_run(path)
     stdout.rule("not measured here: the newest whole run that ships with opwise")
     stdout.print(where(records), style="bold", highlight=False, markup=False)
-    stdout.print(overview.table(records))
+    stdout.print(overview.table([r for r in records if r.op in ops]))
     stdout.print(f"all of it: opwise show {run_name(path)}", highlight=False, soft_wrap=True)

@@ -171,8 +171,8 @@ def check(prepare: Callable[..., Launch], inputs: Sequence[Tensor], reference64:
         run(guarded, value, launch)
         verdict = judge(guarded.tensor, reference64, bound64)
         if not verdict.ok:
-            unwritten = _unwritten(guarded.tensor, value, reference64)
-            verdict = Verdict(False, math.inf, f"{verdict.reason}; {unwritten} unwritten") if unwritten else verdict
+            unwritten = told_unwritten(guarded.tensor, value, reference64)
+            verdict = Verdict(False, math.inf, f"{verdict.reason}; {unwritten}") if unwritten else verdict
         verdicts.append(verdict)
     if inputs[0].is_cuda:
         torch.cuda.synchronize(inputs[0].device)  # stray work on any stream is over before the bands are looked at
@@ -207,6 +207,12 @@ def _run_aside(guarded: Guarded, value: float, launch: Launch) -> None:
         torch.cuda.synchronize(device)
         if in_time:
             return
+
+
+def told_unwritten(out: Tensor, value: float, reference64: Tensor) -> str:
+    """ "" where all is written. Over nan, a kernel that writes nan looks like one that writes nothing."""
+    count = _unwritten(out, value, reference64)
+    return f"{count} unwritten{' or nan' if math.isnan(value) else ''}" if count else ""
 
 
 def _unwritten(out: Tensor, value: float, reference64: Tensor) -> int:

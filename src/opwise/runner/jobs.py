@@ -69,7 +69,7 @@ def plan(
     Raises UnknownName for a filter that matches no implementation and no workload of any set."""
     names = {op: _implementations(catalogue, op) for op in OPS}
     candidates = workloads_of(set_name, filters)
-    sorted_filters = _sort_filters(filters, names, candidates)
+    sorted_filters = _sort_filters(filters, names, candidates, _unseen(catalogue))
     own = {name for name, entry in catalogue.items() if entry.own}
     jobs: list[Job] = []
     for workload in candidates:
@@ -124,8 +124,11 @@ def _fits(text: str, workload: Workload) -> bool:
     return text == str(workload) if _is_workload(text) else _matches(text, str(workload))
 
 
-def _sort_filters(filters: Sequence[str], names: Mapping[str, list[str]], candidates: Sequence[Workload]) -> dict[str, list[str]]:
-    """Filters of one kind widen each other, of two kinds narrow each other: `softmax gelu triton_jit` is two ops in one backend."""
+def _sort_filters(
+    filters: Sequence[str], names: Mapping[str, list[str]], candidates: Sequence[Workload], unseen: str = ""
+) -> dict[str, list[str]]:
+    """Filters of one kind widen each other, of two kinds narrow each other: `softmax gelu triton_jit` is two ops in one backend.
+    unseen: what an error says besides of a filter that may name a variant."""
     implementations = [n for group in names.values() for n in group]
     workloads = [str(w) for spec in OPS.values() for group in spec.workloads.values() for w in group] + [str(w) for w in candidates]
     by_kind: dict[str, list[str]] = {}
@@ -137,7 +140,7 @@ def _sort_filters(filters: Sequence[str], names: Mapping[str, list[str]], candid
         elif any(_matches(text, w) for w in workloads) or _is_workload(text):
             kind = "workload"
         else:
-            raise UnknownName(_unknown(text, implementations))
+            raise UnknownName(_unknown(text, implementations, unseen))
         by_kind.setdefault(kind, []).append(text)
     return by_kind
 
@@ -161,11 +164,17 @@ def _wanted(name: str, workload: Workload, filters: Mapping[str, list[str]], var
     return variants or spelled_out or ":" not in name
 
 
-def _unknown(text: str, implementations: list[str]) -> str:
+def _unseen(catalogue: Mapping[str, Entry]) -> str:
+    """Of which backends no variant is known, and why: a mistake in the file that has the variant is one reason."""
+    return "".join(f". No variant of {name} is known here: {entry.reason}" for name, entry in catalogue.items() if not entry.available)
+
+
+def _unknown(text: str, implementations: list[str], unseen: str = "") -> str:
     known = [*OPS, *BACKENDS, *DTYPES]
     near = difflib.get_close_matches(text, [*known, *implementations], n=3, cutoff=0.5)
     hint = f" (nearest: {', '.join(near)})" if near else ""
     return (
         f"{text!r} names no implementation and no workload{hint}. Known ops: {', '.join(OPS)}; backends: {', '.join(BACKENDS)}; "
         f"dtypes: {', '.join(DTYPES)}; or spell one out, as triton_jit/softmax, torch_eager/square:pow or softmax/4096x4096/float16"
+        + (unseen if ":" in text else "")
     )

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from opwise.measure.validate import Verdict, _unwritten, agree, judge
+from opwise.measure.validate import Verdict, agree, judge, told_unwritten
 from opwise.ops import OPS
 from opwise.ops.spec import Workload
 from opwise.record import Record
@@ -76,8 +76,8 @@ class Judge:
         out = out.to(self.device)
         truth = self._truth(kind)
         verdict = judge(out, truth.reference, truth.bound)
-        if not verdict.ok and (count := _unwritten(out, value, truth.reference)):
-            verdict = Verdict(False, math.inf, f"{verdict.reason}; {count} unwritten")
+        if not verdict.ok and (unwritten := told_unwritten(out, value, truth.reference)):
+            verdict = Verdict(False, math.inf, f"{verdict.reason}; {unwritten}")
         if kind == "easy":
             self._outputs[name] = out
         self._shown[name].add(kind.partition(" ")[0])
