@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import importlib.util
 import json
 import re
 from pathlib import Path
@@ -11,11 +12,11 @@ from typing import Any
 import pytest
 import torch
 from invoking import invoke
-from small_traces import GRAPH, ONE_STREAM, TWO_STREAMS, event, kernel, trace, written
+from small_traces import GRAPH, ONE_STREAM, TWO_STREAMS, call, event, kernel, trace, written
 from support import WITHOUT, needs_gpu
 
 from opwise.backends import BACKENDS
-from opwise.timeline import hta, recording
+from opwise.timeline import analysis, hta, recording
 from opwise.timeline import trace as traces
 from opwise.timeline.trace import ABOUT
 
@@ -108,6 +109,18 @@ def test_hta_s_figures_stand_beside_ours(files: dict[str, Path]) -> None:
     assert re.search(r"stream 7: host wait us +│ 141\.000 │ 141\.000", result.stdout)
     assert re.search(r"computation us +│ +30\.000 │ +30\.000", result.stdout)
     assert re.search(r"launches with their kernel +│ +5 │ +3", result.stdout)
+
+
+@pytest.mark.xdist_group("hta")
+def test_an_operator_that_names_its_stream_is_no_kernel(tmp_path: Path) -> None:
+    """As torch announces a Triton kernel of Inductor's (HTA's tests/data/triton_example): HTA takes it for the GPU's."""
+    name = "triton_poi_fused_add_cos_sin_0"
+    events = (event("cpu_op", name, 0, 95.812, stream=0), call("cuLaunchKernel", 45.108, 47.768, 35), kernel(name, 90.534, 1.76, 35))
+    path = written(tmp_path / "triton.json", trace(events))
+    assert analysis.Timeline.of(traces.read(path)).devices[0].breakdown.span == 1760
+    if importlib.util.find_spec("hta"):
+        result = invoke("timeline", "--from", str(path), "--hta")
+        assert re.search(r"span us +│ +1\.760 │ +95\.812", result.stdout), "docs/timeline.md tells of the difference"
 
 
 def test_hta_that_is_not_installed_is_a_remedy(files: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,9 @@
 Three properties of HTA 0.6.1 matter here. It rounds the start of every event up and its end down to whole us, which takes up to 2 us from
 each kernel, unless HTA_DISABLE_NS_ROUNDING is 1 when it is first imported: this module sets it. It stores correlation ids in the smallest
 integer type that holds them and then writes row numbers there, which pandas 3 refuses if they are larger: it gets a copy in which all ids
-are large. Its temporal breakdown counts everything with a stream as a kernel, synchronisation (`cuda_sync`) included."""
+are large. Its temporal breakdown counts everything with a stream as a kernel: synchronisation (`cuda_sync`) too, and the operators by which
+torch announces Inductor's Triton kernels (`cpu_op`, with `stream` among their arguments).
+"""
 
 from __future__ import annotations
 
