@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import nullcontext
 
+import numpy as np
 import pytest
 import torch
-from fake_kernels import EAGER, MISSING, FakeKernels, each_op, inputs_of, softmax_store
+from fake_kernels import EAGER, MISSING, FakeKernels, computed_by, each_op, inputs_of, softmax_store
 from recorded_runs import cell, store_of
 from torch import Tensor
+from torch.fx.experimental.proxy_tensor import make_fx
 
 import opwise
-from opwise.backends.protocol import UnsupportedWorkload
+from opwise.backends.protocol import Implementation, UnsupportedWorkload
 from opwise.choosing import dispatch, selection
 from opwise.choosing.dispatch import DISPATCHERS, MOST_KEYS, Dispatcher
 from opwise.choosing.selection import Fallback, StaleFigures
@@ -246,3 +248,77 @@ def test_shapes_that_never_repeat_do_not_fill_the_memory() -> None:
         calls[n] = torch.square
     opwise.square(torch.ones(3))
     assert len(calls) == 1
+
+
+def _exponentials(x: np.ndarray) -> np.ndarray:
+    return np.exp(x - x.max(-1, keepdims=True))
+
+
+BY_NUMPY: dict[str, Callable[..., np.ndarray]] = {
+    "square": np.square,
+    "mean": lambda x: np.array(x.mean()),
+    "gelu": lambda x: x / 2 * (1 + np.tanh(np.float32((2 / np.pi) ** 0.5) * (x + np.float32(0.044715) * x**3))),
+    "softmax": lambda x: _exponentials(x) / _exponentials(x).sum(-1, keepdims=True),
+    "matmul": np.matmul,
+}
+
+# How a function is traced by examples; none of them runs it again when the trace is called.
+TRACERS: dict[str, Callable[..., Callable[..., Tensor]]] = {
+    "jit": lambda function, *x: torch.jit.trace(function, x),
+    "make_fx real": lambda function, *x: make_fx(function)(*x),
+    "make_fx fake": lambda function, *x: make_fx(function, tracing_mode="fake")(*x),
+    "make_fx symbolic": lambda function, *x: make_fx(function, tracing_mode="symbolic")(*x),
+    "make_fx of a gradient": lambda function, *x: make_fx(torch.func.grad(lambda *x: function(*x).sum()))(*x),
+    "symbolic_trace": lambda function, *x: torch.fx.symbolic_trace(function),
+}
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::torch.jit.TracerWarning")
+@pytest.mark.parametrize("met", ["new", "known", "wanting a gradient", "forced"])
+@pytest.mark.parametrize("tracer", TRACERS)
+@each_op
+def test_a_trace_holds_an_operation_and_not_a_kernel_s_output(op: str, tracer: str, met: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    shape = (7, 33, 7) if op == "matmul" else (7, 33)
+    fake = FakeKernels(
+        monkeypatch, store_of(*(cell(b, us, op=op, shape=shape, dtype="float32") for b, us in (("cupy_raw", 5.0), ("torch_eager", 9.0))))
+    )
+
+    def hidden(name: str, device: torch.device) -> Implementation:
+        def call(*inputs: Tensor) -> Tensor:
+            fake.calls.append(name)
+            return torch.from_numpy(BY_NUMPY[op](*(x.detach().numpy() for x in inputs)))  # as a kernel's, nothing of it is recorded
+
+        return computed_by(call, op)
+
+    monkeypatch.setattr(selection, "implementation", hidden)
+    monkeypatch.setattr(dispatch, "implementation", hidden)
+    function, inputs = getattr(opwise, op), inputs_of(op)
+    others = tuple(torch.randn(x.shape) for x in inputs)
+    if met == "known":
+        function(*inputs)
+        assert fake.calls
+        fake.calls.clear()
+    if met == "wanting a gradient":
+        inputs, others = ([x.requires_grad_() for x in xs] for xs in (inputs, others))
+    two = (lambda a, b: function(a, b)) if op == "matmul" else (lambda a: function(a))
+    with opwise.use("cupy_raw") if met == "forced" else nullcontext():
+        traced = TRACERS[tracer](two, *inputs)
+        if met != "forced" and tracer != "jit":  # which also calls the function as it is, to compare
+            assert fake.calls == []
+        expected = EAGER[op](*others)
+        if "gradient" in tracer:
+            expected = torch.func.grad(lambda *x: EAGER[op](*x).sum())(*others)
+        assert torch.allclose(traced(*others), expected, atol=1e-6)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::torch.jit.TracerWarning")
+def test_a_forced_backend_is_traced_as_the_operator(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = FakeKernels(monkeypatch, softmax_store(torch_eager=9.0))
+    monkeypatch.setattr(dispatch, "implementation", fake.implementation)
+    with opwise.use("cupy_raw"):
+        traced = torch.jit.trace(lambda x: opwise.softmax(x), inputs_of("softmax"))
+        assert "opwise::softmax" in str(traced.graph)
+        assert "opwise.softmax" in make_fx(lambda x: opwise.softmax(x))(*inputs_of("softmax")).code
+        fake.calls.clear()
+        traced(*inputs_of("softmax"))
+    assert fake.calls == ["cupy_raw"]

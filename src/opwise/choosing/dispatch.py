@@ -6,9 +6,13 @@ of Tensor, tensors whose memory does not hold their value (`plain`), and shapes 
 (`use`, OPWISE_BACKEND) computes plain tensors or raises an error that says why it cannot. For gradients, the backward pass is torch's
 (gradients.py).
 
+torch.jit.trace, make_fx and torch.fx.symbolic_trace record torch's functions, or where a backend is forced traced.py's operator: of a kernel
+they would record its output alone, as a constant. make_fx sets a flag, which each call looks at. Under torch.jit.trace sizes are tensors, so
+no key is known, and `find` handles it. traced.py handles torch.compile.
+
 For small tensors, whose kernels are shorter than their calls, the dispatch cost decides. Up to the size below which torch eager wins on
-every record, it is one comparison; above it, one look-up by shape, dtype and device. Nothing here waits for the GPU or measures. traced.py
-handles torch.compile."""
+every record, it is one comparison; above it, one look-up by shape, dtype and device. Nothing here waits for the GPU or measures.
+"""
 
 from __future__ import annotations
 
@@ -22,6 +26,8 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.autograd import forward_ad
+from torch.fx import Proxy
+from torch.fx import _symbolic_trace as _fx
 from torch.nn import Parameter
 
 from opwise.backends import BACKENDS, implementation, probe
@@ -66,6 +72,13 @@ def _known(backend: str, where: str) -> str:
     return backend
 
 
+def recorded() -> bool:
+    """Does torch.jit.trace or make_fx record what this thread calls?"""
+    proxies = torch._C._TorchDispatchModeKey.PROXY
+    modes = torch._C._get_dispatch_mode(proxies), torch._ops._get_dispatch_mode_pre_dispatch(proxies)  # type: ignore[no-untyped-call]
+    return torch._C._get_tracing_state() is not None or any(mode is not None for mode in modes)
+
+
 def plain(x: Tensor) -> bool:
     """Returns whether a tensor's memory holds its value. False with a negative or conjugate bit, for wrappers of torch.func, for sparse
     tensors, and on the device `meta`."""
@@ -98,6 +111,8 @@ class Dispatcher:
         is wanted."""
         from opwise.choosing.selection import selected
 
+        if torch._C._get_tracing_state() is not None:
+            return self.in_a_trace
         with _lock:
             call = self.calls.get(key)  # another thread may have found it meanwhile
             if call is None:
@@ -107,6 +122,10 @@ class Dispatcher:
                         self.calls.clear()
                     self.calls[key] = call
         return call
+
+    def in_a_trace(self, *inputs: Tensor) -> Tensor:
+        """Torch eager's, from one line for every caller: torch.jit.trace traces again without gradients, and compares lines too."""
+        return self.eager(*inputs)
 
     def left(self, *inputs: Tensor) -> Tensor:
         """Torch eager's result, for inputs that it computes whatever was measured. Warns once per op for strided tensors on a GPU."""
@@ -143,12 +162,16 @@ class Dispatcher:
     def unusual(self, *inputs: Any) -> Tensor:
         """The result by a forced backend, which takes plain tensors only, or for a subclass of Tensor."""
         backend = _is_forced()
+        if any(isinstance(x, Proxy) for x in inputs):
+            return (self.eager if backend in (None, "torch_eager") else self.traced)(*inputs)
         if not all(isinstance(x, Tensor) for x in inputs):
             OPS[self.op].check_inputs(*inputs)  # raises
         if torch.compiler.is_compiling():  # torch.export hands in fake tensors
             return self.traced(*inputs)
         if forward_ad._current_level >= 0 or not all(map(plain, inputs)):
             return self.eager(*inputs)
+        if backend not in (None, "torch_eager") and recorded():
+            return self.traced(*inputs)
         name = self._invariant(*inputs) if backend == INVARIANT else f"{backend or 'torch_eager'}/{self.op}"
         if name == f"torch_eager/{self.op}":
             return self.eager(*inputs)
@@ -191,7 +214,7 @@ def square(x: Tensor) -> Tensor:
         memory = x.data_ptr() if x.is_contiguous() else 0
     except RuntimeError:
         memory = 0
-    if memory == 0 or x.is_neg() or _autocast() or forward_ad._current_level >= 0:
+    if memory == 0 or x.is_neg() or _autocast() or forward_ad._current_level >= 0 or _fx._is_fx_tracing_flag:
         return _SQUARE.left(x)
     if x.requires_grad and _grad():
         return _SQUARE.differentiable(x)
@@ -209,7 +232,7 @@ def mean(x: Tensor) -> Tensor:
         memory = x.data_ptr() if x.is_contiguous() else 0
     except RuntimeError:
         memory = 0
-    if memory == 0 or x.is_neg() or _autocast() or forward_ad._current_level >= 0:
+    if memory == 0 or x.is_neg() or _autocast() or forward_ad._current_level >= 0 or _fx._is_fx_tracing_flag:
         return _MEAN.left(x)
     if x.requires_grad and _grad():
         return _MEAN.differentiable(x)
@@ -227,7 +250,7 @@ def gelu(x: Tensor) -> Tensor:
         memory = x.data_ptr() if x.is_contiguous() else 0
     except RuntimeError:
         memory = 0
-    if memory == 0 or x.is_neg() or _autocast() or forward_ad._current_level >= 0:
+    if memory == 0 or x.is_neg() or _autocast() or forward_ad._current_level >= 0 or _fx._is_fx_tracing_flag:
         return _GELU.left(x)
     if x.requires_grad and _grad():
         return _GELU.differentiable(x)
@@ -245,7 +268,7 @@ def softmax(x: Tensor) -> Tensor:
         memory = x.data_ptr() if x.is_contiguous() else 0
     except RuntimeError:
         memory = 0
-    if memory == 0 or x.is_neg() or _autocast() or forward_ad._current_level >= 0:
+    if memory == 0 or x.is_neg() or _autocast() or forward_ad._current_level >= 0 or _fx._is_fx_tracing_flag:
         return _SOFTMAX.left(x)
     if x.requires_grad and _grad():
         return _SOFTMAX.differentiable(x)
@@ -262,7 +285,7 @@ def matmul(a: Tensor, b: Tensor) -> Tensor:
         left, right = a.data_ptr(), b.data_ptr()
     except RuntimeError:
         left = right = 0
-    if left == 0 or right == 0 or a.is_neg() or b.is_neg() or _autocast() or forward_ad._current_level >= 0:
+    if left == 0 or right == 0 or a.is_neg() or b.is_neg() or _autocast() or forward_ad._current_level >= 0 or _fx._is_fx_tracing_flag:
         return _MATMUL.left(a, b)
     if (a.requires_grad or b.requires_grad) and _grad():
         return _MATMUL.differentiable(a, b)

@@ -48,6 +48,8 @@ def selected(dispatcher: Dispatcher, inputs: Sequence[Tensor], gradient: bool = 
     """(call, whether it may be kept) for such tensors, which are plain and do not require grad. gradient: wraps a backend's call in an
     autograd Function."""
     eager = _eager(dispatcher, inputs)
+    if inputs[0].ndim == 0:  # no figure is of one, and its key would be known under torch.jit.trace too (dispatch.py)
+        return eager, True
     if not all(x.is_contiguous() for x in inputs) and not (dispatcher.op == "matmul" and OPS["matmul"].layout(*inputs)):
         return dispatcher.left, True
     if (flat := _flat(dispatcher.op, inputs)) is not None:
