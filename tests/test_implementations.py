@@ -135,6 +135,7 @@ def special_values(workload: Workload) -> dict[str, tuple[float, ...]]:
         "inf, -inf, nan": (math.inf, -math.inf, math.nan),
         "largest": (largest, -largest),
         "subnormal": (least, -least, info.smallest_normal, info.smallest_normal / 2, 0.0, -0.0),
+        "results near the least": (0.0, -86.0, -87.0, -88.0, -89.0, -90.0, -91.0),  # softmax's in bfloat16, subnormals among them
         "moderate": (9.5, 10.0, 10.5, 89.0, -9.5, -10.0, -20.0, -89.0, 300.0, -300.0),
     }
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 import support
-from mutation import faults
+from mutation import faults, trial
 from mutation.campaign import Verdict, as_json, campaign, differences, verdict_of
 from mutation.catalogue import FAULTS, MUTANTS
 from mutation.faults import KINDS, Fault, Mutant, Stale, matching
@@ -90,6 +90,13 @@ def test_a_few_mutants_are_noticed(mutant: Mutant, tmp_path_factory: pytest.Temp
         with_runtime(compiled / "TORCH_EXTENSIONS_DIR")
     verdict = verdict_of(mutant, 250, compiled)
     assert verdict.noticed, verdict
+
+
+def test_a_trial_compiles_the_kernels_that_the_suite_runs() -> None:
+    """A unit left out is an error of each launch from it, and makes all of the op's mutants void."""
+    units = trial._wanted(suite.UNITS, "matmul", ["float16"])
+    assert {"matmul_float16", "matmul_transposed_float16"} <= units.keys()
+    assert "matmul_float32" not in units
 
 
 def planted(name: str, old: str, new: str, variant: str = "pow") -> Mutant:

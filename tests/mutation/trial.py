@@ -182,9 +182,10 @@ def _narrowed(backend: str, op: str, dtypes: list[str]) -> None:
 
 
 def _wanted(units: Mapping[str, str], op: str, dtypes: list[str]) -> dict[str, str]:
-    """Of an op of one unit that one; of matmul, which has one a dtype and one for Hopper's 16-bit kernels, those of the dtypes."""
+    """Of an op of one unit that one; of matmul, which has one a dtype, one of transposed factors and one for Hopper's 16-bit kernels, those
+    of the dtypes."""
     also = {"float16": "wgmma", "bfloat16": "wgmma", "tfloat32": "float32"}  # a product in TF32 of one column is one of float32
-    names = {f"{op}_{name}" for dtype in dtypes for name in (dtype, also.get(dtype, dtype))}
+    names = {f"{op}_{part}{name}" for dtype in dtypes for name in (dtype, also.get(dtype, dtype)) for part in ("", "transposed_")}
     return {name: text for name, text in units.items() if name == op or (name.startswith(f"{op}_") and (not dtypes or name in names))}
 
 
