@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 import json
+import re
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from invoking import invoke
@@ -19,6 +23,7 @@ from opwise.ops import OPS
 from opwise.provenance import source
 from opwise.record import Interval, Record, read
 from opwise.report.tables import standing
+from opwise.runner.session import Session
 
 
 @pytest.mark.parametrize("command", sorted(set(get_command(app).commands) - {"backends"}))  # type: ignore[attr-defined]
@@ -27,6 +32,31 @@ def test_help_tells_of_every_command_with_examples(command: str) -> None:
     assert result.exit_code == 0
     assert f"opwise {command} " in " ".join(result.output.partition("Examples:")[2].split())
     assert f" {command} " in invoke("--help").output
+
+
+@pytest.mark.parametrize("on_gpu", [False, True], ids=["cpu", "gpu"])
+@pytest.mark.parametrize("command", ["run", "check"])
+def test_the_set_that_help_tells_is_taken(command: str, on_gpu: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    taken: list[str] = []
+
+    class Planned(Exception):
+        pass
+
+    def planned(found: object, filters: object, set_name: str, **_: object) -> None:
+        taken.append(set_name)
+        raise Planned
+
+    found = SimpleNamespace(device="cuda:0" if on_gpu else "cpu", facts={}, catalogue={}, own={})
+    monkeypatch.setattr(Session, "planned", planned)
+    monkeypatch.setattr(importlib.import_module("opwise.commands.check"), "surveyed", lambda *_: found)
+    run = importlib.import_module("opwise.commands.run")
+    monkeypatch.setattr(run, "ready", lambda *_, **__: nullcontext(SimpleNamespace(survey=found)))
+    monkeypatch.setattr(run, "told", lambda facts: ())
+    assert isinstance(invoke(command).exception, Planned)
+    told = " ".join(re.sub("[│╭╮╰╯]", " ", invoke(command, "--help").output).split())
+    default = "Default: core; smoke without a GPU." if command == "run" else "[default: smoke]"
+    assert default in told
+    assert taken == ["core" if command == "run" and on_gpu else "smoke"]
 
 
 def test_version() -> None:

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from typing import Annotated
 
 import typer
 from rich.markup import escape
 from rich.table import Table
 
-from opwise.commands.console import Device, Json, chosen_device, stdout, surveyed
+from opwise.commands.console import Device, chosen_device, stdout, surveyed
 
 
-def backends(device: Device = None, as_json: Json = False) -> None:
+def backends(
+    device: Device = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Machine-readable: an array, an object a backend.")] = False,
+) -> None:
     """List the backends available here with versions, or why one is missing and what to do."""
     catalogue = surveyed(chosen_device(device)).catalogue
     if as_json:

@@ -15,7 +15,6 @@ from opwise.commands.console import (
     Device,
     Filters,
     Json,
-    SetName,
     Variants,
     With,
     chosen_device,
@@ -49,7 +48,7 @@ def check(
     filters: Filters = None,
     backend: Backends = None,
     dtype: Dtypes = None,
-    set_name: SetName = None,
+    set_name: Annotated[str, typer.Option("--set", help=f"Workloads: {', '.join(SETS)}.")] = "smoke",
     variants: Variants = False,
     device: Device = None,
     own_files: With = None,
@@ -61,7 +60,7 @@ def check(
     takes the same sources. Each cell says which kernels ran, the lines below which of a GPU's kernels did not. Exit status 1 where
     something is wrong.
     """
-    name, set_name = chosen_device(device), set_name or "smoke"
+    name = chosen_device(device)
     if set_name not in SETS:
         refuse(f"--set {set_name!r} is unknown: known are {', '.join(SETS)}")
     known("--backend", backend, (*BACKENDS, *(path.stem for path in own_files or ())))

@@ -30,6 +30,7 @@ stderr = Console(stderr=True)
 
 Filters = Annotated[list[str] | None, typer.Argument(metavar="[FILTER]...", help="Any part of an implementation or workload name.")]
 SetName = Annotated[str | None, typer.Option("--set", help=f"Workloads: {', '.join(SETS)}. Default: core; smoke without a GPU.")]
+NEWEST = "the newest of --out, else of those that ship"
 Variants = Annotated[bool, typer.Option("--variants", help="The textbook and other named variants too.")]
 Device = Annotated[str | None, typer.Option(help="cuda:0, cuda:1, … or cpu. Default: the first GPU, else cpu.")]
 Out = Annotated[Path, typer.Option(help="Folder of the stored runs.")]

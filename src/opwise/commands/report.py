@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from opwise import library
-from opwise.commands.console import Out, ending, refuse, stderr, stdout, warnings_told
+from opwise.commands.console import NEWEST, Out, ending, refuse, stderr, stdout, warnings_told
 from opwise.record import UnknownSchema
 from opwise.report import html, pictures
 from opwise.report.figures import styles
@@ -21,7 +21,7 @@ EXAMPLES = (
 
 def report(
     runs: Annotated[list[str] | None, typer.Argument(metavar="[RUN]...", help="Files, or parts of their names; one, or two side by side. "
-                                                     "Default: the newest.")] = None,
+                                                     f"Default: {NEWEST}.")] = None,
     output: Annotated[Path, typer.Option("-o", "--output", help="The page to write.")] = Path("report.html"),
     plots: Annotated[Path | None, typer.Option(metavar="DIR", help="Also write every figure as SVG and PNG into this folder.")] = None,
     out: Out = Path("results"),

@@ -12,7 +12,7 @@ from opwise import library
 from opwise.block import plot as block_plot
 from opwise.block.records import BlockRecord, read_blocks
 from opwise.commands.block import print_blocks
-from opwise.commands.console import Json, Out, ending, known, print_records, print_roofs, read_run, refuse, stderr, where
+from opwise.commands.console import NEWEST, Json, Out, ending, known, print_records, print_roofs, read_run, refuse, stderr, where
 from opwise.record import Record, UnknownSchema
 from opwise.report import ladder_plot, overview, still
 from opwise.report.html import MissingExtra
@@ -24,7 +24,7 @@ EXAMPLES = (
 
 
 def show(
-    run: Annotated[str | None, typer.Argument(metavar="[RUN]", help="A file, or part of its name. Default: the newest.")] = None,
+    run: Annotated[str | None, typer.Argument(metavar="[RUN]", help=f"A file, or part of its name. Default: {NEWEST}.")] = None,
     out: Out = Path("results"),
     as_json: Json = False,
     markdown: Annotated[
