@@ -1,4 +1,5 @@
-"""Whatever a field of a trace or of a record holds: it is refused by name or left out, and what is taken can be written as JSON again.
+"""Whatever a field of a trace, a record or a recording holds: it is refused by name or left out, and what is taken can be written as JSON
+again.
 
 OPWISE_FUZZ=2000 tries so many examples of each, at random."""
 
@@ -10,10 +11,14 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from recorded_runs import cell, store_of
 from reporting import CELL
 from small_traces import GRAPH, ONE_STREAM, trace
 
+from opwise.commands.choose_recorded import show
 from opwise.fields import WrongField
+from opwise.program.advice import advice
+from opwise.program.calls import BadRecording, Recording
 from opwise.record import Record, UnknownSchema
 from opwise.timeline.analysis import Timeline, as_data
 from opwise.timeline.container import NotATrace
@@ -74,3 +79,31 @@ def test_a_record_with_any_field_is_read_or_refused(where: tuple[str, Place], va
         return
     assert found.workload.op == found.op
     json.loads(found.to_json(), parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
+
+
+PRODUCT = {"op": "matmul", "function": "aten.mm", "near": "", "shape": [7, 33, 5], "dtype": "float32", "strides": [[33, 1], [1, 33]],
+           "contiguous": False, "aligned": True, "device": "cuda", "gradient": "", "compiled": False, "calls": 9}  # fmt: skip
+SOFTMAX = PRODUCT | {"op": "softmax", "function": "aten._softmax", "shape": [7, 33], "strides": [[33, 1]], "contiguous": True}
+RECORDING = {"schema": 1, "command": ["app.py"], "seconds": 2.0, "dispatched": 20, "device": "NVIDIA H200", "versions": {"torch": "2.11.0"},
+             "calls": [PRODUCT, SOFTMAX, SOFTMAX | {"near": "backward of softmax"}]}  # fmt: skip
+RECORDINGS = [(text, place) for text in [json.dumps(RECORDING)] for place in places(RECORDING)]
+STORE = store_of(*(cell(b, us, shape=(7, 33), dtype="float32") for b, us in (("cupy_raw", 50.0), ("torch_eager", 90.0))))
+
+
+@tried
+@hypothesis.given(st.sampled_from(RECORDINGS), VALUES, st.booleans())
+def test_a_recording_with_any_field_is_advised_on_or_refused(
+    tmp_path_factory: pytest.TempPathFactory, where: tuple[str, Place], value: Any, missing: bool
+) -> None:
+    path = tmp_path_factory.getbasetemp() / "recording.json"
+    path.write_text(json.dumps(changed(*where, value, missing)), encoding="utf-8")
+    try:
+        recording = Recording.read(path)
+    except BadRecording:
+        return
+    found = advice(recording, STORE, "nvidia-toy")
+    assert sum(line.calls for line in found.lines) == sum(call.calls for call in recording.calls)
+    assert found.saved_s >= 0
+    show(found, recording)
+    recording.write(path)
+    assert Recording.read(path) == recording

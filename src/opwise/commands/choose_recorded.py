@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import typer
+from rich.markup import escape
 from rich.table import Table
 
 from opwise import library
@@ -48,7 +49,7 @@ def show(found: Advice, recording: Recording) -> None:
     for name in ("call", "calls", "use", "us", "torch eager us", "saves ms", "figures, or why not"):
         table.add_column(name, justify="left" if name in ("call", "use", "figures, or why not") else "right")
     for line in found.lines[:SHOWN]:
-        table.add_row(line.what, str(line.calls), *_cells(line))
+        table.add_row(*map(escape, (line.what, str(line.calls), *_cells(line))))
     stdout.print(table)
     if len(found.lines) > SHOWN:
         stdout.print(f"and {len(found.lines) - SHOWN} other kinds of calls", highlight=False)
@@ -59,6 +60,8 @@ def show(found: Advice, recording: Recording) -> None:
     every, saved = sum(line.calls for line in found.lines), f"{found.saved_s * 1e3:.3g} ms"
     if recording.device == "cpu":
         of = ", of a program that was recorded without a GPU: recorded on one, it tells the share"
+    elif not found.seconds:
+        of = ""
     else:
         of = f" of {found.seconds:.3g} s, {found.saved_s / found.seconds:.1%}"
     stdout.print(f"opwise's functions in place of torch's save {saved} in {won} of {every} calls{of}", highlight=False, soft_wrap=True)

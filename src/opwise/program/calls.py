@@ -5,11 +5,12 @@ A recording is a JSON file: the command, the seconds that it ran, the versions a
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from opwise.fields import made, one_of
 from opwise.ops import OPS
 from opwise.ops.spec import LAYOUTS, Workload
 
@@ -29,7 +30,7 @@ class Call:
     input, in elements. contiguous: whether all are. aligned: whether all begin on 16 bytes. gradient: "", "wanted", or "backward" for a
     call of a backward pass. compiled: inside a torch.compile'd function."""
 
-    op: str
+    op: str = field(metadata={"take": one_of(tuple(OPS))})
     function: str  # torch's own name: aten.mm
     near: str
     shape: tuple[int, ...]
@@ -38,7 +39,7 @@ class Call:
     contiguous: bool
     aligned: bool
     device: str
-    gradient: str
+    gradient: str = field(metadata={"take": one_of(("", "wanted", "backward"))})
     compiled: bool
     calls: int
 
@@ -101,7 +102,7 @@ class Recording:
     seconds: float
     dispatched: int
     device: str
-    versions: dict[str, str]
+    versions: Mapping[str, str]
     calls: tuple[Call, ...]
 
     def write(self, path: Path) -> None:
@@ -116,14 +117,13 @@ class Recording:
             schema = data.pop("schema")
             if schema != SCHEMA:
                 raise BadRecording(f"{path} has schema {schema}, this opwise reads {SCHEMA}: record the program again")
-            calls = tuple(_read(call) for call in data["calls"])
-            return cls(**{**data, "command": tuple(data["command"]), "calls": calls})
+            found = made(cls, data)
+            for call in found.calls:
+                if call.workload is not None:
+                    OPS[call.op].cost(call.workload), OPS[call.op].sizes(call.shape)  # of an op's own call the sizes are the op's
+            return found
         except BadRecording:
             raise
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             why = f"{type(error).__name__}: {error}"
             raise BadRecording(f"{path} is no recording ({why}): `opwise record -- python app.py` makes one") from error
-
-
-def _read(call: dict[str, Any]) -> Call:
-    return Call(**{**call, "shape": tuple(call["shape"]), "strides": tuple(tuple(stride) for stride in call["strides"])})
