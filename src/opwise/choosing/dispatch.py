@@ -6,9 +6,9 @@ of Tensor, tensors whose memory does not hold their value (`plain`), and shapes 
 (`use`, OPWISE_BACKEND) computes plain tensors or raises an error that says why it cannot. For gradients, the backward pass is torch's
 (gradients.py).
 
-torch.jit.trace, make_fx and torch.fx.symbolic_trace record torch's functions, or where a backend is forced traced.py's operator: of a kernel
-they would record its output alone, as a constant. make_fx sets a flag, which each call looks at. Under torch.jit.trace sizes are tensors, so
-no key is known, and `find` handles it. traced.py handles torch.compile.
+torch.jit.trace, make_fx and torch.fx.symbolic_trace record torch's functions, or traced.py's operator where a backend is forced: of a
+kernel they would record its output alone, as a constant. make_fx sets a flag, which each call looks at. Under torch.jit.trace sizes are
+tensors, so no key is known, and `find` handles it. traced.py handles torch.compile.
 
 For small tensors, whose kernels are shorter than their calls, the dispatch cost decides. Up to the size below which torch eager wins on
 every record, it is one comparison; above it, one look-up by shape, dtype and device. Nothing here waits for the GPU or measures.
