@@ -91,10 +91,10 @@ def known(row: Row, what: str) -> bool:
 
 
 def overview(rows: Sequence[Row]) -> list[str]:
-    """A line an implementation and its dtypes: how many kernels, their registers, how many spill or cannot be had."""
+    """A line a backend, op and dtypes: how many kernels, their registers, how many spill or cannot be had. Unnamed variants only."""
     cells: dict[tuple[str, str], dict[str, str]] = defaultdict(dict)
     groups: dict[tuple[str, str, str], list[Row]] = defaultdict(list)
-    for row in rows:
+    for row in (row for row in rows if ":" not in row["implementation"]):
         groups[row["implementation"], row["dtype"], row["arch"]].append(row)
     for (name, dtype, arch), found in groups.items():
         cells[name, dtype][arch] = cell(found)
