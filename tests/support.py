@@ -23,6 +23,10 @@ from opwise.verifying.case import ranks
 DEVICE = torch.device("cuda", 0) if torch.cuda.is_available() else torch.device("cpu")
 ON_GPU = DEVICE.type == "cuda"
 needs_gpu = pytest.mark.skipif(not ON_GPU, reason="no GPU here: streams, graphs and device memory are a GPU's own")
+in_stand_in = pytest.mark.skipif(ON_GPU, reason="a GPU is here: it runs these kernels itself")
+interpreted = pytest.mark.skipif(
+    ON_GPU, reason="with a GPU Triton is the compiler here and takes no CPU tensors: `opwise seeds` runs the same there"
+)
 
 WITHOUT = frozenset(filter(None, os.environ.get("OPWISE_TEST_WITHOUT", "").split(",")))
 EVERY_VARIANT = "OPWISE_TEST_EVERY_VARIANT" in os.environ  # also those that are another one where there is no GPU
@@ -260,6 +264,36 @@ def anew(candidate: Candidate) -> Tally:
     """What was built before serves no more."""
     found = candidate.get()
     return Tally(replace(candidate, found=Implementation(found.backend, found.op, found.variant, found.source, found.device_type)))
+
+
+def alone(what: str) -> pytest.MarkDecorator:
+    """For tests that time."""
+    beside = "PYTEST_XDIST_WORKER" in os.environ
+    return pytest.mark.skipif(beside, reason=f"other workers use the {what} meanwhile: `make test` runs this file alone")
+
+
+def gpu_alone(why: str) -> list[pytest.MarkDecorator]:
+    return [pytest.mark.skipif(not ON_GPU, reason=f"no GPU here: {why}"), alone("GPU")]
+
+
+EXTRAS = {"asv": "asv", "asv_runner": "asv", "hta": "timeline", "jinja2": "report", "matplotlib": "report", "mkdocs": "docs"}
+EXTRAS |= {"playwright.sync_api": "test", "plotly": "report"}
+
+
+def needs(*modules: str) -> None:
+    """Skips the test, or the file whose first lines ask for it, where one of them is not installed."""
+    for module in modules:
+        extra = EXTRAS.get(module, "cuda12 or cuda13")
+        pytest.importorskip(module, reason=f"{module} is not installed: it comes with opwise's extra {extra}")
+
+
+@contextlib.contextmanager
+def or_skip(missing: type[Exception] = BackendUnavailable, of: str = "") -> Iterator[None]:
+    """Skips the test where what it needs turns out to be missing, with the reason that is told."""
+    try:
+        yield
+    except missing as problem:
+        pytest.skip(f"{of}: {problem}" if of else str(problem))
 
 
 def guarded_copy(x: Tensor, offset: int = 0) -> Tensor:

@@ -14,6 +14,7 @@ import support
 from invoking import invoke
 from rich.console import Console
 from rich.table import Table
+from support import needs
 
 from opwise.commands import anatomy as command
 from opwise.ops.spec import Workload
@@ -43,8 +44,7 @@ def test_an_anatomy_sums_its_parts() -> None:
 
 
 def test_stacked_bars_hold_what_was_measured_and_nothing_else(tmp_path: Path) -> None:
-    for needed in ("matplotlib", "plotly"):
-        pytest.importorskip(needed, reason=f"{needed} is not installed: pip install 'opwise[report]'")
+    needs("matplotlib", "plotly")
     first, call, kernel = anatomy_plot.panels(ROWS)
     assert first.bars == ("triton_jit, empty", "triton_jit, full", "numba_cuda, empty", "numba_cuda, full")
     assert first.parts["compile"] == {"triton_jit, empty": 2.0, "triton_jit, full": 0.1}

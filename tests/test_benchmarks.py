@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support import needs
 
 from opwise.backends import BACKENDS
 from opwise.measure.sameness import Facts
@@ -17,7 +18,7 @@ from opwise.ops import OPS, OURS
 from opwise.ops.spec import Workload
 from opwise.record import Interval, Record
 
-pytest.importorskip("asv_runner", reason="asv is not installed: pip install 'opwise[asv]'")
+needs("asv_runner")
 ROOT = Path(__file__).resolve().parents[1]
 KEY = ("softmax", "triton_jit", "4096x4096", "float16")
 

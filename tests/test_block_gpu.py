@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 
 import pytest
-import torch
+from support import gpu_alone
 from typer.testing import CliRunner
 
 from opwise.block.records import read_blocks
 from opwise.cli import app
 
-pytestmark = [
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here: events, graphs and joules are a GPU's own"),
-    pytest.mark.skipif("PYTEST_XDIST_WORKER" in os.environ, reason="other workers use the GPU meanwhile: `make test` runs this file alone"),
-]
+pytestmark = gpu_alone("events, graphs and joules are a GPU's own")
 
 SOFTMAX = """
 import torch, opwise

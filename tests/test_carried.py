@@ -12,10 +12,11 @@ from typing import Any
 
 import pytest
 from script_modules import script
+from support import needs
 
 from opwise.profiling import cupti, machine_code
 
-pytest.importorskip("asv_runner", reason="asv is not installed: pip install 'opwise[asv]'")
+needs("asv_runner")
 ROOT = Path(__file__).resolve().parents[1]
 KEYS = [("softmax", backend, shape, "float16") for backend in ("triton_jit", "numba_cuda") for shape in ("1823x781", "4096x4096")]
 history = script("history")

@@ -13,12 +13,11 @@ from pathlib import Path
 import pytest
 import torch
 from invoking import command
-from support import ON_GPU, small_workload, stand_in
+from support import in_stand_in, or_skip, small_workload, stand_in
 from typer.testing import CliRunner
 
 from opwise.backends import BACKENDS, implementations
 from opwise.backends.cuda_on_cpu import NOT_RUN, STAND_IN
-from opwise.backends.protocol import BackendUnavailable
 from opwise.cli import app
 from opwise.commands import check, executors
 from opwise.commands.stand_ins import STAND_INS, stand_in_lines
@@ -166,14 +165,12 @@ def test_what_a_stand_in_leaves_out_is_told_of_the_suite_s_own_backends() -> Non
     assert check._with_not_run(of_it).not_run == ()
 
 
-@pytest.mark.skipif(ON_GPU, reason="there is a GPU here: nothing needs a stand-in")
+@in_stand_in
 @pytest.mark.parametrize(("backend", "variant", "op"), [("numba_cuda", "mma", "matmul"), ("triton_jit", "pointers", "matmul")])
 def test_in_a_stand_in_the_unnamed_variant_is_another_by_name(backend: str, variant: str, op: str) -> None:
     """What STAND_INS says of fibres and of the interpreter, by the kernels that were launched."""
-    try:
+    with or_skip():
         found = implementations(backend, op, "cpu")
-    except BackendUnavailable as missing:
-        pytest.skip(str(missing))
     workload = small_workload(OPS[op], "float32")
     inputs = OPS[op].make_inputs(workload, torch.device("cpu"), 0)
     seen = []
@@ -184,7 +181,7 @@ def test_in_a_stand_in_the_unnamed_variant_is_another_by_name(backend: str, vari
     assert seen[0] == seen[1] != []
 
 
-@pytest.mark.skipif(ON_GPU, reason="there is a GPU here: nothing needs a stand-in")
+@in_stand_in
 @pytest.mark.slow
 @pytest.mark.xdist_group("cuda_on_cpu")
 def test_without_a_gpu_every_pair_is_checked_in_a_stand_in() -> None:

@@ -7,8 +7,8 @@ import subprocess
 import sys
 import time
 
-import pytest
 from recorded_runs import ROOT
+from support import alone
 
 MOST_S = 1.5
 CHOOSE = ["-m", "opwise", "choose", "softmax", "--shape", "4096x4096", "--dtype", "float16", "--device", "nvidia-h200"]
@@ -21,7 +21,7 @@ def seconds(*arguments: str) -> float:
     return time.perf_counter() - begun
 
 
-@pytest.mark.skipif("PYTEST_XDIST_WORKER" in os.environ, reason="other workers use the cores: `make test` runs this file alone")
+@alone("cores")
 def test_a_choice_from_the_shipped_runs_takes_little_more_than_to_import_torch() -> None:
     """In one of three pairs: what else runs here makes either longer."""
     assert any(seconds(*CHOOSE) - seconds("-c", "import torch") <= MOST_S for _ in range(3))

@@ -5,7 +5,6 @@ Both tests time, so they want the GPU for themselves: without xdist, as `pytest 
 
 from __future__ import annotations
 
-import os
 import random
 import sys
 from collections.abc import Callable
@@ -16,6 +15,7 @@ import numpy as np
 import pytest
 import torch
 from fake_kernels import EAGER
+from support import gpu_alone
 from torch import Tensor
 
 import opwise
@@ -34,8 +34,7 @@ def recorded_here() -> bool:
 
 
 pytestmark = [
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here: what a choice is worth shows in times"),
-    pytest.mark.skipif("PYTEST_XDIST_WORKER" in os.environ, reason="other workers use the GPU meanwhile: `make test` runs this file alone"),
+    *gpu_alone("what a choice is worth shows in times"),
     pytest.mark.skipif(not recorded_here(), reason="no stored run of this GPU: `opwise run` makes one"),
     pytest.mark.filterwarnings("ignore::opwise.choosing.selection.StaleFigures"),  # the commit under test need not be the recorded one
     pytest.mark.slow,

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from script_modules import script
+from support import or_skip
 
 from opwise.backends import BACKENDS
 from opwise.inspecting.compilers import COMPILERS, _first_error, variants
@@ -65,10 +66,8 @@ def test_every_implementation_has_its_line_on_the_page(facts: Any, backend: str)
     assert backend in BACKENDS
     table = (ROOT / "docs" / "inspecting.md").read_text(encoding="utf-8").partition(facts.BEGIN)[2].partition(facts.END)[0]
     for op in OPS:
-        try:
+        with or_skip(ImportError, backend):
             known = variants(backend, op)
-        except ImportError as missing:
-            pytest.skip(f"{backend}: {missing}")
         assert not known or f"| `{backend}/{op}` |" in table, f"{backend}/{op}: run scripts/compile_facts.py --write"
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support import needs
 
 from opwise.backends.numba_cuda.common import cubins
 
@@ -49,7 +50,7 @@ told |= {
 
 def told_by(program: str, cache: Path, *arguments: str, hash_seed: str = "1") -> Any:
     """What a process of its own prints, as JSON."""
-    pytest.importorskip("numba.cuda", reason="numba-cuda is not installed")
+    needs("numba.cuda")
     around = os.environ | {
         "OPWISE_CACHE_DIR": str(cache), "PYTHONPATH": str(ROOT / "src"), "PYTHONHASHSEED": hash_seed,
     }  # fmt: skip

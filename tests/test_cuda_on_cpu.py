@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from support import or_skip
 from torch import Tensor
 
 from opwise.backends.cuda_on_cpu import build, rewrite
@@ -22,10 +23,8 @@ Run = Callable[..., None]
 
 
 def compiler_or_skip() -> None:
-    try:
+    with or_skip():
         build.compiler()
-    except BackendUnavailable as missing:
-        pytest.skip(str(missing))
 
 
 @pytest.fixture(scope="module")

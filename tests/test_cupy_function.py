@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 from types import SimpleNamespace
 
 import pytest
 import torch
+from support import needs
 
 from opwise.backends.cuda_src.plan import Plan
 
@@ -28,7 +30,8 @@ class Driver:
 
 
 def played(monkeypatch: pytest.MonkeyPatch, width: int) -> Driver:
-    function = pytest.importorskip("opwise.backends.cupy_raw.function", reason="needs CuPy")
+    needs("cupy")
+    function = importlib.import_module("opwise.backends.cupy_raw.function")
     driver, kernel = Driver(width), SimpleNamespace(kernel=SimpleNamespace(ptr=77))
     monkeypatch.setattr(function, "driver", SimpleNamespace(funcGetAttribute=driver.get, funcSetAttribute=driver.set))
     monkeypatch.setattr(function, "module", lambda name, arch: SimpleNamespace(get_function=lambda name: kernel))

@@ -22,12 +22,12 @@ from typing import Any
 import pytest
 from browser import CHROMIUM, MISSING, PICTURES
 from small_history import SmallHistory
+from support import needs
 
 from opwise.backends import BACKENDS
 from opwise.ops import OPS
 
-pytest.importorskip("asv", reason="asv is not installed: pip install 'opwise[asv]'")
-pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install 'opwise[test]'")
+needs("asv", "playwright.sync_api")
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("dashboard"), pytest.mark.skipif(CHROMIUM is None, reason=MISSING)]
 
 ROOT = Path(__file__).resolve().parents[1]

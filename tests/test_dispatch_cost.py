@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import timeit
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -10,14 +9,13 @@ from typing import Any
 import pytest
 import torch
 from fake_kernels import EAGER, computed_by, each_op, inputs_of
+from support import alone
 from torch import Tensor
 
 import opwise
 from opwise.choosing.dispatch import DISPATCHERS
 
 pytestmark = pytest.mark.usefixtures("fresh")
-
-alone = pytest.mark.skipif("PYTEST_XDIST_WORKER" in os.environ, reason="other workers use the cores: `make test` runs this file alone")
 
 
 @pytest.fixture(autouse=True)
@@ -35,7 +33,7 @@ def seconds(call: Callable[..., Any], inputs: tuple[Tensor, ...]) -> float:
     return min(timeit.repeat(f"call({arguments})", globals=names, number=2000, repeat=30)) / 2000
 
 
-@alone
+@alone("cores")
 @each_op
 def test_the_own_overhead_is_at_most_a_microsecond(op: str) -> None:
     """Beyond the chosen implementation's own call, which here does nothing once it has looked its inputs up."""
@@ -54,7 +52,7 @@ def test_the_own_overhead_is_at_most_a_microsecond(op: str) -> None:
     assert any(seconds(function, inputs) - seconds(nothing, inputs) <= 2e-6 for _ in range(3)), "with the look-up"
 
 
-@alone
+@alone("cores")
 @pytest.mark.parametrize("op", [op for op in EAGER if op != "matmul"])
 def test_a_small_tensor_costs_little_more_than_torch_eager(op: str) -> None:
     inputs, function, dispatcher = inputs_of(op), getattr(opwise, op), DISPATCHERS[op]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import importlib
 import json
 import math
 import os
@@ -17,17 +18,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-pytest.importorskip("asv", reason="asv is not installed: pip install 'opwise[asv]'")
-from asv_runner.statistics import compute_stats
 from script_modules import script
 from small_history import SmallHistory
+from support import needs
 
 from opwise.ops import OPS
 
+needs("asv")
+
 ROOT = Path(__file__).resolve().parents[1]
-
-
+compute_stats = importlib.import_module("asv_runner.statistics").compute_stats
 summary = script("gate_summary")  # first: the others import it by that name
 verdict = script("gate_verdict")
 

@@ -15,8 +15,9 @@ from typing import Any
 
 import pytest
 from small_history import SmallHistory
+from support import needs
 
-pytest.importorskip("asv", reason="asv is not installed: pip install 'opwise[asv]'")
+needs("asv")
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300), pytest.mark.xdist_group("history")]
 
 ASV = ("-m", "asv")

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support import needs
 
 from opwise.backends import BACKENDS
 from opwise.library import find
@@ -17,7 +18,7 @@ from opwise.ops import OPS
 from opwise.provenance import source
 from opwise.record import read
 
-pytest.importorskip("asv_runner", reason="asv is not installed: pip install 'opwise[asv]'")
+needs("asv_runner")
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "results" / "asv"
 

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from invoking import invoke
+from invoking import invoke, skip_if_missing
 from kernel_facts import CUDA_CPP, Seen, complaints, stale
+from support import or_skip
 
 from opwise.backends.cuda_src.matmul.kernels import portable
 from opwise.commands import inspect as command
@@ -64,11 +65,9 @@ pytestmark = pytest.mark.xdist_group("inspect")  # what one has compiled the oth
 
 def known(arch: str, folder: Path) -> Facts:
     (folder / "known.ptx").write_text(KNOWN)
-    try:
+    with or_skip(ToolMissing):
         tools.output("ptxas", f"--gpu-name={arch}", folder / "known.ptx", "-o", folder / "known.cubin")
         (found,) = facts([(folder / "known.cubin").read_bytes()], arch)
-    except ToolMissing as missing:
-        pytest.skip(str(missing))
     return found["known"]
 
 
@@ -206,8 +205,7 @@ def test_the_listing_has_the_source_beside(option: str, expected: tuple[str, ...
 def test_architectures_stand_side_by_side() -> None:
     result = invoke("inspect", "triton_jit/square", "--dtype", "float32", "--kernel", "float32", "--arch", "sm_80", "--arch", "sm_90")
     assert result.exit_code == 0, result.output
-    if "opwise backends" in result.output:
-        pytest.skip(result.output)
+    skip_if_missing(result.output)
     assert "sm_80" in result.output
     assert "sm_90" in result.output
     assert "1x16B" in result.output or "2x16B" in result.output or "4x16B" in result.output
@@ -246,8 +244,7 @@ def test_a_kernel_whose_instructions_its_source_leaves_out_is_no_kernel() -> Non
     result = invoke("inspect", "cupy_raw/matmul", "--dtype", "tfloat32", "--arch", "sm_75", "--json")
     assert result.exit_code == 0, result.output
     found = [json.loads(line) for line in result.stdout.splitlines()]
-    if any("opwise backends" in row["reason"] for row in found):
-        pytest.skip(found[0]["reason"])
+    skip_if_missing("\n".join(row["reason"] for row in found))
     assert len(found) > 3
     assert {row["status"] for row in found} == {"n/a"}, "mma of TF32 is of sm_80"
     assert all("sm_80" in row["reason"] for row in found)

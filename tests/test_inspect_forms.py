@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect as source_of
 
 import pytest
-from invoking import invoke
+from invoking import invoke, skip_if_missing
 
 from opwise.inspecting.compilers import Compiled
 from opwise.inspecting.intermediate import NoForm, listing
@@ -68,8 +68,7 @@ def test_triton_s_own_forms_stand_beside_the_kernel(form: str, operation: str) -
     from opwise.backends.triton_jit import square
 
     result = invoke("inspect", "triton_jit/square:plain", "--dtype", "float32", form)
-    if "opwise backends" in result.output:
-        pytest.skip(result.output)
+    skip_if_missing(result.output)
     assert result.exit_code == 0, result.output
     assert operation in result.stdout
     lines, first = source_of.getsourcelines(square.plain_kernel.fn)
@@ -80,8 +79,7 @@ def test_triton_s_own_forms_stand_beside_the_kernel(form: str, operation: str) -
 @pytest.mark.slow
 def test_a_backend_without_the_form_does_not_hide_those_with_it() -> None:
     result = invoke("inspect", "cupy_raw/square", "triton_jit/square:plain", "--dtype", "float32", "--ttir")
-    if "opwise backends" in result.output:
-        pytest.skip(result.output)
+    skip_if_missing(result.output)
     assert result.exit_code == 0, result.output
     assert "has no ttir: it is Triton's alone" in result.stdout
     assert "tt.store" in result.stdout

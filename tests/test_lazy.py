@@ -12,6 +12,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from support import needs
 
 from opwise.backends import BACKENDS
 from opwise.early import commanded, scheduler
@@ -182,12 +183,12 @@ def test_which_scheduler_a_command_names(argv: list[str], address: str) -> None:
 @together
 def test_what_can_be_imported_and_compiles_nothing_is_unavailable() -> None:
     """numba-cuda 0.30 beside numpy 2.5, which lacks what this numpy has deprecated."""
-    pytest.importorskip("numba_cuda")
+    needs("numba_cuda")
     assert loaded_by("numpy 2.5") == [{"numba"}]
 
 
 @together
 def test_gluon_is_imported_with_the_first_kernel_that_is_written_in_it() -> None:
     """Half of what Triton's ops would import, and short rows and small products want none of it."""
-    pytest.importorskip("triton")
+    needs("triton")
     assert loaded_by("gluon") == [{"triton"}]

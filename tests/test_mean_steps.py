@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support import ON_GPU, Candidate, Truth, anew, by_dtype, guarded_copy, right_candidates, truth
+from support import ON_GPU, Candidate, Truth, anew, by_dtype, guarded_copy, in_stand_in, right_candidates, truth
 
 from opwise.backends.cuda_src import plan
 from opwise.ops import Workload
@@ -56,7 +56,7 @@ def test_long_blocks(candidate: Candidate, dtype: str, monkeypatch: pytest.Monke
     tally.close()
 
 
-@pytest.mark.skipif(ON_GPU, reason="a GPU is here: it runs this kernel itself")
+@in_stand_in
 @pytest.mark.parametrize(("candidate", "dtype"), by_dtype(NUMBA), ids=str)
 def test_long_blocks_in_fibres(candidate: Candidate, dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
     tally = anew(candidate)

@@ -20,7 +20,6 @@ from mutation.faults import KINDS, Fault, Mutant, Stale, matching
 from support import BACKENDS, ON_GPU
 
 from opwise.backends.cuda_on_cpu import build, suite
-from opwise.backends.protocol import BackendUnavailable
 from opwise.ops import OPS
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -79,10 +78,8 @@ def with_runtime(extensions: Path) -> None:
 
 @pytest.mark.parametrize("mutant", few(), ids=str)
 def test_a_few_mutants_are_noticed(mutant: Mutant, tmp_path_factory: pytest.TempPathFactory) -> None:
-    try:
+    with support.or_skip(of=mutant.backend):
         support.stand_in(mutant.backend)
-    except BackendUnavailable as missing:
-        pytest.skip(f"{mutant.backend}: {missing}")
     if mutant.fault.gpu_only and not ON_GPU:
         pytest.skip(mutant.fault.gpu_only)
     compiled = tmp_path_factory.getbasetemp().parent / "compiled-mutants"  # shared by xdist's workers

@@ -12,7 +12,7 @@ import torch
 from numba_parts_fibres import meanings as of_parts
 from numba_product_fibres import instructions as clusters
 from numba_stream_fibres import instructions as stream
-from support import ON_GPU, Candidate, Tally, Truth, anew, by_dtype, guarded_copy, kinds_in_turns, right_candidates, truth, truth_of
+from support import Candidate, Tally, Truth, anew, by_dtype, guarded_copy, in_stand_in, kinds_in_turns, right_candidates, truth, truth_of
 
 from opwise.backends import staged_rows
 from opwise.backends.numba_on_cpu import MACHINE
@@ -20,7 +20,7 @@ from opwise.backends.numba_on_cpu.fibres import Fault, Machine, Memory
 from opwise.backends.numba_on_cpu.meanings import SM80, machine
 from opwise.ops import OPS, Workload
 
-pytestmark = pytest.mark.skipif(ON_GPU, reason="a GPU is here: it runs these kernels itself")
+pytestmark = in_stand_in
 MAIN = [c for c in right_candidates() if c.backend == "numba_cuda" and not c.variant]
 # A shape for each kernel and each edge of it: one element, whole vectors and rests, several blocks, rows in a warp, in a block, in none;
 # of 40000 columns, which are read twice in float32, 16-bit rows are kept as they were read, the end of them in shared memory.

@@ -14,7 +14,7 @@ import pytest
 import torch
 from numba_parts_fibres import product
 from numba_product_fibres import MAIN, module
-from support import ON_GPU, Tally, Truth, guarded_copy, truth_of, worst_error
+from support import Tally, Truth, guarded_copy, in_stand_in, needs, truth_of, worst_error
 
 import opwise
 from opwise.backends.gemm.cost import Product
@@ -22,8 +22,7 @@ from opwise.backends.gemm.gpu import HOPPER, Machine
 from opwise.ops import OPS, Workload
 from opwise.ops.spec import LAYOUTS
 
-pytest.importorskip("numba.cuda", reason="numba-cuda is not installed")
-in_stand_in = pytest.mark.skipif(ON_GPU, reason="a GPU is here: it runs these kernels itself")
+needs("numba.cuda")
 each_layout = pytest.mark.parametrize("layout", [layout for layout in LAYOUTS if layout])
 KINDS = "float32", "tfloat32", "float16", "bfloat16"
 AMPERE = Machine(108, (8, 0), 163 * 1024)

@@ -10,15 +10,14 @@ import pytest
 import torch
 from numba_parts_fibres import product
 from numba_product_fibres import module
-from support import ON_GPU, worst_error
+from support import in_stand_in, needs, worst_error
 
 from opwise.backends.gemm.choice import choose
 from opwise.backends.gemm.cost import Product
 from opwise.backends.gemm.gpu import H100, HOPPER, Machine
 from opwise.ops import Workload
 
-in_fibres = pytest.mark.skipif(ON_GPU, reason="a GPU is here: it runs these kernels itself")
-pytest.importorskip("numba.cuda", reason="numba-cuda is not installed")
+needs("numba.cuda")
 KINDS = "float32", "tfloat32", "float16", "bfloat16"
 AMPERE = Machine(108, (8, 0), 163 * 1024)
 
@@ -49,7 +48,7 @@ def depth(kind: str) -> int:
     return 32 if kind in ("float16", "bfloat16") else 16
 
 
-@in_fibres
+@in_stand_in
 @pytest.mark.parametrize("split", [1, 2, 8])
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_shared_product_is_right_whatever_comes_first(kind: str, split: int) -> None:
@@ -66,7 +65,7 @@ def test_a_shared_product_is_right_whatever_comes_first(kind: str, split: int) -
         assert error(product(shared, kind, aligned, a, b, seed), a, b, kind) <= 1, (shared, aligned)
 
 
-@in_fibres
+@in_stand_in
 @pytest.mark.parametrize("kind", ["float32", "float16"])
 def test_sixteen_blocks_of_which_some_have_no_step_and_a_ring_that_goes_round(kind: str) -> None:
     tile = module("matmul.extra").MMA_32X32 if kind == "float16" else module("matmul.extra").FMA_32X32
@@ -75,7 +74,7 @@ def test_sixteen_blocks_of_which_some_have_no_step_and_a_ring_that_goes_round(ki
         assert error(product(replace(tile, split=split), kind, False, a, b, seed), a, b, kind) <= 1, (split, k)
 
 
-@in_fibres
+@in_stand_in
 @pytest.mark.parametrize("kind", ["float32", "bfloat16"])
 def test_a_large_tile_is_shared_too(kind: str) -> None:
     tile = module("matmul").FMA_128X128 if kind == "float32" else module("matmul").MMA_128X128
@@ -83,7 +82,7 @@ def test_a_large_tile_is_shared_too(kind: str) -> None:
     assert error(product(replace(tile, split=2), kind, True, a, b, 3), a, b, kind) <= 1
 
 
-@in_fibres
+@in_stand_in
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_shared_sum_is_the_same_in_every_run(kind: str) -> None:
     a, b = factors(9, 150, 50, kind, 4)
@@ -92,7 +91,7 @@ def test_a_shared_sum_is_the_same_in_every_run(kind: str) -> None:
     assert all(torch.equal(first, other) for other in others)
 
 
-@in_fibres
+@in_stand_in
 @pytest.mark.parametrize("split", [1, 4])
 def test_parts_are_added_in_the_order_of_their_ranks(split: int) -> None:
     """Bit by bit: within a part by k, then part by part."""

@@ -9,6 +9,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from support import needs
 
 from opwise.backends.gemm.choice import choose
 from opwise.backends.gemm.cost import Product, predicted_us
@@ -21,7 +22,7 @@ KINDS = "float32", "tfloat32", "float16", "bfloat16"
 @pytest.fixture
 def own() -> ModuleType:
     """The module of configurations."""
-    pytest.importorskip("numba.cuda", reason="numba-cuda is not installed")
+    needs("numba.cuda")
     return importlib.import_module("opwise.backends.numba_cuda.matmul.configurations")
 
 

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from support import needs
 
 SOURCE = Path(__file__).resolve().parents[1] / "src"
 CHILD = """
@@ -30,7 +31,7 @@ SIZE = {"float32": 4, "float16": 2, "bfloat16": 2}
 
 @pytest.fixture(scope="module")
 def forms():
-    pytest.importorskip("numba.cuda", reason="numba-cuda is not installed")
+    needs("numba.cuda")
     return importlib.import_module("opwise.backends.numba_cuda.softmax.plan")
 
 

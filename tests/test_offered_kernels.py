@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from script_modules import script
+from support import or_skip
 from test_one_kernel import defined
 
 from opwise.backends.cuda_src.sources import units
@@ -31,10 +32,8 @@ def test_every_kernel_of_cuda_is_offered_somewhere() -> None:
 
 @pytest.mark.parametrize("backend", offered_kernels.HAND_WRITTEN)
 def test_cells_are_workloads_that_have_the_configuration_and_each_is_there_once(backend: str) -> None:
-    try:
+    with or_skip(ImportError, backend):
         cells = offered_kernels.cells(backend)
-    except ImportError as missing:
-        pytest.skip(f"{backend}: {missing}")
     forced = [cell for cell in cells if cell[2]]
     assert {cell[0] for cell in cells} == {f"{backend}/{op}" for op in OPS}
     assert {cell[0] for cell in forced} == {f"{backend}/{op}" for op in ("matmul", "softmax")}

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 from recorded_runs import ROOT
 from script_modules import script
+from support import needs
 
-pytest.importorskip("asv", reason="asv_offline.py is a plugin of asv, which is not installed")
+needs("asv")
 SILENT = """#!/bin/sh
 [ "$1" = config ] && { echo https://registry.example/; exit; }
 exec sleep 60

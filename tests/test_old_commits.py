@@ -11,8 +11,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from support import needs
 
-pytest.importorskip("asv", reason="asv is not installed: pip install 'opwise[asv]'")
+needs("asv")
 ROOT = Path(__file__).resolve().parents[1]
 PROGRAM = """
 import sys

@@ -6,19 +6,17 @@ import importlib
 
 import pytest
 from compile_child import kernels_of
+from support import or_skip
 
 from opwise.backends.cubin import code
 from opwise.backends.cuda_src.sources import alone, unit_of, units
-from opwise.backends.protocol import BackendUnavailable
 
 WRITTEN_OUT = {"gelu": {"gelu_float32_textbook"}, "matmul_float32": {"matmul_textbook_float32"}}
 
 
 def defined(unit: str, text: str) -> list[str]:
-    try:
+    with or_skip():
         return kernels_of(unit, text)
-    except BackendUnavailable as missing:
-        pytest.skip(str(missing))
 
 
 @pytest.mark.parametrize("unit", sorted(units("sm_90")))
@@ -34,11 +32,9 @@ def test_the_kernel_that_is_wanted_is_compiled_and_no_other(unit: str) -> None:
 
 @pytest.mark.parametrize("unit", ["gelu", "softmax_stream"])
 def test_its_machine_code_is_the_same(unit: str) -> None:
-    try:
+    with or_skip(Exception, "no NVRTC through CuPy here"):
         module = importlib.import_module("opwise.backends.cupy_raw.module")
         module.nvrtc_version()
-    except Exception as missing:
-        pytest.skip(f"no NVRTC through CuPy here: {missing}")
     whole = code(module.compile_unit(unit, "sm_90")[0])
     name = sorted(whole)[0]
     found = code(module.compile_kernel(name, "sm_90")[0])

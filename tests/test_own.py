@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 from invoking import invoke
+from support import ON_GPU, or_skip
 
 import opwise
 from opwise import own
@@ -107,7 +108,7 @@ def test_every_example_is_right_where_something_can_run_it_here(checked: tuple[d
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")
+@pytest.mark.skipif(not ON_GPU, reason="no GPU here: without one the examples in CUDA C++ are not run")
 def test_every_example_is_right_on_a_gpu() -> None:
     given = [text for path in EXAMPLES for text in ("--with", str(path))]
     result = invoke("check", "square/10007/float32", "softmax/583x931/float32", *(path.stem for path in EXAMPLES), *given, "--json")
@@ -150,13 +151,10 @@ def test_what_is_wrong_with_a_file_is_told(tmp_path: Path, name: str) -> None:
 
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
 def test_the_cuda_example_compiles(tmp_path: Path, arch: str) -> None:
-    from opwise.backends.protocol import BackendUnavailable
     from opwise.backends.torch_inline.toolchain import toolchain
 
-    try:
+    with or_skip():
         tools = toolchain()
-    except BackendUnavailable as error:
-        pytest.skip(str(error))
     namespace: dict[str, str] = {}
     text = (ROOT / "examples" / "my_cuda.py").read_text()
     exec(text[text.index('CUDA = r"""') : text.index("@cache")], namespace)

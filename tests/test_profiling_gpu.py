@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 
@@ -23,10 +22,7 @@ from opwise.profiling.capture import capture
 from opwise.profiling.repeated import repeat, sets_of
 from opwise.runner import Worker
 
-pytestmark = [
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here: kernels, their grids and their times are a GPU's own"),
-    pytest.mark.skipif("PYTEST_XDIST_WORKER" in os.environ, reason="other workers use the GPU meanwhile: `make test` runs this file alone"),
-]
+pytestmark = support.gpu_alone("kernels, their grids and their times are a GPU's own")
 AGREE = 0.03
 MOST_FLOPS = 10**11  # larger products are limited by power, and a candidate alone has another clock than five in turns
 

@@ -12,6 +12,7 @@ import pytest
 import support
 import torch
 from simulated_queue import SimulatedQueue
+from support import needs
 from synthetic_trace import LAUNCHERS, Synthetic, of_backend
 
 from opwise.backends import OURS
@@ -110,8 +111,7 @@ STACKED = {
     ("ending", "start"), [(".svg", b"<?xml"), (".png", b"\x89PNG"), (".html", b"<html>"), (".folded", b"opwise: call")]
 )
 def test_stacks_are_written_as_what_the_name_says(tmp_path: Path, ending: str, start: bytes) -> None:
-    for needed in ("matplotlib", "plotly"):
-        pytest.importorskip(needed, reason=f"{needed} is not installed: pip install 'opwise[report]'")
+    needs("matplotlib", "plotly")
     path = tmp_path / f"st{ending}"
     stacks.write(stacks.collapsed(STACKED), path, "$x$")
     written = path.read_bytes()

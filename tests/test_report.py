@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from browser import PICTURES
 from reporting import CELL, CORE, ROOT, SEED, written
+from support import needs
 
 from opwise import comparing
 from opwise.backends import BACKENDS
@@ -24,8 +25,7 @@ from opwise.report.plots import figures
 from opwise.report.states import readings, standing
 from opwise.run_files import append, run_name
 
-for library in ("jinja2", "plotly", "matplotlib"):
-    pytest.importorskip(library, reason=f"{library} is not installed: pip install 'opwise[report]'")
+needs("jinja2", "plotly", "matplotlib")
 HOSTILE = "</script><script>window.broken = 1</script><img src=x onerror='window.broken = 1'>"
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from reporting import CELL, ROOFS, ROOT, TWO_STATES, of_schema_1, report, written
 from rich.console import Console
+from support import needs
 
 from opwise.record import Interval, Record
 from opwise.report import bits, tables
@@ -20,8 +21,7 @@ from opwise.report.figures import Series
 from opwise.report.plots import figures
 from opwise.run_files import append
 
-for library in ("jinja2", "plotly", "matplotlib"):
-    pytest.importorskip(library, reason=f"{library} is not installed: pip install 'opwise[report]'")
+needs("jinja2", "plotly", "matplotlib")
 
 
 def test_plots_are_written_as_svg_and_png(tmp_path: Path) -> None:

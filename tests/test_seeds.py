@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import support
 from invoking import command
+from support import needs
 from typer.testing import CliRunner
 
 from opwise import library
@@ -175,8 +176,7 @@ def test_the_list_names_all_and_what_they_need() -> None:
 
 
 def test_a_recorded_run_is_shown_and_plotted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for needed in ("matplotlib", "plotly"):
-        pytest.importorskip(needed, reason=f"{needed} is not installed: pip install 'opwise[report]'")
+    needs("matplotlib", "plotly")
     monkeypatch.setattr(library, "shipped", lambda: tmp_path / "shipped")
     monkeypatch.chdir(tmp_path)
     told = invoke("--recorded")

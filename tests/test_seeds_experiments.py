@@ -55,7 +55,7 @@ def pretending(monkeypatch: pytest.MonkeyPatch) -> PretendPlace:
 # -- without a GPU -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.skipif(support.ON_GPU, reason="with a GPU Triton is the compiler here, and the same is run on the GPU")
+@support.interpreted
 def test_the_classroom_gelu_in_triton_is_nan_above_ten() -> None:
     found = faults.gelu_nan(CPU)
     assert found.shown
@@ -66,7 +66,7 @@ def test_the_classroom_gelu_in_triton_is_nan_above_ten() -> None:
 
 
 def test_the_classroom_gelu_in_cuda_computes_in_double() -> None:
-    pytest.importorskip("cupy")
+    support.needs("cupy")
     found = faults.gelu_double(CPU)
     assert found.shown
     assert found.figures["double instructions, classroom"] > 20
@@ -80,7 +80,7 @@ def test_the_naive_softmax_is_nan_where_the_shifted_one_is_right() -> None:
     assert found.figures["nan"] == 3 * int((x.exp() == math.inf).sum()), "inf / inf, and nothing else"
 
 
-@pytest.mark.skipif(support.ON_GPU, reason="with a GPU Triton is the compiler here, and the same is run on the GPU")
+@support.interpreted
 def test_the_short_matmul_is_right_and_short() -> None:
     found = products.short(CPU)
     assert found.shown, found.found
@@ -93,7 +93,7 @@ def test_the_short_matmul_is_right_and_short() -> None:
         bound_matmul(False)(*(torch.zeros(8, 12, dtype=torch.float16) for _ in range(3)))
 
 
-@pytest.mark.skipif(support.ON_GPU, reason="with a GPU Triton is the compiler here, and the same is run on the GPU")
+@support.interpreted
 def test_a_wrong_product_is_not_called_right(monkeypatch: pytest.MonkeyPatch) -> None:
     from opwise.seeds import triton_kernels
 
@@ -103,7 +103,7 @@ def test_a_wrong_product_is_not_called_right(monkeypatch: pytest.MonkeyPatch) ->
     assert "elements wrong" in found.found
 
 
-@pytest.mark.skipif(support.ON_GPU, reason="with a GPU Triton is the compiler here, and the same is run on the GPU")
+@support.interpreted
 def test_the_scalar_mean_sums_every_element_once() -> None:
     from opwise.backends import probe
 
@@ -141,7 +141,7 @@ def test_profilers_print_their_tables(experiment: Callable[[Place], Findings], t
         assert "Self CPU time total" in table
 
 
-@pytest.mark.skipif(support.ON_GPU, reason="with a GPU Triton is the compiler here, and the same is run on the GPU")
+@support.interpreted
 def test_triton_partial_sums_are_within_the_bound() -> None:
     found = means.partials(CPU)
     assert found.shown, found.found
@@ -162,7 +162,7 @@ def test_the_profiler_finds_the_bottleneck_and_the_repairs_change_nothing_else(m
 
 @pytest.mark.parametrize("kernel", [inline.SQUARE_KERNEL, inline.GELU_KERNEL], ids=["square", "gelu"])
 def test_the_inline_kernels_compile_and_compute_in_float(kernel: str) -> None:
-    pytest.importorskip("cupy")
+    support.needs("cupy")
     from cupy.cuda import nvrtc
 
     program = nvrtc.createProgram(kernel, "inline.cu", (), ())

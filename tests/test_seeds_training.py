@@ -32,7 +32,7 @@ def test_printing_a_loss_reads_values_and_a_loop_without_reads_none() -> None:
     assert waiting.values_read(lambda: torch.ones(2) + 1) == 0
 
 
-@pytest.mark.skipif(support.ON_GPU, reason="with a GPU Triton is the compiler here, and the same is run on the GPU")
+@support.interpreted
 def test_both_models_add_vectors(monkeypatch: pytest.MonkeyPatch) -> None:
     found = addition.vectors(Place(torch.device("cpu")))
     assert found.shown, found.found

@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support import needs
 
 ROOT = Path(__file__).resolve().parents[1]
-pytest.importorskip("mkdocs", reason="mkdocs-material is not installed: pip install 'opwise[docs]'")
+needs("mkdocs")
 PHONE = 360  # CSS pixels
 
 

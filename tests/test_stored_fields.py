@@ -10,6 +10,8 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
+import hypothesis
+import hypothesis.strategies as st
 import pytest
 from recorded_runs import cell, store_of
 from reporting import CELL
@@ -23,9 +25,6 @@ from opwise.record import Record, UnknownSchema
 from opwise.timeline.analysis import Timeline, as_data
 from opwise.timeline.container import NotATrace
 from opwise.timeline.trace import parse
-
-hypothesis = pytest.importorskip("hypothesis")
-st = hypothesis.strategies
 
 ASKED = os.environ.get("OPWISE_FUZZ")
 tried = hypothesis.settings(max_examples=int(ASKED or 100), derandomize=not ASKED, deadline=None, database=None)

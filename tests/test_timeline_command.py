@@ -13,7 +13,7 @@ import pytest
 import torch
 from invoking import invoke
 from small_traces import GRAPH, ONE_STREAM, TWO_STREAMS, call, event, kernel, trace, written
-from support import WITHOUT, needs_gpu
+from support import WITHOUT, needs, needs_gpu
 
 from opwise.backends import BACKENDS
 from opwise.timeline import analysis, hta, recording
@@ -103,7 +103,7 @@ def test_what_cannot_be_done_is_one_clear_line(
 
 @pytest.mark.xdist_group("hta")
 def test_hta_s_figures_stand_beside_ours(files: dict[str, Path]) -> None:
-    pytest.importorskip("hta", reason="Holistic Trace Analysis is not installed: pip install 'opwise[timeline]'")
+    needs("hta")
     result = invoke("timeline", "--from", str(files["one"]), "--hta")
     assert result.exit_code == 0, result.output
     assert re.search(r"stream 7: host wait us +│ 141\.000 │ 141\.000", result.stdout)

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from invoking import invoke
 from small_traces import ONE_STREAM, TWO_STREAMS, kernel, trace, written
+from support import needs
 
 from opwise.timeline import charts, drawing, picture
 from opwise.timeline.analysis import Timeline
@@ -19,7 +20,7 @@ HOSTILE = '</script><img src="http://example.invalid/x"><b>$k$</b>'
 
 
 def test_a_picture_by_matplotlib(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
+    needs("matplotlib")
     one, two = (written(tmp_path / f"{name}.json", trace(events)) for name, events in (("one", ONE_STREAM), ("two", TWO_STREAMS)))
     result = invoke("timeline", "--from", str(one), "--against", str(two), "--plot", str(tmp_path / "x.png"))
     assert result.exit_code == 0, result.output
@@ -50,7 +51,7 @@ def page_data(page: str) -> Any:
 
 
 def test_a_page_holds_all_it_needs_and_escapes_what_traces_say() -> None:
-    pytest.importorskip("plotly")
+    needs("plotly")
     timeline = Timeline.of(parse("x", trace([kernel(HOSTILE, 0, 5, None)])), HOSTILE)
     page = drawing.page(picture.panels([timeline]), HOSTILE)
     assert "default-src 'none'" in page
@@ -61,7 +62,7 @@ def test_a_page_holds_all_it_needs_and_escapes_what_traces_say() -> None:
 
 
 def test_a_page_opens_from_disk_and_draws(chromium: Any, tmp_path: Path) -> None:
-    pytest.importorskip("plotly")
+    needs("plotly")
     timelines = [Timeline.of(parse(name, trace(events)), f"{name}: {HOSTILE}") for name, events in (("A", ONE_STREAM), ("B", TWO_STREAMS))]
     drawing.write(picture.panels(timelines), tmp_path / "x.html", "two")
     page = chromium.new_page()
@@ -79,7 +80,7 @@ def test_a_page_opens_from_disk_and_draws(chromium: Any, tmp_path: Path) -> None
 
 
 def test_a_page_of_charts_opens_from_disk_and_draws(chromium: Any, tmp_path: Path) -> None:
-    pytest.importorskip("plotly")
+    needs("plotly")
     timeline = Timeline.of(parse("x", trace([*ONE_STREAM, kernel(HOSTILE, 250, 5, None)])), HOSTILE)
     charts.write(charts.charts({HOSTILE: timeline}), tmp_path / "x.html", HOSTILE)
     assert HOSTILE not in (tmp_path / "x.html").read_text()

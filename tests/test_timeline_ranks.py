@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from invoking import invoke
 from small_traces import ONE_STREAM, Event, call, kernel, parsed, trace, written
+from support import needs
 
 from opwise.timeline import charts, counters, ranks
 from opwise.timeline.analysis import Timeline
@@ -35,7 +36,7 @@ def job() -> dict[int, Timeline]:
 @pytest.fixture(scope="module")
 def hta() -> Any:
     os.environ.setdefault("HTA_DISABLE_NS_ROUNDING", "1")
-    pytest.importorskip("hta", reason="Holistic Trace Analysis is not installed: pip install 'opwise[timeline]'")
+    needs("hta")
     files = {rank: str(FOLDER / f"rank-{rank}.json.gz") for rank in SPANS}
     module = importlib.import_module("hta.trace_analysis")
     return module.TraceAnalysis(trace_files=files, trace_dir=str(FOLDER), include_last_profiler_step=True)
@@ -132,8 +133,7 @@ def test_bandwidths_of_copies_at_once_are_added_and_end_at_nothing() -> None:
 
 
 def test_the_command_shows_the_job_and_draws_it(tmp_path: Path) -> None:
-    for needed in ("matplotlib", "plotly"):
-        pytest.importorskip(needed, reason=f"{needed} is not installed: pip install 'opwise[report]'")
+    needs("matplotlib", "plotly")
     result = invoke("timeline", "--ranks", str(FOLDER), "--kernels", "3", "--charts", str(tmp_path / "job.html"))
     assert result.exit_code == 0, result.output
     for figure in (

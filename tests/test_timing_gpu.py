@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable
 
 import pytest
 import torch
+from support import gpu_alone
 
 from opwise.measure.device import POWER_REASONS, Monitor
 from opwise.measure.timing import Clock, paired_ratio, tied
 from opwise.measure.watch import FULL_CLOCK
 
-pytestmark = [
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here: events, graphs and the L2 are a GPU's own"),
-    pytest.mark.skipif("PYTEST_XDIST_WORKER" in os.environ, reason="other workers use the GPU meanwhile: `make test` runs this file alone"),
-]
+pytestmark = gpu_alone("events, graphs and the L2 are a GPU's own")
 
 
 @pytest.fixture(scope="module")

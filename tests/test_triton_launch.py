@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import importlib
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+from support import needs
 
-launch = pytest.importorskip("opwise.backends.triton_jit.common.launch", reason="needs Triton")
+needs("triton")
+launch = importlib.import_module("opwise.backends.triton_jit.common.launch")
 GRID = (7, 2, 1)
 
 

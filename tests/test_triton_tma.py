@@ -5,22 +5,20 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from support import or_skip
 
 from opwise.backends import triton_jit
 from opwise.backends.gemm.choice import choose
 from opwise.backends.gemm.cost import Product, predicted_us
 from opwise.backends.gemm.gpu import H100, HOPPER, Machine
-from opwise.backends.protocol import BackendUnavailable
 from opwise.ops import OPS
 from opwise.ops.spec import Workload
 
 
 @pytest.fixture(scope="module")
 def product():
-    try:
+    with or_skip():
         triton_jit.probe(torch.device("cpu"))
-    except BackendUnavailable as error:
-        pytest.skip(str(error))
     from opwise.backends.triton_jit import matmul
 
     return matmul

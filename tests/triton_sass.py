@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 import torch
+from support import or_skip
 
 from opwise.backends import triton_jit
-from opwise.backends.protocol import BackendUnavailable
 
 SOURCE = Path(__file__).resolve().parents[1] / "src"
 CHILD = """
@@ -36,10 +36,8 @@ LINE = re.compile(r"/\*([0-9a-f]{4,5})\*/\s+(?:@!?U?P\d+ )?([A-Z0-9_.]+)\s*([^;]
 
 
 def needs_triton() -> None:
-    try:
+    with or_skip():
         triton_jit.probe(torch.device("cpu"))
-    except BackendUnavailable as error:
-        pytest.skip(str(error))
 
 
 def disassembly(specimens: str) -> dict[str, str]:

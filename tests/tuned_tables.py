@@ -6,13 +6,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-import pytest
 import torch
 from recorded_runs import TOY
+from support import needs, or_skip
 
 from opwise.backends import tuned
 from opwise.backends.gemm import gpu, measured
-from opwise.backends.protocol import BackendUnavailable
 from opwise.backends.tuned_table import TUNABLE, Row, Table, Time, versions_of
 from opwise.ops import OPS
 from opwise.ops.spec import Workload
@@ -47,12 +46,10 @@ def forget() -> None:
 def known_ways(name: str) -> Ways:
     """Of Triton's tables where Triton is installed, of Numba's where Numba is."""
     if name.startswith("numba"):
-        pytest.importorskip("numba.cuda", reason="numba-cuda is not installed")
+        needs("numba.cuda")
     if name.startswith("triton"):
         from opwise.backends import triton_jit
 
-        try:
+        with or_skip():
             triton_jit.probe(torch.device("cpu"))
-        except BackendUnavailable as error:
-            pytest.skip(str(error))
     return ways(TUNABLE[name])
