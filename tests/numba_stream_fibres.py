@@ -91,8 +91,9 @@ class AllAtOnce(Machine):
                 for warp, block_fibres in warps:
                     if self._random.random() >= self.idle:
                         self._step([fibre for fibre in warp if not fibre.dead], block_fibres)
-                landed = [copy for copy in self.copies if self._random.random() < self.late]
-                self.copies = [copy for copy in self.copies if copy not in landed]
+                asked, self.copies, landed = self.copies, [], []
+                for copy in asked:
+                    (landed if self._random.random() < self.late else self.copies).append(copy)
                 for copy in landed:
                     copy()
                 warps = [one for one in warps if not all(fibre.dead for fibre in one[0])]

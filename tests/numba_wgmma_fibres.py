@@ -10,7 +10,6 @@ from greenlet import getcurrent
 
 from opwise.backends.numba_on_cpu.fibres import SHARED_BASE, Fault, Machine
 
-f32 = np.float32
 Shared = Callable[[Any, int], Any]  # address, bytes -> these bytes of shared memory
 
 
@@ -48,10 +47,10 @@ def wgmma_instructions(
             for from_a, from_b in zip(left, right, strict=True):
                 A = floats(elements(block, a + from_a, None, 64))[16 * warp : 16 * warp + 16]
                 total += A @ floats(elements(block, b + from_b, apart, columns)).T
+            i = np.arange(columns // 2)
             for lane, (sums, *_) in enumerate(brought):
-                for i in range(columns // 2):
-                    row, column = lane // 4 + i // 2 % 2 * 8, i // 4 * 8 + lane % 4 * 2 + i % 2
-                    sums[i] = f32(total[row, column] + (sums[i] if add else 0))
+                mine = total[lane // 4 + i // 2 % 2 * 8, i // 4 * 8 + lane % 4 * 2 + i % 2]
+                sums[: i.size] = mine + sums[: i.size] if add else mine
 
         def begin(brought: list[Any]) -> list[Any]:
             done(brought)
