@@ -158,9 +158,25 @@ def python(backend: str) -> Callable[[str], list[str]]:
 
 
 def shared_front_end() -> None:
-    """Numba takes seconds from Python to LLVM's code, which is the same for every architecture: once is enough."""
+    """Numba takes seconds from Python to LLVM's code, which is the same for every architecture: once is enough. It also reads a device
+    function anew at each call that it puts it into, and hashes all options alike, so that it compares them one by one with each it has had.
+    What it makes is the same without."""
     from numba.cuda import compiler
+    from numba.cuda.core import inline_closurecall, ir, targetconfig
 
+    ir.Loc.__deepcopy__ = lambda place, memo: place
+    inliner, options = inline_closurecall.InlineWorker, targetconfig.TargetConfig
+    read, compared = inliner.run_untyped_passes, options.__eq__
+    functions: dict[Any, Any] = {}
+
+    def read_once(self: Any, function: Any, enable_ssa: bool = False) -> Any:
+        self.flags.enable_ssa = enable_ssa  # as reading does, which the caller's own passes then see
+        if (function, enable_ssa) not in functions:
+            functions[function, enable_ssa] = read(self, function, enable_ssa)
+        return functions[function, enable_ssa]
+
+    inliner.run_untyped_passes = read_once
+    options.__eq__ = lambda self, other: (type(self) is type(other) and self._values == other._values) or compared(self, other)
     lowered: dict[Any, Any] = {}
     lower = compiler._compile_pyfunc_with_fixup
 
@@ -217,7 +233,6 @@ def main(backend: str, alone_here: str, *archs: str) -> int:
         gc.disable()  # looking for cycles takes Numba's front end a fifth of its time
         for arch in archs:
             print(json.dumps({arch: told(backend, arch, names, made)}))  # noqa: T201
-            gc.collect()
     except BackendUnavailable as problem:
         print(problem)  # noqa: T201
         return UNAVAILABLE

@@ -41,6 +41,7 @@ def told(backend: str, *archs: str) -> dict[str, dict[str, Any]]:
     """Of each architecture what compile_child.told says of it."""
     clean = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
     clean |= {"PYTHONPATH": os.pathsep.join([str(SOURCE), os.environ.get("PYTHONPATH", "")]), "PYTHONWARNINGS": "default"}
+    clean["NUMBA_DISABLE_ERROR_MESSAGE_HIGHLIGHTING"] = "1"  # Numba words and colours an error for each overload that does not fit
     command = [sys.executable, str(CHILD), backend, "" if nvrtc_works() and shutil.which("nvcc") else "alone", *archs]
     with tempfile.TemporaryDirectory() as folder:
         done = subprocess.run(command, capture_output=True, text=True, timeout=880, env=clean, cwd=folder, check=False)
