@@ -116,26 +116,25 @@ END
 """
 
 
-def recorded(folder: Path, end: str, *options: str) -> tuple[subprocess.CompletedProcess[str], Path]:
-    (folder / "helper.py").write_text("SIZE = 7\n")
-    (folder / "app.py").write_text(PROGRAM.replace("END", end))
-    path = folder / "r.json"
-    command = [sys.executable, "-m", "opwise", "record", "-o", str(path), *options]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False), path
-
-
 @pytest.mark.parametrize(
     ("how", "end", "status"),
     [(("python", "app.py"), "", 0), (("python", "-u", "app.py", "--epochs", "1"), "sys.exit(3)", 3), (("python", "-m", "app"), "1 / 0", 1)],
     ids=["a file", "sys.exit", "a module that fails"],
 )
-def test_a_program_runs_as_it_would_and_is_recorded_to_its_end(tmp_path: Path, how: tuple[str, ...], end: str, status: int) -> None:
-    done, path = recorded(tmp_path, end, "--", *how)
-    assert done.returncode == status, done.stderr
-    assert f"argv {['--epochs', '1'] if '--epochs' in how else []}" in done.stdout
-    assert ("ZeroDivisionError" in done.stderr) is (status == 1)
-    assert [(str(call.workload), call.calls) for call in Recording.read(path).calls] == [("softmax/7x33/float32", 4)]
-    assert "softmax/7x33/float32" in done.stdout
+def test_a_program_runs_as_it_would_and_is_recorded_to_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], how: tuple[str, ...], end: str, status: int
+) -> None:
+    """The program is a process; the command is in this one, and below, where Ctrl-C goes to both, in another."""
+    monkeypatch.chdir(tmp_path)
+    Path("helper.py").write_text("SIZE = 7\n")
+    Path("app.py").write_text(PROGRAM.replace("END", end))
+    told = invoke("record", "-o", "r.json", "--", *how)
+    of_program = capfd.readouterr()
+    assert told.exit_code == status, of_program.err
+    assert f"argv {['--epochs', '1'] if '--epochs' in how else []}" in of_program.out
+    assert ("ZeroDivisionError" in of_program.err) is (status == 1)
+    assert [(str(call.workload), call.calls) for call in Recording.read(Path("r.json")).calls] == [("softmax/7x33/float32", 4)]
+    assert "softmax/7x33/float32" in told.output
 
 
 def test_ctrl_c_ends_the_program_and_keeps_what_was_seen(tmp_path: Path) -> None:
