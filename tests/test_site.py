@@ -17,6 +17,7 @@ from support import needs
 
 ROOT = Path(__file__).resolve().parents[1]
 needs("mkdocs")
+pytestmark = pytest.mark.xdist_group("site")  # which is built once
 PHONE = 360  # CSS pixels
 
 
