@@ -23,6 +23,7 @@ PINS := pyproject.toml constraints.txt constraints-cuda12.txt constraints-cuda13
 
 .PHONY: help run test history dashboard gate lint format site dist clean same-extra
 .DEFAULT_GOAL := help
+unexport PYTHONDONTWRITEBYTECODE  # each process that a test starts would compile opwise, and each worker rewrite all tests
 
 help:  ## what can be made
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | expand -t 10
