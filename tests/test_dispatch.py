@@ -205,13 +205,14 @@ UNPLAIN: dict[str, Callable[[Callable[[Tensor], Tensor], Tensor], Tensor]] = {
     "on meta": lambda function, x: torch.empty_like(function(x.to("meta")), device="cpu").fill_(1.0),
     "sparse": lambda function, x: function(x.to_sparse()).to_dense(),
     "of compressed rows": lambda function, x: function(x.to_sparse_csr()).to_dense(),
+    "nested": lambda function, x: function(torch.nested.nested_tensor([x, x])).to_padded_tensor(0.0),
 }  # fmt: skip
 
 
-@pytest.mark.filterwarnings("ignore:Sparse CSR tensor support is in beta")
+@pytest.mark.filterwarnings("ignore:Sparse CSR tensor support is in beta", "ignore:The PyTorch API of nested tensors")
 @pytest.mark.parametrize("forced", [False, True], ids=["chosen", "forced"])
 @pytest.mark.parametrize("kind", UNPLAIN)
-@pytest.mark.parametrize("op", ["softmax", "square", "matmul"])
+@each_op
 def test_what_has_no_memory_of_its_value_is_torch_eager_s_and_nothing_is_kept_of_it(
     op: str, kind: str, forced: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:

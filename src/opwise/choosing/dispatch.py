@@ -211,14 +211,14 @@ def square(x: Tensor) -> Tensor:
     if x.numel() <= _SQUARE.small:
         return x.mul(x) if x.numel() <= MUL_UP_TO else torch.square(x)
     try:
-        memory = x.data_ptr() if x.is_contiguous() else 0
+        shape, memory = x.shape, x.data_ptr() if x.is_contiguous() else 0
     except RuntimeError:
         memory = 0
     if memory == 0 or x.is_neg() or _autocast() or forward_ad._current_level >= 0 or _fx._is_fx_tracing_flag:
         return _SQUARE.left(x)
     if x.requires_grad and _grad():
         return _SQUARE.differentiable(x)
-    key = (x.shape, x.dtype, x.get_device(), memory & 15)
+    key = (shape, x.dtype, x.get_device(), memory & 15)
     return (_SQUARE.calls.get(key) or _SQUARE.find(key, x))(x)
 
 
@@ -229,14 +229,14 @@ def mean(x: Tensor) -> Tensor:
     if x.numel() <= _MEAN.small:
         return _mean(x)
     try:
-        memory = x.data_ptr() if x.is_contiguous() else 0
+        shape, memory = x.shape, x.data_ptr() if x.is_contiguous() else 0
     except RuntimeError:
         memory = 0
     if memory == 0 or x.is_neg() or _autocast() or forward_ad._current_level >= 0 or _fx._is_fx_tracing_flag:
         return _MEAN.left(x)
     if x.requires_grad and _grad():
         return _MEAN.differentiable(x)
-    key = (x.shape, x.dtype, x.get_device(), memory & 15)
+    key = (shape, x.dtype, x.get_device(), memory & 15)
     return (_MEAN.calls.get(key) or _MEAN.find(key, x))(x)
 
 
@@ -247,14 +247,14 @@ def gelu(x: Tensor) -> Tensor:
     if x.numel() <= _GELU.small:
         return _gelu(x, approximate="tanh")
     try:
-        memory = x.data_ptr() if x.is_contiguous() else 0
+        shape, memory = x.shape, x.data_ptr() if x.is_contiguous() else 0
     except RuntimeError:
         memory = 0
     if memory == 0 or x.is_neg() or _autocast() or forward_ad._current_level >= 0 or _fx._is_fx_tracing_flag:
         return _GELU.left(x)
     if x.requires_grad and _grad():
         return _GELU.differentiable(x)
-    key = (x.shape, x.dtype, x.get_device(), memory & 15)
+    key = (shape, x.dtype, x.get_device(), memory & 15)
     return (_GELU.calls.get(key) or _GELU.find(key, x))(x)
 
 
@@ -265,14 +265,14 @@ def softmax(x: Tensor) -> Tensor:
     if x.numel() <= _SOFTMAX.small and (x.dim() == 0 or x.size(-1) <= _SOFTMAX.columns):
         return _softmax(x, -1)
     try:
-        memory = x.data_ptr() if x.is_contiguous() else 0
+        shape, memory = x.shape, x.data_ptr() if x.is_contiguous() else 0
     except RuntimeError:
         memory = 0
     if memory == 0 or x.is_neg() or _autocast() or forward_ad._current_level >= 0 or _fx._is_fx_tracing_flag:
         return _SOFTMAX.left(x)
     if x.requires_grad and _grad():
         return _SOFTMAX.differentiable(x)
-    key = (x.shape, x.dtype, x.get_device(), memory & 15)
+    key = (shape, x.dtype, x.get_device(), memory & 15)
     return (_SOFTMAX.calls.get(key) or _SOFTMAX.find(key, x))(x)
 
 
@@ -282,13 +282,13 @@ def matmul(a: Tensor, b: Tensor) -> Tensor:
     if type(a) is not Tensor or (type(b) is not Tensor and type(b) is not Parameter) or _is_forced() is not None:
         return _MATMUL.unusual(a, b)
     try:
-        left, right = a.data_ptr(), b.data_ptr()
+        first, second, left, right = a.shape, b.shape, a.data_ptr(), b.data_ptr()
     except RuntimeError:
         left = right = 0
     if left == 0 or right == 0 or a.is_neg() or b.is_neg() or _autocast() or forward_ad._current_level >= 0 or _fx._is_fx_tracing_flag:
         return _MATMUL.left(a, b)
     if (a.requires_grad or b.requires_grad) and _grad():
         return _MATMUL.differentiable(a, b)
-    key = (a.shape, b.shape, a.dtype, b.dtype, a.get_device(), b.get_device(), left & 15, right & 15, _precision(),
+    key = (first, second, a.dtype, b.dtype, a.get_device(), b.get_device(), left & 15, right & 15, _precision(),
            a.is_contiguous() or a.stride(), b.is_contiguous() or b.stride())  # fmt: skip
     return (_MATMUL.calls.get(key) or _MATMUL.find(key, a, b))(a, b)
