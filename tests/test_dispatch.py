@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import nullcontext
+from typing import Any
 
 import numpy as np
 import pytest
@@ -194,6 +195,17 @@ def test_what_the_kernels_do_not_take_is_torch_eager_s(x: Tensor) -> None:
     assert torch.equal(opwise.matmul(x.detach().float(), weight), torch.matmul(x.detach().float(), weight)) if x.shape[-1] == 4 else True
 
 
+class Meaning(Tensor):
+    """Its values are twice those in its memory."""
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        with torch._C.DisableTorchFunctionSubclass():
+            if func not in set(EAGER.values()):
+                return func(*args, **(kwargs or {}))
+            return func(*(x * 2 if type(x) is cls else x for x in args), **(kwargs or {}))
+
+
 # How a call is made -> of what. Their memory does not hold their values, or they have none.
 UNPLAIN: dict[str, Callable[[Callable[[Tensor], Tensor], Tensor], Tensor]] = {
     "negative": lambda function, x: function(torch._neg_view(x)),
@@ -206,6 +218,7 @@ UNPLAIN: dict[str, Callable[[Callable[[Tensor], Tensor], Tensor], Tensor]] = {
     "sparse": lambda function, x: function(x.to_sparse()).to_dense(),
     "of compressed rows": lambda function, x: function(x.to_sparse_csr()).to_dense(),
     "nested": lambda function, x: function(torch.nested.nested_tensor([x, x])).to_padded_tensor(0.0),
+    "of a subclass": lambda function, x: function(x.as_subclass(Meaning)).as_subclass(Tensor),
 }  # fmt: skip
 
 

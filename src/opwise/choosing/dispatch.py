@@ -81,9 +81,10 @@ def recorded() -> bool:
 
 def plain(x: Tensor) -> bool:
     """Returns whether a tensor's memory holds its value. False with a negative or conjugate bit, for wrappers of torch.func, for sparse
-    tensors, and on the device `meta`."""
+    tensors, on the device `meta`, and for subclasses, which may mean something else by it."""
     try:
-        return not (x.is_neg() or x.is_conj() or x.is_quantized or x.is_nested) and (x.data_ptr() != 0 or x.numel() == 0) and not x.is_meta
+        held = not (x.is_neg() or x.is_conj() or x.is_quantized or x.is_nested or x.is_meta) and (x.data_ptr() != 0 or x.numel() == 0)
+        return held and type(x) in (Tensor, Parameter)
     except RuntimeError:
         return False
 
