@@ -210,6 +210,7 @@ class Meaning(Tensor):
 UNPLAIN: dict[str, Callable[[Callable[[Tensor], Tensor], Tensor], Tensor]] = {
     "negative": lambda function, x: function(torch._neg_view(x)),
     "functionalized": lambda function, x: torch.func.functionalize(function)(x),
+    "a functionalized part": lambda function, x: torch.func.functionalize(function)(torch.stack([x, x])[1]),
     "vmapped": lambda function, x: torch.vmap(function)(torch.stack([x, -x])),
     "differentiated": lambda function, x: torch.func.grad(lambda x: function(x).sin().sum())(x),
     "with a tangent": lambda function, x: torch.func.jvp(function, (x,), (x,))[1],

@@ -40,6 +40,7 @@ MOST_KEYS = 4096  # a program whose shapes never repeat must not fill the memory
 MUL_UP_TO = (
     2**21
 )  # elements: x.mul(x) costs less to call than torch.square(x); its 16-bit kernel takes 3 % longer, once it is the longer part
+LOW = 2**40  # below it, what data_ptr() gives may be an offset: asking the storage for its address takes 0.3 us
 
 # Read when opwise is imported: os.environ costs a microsecond. A context variable is a thread's, and an asyncio task's, own.
 _forced: ContextVar[str | None] = ContextVar("opwise_backend", default=os.environ.get(ENVIRONMENT) or None)
@@ -79,12 +80,20 @@ def recorded() -> bool:
     return torch._C._get_tracing_state() is not None or any(mode is not None for mode in modes)
 
 
+def _astray(x: Tensor) -> bool:
+    """Is data_ptr() no address but an offset, into memory that is not there? So it is for parts of what torch.func.functionalize wraps."""
+    try:
+        return x.untyped_storage().data_ptr() == 0
+    except RuntimeError:
+        return True
+
+
 def plain(x: Tensor) -> bool:
     """Returns whether a tensor's memory holds its value. False with a negative or conjugate bit, for wrappers of torch.func, for sparse
     tensors, on the device `meta`, and for subclasses, which may mean something else by it."""
     try:
-        held = not (x.is_neg() or x.is_conj() or x.is_quantized or x.is_nested or x.is_meta) and (x.data_ptr() != 0 or x.numel() == 0)
-        return held and type(x) in (Tensor, Parameter)
+        seen = not (x.is_neg() or x.is_conj() or x.is_quantized or x.is_nested or x.is_meta) and type(x) in (Tensor, Parameter)
+        return seen and (x.data_ptr() >= LOW or x.numel() == 0 or not _astray(x))
     except RuntimeError:
         return False
 
@@ -215,7 +224,13 @@ def square(x: Tensor) -> Tensor:
         shape, memory = x.shape, x.data_ptr() if x.is_contiguous() else 0
     except RuntimeError:
         memory = 0
-    if memory == 0 or x.is_neg() or _autocast() or forward_ad._current_level >= 0 or _fx._is_fx_tracing_flag:
+    if (
+        (memory < LOW and (memory == 0 or _astray(x)))
+        or x.is_neg()
+        or _autocast()
+        or forward_ad._current_level >= 0
+        or _fx._is_fx_tracing_flag
+    ):
         return _SQUARE.left(x)
     if x.requires_grad and _grad():
         return _SQUARE.differentiable(x)
@@ -233,7 +248,13 @@ def mean(x: Tensor) -> Tensor:
         shape, memory = x.shape, x.data_ptr() if x.is_contiguous() else 0
     except RuntimeError:
         memory = 0
-    if memory == 0 or x.is_neg() or _autocast() or forward_ad._current_level >= 0 or _fx._is_fx_tracing_flag:
+    if (
+        (memory < LOW and (memory == 0 or _astray(x)))
+        or x.is_neg()
+        or _autocast()
+        or forward_ad._current_level >= 0
+        or _fx._is_fx_tracing_flag
+    ):
         return _MEAN.left(x)
     if x.requires_grad and _grad():
         return _MEAN.differentiable(x)
@@ -251,7 +272,13 @@ def gelu(x: Tensor) -> Tensor:
         shape, memory = x.shape, x.data_ptr() if x.is_contiguous() else 0
     except RuntimeError:
         memory = 0
-    if memory == 0 or x.is_neg() or _autocast() or forward_ad._current_level >= 0 or _fx._is_fx_tracing_flag:
+    if (
+        (memory < LOW and (memory == 0 or _astray(x)))
+        or x.is_neg()
+        or _autocast()
+        or forward_ad._current_level >= 0
+        or _fx._is_fx_tracing_flag
+    ):
         return _GELU.left(x)
     if x.requires_grad and _grad():
         return _GELU.differentiable(x)
@@ -269,7 +296,13 @@ def softmax(x: Tensor) -> Tensor:
         shape, memory = x.shape, x.data_ptr() if x.is_contiguous() else 0
     except RuntimeError:
         memory = 0
-    if memory == 0 or x.is_neg() or _autocast() or forward_ad._current_level >= 0 or _fx._is_fx_tracing_flag:
+    if (
+        (memory < LOW and (memory == 0 or _astray(x)))
+        or x.is_neg()
+        or _autocast()
+        or forward_ad._current_level >= 0
+        or _fx._is_fx_tracing_flag
+    ):
         return _SOFTMAX.left(x)
     if x.requires_grad and _grad():
         return _SOFTMAX.differentiable(x)
@@ -286,7 +319,9 @@ def matmul(a: Tensor, b: Tensor) -> Tensor:
         first, second, left, right = a.shape, b.shape, a.data_ptr(), b.data_ptr()
     except RuntimeError:
         left = right = 0
-    if left == 0 or right == 0 or a.is_neg() or b.is_neg() or _autocast() or forward_ad._current_level >= 0 or _fx._is_fx_tracing_flag:
+    if (left < LOW and (left == 0 or _astray(a))) or (right < LOW and (right == 0 or _astray(b))) or a.is_neg() or b.is_neg():
+        return _MATMUL.left(a, b)
+    if _autocast() or forward_ad._current_level >= 0 or _fx._is_fx_tracing_flag:
         return _MATMUL.left(a, b)
     if (a.requires_grad or b.requires_grad) and _grad():
         return _MATMUL.differentiable(a, b)
