@@ -233,11 +233,14 @@ def test_the_decorator_refuses_what_it_cannot_take() -> None:
 
 @pytest.mark.parametrize(
     ("name", "needle"),
-    [("triton_jit.py", "opwise.backends.triton_jit"), ("my-kernel.py", "rename it"), ("kernel.txt", "no Python file"), (None, "not there")],
-)
+    [("triton_jit.py", "opwise.backends.triton_jit"), ("my-kernel.py", "rename it"), ("kernel.txt", "no Python file"), (None, "not there"),
+     ("folder.py/", "no Python file")],
+)  # fmt: skip
 def test_a_file_that_cannot_be_a_backend_is_refused(tmp_path: Path, name: str | None, needle: str) -> None:
     path = tmp_path / (name or "nothing.py")
-    if name:
+    if name and name.endswith("/"):
+        path.mkdir()
+    elif name:
         path.write_text(GOOD)
     result = invoke("run", "square", "--with", str(path))
     assert result.exit_code == 2, result.output

@@ -37,7 +37,7 @@ class BadFile(ValueError):
 def backend_name(path: Path, taken: Mapping[str, str]) -> str:
     """The backend name of a file: its stem. Raises BadFile if it is not a valid name, or is taken."""
     if path.suffix != ".py" or not path.is_file():
-        raise BadFile(f"{path} is {'no Python file' if path.is_file() else 'not there'}: give the path of a .py file")
+        raise BadFile(f"{path} is {'no Python file' if path.exists() else 'not there'}: give the path of a .py file")
     if not path.stem.isidentifier():
         raise BadFile(f"{path}: its rows go by the file's name, and {path.stem!r} is no Python name: rename it")
     if path.stem in taken:
