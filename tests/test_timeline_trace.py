@@ -66,6 +66,13 @@ def test_what_torch_writes_that_is_no_json_is_read(tmp_path: Path, text: str, en
     assert len(found.notes) == notes
 
 
+def test_half_a_pair_of_utf_16_is_read_as_unknown(tmp_path: Path) -> None:
+    """Which no output can hold; a pair, and a backslash before `ud800`, are what they are."""
+    path = tmp_path / "given.json"
+    path.write_text(r'["a\ud83d", "\uDE00b", "\ud83d\ude00", "\\ud83d", "\u00b5"]')
+    assert document(path)[0] == ["a\ufffd", "\ufffdb", "\U0001f600", r"\ud83d", "\u00b5"]
+
+
 def test_times_are_as_exact_as_they_are_written(tmp_path: Path) -> None:
     """Of so many digits a float keeps a quarter of a us. What is written again has them too."""
     events = tuple(kernel("k", 10.4 + 5.2 * i, 5.1, None) | {"ts": f"~1712195495505{10.4 + 5.2 * i:07.3f}~"} for i in range(3))

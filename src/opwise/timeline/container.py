@@ -16,6 +16,8 @@ from opwise.profiling.capture import NOT_A_NUMBER
 GZIP = b"\x1f\x8b"
 TAKEN = "a Chrome trace is taken, as torch.profiler's export_chrome_trace writes it: .json or .json.gz"
 BACKSLASH = re.compile(r"""(\\["\\/bfnrt]|\\u[0-9a-fA-F]{4})|\\""")  # one that JSON knows, or a bare one
+# Half of a pair of UTF-16, as of a name that was cut off; the first group is what else begins with a backslash. It cannot be written.
+HALF = re.compile(r"(\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\[^u])|\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
 MARK = "\0"  # before a number that JSON's writer would round
 MARKED = re.compile(r'"\\u0000([^"]*)"')
 
@@ -59,7 +61,8 @@ def _text(path: Path) -> str:
             raise NotATrace(f"{path} is a damaged gzip file ({error}): copy or record it again") from error
     if not raw.strip():
         raise NotATrace(f"{path} is empty: {TAKEN}")
-    return raw.decode(json.detect_encoding(raw), errors="replace")
+    text = raw.decode(json.detect_encoding(raw), errors="replace")
+    return HALF.sub(lambda found: found[1] or r"\ufffd", text) if r"\ud" in text or r"\uD" in text else text
 
 
 def _escaped(text: str) -> str:
