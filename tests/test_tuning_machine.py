@@ -253,7 +253,7 @@ def test_without_a_gpu_it_says_what_to_do_and_what_goes_with_it(tmp_path: Path, 
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     told = invoke("--machine")
     assert told.exit_code == 1
-    assert "run it on the machine whose tables are wanted; --show says what is stored" in " ".join(told.output.split())
+    assert "run it on the machine with that GPU; --show says what is stored" in " ".join(told.output.split())
     told = invoke("matmul", "--machine", "--quick")
     assert told.exit_code == 2
     assert "leave ops and workloads, --quick out" in " ".join(told.output.split())
