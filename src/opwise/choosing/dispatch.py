@@ -80,10 +80,11 @@ def recorded() -> bool:
     return torch._C._get_tracing_state() is not None or any(mode is not None for mode in modes)
 
 
-def _astray(x: Tensor) -> bool:
-    """Is data_ptr() no address but an offset, into memory that is not there? So it is for parts of what torch.func.functionalize wraps."""
+def _astray(x: Tensor, memory: int) -> bool:
+    """Is what data_ptr() gave 0, or no address but an offset into memory that is not there, as of parts of what torch.func.functionalize
+    wraps?"""
     try:
-        return x.untyped_storage().data_ptr() == 0
+        return memory == 0 or x.untyped_storage().data_ptr() == 0
     except RuntimeError:
         return True
 
@@ -93,7 +94,7 @@ def plain(x: Tensor) -> bool:
     tensors, on the device `meta`, and for subclasses, which may mean something else by it."""
     try:
         seen = not (x.is_neg() or x.is_conj() or x.is_quantized or x.is_nested or x.is_meta) and type(x) in (Tensor, Parameter)
-        return seen and (x.data_ptr() >= LOW or x.numel() == 0 or not _astray(x))
+        return seen and (x.data_ptr() >= LOW or x.numel() == 0 or not _astray(x, x.data_ptr()))
     except RuntimeError:
         return False
 
@@ -224,13 +225,7 @@ def square(x: Tensor) -> Tensor:
         shape, memory = x.shape, x.data_ptr() if x.is_contiguous() else 0
     except RuntimeError:
         memory = 0
-    if (
-        (memory < LOW and (memory == 0 or _astray(x)))
-        or x.is_neg()
-        or _autocast()
-        or forward_ad._current_level >= 0
-        or _fx._is_fx_tracing_flag
-    ):
+    if (memory < LOW and _astray(x, memory)) or x.is_neg() or _autocast() or forward_ad._current_level >= 0 or _fx._is_fx_tracing_flag:
         return _SQUARE.left(x)
     if x.requires_grad and _grad():
         return _SQUARE.differentiable(x)
@@ -248,13 +243,7 @@ def mean(x: Tensor) -> Tensor:
         shape, memory = x.shape, x.data_ptr() if x.is_contiguous() else 0
     except RuntimeError:
         memory = 0
-    if (
-        (memory < LOW and (memory == 0 or _astray(x)))
-        or x.is_neg()
-        or _autocast()
-        or forward_ad._current_level >= 0
-        or _fx._is_fx_tracing_flag
-    ):
+    if (memory < LOW and _astray(x, memory)) or x.is_neg() or _autocast() or forward_ad._current_level >= 0 or _fx._is_fx_tracing_flag:
         return _MEAN.left(x)
     if x.requires_grad and _grad():
         return _MEAN.differentiable(x)
@@ -272,13 +261,7 @@ def gelu(x: Tensor) -> Tensor:
         shape, memory = x.shape, x.data_ptr() if x.is_contiguous() else 0
     except RuntimeError:
         memory = 0
-    if (
-        (memory < LOW and (memory == 0 or _astray(x)))
-        or x.is_neg()
-        or _autocast()
-        or forward_ad._current_level >= 0
-        or _fx._is_fx_tracing_flag
-    ):
+    if (memory < LOW and _astray(x, memory)) or x.is_neg() or _autocast() or forward_ad._current_level >= 0 or _fx._is_fx_tracing_flag:
         return _GELU.left(x)
     if x.requires_grad and _grad():
         return _GELU.differentiable(x)
@@ -296,13 +279,7 @@ def softmax(x: Tensor) -> Tensor:
         shape, memory = x.shape, x.data_ptr() if x.is_contiguous() else 0
     except RuntimeError:
         memory = 0
-    if (
-        (memory < LOW and (memory == 0 or _astray(x)))
-        or x.is_neg()
-        or _autocast()
-        or forward_ad._current_level >= 0
-        or _fx._is_fx_tracing_flag
-    ):
+    if (memory < LOW and _astray(x, memory)) or x.is_neg() or _autocast() or forward_ad._current_level >= 0 or _fx._is_fx_tracing_flag:
         return _SOFTMAX.left(x)
     if x.requires_grad and _grad():
         return _SOFTMAX.differentiable(x)
@@ -319,7 +296,7 @@ def matmul(a: Tensor, b: Tensor) -> Tensor:
         first, second, left, right = a.shape, b.shape, a.data_ptr(), b.data_ptr()
     except RuntimeError:
         left = right = 0
-    if (left < LOW and (left == 0 or _astray(a))) or (right < LOW and (right == 0 or _astray(b))) or a.is_neg() or b.is_neg():
+    if (left < LOW and _astray(a, left)) or (right < LOW and _astray(b, right)) or a.is_neg() or b.is_neg():
         return _MATMUL.left(a, b)
     if _autocast() or forward_ad._current_level >= 0 or _fx._is_fx_tracing_flag:
         return _MATMUL.left(a, b)
