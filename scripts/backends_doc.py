@@ -15,12 +15,13 @@ from pathlib import Path
 from statistics import geometric_mean, median
 
 from opwise.backends import OURS
+from opwise.library import find
 from opwise.ops import OURS as OPS
 from opwise.record import Interval, Record, read
 from opwise.seeds.models import CODE, code_lines
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGE, RUNS = ROOT / "docs" / "backends.md", (ROOT / "results", ROOT / "plugins" / "results")
+PAGE, RUNS = ROOT / "docs" / "backends.md", ROOT / "plugins" / "results"
 BACKENDS = ROOT / "src" / "opwise" / "backends"
 BLOCK = re.compile(r"(<!-- (speed|cost|lines) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 
@@ -46,10 +47,7 @@ def lines(backend: str) -> dict[str, int]:
 
 
 def records(run: str) -> list[Record]:
-    path = next((found[0] for folder in RUNS if (found := sorted(folder.rglob(f"*{run}*.jsonl.gz")))), None)
-    if path is None:
-        raise SystemExit(f"no stored run has {run} in its name: there are those below {' and '.join(map(str, RUNS))}")
-    return [r for r in read(path) if not r.variant and r.status == "ok" and r.op in OPS]
+    return [r for r in read(find(run, RUNS)) if not r.variant and r.status == "ok" and r.op in OPS]
 
 
 def table(head: Sequence[str], rows: Mapping[str, Sequence[str]]) -> str:
