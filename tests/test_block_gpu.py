@@ -44,5 +44,10 @@ def test_a_block_is_timed_and_torch_in_another_file_is_torch(tmp_path: Path) -> 
             assert r.power_w is not None
             assert 30 < r.power_w < 2000
             assert r.joules == pytest.approx(r.power_w * r.block_us.median / 1e6, rel=0.1)
+        assert r.full_us is not None, r.reason
+        assert r.full_us.median < 1.05 * r.block_us.median, "the clock is as high as it goes, and a flush costs little of a block"
+        assert sum(r.full_steps_us.values()) == pytest.approx(r.full_us.median, rel=0.5)
+    assert again.full_versus_baseline is not None
+    assert abs(again.full_versus_baseline[0] - 1) < 0.02
     assert again.shares["softmax"] == pytest.approx(eager.shares["softmax"], rel=0.1)
     assert json.loads(path.read_text().splitlines()[0])["throttle"] is not None

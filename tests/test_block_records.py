@@ -22,13 +22,19 @@ EAGER = BlockRecord(
     backend="torch_eager", ops=("matmul", "softmax", "gelu"), model="8b", tokens=4096, hidden=4096, ff=14336, heads=32, status="ok",
     error_ratio=0.9, block_us=Interval(2000.0, 1990.0, 2004.0, 12, "graph", rounds=(2000.0,) * 12), versus_baseline=(1.0, 1.0, 1.0),
     power_w=690.0, joules=1.38, sm_clock_mhz=1590.0, temperature_c=61.0, throttle=("power cap",), steps_us=STEPS, sources={"gelu": "ab"},
-    seed=7, device=TOY, driver="1.0", capability="9.0", versions={"torch": "2.0"}, commit="abc1234", dirty=False,
+    full_us=Interval(1700.0, 1699.0, 1702.0, 60, "events", rounds=(1700.0,) * 6), full_versus_baseline=(1.0, 1.0, 1.0),
+    full_sm_clock_mhz=1980.0, full_steps_us=dict.fromkeys(("qkv", "gelu"), 850.0), seed=7, device=TOY, driver="1.0", capability="9.0",
+    versions={"torch": "2.0"}, commit="abc1234", dirty=False,
     time="2026-01-03T00:00:00+00:00",
 )  # fmt: skip
-QUICK = replace(EAGER, backend="triton_jit", block_us=Interval(1900.0, 1895.0, 1905.0, 12, "graph"), versus_baseline=(0.95, 0.94, 0.96))
+QUICK = replace(
+    EAGER, backend="triton_jit", block_us=Interval(1900.0, 1895.0, 1905.0, 12, "graph"), versus_baseline=(0.95, 0.94, 0.96),
+    full_us=Interval(1785.0, 1780.0, 1790.0, 60, "events"), full_versus_baseline=(1.05, 1.04, 1.06),
+)  # fmt: skip
 WRONG = replace(
     EAGER, backend="mine", ops=("gelu",), status="wrong", reason="gelu (mine/gelu): [red]3[/red] of 9", error_ratio=float("inf"),
-    block_us=None, versus_baseline=None, power_w=None, joules=None, sm_clock_mhz=None, throttle=(), steps_us={},
+    block_us=None, versus_baseline=None, power_w=None, joules=None, sm_clock_mhz=None, throttle=(), steps_us={}, full_us=None,
+    full_versus_baseline=None, full_sm_clock_mhz=None, full_steps_us={},
 )  # fmt: skip
 RUN = [EAGER, QUICK, WRONG]
 
@@ -47,6 +53,7 @@ def test_a_record_comes_back_as_it_was(tmp_path: Path) -> None:
     line = json.loads(path.read_text().splitlines()[0])
     assert (line["kind"], line["schema"], line["shares"]["matmul"]) == ("block", SCHEMA, pytest.approx(1400 / 1800))
     assert "rounds" not in line["block_us"]
+    assert "rounds" not in line["full_us"]
     with pytest.raises(UnknownSchema, match="99"):
         BlockRecord.from_data({"schema": 99, "kind": "block"})
 
@@ -68,10 +75,14 @@ def test_the_table_has_the_quickest_first_and_what_was_not_measured_empty() -> N
     assert [shown["mine"][name] for name in ("verdict", "us a block", "W", "J a block", "matmul")] == ["wrong", "", "", "", ""]
     markdown = table.markdown(RUN).splitlines()
     assert markdown[2].startswith("| **triton_jit** | matmul, softmax, gelu | ok | 0.9 | 1900")
-    assert len({line.count("|") for line in markdown}) == 1
+    at = markdown.index(table.FULL_TITLE)
+    assert len({line.count("|") for line in markdown[: at - 1]}) == 1
+    assert markdown[at + 4].startswith("| torch_eager | 1700 ±0.1% | 1.000 |  | 1980 | 50.0% |"), "the other order than back to back"
+    assert markdown[at + 5].startswith("| triton_jit | 1785")
     tied = replace(QUICK, versus_baseline=(0.995, 0.99, 1.0))
     assert not table.ahead(tied)
     assert "SM MHz" not in table.columns([WRONG])
+    assert table.columns([WRONG], full=True) == []
 
 
 def test_show_prints_a_block_run_and_takes_an_ordinary_one_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,11 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import pytest
-from simulated_queue import GpuFault, Kernel, SimulatedQueue
+import torch
+from simulated_queue import Governed, GpuFault, Kernel, SimulatedQueue
 
-from opwise.block.turns import MIN_ROUNDS, Course, Pace, Turns, middle, over, steps_us, stretch, timed
+from opwise.block.turns import MIN_ROUNDS, Course, Pace, Turns, medians, middle, over, over_full, stretch, timed
 from opwise.measure.device import State
 from opwise.measure.power import power_w
+from opwise.measure.timing import Clock
 
 PACE = Pace(total_s=1.0, warm_up_s=0.5, lead_s=0.05, stretch_s=0.1)
 TICK_US = 20_000.0  # of the energy counter
@@ -73,7 +75,8 @@ class Lab:
         self.queue.cpu += seconds * 1e6
 
     def run(self, *courses: Course, pace: Pace = PACE) -> Sequence[Course]:
-        turns = Turns(self.queue, self.meter, pace, lambda *said: self.said.append(said), self.before, self.after, self.pause)
+        clock = Clock(torch.device("cuda"), self.meter, self.queue)
+        turns = Turns(clock, self.meter, pace, lambda *said: self.said.append(said), self.before, self.after, self.pause)
         turns.run(courses)
         return courses
 
@@ -116,14 +119,34 @@ def test_a_drift_of_the_clock_is_in_no_ratio() -> None:
 def test_shares_are_of_the_steps_and_tile_the_block() -> None:
     lab = Lab()
     (course,) = lab.run(lab.course("a", 1500.0, cpu_us=10.0))
-    assert steps_us(course) == pytest.approx({"up": 1500.0, "gelu": 200.0, "residual 2": 300.0})
+    assert medians(course.steps_us) == pytest.approx({"up": 1500.0, "gelu": 200.0, "residual 2": 300.0})
 
 
 def test_where_the_gpu_waits_for_the_cpu_there_are_no_shares() -> None:
     lab = Lab()
     (course,) = lab.run(lab.course("a", 1500.0, cpu_us=100_000.0))
     assert timed(course).median == pytest.approx(2000.0), "a graph needs no launches"
-    assert steps_us(course) == {}
+    assert medians(course.steps_us) == {}
+
+
+def test_at_full_clock_a_block_is_timed_alone_and_its_steps_behind_a_rest() -> None:
+    lab = Lab(tells=False)
+    lab.queue = Governed()  # type: ignore[assignment]
+    quick, slow = lab.run(lab.course("torch_eager", 1500.0), lab.course("triton_jit", 1700.0))
+    assert timed(quick).median == pytest.approx(2000.0 / 0.75, rel=0.02), "back to back the clock is lower"
+    for course, us in ((quick, 2000.0), (slow, 2200.0)):
+        assert course.full is not None
+        assert course.full.rest_us > 0
+        assert course.full.median_us == pytest.approx(us)
+        assert medians(course.full_steps_us) == pytest.approx({"up": us - 500.0, "gelu": 200.0, "residual 2": 300.0})
+    assert over_full(slow, quick) == pytest.approx((1.1, 1.1, 1.1))
+
+
+def test_where_no_rest_holds_the_clock_there_is_no_figure_at_full_clock() -> None:
+    lab = Lab()  # its meter gives the power cap as a reason always
+    quick, slow = lab.run(lab.course("torch_eager", 1500.0), lab.course("triton_jit", 1700.0))
+    assert quick.full is slow.full is over_full(slow, quick) is None
+    assert not quick.refused
 
 
 def test_what_is_wrong_after_a_turn_takes_no_further_part() -> None:

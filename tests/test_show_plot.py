@@ -50,10 +50,24 @@ def test_a_block_says_where_it_ran_in_which_state_and_of_which_commit() -> None:
     records = read_blocks(BLOCK)
     assert plot.title(records) == [
         "block of 8b, 4096 tokens, swapped: matmul, softmax, gelu",
-        "NVIDIA H100 80GB HBM3, back to back, power-capped, commit 8069db2, 2026-11-27",
+        "NVIDIA H100 80GB HBM3, commit 8069db2, 2026-11-27",
     ]
+    assert plot.back_to_back(records) == "back to back, power-capped"
     cool = [records[0], *(replace(r, throttle=()) for r in records[1:])]
-    assert "not power-capped throughout" in plot.title(cool)[1]
+    assert plot.back_to_back(cool) == "back to back, not power-capped throughout"
+
+
+def test_a_block_timed_in_both_states_has_a_panel_each_with_its_own_order(tmp_path: Path) -> None:
+    timed = [
+        replace(r, full_us=r.block_us and replace(r.block_us, median=3500.0 - i), full_steps_us=r.steps_us)
+        for i, r in enumerate(read_blocks(BLOCK))
+    ]
+    plot.write(timed, tmp_path / "both.svg")
+    said = _said(tmp_path / "both.svg")
+    assert [bar.us for bar in plot.full_bars(timed)] == sorted(3500.0 - i for i in range(len(timed)))
+    assert f"<!-- {plot.FULL} -->" in said
+    assert "<!-- back to back, power-capped -->" in said
+    assert "<!-- 3500 us -->" in said
 
 
 def test_a_block_that_nobody_timed_is_no_picture(tmp_path: Path) -> None:

@@ -25,7 +25,8 @@ class BlockRecord:
     """One candidate's result. Times in us, powers in W, energy of one block in J. Not measured: None. Times exist only if the output is
     right.
 
-    `ops`: the ops that this backend computed in the block; torch computed the rest. `steps_us`: each step by itself, between events."""
+    `ops`: the ops that this backend computed in the block; torch computed the rest. `steps_us`: each step by itself, between events. Fields
+    named full are of single blocks at full clock, the others of blocks back to back. Runs before 2026-11-28 lack the former."""
 
     backend: str
     ops: tuple[str, ...]
@@ -46,6 +47,10 @@ class BlockRecord:
     temperature_c: float | None = None
     throttle: tuple[str, ...] = ()
     steps_us: Mapping[str, float] = field(default_factory=dict)
+    full_us: Interval | None = None
+    full_versus_baseline: tuple[float, float, float] | None = None
+    full_sm_clock_mhz: float | None = None
+    full_steps_us: Mapping[str, float] = field(default_factory=dict)
     sources: Mapping[str, str] = field(default_factory=dict)  # op -> digest of the kernel's sources (provenance.source)
     seed: int | None = None
     device: str = ""
@@ -67,17 +72,14 @@ class BlockRecord:
     @property
     def shares(self) -> dict[str, float]:
         """Each op's share of the block's time; `other` is what torch computes in every candidate. They add up to 1; empty if unknown."""
-        total = sum(self.steps_us.values())
-        found: dict[str, float] = dict.fromkeys((*(step.op for step in SWAPPED.values()), "other"), 0.0)
-        for name, us in self.steps_us.items():
-            found[SWAPPED[name].op if name in SWAPPED else "other"] += us / total
-        return found if total else {}
+        return shares(self.steps_us)
 
     def to_json(self) -> str:
         """One line without its newline, the shares beside the steps."""
         data = asdict(self) | {"shares": self.shares}
-        if self.block_us is not None:
-            del data["block_us"]["rounds"]
+        for name in ("block_us", "full_us"):
+            if data[name] is not None:
+                del data[name]["rounds"]
         if self.error_ratio is not None and not math.isfinite(self.error_ratio):
             data["error_ratio"] = str(self.error_ratio)
         return json.dumps(data, allow_nan=False)
@@ -88,6 +90,15 @@ class BlockRecord:
         if not isinstance(data.get("schema"), int) or not 0 < data["schema"] <= SCHEMA:
             raise UnknownSchema(f"schema {data.get('schema')!r} found, up to {SCHEMA} is read: use the opwise that wrote the file")
         return made(cls, data)
+
+
+def shares(steps_us: Mapping[str, float]) -> dict[str, float]:
+    """Op -> its share of these steps' time; `other`: steps that are none of the ops. Empty for no steps."""
+    total = sum(steps_us.values())
+    found: dict[str, float] = dict.fromkeys((*(step.op for step in SWAPPED.values()), "other"), 0.0)
+    for name, us in steps_us.items():
+        found[SWAPPED[name].op if name in SWAPPED else "other"] += us / total
+    return found if total else {}
 
 
 def store(records: Sequence[BlockRecord], out: Path) -> Path:

@@ -7,42 +7,54 @@ from collections.abc import Sequence
 from rich.markup import escape
 from rich.table import Table
 
-from opwise.block.records import BASELINE, BlockRecord
+from opwise.block.records import BASELINE, BlockRecord, shares
 from opwise.block.wiring import OPS_INSIDE
 from opwise.measure.stats import tied
+from opwise.record import Interval
 from opwise.report.tables import STYLES, microseconds, ratio
 
-FIGURES = ("us a block", "over torch", "interval", "SM MHz", "W", "J a block")
+MEASURED = ("us a block", "over torch", "interval", "SM MHz")
+POWER = ("W", "J a block")
+FULL_TITLE = "at full clock: single blocks, each behind a flush of the L2 and a rest"
 
 
-def columns(records: Sequence[BlockRecord]) -> list[str]:
-    """The table's columns; those without any measured value are left out."""
-    timed = [*FIGURES, *OPS_INSIDE, "other"] if any(r.block_us for r in records) else []
-    return ["backend", "ops", "verdict", "error/bound", *timed]
+def columns(records: Sequence[BlockRecord], full: bool = False) -> list[str]:
+    """The table's columns; those without any measured value are left out.
+
+    full: of single blocks at full clock, none where nobody has such a time; otherwise of blocks back to back, with the verdicts."""
+    timed = [*MEASURED, *(() if full else POWER), *OPS_INSIDE, "other"] if any(_us(r, full) for r in records) else []
+    return (["backend", *timed] if timed else []) if full else ["backend", "ops", "verdict", "error/bound", *timed]
 
 
-def rows(records: Sequence[BlockRecord]) -> list[tuple[BlockRecord, list[str]]]:
+def rows(records: Sequence[BlockRecord], full: bool = False) -> list[tuple[BlockRecord, list[str]]]:
     """Rows with the texts of `columns`: fastest first, then those without a time, in input order."""
-    names = columns(records)
-    ordered = sorted(records, key=lambda r: r.block_us.median if r.block_us else float("inf"))
-    return [(r, [cells[name] for name in names]) for r in ordered for cells in [_cells(r)]]
+    names = columns(records, full)
+    ordered = sorted(records, key=lambda r: us.median if (us := _us(r, full)) else float("inf"))
+    return [(r, [cells[name] for name in names]) for r in ordered for cells in [_cells(r, full)]]
 
 
-def _cells(r: BlockRecord) -> dict[str, str]:
-    over = r.versus_baseline
-    shares = r.shares
+def _us(r: BlockRecord, full: bool) -> Interval | None:
+    return r.full_us if full else r.block_us
+
+
+def _over(r: BlockRecord, full: bool) -> tuple[float, float, float] | None:
+    return r.full_versus_baseline if full else r.versus_baseline
+
+
+def _cells(r: BlockRecord, full: bool) -> dict[str, str]:
+    us, over, parts = _us(r, full), _over(r, full), shares(r.full_steps_us) if full else r.shares
     return {
         "backend": r.backend,
         "ops": ", ".join(r.ops),
         "verdict": r.status + (f" ({r.stand_in})" if r.stand_in and r.status == "ok" else ""),
         "error/bound": ratio(r.error_ratio),
-        "us a block": microseconds(r.block_us, spread=True) if r.block_us else "",
+        "us a block": microseconds(us, spread=True) if us else "",
         "over torch": "" if over is None else f"{over[0]:.3f}",
         "interval": "" if over is None or r.backend == BASELINE else f"{over[1]:.3f} to {over[2]:.3f}",
-        "SM MHz": _whole(r.sm_clock_mhz),
+        "SM MHz": _whole(r.full_sm_clock_mhz if full else r.sm_clock_mhz),
         "W": _whole(r.power_w),
         "J a block": "" if r.joules is None else f"{r.joules:.3f}",
-        **{name: f"{shares[name]:.1%}" if name in shares else "" for name in (*OPS_INSIDE, "other")},
+        **{name: f"{parts[name]:.1%}" if name in parts else "" for name in (*OPS_INSIDE, "other")},
     }
 
 
@@ -58,15 +70,18 @@ def title(records: Sequence[BlockRecord]) -> str:
     return f"{r.sizes}: {r.device}, driver {r.driver or 'none'}, commit {r.commit or 'unknown'}{changed}, {r.time}{shared}"
 
 
-def table(records: Sequence[BlockRecord]) -> Table:
+def table(records: Sequence[BlockRecord], full: bool = False) -> Table:
     """The table for a terminal. Bold: faster than the block of torch alone, by more than a tie."""
-    shown = Table(show_edge=False, pad_edge=False)
-    for name in columns(records):
+    shown = Table(title=FULL_TITLE if full else None, title_justify="left", show_edge=False, pad_edge=False)
+    names = columns(records, full)
+    for name in names:
         shown.add_column(name, justify="left" if name in ("backend", "ops", "verdict") else "right", no_wrap=name != "ops")
-    for r, texts in rows(records):
+    for r, texts in rows(records, full):
         cells = [escape(text) for text in texts]
-        cells[0] = f"[bold]{cells[0]}[/]" if ahead(r) else cells[0]
-        cells[2] = f"[{STYLES.get(r.status, 'yellow')}]{cells[2]}[/]"
+        cells[0] = f"[bold]{cells[0]}[/]" if ahead(r, full) else cells[0]
+        if "verdict" in names:
+            at = names.index("verdict")
+            cells[at] = f"[{STYLES.get(r.status, 'yellow')}]{cells[at]}[/]"
         shown.add_row(*cells)
     return shown
 
@@ -83,9 +98,10 @@ def steps(records: Sequence[BlockRecord]) -> Table:
     return shown
 
 
-def ahead(r: BlockRecord) -> bool:
+def ahead(r: BlockRecord, full: bool = False) -> bool:
     """Returns whether it is faster than the block of torch alone, and not tied with it."""
-    return r.versus_baseline is not None and r.versus_baseline[0] < 1 and not tied(*r.versus_baseline)
+    over = _over(r, full)
+    return over is not None and over[0] < 1 and not tied(*over)
 
 
 def notes(records: Sequence[BlockRecord]) -> list[str]:
@@ -94,8 +110,13 @@ def notes(records: Sequence[BlockRecord]) -> list[str]:
 
 
 def markdown(records: Sequence[BlockRecord]) -> str:
-    """The same table, bold as in `table`."""
-    names = columns(records)
+    """The same tables, bold as in `table`."""
+    full = [FULL_TITLE, _markdown(records, True)] if columns(records, True) else []
+    return "\n\n".join([_markdown(records, False), *full])
+
+
+def _markdown(records: Sequence[BlockRecord], full: bool) -> str:
+    names = columns(records, full)
     lines = [names, ["---" if name in ("backend", "ops", "verdict") else "---:" for name in names]]
-    lines += [[f"**{texts[0]}**" if ahead(r) else texts[0], *texts[1:]] for r, texts in rows(records)]
+    lines += [[f"**{texts[0]}**" if ahead(r, full) else texts[0], *texts[1:]] for r, texts in rows(records, full)]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)

@@ -1,4 +1,7 @@
-"""Times a block and reads its clock and energy: candidates in short turns. Policy only, driven through gpu.Queue.
+"""Times a block in both states of the clock and reads its energy: candidates in short turns. Policy only, driven through gpu.Queue.
+
+Back to back, as a model runs it, a large block reaches the power cap. Then measure.timing.Clock times one block at a time at full clock,
+behind a flush of the L2 and with a rest after it.
 
 A turn is a lead-in of the candidate's own replays, so that it sets clock and power, then a stretch between two events. Meanwhile the CPU
 reads clock, temperature and NVML's energy counter. Turns go in mirrored random orders, so that temperature favours none. Power is the slope
@@ -13,10 +16,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from opwise.measure.device import State
-from opwise.measure.gpu import Launch, Queue
+from opwise.measure.figures import Timing, paired_ratio
+from opwise.measure.gpu import Launch
 from opwise.measure.power import LOOK_S, Instruments, power_w
 from opwise.measure.rounds import mirrored_orders
 from opwise.measure.stats import median, median_interval, paired, settled
+from opwise.measure.timing import Clock
 from opwise.record import Interval
 
 GRAPH_US = 10_000.0  # blocks are unrolled into one graph until it takes this long: the GPU never waits for the next replay
@@ -53,17 +58,20 @@ class Stretch:
 
 @dataclass(eq=False)
 class Course:
-    """One candidate's measurement. `steps`: the block's launches by name; `replay` runs `blocks` blocks from a graph.
+    """One candidate's measurement. `steps`: the block's launches by name; `one` runs a block from a graph, `replay` runs `blocks` of them.
 
-    `refused`: why it was excluded, "" otherwise."""
+    full: of one block at full clock, None where no rest holds it. refused: why it was excluded, "" otherwise."""
 
     name: str
     steps: Mapping[str, Launch]
+    one: Launch = lambda: None
     replay: Launch = lambda: None
     blocks: int = 1
     replay_us: float = 1.0
     stretches: list[Stretch] = field(default_factory=list)
     steps_us: dict[str, list[float]] = field(default_factory=dict)
+    full: Timing | None = None
+    full_steps_us: dict[str, list[float]] = field(default_factory=dict)
     refused: str = ""
 
     def run(self) -> None:
@@ -77,10 +85,10 @@ class Turns:
     turn left, "" if nothing."""
 
     def __init__(
-        self, queue: Queue, instruments: Instruments, pace: Pace, turn: Callable[[str, str], None], before: Callable[[str], None],
+        self, clock: Clock, instruments: Instruments, pace: Pace, turn: Callable[[str, str], None], before: Callable[[str], None],
         after: Callable[[str], str], pause: Callable[[float], None] = time.sleep,
     ) -> None:  # fmt: skip
-        self.queue, self.instruments, self.pace, self.turn = queue, instruments, pace, turn
+        self.clock, self.queue, self.instruments, self.pace, self.turn = clock, clock.queue, instruments, pace, turn
         self.before, self.after, self.pause = before, after, pause
 
     def run(self, courses: Sequence[Course]) -> None:
@@ -97,6 +105,9 @@ class Turns:
                 rounds += 1
             for _ in range(SHARE_ROUNDS):
                 self._round(courses, next(orders), "shares", self._apart)
+            self._full_clock(self._live(courses))
+            for _ in range(SHARE_ROUNDS):
+                self._round(courses, next(orders), "shares at full clock", self._apart_rested)
 
     def _live(self, courses: Sequence[Course]) -> list[Course]:
         return [course for course in courses if not course.refused]
@@ -127,7 +138,7 @@ class Turns:
 
     def _capture(self, course: Course) -> None:
         """Whole blocks in one graph. The estimate of their number comes from a graph of one."""
-        one = self.queue.capture([course.run])
+        one = course.one = self.queue.capture([course.run])
         start = self.queue.mark()
         one()
         one()
@@ -163,10 +174,17 @@ class Turns:
     def _apart(self, course: Course) -> None:
         """Some blocks launch by launch with an event between two steps, right behind replays that keep the GPU busy until all are
         enqueued: in the clock that the block runs in."""
+        self._step_by_step(course, lambda seconds: self._replays(course, seconds), SHARE_BLOCKS, course.steps_us)
+
+    def _apart_rested(self, course: Course) -> None:
+        """The same of one block behind a spin: the clock has recovered by then, and one block is too short to reach the power cap."""
+        self._step_by_step(course, lambda seconds: self.queue.spin(seconds * 1e6), 1, course.full_steps_us)
+
+    def _step_by_step(self, course: Course, lead: Callable[[float], object], blocks: int, found: dict[str, list[float]]) -> None:
         for lead_s in (self.pace.lead_s, 4 * self.pace.lead_s):
-            self._replays(course, lead_s)
+            lead(lead_s)
             marks = [self.queue.mark()]
-            for _ in range(SHARE_BLOCKS):
+            for _ in range(blocks):
                 for launch in course.steps.values():
                     launch()
                     marks.append(self.queue.mark())
@@ -177,7 +195,31 @@ class Turns:
         else:
             return  # the GPU waited for the CPU: what an event saw is no kernel's time
         for name, (start, end) in zip(itertools.cycle(course.steps), itertools.pairwise(marks), strict=False):
-            course.steps_us.setdefault(name, []).append(self.queue.elapsed_us(start, end))
+            found.setdefault(name, []).append(self.queue.elapsed_us(start, end))
+
+    def _full_clock(self, courses: Sequence[Course]) -> None:
+        """Fills `full`. The buffers are filled with nan before each block of samples, and the output is judged after it."""
+        by_name = {course.name: course for course in courses}
+        self.clock.witness = _Witness(self, by_name)
+        found = self.clock.cold({name: [course.one] for name, course in by_name.items()}, lambda name: self.turn(name, "full clock"))
+        self.clock.witness = None
+        for name, course in by_name.items():
+            course.full = found.get(name)
+
+
+@dataclass(frozen=True)
+class _Witness:
+    """measure.rounds.Witness: what a candidate left wrong excludes it."""
+
+    turns: Turns
+    courses: Mapping[str, Course]
+
+    def before(self, name: str) -> None:
+        self.turns.before(name)
+
+    def after(self, name: str) -> None:
+        course = self.courses[name]
+        course.refused = course.refused or self.turns.after(name)
 
 
 def stretch(block_us: float, looks: Sequence[tuple[float, float | None, State]]) -> Stretch:
@@ -204,9 +246,14 @@ def over(course: Course, baseline: Course) -> tuple[float, float, float]:
     return paired([s.block_us for s in course.stretches], [s.block_us for s in baseline.stretches])
 
 
-def steps_us(course: Course) -> dict[str, float]:
+def over_full(course: Course, baseline: Course) -> tuple[float, float, float] | None:
+    """As `over`, at full clock; None where one of them has no such time."""
+    return paired_ratio(course.full, baseline.full) if course.full and baseline.full else None
+
+
+def medians(steps_us: Mapping[str, Sequence[float]]) -> dict[str, float]:
     """Median us of each step; empty if they could not be taken."""
-    return {name: median(samples) for name, samples in course.steps_us.items()}
+    return {name: median(samples) for name, samples in steps_us.items()}
 
 
 def middle(values: Iterator[float | None]) -> float | None:

@@ -15,11 +15,13 @@ from opwise.backends.protocol import BackendUnavailable, UnsupportedWorkload
 from opwise.block.checking import judged_block
 from opwise.block.records import BASELINE
 from opwise.block.sizes import Sizes
-from opwise.block.turns import Course, Pace, Turns, middle, over, steps_us, timed
+from opwise.block.turns import Course, Pace, Turns, medians, middle, over, over_full, timed
 from opwise.block.wiring import NORMS, SWAPPED, Launch, Step, Tensors, wired
 from opwise.measure.device import Monitor
 from opwise.measure.gpu import CudaQueue, Queue
+from opwise.measure.timing import Clock
 from opwise.measure.validate import Verdict, fingerprint
+from opwise.runner.candidate import interval_of
 from opwise.runner.prepare import launching
 
 Turn = Callable[[str, str], None]
@@ -139,7 +141,8 @@ class _Work:
     def time(self, queue: Queue, monitor: Monitor) -> None:
         """Times the candidates that are right, and keeps what they came to."""
         courses = list(self.courses.values())
-        Turns(queue, monitor, self.request.pace, self.turn, lambda _: self.tensors.poison(), self.wrong_after).run(courses)
+        clock = Clock(self.device, monitor, queue)
+        Turns(clock, monitor, self.request.pace, self.turn, lambda _: self.tensors.poison(), self.wrong_after).run(courses)
         for course in courses:
             if course.name in self.unrepeatable and not course.refused:
                 self._judge_last(course)
@@ -152,8 +155,9 @@ class _Work:
                 fields |= {"status": "wrong" if reason.startswith("wrong") else "failed", "reason": reason}
                 continue
             fields |= measured(course)
+            fields["reason"] = "; ".join(filter(None, (fields["reason"], clock.refusals.get(course.name))))
             if baseline is not None and not baseline.refused:
-                fields["versus_baseline"] = over(course, baseline)
+                fields |= {"versus_baseline": over(course, baseline), "full_versus_baseline": over_full(course, baseline)}
 
     def wrong_after(self, name: str) -> str:
         """After a turn on poisoned buffers: y is what the eager run left, bit by bit. Where it is not, it is judged, since a kernel may add
@@ -192,5 +196,8 @@ def measured(course: Course) -> dict[str, Any]:
         "sm_clock_mhz": middle(s.sm_clock_mhz for s in stretches),
         "temperature_c": middle(s.temperature_c for s in stretches),
         "throttle": tuple(dict.fromkeys(reason for s in stretches for reason in s.throttle)),
-        "steps_us": steps_us(course),
+        "steps_us": medians(course.steps_us),
+        "full_us": interval_of(course.full),
+        "full_sm_clock_mhz": course.full.sm_clock_mhz if course.full else None,
+        "full_steps_us": medians(course.full_steps_us),
     }

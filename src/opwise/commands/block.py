@@ -101,6 +101,8 @@ def print_blocks(records: Sequence[BlockRecord], markdown: bool = False) -> None
         return
     stdout.print(table.title(records), style="bold", highlight=False, markup=False, soft_wrap=True)
     stdout.print(table.table(records))
+    if table.columns(records, full=True):
+        stdout.print(table.table(records, full=True))
     if any(r.steps_us for r in records):
         stdout.print(table.steps(records))
     for line in table.notes(records):

@@ -19,9 +19,9 @@ import torch
 from torch import Tensor
 
 from .costs import cost_block, cost_course
-from .device import Monitor
 from .figures import Timing, method_of, paired_ratio, timing_of
 from .gpu import CudaQueue, Launch, Queue
+from .power import Instruments
 from .rounds import MIN_ROUNDS, Course, Pace, Refused, Rounds, Turn, Witness, mirrored_orders
 from .stats import median, tied
 from .watch import Watch
@@ -58,7 +58,7 @@ def _silent(name: str) -> None:
 class Clock:
     """Times launches on one CUDA device, on torch's current stream. `refusals`: the exceptions of candidates, by name."""
 
-    def __init__(self, device: torch.device, monitor: Monitor | None = None, queue: Queue | None = None) -> None:
+    def __init__(self, device: torch.device, monitor: Instruments | None = None, queue: Queue | None = None) -> None:
         """`queue` replaces the GPU, for tests. Raises ValueError for a device that is no GPU: stand-ins have no time."""
         if queue is None and device.type != "cuda":
             raise ValueError(f"Clock: given device {device}, a CUDA device is taken: what runs elsewhere is checked, never timed")

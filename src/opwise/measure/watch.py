@@ -6,8 +6,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-from .device import POWER_REASONS, Monitor, State
+from .device import POWER_REASONS, State
 from .gpu import Queue
+from .power import Instruments
 
 FULL_CLOCK = 0.98  # of the highest that the driver has said: an H100 and an H200 step by 15 MHz of 1980
 FULL_SPIN = 0.92  # of the quickest spin: behind a kernel that draws 600 W a spin is up to 2 % slower on an H200 and 5 % on an H100, both at
@@ -43,7 +44,7 @@ class Look:
 class Watch:
     """Reads the clock of an idle GPU, which is still that of its last kernel."""
 
-    def __init__(self, queue: Queue, monitor: Monitor | None) -> None:
+    def __init__(self, queue: Queue, monitor: Instruments | None) -> None:
         self.queue, self.monitor = queue, monitor
         self._state, self._asked_us, self._highest_mhz = State(), -math.inf, 0.0
 

@@ -44,10 +44,12 @@ def tables(runs: Sequence[Sequence[BlockRecord]]) -> list[dict[str, Any]]:
     """The template's data of each block run."""
     return [
         {
-            "title": table.title(records),
-            "columns": table.columns(records),
-            "rows": [{"texts": texts, "ahead": table.ahead(r), "status": r.status} for r, texts in table.rows(records)],
-            "notes": table.notes(records),
+            "title": table.FULL_TITLE if full else table.title(records),
+            "columns": table.columns(records, full),
+            "rows": [{"texts": texts, "ahead": table.ahead(r, full), "status": r.status} for r, texts in table.rows(records, full)],
+            "notes": [] if full else table.notes(records),
         }
         for records in runs
+        for full in (False, True)
+        if table.columns(records, full)
     ]

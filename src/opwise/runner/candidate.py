@@ -60,9 +60,9 @@ def time_fields(candidate: Candidate, cost: Cost, limits: Limits | None, fastest
     times = candidate.times
     fields: dict[str, Any] = {
         "limit_us": limits.us if limits is not None else None,
-        "kernel_warm_us": _interval(times.get("warm")),
-        "launch_us": _interval(times.get("launch")),
-        "call_us": _interval(times.get("call")),
+        "kernel_warm_us": interval_of(times.get("warm")),
+        "launch_us": interval_of(times.get("launch")),
+        "call_us": interval_of(times.get("call")),
     }
     if limits is None:
         return fields
@@ -79,7 +79,7 @@ def time_fields(candidate: Candidate, cost: Cost, limits: Limits | None, fastest
 
 def _full_fields(timing: Timing, cost: Cost, limits: Limits, fastest: Timing) -> dict[str, Any]:
     return {
-        "kernel_cold_us": _interval(timing),
+        "kernel_cold_us": interval_of(timing),
         "versus_best": paired_ratio(timing, fastest),
         "rest_us": timing.rest_us or None,
         "sol": limits.us / timing.median_us,
@@ -94,7 +94,7 @@ def _full_fields(timing: Timing, cost: Cost, limits: Limits, fastest: Timing) ->
 
 def _capped_fields(timing: Timing, cost: Cost, limits: Limits, fastest: Timing) -> dict[str, Any]:
     return {
-        "kernel_capped_us": _interval(timing),
+        "kernel_capped_us": interval_of(timing),
         "capped_versus_best": paired_ratio(timing, fastest),
         "capped_limit_us": limits.capped_us,
         "capped_sol": limits.capped_us / timing.median_us if limits.capped_us is not None else None,
@@ -105,7 +105,8 @@ def _capped_fields(timing: Timing, cost: Cost, limits: Limits, fastest: Timing) 
     }
 
 
-def _interval(timing: Timing | None) -> Interval | None:
+def interval_of(timing: Timing | None) -> Interval | None:
+    """A timing's median with its interval, as records keep it."""
     if timing is None:
         return None
     return Interval(
