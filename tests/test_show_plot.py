@@ -18,7 +18,7 @@ from opwise.report import ladder_plot
 from opwise.report.ladders import LADDERS
 
 ROOT = Path(__file__).resolve().parents[1]
-BLOCK = library.find("block-8069db2", ROOT / "results")
+BLOCK = library.find("block-5b2adba", ROOT / "results")
 LADDER = next((ROOT / "results" / "ladders").glob("*/*.jsonl"))
 
 
@@ -50,7 +50,7 @@ def test_a_block_says_where_it_ran_in_which_state_and_of_which_commit() -> None:
     records = read_blocks(BLOCK)
     assert plot.title(records) == [
         "block of 8b, 4096 tokens, swapped: matmul, softmax, gelu",
-        "NVIDIA H100 80GB HBM3, commit 8069db2, 2026-11-27",
+        "NVIDIA H100 80GB HBM3, commit 5b2adba, 2026-11-28",
     ]
     assert plot.back_to_back(records) == "back to back, power-capped"
     cool = [records[0], *(replace(r, throttle=()) for r in records[1:])]
@@ -71,7 +71,7 @@ def test_a_block_timed_in_both_states_has_a_panel_each_with_its_own_order(tmp_pa
 
 
 def test_a_block_that_nobody_timed_is_no_picture(tmp_path: Path) -> None:
-    untimed: list[BlockRecord] = [replace(r, block_us=None) for r in read_blocks(BLOCK)]
+    untimed: list[BlockRecord] = [replace(r, block_us=None, full_us=None) for r in read_blocks(BLOCK)]
     with pytest.raises(ValueError, match="times need a GPU"):
         plot.write(untimed, tmp_path / "x.svg")
 
