@@ -134,7 +134,10 @@ def test_what_is_only_compiled_says_what_the_stand_in_lacks(monkeypatch: pytest.
 def test_a_file_that_is_left_out_is_an_error(planned: list[Session], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     path = tmp_path / "mine.py"
     path.touch()
-    catalogue = {name: Entry(name, versions={"b": "1"}, variants={"softmax": {"": ""}}, own=name == "mine") for name in (*BACKENDS, "mine")}
+    ops = {**dict.fromkeys(BACKENDS, ("softmax", "square")), "mine": ("softmax",)}
+    catalogue = {
+        name: Entry(name, versions={"b": "1"}, variants={op: {"": ""} for op in has}, own=name == "mine") for name, has in ops.items()
+    }
     monkeypatch.setattr(check, "surveyed", lambda name, files: Survey(name, {}, catalogue, {"mine": path}))
     monkeypatch.setattr(executors, "surveyed", check.surveyed)
     of_run = CliRunner().invoke(app, ["run", "softmax", "torch_eager", "--with", str(path), "--device", "cpu", "--out", str(tmp_path)])
@@ -143,6 +146,8 @@ def test_a_file_that_is_left_out_is_an_error(planned: list[Session], monkeypatch
         refused = invoke(*left_out, "--with", str(path), "--device", "cpu")
         assert refused.exit_code == 2
         assert all(said in refused.output for said in ("mine.py", "mine/softmax", "--backend mine")), refused.output
+    none = invoke("square", "--backend", "mine", "--with", str(path), "--device", "cpu")
+    assert (none.exit_code, "mine has softmax" in none.output) == (2, True), none.output
     assert invoke("softmax", "--backend", "mine", "--with", str(path), "--device", "cpu").exit_code == 0
     assert len(planned) == 1
 

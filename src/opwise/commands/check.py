@@ -70,8 +70,13 @@ def check(
         session = Session.planned(found, filters or [], set_name, variants=variants, timed=False, out=None)
     except UnknownName as error:
         refuse(str(error))
-    session.jobs = _narrowed(session.jobs, backend, dtype)
+    asked = session.jobs
+    session.jobs = _narrowed(asked, backend, dtype)
     if not session.jobs:
+        if backend and (cells := _narrowed(asked, None, dtype)):
+            ops = ", ".join(dict.fromkeys(job.workload.op for job in cells))
+            has = "; ".join(f"{b} has {', '.join(found.catalogue[b].variants) or 'no op'}" for b in backend)
+            refuse(f"no kernel of {ops} in {', '.join(backend)}: {has}")
         refuse(f"nothing in set {set_name!r} fits what was asked for: another --set, or a workload spelled out, may")
     none_left_out(found, session.jobs)
     interrupted = carry_out(session)
