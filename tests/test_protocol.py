@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import gc
 import pickle
+import re
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -22,6 +25,9 @@ from support import (
     truth,
     workload_for,
 )
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.masked import masked_tensor
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from opwise.backends import BACKENDS, implementation, probe
@@ -174,6 +180,43 @@ def test_a_negated_view_is_right_or_refused(candidate: Candidate) -> None:
             return
         with pytest.raises(ValueError, match=r"negative bit.*call \w+\.resolve_neg\(\)"):
             found(*views)
+
+
+class Sub(Tensor):
+    """Whatever its values are."""
+
+
+# How a call is made -> of what: of these the memory does not hold the value, or may not.
+UNPLAIN: dict[str, Callable[[Callable[..., Any], tuple[Tensor, ...]], Any]] = {
+    "a Sub": lambda call, inputs: call(*(x.as_subclass(Sub) for x in inputs)),
+    "a MaskedTensor": lambda call, inputs: call(*(masked_tensor(x, x > 0) for x in inputs)),
+    "a FakeTensor": lambda call, inputs: call(*map(FakeTensorMode().from_tensor, inputs)),
+    "no memory of its own": lambda call, inputs: torch.vmap(call)(*(torch.stack([x, x]) for x in inputs)),
+    "no memory": lambda call, inputs: torch.func.functionalize(call)(*inputs),
+    "no memory of": lambda call, inputs: torch.func.functionalize(lambda *all: call(*(x[1] for x in all)))(
+        *(x.expand(2, *x.shape) for x in inputs)
+    ),
+}
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of MaskedTensors")
+@each_quick
+def test_a_tensor_whose_memory_does_not_hold_its_value_is_refused(candidate: Candidate) -> None:
+    """Also where the call for plain tensors that are like it is there already. A call of torch's own operators takes it."""
+    found, inputs = candidate.get(), good_inputs(OPS[candidate.op], taken_dtype(candidate))
+    out = found(*inputs)
+    known = len(found._calls)
+
+    def launched(*inputs: Tensor) -> None:
+        found.prepare(*inputs, out=out)
+
+    for kind, of in UNPLAIN.items():
+        for use in (launched,) if found.source.takes_strided else (launched, found):
+            with pytest.raises(TypeError, match=rf"{re.escape(candidate.name)}: .* {kind}.*a plain torch.Tensor is taken.*hand one in"):
+                of(use, inputs)
+        if found.source.takes_strided and kind.startswith("no"):
+            assert torch.allclose(of(found, inputs), out), kind
+    assert len(found._calls) == known, "of such a tensor nothing is kept"
 
 
 @pytest.mark.skipif(not ON_GPU, reason="no GPU here: all tensors are on the CPU anyway")

@@ -18,18 +18,20 @@ from __future__ import annotations
 
 import contextlib
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor
+from torch.nn import Parameter
 
 from opwise.backends.calling import AtOnce as AtOnce
 from opwise.backends.calling import Bind as Bind
 from opwise.backends.calling import Launch as Launch
 from opwise.backends.calling import calling
 from opwise.ops.spec import OpSpec, is_transpose
+from opwise.plain import LOW, plain
 
 _grad = torch.is_grad_enabled
 Build = Callable[..., Bind]
@@ -115,8 +117,10 @@ class Implementation:
         Raises TypeError or ValueError on inputs that do not fit the op, UnsupportedWorkload where this implementation cannot.
         """
         self.op.check_inputs(*inputs)
-        self.op.check_output(*inputs, out=out)
         self._check_device(inputs[0])
+        self._check_memory(*inputs)
+        self.op.check_output(*inputs, out=out)
+        self._check_memory(out, names=("out",))
         self._check_layout(*inputs, out)
         return self._bind(*inputs, out)
 
@@ -132,11 +136,17 @@ class Implementation:
         return call or self._call_for(key, inputs)
 
     def _call_for(self, key: Any, inputs: tuple[Tensor, ...]) -> Callable[..., Tensor]:
-        """A known key has passed the checks before: they read nothing that the key does not hold."""
+        """A known key has passed the checks before: they read nothing that the key does not hold. None is known of what is not plain."""
         self.op.check_inputs(*inputs)
         self._check_device(inputs[0])
-        self._check_layout(*inputs)
-        call = self._calls[key] = self.source.call or self._caller(inputs, key)
+        if self.source.call and self.source.takes_strided:
+            call = self.source.call
+        else:
+            self._check_memory(*inputs)
+            self._check_layout(*inputs)
+            call = self.source.call or self._caller(inputs, key)
+        if type(key) is tuple:
+            self._calls[key] = call
         return call
 
     def _caller(self, inputs: tuple[Tensor, ...], key: Any) -> Callable[..., Tensor]:
@@ -155,14 +165,24 @@ class Implementation:
         return _made_for(out.device, calling, bind, out)
 
     def _key(self, inputs: tuple[Any, ...]) -> Any:
-        """All that a build may depend on. Anything that is no tensor gets a key of its own and fails the checks."""
+        """All that a build may depend on. What is no tensor, or none whose memory holds its value, gets a key of its own and is checked."""
         try:
             if len(inputs) == 1 and not self.op.reads_precision:  # as below, in half the time
                 x = inputs[0]
-                return x.shape, x.dtype, x.device, x.data_ptr() & 15, x.is_contiguous(), x.is_neg(), x.requires_grad and _grad()
-            key = [(x.shape, x.dtype, x.device, x.data_ptr() & 15, x.is_contiguous() or x.stride(), x.is_neg(), x.requires_grad and _grad())
-                   for x in inputs]  # fmt: skip
-        except (AttributeError, RuntimeError):  # no tensor at all, or one without storage
+                if (memory := x.data_ptr() if type(x) is Tensor else 0) < LOW:
+                    if not plain(x):
+                        return object()
+                    memory = x.data_ptr()
+                return x.shape, x.dtype, x.get_device(), memory & 15, x.is_contiguous(), x.is_neg(), x.requires_grad and _grad()
+            key = []
+            for x in inputs:
+                if (memory := x.data_ptr() if type(x) is Tensor or type(x) is Parameter else 0) < LOW:
+                    if not plain(x):
+                        return object()
+                    memory = x.data_ptr()
+                rows = x.is_contiguous() or x.stride()
+                key.append((x.shape, x.dtype, x.get_device(), memory & 15, rows, x.is_neg(), x.requires_grad and _grad()))
+        except (AttributeError, RuntimeError):  # no tensor at all, or none with storage
             return object()
         return *key, torch.get_float32_matmul_precision() if self.op.reads_precision else None
 
@@ -170,6 +190,14 @@ class Implementation:
         if self.device_type not in (None, x.device.type) and not self.source.takes_strided:
             raise ValueError(f"{self.name}: the tensors are on {x.device}, this implementation was loaded for {self.device_type}: "
                              f"call .to({self.device_type!r}), or take opwise.implementation({self.name!r}, x.device)")  # fmt: skip
+
+    def _check_memory(self, *tensors: Tensor, names: Sequence[str] = ()) -> None:
+        """A negative bit is `_check_layout`'s, a device without memory `_check_device`'s."""
+        for name, x in zip(names or self.op.inputs, tensors, strict=True):
+            if not (x.is_neg() or x.device.type == "meta" or plain(x)):
+                given = "has no memory of its own, as under torch.vmap" if type(x) is Tensor else f"is a {type(x).__name__}"
+                raise TypeError(f"{self.name}: {name} {given}, a plain torch.Tensor is taken, whose memory holds its value: "
+                                "hand one in, or have torch compute it, as opwise's functions do")  # fmt: skip
 
     def _check_layout(self, *tensors: Tensor) -> None:
         if self.source.takes_strided:

@@ -33,6 +33,7 @@ from torch.nn import Parameter
 from opwise.backends import BACKENDS, implementation, probe
 from opwise.choosing.gradients import FUNCTIONS
 from opwise.ops import OPS
+from opwise.plain import LOW, astray, plain
 
 ENVIRONMENT = "OPWISE_BACKEND"
 INVARIANT = "(batch-invariant)"  # in a backend's place: whichever is, and is the fastest
@@ -40,7 +41,6 @@ MOST_KEYS = 4096  # a program whose shapes never repeat must not fill the memory
 MUL_UP_TO = (
     2**21
 )  # elements: x.mul(x) costs less to call than torch.square(x); its 16-bit kernel takes 3 % longer, once it is the longer part
-LOW = 2**40  # below it, what data_ptr() gives may be an offset: asking the storage for its address takes 0.3 us
 
 # Read when opwise is imported: os.environ costs a microsecond. A context variable is a thread's, and an asyncio task's, own.
 _forced: ContextVar[str | None] = ContextVar("opwise_backend", default=os.environ.get(ENVIRONMENT) or None)
@@ -78,25 +78,6 @@ def recorded() -> bool:
     proxies = torch._C._TorchDispatchModeKey.PROXY
     modes = torch._C._get_dispatch_mode(proxies), torch._ops._get_dispatch_mode_pre_dispatch(proxies)  # type: ignore[no-untyped-call]
     return torch._C._get_tracing_state() is not None or any(mode is not None for mode in modes)
-
-
-def _astray(x: Tensor, memory: int) -> bool:
-    """Is what data_ptr() gave 0, or no address but an offset into memory that is not there, as of parts of what torch.func.functionalize
-    wraps?"""
-    try:
-        return memory == 0 or x.untyped_storage().data_ptr() == 0
-    except RuntimeError:
-        return True
-
-
-def plain(x: Tensor) -> bool:
-    """Returns whether a tensor's memory holds its value. False with a negative or conjugate bit, for wrappers of torch.func, for sparse
-    tensors, on the device `meta`, and for subclasses, which may mean something else by it."""
-    try:
-        seen = not (x.is_neg() or x.is_conj() or x.is_quantized or x.is_nested or x.is_meta) and type(x) in (Tensor, Parameter)
-        return seen and (x.data_ptr() >= LOW or x.numel() == 0 or not _astray(x, x.data_ptr()))
-    except RuntimeError:
-        return False
 
 
 class Dispatcher:
@@ -225,7 +206,7 @@ def square(x: Tensor) -> Tensor:
         shape, memory = x.shape, x.data_ptr() if x.is_contiguous() else 0
     except RuntimeError:
         memory = 0
-    if (memory < LOW and _astray(x, memory)) or x.is_neg() or _autocast() or forward_ad._current_level >= 0 or _fx._is_fx_tracing_flag:
+    if (memory < LOW and astray(x, memory)) or x.is_neg() or _autocast() or forward_ad._current_level >= 0 or _fx._is_fx_tracing_flag:
         return _SQUARE.left(x)
     if x.requires_grad and _grad():
         return _SQUARE.differentiable(x)
@@ -243,7 +224,7 @@ def mean(x: Tensor) -> Tensor:
         shape, memory = x.shape, x.data_ptr() if x.is_contiguous() else 0
     except RuntimeError:
         memory = 0
-    if (memory < LOW and _astray(x, memory)) or x.is_neg() or _autocast() or forward_ad._current_level >= 0 or _fx._is_fx_tracing_flag:
+    if (memory < LOW and astray(x, memory)) or x.is_neg() or _autocast() or forward_ad._current_level >= 0 or _fx._is_fx_tracing_flag:
         return _MEAN.left(x)
     if x.requires_grad and _grad():
         return _MEAN.differentiable(x)
@@ -261,7 +242,7 @@ def gelu(x: Tensor) -> Tensor:
         shape, memory = x.shape, x.data_ptr() if x.is_contiguous() else 0
     except RuntimeError:
         memory = 0
-    if (memory < LOW and _astray(x, memory)) or x.is_neg() or _autocast() or forward_ad._current_level >= 0 or _fx._is_fx_tracing_flag:
+    if (memory < LOW and astray(x, memory)) or x.is_neg() or _autocast() or forward_ad._current_level >= 0 or _fx._is_fx_tracing_flag:
         return _GELU.left(x)
     if x.requires_grad and _grad():
         return _GELU.differentiable(x)
@@ -279,7 +260,7 @@ def softmax(x: Tensor) -> Tensor:
         shape, memory = x.shape, x.data_ptr() if x.is_contiguous() else 0
     except RuntimeError:
         memory = 0
-    if (memory < LOW and _astray(x, memory)) or x.is_neg() or _autocast() or forward_ad._current_level >= 0 or _fx._is_fx_tracing_flag:
+    if (memory < LOW and astray(x, memory)) or x.is_neg() or _autocast() or forward_ad._current_level >= 0 or _fx._is_fx_tracing_flag:
         return _SOFTMAX.left(x)
     if x.requires_grad and _grad():
         return _SOFTMAX.differentiable(x)
@@ -296,7 +277,7 @@ def matmul(a: Tensor, b: Tensor) -> Tensor:
         first, second, left, right = a.shape, b.shape, a.data_ptr(), b.data_ptr()
     except RuntimeError:
         left = right = 0
-    if (left < LOW and _astray(a, left)) or (right < LOW and _astray(b, right)) or a.is_neg() or b.is_neg():
+    if (left < LOW and astray(a, left)) or (right < LOW and astray(b, right)) or a.is_neg() or b.is_neg():
         return _MATMUL.left(a, b)
     if _autocast() or forward_ad._current_level >= 0 or _fx._is_fx_tracing_flag:
         return _MATMUL.left(a, b)
