@@ -275,3 +275,16 @@ def test_the_libraries_of_a_file_are_known_without_running_it(tmp_path: Path, so
     path.write_text(source, encoding="latin-1")  # in which ASCII is what it is
     assert own.libraries(path) == expected
     assert set(expected) <= set(BACKENDS)
+
+
+def test_a_process_that_a_file_forks_when_it_is_imported_ends_there(tmp_path: Path) -> None:
+    """Also where the import breaks in it. Its parent alone goes on with the command."""
+    path, here = tmp_path / "forking.py", os.getpid()
+    path.write_text(GOOD + "import os\nchild = os.fork()\nif not child:\n    raise ValueError('in the child')\n")
+    try:
+        own.FileBackend(f"{files.MODULE}forking", path).probe(torch.device("cpu"))
+    finally:
+        if os.getpid() != here:
+            os._exit(1)
+    child = sys.modules[f"{files.MODULE}file_forking"].child
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0

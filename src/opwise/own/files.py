@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib.util
+import os
 import re
 import sys
 import types
@@ -122,7 +123,12 @@ class FileBackend(types.ModuleType):
         module = importlib.util.module_from_spec(spec)
         sys.modules[name] = module  # before it runs: Triton and pickle look a function's module up there
         sys.path.append(str(self.path.parent))  # last: it may import its neighbours, and must not hide a library
-        spec.loader.exec_module(module)
+        process = os.getpid()
+        try:
+            spec.loader.exec_module(module)
+        finally:
+            if os.getpid() != process:  # the file forked: the command is its parent's
+                os._exit(0)
         return self._marked(module)
 
     def _marked(self, module: types.ModuleType) -> list[Kernel]:
