@@ -78,3 +78,16 @@ def test_exported_it_is_the_operator_too() -> None:
         warnings.simplefilter("ignore")
         exported = torch.export.export(Model(), inputs_of("softmax"), strict=False)
     assert "opwise.softmax" in str(exported.graph)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_scripted_it_is_the_operator_with_its_gradient() -> None:
+    class Layer(torch.nn.Module):
+        def forward(self, x: Tensor, w: Tensor) -> Tensor:
+            return opwise.mean(opwise.square(opwise.softmax(opwise.gelu(opwise.matmul(x, w)))))
+
+    x, w = (t.requires_grad_() for t in inputs_of("matmul"))
+    scripted = torch.jit.script(Layer())
+    assert all(f"ops.opwise.{op}" in scripted.code for op in EAGER)
+    expected = torch.autograd.grad(Layer()(x, w), (x, w))
+    assert all(torch.allclose(a, b) for a, b in zip(torch.autograd.grad(scripted(x, w), (x, w)), expected, strict=True))

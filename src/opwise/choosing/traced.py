@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.jit._builtins import _register_builtin
 
 from opwise.choosing import dispatch
 from opwise.choosing.gradients import FUNCTIONS
@@ -40,6 +41,7 @@ def _register(op: str) -> None:
     function._torchdynamo_inline = traced
     # torch.compile of the function itself, where no caller's frame is traced
     function._torchdynamo_orig_callable, function._torchdynamo_wrapper_id = traced, id(function)
+    _register_builtin(function, f"opwise::{op}")  # what torch.jit.script writes for a call of it
 
 
 def _traced(op: str, eager: Callable[..., Tensor], operator: Callable[..., Tensor]) -> Callable[..., Tensor]:
