@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 
 import pytest
@@ -86,3 +87,25 @@ def test_under_autocast_what_torch_has_cast_is_replaced(kernels: FakeKernels) ->
     ):
         result = X @ W
     assert (result.dtype, mode.replaced) == (torch.bfloat16, 1)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
+def test_a_product_with_a_size_of_0_has_torch_s_values_and_gradients(dtype: torch.dtype) -> None:
+    """Also in memory that held nan: a sum without terms is written, too."""
+
+    def computed(m: int, k: int, n: int, wanted: tuple[bool, bool]) -> list[Tensor]:
+        a, b = torch.ones(m, k, dtype=dtype, requires_grad=wanted[0]), torch.ones(k, n, dtype=dtype, requires_grad=wanted[1])
+        freed = [torch.full((m * k + k * n + m * n,), torch.nan, dtype=dtype) for _ in range(4)]
+        del freed
+        out = a @ b
+        if any(wanted):
+            out.sum().backward()
+        return [x for x in (out, a.grad, b.grad) if x is not None]
+
+    for sizes in itertools.product((0, 3, 8), repeat=3):
+        for wanted in itertools.product((False, True), repeat=2):
+            with opwise.replacing():
+                found = computed(*sizes, wanted)
+            expected = computed(*sizes, wanted)
+            assert len(found) == len(expected) == 1 + sum(wanted)
+            assert all(torch.equal(x, y) for x, y in zip(found, expected, strict=True)), (sizes, wanted)
