@@ -1,6 +1,6 @@
-"""What the matrix products of all backends share: which of a backend's configurations a product gets.
+"""What matmul of all backends shares: which of a backend's configurations (tile, stages, split-K) a product gets.
 
-gpu.py     what a GPU can do, in some twenty numbers that `opwise tune --machine` measures
-cost.py    what a configuration makes it do (`Work`), and how long that should take, in us
-choice.py  the quickest configuration: by a table of measured times where it has the product, else by the predicted time
+gpu.py     the GPU's rates and latencies, 25 numbers, which `opwise tune --machine` measures
+cost.py    the work of a configuration (`Work`), and its predicted time in us
+choice.py  the fastest configuration: by measured times where a table has the product, else by predicted time
 """

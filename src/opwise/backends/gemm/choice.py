@@ -1,8 +1,8 @@
-"""Which configuration a product gets: the one that is forced, else the one measured to be the quickest, here or by what ships, else the one
-predicted to be. Tables hold times of row-major factors. A product of transposed ones moves the same bytes and does the same work: it gets
-the configuration that is measured to be the quickest of row-major factors, of those that there are for its layout too.
+"""Which configuration a product gets: the forced one; else the fastest in a table of measured times (the user's or the shipped); else the
+one with the least predicted time. Tables hold times of row-major A and B. A product with a transposed factor moves the same bytes and
+does the same work, so it gets the configuration that is fastest for row-major factors, among those that exist for its own layout.
 
-`choose_invariant` takes among those that sum K in one order whatever m is, so that a row of the product has the same bits in any batch."""
+`choose_invariant` takes only configurations that sum K in one order for every m: a row of the product has the same bits in any batch."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from opwise.backends.protocol import UnsupportedWorkload
 from opwise.backends.tuned import SHIPPED, Choices
 
 C = TypeVar("C", bound=Configuration)
-ROWS = (64, 256, 1024, 4096)  # for which an order of summation is chosen
+ROWS = (64, 256, 1024, 4096)  # values of m over which choose_invariant compares predicted times
 
 
 @dataclass(frozen=True)
 class Choice:
-    """A configuration's name, and by what it was chosen: "forced", "tuned here" (by the user's table) or "measured" (by times that ship),
-    both of row-major factors, or "predicted"."""
+    """A configuration's name, and why it was chosen: "forced", "tuned here" (the user's table), "measured" (the shipped table) or
+    "predicted". Both tables hold times of row-major factors."""
 
     name: str
     by: str
 
 
 def choose(product: Product, offered: Mapping[str, C], gpu: Gpu, choices: Choices = SHIPPED) -> Choice:
-    """Of equals, the first. Raises ValueError where nothing is offered, tuned.NoSuchConfiguration where what is forced is not."""
+    """Ties go to the first one offered. Raises ValueError if `offered` is empty, tuned.NoSuchConfiguration if it lacks the forced one."""
     known = {name: name for name in offered}
     if product.layout != "NN" and not choices.forced:
         known = {replace(configuration, layout="NN").name: name for name, configuration in offered.items()}
@@ -44,9 +44,9 @@ def choose(product: Product, offered: Mapping[str, C], gpu: Gpu, choices: Choice
 
 
 def choose_invariant(product: Product, offered: Callable[[Product], Mapping[str, C]], gpu: Gpu, choices: Choices = SHIPPED) -> Choice:
-    """As choose, of configurations of one `summation`: that which is predicted to cost the least over ROWS, of those that there are for one
-    row too. It depends on k, n, dtype, alignment and layout alone. Raises UnsupportedWorkload where there is none, as of a transposed A,
-    whose rows begin elsewhere for each m."""
+    """As choose, among the configurations of one `summation`. That is the one with the least product of predicted times over m in ROWS, of
+    those that exist for each of these m and for m = 1; it depends on k, n, dtype, alignment and layout alone. Raises UnsupportedWorkload if
+    there is none, as for a transposed A: the alignment of its rows depends on m."""
     batches = [offered(product._replace(m=m)) for m in (1, *ROWS)]
     orders = set.intersection(*({c.summation(product) for c in found.values()} for found in batches)) - {""}
     if not orders:
@@ -66,5 +66,5 @@ def choose_invariant(product: Product, offered: Callable[[Product], Mapping[str,
 
 
 def predictions(product: Product, offered: Mapping[str, C], gpu: Gpu) -> dict[str, float]:
-    """us by configuration, in the order in which they are offered."""
+    """Predicted us by configuration name, in the order of `offered`."""
     return {name: predicted_us(configuration.work(product), gpu) for name, configuration in offered.items()}

@@ -1,8 +1,8 @@
-"""How long a product should take by a configuration, in us: one model for the kernels of all backends.
+"""The predicted time of a product by a configuration, in us: one model for the kernels of all backends.
 
-A configuration says what it makes the GPU do (`Work`), gpu.py what that can do. A step of K of a CTA takes its multiply-adds, its traffic
-in shared memory, its load instructions, what all CTAs fetch from the L2 and from memory, and the wait for memory that the stages share:
-they overlap imperfectly, as a p-norm of their times. Then
+A configuration states its work (`Work`), gpu.py the GPU's rates. One step of K of a CTA has these terms: multiply-adds, shared memory
+traffic, load instructions, bytes from the L2, bytes from DRAM, and DRAM latency divided by the stages. They overlap partly: the time of a
+step is a p-norm of the terms. Then
 
     time = launch + waves of CTAs x (latency + steps of K x step + exchange of partial sums + store of C)
 """
@@ -19,21 +19,21 @@ from torch import Tensor
 
 from opwise.backends.gemm.gpu import HOPPER, Gpu
 
-GROUP = 8  # tile rows that CTAs walk down together, in every backend's kernels
+GROUP = 8  # tile rows of a group of CTAs that the model assumes for the reuse in L2; kernels have 8 or 16
 WGMMA = ("wgmma", "wgmma_tf32")
-CLOCKS_OF_MULTICAST = 0.15  # of a cluster's barrier, that clusters take which exchange no sums
+CLOCKS_OF_MULTICAST = 0.15  # added for every cluster, as a fraction of Gpu.barrier; that itself is added where sums are exchanged
 
 
 def alignment(*tensors: Tensor) -> int:
-    """The greatest power of two, 16 at most, that divides all addresses, in bytes."""
+    """Bytes: the greatest power of two, at most 16, that divides the addresses of all tensors."""
     low = functools.reduce(operator.or_, (x.data_ptr() for x in tensors)) & 15
     return low & -low or 16
 
 
 class Product(NamedTuple):
-    """A (m, k) B (k, n). kind: float16, bfloat16, float32 or tfloat32. aligned: bytes, 16 at most, that divide the addresses.
+    """C (m, n) = A (m, k) B (k, n). kind: float16, bfloat16, float32 or tfloat32. alignment: bytes, at most 16, that divide all addresses.
 
-    layout: NN, NT, TN or TT: of A and of B, N is row-major, T the transpose of a row-major matrix. C is row-major.
+    layout: NN, NT, TN or TT, for A and B. N: row-major; T: the transpose of a row-major matrix. C is row-major.
     """
 
     m: int
@@ -50,7 +50,7 @@ class Product(NamedTuple):
 
     @property
     def pitches(self) -> tuple[int, int, int]:
-        """Elements of a row of A, B and C as they lie in memory."""
+        """Row lengths, in elements, of A, B and C as stored."""
         a, b = self.layout[0], self.layout[1]
         return self.k if a == "N" else self.m, self.n if b == "N" else self.k, self.n
 
@@ -61,27 +61,27 @@ class Product(NamedTuple):
 
     @property
     def vector_bytes(self) -> int:
-        """Bytes that divide the addresses and the rows of A, B and C: the greatest such power of two, 16 at most."""
+        """Bytes: the greatest power of two, at most 16, that divides the addresses and the stored rows of A, B and C."""
         rows = [length * self.size for length in self.pitches]
         return min(self.alignment, 16, *(row & -row for row in rows))
 
     @property
     def bytes(self) -> int:
-        """Of reading and writing each matrix once."""
+        """Compulsory bytes: A and B read once, C written once."""
         return self.size * (self.m * self.k + self.k * self.n + self.m * self.n)
 
 
 @dataclass(frozen=True)
 class Work:
-    """What a configuration makes the GPU do for one product.
+    """The work of a configuration for one product.
 
-    ctas: of the grid, those that share K included; cluster: that are launched together; ctas_per_sm: that an SM has at once; warps of each.
-    steps: of K of a CTA. Of a step: unit: the instruction that multiplies (a field of Gpu); macs: multiply-adds, those outside of C
-    included; smem: bytes through shared memory; loads: load instructions of a warp; fetched: bytes from the L2. stages: steps under way.
-    wave: bytes that the CTAs that run at once read from memory, over all of K; bytes: that the product reads and writes once.
-    stored: bytes of C a CTA, narrow stores for as many as take as long. exchanged: bytes of partial sums that a CTA sends. waits: CTAs that
-    finish a tile before it, one after the other. setup: does it fetch tensor maps by residue?
-    persistent: a CTA goes on to its next tile, whose first steps are fetched meanwhile. pingpong: and stores beside multiplying.
+    ctas: CTAs of the grid (tiles x split-K); cluster: CTAs of a cluster; ctas_per_sm: resident CTAs of an SM; warps: of a CTA.
+    steps: steps of K of a CTA. Per CTA and step: unit: the multiplying instruction (a field of Gpu); macs: multiply-adds, padding of the
+    tile included; smem: bytes through shared memory; loads: warp-wide loads; fetched: bytes from the L2. stages: steps in flight.
+    wave: DRAM bytes that one wave of CTAs reads over all of K; bytes: compulsory bytes of the product.
+    stored: bytes of C a CTA stores, scaled up where stores are narrower than 8 bytes. exchanged: bytes of partial sums a CTA sends.
+    waits: CTAs that must finish the same tile before this one, in sequence. setup: a CTA fetches tensor maps by residue of the rows.
+    persistent: CTAs loop over tiles, and prefetch the next tile's first steps. pingpong: one tile is stored while the next is multiplied.
     """
 
     ctas: int
@@ -106,7 +106,7 @@ class Work:
 
 
 class Configuration(Protocol):
-    """What a plan chooses among: a dataclass, with a field `layout` where there are several."""
+    """What a plan chooses among: a dataclass, with a field `layout` if its kernels take several layouts."""
 
     __dataclass_fields__: ClassVar[dict[str, Any]]
 
@@ -116,18 +116,18 @@ class Configuration(Protocol):
     def work(self, product: Product) -> Work: ...
 
     def summation(self, product: Product) -> str:
-        """The order in which K is summed, whatever m is: configurations of one have the same bits on one GPU. "" where a row's bits depend
-        on its place, or nobody has looked."""
+        """A name for the order in which K is summed: configurations with the same name give the same bits on one GPU, for every m. "" if a
+        row's bits depend on its position in the tile, or if this was not examined."""
 
 
 def split_summation(k: int, units: int, split: int, depth: int) -> str:
-    """`summation` of wgmma's tiles whose K `split` CTAs share in steps of `depth`; the sums of unit i of a row of 16-column `units` are
-    added up from that of CTA i % split on. Where that is not the same in all rows, and addition does not commute: ""."""
+    """`summation` of wgmma tiles with split-K: `split` CTAs share k in steps of `depth`. A tile row has `units` units of 16 columns; the
+    partial sums of unit i are added in rank order from CTA i % split on. "" if rows differ in that order and split > 2."""
     if split == 1:
         return "wgmma"
     if split > 2 and units % split:
         return ""
-    return f"wgmma/{split}" + (f"/{depth}" if k % (128 * split) else "")  # steps of 64 and of 128 end at the same places
+    return f"wgmma/{split}" + (f"/{depth}" if k % (128 * split) else "")  # else depths 64 and 128 cut K at the same places
 
 
 def predicted_us(work: Work, gpu: Gpu) -> float:
@@ -141,9 +141,9 @@ def predicted_us(work: Work, gpu: Gpu) -> float:
     clocks = full * _wave(work, usable * work.ctas_per_sm, usable, gpu) if full else 0.0
     clocks += _wave(work, rest, usable, gpu) if rest else 0.0
     waves = full + (rest > 0)
-    if work.persistent:  # the first steps of a tile are fetched under the last of the one before
+    if work.persistent:  # a tile's first steps are fetched during the last steps of the one before
         hidden = fixed + (_ends(work, work.ctas_per_sm, gpu) * gpu.pingpong_hides if work.pingpong else 0.0)
-    else:  # CTAs of an SM hide the beginnings and ends of one another
+    else:  # CTAs that share an SM hide each other's prologues and epilogues
         hidden = fixed * (1 - 1 / work.ctas_per_sm)
     clocks += waves * fixed - (waves - 1) * hidden
     least = work.bytes / gpu.dram + gpu.latency
@@ -151,7 +151,7 @@ def predicted_us(work: Work, gpu: Gpu) -> float:
 
 
 def _wave(work: Work, ctas: int, usable: int, gpu: Gpu) -> float:
-    """Clocks of so many CTAs that run at once, on as many SMs as are usable."""
+    """Clocks of one wave of `ctas` CTAs on `usable` SMs."""
     beside = -(-ctas // usable)  # CTAs of the busiest SM
     wgmma = work.unit in WGMMA
     busy = 1.0 if wgmma else min(1.0, beside * work.warps / gpu.warps)
@@ -165,7 +165,7 @@ def _wave(work: Work, ctas: int, usable: int, gpu: Gpu) -> float:
         ctas / (usable * work.ctas_per_sm) * work.wave / max(work.steps, 1) / gpu.dram,
         gpu.fetch / work.stages,
     )
-    # wgmma and TMA run beside one another, nearly without a loss; what threads do themselves, and waits for memory, overlap less.
+    # wgmma and TMA are asynchronous and overlap almost fully (a large exponent); work of the threads and DRAM latency overlap less.
     busiest = (_norm(gpu.overlap_wgmma, *inside),) if wgmma else inside
     step = _norm(gpu.overlap, *busiest, *others) + (gpu.step_wgmma if wgmma else gpu.step)
     return work.steps * step + _ends(work, beside, gpu)
@@ -178,7 +178,7 @@ def _norm(exponent: float, *terms: float) -> float:
 
 
 def _ends(work: Work, beside: int, gpu: Gpu) -> float:
-    """Clocks in which CTAs of one SM exchange their sums and store C."""
+    """Clocks in which the `beside` CTAs of one SM exchange partial sums and store C."""
     return beside * (work.stored / gpu.store + work.exchanged / gpu.exchange)
 
 
@@ -202,11 +202,11 @@ def tiled(
     loads: float = 0.0,
     **more: bool | int,
 ) -> Work:
-    """The work of CTAs that have a tile of C (rows x columns) each and go through K by `depth`. smem and loads: for each 1 of K.
+    """The work of CTAs with a tile of C (rows x columns) each, in steps of `depth` of K. smem and loads: per 1 of K.
 
-    cluster: tiles below and beside one another whose CTAs fetch A and B for each other. split_k: CTAs of a cluster that share a tile's K.
-    tiles: how many, where it is not C over the tile; fetched: bytes of a step, where they are not the tile's rows and columns.
-    more: fields of Work.
+    cluster: tiles (down, across) whose CTAs multicast A and B to each other. split_k: CTAs of a cluster that share a tile's K.
+    tiles: their number, if not ceil(m / rows) x ceil(n / columns); fetched: bytes of a step from the L2, if not those of A's and B's tile.
+    more: other fields of Work.
     """
     m, k, n, size = product.m, product.k, product.n, product.size
     high, wide = cluster
@@ -223,7 +223,7 @@ def tiled(
 
 
 def _wave_bytes(product: Product, rows: int, columns: int, tiles: int, ctas_per_sm: int, split_k: int) -> float:
-    """Bytes of A and B that tiles running at once read, in groups of GROUP tile rows."""
+    """Bytes of A and B that one wave of tiles reads, in groups of GROUP tile rows."""
     at_once = min(HOPPER.sms * ctas_per_sm // split_k, tiles)
     down = min(-(-product.m // rows), GROUP)
     across = min(-(-product.n // columns), max(1, -(-at_once // down)))
@@ -231,19 +231,19 @@ def _wave_bytes(product: Product, rows: int, columns: int, tiles: int, ctas_per_
 
 
 def wgmma_smem(rows: int, columns: int, size: int, swap_ab: bool = False, a_by_registers: bool = False) -> float:
-    """Bytes of shared memory for each 1 of K: an instruction of 64 rows reads both factors, and copies write the tile's."""
+    """Shared memory traffic in bytes per 1 of K: each wgmma, of 64 rows, reads both factors; copies write the tiles of A and B once."""
     high, wide = (columns, rows) if swap_ab else (rows, columns)
     instructions = -(-high // 64)
     return size * (instructions * ((0 if a_by_registers else 64) + wide) + rows + columns)
 
 
 def mma_smem(rows: int, columns: int, warp_rows: int, warp_columns: int, size: int) -> float:
-    """As wgmma_smem, of warps that load their tile's factors by ldmatrix."""
+    """As wgmma_smem, where each warp loads the factors of its own tile by ldmatrix."""
     warps = (rows // warp_rows) * (columns // warp_columns)
     return size * (warps * (warp_rows + warp_columns) + rows + columns)
 
 
 def fma_smem(rows: int, columns: int, thread_rows: float, thread_columns: float, warp: tuple[float, float] = (4, 8)) -> float:
-    """As wgmma_smem, of float32 by threads that have so many rows and columns each, in warps of so many threads down and across."""
+    """As wgmma_smem, for float32 FMA: register tiles of thread_rows x thread_columns, warps of `warp` threads down and across."""
     warps = (rows / thread_rows) * (columns / thread_columns) / 32
     return 4 * (warps * (warp[0] * thread_rows + warp[1] * thread_columns) + rows + columns)

@@ -1,4 +1,4 @@
-"""What a GPU can do: the numbers from which cost.py predicts the time of a product."""
+"""A GPU's rates and latencies, from which cost.py predicts the time of a product."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ import torch
 from opwise.backends import tuned_table
 from opwise.measure.device import slug
 
-# SMs that clusters of so many CTAs can have on an H100 at once, with one CTA an SM: cudaOccupancyMaxActiveClusters. A cluster keeps
-# within a GPC, which has 16 or 18 SMs.
+# Cluster size in CTAs -> SMs of an H100 that such clusters can occupy at once, with one CTA an SM: cudaOccupancyMaxActiveClusters. A
+# cluster lies within one GPC, which has 16 or 18 SMs.
 CLUSTERED, CLUSTERED_OF = {1: 132, 2: 132, 3: 114, 4: 120, 6: 96, 8: 120, 16: 112}, 132
 FILE = "gpu.json"
 
 
 @dataclass(frozen=True)
 class Machine:
-    """What plans ask of a GPU: its SMs, its compute capability, the most shared memory of a block in bytes."""
+    """What plans need to know of a GPU: SMs, compute capability, and the most shared memory a block can have, in bytes."""
 
     sms: int
     capability: tuple[int, int]
@@ -31,7 +31,7 @@ class Machine:
 
     @classmethod
     def of(cls, device: torch.device) -> Machine:
-        """Of a CPU device, an H100's: what would be chosen on one can be told anywhere."""
+        """For a CPU device an H100's, so that the choice for an H100 can be shown without a GPU."""
         if device.type != "cuda":
             return HOPPER
         found = torch.cuda.get_device_properties(device)
@@ -44,15 +44,14 @@ HOPPER = Machine(132, (9, 0), 227 * 1024)
 
 @dataclass(frozen=True)
 class Gpu:
-    """Rates are of one SM and clock, latencies in clocks.
+    """Rates are per SM and clock, latencies in clocks.
 
-    wgmma, wgmma_tf32, mma, mma_tf32, fma: multiply-adds of each instruction. smem, l2_sm, l2: bytes of shared memory, from the L2 where
-    few SMs fetch, and where all do. dram: bytes a clock of the whole GPU. load: clocks of a load instruction of a warp. store, exchange:
-    bytes of C, and of partial sums to another CTA of a cluster. warps: of an SM that keep mma.sync and FMA busy.
-    launch_us: of a launch, in us. latency: of a CTA, before its first step and behind its last; setup: beside, of tensor maps by
-    residue; barrier: of a cluster. fetch: of a step of K from memory, which the stages share. step, step_wgmma: of a step, for
-    synchronisation.
-    overlap, overlap_wgmma: exponents of the norms of a step's terms. pingpong_hides: part of a tile's end that a second consumer hides.
+    wgmma, wgmma_tf32, mma, mma_tf32, fma: multiply-adds by each instruction. smem: bytes through shared memory. l2_sm, l2: bytes from the
+    L2 where few SMs fetch, and where all do. dram: bytes a clock of the whole GPU. load: clocks of a warp-wide load. store, exchange:
+    bytes of C stored, and of partial sums sent to another CTA of a cluster. warps: warps of an SM that saturate mma.sync and FMA.
+    launch_us: of a launch, in us. latency: of a CTA, before its first step and after its last, together; setup: added for tensor maps by
+    residue; barrier: of a cluster. fetch: DRAM latency of a step of K, divided by the stages. step, step_wgmma: synchronisation of a step.
+    overlap, overlap_wgmma: exponents of the p-norms of a step's terms. pingpong_hides: fraction of a tile's epilogue that pingpong hides.
     """
 
     sms: int
@@ -82,7 +81,7 @@ class Gpu:
     pingpong_hides: float
 
     def sms_of(self, cluster: int) -> int:
-        """SMs that clusters of so many CTAs can have at once: whole clusters' only."""
+        """SMs that clusters of `cluster` CTAs can occupy at once: a multiple of `cluster`."""
         return max(CLUSTERED[cluster] * self.sms // CLUSTERED_OF // cluster, 1) * cluster
 
 
@@ -118,7 +117,7 @@ SHIPPED: Mapping[str, Gpu] = {"NVIDIA H100 80GB HBM3": H100}
 
 
 def path_of(root: Path, device: str) -> Path:
-    """The file that `opwise tune --machine` writes for a GPU of that name."""
+    """The file that `opwise tune --machine` writes for GPUs named `device`."""
     return root / slug({"device": device}) / FILE
 
 
@@ -131,7 +130,7 @@ def write(gpu: Gpu, root: Path, device: str) -> Path:
 
 
 def read(path: Path) -> Gpu | None:
-    """None where there is no such file. Raises ValueError where it is none of `write`'s."""
+    """None if there is no such file. Raises ValueError if it was not written by `write`."""
     if not path.is_file():
         return None
     try:
@@ -141,7 +140,7 @@ def read(path: Path) -> Gpu | None:
 
 
 def of(device: torch.device) -> Gpu:
-    """What was measured of a device (a GPU, or a CPU, for which an H100 stands); else what ships. A torn file is warned of and not used."""
+    """The measured numbers of a GPU, else the shipped ones; an H100's for a CPU. A file that cannot be read is skipped with a warning."""
     if device.type != "cuda":
         return H100
     return _of(torch.cuda.current_device() if device.index is None else device.index)
@@ -157,13 +156,13 @@ def _of(index: int) -> Gpu:
 
 
 def stored(device: str) -> Gpu | None:
-    """What was measured of the GPUs of a name, where stored tables are looked for at all. Raises ValueError as `read`."""
+    """The measured numbers of GPUs named `device`, or None; also None if stored tables are switched off. Raises ValueError as `read`."""
     root = tuned_table.folder()
     return read(path_of(root, device)) if root is not None else None
 
 
 def shipped(index: int) -> Gpu:
-    """What ships of a GPU's model; else an H100's numbers with its own SMs and clock."""
+    """The shipped numbers of the GPU's model; else an H100's with the GPU's own SM count and clock."""
     found = torch.cuda.get_device_properties(index)
     if found.name in SHIPPED:
         return SHIPPED[found.name]
@@ -171,7 +170,7 @@ def shipped(index: int) -> Gpu:
 
 
 def digest(device: str) -> str:
-    """Of what was measured of the GPUs of a name, as records carry it; "" where nothing was."""
+    """A hash of the measured numbers of GPUs named `device`, stored in records; "" if there are none."""
     try:
         found = stored(device)
     except ValueError:
