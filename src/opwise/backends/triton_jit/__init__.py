@@ -1,7 +1,7 @@
-"""Kernels written in Triton. On a CPU device the same kernels run in Triton's interpreter: right or wrong counts, time does not.
+"""Kernels written in Triton. On a CPU device the same kernels run in Triton's interpreter: it tests results, not times.
 
-The interpreter is chosen by an environment variable that Triton reads while its own library is imported: `probe` sets it for a CPU
-device and refuses where it comes too late. Nothing here imports Triton before `probe` does.
+Triton reads the environment variable that selects the interpreter once, on import: `probe` sets it for a CPU device, and raises if Triton
+was imported before. Nothing here imports Triton before `probe` does.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ INSTALL = "pip install 'opwise[cuda13]' (or cuda12), which holds triton"
 
 
 def probe(device: torch.device) -> Probe:
-    """Versions of triton and torch. On a CPU device the kernels run in the interpreter. Raises BackendUnavailable with the remedy."""
+    """Versions of triton and torch. Selects the interpreter for a CPU device. Raises BackendUnavailable with the remedy."""
     interpret = device.type == "cpu"
     if not interpret:
         require_gpu(device)
@@ -59,7 +59,7 @@ def compile_only(arch: str) -> Mapping[str, str]:
 
 
 def _interpreting() -> bool:
-    """What Triton's own library was imported as, whatever the environment says now: the two must not differ, and this one decides."""
+    """Was Triton's library imported for the interpreter, and is the knob still set? The environment may have changed since the import."""
     from triton import knobs
     from triton.language import sum as library_function
     from triton.runtime.jit import JITFunction

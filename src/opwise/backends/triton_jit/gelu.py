@@ -1,7 +1,7 @@
 """gelu in Triton, tanh form: reads n, writes n elements, one exponential and one division each.
 
-0.5 (1 + tanh a) = 1 / (1 + e^-2a), so out = x / (1 + 2^z) with z = -2 log2(e) a. Where 2^z overflows, x / inf is the 0 that the limit
-asks for; at x = -inf it is nan, as the reference's -inf * 0 is. Nothing cancels. tanh.approx (2^-11) would be too inaccurate.
+0.5 (1 + tanh a) = 1 / (1 + e^-2a), so out = x / (1 + 2^z) with z = -2 log2(e) a. Where 2^z overflows, x / inf is 0, which is the limit;
+at x = -inf the result is nan, as in the reference (-inf * 0). There is no cancellation. tanh.approx, with an error of 2^-11, is too coarse.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def gelu_kernel(x, out, n, BLOCK: tl.constexpr, WIDE: tl.constexpr):  # type: ig
 
 @triton.jit
 def textbook_kernel(x, out, n, BLOCK: tl.constexpr, WIDE: tl.constexpr):  # type: ignore[no-untyped-def]
-    """tanh a = (e^2a - 1) / (e^2a + 1), as in CS336, lecture 6: inf / inf where e^2a overflows."""
+    """tanh a = (e^2a - 1) / (e^2a + 1), as in CS336, lecture 6. inf / inf = nan if e^2a overflows."""
     block = tl.program_id(0)
     if WIDE:
         block = block.to(tl.int64)

@@ -1,8 +1,8 @@
-"""mean in Triton, in one launch: each program sums its steps and tells the sum; the last one waits for all sums and adds them.
+"""mean in Triton, in one launch: each program writes the sum of its steps to scratch; the last one waits for all sums and adds them.
 
-Reads n elements. The order of every sum is fixed by n and the GPU alone, so ten runs are bit-equal. A sum is told by a word other than 0
-(+0 as -0) in scratch memory of the binding's own; the last program leaves 0 in each place, for the next launch, the next binding or a
-graph's replay. It alone waits and nobody waits for it, so the others come to their ends.
+Reads n elements. The order of summation depends only on n and the GPU, so all runs give the same bits. A program writes its sum as a
+nonzero 32-bit word (+0 as -0) to its own place in scratch; the last program waits until no word is 0, and resets all to 0 for the next
+launch or graph replay. No program waits for the last one, so all others finish and it cannot deadlock.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ PLAIN_BLOCK = 1024
 
 @triton.jit
 def plain_kernel(x, partials, n, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
-    """GPU MODE, lecture 1: one partial sum a program; summing the partials is left to torch."""
+    """One partial sum a program, as in GPU MODE, lecture 1; torch sums the partials."""
     program = tl.program_id(0)
     at = program.to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     tl.store(partials + program, tl.sum(widen(tl.load(x + at, mask=at < n, other=0.0)), axis=0))
 
 
 def build_plain(x: Tensor, out: Tensor) -> Bind:
-    """Two launches, and an allocation in each run: torch's sum of the partials is a tensor of its own."""
+    """Launches the kernel, then torch's sum, division and copy; torch allocates in each run."""
 
     def bind(x: Tensor, out: Tensor) -> Launch:
         n, programs = x.numel(), -(-x.numel() // PLAIN_BLOCK)
@@ -50,14 +50,14 @@ def build_plain(x: Tensor, out: Tensor) -> Bind:
     return bind
 
 
-NEGATIVE_ZERO = tl.constexpr(-(1 << 31))  # its bits
+NEGATIVE_ZERO = tl.constexpr(-(1 << 31))  # the bits of -0.0
 
 
 @triton.jit
 def mean_kernel(x, out, words, n, each, large, programs, BLOCK: tl.constexpr, LANES: tl.constexpr, WIDE: tl.constexpr,
                 LOADS: tl.constexpr):  # type: ignore[no-untyped-def]  # fmt: skip
-    """A step is LOADS blocks, a load of 16 bytes a thread each. Programs begin in order of memory, so that none is far ahead of the others:
-    `large` of `each` consecutive steps, then ones of a single step, `programs` in all; and one more, which adds."""
+    """A step is LOADS blocks; a thread loads 16 bytes of each. The first `large` programs have `each` consecutive steps, the others one
+    each, `programs` in all, in order of memory, so that concurrent programs read nearby addresses. One more program adds the sums."""
     program = tl.program_id(0)
     if WIDE:  # an index can pass 2^31
         n = tl.cast(n, tl.int64)
@@ -85,7 +85,7 @@ def mean_kernel(x, out, words, n, each, large, programs, BLOCK: tl.constexpr, LA
         parts = tl.zeros((LANES,), tl.float32)
         for base in range(0, programs, LANES):
             at = base + which
-            # Volatile: from L2, where the other programs' stores are. The word is all that is told, so no order is asked for.
+            # Volatile, so that it reads the L2, where the other programs' stores are. The word is the only data, so no ordering is needed.
             word = tl.load(words + at, mask=at < programs, other=NEGATIVE_ZERO, volatile=True)
             while tl.max((word == 0).to(tl.int32), axis=0) == 1:
                 word = tl.load(words + at, mask=at < programs, other=NEGATIVE_ZERO, volatile=True)
@@ -95,16 +95,16 @@ def mean_kernel(x, out, words, n, each, large, programs, BLOCK: tl.constexpr, LA
         tl.store(out, narrow(tl.div_rn(tl.sum(parts, axis=0), count), out.dtype.element_ty))
 
 
-TABLE = "triton_jit/mean"  # of opwise tune
+TABLE = "triton_jit/mean"  # name of the table of opwise tune
 THREADS, LOADS = 512, 4
-PROGRAMS_A_PROCESSOR = 4  # 2048 threads a processor: with 2 of them, not all of a thread's four loads were in flight, and 1 to 4 % slower
-LONGER = ((4, 2), (8, 4), (16, 8))  # steps a program, from so many turns on: at 1 GiB 4 are 0.7 % slower than 8 on an H200
-LANES_A_THREAD = 4  # words that a thread of the last program asks for
+PROGRAMS_A_PROCESSOR = 4  # an SM; 2048 threads. With 2, not all of a thread's four loads were in flight, 1 to 4 % slower
+LONGER = ((4, 2), (8, 4), (16, 8))  # (waves from which on, steps of a program). At 1 GiB 4 steps are 0.7 % slower than 8 on an H200
+LANES_A_THREAD = 4  # words that a thread of the last program loads at once
 OPTIONS: dict[str, Any] = {"enable_fp_fusion": False, "num_stages": 1}
 
 
 class Share(NamedTuple):
-    """How the work is shared: threads a program, loads of 16 bytes in flight a thread, programs a multiprocessor at most."""
+    """A launch configuration: threads of a program, 16-byte loads in flight of a thread, programs of an SM at most."""
 
     threads: int
     loads: int
@@ -117,23 +117,23 @@ class Share(NamedTuple):
         return self.threads * 16 // element_size
 
     def steps(self, n: int, element_size: int, multiprocessors: int) -> Steps:
-        """How programs share those of n elements."""
+        """How programs share the steps of n elements."""
         return mean_steps(-(-n // (self.block(element_size) * self.loads)), self.at_once * multiprocessors, LONGER)
 
 
 SHIPPED, SMALL = Share(THREADS, LOADS, PROGRAMS_A_PROCESSOR), Share(THREADS // 2, LOADS, 2 * PROGRAMS_A_PROCESSOR)
-# What opwise tune chooses among: 1024 or 2048 threads a multiprocessor at once.
+# What opwise tune chooses among: 1024 or 2048 resident threads an SM.
 SHARES = tuple(dict.fromkeys((SHIPPED, SMALL, *(Share(t, loads, at_once // t) for at_once in (1024, 2048) for t in (256, 512, 1024)
                                                 for loads in (2, 4, 8)))))  # fmt: skip
 
 
 def shipped(n: int, element_size: int, multiprocessors: int) -> Share:
-    """Half as large programs where there would be less than two a multiprocessor: on an H200 4 % quicker at 4 MiB, 1 % slower at 16."""
+    """SMALL if there would be at most two programs an SM: on an H200 it is 4 % faster at 4 MiB, 1 % slower at 16 MiB."""
     return SMALL if n <= SHIPPED.block(element_size) * LOADS * 2 * multiprocessors else SHIPPED
 
 
 def tuned(x: Tensor) -> Share:
-    """What was measured to be the quickest on this GPU for x's size, or the nearest; else the shipped one."""
+    """The fastest one in the table of opwise tune for x's size or the nearest size; else the shipped one."""
     dtype, by_name = str(x.dtype).removeprefix("torch."), {str(share): share for share in SHARES}
     name = look(TABLE, x.device).pick(dtype, (x.numel(),), by_name)
     return shipped(x.numel(), x.element_size(), processors(x.device)) if name is None else by_name[name]
@@ -160,7 +160,7 @@ def build(x: Tensor, out: Tensor) -> Bind:
 
 
 def _words(scratch: Scratch) -> Tensor:
-    """One a program that has steps: at most 64 KiB, on 16 bytes."""
+    """Scratch as int32 words, one a program that has steps."""
     return scratch.memory.tensor.view(torch.int32)
 
 

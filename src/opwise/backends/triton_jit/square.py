@@ -32,7 +32,7 @@ def square_kernel(x, out, n, BLOCK: tl.constexpr, WIDE: tl.constexpr):  # type: 
         tl.store(out + at, narrow(value * value, out.dtype.element_ty), mask=at < n)
 
 
-# 16 bytes a thread and many programs: the hardware's own scheduler keeps the loads in flight.
+# (elements, warps) of a program, by bytes of an element: 16 bytes a thread, and enough programs to keep loads in flight.
 BLOCKS = {4: (1024, 8), 2: (1024, 4)}
 VARIANTS = {
     "": Variant(build_with(square_kernel, BLOCKS), "a block of 1024 elements a program"),

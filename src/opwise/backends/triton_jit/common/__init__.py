@@ -1,1 +1,1 @@
-"""What the ops of this backend share: the launch, compiling without a GPU, conversions, PTX, thread block clusters."""
+"""Shared by the ops of this backend: launch, compilation without a GPU, conversions, PTX, thread block clusters."""

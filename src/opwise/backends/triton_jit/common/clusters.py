@@ -1,7 +1,7 @@
-"""Thread block clusters whose programs work on different data, for which Triton has no words.
+"""Thread block clusters whose programs work on different data, which Triton cannot express.
 
-A kernel is compiled for one program and says in PTX what concerns the others of its cluster; that programs are clusters is told to the
-launcher alone, in words of its own that are known of these versions of Triton.
+A kernel is compiled for one program (num_ctas 1) and addresses the other programs of its cluster in PTX. Only the launcher gets the cluster
+size, through its packed metadata, whose format is known for these versions of Triton.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from typing import Any
 
 import triton
 
-KNOWN = triton.__version__.startswith(("3.6.", "3.7."))  # whose PTX and launchers were read: any other gets what Gluon itself can say
+KNOWN = triton.__version__.startswith(("3.6.", "3.7."))  # versions whose PTX and launcher were checked: no other runs clusters
 
 
 def in_clusters(compiled: Any, size: int) -> None:
-    """Has the launcher make clusters of `size` programs, which it multiplies the grid's x by: that counts clusters.
+    """Makes the launcher start clusters of `size` programs. The grid's x then counts clusters: the launcher multiplies it by `size`.
 
-    Raises RuntimeError where this Triton tells its launcher something else: blocks without a cluster would add up what is not there.
+    Raises RuntimeError if this Triton packs other metadata: without a cluster, programs would read shared memory that is not there.
     """
     told, of = compiled.packed_metadata, compiled.metadata
     if not KNOWN or told not in [(of.num_warps, count, of.shared) for count in (1, size)] or of.num_ctas != 1:

@@ -1,4 +1,4 @@
-"""The launcher of square and gelu: one program a block, the last one masked."""
+"""Builds for square and gelu: a program computes one block of elements; the last block is masked."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from opwise.backends.protocol import Bind, Build, Launch
 from opwise.backends.triton_jit.common.launch import built_of_one, called
 from opwise.backends.triton_jit.common.specimen import POINTERS, Specimen
 
-# No fusion of x * y + z where the source does not say so: Triton's default differs between versions, and results with it.
+# No fusion of x * y + z into an FMA: Triton's default differs between versions, and so would results.
 OPTIONS: dict[str, Any] = {"enable_fp_fusion": False, "num_stages": 1}
 
 
-UNALIGNED = (1024, 4)  # accesses are of one element: more of them a thread would cost registers and win nothing
+UNALIGNED = (1024, 4)  # elements, warps. Accesses are scalar: more of them a thread cost registers and gain nothing
 
 
 def _aligned(*tensors: Tensor) -> bool:
@@ -22,7 +22,7 @@ def _aligned(*tensors: Tensor) -> bool:
 
 
 def build_with(kernel: Any, blocks: dict[int, tuple[int, int]], options: dict[str, Any] = OPTIONS) -> Build:
-    """The build of `kernel(x, out, n, BLOCK, WIDE)`. blocks: bytes an element -> elements a program, warps a program."""
+    """The build of `kernel(x, out, n, BLOCK, WIDE)`. blocks: bytes of an element -> (elements, warps) of a program."""
 
     def build(x: Tensor, out: Tensor) -> Bind:
         n = x.numel()
@@ -37,7 +37,7 @@ PLAIN_BLOCK = 1024
 
 
 def plain_with(kernel: Any) -> Build:
-    """The build of `kernel(x, out, n, BLOCK)`, called as a user of Triton calls it."""
+    """The build of `kernel(x, out, n, BLOCK)`, launched as `kernel[grid](...)`."""
 
     def build(x: Tensor, out: Tensor) -> Bind:
         def bind(x: Tensor, out: Tensor) -> Launch:

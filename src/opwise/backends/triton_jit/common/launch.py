@@ -1,15 +1,15 @@
-"""From a Triton kernel to the cheapest launch Triton's launcher allows.
+"""Launches of Triton kernels at the least CPU time that Triton's launcher allows.
 
-`kernel[grid](...)` binds, types and hashes all arguments at each launch to find the compiled kernel again. Here that happens once, at
-build (`warmup` compiles without launching), and a launch is one call of the launcher that Triton made for that kernel, with addresses
-as integers, which also spares it a driver query a pointer. The launcher's signature is the same in Triton 3.6 and 3.7:
+`kernel[grid](...)` binds, types and hashes all arguments at each launch to look up the compiled kernel. Here that is done once, at build
+(`warmup` compiles without launching). A launch is one call of the launcher that Triton generated for the kernel. Addresses are passed as
+integers, which saves a driver query per pointer. The launcher's signature is the same in Triton 3.6 and 3.7:
 
     run(grid_x, grid_y, grid_z, stream, function, packed_metadata, launch_metadata, enter_hook, exit_hook, *arguments)
 
-A compiled kernel holds for arguments like the sample's only: Triton compiles in whether an address or an int is a multiple of 16 and
-whether an int is 1. `build` is called for each shape and alignment, so a kernel kept here never meets others.
+A compiled kernel is valid only for arguments like the samples: Triton specializes on whether an address or an int is a multiple of 16 and
+whether an int is 1. `build` is called for each shape and alignment, so these never change for a kernel built here.
 
-No hook is called: what hooks serve (Triton's own profiler, Proton) would see each launch for microseconds more.
+Launch hooks, which Triton's profiler Proton uses, are not called: they cost microseconds a launch.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ Grid = tuple[int, int, int]
 
 
 def built(kernel: Any, grid: Grid, *samples: Any, **fixed: Any) -> Callable[..., Launch]:
-    """Compiles and loads `kernel` for arguments like `samples`; the result takes such arguments and gives their launch.
+    """Compiles and loads `kernel` for arguments like `samples`; returns a function from such arguments to a launch.
 
-    samples: the kernel's runtime arguments in order (tensors, ints, tensor descriptors). fixed: its constexprs, which come after them
-    in its signature, and compile options. Raises what Triton raises, triton.OutOfResources where shared memory is short.
+    samples: the kernel's runtime arguments in order (tensors, ints, tensor descriptors). fixed: its constexprs, which follow them in its
+    signature, and compile options. Raises what Triton raises, such as triton.OutOfResources for too little shared memory.
     """
     if INTERPRETING:
         return lambda *arguments: _interpreted(kernel, grid, arguments, fixed)
@@ -51,8 +51,8 @@ def built(kernel: Any, grid: Grid, *samples: Any, **fixed: Any) -> Callable[...,
 
 
 def built_of_one(kernel: Any, grid: Grid, x: Tensor, out: Tensor, *numbers: int, **fixed: Any) -> AtOnce:
-    """As `built`, of a kernel that takes the op's input, its output and numbers that stay as they are: it can launch without a launch made
-    first, for 1.5 us less. On the samples' device, which is the one that the key of what is built names."""
+    """As `built`, for a kernel of one input, one output and constant `numbers`. It can also launch without a prior bind, which saves 1.5
+    us. It launches on the device of the samples: the cache of built kernels has an entry for each device."""
     if INTERPRETING:
         return AtOnce(lambda x, out: _interpreted(kernel, grid, (x, out, *numbers), fixed))
     run, head, constants = _compiled(kernel, grid, (x, out, *numbers), fixed)
@@ -69,8 +69,8 @@ def built_of_one(kernel: Any, grid: Grid, x: Tensor, out: Tensor, *numbers: int,
 
 
 def called(kernel: Any, grid: Grid, *arguments: Any, **fixed: Any) -> Launch:
-    """`kernel[grid](...)` at each launch, which is what the variants `plain` show: what a user of Triton pays for a launch. Compiled and
-    loaded before the first, as by a user's warm-up."""
+    """`kernel[grid](...)` at each launch: for the variants `plain`, which show what a user of Triton pays for one. It is compiled and
+    loaded before the first launch, as after a warm-up."""
     if INTERPRETING:
         return _interpreted(kernel, grid, arguments, fixed)
     _ = kernel.warmup(*arguments, grid=grid, **fixed).run
@@ -82,9 +82,9 @@ def called(kernel: Any, grid: Grid, *arguments: Any, **fixed: Any) -> Launch:
 
 
 def _compiled(kernel: Any, grid: Grid, samples: tuple[Any, ...], fixed: dict[str, Any]) -> tuple[Callable[..., None], Any, Any]:
-    """The launcher, what it takes between the stream and the arguments, and the constexprs that it takes after them."""
+    """The launcher, its arguments between the stream and the kernel's arguments, and the constexprs, which come last."""
     compiled = kernel.warmup(*samples, grid=grid, **fixed)
-    run = compiled.run  # loads the module now: a lazy load behind a blocked stream deadlocks
+    run = compiled.run  # loads the module now: a lazy load while a stream is blocked deadlocks
     head = (compiled.function, compiled.packed_metadata, None, None, None)
     return run, head, tuple(fixed[name] for name in kernel.arg_names[len(samples) :])
 
@@ -101,7 +101,7 @@ def _launcher(run: Callable[..., None], grid: Grid, index: int, tail: tuple[Any,
 
 def _interpreted(kernel: Any, grid: Grid, arguments: tuple[Any, ...], fixed: dict[str, Any]) -> Launch:
     def launch() -> None:
-        with np.errstate(all="ignore"), warnings.catch_warnings():  # numpy warns of overflow and of nan, which are results here
+        with np.errstate(all="ignore"), warnings.catch_warnings():  # overflow and nan are results here
             warnings.simplefilter("ignore", RuntimeWarning)
             kernel[grid](*arguments, **fixed)
 
@@ -109,12 +109,12 @@ def _interpreted(kernel: Any, grid: Grid, arguments: tuple[Any, ...], fixed: dic
 
 
 def processors(device: torch.device) -> int:
-    """Streaming multiprocessors, the unit a grid is sized in; the interpreter runs one program after the other, and gets few."""
+    """The number of SMs, by which grids are sized; 2 for the interpreter, which runs programs one after another."""
     if device.type != "cuda":
         return 2
     return int(torch.cuda.get_device_properties(device).multi_processor_count)
 
 
 def machine_of(device: torch.device) -> Machine:
-    """What a plan is told: of the interpreter, a small GPU of sm_80, since it knows no Gluon, no clusters and no TMA."""
+    """The machine to plan for. The interpreter counts as a small sm_80 GPU: it has no Gluon, clusters or TMA."""
     return Machine.of(device) if device.type == "cuda" and not INTERPRETING else Machine(processors(device), (8, 0), 2**18)

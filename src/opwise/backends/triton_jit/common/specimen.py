@@ -1,4 +1,4 @@
-"""Compiling a kernel without a GPU: for continuous integration, and for reading its PTX."""
+"""Compilation of a kernel without a GPU, for continuous integration and for reading its PTX."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ POINTERS = {"float32": "*fp32", "float16": "*fp16", "bfloat16": "*bf16", "tfloat
 
 @dataclass(frozen=True)
 class Specimen:
-    """A kernel with the types of its runtime arguments, its constexprs and its compile options: all that a compilation depends on.
+    """A kernel with the types of its runtime arguments, its constexprs and its compile options: all inputs of a compilation.
 
-    Pointers and ints are taken as multiples of 16, except those named in `odd`.
+    Pointers and ints are assumed to be multiples of 16, except those named in `odd`.
     """
 
     kernel: Any
@@ -35,7 +35,7 @@ class Specimen:
 
 
 def compiled(specimen: Specimen, arch: str) -> Any:
-    """Triton's CompiledKernel for "sm_90"; its `asm` holds PTX and cubin. Raises ValueError on what is no architecture."""
+    """Triton's CompiledKernel for `arch`, such as "sm_90"; its `asm` holds PTX and cubin. Raises ValueError on any other form of `arch`."""
     from triton.experimental.gluon._runtime import GluonASTSource, GluonJITFunction
 
     found = re.fullmatch(r"sm_(\d+)", arch)
@@ -54,7 +54,7 @@ def compiled(specimen: Specimen, arch: str) -> Any:
 
 
 def report(specimen: Specimen, arch: str) -> str:
-    """ "N registers, M bytes spilled, K instructions", or "compiled" where the tool that reads them from the binary says nothing."""
+    """ "N registers, M bytes spilled, K instructions", or "compiled" if cuobjdump does not report registers and stack."""
     kernel = compiled(specimen, arch)
     (count,) = instructions(kernel.asm["cubin"]).values()
     with tempfile.TemporaryDirectory() as folder:

@@ -1,11 +1,11 @@
 """matmul in Triton: tiles of the product, one a program, accumulated in float32.
 
-    plain.py      the shortest way, which a tutorial has
-    tma.py        sm_90 and later, rows on 16 bytes: tiles through tensor descriptors; 16 bits from 2^28 multiply-adds on
-    pingpong.py   sm_90, 16 bits, rows of whole lines, two tiles an SM and more: two consumer warpgroups in turn
-    split_k.py    sm_90, 16 bits, few tiles and a long K, or few rows: a cluster's blocks share K
-    tf32.py       sm_90, TF32
-    ffma.py       sm_90, float32, products that fill the GPU
+    plain.py      the shortest way, as in a tutorial
+    tma.py        sm_90 and later, 16 bits, rows on 16 bytes: tiles through tensor descriptors
+    pingpong.py   sm_90, 16 bits, rows on 16 bytes, meant for many tiles: two consumer warpgroups in turn
+    split_k.py    sm_90, 16 bits, rows on 16 bytes, meant for few tiles and a long K, or few rows: a cluster's blocks share K
+    tf32.py       sm_90, TF32, rows on 16 bytes
+    ffma.py       sm_90, float32, rows on 16 bytes
     pointers.py   everything else, on every GPU
     extra/        sm_90, through pointers: few tiles whose K a cluster shares, rows that begin anywhere (OPWISE_EXTRA=off leaves it out)
 

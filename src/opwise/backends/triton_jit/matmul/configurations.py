@@ -16,8 +16,8 @@ HOPPER = (9, 0)  # wgmma and Gluon's kernels, and clusters as they were measured
 TMA_LIMIT = 2**31 - 256  # TMA's coordinates have 32 bits
 GRID_Y = 65535
 SPLITS = (1, 2, 4, 8, 16)  # programs of a tile through pointers
-FREE = 48 * 1024  # bytes of shared memory that a kernel may have without having been asked
-PAD = 4  # sums between rows in shared memory, so that a warp's rows begin in different banks, on 16 bytes
+FREE = 48 * 1024  # bytes of dynamic shared memory that a kernel may use without opting in
+PAD = 4  # floats of padding after each row of sums in shared memory: no bank conflicts, rows stay aligned to 16 bytes
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class Config:
 
     def summation(self, product: Product) -> str:
         """As gemm.cost.Configuration has it. A cluster's partial sums are added up from their owner's on, which is the same in all rows
-        where there are as many units of 8 columns as programs."""
+        where there are at least as many units of 8 columns as programs."""
         by_wgmma = self.kernel in ("tma", "pingpong", "split_k")
         if self.split_k > 1:
             return self.name if by_wgmma and not self.swap_ab and self.split_k <= self.BN // 8 else ""

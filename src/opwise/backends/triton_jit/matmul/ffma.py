@@ -1,7 +1,7 @@
 """float32 products by multiply-adds on sm_90 in Gluon, in an order that is written down. Triton's `dot` is a fifth slower.
 
-What limits them is the registers' ports: a multiply-add reads three registers, of which a clock gives one of even number and one of odd,
-beside what the multiply-add before read in the same place and keeps. So
+The limit is register bank conflicts: an FMA reads three registers. A clock reads one of the even bank and one of the odd bank; an operand
+that the FMA before had in the same position is free (`.reuse`). So
 
     a row at a time    a thread has ROWS x COLUMNS elements. A row's multiply-adds follow one another and keep the element of a; the next
                        row's go back the way, and keep that of b
@@ -14,8 +14,8 @@ beside what the multiply-add before read in the same place and keeps. So
 A thread reads columns by fours. A warp has 8 rows and 4 fours beside one another, so that its lanes meet in no bank: 16 of them read 8 rows
 of a and 2 fours of b. The factors of the next k are read while this one's are multiplied, across steps, too.
 
-ptxas has two ways to compile this, and what decides is of no account: where in the source an address is computed, say. The quicker one by
-6 % has 194 registers and loads early; docs/lab.md has both.
+ptxas compiles this in one of two ways, depending on details such as where an address is computed. The version with 194 registers and early
+loads is 6 % faster; docs/lab/matmul.md, section ffma, has both.
 
 Nothing here runs in Triton's interpreter, which does not know Gluon.
 """

@@ -49,8 +49,8 @@ class Form(NamedTuple):
 
 # Small programs, of 64 KiB each, four of which hide each other's exchange. The most come first: few rows fill the GPU by more of them.
 FORMS = tuple(Form(blocks, 8, 8, 4) for blocks in (16, 8, 4, 2))
-# KiB of a row at most, from above the entry before on, and its programs; None, and beyond the last: others are as quick. float32 has half
-# of the exponentials to hide loads behind, and wants more programs.
+# Largest row in KiB -> programs a row. None, and above the last: another kernel is as fast. float32 has half the exponentials per byte
+# to hide loads behind, so it needs more programs.
 HALF: dict[int, int | None] = {32: None, 128: 2, 256: 4, 512: 8, 1024: 16}
 PROGRAMS: dict[str, dict[int, int | None]] = {"float32": {60: None, 96: 4, 256: 8, 1024: 16}, "float16": HALF, "bfloat16": HALF}
 
