@@ -1,7 +1,7 @@
 """numba_cuda on the CPU: the stand-in that its kernels run in where there is no GPU, whichever Numba would compile them.
 
-A kernel is run as the Python that it is (translated.py), a greenlet a CUDA thread (fibres.py), on the plans of a small sm_80 GPU: what they
-take is cuda_on_cpu's, and so is what of the suite's kernels never runs here. Kernels that are launched the plain way, `kernel[blocks,
+A kernel runs as Python (translated.py), a greenlet for each CUDA thread (fibres.py), with the plans of the small sm_80 GPU that cuda_on_cpu
+stands for (MACHINE). NOT_RUN names the kernels that never run here. Kernels that are launched the plain way, `kernel[blocks,
 threads](...)`, run here too where their arrays are NumPy's. docs/checking.md says what is not seen.
 """
 

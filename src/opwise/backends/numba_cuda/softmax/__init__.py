@@ -1,9 +1,10 @@
 """softmax of each row, in float32, exp2((x - max) log2 e) / sum: the front door.
 
 plan.py chooses: a row is read once and stays in registers (registers.py: of a warp's lanes up to 1024 columns, a block's up to 24576), in
-shared memory with others (short.py: up to 128 columns that are no whole 16-byte pieces), in registers
+shared memory with others (short.py: up to 64 columns, tuned up to 128, that are no whole 16-byte pieces), in registers
 and shared memory of a block or cluster (cluster.py), or passes through blocks that share all long rows (stream.py). What none takes (other
-GPUs than sm_90 beyond one block, rows above 5.5 MiB, odd lengths, unaligned storage) is read twice, one element an access.
+GPUs than sm_90 beyond one block, rows above 5.5 MiB, odd lengths, unaligned storage) is read twice: odd lengths and
+unaligned storage by one element an access, all else by 16 bytes.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ def matrices(tile: HopperTile, m: int, k: int, n: int) -> tuple[Matrix, Matrix]:
 def _step(rows: int) -> Any:
     """The intrinsic (sums, a, b, add): sums (64 x rows) += b' (64 x 32) a' (32 x rows); without `add` it is =. It is done when it returns.
 
-    a: shared address of A's tile; b: of the thread's element of B. The layout of sums: matmul_wgmma_ptx.step.
+    a: shared address of A's tile; b: of the thread's element of B. The layout of sums: wgmma_ptx.step.
     """
     count = rows // 2
     registers = ", ".join(f"${i}" for i in range(count))
