@@ -12,7 +12,7 @@ from opwise.backends.triton_jit.common import clusters
 from opwise.backends.triton_jit.matmul import extra
 
 GROUP = 8  # tile rows that programs walk down together
-HOPPER = (9, 0)  # wgmma and Gluon's kernels, and clusters as they were measured
+HOPPER = (9, 0)  # wgmma, Gluon's kernels, and clusters, which were measured there alone
 TMA_LIMIT = 2**31 - 256  # TMA's coordinates have 32 bits
 GRID_Y = 65535
 SPLITS = (1, 2, 4, 8, 16)  # programs of a tile through pointers
@@ -24,9 +24,9 @@ PAD = 4  # floats of padding after each row of sums in shared memory: no bank co
 class Config:
     """A tile of the product (BM x BN), a step of K (BK), warps a program, pipeline stages.
 
-    kernel: the module that has it. persistent: as many programs as run at once, each of which goes on to its next tile. swap_ab: C' = B'
-    A', C has BM rows at most. split_k: programs, a thread block cluster, that share a tile's K. prefetch: a step's elements wait in
-    registers while the step before is multiplied (extra/cluster_reduce.py). layout: of the factors, as Product has it.
+    kernel: its module. persistent: programs loop over tiles, as many programs as are resident. swap_ab: computes C' = B' A'; C has at most
+    BM rows. split_k: programs of a thread block cluster that share a tile's K. prefetch: the next step's elements are held in registers
+    while a step is multiplied (extra/cluster_reduce.py). layout: of A and B, as in Product.
     """
 
     BM: int
@@ -47,7 +47,7 @@ class Config:
 
     @property
     def name(self) -> str:
-        """By which a tuned table knows it: all that makes another kernel of it."""
+        """The name in tuned tables: all fields that change the kernel."""
         flags = [flag for flag in ("persistent", "swap_ab", "prefetch") if getattr(self, flag)]
         if self.kernel == "pingpong":
             flags.insert(1, "pingpong")
@@ -56,11 +56,11 @@ class Config:
 
     @property
     def transposed(self) -> dict[str, bool]:
-        """Constants of kernels: is a factor the transpose of a row-major matrix?"""
+        """Constexprs A_T, B_T: is the factor the transpose of a row-major matrix?"""
         return {f"{factor}_T": way == "T" for factor, way in zip("AB", self.layout, strict=True)}
 
     def blocks(self, rows: int, depth: int, columns: int) -> dict[str, list[int]]:
-        """Of a (rows x depth) and of b (depth x columns), as they lie in memory."""
+        """Block shapes of a (rows x depth) and b (depth x columns), as stored."""
         a, b = self.transposed.values()
         return {"a": [depth, rows] if a else [rows, depth], "b": [columns, depth] if b else [depth, columns]}
 
@@ -71,11 +71,11 @@ class Config:
 
     @property
     def exchanged_bytes(self) -> int:
-        """Of shared memory that a program's partial sums take through pointers, for the others to read."""
+        """Bytes of shared memory for a program's partial sums, which the other programs of the cluster read (cluster_reduce)."""
         return self.BM * (self.BN + PAD) * 4 if self.split_k > 1 else 0
 
     def shared_bytes(self, element_size: int) -> int:
-        """What the pipeline's stages take."""
+        """Bytes of the pipeline's stages."""
         return (self.BM + self.BN) * self.BK * element_size * self.stages
 
     def summation(self, product: Product) -> str:
@@ -90,8 +90,8 @@ class Config:
         return -(-m // self.BM) * -(-n // self.BN)
 
     def resident(self, size: int, by_element: bool) -> int:
-        """Programs that an SM has at once. Through pointers by shared memory and by registers: a thread's sums, 64 beside, the address of
-        each element that comes alone, and the element where it waits."""
+        """Resident programs of an SM. For pointers it is limited by shared memory and by registers: a thread's sums, 64 more, the address
+        of each element loaded by itself, and with `prefetch` the element."""
         if self.kernel != "pointers":
             return self.ctas_per_sm
         threads = 32 * self.warps
@@ -111,7 +111,7 @@ class Config:
         )  # fmt: skip
 
     def _unit(self, product: Product, by_element: bool) -> tuple[str, float]:
-        """The instruction that multiplies, and bytes through shared memory for each 1 of K. Of 64 rows and more Triton takes wgmma."""
+        """The multiplying instruction, and bytes through shared memory per 1 of K. From 64 rows on Triton uses wgmma."""
         rows, columns, size = self.BM, self.BN, product.size
         if product.kind == "float32":
             thread = {"ffma": (8, 16 if rows == 128 else 8)}.get(self.kernel, (4, 8 if columns >= 64 else 4))
@@ -140,7 +140,7 @@ class Config:
 # BM, BN, BK, warps, stages, programs an SM
 HALF_CONFIGS = (
     Config(128, 256, 64, 8, 3, 1, "tma", persistent=True),
-    Config(128, 128, 64, 4, 2, 3, "tma"),  # three share an SM: one's result is written while others multiply. Short K
+    Config(128, 128, 64, 4, 2, 3, "tma"),  # 3 CTAs per SM: one stores while others multiply. For a short K
     Config(128, 128, 64, 8, 4, 1, "tma"),
     Config(64, 128, 128, 4, 4, 1, "tma"),
     Config(64, 64, 128, 4, 6, 1, "tma"),
@@ -153,7 +153,7 @@ HALF_CONFIGS = (
     Config(64, 32, 128, 4, 8, 1, "split_k", split_k=8),
     Config(64, 64, 128, 4, 6, 1, "split_k", split_k=4),
     Config(64, 32, 128, 4, 4, 2, "split_k", split_k=4),
-    # Few rows, which are wgmma's columns.
+    # For few rows of C, which become wgmma's columns.
     Config(16, 64, 128, 4, 10, 1, "split_k", swap_ab=True),
     Config(16, 128, 128, 8, 6, 1, "split_k", swap_ab=True),
     Config(16, 64, 128, 4, 10, 1, "split_k", swap_ab=True, split_k=2),
@@ -190,14 +190,14 @@ POINTER_CONFIGS = {
 
 
 def offered(product: Product, machine: Machine) -> dict[str, Config]:
-    """Name -> configuration, of all that take the product. OPWISE_EXTRA=off leaves those of extra/ out."""
+    """Name -> configuration, for all that support the product. OPWISE_EXTRA=off excludes those of extra/."""
     found = (*through_descriptors(product, machine), *through_pointers(product, machine))
     fitting = (replace(c, layout=product.layout) for c in found if c.shared_bytes(product.size) <= machine.shared_bytes)
     return {c.name: c for c in fitting}
 
 
 def through_descriptors(product: Product, machine: Machine) -> tuple[Config, ...]:
-    """Gluon's kernels and those in PTX are sm_90's own; split_k and swap_ab count on how Triton names and places things."""
+    """Kernels in Gluon and PTX run on sm_90 alone; split_k and swap_ab rely on Triton's symbol names and shared memory layout."""
     if machine.capability < HOPPER or product.vector_bytes < 16 or max(product[:3]) >= TMA_LIMIT:
         return ()
     own = machine.capability == HOPPER
@@ -226,7 +226,7 @@ def through_pointers(product: Product, machine: Machine) -> tuple[Config, ...]:
 
 
 def whole_vectors(product: Product) -> bool:
-    """Do factors' rows come by 16 bytes through pointers? Triton knows of a multiple of 16 elements, not of bytes."""
+    """Can rows of A and B be loaded by 16 bytes through pointers? Triton specializes on multiples of 16 elements, not bytes."""
     return product.alignment == 16 and all(length % 16 == 0 for length in product.pitches[:2])
 
 

@@ -15,7 +15,7 @@ from opwise.backends.triton_jit.common.clusters import in_clusters
 from opwise.backends.triton_jit.common.launch import Grid, built
 from opwise.backends.triton_jit.common.specimen import POINTERS, Specimen
 
-# Triton 3.7 has a word for maps that round to TF32 as they copy; before, it encodes them with what the compiled kernel's metadata says.
+# Triton 3.7 has an option for maps that round to TF32 on copy. Before, maps are encoded from the compiled kernel's metadata (round_maps).
 ROUNDS = "round_f32_to_tf32" in TensorDescriptor.__dataclass_fields__
 TFLOAT32 = 11  # cuda.h's CU_TENSOR_MAP_DATA_TYPE_TFLOAT32; FLOAT32 is 7
 
@@ -24,8 +24,8 @@ TFLOAT32 = 11  # cuda.h's CU_TENSOR_MAP_DATA_TYPE_TFLOAT32; FLOAT32 is 7
 class Product:
     """A kernel of (maps, [out], M, N, K) with its constexprs and compile options.
 
-    maps: parameter -> its tensor ("a", "b" or "out"), rows x columns that one copy has, and how they lie in shared memory (a layout of
-    Gluon's; None: as Triton likes). Without a map of "out" the kernel takes its pointer.
+    maps: parameter -> its tensor ("a", "b" or "out"), the block (rows, columns) of one copy, and its layout in shared memory (Gluon's;
+    None: Triton chooses). Without a map of "out" the kernel takes its pointer.
     rounds: maps of a and b round float32 to TF32. cluster: programs a tile, each a block of a thread block cluster.
     """
 
@@ -60,7 +60,7 @@ def _described(x: Tensor, block: list[int], layout: Any, more: Mapping[str, Any]
 
 
 def build(product: Product, grid: Grid, a: Tensor, b: Tensor, out: Tensor) -> Bind:
-    """grid: of programs, or of clusters, by whose blocks the launcher multiplies x."""
+    """grid: in programs, or in clusters: then the launcher multiplies x by the cluster size."""
     samples, fixed = product.arguments(a, b, out), product.fixed
     if product.cluster > 1 or (product.rounds and not ROUNDS):
         compiled = product.kernel.warmup(*samples, grid=grid, **fixed)  # the very kernel that `built` then finds compiled
@@ -77,7 +77,7 @@ def build(product: Product, grid: Grid, a: Tensor, b: Tensor, out: Tensor) -> Bi
 
 
 def round_maps(compiled: Any, count: int) -> None:
-    """Makes all `count` maps round. Raises RuntimeError where this Triton keeps elsewhere what it encodes them with."""
+    """Makes all `count` maps round to TF32. Raises RuntimeError if this Triton's metadata does not hold their element types."""
     maps = getattr(compiled.metadata, "tensordesc_meta", None)
     if not maps or len(maps) != count or any("elem_type" not in each for each in maps):
         raise RuntimeError(

@@ -7,9 +7,9 @@
 A tensor's sides are powers of two, so a tile's rows are UNITS tensors of 64, each a wgmma of 64 x 128 x 16: tiles of 192 rows are three.
 Results leave in parts of 64 x 64, 8 KiB, through EPILOGUE_STAGES stages of shared memory of a consumer's own, in turn.
 
-The order of the consumers also keeps the pipeline's account: a phase is known by its parity, so nobody may wait for a stage that is two
-rounds behind. Gluon puts a barrier before what it arrives at or copies, of the warps of one part alone: a warpgroup's own four, with a step
-in flight. Registers are moved between warpgroups, and the producer has four warps, for the reason that tf32.py gives.
+The consumers' order also keeps the pipeline correct: a phase is known only by its parity, so no wait may be two rounds of the ring behind.
+Before an arrival or a copy Gluon inserts a barrier, but only of the four warps of that warpgroup, while a step is in flight.
+tf32.py explains how registers are moved between warpgroups, and why the producer has four warps.
 
 Nothing here runs in Triton's interpreter, which does not know Gluon.
 """

@@ -1,11 +1,11 @@
-"""What products in Gluon share: a tile's origin, and the pipeline's state, a stage of shared memory and the parity of its phase."""
+"""Shared by the matmul kernels in Gluon: a tile's origin, and the pipeline's state (stage index and parity of the mbarriers' phase)."""
 
 from __future__ import annotations
 
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
-REGISTERS = 232, 40  # a thread, of the consumer warpgroups and of the producer: 2 x 232 + 40 = 3 x 168, what a launch has
+REGISTERS = 232, 40  # per thread of a consumer and of the producer: 2 x 232 + 40 = 3 x 168, the registers at launch
 
 
 @gluon.jit
@@ -26,11 +26,11 @@ def following(stage, turn, STAGES: gl.constexpr):  # type: ignore[no-untyped-def
 
 @gluon.jit
 def before(stage, STAGES: gl.constexpr):  # type: ignore[no-untyped-def]
-    """The stage before. A variable set by `last = stage` before a loop and again in it Triton takes for one the loop never changes."""
+    """The previous stage. A variable set by `last = stage` before a loop and in it does not work: Triton takes it as loop-invariant."""
     return gl.where(stage == 0, STAGES - 1, stage - 1)
 
 
 @gluon.jit
 def turned(part, TRANSPOSED: gl.constexpr):  # type: ignore[no-untyped-def]
-    """A factor's part in shared memory as it is multiplied; wgmma takes 16 bits along either side."""
+    """The operand of wgmma in shared memory, transposed if stored so; for 16 bits wgmma takes both major orders."""
     return part.permute((1, 0)) if TRANSPOSED else part

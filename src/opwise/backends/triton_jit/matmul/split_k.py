@@ -4,10 +4,10 @@ Each block multiplies its part of K, and pushes its partial sums to the blocks t
 of the tile up in a fixed order and stores it: nothing is written but the product, and it is the same in every run.
 
 swap_ab     C' = B' A', so that rows of C, 16 or 32, are wgmma's columns, and columns of C its rows, of which it has 64 at the least. For
-            few rows of A: of a box of 64 rows, most outside of A, the zeros take longer than rows do.
+            few rows of A: TMA fills rows of a box outside of A with zeros, which takes longer than copying rows.
 
-Code is fetched as late as everything else, and all that stands before the first copy delays it. So copies are PTX, in loops that are not
-unrolled, and the grid says where a tile is, which would take a division.
+Instructions are fetched from memory too, so code before the first copy delays it. Hence copies are PTX in loops that are not unrolled, and
+the tile's position comes from the grid instead of a division.
 
 Triton cannot express a cluster whose blocks work on different data, so PTX addresses the others. The kernel is compiled for one block; the
 launcher alone is told of clusters (common/clusters.py).
@@ -48,8 +48,8 @@ from opwise.backends.triton_jit.matmul.split_k_ptx import (
     words_of,
 )
 
-BARRIERS = gl.constexpr(1024)  # bytes for them
-SLACK = 1  # stages that are not on their way. Two, so that no warpgroup waits for the other, is slower: there are too few stages
+BARRIERS = gl.constexpr(1024)  # bytes for all mbarriers
+SLACK = 1  # stages without a copy in flight. With 2 no warpgroup waits for the other, but it is slower: there are too few stages
 
 
 @gluon.jit

@@ -1,5 +1,5 @@
-"""Products through tensor descriptors (TMA) on sm_90 and later, in Triton's own words: one thread asks for a tile, out-of-range elements
-arrive as zeros, no mask."""
+"""Products through tensor descriptors (TMA) on sm_90 and later, in plain Triton: one thread issues a tile's copy; out-of-range elements
+arrive as zeros, so there are no masks."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def tile_at(program, M, N, BM: tl.constexpr, BN: tl.constexpr, GROUP: tl.constex
 
 @device_function
 def multiplied(a, b, row, column, k, total, A_T: tl.constexpr, B_T: tl.constexpr):  # type: ignore[no-untyped-def]
-    """A step's products, added up. A transposed factor stays as it lies: wgmma takes 16 bits along either side from shared memory."""
+    """total + the products of a step. A transposed factor is loaded as stored: for 16 bits wgmma takes both major orders."""
     left = a.load([k, row]).T if A_T else a.load([row, k])
     right = b.load([column, k]).T if B_T else b.load([k, column])
     return tl.dot(left, right, total)
@@ -53,8 +53,8 @@ def descriptor_kernel(a, b, out, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK
 @triton.jit
 def persistent_kernel(a, b, out, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GROUP: tl.constexpr,
                       A_T: tl.constexpr, B_T: tl.constexpr):  # type: ignore[no-untyped-def]  # fmt: skip
-    """The same for as many programs as run at once, each of which goes on to the next tile that no other takes. Flattened to one loop, the
-    next tile's first steps are fetched while the last one's result is stored, which is most of the time where K is short."""
+    """The same with persistent programs, which loop over tiles. Flattened to one loop: the next tile's first steps are fetched while this
+    one is stored, which matters most for a short K."""
     for program in tl.range(tl.program_id(0), tl.cdiv(M, BM) * tl.cdiv(N, BN), tl.num_programs(0), flatten=True):
         tile_m, tile_n = tile_at(program, M, N, BM, BN, GROUP)
         row, column = tile_m * BM, tile_n * BN
@@ -73,7 +73,7 @@ def product(config: Config, dtype: str, group: int = GROUP) -> Product:
 
 def build(a: Tensor, b: Tensor, out: Tensor, config: Config) -> Bind:
     m, n = a.shape[0], b.shape[1]
-    # Programs that follow one another share what both read at the same time: best rows of a, where a is the larger.
+    # Consecutive programs share reads: with GROUP 1 they share rows of a, which is best if a is the larger matrix.
     group = 1 if m >= 2 * n and config.BM == config.BN == 64 else GROUP
     programs = config.tiles(m, n)
     if config.persistent:

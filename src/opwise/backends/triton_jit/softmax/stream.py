@@ -9,11 +9,11 @@ warps, and each warp has stages for its part of several rows, which TMA fills:
     a teller   a warp of its own: all warps' maxima and sums of a row -> one pair, written to global memory
     a hearer   another: the pairs of all programs of the group -> the row's maximum and the inverse of its sum, for all warps
 
-There is no barrier of the program in the loop: a row's sums have LAG turns to get around, and warps may be that far apart.
+There is no block-wide barrier in the loop: the exchange of a row's sums has LAG turns of time, and warps may be that far apart.
 
-Why nobody waits for ever, and a pair is never overwritten before it was heard: the launch is cooperative. A warp in turn i has done turn
-i - 1, so its hearer has heard of row i - 1 - LAG, so all of the group's programs have told of that row, all their warps have done turn
-i - 2 - LAG, and all hearers have heard of row i - 2 - 2 LAG. A row's pair lies where that of ROWS rows before lay, ROWS = 2 LAG + 2, and
+Why there is no deadlock, and no pair is overwritten before it is read: all programs are resident (a cooperative launch). A warp in turn i
+has done turn i - 1, so its hearer has read row i - 1 - LAG, so all programs of the group have written that row, all their warps have done
+turn i - 2 - LAG, and all hearers have read row i - 2 - 2 LAG. A row's pair replaces that of ROWS rows before, ROWS = 2 LAG + 2, and
 carries the row's number. The last program of a group to leave sets its pairs back to 0, since a graph replays launches.
 
 Gluon cannot express any of it, so warps communicate in PTX, in versions of Triton that are known (common/clusters.py). Nothing here runs in

@@ -1,4 +1,4 @@
-"""What a warp of stream_kernel.py does alone, in PTX. $0 and those that follow are what comes of it, where nothing does a 0."""
+"""Inline PTX that the warps of stream_kernel.py execute separately. $0 and on are the results; $0 is 0 if there is none."""
 
 from __future__ import annotations
 

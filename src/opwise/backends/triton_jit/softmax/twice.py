@@ -1,5 +1,5 @@
-"""softmax of long rows that are read twice, for maximum and sum and for the result, a program a row: where programs cannot share one. The
-second pass starts where the first ended, so that part of the row still is in L2."""
+"""softmax of long rows, one program a row, read twice: for maximum and sum, and for the result. It is used where programs cannot share a
+row. The second pass begins where the first ended, so part of the row is still in L2."""
 
 from __future__ import annotations
 

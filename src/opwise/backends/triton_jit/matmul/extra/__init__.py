@@ -1,7 +1,6 @@
-"""What serves only products whose rows begin anywhere, and products of few tiles through pointers: clusters share a tile's K.
+"""Kernels for products with unaligned rows, and for products of few tiles through pointers: split-K over a cluster.
 
-OPWISE_EXTRA=off switches it off as one: the plan then offers the kernels of the main path alone. Its modules are imported when a product
-may need them.
+OPWISE_EXTRA=off switches all of them off. The modules are imported when a product may need them.
 """
 
 from __future__ import annotations
