@@ -1,6 +1,4 @@
-"""What Numba's PTX is given afterwards: tensor maps as parameters, 128 bytes by value, and thread block clusters.
-
-Numba knows nothing of either: its kernels take no struct, and its launch bounds know no clusters.
+"""Edits of Numba's PTX that add what Numba cannot express: tensor maps as parameters (128 bytes by value), and thread block clusters.
 
 A map among the parameters is what CUDA C++ writes as `const __grid_constant__ CUtensorMap`: TMA reads it where the launch put
 it, so it needs no memory of its own on the device, no copy before the launch and no fence.
@@ -16,7 +14,7 @@ MAP_BYTES = 128  # of a CUtensorMap
 
 @dataclass(frozen=True)
 class ByValue:
-    """MAP_BYTES at `address` that a launch hands over themselves, instead of where they lie; `memory` keeps them alive."""
+    """A kernel argument passed by value: MAP_BYTES at `address`; `memory` keeps them alive."""
 
     address: int
     memory: object

@@ -1,6 +1,6 @@
-"""What kernels are written with, of either Numba: every other module takes `cuda`, types and intrinsics from here.
+"""The one place that imports numba-cuda or numba-cuda-mlir: every other module takes `cuda`, types and intrinsics from here.
 
-Intrinsics are written against llvmlite's builder, which numba-cuda has; mlir.py plays it for numba-cuda-mlir.
+Intrinsics are written for llvmlite's builder, which numba-cuda has; mlir.py emulates it for numba-cuda-mlir.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What Numba assembled, kept on disk: alone of the compilers it keeps nothing there itself.
+"""A disk cache of Numba's cubins: unlike the other backends' compilers, it has none for these launches.
 
 A kernel here is a closure, and two closures of one function are different kernels. So the key is what the function is made of, all the
 way down: code, constants, what its closures hold, the globals that it names, device functions, types; and beside it every source file of

@@ -1,4 +1,4 @@
-"""numba-cuda-mlir as the intrinsics need it: llvmlite's builder, as far as they use it, over MLIR's dialects; and its compiler, driverless.
+"""Adapter for numba-cuda-mlir: llvmlite's builder, as far as the intrinsics use it, over MLIR's dialects; compilation without a driver.
 
 An intrinsic there is a function of (builder, target, args, kwargs) that makes MLIR's operations, where numba-cuda's makes LLVM's. The names
 below are llvmlite's, so that an intrinsic is written once. Arrays are memrefs: `Place` stands for a pointer to an element.

@@ -1,4 +1,4 @@
-"""Maxima and sums over neighbouring lanes of a warp, which all have the result; sums over a block, and of what a thread loaded."""
+"""Reductions: maximum and sum over neighbouring lanes of a warp, to all of them; sums over a block, and over a thread's loaded values."""
 
 from __future__ import annotations
 

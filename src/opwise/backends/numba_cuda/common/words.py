@@ -1,7 +1,7 @@
 """16-byte pieces of a row as the four 32-bit words they came in, and a block's part in a thread block cluster (sm_90), as intrinsics.
 
-Kept as words, 16-bit elements take half of the registers that their float32 values would. `again` hides from the compiler that words
-were unpacked before: it would keep the floats in their place.
+As words, 16-bit elements need half the registers of float32 values. `again` hides from the compiler that words were unpacked before:
+otherwise it would keep the float32 values in registers.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from opwise.backends.numba_cuda.common.ptx import I32, I64, PACK, UNPACK, assemb
 VOID, QUAD = ir.VoidType(), ir.LiteralStructType([I32] * 4)
 u32, i64, f32, void = types.uint32, types.int64, types.float32, types.void
 
-# 2^x, of which what is below 2^-126 becomes 0: half the instructions of ptx.exp2.
+# 2^x, with results below 2^-126 flushed to 0: half the instructions of ptx.exp2.
 exp2_flushed = instruction("ex2.approx.ftz.f32 $0, $1;", f32, f32)
 fma = instruction("fma.rn.f32 $0, $1, $2, $3;", f32, f32, f32, f32)
 copies_done = instruction("cp.async.wait_all;", void, effect=True)  # those that this thread asked for

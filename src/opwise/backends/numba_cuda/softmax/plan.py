@@ -1,4 +1,4 @@
-"""Which kernel softmax's rows get, and which others could compute them: what `opwise tune` measures, and a tuned table names.
+"""Which kernel a softmax gets, and which others support it: those are measured by `opwise tune` and named in its tables.
 
 A name is the kernel's: warp, short, block256 (threads), long, cluster2x192 (blocks a row, threads a block), stream.
 """
@@ -113,7 +113,7 @@ ZEROED = 64 * KIB  # the most scratch of a stream's launch, of which nothing is 
 LEAST_STREAMED = 2048 * KIB + 16  # bytes of a row: a cluster's blocks take shorter ones as fast or faster
 # The first whose registers hold half of the row: with the other half in shared memory an SM has 1024 threads and 256 KiB on the way.
 FORMS = (Form(1, 256), Form(1, 512), Form(2, 512), Form(4, 512), Form(8, 512), Form(16, 192), Form(16, 512), Form(16, 1024))
-# Many rows of more than so many bytes: five small blocks an SM, that load, meet and store past one another; a block's part, and waves.
+# Form -> bytes that a row must exceed, for many rows: five blocks an SM, which overlap. Below: most bytes of a block, least waves.
 SMALL = {Form(2, 192): 112 * KIB, Form(4, 192): 192 * KIB, Form(8, 192): 256 * KIB, Form(16, 192): 512 * KIB}
 SMALL_PART, SMALL_WAVES = 64 * KIB, 3
 # Bytes of the shortest row of a cluster; in 16 bits also from LEAST_OF_MANY on, if rows are enough for all blocks that run at once.
