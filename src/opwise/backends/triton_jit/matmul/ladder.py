@@ -62,7 +62,7 @@ TEXTBOOK = Config(64, 64, 32, 4, 3)
 CONFIG = Config(128, 256, 64, 8, 3)
 GROUPS = {"tiles": 1, "grouped": GROUP}
 SUMMARIES = {
-    "textbook": "a 64 x 64 tile a program, 13 lines, float16", "tiles": "a 128 x 256 tile a program, 16 bits",
+    "textbook": "a 64 x 64 tile a program, 12 lines, float16", "tiles": "a 128 x 256 tile a program, 16 bits",
     "grouped": "128 x 256 tiles in grouped order, 16 bits",
 }  # fmt: skip
 
