@@ -1,6 +1,6 @@
-"""What is computed. OPS is the one list of ops; tests, benchmarks, commands and reports all read it.
+"""The ops. OPS maps each op's name to its OpSpec; tests, benchmarks, commands and reports all read it.
 
-Installed packages add to it by entry points: in the group `opwise.ops`, an op's name leads to its OpSpec.
+Installed packages add ops by entry points of the group `opwise.ops`: the name is the op's, the object its OpSpec.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The set `random`: 120 shapes of each op that nobody chose, drawn once from SEED, the same on every machine.
+"""The set `random`: 120 random shapes of each op, drawn from a fixed SEED, the same on every machine.
 
-Sides are log-uniform from 1 up, drawn anew where a tensor or a product would be too large. Dtypes take turns. In every other shape the
-rows of all tensors (of a tensor's last dimension) are whole pieces of 16 bytes; in the others no row of the first tensor is.
+Sides are log-uniform from 1 up. A draw with too large a tensor or product is repeated. Dtypes alternate. In every second shape the rows
+of all tensors are multiples of 16 bytes; in the others no tensor's rows are.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ SEED = 20261127
 COUNT = 120
 VECTOR_BYTES = 16
 MOST_ELEMENTS = 2**27  # of a tensor
-MOST_PRODUCTS = 2**37  # multiplications of a matmul
+MOST_PRODUCTS = 2**37  # multiply-adds of a matmul
 # Largest sides: rows and columns, or M, K and N.
 SIDES = {
     **dict.fromkeys(("square", "mean", "gelu"), (2**14, 2**14)),
@@ -26,7 +26,7 @@ SIDES = {
 
 
 def drawn(op: str, dtypes: tuple[str, ...]) -> tuple[Workload, ...]:
-    """COUNT workloads of an op in SIDES, no two the same."""
+    """COUNT different workloads of an op of SIDES."""
     draw = Random(f"{SEED} {op}")
     found: dict[Workload, None] = {}
     while len(found) < COUNT:

@@ -1,8 +1,8 @@
 """gelu, tanh form: out = 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))), any shape. Hendrycks and Gimpel, arXiv:1606.08415.
 
-Error bound: u |r| for the store. In float32 the argument of tanh carries a few roundings, and x tanh'(a) a is bounded, so an
-argument error of k u32 moves the result by at most about k u32 |x|; tanh itself, the sum with 1 and the product add a few more of
-u32 (|x| + |r|). Four cover what kernels do, of which an H200's come to 1.5; an approximate tanh (2^-11) does not fit, which is meant.
+Error bound: u |r| for the store. The argument a of tanh has a relative error of k u32 from a few float32 roundings. a tanh'(a) is
+bounded, so the result changes by at most about k u32 |x|. tanh, the sum with 1 and the product add a few u32 (|x| + |r|). The bound
+takes 4 u32 (|x| + |r|); kernels on an H200 reach 1.5. An approximate tanh (relative error 2^-11) exceeds the bound, by intent.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ CUBIC = 0.044715
 
 
 def hard_inputs(workload: Workload, device: torch.device, seed: int) -> tuple[Tensor, ...]:
-    """Magnitudes from 2^-20 to 2^15: (e^2a - 1)/(e^2a + 1) is nan above x of about 10, and cancellation bites below -3."""
+    """Magnitudes from 2^-20 to 2^15: tanh as (e^2a - 1)/(e^2a + 1) is nan above x of about 10, and 1 + tanh cancels below -3."""
     return (signed_powers(workload.shape, -20, 15, device, seed).to(workload.torch_dtype),)
 
 

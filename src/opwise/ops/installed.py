@@ -1,4 +1,4 @@
-"""What installed packages add to the tables OPS and BACKENDS by entry points. Looking reads metadata only; nothing is imported."""
+"""Entries that installed packages add to the tables OPS and BACKENDS by entry points. Finding them reads metadata and imports nothing."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ class NameClash(ValueError):
 
 
 def offered(group: str, ours: Mapping[str, str]) -> dict[str, EntryPoint]:
-    """Name -> entry point of a group, as `opwise.ops` or `opwise.backends`. `ours` are opwise's own names, each with where it is.
+    """Name -> entry point, for a group such as `opwise.ops`. ours: opwise's own names -> the modules that define them.
 
-    Raises NameClash where a name is there already: which of two kernels is meant must never hang on the order of a path.
+    Raises NameClash if a name is taken: which of two kernels runs must not depend on the order of sys.path.
     """
     found: dict[str, EntryPoint] = {}
     for point in sorted(set(entry_points(group=group)), key=lambda point: (point.name, point.value)):
@@ -33,7 +33,7 @@ def _told(point: EntryPoint) -> str:
 
 
 class Table(Mapping[str, T], Generic[T]):
-    """Our own entries, then those of installed packages, each loaded when it is first asked for and checked then."""
+    """opwise's own entries, then those of installed packages, which are loaded and checked on first access."""
 
     def __init__(self, ours: Mapping[str, T], points: Mapping[str, EntryPoint], check: Callable[[EntryPoint, object], T]) -> None:
         self._loaded, self._points, self._check = dict(ours), dict(points), check

@@ -1,20 +1,20 @@
-"""matmul: (M, K) x (K, N) -> (M, N), accumulated in float32. Each factor is row-major or a row-major matrix's transpose, x.t().
+"""matmul: (M, K) x (K, N) -> (M, N), accumulated in float32. Each factor is a row-major matrix or the transpose of one, x.t().
 
-float32 means float32 products; tfloat32 is the same data with factors rounded to TF32 (10 explicit bits of significand), which
-torch's own switch `torch.set_float32_matmul_precision("high")` allows and every backend here obeys.
+float32 means float32 products. tfloat32 means float32 data whose factors are rounded to TF32 (10 explicit bits of significand); torch's
+switch `torch.set_float32_matmul_precision("high")` allows it, and every backend here reads that switch.
 
-Error bound, with Q = A^2 B^2 elementwise, so that sqrt(Q) is the root of the sum of the squares of the K terms of an element, and z
-standard deviations for all elements (`deviations`):
+Error bound. Q = A^2 B^2 with elementwise squares, so sqrt(Q) is the root of the sum of the squares of an element's K terms; z is the
+number of standard deviations for all elements (`deviations`):
 
 - u |r| for the store.
-- TF32: both factors' roundings move each term by an error of at most sqrt(2) u_tf32 / sqrt(3) of it, root mean square, and independently:
-  z sqrt(2/3) u_tf32 sqrt(Q). A kernel that truncates them instead shrinks r by 7e-4 and does not fit.
-- A float32 sum of K terms one after the other adds a rounding of root mean square u32 / sqrt(3) of each partial sum P_j, together
-  u32 / sqrt(3) sqrt(sum of P_j^2). Where terms come in no order, P_j is j/K r plus a random bridge of variance up to Q/4, whose mean square
+- TF32: the roundings of the two factors give each term an independent error of root mean square at most sqrt(2) u_tf32 / sqrt(3) of it:
+  z sqrt(2/3) u_tf32 sqrt(Q). A kernel that truncates the factors instead makes r smaller by 7e-4 and exceeds the bound.
+- A sequential float32 sum of K terms has a rounding error of root mean square u32 / sqrt(3) of each partial sum P_j, in total
+  u32 / sqrt(3) sqrt(sum of P_j^2). For terms in random order, P_j is j/K r plus a random bridge of variance up to Q/4, whose mean square
   has the tail P(> x Q) ~ exp(-pi^2 x / 2). The product of both tails is exp(-pi t) beyond t sqrt(K Q) u32 / sqrt(3), hence t = z^2 / 2 pi:
-  z u32 / sqrt(3) sqrt(K (r^2 / 3 + z^2 Q / 4 pi^2)). Shorter sums that are added in their turn (a split K) err less.
-- Tensor cores truncate instead of rounding when they align and add (Fasi, Higham, Mikaitis, Pranesh, PeerJ CS 7:e330, 2021), up to
-  TRUNCATED u32 |P_j| a step of 8 terms, all towards zero. The mean of |P_j| is |r| / 2 + z sqrt(Q / 12) at most: K/8 steps, linear in K.
+  z u32 / sqrt(3) sqrt(K (r^2 / 3 + z^2 Q / 4 pi^2)). Shorter sums whose results are added (split-K) have smaller errors.
+- Tensor cores truncate instead of rounding when they align and add (Fasi, Higham, Mikaitis, Pranesh, PeerJ CS 7:e330, 2021), by up to
+  TRUNCATED u32 |P_j| per step of 8 terms, always towards zero. The mean of |P_j| is at most |r| / 2 + z sqrt(Q / 12), over K/8 steps.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ from opwise.ops.spec import (
 
 DTYPES = ("float32", "float16", "bfloat16", "tfloat32")
 U_TF32 = 2.0**-11  # unit roundoff of TF32
-STEP = 8  # terms that a tensor core adds at once: at least so many
-TRUNCATED = 4.0  # u32 of a partial sum that a step loses at most; a third more than an H100's come to on positive terms in TF32
-SLICE = 16  # of K, of which `whole_inputs` keep one element a row
+STEP = 8  # fewest terms that a tensor core adds at once
+TRUNCATED = 4.0  # most that a step loses, in u32 times the partial sum; a third more than measured on an H100 (TF32, positive terms)
+SLICE = 16  # elements of K, of which `whole_inputs` keeps one in each row
 # (M, K, N): launch-bound, odd, square, decode-like (16 rows), and thin in K.
 CORE = (
     (32, 32, 32),
@@ -55,7 +55,7 @@ CORE = (
     (4096, 4096, 4096),
     (8192, 8192, 8192),
 )
-# What a choice interpolates between, to 8192 a side, products of up to 0.3 TFLOP; and odd sides, which are other kernels' work.
+# Measured points that the choice interpolates between: sides up to 8192 and 2^37 multiply-adds, and odd sides, which other kernels serve.
 GRID = tuple(
     (m, k, n) for m in (32, 128, 512, 2048, 8192) for k in (32, 256, 2048, 8192) for n in (32, 128, 512, 2048, 8192) if m * k * n <= 2**37
 )
@@ -71,7 +71,7 @@ def make_inputs(workload: Workload, device: torch.device, seed: int) -> tuple[Te
 
 
 def _laid_out(workload: Workload, a: Tensor, b: Tensor) -> tuple[Tensor, ...]:
-    """The same factors, in memory as the workload has them."""
+    """The same factors, stored in the workload's layout."""
     layout = workload.layout or "NN"
     return tuple(x.t().contiguous().t() if way == "T" else x for x, way in zip((a, b), layout, strict=True))
 
@@ -82,7 +82,7 @@ def layout_of(a: Tensor, b: Tensor) -> str:
 
 
 def hard_inputs(workload: Workload, device: torch.device, seed: int) -> tuple[Tensor, ...]:
-    """Factors of very different sizes with a common sign along K: a 16-bit accumulator loses the small terms."""
+    """Magnitudes from 2^-4 to 2. In even columns all terms are positive, so that a 16-bit accumulator loses the small ones."""
     m, k, n = workload.shape
     a = signed_powers((m, k), -4, 1, device, seed).abs()
     b = signed_powers((k, n), -4, 1, device, seed + 1)
@@ -91,8 +91,8 @@ def hard_inputs(workload: Workload, device: torch.device, seed: int) -> tuple[Te
 
 
 def whole_inputs(workload: Workload, device: torch.device, seed: int) -> tuple[Tensor, ...]:
-    """N(0, 1), of whose first factor a row keeps one element in 16 consecutive ones of K, another one each row, and zeros: in 16 rows each
-    element of K counts, as one of K/16 terms. So a slice, a tail or a single element that is left out shows in any tile of the output."""
+    """N(0, 1), but each row of the first factor is zero except for one element in each SLICE consecutive ones, at a place that shifts from
+    row to row. Within 16 rows each element of K is one of K/16 terms, so any output tile shows a slice, tail or element left out."""
     a, b = make_inputs(workload, device, seed)
     m, k = a.shape
     at = torch.arange(k, device=device)

@@ -1,12 +1,12 @@
-"""mean over all elements, to a 0-d tensor of the input's dtype.
+"""mean over all elements. The output is a 0-d tensor of the input's dtype.
 
-Error bound: u |r| for the store and 2 u32 |r| for the division, plus the error of a float32 sum. It is a sum by blocks whose
-accumulators take L = sqrt(n) values one after the other, at most CHAIN, and whose sums are added pairwise or again in chains of L.
-Each addition adds an error of root mean square u32 / sqrt(3) of its result. With Q the sum of the squares of the terms and n r their
-sum, additions within a block reach partial sums of sqrt(j Q / n), together L/2 Q over all blocks; a level of a tree adds Q, and there
-are log2(n). What the terms have in common adds (n r)^2 (1 + 1/2 + ...) = 2 (n r)^2 in a tree, L/3 (n r)^2 in a chain at the top. So
-the sum's error has the variance u32^2 / 3 ((L/2 + log2 n) Q + (L/3 + 2) (n r)^2), and keeps within z = `deviations` of its root. An
-accumulator that takes thousands of values one after the other does not fit, nor does a sum that lacks a few elements.
+Error bound: u |r| for the store, 2 u32 |r| for the division, and the error of a float32 sum. The sum is blocked: an accumulator adds
+L = sqrt(n) values in sequence (at most CHAIN), and the blocks' sums are added pairwise or in chains of L. Each addition has an error of
+root mean square u32 / sqrt(3) times its result. Let Q be the sum of the squared terms and n r the sum of the terms. The j-th partial sum
+of a block is about sqrt(j Q / n), and the squares of all partial sums of all blocks add up to L/2 Q. Each of the log2(n) levels of a
+tree adds Q. A nonzero mean adds (n r)^2 (1 + 1/2 + ...) = 2 (n r)^2 in a tree and L/3 (n r)^2 in a final chain. The variance of the
+sum's error is u32^2 / 3 ((L/2 + log2 n) Q + (L/3 + 2) (n r)^2). The bound is its square root times z = `deviations`. One accumulator
+for thousands of values exceeds the bound, and so does a sum that omits a few elements.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ from opwise.ops.spec import (
     signed_powers,
 )
 
-CHAIN = 256  # values that an accumulator takes one after the other at most
-TILE = 512  # elements: any 1024 neighbours, what the smallest blocks add at once, have a whole one
+CHAIN = 256  # most values that one accumulator adds in sequence
+TILE = 512  # elements. Any 1024 consecutive elements, the least that a thread block adds at once, contain a whole tile.
 
 
 def hard_inputs(workload: Workload, device: torch.device, seed: int) -> tuple[Tensor, ...]:
-    """Positive and of very different sizes: the sum passes 65504 early, so a float16 accumulator overflows and a bfloat16 one stalls."""
+    """Positive values from 2^-8 to 2^8. The sum soon exceeds 65504, so a float16 accumulator overflows and a bfloat16 one stalls."""
     return (signed_powers(workload.shape, -8, 8, device, seed).abs().to(workload.torch_dtype),)
 
 
 def whole_inputs(workload: Workload, device: torch.device, seed: int) -> tuple[Tensor, ...]:
-    """N(0, 1) and, at one place in each TILE elements and at the very last, values so large that a mean without one of them is off by
-    more than its own rounding. Another tile's balances each, by lot, so that the mean is no larger than that of N(0, 1)."""
+    """N(0, 1) with one large value in each tile of TILE elements and at the last element. A mean that omits one of them is wrong by more
+    than its rounding error. The large values cancel in pairs of random tiles, so that the mean stays as small as that of N(0, 1)."""
     x = normal((elements(workload.shape),), torch.float32, device, seed)
     n = x.numel()
     tiles = -(-n // TILE)
@@ -60,7 +60,7 @@ def whole_inputs(workload: Workload, device: torch.device, seed: int) -> tuple[T
 
 
 def chain(n: int) -> int:
-    """The longest run of additions, one after the other into one accumulator, that the bound allows in a sum of n terms."""
+    """The most terms that one accumulator may add in sequence, by the error bound, in a sum of n terms."""
     return min(CHAIN, math.isqrt(n) + 1)
 
 

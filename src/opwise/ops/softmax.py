@@ -1,10 +1,10 @@
 """softmax over the last dimension of a 2-D tensor: out = exp(x - max) / sum exp(x - max), row by row.
 
-Error bound, relative to r: rounding x - max and scaling it for exp2 moves the exponent by at most 2 u32 |x - max|; exp, the division
-and the product cost a few u32 more (8 with room). The row's sum has positive terms, so that the last additions weigh most: a chain of
-L = CHAIN of them at the end has a relative error of variance u32^2 / 3 L/3, a tree 2 u32^2 / 3 (see mean), within z = `deviations`
-of its root. Then one rounding u to the output dtype. Below the least normal the error is absolute. That every row sums to 1 follows
-from the elementwise bound: n elements within it cannot be off by more than the sum of their bounds.
+Error bound, relative to r: rounding x - max and scaling it for exp2 changes the exponent by at most 2 u32 |x - max|. exp, the division
+and the product add a few u32; the bound takes 8. A row's sum has positive terms, so its last additions have the largest errors: a final
+chain of L = CHAIN terms has a relative error of variance u32^2 / 3 L/3, a tree 2 u32^2 / 3 (see mean). The bound takes z = `deviations`
+standard deviations of both. The store adds one rounding u. Below the smallest normal number the error is absolute. That a row sums to 1
+need not be checked: the sum is wrong by at most the sum of the elements' bounds.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ from opwise.ops.spec import (
 )
 
 DTYPES = ("float32", "float16", "bfloat16")
-# Short rows, odd rows, a row that fits a block's registers, rows that do not, and one row in the millions.
+# Short rows, odd rows, rows that fit the registers of a thread block, rows that do not, and rows of 2^20 columns.
 CORE = ((32, 32), (583, 931), (1823, 781), (65536, 128), (4096, 4096), (16384, 16384), (2048, 131072), (256, 1048576))
-# What a choice interpolates between: few rows, and enough to fill a GPU (2^27 elements at most), of 2^k columns, of 3 2^(k-1), and of odd
-# numbers just past or just short of a power of two, to which some kernels pad.
+# Measured points that the choice interpolates between: 64 rows, or enough to fill a GPU (at most 2^27 elements); 2^k, 3 2^k or an odd
+# number of columns, 2^k + 1 or 7 % less than 2^k, because some kernels pad to a power of two.
 ODD_COLUMNS = tuple(2**k * (13 if k % 2 else 7) // 7 | 1 for k in range(5, 20))
 MANY = tuple((min(2**27 // n, 65536), n) for n in (*(2**k for k in range(5, 21)), *(3 * 2**k for k in range(4, 19)), *ODD_COLUMNS))
 GRID = (*MANY, *((64, n) for n in (*(2**k for k in range(5, 21)), *ODD_COLUMNS)))
 SEED = ((583, 931), (1823, 781), *((4096, n) for n in (256, 512, 1024, 2048, 4096, 8192, 12672)))
 
-CHAIN = 16384  # terms of a row that one accumulator takes one after the other at most
-TILE, PEAKS = 128, 32  # of `whole_inputs`
+CHAIN = 16384  # most terms of a row that one accumulator adds in sequence
+TILE, PEAKS = 128, 32  # of `whole_inputs`: columns of a tile; most peaks in a row
 
 
 def hard_inputs(workload: Workload, device: torch.device, seed: int) -> tuple[Tensor, ...]:
-    """Rows far from zero and widely spread: exp of the unshifted input is inf or 0 everywhere."""
+    """N(0, 8^2) + 1000 in even rows, - 1000 in odd ones: exp of the unshifted input is inf or 0 everywhere."""
     rows, _ = workload.shape
     spread = 8.0 * normal(workload.shape, torch.float32, device, seed)
     offset = torch.where(torch.arange(rows, device=device) % 2 == 0, 1000.0, -1000.0).to(torch.float32)
@@ -52,8 +52,8 @@ def hard_inputs(workload: Workload, device: torch.device, seed: int) -> tuple[Te
 
 
 def whole_inputs(workload: Workload, device: torch.device, seed: int) -> tuple[Tensor, ...]:
-    """N(0, 1) with up to PEAKS elements a row that hold half of its mass together, one in a tile of TILE columns, the last tile's at the
-    row's end. Row after row takes the next tiles in turn, so that all count where rows times PEAKS reach their number."""
+    """N(0, 1) with up to PEAKS large elements in a row, which together have half of its sum: one in a tile of TILE columns, in the last
+    tile at the row's end. Successive rows take successive tiles, so that every tile has a peak if rows times PEAKS reach their number."""
     rows, columns = workload.shape
     x = normal(workload.shape, torch.float32, device, seed)
     if x.numel() == 0:
@@ -85,7 +85,7 @@ def error_bound(workload: Workload, r: Tensor, x: Tensor) -> Tensor:
     distance = (x - x.amax(dim=-1, keepdim=True)).abs()
     of_sum = deviations(x.numel()) * RMS * math.sqrt(min(x.shape[-1], CHAIN) / 3.0 + 2.0)
     relative = UNIT_ROUNDOFF[dtype] + U32 * (8.0 + of_sum + 2.0 * distance)
-    return torch.where(r == 0, 0.0, r * relative) + LEAST_SUBNORMAL[dtype]  # at x = -inf: 0 times an infinite distance
+    return torch.where(r == 0, 0.0, r * relative) + LEAST_SUBNORMAL[dtype]  # x = -inf would give 0 times inf
 
 
 def cost(workload: Workload) -> Cost:

@@ -1,7 +1,7 @@
-"""What an op is: its inputs, its truth, its error bound and its cost.
+"""The specification of an op: inputs, float64 reference, error bound and cost.
 
-Nothing here knows how an op is computed. The float64 reference is the only truth; the error bound is a promise that a careful
-float32-accumulating kernel can keep and a careless one cannot.
+It is independent of every implementation. Outputs are compared with the float64 reference alone. A kernel that accumulates carefully in
+float32 meets the error bound; a careless kernel does not.
 """
 
 from __future__ import annotations
@@ -20,28 +20,28 @@ DTYPES: Mapping[str, torch.dtype] = {
     "bfloat16": torch.bfloat16,
     "tfloat32": torch.float32,  # float32 data whose products may be rounded to TF32
 }
-# Of a product's factors: N is row-major, T the transpose of a row-major matrix. NT is x @ w.t(), what nn.Linear computes.
+# Layouts of a matmul's two factors: N is row-major, T the transpose of a row-major matrix, "" is NN. nn.Linear computes x @ w.t(), NT.
 LAYOUTS = ("", "NT", "TN", "TT")
 STORAGE_DTYPES = frozenset(DTYPES.values())
 
 # Unit roundoff u: the largest relative error of one rounding to nearest, 2^-p for a significand of p bits.
 UNIT_ROUNDOFF: Mapping[torch.dtype, float] = {torch.float32: 2.0**-24, torch.float16: 2.0**-11, torch.bfloat16: 2.0**-8}
 U32 = UNIT_ROUNDOFF[torch.float32]
-# The least subnormal: the error that underflow alone can cause, whatever the relative precision.
+# The smallest subnormal: the absolute error that underflow adds to the relative one.
 LEAST_SUBNORMAL: Mapping[torch.dtype, float] = {torch.float32: 2.0**-149, torch.float16: 2.0**-24, torch.bfloat16: 2.0**-133}
 
-# Root mean square of one rounding's relative error over u: the error is uniform within +-u of the binade's least number, less above it.
+# Root mean square of a rounding's relative error, in units of u: uniform within +-u at the low end of a binade, smaller above it.
 RMS = 3.0**-0.5
-FALSE_ALARM = 1e-9  # a launch: at most one in a thousand campaigns of a thousand seeds times a thousand workloads
+FALSE_ALARM = 1e-9  # probability per launch: 1000 seeds of 1000 workloads fail by chance at most once in 1000 such campaigns
 
 REDUCTION_SWITCHES = ("allow_fp16_reduced_precision_reduction", "allow_bf16_reduced_precision_reduction")
 
 
 @dataclass(frozen=True, order=True)
 class Workload:
-    """An op at one shape and dtype, written ``softmax/4096x4096/float16``; a matmul's shape is (M, K, N).
+    """An op at one shape and dtype, written ``softmax/4096x4096/float16``. The shape of a matmul is (M, K, N).
 
-    layout: of a matmul's factors, one of LAYOUTS, written ``matmul/16x4096x4096/float16/NT`` unless both are row-major.
+    layout: of a matmul's factors, one of LAYOUTS, as in ``matmul/16x4096x4096/float16/NT``. Raises ValueError for an unknown value.
     """
 
     op: str
@@ -62,7 +62,7 @@ class Workload:
 
     @classmethod
     def parse(cls, text: str) -> Workload:
-        """Reads what ``str()`` writes. Raises ValueError with the form expected."""
+        """The inverse of ``str()``. Raises ValueError with the expected form."""
         try:
             op, shape, dtype, *layout = text.split("/")
             sizes = () if shape == "scalar" else tuple(int(n) for n in shape.split("x"))
@@ -78,9 +78,9 @@ class Workload:
 
     @contextmanager
     def precision(self) -> Iterator[None]:
-        """Sets torch's own switches to the precision that the op promises, for the time of the block: TF32 products where the dtype
-        says so, which every matmul here obeys, and float32 accumulation throughout. torch's default lets cuBLAS add the partial sums
-        of a split K in 16 bits: at 583x931x781 in bfloat16 on an H200 that was 25 times over the error bound."""
+        """Sets torch's precision switches within the block and restores them after it: TF32 products for tfloat32 (every matmul here
+        reads that switch), and no 16-bit reduction. By default torch lets cuBLAS add the partial sums of a split K in 16 bits: for
+        583x931x781 in bfloat16 on an H200 the error was 25 times the bound."""
         switches, before = torch.backends.cuda.matmul, torch.get_float32_matmul_precision()
         reduced = {name: getattr(switches, name) for name in REDUCTION_SWITCHES}
         torch.set_float32_matmul_precision("high" if self.dtype == "tfloat32" else "highest")
@@ -95,23 +95,23 @@ class Workload:
 
 
 def deviations(elements: int) -> float:
-    """How many standard deviations a normally distributed error keeps within on all of so many elements, but for one launch in 10^9.
+    """z such that normally distributed errors of so many elements all lie within z standard deviations, but for one launch in 10^9.
 
-    P(|N(0, 1)| > z) <= exp(-z^2 / 2), times the elements: z = sqrt(2 log(elements / FALSE_ALARM)). 6.4 for one element, 8.8 for 10^8.
+    P(|N(0, 1)| > z) <= exp(-z^2 / 2), summed over the elements: z = sqrt(2 ln(elements / FALSE_ALARM)). 6.4 for 1 element, 8.8 for 10^8.
     """
     return math.sqrt(2.0 * math.log(max(elements, 1) / FALSE_ALARM))
 
 
 def tf32_allowed() -> bool:
-    """May a float32 matmul round its factors to TF32? torch's own setting decides, as it does for torch.matmul."""
+    """Whether a float32 matmul may round its factors to TF32. torch's float32 matmul precision decides, as for torch.matmul."""
     return torch.get_float32_matmul_precision() != "highest"
 
 
 @dataclass(frozen=True)
 class Cost:
-    """The least work that any implementation must do: each input read once, each output written once, useful flops only.
+    """The least work of any implementation: each input is read once, each output written once, and no flop is redundant.
 
-    `unit` names the peak the flops are held against: `fma` (float32 arithmetic), `tensor_float16`, `tensor_bfloat16`, `tensor_tfloat32`.
+    unit: the peak rate that applies to the flops: `fma` (float32 arithmetic), `tensor_float16`, `tensor_bfloat16` or `tensor_tfloat32`.
     """
 
     read_bytes: int
@@ -126,18 +126,18 @@ class Cost:
 
 @dataclass(frozen=True)
 class OpSpec:
-    """A mathematical operation. Every callable is pure; tensors stay on the device they come on.
+    """A mathematical operation. Every callable is pure; results are on the device of the inputs.
 
-    make_inputs(workload, device, seed) -> inputs ~ N(0, 1): what is timed, and checked first.
-    hard_inputs(workload, device, seed) -> finite inputs that separate careful kernels from careless ones: checked, never timed.
-    whole_inputs: the same, inputs of which the result needs every tile, row end, tail and slice of K; None where any input is of that kind.
-    output_shape(*input shapes) -> the output's shape; raises ValueError when the inputs do not fit the op.
+    make_inputs(workload, device, seed) -> inputs ~ N(0, 1): timed, and checked first.
+    hard_inputs(workload, device, seed) -> finite inputs on which a careless kernel exceeds the error bound: checked, never timed.
+    whole_inputs(workload, device, seed) -> inputs on which a kernel that skips a tile, a row end, a tail or a slice of K exceeds the bound:
+        checked, never timed. None if any input does that.
+    output_shape(*input shapes) -> the output's shape. Raises ValueError if the inputs do not fit the op.
+    workload_shape(*input shapes) -> the Workload's shape. sizes(workload's shape) -> the sizes that set its time; default (elements,).
     reference(*float64 inputs) -> the float64 result.
-    error_bound(workload, reference, *float64 inputs) -> elementwise bound on |out - reference|, float64: what a kernel that accumulates in
-        float32 keeps on all elements but for one launch in 10^9 (`deviations`), on inputs whose terms come in no order of size or sign.
-    cost(workload) -> Cost.
-    sizes(a workload's shape) -> the sizes that its time depends on, themselves a shape of the op: (elements,) unless the op says otherwise.
-    layouts: those of LAYOUTS that its kernels are asked for. layout(*inputs) -> which of them they have; "" too where none.
+    error_bound(workload, reference, *float64 inputs) -> elementwise bound on |out - reference|, float64. A kernel with float32 accumulation
+        exceeds it in at most one launch in 10^9 (`deviations`), if the terms of its sums are in no order of size or sign.
+    layouts: the members of LAYOUTS that the op accepts. layout(*inputs) -> the layout of the inputs; "" also if it is none of LAYOUTS.
     workloads: named sets (smoke, seed, core, sweep, grid, layers, random).
     """
 
@@ -154,19 +154,19 @@ class OpSpec:
     cost: Callable[[Workload], Cost]
     workloads: Mapping[str, tuple[Workload, ...]] = field(repr=False)
     whole_inputs: Callable[[Workload, torch.device, int], tuple[Tensor, ...]] | None = None
-    value_of_nothing: float | None = None  # the result where a sum has no terms: mean of nothing is nan, a product over K=0 is 0
-    reads_precision: bool = False  # does torch's float32 matmul precision change what is asked for?
+    value_of_nothing: float | None = None  # the result of a sum of no terms: nan for the mean, 0 for a matmul with K = 0
+    reads_precision: bool = False  # whether torch's float32 matmul precision changes the workload
     sizes: Callable[[tuple[int, ...]], tuple[int, ...]] = lambda shape: (math.prod(shape),)
     layouts: tuple[str, ...] = ("",)
     layout: Callable[..., str] = lambda *inputs: ""
 
     def empty_output(self, *inputs: Tensor) -> Tensor:
-        """An uninitialised, contiguous output tensor of the right shape, dtype and device."""
+        """An uninitialised contiguous output tensor, of the first input's dtype and device."""
         first = inputs[0]
         return torch.empty(self.output_shape(*(x.shape for x in inputs)), dtype=first.dtype, device=first.device)
 
     def check_inputs(self, *inputs: Tensor) -> None:
-        """Raises TypeError or ValueError, saying what was given, what is taken and what to do, unless the inputs fit the op."""
+        """Raises TypeError or ValueError unless the inputs fit the op. The message says what was given, what is accepted and what to do."""
         if len(inputs) != len(self.inputs):
             raise TypeError(f"{self.name} takes {len(self.inputs)} tensor(s) ({', '.join(self.inputs)}): {len(inputs)} given")
         for name, x in zip(self.inputs, inputs, strict=True):
@@ -188,7 +188,7 @@ class OpSpec:
         self.output_shape(*(x.shape for x in inputs))
 
     def check_output(self, *inputs: Tensor, out: Tensor) -> None:
-        """As check_inputs, for an output tensor given beforehand."""
+        """Raises as check_inputs does, unless `out` fits as the output for these inputs."""
         first, shape = inputs[0], self.output_shape(*(x.shape for x in inputs))
         if not isinstance(out, Tensor):
             raise TypeError(f"{self.name}: out must be a torch.Tensor, given {type(out).__name__}")
@@ -204,7 +204,7 @@ class OpSpec:
             raise ValueError(f"{self.name}: out overlaps an input in memory: give it storage of its own")
 
     def workload_of(self, *inputs: Tensor) -> Workload:
-        """The workload that these inputs are, under torch's present float32 matmul precision."""
+        """The workload of these inputs, under torch's current float32 matmul precision."""
         name = str(inputs[0].dtype).removeprefix("torch.")
         if self.reads_precision and name == "float32" and tf32_allowed():
             name = "tfloat32"
@@ -219,13 +219,13 @@ def _overlap(x: Tensor, y: Tensor) -> bool:
 
 
 def _span(x: Tensor) -> tuple[int, int]:
-    """First byte and one past the last byte that the tensor can touch."""
+    """The address of the tensor's first byte, and of the byte after its last."""
     last = sum((n - 1) * s for n, s in zip(x.shape, x.stride(), strict=True))
     return x.data_ptr(), x.data_ptr() + (last + 1) * x.element_size()
 
 
 def is_transpose(x: Tensor) -> bool:
-    """Of a row-major matrix?"""
+    """Whether x is the transpose of a row-major matrix."""
     return x.ndim == 2 and x.t().is_contiguous()
 
 
@@ -234,17 +234,17 @@ def elements(shape: tuple[int, ...]) -> int:
 
 
 def normal(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device, seed: int) -> Tensor:
-    """N(0, 1): zeros draw less power and run faster, so they are never timed."""
+    """N(0, 1). Zeros would draw less power and run faster."""
     return torch.randn(shape, dtype=dtype, device=device, generator=torch.Generator(device).manual_seed(seed))
 
 
 def one_normal_input(workload: Workload, device: torch.device, seed: int) -> tuple[Tensor, ...]:
-    """The inputs that are timed, of an op of one tensor in the workload's shape."""
+    """make_inputs of an op with one input, of the workload's shape."""
     return (normal(workload.shape, workload.torch_dtype, device, seed),)
 
 
 def signed_powers(shape: tuple[int, ...], low: float, high: float, device: torch.device, seed: int) -> Tensor:
-    """float32 values of random sign whose magnitudes are spread evenly in log2 between 2^low and 2^high."""
+    """float32 values of random sign and log-uniform magnitude from 2^low to 2^high."""
     generator = torch.Generator(device).manual_seed(seed)
     exponent = torch.rand(shape, device=device, generator=generator) * (high - low) + low
     sign = torch.randint(0, 2, shape, device=device, generator=generator, dtype=torch.float32) * 2 - 1
@@ -252,5 +252,5 @@ def signed_powers(shape: tuple[int, ...], low: float, high: float, device: torch
 
 
 def over_dtypes(op: str, shapes: tuple[tuple[int, ...], ...], dtypes: tuple[str, ...]) -> tuple[Workload, ...]:
-    """Every shape in every dtype, shape by shape, so that a table's neighbours are comparable."""
+    """Every shape in every dtype; the dtypes of a shape are neighbours."""
     return tuple(Workload(op, shape, dtype) for shape in shapes for dtype in dtypes)

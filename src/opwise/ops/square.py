@@ -1,8 +1,7 @@
 """square: out = x * x, any shape.
 
-Error bound: the product of two floats is one rounding of the exact product, so |out - r| <= u |r|; below the least normal the
-error is absolute, at most half the least subnormal. 16-bit inputs squared in float32 are exact there (22 bits of product at
-most), so the one rounding is the store.
+Error bound: the product of two floats is rounded once, so |out - r| <= u |r|. Below the smallest normal number the error is absolute, at
+most half the smallest subnormal. The float32 square of a 16-bit input is exact (at most 22 bits), so only the store rounds.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from opwise.ops.spec import LEAST_SUBNORMAL, UNIT_ROUNDOFF, Cost, OpSpec, Worklo
 
 
 def hard_inputs(workload: Workload, device: torch.device, seed: int) -> tuple[Tensor, ...]:
-    """Magnitudes whose squares run from under the least subnormal to over the largest finite number."""
+    """Magnitudes whose squares range from below the smallest subnormal to above the largest finite number."""
     dtype = workload.torch_dtype
     low = torch.tensor(LEAST_SUBNORMAL[dtype], dtype=torch.float64).log2().item() / 2 - 1
     high = torch.tensor(torch.finfo(dtype).max, dtype=torch.float64).log2().item() / 2 + 0.5
