@@ -1,8 +1,7 @@
-"""How an op is computed. BACKENDS is the one list of backends; each is imported on first use, never by importing opwise.
+"""The backends. BACKENDS maps each backend's name to its module, which is imported on first use and not by `import opwise`.
 
-Installed packages add to it by entry points: in the group `opwise.backends`, a backend's name leads to its module; in `opwise.kernels`,
-`triton_jit/rmsnorm` leads to that backend's kernels of an op (installed.py). A file of a user's own is added for the time of a run
-(opwise.own).
+Installed packages add backends by entry points of the group `opwise.backends` (name -> module), and kernels of a backend by the group
+`opwise.kernels` (as in `triton_jit/rmsnorm`, installed.py). `opwise.own` adds a user's file for one run.
 """
 
 from __future__ import annotations
@@ -33,17 +32,16 @@ PACKAGES = installed.install(BACKENDS)
 
 
 def probe(backend: str, device: torch.device) -> Probe:
-    """What the backend runs with on this device. Raises BackendUnavailable with the remedy, KeyError for an unknown name."""
+    """The backend's library versions on this device. Raises BackendUnavailable with the remedy, KeyError for an unknown name."""
     found: Probe = importlib.import_module(BACKENDS[backend]).probe(device)
     return found
 
 
 @cache
 def implementations(backend: str, op: str, device_type: str) -> Mapping[str, Implementation]:
-    """Variant name -> implementation, of one op in one backend; empty where the backend has no such op.
+    """Variant name -> implementation, of one op in one backend; empty if the backend lacks the op. Raises as `probe` does.
 
-    `device_type` is part of the key, not of the answer: a process runs a backend on GPUs or in its stand-in, and the probe that
-    must come first decides which. Raises what `probe` raises.
+    device_type: "cuda" or "cpu". The probe on that device decides whether kernels run on a GPU or in the CPU stand-in.
     """
     probe(backend, torch.device(device_type))
     found = _variants(BACKENDS[backend], op)
@@ -51,7 +49,7 @@ def implementations(backend: str, op: str, device_type: str) -> Mapping[str, Imp
 
 
 def _variants(name: str, op: str) -> Mapping[str, Variant]:
-    """Of a backend's module: what its function `variants(op)` gives, where it is one file; else VARIANTS of its module for the op."""
+    """The result of `variants(op)` if the backend's module has that function, else VARIANTS of its submodule `op`."""
     backend = importlib.import_module(name)
     if hasattr(backend, "variants"):
         found: Mapping[str, Variant] = backend.variants(op)
@@ -63,11 +61,11 @@ def _variants(name: str, op: str) -> Mapping[str, Variant]:
     except Exception as problem:
         if f"{name}.{op}" not in PACKAGES.modules:
             raise
-        return {"": _broken(PACKAGES.modules[f"{name}.{op}"], problem)}  # a package's trouble, and not the backend's
+        return {"": _broken(PACKAGES.modules[f"{name}.{op}"], problem)}  # must not hide the backend's other kernels
 
 
 def _broken(point: EntryPoint, problem: Exception) -> Variant:
-    """What fails with the reason wherever it is wanted."""
+    """A variant whose build raises RuntimeError with the reason."""
 
     def build(*tensors: Tensor) -> Bind:
         raise RuntimeError(f"{point.value} cannot be imported: {type(problem).__name__}: {problem}") from problem
@@ -78,7 +76,7 @@ def _broken(point: EntryPoint, problem: Exception) -> Variant:
 def implementation(name: str, device: torch.device) -> Implementation:
     """The implementation written `triton_jit/softmax` or `torch_eager/square:pow`.
 
-    Raises KeyError listing the known names, BackendUnavailable where it cannot run on `device`.
+    Raises KeyError that lists the known names, BackendUnavailable if it cannot run on `device`.
     """
     backend, _, rest = name.partition("/")
     op, _, variant = rest.partition(":")

@@ -1,4 +1,4 @@
-"""What a call does once it is known that everything fits: allocate the output, launch, return it."""
+"""A call whose inputs have been checked: allocate the output, launch, return it."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ Bind = Callable[..., Launch]
 
 @dataclass(frozen=True, slots=True)
 class AtOnce:
-    """A bind, and what costs a call less: run(*inputs, out) does what bind(*inputs, out)() does. A backend that can allocate for less than
-    torch.empty_like has `call_of` instead: of a sample of the output it makes what allocates one like it, launches, and returns it."""
+    """A bind with a faster path for calls. run(*inputs, out) is equal to bind(*inputs, out)() without creating the launch object. A backend
+    that allocates faster than torch.empty_like has `call_of` instead: call_of(sample output)(*inputs) allocates, launches and returns."""
 
     bind: Bind
     run: Callable[..., None] | None = None
@@ -31,7 +31,7 @@ def calling(bind: Bind, out: Tensor) -> Callable[..., Tensor]:
     if isinstance(bind, AtOnce) and bind.call_of is not None:
         return bind.call_of(out)
     run = (bind.run if isinstance(bind, AtOnce) else None) or _bound_and_run(bind)
-    like, empty_like = without_memory(out), torch.empty_like  # torch.empty reads shape, dtype and device anew, for a microsecond
+    like, empty_like = without_memory(out), torch.empty_like  # torch.empty parses shape, dtype and device each time: 1 us
 
     def call(*inputs: Tensor) -> Tensor:
         out = empty_like(like)
@@ -49,7 +49,7 @@ def _bound_and_run(bind: Bind) -> Callable[..., None]:
 
 
 def without_memory(out: Tensor) -> Tensor:
-    """A tensor that torch.empty_like takes for `out`."""
+    """A tensor with the metadata of `out`, for torch.empty_like, that holds no memory."""
     like: Any = torch.empty_like(out)
     like.untyped_storage().resize_(0)
     return like  # type: ignore[no-any-return]

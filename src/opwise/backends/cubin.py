@@ -1,7 +1,7 @@
-"""How many machine instructions does a kernel have? Read off the cubin, an ELF file, without a disassembler.
+"""The number of machine instructions of each kernel in a cubin (an ELF file), without a disassembler.
 
-The code of kernel `f` is the section `.text.f`. Since Volta an instruction is 128 bits wide; a section ends in a few NOPs that fill it
-up to a multiple of 128 bytes, and they are counted. Formats: the ELF-64 object file format; NVIDIA's CUDA Binary Utilities.
+The code of kernel `f` is the section `.text.f`. An instruction has 128 bits since Volta. The count includes the NOPs that pad a section to
+a multiple of 128 bytes. Formats: the ELF-64 object file format; NVIDIA's CUDA Binary Utilities.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ CODE = ".text."
 
 
 def instructions(cubin: bytes) -> dict[str, int]:
-    """Kernel -> its instructions. Raises ValueError for what is no little-endian 64-bit ELF file."""
+    """Kernel -> number of instructions. Raises ValueError unless `cubin` is a little-endian 64-bit ELF file."""
     return {kernel: len(text) // INSTRUCTION_BYTES for kernel, text in code(cubin).items()}
 
 
 def code(cubin: bytes) -> dict[str, bytes]:
-    """Kernel -> its machine code. Raises ValueError for what is no little-endian 64-bit ELF file."""
+    """Kernel -> machine code. Raises ValueError unless `cubin` is a little-endian 64-bit ELF file."""
     if len(cubin) < HEADER.size or cubin[:6] != b"\x7fELF\x02\x01":
         raise ValueError(f"no cubin: given {len(cubin)} bytes that begin with {cubin[:6]!r}")
     header = HEADER.unpack_from(cubin)
@@ -37,5 +37,5 @@ def code(cubin: bytes) -> dict[str, bytes]:
 
 
 def told(registers: int, spilled_bytes: int, instruction_count: int) -> str:
-    """The line by which every backend's `compile_only` tells what a compiler made of a kernel."""
+    """The line that every backend's `compile_only` prints for a kernel."""
     return f"{registers} registers, {spilled_bytes} bytes spilled, {instruction_count} instructions"

@@ -1,10 +1,10 @@
-"""What installed packages add to the backends that are here: kernels of an op, by entry points of the group `opwise.kernels`.
+"""Kernels of an op that installed packages add to existing backends, by entry points of the group `opwise.kernels`.
 
     "triton_jit/rmsnorm" = "my_package.triton"      a module with VARIANTS: it is imported as opwise.backends.triton_jit.rmsnorm
     "cuda_src/rmsnorm" = "my_package"               a package whose rmsnorm.cu is one more unit of the CUDA C++ backends
 
-So whatever looks for a backend's op where the suite has its own (compilers, workers, reports) finds a package's. Looking reads metadata
-only: a module is imported when it is asked for, a unit is read when the table of units is.
+Compilers, workers and reports find them under the same module names as opwise's own. Finding them reads metadata only: a module is
+imported on first use, and a unit is read when the table of units is imported.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Finder(MetaPathFinder):
             backend, _, op = name.partition("/")
             if backend == CUDA:
                 self.units[op] = point
-            elif backend in backends:  # else of a package that is not here
+            elif backend in backends:  # else the package that has the backend is not installed
                 self.modules[f"{backends[backend]}.{op}"] = point
 
     def find_spec(self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> ModuleSpec | None:
@@ -48,14 +48,14 @@ class Finder(MetaPathFinder):
         return importlib.util.spec_from_file_location(name, _origin(point)) if point else None
 
     def places(self, backend: str, op: str) -> set[Path]:
-        """Where packages have `backend`'s kernels of `op`, and its spec: folders, or a file that is a module by itself."""
+        """The folders of packages' kernels of `op` in `backend` and of its spec; a file if it is a module outside a package."""
         named = (self.points.get(f"{backend}/{op}"), self.points.get(f"{CUDA}/{op}"), ops.INSTALLED.get(op))
         found = {_origin(point) for point in named if point}
         return {path.parent if (path.parent / "__init__.py").exists() else path for path in found}
 
 
 class _WithUnits(SourceFileLoader):
-    """Adds the units when the table is made: not in its own file, whose change would make all recorded figures those of other sources."""
+    """Adds the units to the table after its import. An edit of the table's own file would change the digest of all records' sources."""
 
     def __init__(self, units: Mapping[str, EntryPoint], name: str, path: str) -> None:
         super().__init__(name, path)
@@ -65,11 +65,11 @@ class _WithUnits(SourceFileLoader):
         super().exec_module(module)
         for op, point in self._units.items():
             path = _origin(point).with_name(f"{op}.cu")
-            module.UNITS[op] = f'#line 1 "{path.as_posix()}"\n{path.read_text(encoding="utf-8")}'  # the text: digests are of it
+            module.UNITS[op] = f'#line 1 "{path.as_posix()}"\n{path.read_text(encoding="utf-8")}'  # the digest of sources needs the text
 
 
 def _origin(point: EntryPoint) -> Path:
-    """The file of the module that an entry point names. Raises ModuleNotFoundError, naming it, where it is not there."""
+    """The file of an entry point's module. Raises ModuleNotFoundError if there is none."""
     found = importlib.util.find_spec(point.module)
     if found is None or found.origin is None:
         raise ModuleNotFoundError(f"the entry point {point.name} = {point.value} of {point.group} leads to no module", name=point.module)
@@ -77,7 +77,7 @@ def _origin(point: EntryPoint) -> Path:
 
 
 def install(backends: Mapping[str, str]) -> Finder:
-    """A finder for these backends, asked before Python's own."""
+    """A Finder for these backends, placed first in sys.meta_path if any package adds kernels."""
     found = Finder(backends)
     if found.points:
         sys.meta_path.insert(0, found)

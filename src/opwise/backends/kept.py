@@ -1,4 +1,4 @@
-"""Where backends keep on disk what they compiled: below OPWISE_CACHE_DIR, else ~/.cache/opwise, for all processes of this user."""
+"""The on-disk cache of compiled kernels, shared by a user's processes: OPWISE_CACHE_DIR, else XDG_CACHE_HOME/opwise or ~/.cache/opwise."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 def folder() -> Path:
-    """It is there. Where nothing can be written (a read-only home) it is one of this process alone, which compiles anew."""
+    """The cache's folder, which exists. If it is not writable (a read-only home), a temporary folder of this process."""
     root = os.environ.get("OPWISE_CACHE_DIR")
     found = Path(root) if root else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "opwise"
     try:
@@ -22,7 +22,7 @@ def folder() -> Path:
 
 
 def keep(path: Path, content: bytes) -> None:
-    """Whole or not at all: other processes may be reading it, or writing the same. Raises OSError."""
+    """Writes the file atomically, since other processes may read or write it. Raises OSError."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
         file.write(content)

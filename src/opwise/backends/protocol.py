@@ -1,17 +1,17 @@
-"""The protocol behind which every backend stands.
+"""The interface of every backend.
 
-A backend is a folder whose `__init__` has `probe(device) -> Probe`, and one module an op whose `VARIANTS` maps a variant's name
-("" is the one to use) to a `Variant`; a backend of one file has `variants(op)` instead, which gives that mapping, empty for an op it lacks.
-A variant is one function, `build(*inputs, out) -> bind`:
+A backend is a package with `probe(device) -> Probe` in its `__init__`, and one module per op whose `VARIANTS` maps a variant's name ("" is
+the default) to a `Variant`. A backend of one file has `variants(op)` instead, which returns that mapping, empty for an op it lacks.
+A variant has one function, `build(*inputs, out) -> bind`:
 
-    build   sees tensors only as samples of a dtype, shape, alignment and device; compiles, picks a grid; may raise UnsupportedWorkload
-    bind    (*inputs, out) -> launch: fixes the addresses; called for any tensors that look like the samples
-    launch  () -> None: enqueues the work on torch's current stream, allocates nothing, waits for nothing
+    build   reads only dtype, shape, alignment and device of the tensors; compiles; chooses the grid; may raise UnsupportedWorkload
+    bind    (*inputs, out) -> launch: fixes the addresses; valid for all tensors of that dtype, shape, alignment and device
+    launch  () -> None: enqueues the work on torch's current stream; neither allocates nor waits
 
-A bind that is an `AtOnce` (calling.py) can also launch without making a launch first, which is what a call wants.
+A bind that is an `AtOnce` (calling.py) can also launch directly, without a launch object; calls use that.
 
-Everything that must be alike in all backends (argument checks, empty tensors, the current device, the cache of what was built) is
-here, once; what is left to a backend is the kernel and its launch.
+This module does what is the same for all backends: argument checks, empty tensors, the current device, the cache of binds. A backend
+contributes the kernel and its launch.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Build = Callable[..., Bind]
 
 
 class BackendUnavailable(RuntimeError):
-    """The backend cannot run here. `reason` says why, `remedy` what would change that."""
+    """The backend cannot run here. reason: why. remedy: what to do about it."""
 
     def __init__(self, reason: str, remedy: str) -> None:
         super().__init__(f"{reason}: {remedy}")
@@ -49,7 +49,7 @@ class BackendUnavailable(RuntimeError):
 
 
 def require_gpu(device: torch.device) -> None:
-    """Raises BackendUnavailable, with the remedy, unless `device` is a CUDA GPU that the kernels' instructions exist on: sm_80 or later."""
+    """Raises BackendUnavailable, with the remedy, unless `device` is a CUDA GPU of sm_80 or later."""
     if device.type != "cuda":
         raise BackendUnavailable(
             "there is no GPU to run it on", "use a CUDA device; without one, compile_only and `opwise check` compile it"
@@ -61,12 +61,12 @@ def require_gpu(device: torch.device) -> None:
 
 
 class UnsupportedWorkload(ValueError):
-    """This implementation does not take this shape, dtype or layout; another one may."""
+    """This implementation does not support this shape, dtype or layout; another one may."""
 
 
 @dataclass(frozen=True)
 class Probe:
-    """What a backend runs with on a device. `stand_in` names what runs the kernels where there is no GPU: times then mean nothing."""
+    """A backend's library versions on a device. stand_in: the CPU stand-in that runs the kernels, if any; its times mean nothing."""
 
     versions: Mapping[str, str]
     stand_in: str | None = None
@@ -74,10 +74,10 @@ class Probe:
 
 @dataclass(frozen=True)
 class Variant:
-    """One way of writing an op in a backend. `fault` states what is known to be wrong with it; `call` replaces the generic call.
+    """One implementation of an op in a backend. fault: a known error of its results. call: replaces the generic call.
 
-    `takes_strided`: it is an operator of torch's own, which takes tensors of any strides on any device. `takes_transposed`: of a matrix
-    that is no row-major one it takes the transpose of one, x.t().
+    takes_strided: it is an operator of torch, which accepts any strides and any device. takes_transposed: it also accepts matrices that are
+    transposes of row-major ones, x.t().
     """
 
     build: Build
@@ -89,10 +89,10 @@ class Variant:
 
 
 class BackendModule(Protocol):
-    """What `backends/<name>/__init__.py` offers."""
+    """The interface of `backends/<name>/__init__.py`."""
 
     def probe(self, device: torch.device) -> Probe:
-        """Raises BackendUnavailable with the remedy. Imports the GPU library; nothing before it does."""
+        """Imports the GPU library, which must not be imported earlier. Raises BackendUnavailable with the remedy."""
 
 
 @dataclass
@@ -103,7 +103,7 @@ class Implementation:
     op: OpSpec
     variant: str
     source: Variant
-    device_type: str | None = None  # what it was loaded for: a kernel given addresses of another device's memory reads nonsense
+    device_type: str | None = None  # that it was loaded for; a kernel cannot read addresses of another device's memory
     _built: dict[Any, Bind] = field(default_factory=dict, repr=False)
     _calls: dict[Any, Callable[..., Tensor]] = field(default_factory=dict, repr=False)
 
@@ -114,7 +114,7 @@ class Implementation:
     def prepare(self, *inputs: Tensor, out: Tensor) -> Launch:
         """Checks, compiles and binds. The result launches on torch's current stream and keeps the tensors alive.
 
-        Raises TypeError or ValueError on inputs that do not fit the op, UnsupportedWorkload where this implementation cannot.
+        Raises TypeError or ValueError if the inputs do not fit the op, UnsupportedWorkload if this implementation does not support them.
         """
         self.op.check_inputs(*inputs)
         self._check_device(inputs[0])
@@ -125,18 +125,18 @@ class Implementation:
         return self._bind(*inputs, out)
 
     def __call__(self, *inputs: Tensor) -> Tensor:
-        """What a user writes: allocates the output, launches, returns it. Raises as `prepare` does."""
+        """Allocates the output, launches and returns it. Raises as `prepare` does."""
         call = self._calls.get(key := self._key(inputs))
         return (call or self._call_for(key, inputs))(*inputs)
 
     def call_like(self, *inputs: Tensor) -> Callable[..., Tensor]:
-        """The call for inputs of these shapes, dtypes, devices and alignments, contiguous and without gradient: it looks at nothing again.
+        """The call for inputs of these shapes, dtypes, devices and alignments, contiguous and without gradient, without further checks.
         Raises as `prepare` does."""
         call = self._calls.get(key := self._key(inputs))
         return call or self._call_for(key, inputs)
 
     def _call_for(self, key: Any, inputs: tuple[Tensor, ...]) -> Callable[..., Tensor]:
-        """A known key has passed the checks before: they read nothing that the key does not hold. None is known of what is not plain."""
+        """Checks, then caches the call. A cached key needs no checks: they read only what it holds. Tensors that are not plain are not cached."""
         self.op.check_inputs(*inputs)
         self._check_device(inputs[0])
         if self.source.call and self.source.takes_strided:
@@ -150,11 +150,11 @@ class Implementation:
         return call
 
     def _caller(self, inputs: tuple[Tensor, ...], key: Any) -> Callable[..., Tensor]:
-        """Everything that can be known beforehand is."""
+        """The call, with everything built that the key determines."""
         out = self.op.empty_output(*inputs)
         self._bind(*inputs, out, key=key)  # builds
         bind = self._built.get((key, out.data_ptr() & 15))
-        if bind is None:  # of empty tensors, which nothing is launched for
+        if bind is None:  # empty tensors: nothing is built
 
             def call(*inputs: Tensor) -> Tensor:
                 out = self.op.empty_output(*inputs)
@@ -165,9 +165,9 @@ class Implementation:
         return _made_for(out.device, calling, bind, out)
 
     def _key(self, inputs: tuple[Any, ...]) -> Any:
-        """All that a build may depend on. What is no tensor, or none whose memory holds its value, gets a key of its own and is checked."""
+        """All that a build may depend on. An argument that is not a plain tensor gives a new key, and is checked at each call."""
         try:
-            if len(inputs) == 1 and not self.op.reads_precision:  # as below, in half the time
+            if len(inputs) == 1 and not self.op.reads_precision:  # half the time of the general case below
                 x = inputs[0]
                 if (memory := x.data_ptr() if type(x) is Tensor else 0) < LOW:
                     if not plain(x):
@@ -203,11 +203,11 @@ class Implementation:
         if self.source.takes_strided:
             return
         for name, x in zip((*self.op.inputs, "out"), tensors, strict=False):
-            if x.is_neg():  # as the imaginary part of a conjugate is: its memory holds the opposite of its value
+            if x.is_neg():  # as the imaginary part of a conjugate: memory holds the negated values
                 raise ValueError(f"{self.name}: {name} has the negative bit, which kernels do not see: call {name}.resolve_neg()")
             transposed = len(self.op.layouts) > 1 and name != "out" and is_transpose(x)
             if not (x.is_contiguous() or (transposed and self.source.takes_transposed)):
-                problem = UnsupportedWorkload if transposed else ValueError  # a layout that other variants take is no mistake
+                problem = UnsupportedWorkload if transposed else ValueError  # other variants accept transposes
                 ways = "row-major storage and its transpose are" if self.source.takes_transposed else "row-major storage is"
                 raise problem(f"{self.name}: {name} has strides {x.stride()} for shape {tuple(x.shape)}, "
                               f"{ways} taken: call {name}.contiguous()")  # fmt: skip
@@ -241,16 +241,16 @@ def _several_gpus(device: torch.device) -> bool:
 
 
 def _made_for(device: torch.device, make: Callable[..., Callable[..., Any]], *given: Any) -> Callable[..., Any]:
-    """make(*given): a launch or a call that is the device's."""
+    """make(*given), a launch or a call, made and run with `device` current."""
     if not _several_gpus(device):
         return make(*given)
-    with _current(device):  # what is made may load the kernel, which makes its device's context the current one
+    with _current(device):  # make() may load the kernel, into the current device's context
         return _on_device(device, make(*given))
 
 
 def _on_device(device: torch.device, run: Callable[..., Any]) -> Callable[..., Any]:
-    """Only where there are several GPUs: a launch must run with its own device current, whatever the caller left."""
-    index, current = device.index, torch._C._cuda_getDevice  # torch.cuda.current_device would look whether CUDA is there, each time
+    """With several GPUs: makes the device current for each launch, if the caller's current device is another."""
+    index, current = device.index, torch._C._cuda_getDevice  # torch.cuda.current_device also checks CUDA's initialisation on each call
 
     def run_there(*given: Tensor) -> Any:
         if current() == index:
@@ -262,7 +262,7 @@ def _on_device(device: torch.device, run: Callable[..., Any]) -> Callable[..., A
 
 
 def variants_of(module: types.ModuleType) -> Mapping[str, Variant]:
-    """The module's VARIANTS, checked for the one that everything needs: the unnamed variant."""
+    """The module's VARIANTS. Raises AttributeError without the unnamed variant."""
     variants: Mapping[str, Variant] = module.VARIANTS
     if "" not in variants:
         raise AttributeError(f"{module.__name__}.VARIANTS lacks the unnamed variant '', the one to use")

@@ -1,13 +1,13 @@
-"""Scratch memory of a launch: a counter that is 0 before and after every launch, and room that may hold anything.
+"""Scratch memory of a launch: a counter that is 0 before and after every launch, then uninitialised bytes.
 
-Making and zeroing it costs a call more than all the rest of it, so it is made once and lent again: what a binding leaves behind goes to
-the shelf of the stream it was made on, and the next binding made there takes it. It never serves two launches at once:
+Allocating and zeroing it would take longer than the rest of a call, so it is pooled. A binding's scratch returns to the free list
+("shelf") of the stream it was made on, and the next binding on that stream takes it. Two launches never use it at the same time:
 
-    two bindings alive          have two scratches
-    one after the other         the later one's launch is behind the earlier one's on the same stream
-    a launch on another stream  first waits for the stream of the shelf, once; its scratch never goes back to the shelf
-    a launch under capture      its graph may be replayed at any time: its scratch never goes back either
-    a binding under capture     gets memory of the graph's own, zeroed within the graph
+    two live bindings           have two scratches
+    one after the other         the launches are ordered, since both are on the same stream
+    a launch on another stream  first waits for the shelf's stream, once; its scratch does not return to the shelf
+    a launch under capture      its scratch does not return either, because the graph may be replayed at any time
+    a binding under capture     gets new memory of the graph, zeroed within the graph
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from torch import Tensor
 
 from opwise.backends.calling import AtOnce, Launch
 
-COUNTER_BYTES = 16  # at the beginning: what must be 0. A launch leaves it 0; what lies behind it the next one overwrites
-LEAST_BYTES = 1024  # sizes are powers of two from here on, so that few shelves are needed
-KEPT = 4  # on a shelf: of 1, 2, 4 and 8 KiB together under 64 KiB a stream, and 256 KiB where long rows are shared
+COUNTER_BYTES = 16  # at the beginning: 0 before and after a launch. The next launch overwrites the bytes behind them.
+LEAST_BYTES = 1024  # sizes are powers of two from here on, so that there are few shelves
+KEPT = 4  # most scratches on a shelf: of 1, 2, 4 and 8 KiB, together under 64 KiB per stream
 
 
 @dataclass(eq=False, slots=True)
 class Memory:
-    """What outlives a binding. `shelf` is where it goes back to; None: nowhere."""
+    """Scratch memory, which outlives a binding. shelf: where it returns to, None if nowhere."""
 
     tensor: Tensor
     address: int
@@ -39,7 +39,7 @@ class Memory:
 
 
 class Scratch:
-    """One binding's memory: it goes back to its shelf, if it may, when this object dies."""
+    """One binding's memory. When this object is deleted, the memory returns to its shelf, if it has one."""
 
     __slots__ = ("_ordered", "_shelf", "memory")
 
@@ -48,9 +48,9 @@ class Scratch:
         self._ordered: set[int] | None = None
 
     def strays(self, stream: int) -> None:
-        """Must be called before a launch on another stream than memory.home, or under capture, with the launch's raw stream.
+        """Must be called before a launch on a stream other than memory.home, or under capture. stream: the launch's raw stream.
 
-        A stream under capture cannot wait for outside work, and need not: whoever begins a capture has waited for what it reads.
+        A stream under capture cannot wait for work outside the graph. It need not: the caller has waited before it began the capture.
         """
         memory, self._shelf = self.memory, None
         if stream == memory.home or _capturing():
@@ -60,7 +60,7 @@ class Scratch:
         if stream not in self._ordered:
             current = torch.cuda.current_stream(memory.index)
             current.wait_stream(torch.cuda.ExternalStream(memory.home, device=memory.index))  # type: ignore[no-untyped-call]
-            memory.tensor.record_stream(current)  # torch must not give it away while a launch there still runs
+            memory.tensor.record_stream(current)  # torch must not reuse it while a launch on that stream runs
             self._ordered.add(stream)
 
     def __del__(self) -> None:
@@ -73,13 +73,13 @@ _shelves: defaultdict[tuple[int, int, int, str, int], list[Memory]] = defaultdic
 
 
 def lender(size: int, device: torch.device, zeroed: int = COUNTER_BYTES, of_its_own: str = "") -> Callable[[], Scratch]:
-    """What gives each binding its scratch, of `size` bytes or more, on the stream that is current then.
+    """A function that returns scratch of at least `size` bytes for a binding, on the stream current at the call.
 
-    zeroed: how many bytes at its beginning are 0 before and after every launch. of_its_own: a name for launches that find there what the
-    last of that name left, 0 at the first. Those who differ in either do not share a shelf.
+    zeroed: bytes at the beginning that are 0 before and after every launch. of_its_own: a name; launches with that name find the bytes
+    that the last of them left, 0 at first. Scratches that differ in either do not share a shelf.
     """
     size = max(1 << (size - 1).bit_length(), LEAST_BYTES)
-    if device.type != "cuda":  # a stand-in, where everything happens at once
+    if device.type != "cuda":  # the CPU stand-in: launches are synchronous
         return lambda: Scratch(_made(size, device, 0, 0, None, zeroed))
     index: int = torch.cuda.current_device() if device.index is None else device.index
     stream_of, shelves = torch._C._cuda_getCurrentRawStream, _shelves
@@ -98,7 +98,7 @@ def lender(size: int, device: torch.device, zeroed: int = COUNTER_BYTES, of_its_
 
 
 def launched_with(scratch: Scratch, launch: Launch) -> Launch:
-    """`launch`, which uses `scratch`, in order with all that used the same memory before."""
+    """`launch`, which uses `scratch`, ordered after all earlier launches that used the same memory."""
     index, home, stream_of, capturing = scratch.memory.index, scratch.memory.home, torch._C._cuda_getCurrentRawStream, _capturing
 
     def launch_in_order() -> None:
@@ -111,7 +111,7 @@ def launched_with(scratch: Scratch, launch: Launch) -> Launch:
 
 
 def _kept_with(scratch: Scratch, launch: Launch) -> Launch:
-    """In a stand-in, where launches come after one another and no stream needs to wait for another."""
+    """As launched_with, in the CPU stand-in, whose launches are synchronous."""
 
     def launch_there(keep: object = scratch) -> None:
         launch()
@@ -122,8 +122,8 @@ def _kept_with(scratch: Scratch, launch: Launch) -> Launch:
 def bound_with(
     launch_of: Callable[..., Launch], run: Callable[..., None], size: int, device: torch.device, zeroed: int = COUNTER_BYTES
 ) -> AtOnce:
-    """The bind of `launch_of(tensors, address of scratch)`, or of `launch_of(tensors)` where no scratch is asked for; and `run` with the
-    same arguments, which launches at once: on the stream that lends, or into a graph that has memory of its own. zeroed: as of `lender`."""
+    """A bind from launch_of(tensors, scratch address), or from launch_of(tensors) if size is 0. `run` has the same arguments and launches
+    directly, on the stream that the scratch belongs to or into a graph with memory of its own. zeroed: as for `lender`."""
     if not size:
         return AtOnce(lambda *tensors: launch_of(tensors), lambda *tensors: run(tensors))
     lend = lender(size, device, zeroed)
@@ -143,8 +143,8 @@ def called_with(
     zeroed: int = COUNTER_BYTES,
     of_its_own: str = "",
 ) -> AtOnce:
-    """As `bound_with`, of a backend whose `call_of(output)` gives what allocates the output, too: a function of the inputs, before which
-    it takes the address of scratch if there is any."""
+    """As `bound_with`, for a backend whose calls also allocate the output: call_of(sample output) returns a function of the inputs, with
+    the scratch address before them unless size is 0."""
     if not size:
         return AtOnce(lambda *tensors: launch_of(tensors), call_of=call_of)
     lend = lender(size, device, zeroed, of_its_own)

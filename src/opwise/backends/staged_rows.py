@@ -1,8 +1,8 @@
-"""Short rows that pass through shared memory: how the kernels of CUDA C++ and of Numba share them out.
+"""Softmax of short rows staged in shared memory: the tiling of the CUDA C++ and Numba kernels.
 
-Rows of no whole number of 16-byte pieces begin anywhere, so that a thread that reads them from global memory moves one element an
-instruction. The rows of a block lie one behind the other: together they are whole pieces. In shared memory a row has some neighbouring
-lanes of a warp, the more elements each the fewer instructions reduce them.
+If a row is not a multiple of 16 bytes, rows are unaligned and a load from global memory moves only one element. The rows of a thread block
+are contiguous, though, and together a multiple of 16 bytes, so the block copies them to shared memory by 16-byte loads. There, neighbouring
+lanes of a warp share a row. The more elements a lane has, the fewer shuffles reduce the row.
 """
 
 from __future__ import annotations
@@ -10,19 +10,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 THREADS = 128  # of a block
-MULTIPLE = 8  # of a block's rows, so that the next block begins on 16 bytes
-BYTES = 8 * 1024  # of a block, about
+MULTIPLE = 8  # a block's rows are a multiple of this, so that the next block begins on 16 bytes
+BYTES = 8 * 1024  # shared memory of a block, approximately
 MOST_BYTES = 16 * 1024 + 512
-# Elements of a tensor from which on its time is that of its bytes: the way through shared memory makes a small one wait.
+# Elements of a tensor from which on it is bandwidth-bound. Below, the latency of staging is slower.
 FROM = 2**16
-LONGEST = 128  # columns; a lane's 32 elements of longer rows need no help
+LONGEST = 128  # columns; longer rows are as fast without staging
 FORMS = ((1, 8), (1, 16), (1, 32), (2, 32), (4, 32))  # lanes of a row, elements of each
 BANKS, WORD = 32, 4
 
 
 @dataclass(frozen=True)
 class Tile:
-    """Of a block: `height` rows. Its groups of `lanes` begin `turn` rows apart, so that a warp's meet in few banks of shared memory."""
+    """A block has `height` rows of `lanes` lanes of `elements` elements. turn: rows between successive groups of lanes in a warp."""
 
     lanes: int
     elements: int
@@ -31,7 +31,7 @@ class Tile:
 
 
 def tile_of(columns: int, size: int) -> Tile:
-    """Of rows of at most LONGEST elements of `size` bytes."""
+    """The tile for rows of `columns` elements, at most LONGEST, of `size` bytes."""
     lanes, elements = next(form for form in FORMS if columns <= form[0] * form[1])
     groups = max(THREADS // lanes, MULTIPLE)
     height = -(-max(BYTES // (columns * size), 1) // groups) * groups
@@ -39,12 +39,12 @@ def tile_of(columns: int, size: int) -> Tile:
 
 
 def takes(rows: int, columns: int, size: int) -> bool:
-    """Are rows of tensors that begin on 16 bytes better off this way?"""
+    """Whether staging is faster, for tensors that begin on 16 bytes."""
     return columns <= LONGEST and columns * size % 16 != 0 and rows * columns >= FROM
 
 
 def _conflicts(columns: int, size: int, lanes: int, turn: int) -> int:
-    """Words that a warp's lanes ask one bank for at once, the most of any bank."""
+    """The degree of a warp's bank conflicts: the most different words that one load reads from one bank."""
     asked: dict[int, set[int]] = {}
     for thread in range(32):
         row = thread // lanes * turn % (THREADS // lanes)

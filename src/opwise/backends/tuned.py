@@ -1,10 +1,10 @@
-"""Which configuration a plan takes: the one that `opwise tune` measured to be quickest on this GPU, else what ships.
+"""The configuration that a plan takes: the fastest measured by `opwise tune` on this GPU, else the shipped choice.
 
-A plan asks at build, never in a call. A stored table is looked up once a process; where there is none, that is one question to the file
-system. One that was measured with other kernels, libraries or another driver is not used, and a warning says so, once.
+A plan asks when it is built, not in a call. A stored table is looked up once per process. A table that was measured with other kernels,
+libraries or another driver is ignored, with one warning.
 
     choices = look("triton_jit/softmax", x.device)
-    name = choices.pick("float16", (rows, columns), known)       # None: nothing is known of these sizes, take the shipped way
+    name = choices.pick("float16", (rows, columns), known)       # None: nothing is known of these sizes, take the shipped choice
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ from opwise.backends.tuned_table import TUNABLE, Table, TornTable
 
 
 class NoSuchConfiguration(ValueError):
-    """What was forced is not among what the workload can have here."""
+    """The forced configuration is not one of those that the workload can have here."""
 
 
 @dataclass(frozen=True)
 class Choices:
-    """What a plan is told: by the user's table, and of matmul by the times that ship. `forced`: the one configuration that is wanted, while
-    configurations are measured."""
+    """The sources of a plan's choice: the user's table and, for matmul, the shipped times. forced: the configuration to take regardless of
+    them, while configurations are measured."""
 
     table: Table | None = None
     forced: str = ""
     ships: Mapping[str, measured.Row] = field(default_factory=dict)
 
     def pick(self, dtype: str, sizes: tuple[int, ...], known: Collection[str]) -> str | None:
-        """The name, one of `known`, that a workload gets; None where the plan must decide by itself.
+        """The name, one of `known`, of a workload's configuration; None if the plan must decide.
 
-        dtype as in workloads; sizes as by OpSpec.sizes. Raises NoSuchConfiguration.
+        dtype: as in Workload. sizes: from OpSpec.sizes. Raises NoSuchConfiguration if the forced one is not in `known`.
         """
         if self.forced:
             if self.forced not in known:
@@ -52,7 +52,7 @@ class Choices:
         return self.tuned(dtype, sizes, known) or measured.quickest(self.ships.get(measured.workload(dtype, sizes), {}), known)
 
     def tuned(self, dtype: str, sizes: tuple[int, ...], known: Collection[str]) -> str | None:
-        """By the user's table alone."""
+        """As `pick`, by the user's table alone."""
         if self.table is None:
             return None
         row = self.table.by_sizes.get((dtype, sizes))
@@ -71,14 +71,14 @@ _forced: dict[str, Forced] = {}
 
 @dataclass
 class Forced:
-    """What a table is made to say. `asked`: has a plan asked it since?"""
+    """A forced configuration. asked: whether a plan has looked it up since."""
 
     configuration: str
     asked: bool = False
 
 
 def nearest(chosen: Mapping[tuple[int, ...], str], sizes: tuple[int, ...]) -> str | None:
-    """What the nearest of the measured sizes got, by the logarithms of their ratios; None of nothing. Ties go to the smaller sizes."""
+    """The choice of the nearest measured sizes, by the sum of |log ratio|; None if there are none. Ties go to the smaller sizes."""
 
     def distance(other: tuple[int, ...]) -> float:
         return sum(abs(math.log(max(a, 1) / max(b, 1))) for a, b in zip(sizes, other, strict=True))
@@ -88,7 +88,7 @@ def nearest(chosen: Mapping[tuple[int, ...], str], sizes: tuple[int, ...]) -> st
 
 @contextlib.contextmanager
 def forced(name: str, configuration: str) -> Iterator[Forced]:
-    """Within, every plan that asks the table `name` gets this configuration. Not nested, and of one thread."""
+    """Within the block, every plan that asks the table `name` gets this configuration. Not reentrant, not thread-safe."""
     _forced[name] = now = Forced(configuration)
     try:
         yield now
@@ -97,7 +97,7 @@ def forced(name: str, configuration: str) -> Iterator[Forced]:
 
 
 def look(name: str, device: torch.device) -> Choices:
-    """What there is to say of the table `name` on a device: of what runs in a stand-in, nothing."""
+    """The choices of the table `name` on a device. A device without CUDA has none, unless one is forced."""
     if name in _forced:
         _forced[name].asked = True
         return Choices(forced=_forced[name].configuration)
@@ -108,7 +108,7 @@ def look(name: str, device: torch.device) -> Choices:
 
 
 def shipped(name: str, device: torch.device) -> Choices:
-    """What is said without a table of the user's."""
+    """The choices without a user's table."""
     return _shipped(name, _index(device)) if device.type == "cuda" and TUNABLE[name].op == "matmul" else SHIPPED
 
 
@@ -136,7 +136,7 @@ def _stored(name: str, index: int, root: Path) -> Choices:
 
 
 def usable(path: Path, facts: Mapping[str, Any]) -> tuple[Table | None, str]:
-    """The table of a file, where it may be used by what `facts` tell of; else None, and why, with the command that helps."""
+    """(table, "") of a file whose table fits `facts`; else (None, the reason and the command to run)."""
     try:
         table = tuned_table.read(path)
     except (TornTable, OSError) as error:
@@ -156,8 +156,8 @@ def _facts(index: int) -> Mapping[str, Any]:
 
 
 def in_force(backend: str, op: str, device: torch.device) -> str:
-    """The digest of what was measured here and decides which kernels of a backend run: its tuned tables and, of matmul, the GPU's numbers;
-    "" where what ships is all there is."""
+    """The digest of measurements on this machine that decide which kernels a backend runs: its tuned tables and, for matmul, the GPU's
+    measured rates; "" if only shipped ones are used."""
     known = tuned_table.tunables([op], backend)
     own = tuned_table.digest_of(look(t.name, device).table for t in known)
     if device.type != "cuda" or op != "matmul" or not known:
@@ -166,5 +166,5 @@ def in_force(backend: str, op: str, device: torch.device) -> str:
 
 
 def joined(*digests: str) -> str:
-    """One digest of several, "" of none."""
+    """The digests that are not empty, joined by "-"."""
     return "-".join(filter(None, digests))

@@ -1,8 +1,8 @@
-"""Tables of what was measured to be quickest on one GPU: what `opwise tune` stores, and when a stored one may be used.
+"""Tables of the fastest configurations on one GPU, as `opwise tune` stores them, and the conditions under which one may be used.
 
-A table is one JSON file, written whole or not at all: <folder>/<device>/<table's name>.json. It holds each workload that was measured, with
-every configuration's time, and what follows from them for workloads that were not. It counts only for the device, driver, compiler and
-kernel sources that it was measured with. Reading one needs no GPU.
+A table is one JSON file, <folder>/<device>/<table's name>.json, written atomically. It holds every configuration's time for each measured
+workload, and a rule for other workloads. It is valid only for the device, driver, compiler and kernel sources that it was measured with.
+Reading one needs no GPU.
 """
 
 from __future__ import annotations
@@ -25,11 +25,10 @@ VARIABLE, OFF = "OPWISE_TUNED", "off"
 
 @dataclass(frozen=True)
 class Tunable:
-    """A table that can be measured. Its name begins with the folder under backends/ whose sources decide what it is worth.
+    """A table that can be measured. Its name is <folder under backends/ that has the kernels' sources>/<op>.
 
-    serves: the backends that ask it; first the one to measure through, which compiles least. libraries: those (as in
-    `measure.device.DISTRIBUTIONS`) that make machine code of the sources.
-    ways: "module:class", a `tuning.ways.Ways`, which knows the configurations; imported by who measures alone.
+    serves: the backends that read it, first the one to measure through, which compiles fastest. libraries: the compilers, named as in
+    `measure.device.DISTRIBUTIONS`. ways: "module:class", a `tuning.ways.Ways`, which knows the configurations; imported only to measure.
     """
 
     name: str
@@ -43,7 +42,7 @@ class Tunable:
 
     @property
     def source(self) -> str:
-        """The digest of the kernels' sources and of what plans them."""
+        """The digest of the sources of the kernels and of their plans."""
         from opwise import provenance  # late: it imports this package
 
         return provenance.folder_source(*self.name.split("/"))
@@ -64,17 +63,17 @@ TUNABLE: Mapping[str, Tunable] = {
 
 
 def tunables(ops: Collection[str] = (), backend: str | None = None) -> list[Tunable]:
-    """The tables of these ops (all without any) that a backend (any) asks, in the order of TUNABLE."""
+    """The tables of these ops (default: all) that a backend (default: any) reads, in the order of TUNABLE."""
     return [t for t in TUNABLE.values() if (not ops or t.op in ops) and (backend is None or backend in t.serves)]
 
 
 class TornTable(ValueError):
-    """The file is no whole table of this schema; the message says which file and why."""
+    """The file is not a complete table of this schema; the message says which file and why."""
 
 
 @dataclass(frozen=True)
 class Time:
-    """Cold kernel time of one launch, us: median and 95 % interval. `error_ratio`: largest error over its bound, at most 1."""
+    """Cold kernel time of one launch, us: median and 95 % interval. error_ratio: the largest error divided by its bound, at most 1."""
 
     us: float
     low: float
@@ -84,8 +83,8 @@ class Time:
 
 @dataclass(frozen=True)
 class Row:
-    """One workload (`sizes` as by OpSpec.sizes): every right configuration's time, interleaved; the ones that are not right or could not
-    run, and why; the shipped table's choice; and the chosen one: the shipped one unless another is faster by 1 % and its interval."""
+    """One workload. sizes: from OpSpec.sizes. times: of every correct configuration, measured interleaved. refused: the others, and why.
+    shipped: the shipped choice. chosen: the shipped one, unless another is faster by 1 % and by more than its interval."""
 
     workload: str
     sizes: tuple[int, ...]
@@ -103,20 +102,20 @@ class Row:
 
     @property
     def gain(self) -> float:
-        """The shipped choice's time over the chosen one's: 1 where they are the same."""
+        """The shipped choice's time divided by the chosen one's."""
         return self.times[self.shipped].us / self.times[self.chosen].us
 
     def loss(self, name: str) -> float:
-        """Its time over that of the quickest."""
+        """Its time divided by the fastest one's."""
         return self.times[name].us / min(t.us for t in self.times.values())
 
 
 @dataclass(frozen=True)
 class Elsewhere:
-    """What a dtype's workloads get at sizes that were not measured.
+    """The choice for a dtype's workloads of sizes that were not measured.
 
-    rule: "nearest": what the measured workload of the nearest sizes got; "shipped". loss, shipped_loss: how much slower than the quickest
-    the nearest's and the shipped choice were, each measured workload left out in turn (geometric means).
+    rule: "nearest": the choice of the nearest measured sizes; "shipped": the shipped choice. loss, shipped_loss: time of either divided by
+    the fastest's, geometric mean over the measured workloads, each left out in turn.
     """
 
     rule: str = "shipped"
@@ -140,7 +139,7 @@ class Table:
 
     @cached_property
     def digest(self) -> str:
-        """Of all that decides which kernel runs: of two tables with one digest, no launch differs."""
+        """The digest of all that decides which kernel runs: two tables with the same digest give the same launches."""
         rules = {dtype: e.rule for dtype, e in sorted(self.elsewhere.items()) if e.rule != "shipped"}
         chosen = sorted((row.workload, row.chosen) for row in self.rows)
         return hashlib.sha256(json.dumps((self.name, chosen, rules), sort_keys=True).encode()).hexdigest()[:16]
@@ -150,18 +149,18 @@ class Table:
         return {(row.dtype, row.sizes): row for row in self.rows}
 
     def with_row(self, row: Row) -> Table:
-        """This table with one workload measured, or measured anew."""
+        """This table with the row added, or replaced if it has one for that workload."""
         kept = [r for r in self.rows if r.workload != row.workload]
         return replace(self, rows=tuple(sorted([*kept, row], key=lambda r: (r.dtype, r.sizes))))
 
 
 def digest_of(tables: Iterable[Table | None]) -> str:
-    """One digest of the tables in force, as records carry it; "" of none."""
+    """The digests of the tables in use, joined by "-", as in records; "" if there are none."""
     return "-".join(table.digest for table in tables if table is not None)
 
 
 def misfit(table: Table, facts: Mapping[str, Any]) -> str:
-    """Why a table is not to be used where `facts` (device, capability, driver, versions, as in records) hold; "" where it is."""
+    """Why a table must not be used with these facts (device, capability, driver, versions, as in records); "" if it may be."""
     known = TUNABLE.get(table.name)
     if known is None:
         return f"this opwise has no table {table.name}"
@@ -186,8 +185,8 @@ def versions_of(known: Tunable, facts: Mapping[str, Any]) -> dict[str, str]:
 
 
 def folder() -> Path | None:
-    """Where this user's tables are: OPWISE_TUNED, else XDG_DATA_HOME/opwise/tuned, else ~/.local/share/opwise/tuned. None where
-    OPWISE_TUNED=off: the shipped tables alone."""
+    """The folder of this user's tables: OPWISE_TUNED, else XDG_DATA_HOME/opwise/tuned, else ~/.local/share/opwise/tuned. None if
+    OPWISE_TUNED is "off": then only the shipped choices are used."""
     given = os.environ.get(VARIABLE, "")
     if given:
         return None if given == OFF else Path(given)
@@ -199,14 +198,14 @@ def path_of(root: Path, name: str, device: str) -> Path:
 
 
 def existing(name: str, device: str) -> Path | None:
-    """The stored table's file, where there is one and stored tables are looked for at all."""
+    """The stored table's file; None if there is none or OPWISE_TUNED is "off"."""
     root = folder()
     path = path_of(root, name, device) if root is not None else None
     return path if path is not None and path.is_file() else None
 
 
 def write(table: Table, root: Path) -> Path:
-    """Whole or not at all, whoever else writes or reads."""
+    """Writes the table's file atomically and returns its path."""
     path = path_of(root, table.name, table.device)
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.NamedTemporaryFile("w", dir=path.parent, suffix=".part", delete=False, encoding="utf-8") as file:
@@ -216,7 +215,7 @@ def write(table: Table, root: Path) -> Path:
 
 
 def read(path: Path) -> Table:
-    """Raises TornTable, and OSError where the file cannot be read."""
+    """The table of a file. Raises TornTable if it is not complete, OSError if it cannot be read."""
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
         if data.pop("schema", None) != SCHEMA:
