@@ -136,7 +136,7 @@ class Implementation:
         return call or self._call_for(key, inputs)
 
     def _call_for(self, key: Any, inputs: tuple[Tensor, ...]) -> Callable[..., Tensor]:
-        """Checks, then caches the call. A cached key needs no checks: they read only what it holds. Tensors that are not plain are not cached."""
+        """Checks, then caches the call. A cached key needs no checks: they read only what it holds. Only plain tensors are cached."""
         self.op.check_inputs(*inputs)
         self._check_device(inputs[0])
         if self.source.call and self.source.takes_strided:

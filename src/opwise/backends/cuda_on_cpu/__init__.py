@@ -1,10 +1,10 @@
-"""CUDA C++ on the CPU: the stand-in that torch_inline and cupy_raw run in where there is no GPU.
+"""CUDA C++ on the CPU: the stand-in in which torch_inline and cupy_raw run their kernels without a GPU.
 
-The sources of cuda_src are compiled as they are, by the host's C++ compiler, against a header that stands in for CUDA (`include`). Three
-things that no header can express are rewritten in the preprocessed text (`rewrite`): inline PTX, __shared__ variables, kernels by name.
-The result runs as an sm_80 GPU would (`runtime.cpp`): a fibre a CUDA thread, warps that meet, blocks spread over the cores. What a GPU
-tolerates in silence is an error here: a barrier that not all threads reach, shared memory out of bounds or read before it was written.
-docs/checking.md says what it cannot see, and which kernels it cannot run.
+The host's C++ compiler compiles the sources of cuda_src unchanged, with headers that replace CUDA's (`include`). Three things that a header
+cannot express are rewritten in the preprocessed text (`rewrite`): inline PTX, __shared__ variables, the table of kernels. The result
+behaves as an sm_80 GPU (`runtime.cpp`): one fibre per CUDA thread, warp-synchronous operations, blocks on several cores. It reports errors
+that a GPU does not: a barrier that not all threads reach, shared memory accessed out of bounds or read before it is written.
+docs/checking.md lists the errors it cannot find and the kernels it cannot run.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from opwise.backends.gemm.gpu import Machine
 from opwise.backends.protocol import Probe
 
 STAND_IN = "fibres"
-CAPABILITY = (8, 0)  # what a plan is told: tensor cores by mma.sync, no clusters, no wgmma
-PROCESSORS = 2  # few, so that grids which are one wave have several blocks at small sizes, and little to do besides
+CAPABILITY = (8, 0)  # for the plans: tensor cores by mma.sync, no clusters, no wgmma
+PROCESSORS = 2  # SMs, for the plans; few, so that one-wave grids are small
 MACHINE = Machine(PROCESSORS, CAPABILITY, 163 * 1024)
 
-# What no stand-in runs: op -> which of its kernels, and why. They are compiled for their architectures, by compile_only.
+# Op -> (its kernels that the stand-in cannot run, why). compile_only compiles them for their architectures.
 NOT_RUN = {
     "softmax": (
         "softmax_*_cluster2 to _cluster16, softmax_*_stream",
@@ -33,7 +33,7 @@ NOT_RUN = {
 
 
 def probe() -> Probe:
-    """What the stand-in compiles with. Builds nothing. Raises BackendUnavailable, with the remedy, without a compiler for C++20."""
+    """Versions of torch and the C++ compiler. Builds nothing. Raises BackendUnavailable, with the remedy, without a C++20 compiler."""
     from opwise.backends.cuda_on_cpu.build import compiler
 
     return Probe({"torch": torch.__version__, "c++": compiler().version}, STAND_IN)

@@ -1,4 +1,4 @@
-"""Compiled once for these sources, this torch and this compiler, by torch.utils.cpp_extension; later processes load the file."""
+"""Builds the stand-in's library by torch.utils.cpp_extension, once for these sources, this torch and this compiler."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from opwise.backends.protocol import BackendUnavailable
 
 log = logging.getLogger(__name__)
 HERE = Path(__file__).parent
-ARCHITECTURE = 800  # what __CUDA_ARCH__ says: an A100's instructions, less what ptx.h lacks
+ARCHITECTURE = 800  # the value of __CUDA_ARCH__
 STANDARD = "-std=c++20"
-# Thread sanitizer's instrumentation without its runtime: every access calls a function, and runtime.cpp defines those functions.
-# A product and a sum are contracted where a kernel says so, and not where the compiler likes.
+# Thread sanitizer's instrumentation without its runtime: every access calls a function that memory.cpp defines. -ffp-contract=off: only
+# an explicit fma is one.
 FLAGS = ("-O1", STANDARD, "-fsanitize=thread", "-ffp-contract=off", "-fno-strict-aliasing", "-w")
-MODULE = "opwise_on_cpu"  # what Python calls every library that has a binding, which is compiled once for all of them
+MODULE = "opwise_on_cpu"  # the Python module's name of every library with a binding, since the binding is compiled once for all
 _refused: dict[Path, str] = {}
 REMEDY = "install g++ 10 or later (Debian, Ubuntu: apt install g++) or clang++ 12 or later, and set CXX where it is not c++"
 
@@ -44,7 +44,7 @@ class Compiler:
 
 @cache
 def compiler() -> Compiler:
-    """The host's C++ compiler. Raises BackendUnavailable where it is missing, too old for C++20, or ninja is missing."""
+    """The host's C++ compiler. Raises BackendUnavailable if it or ninja is missing, or if it is too old for C++20."""
     command = os.environ.get("CXX", "c++")  # as torch picks it
     if shutil.which(command) is None:
         raise BackendUnavailable(f"the stand-in compiles CUDA C++ for the CPU, and the C++ compiler {command!r} was not found", REMEDY)
@@ -68,20 +68,20 @@ def _said(command: list[str], text: str = "") -> tuple[int, str]:
 
 
 def library(name: str, units: Mapping[str, str], *, folders: tuple[Path, ...] = (), binding: Path | None = None) -> Path:
-    """The shared library of these units (name -> CUDA C++), built where it is not there yet; `folders` hold what they include.
+    """The shared library of these units (name -> CUDA C++ text), built unless it exists. folders: the include path.
 
-    `binding` is a C++ source that goes along and makes the library a Python module, called MODULE. Raises BackendUnavailable without a
-    compiler, Unsupported for a construct without stand-in, RuntimeError with the compiler's message.
+    binding: a C++ source that makes the library a Python module, called MODULE. Raises BackendUnavailable without a compiler, Unsupported
+    for a construct that the stand-in lacks, RuntimeError with the compiler's message.
     """
     included = [path for folder in folders for path in sorted(folder.rglob("*.[ch]*"))]
     runtime, told = _runtime(binding), [Path(rewrite.__file__), *included]
-    name = f"{name}_{_key(runtime.folder.name, sorted(units.items()), files=told)}"  # torch renames what it builds under one name twice
+    name = f"{name}_{_key(runtime.folder.name, sorted(units.items()), files=told)}"  # torch appends a number to a name that is built twice
     return _once(name, lambda folder: _build_units(name, folder, units, folders, runtime))
 
 
 @dataclass(frozen=True)
 class Runtime:
-    """What every library is linked with, compiled: fibres, memory, launches, and a binding, which takes longer than all kernels."""
+    """The object files linked into every library: fibres, memory, launches, and the binding, whose compilation takes longest."""
 
     folder: Path
     sources: tuple[str, ...]
@@ -104,7 +104,7 @@ def _runtime(binding: Path | None) -> Runtime:
 
 
 def _key(*values: object, files: Iterable[Path] = ()) -> str:
-    """Of what a folder is built from: these, and torch, Python and the compiler."""
+    """A digest of these values and files, and of torch, Python and the compiler."""
     key = hashlib.sha256(repr((values, torch.__version__, sys.version, compiler(), FLAGS, os.uname().machine)).encode())
     for path in files:
         key.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
@@ -112,9 +112,9 @@ def _key(*values: object, files: Iterable[Path] = ()) -> str:
 
 
 def _once(name: str, build: Callable[[Path], None]) -> Path:
-    """The library in the folder `name`, by `build` where it is not there yet; other processes wait for it."""
+    """The library in the folder `name`, built by `build` unless it exists; other processes wait for it."""
     folder = _root() / name
-    if folder in _refused:  # a compiler that said no says no again, half a minute later
+    if folder in _refused:  # the compiler would fail again, after half a minute
         raise RuntimeError(_refused[folder])
     built, done = folder / f"{name}.so", folder / "complete"
     folder.mkdir(parents=True, exist_ok=True)
@@ -144,7 +144,7 @@ def _locked(path: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _ninja_on_path() -> Iterator[None]:
-    """An environment's bin folder is on PATH only where it was activated."""
+    """Adds the environment's bin folder, which is on PATH only if the environment is activated."""
     before = os.environ.get("PATH", "")
     os.environ["PATH"] = os.pathsep.join([before, sysconfig.get_path("scripts")])
     try:
@@ -162,10 +162,10 @@ def _build_units(name: str, folder: Path, units: Mapping[str, str], folders: tup
 
 
 def _load(name: str, folder: Path, sources: Sequence[Path], flags: Sequence[str] = (), linked: Sequence[Path] = ()) -> None:
-    """Builds name.so in `folder`. Raises RuntimeError with what the compiler refused."""
+    """Builds name.so in `folder`. Raises RuntimeError with the compiler's errors."""
     from torch.utils import cpp_extension
 
-    (folder / "lock").unlink(missing_ok=True)  # torch's lock file, for which it would wait for ever: its owner is dead, we hold ours
+    (folder / "lock").unlink(missing_ok=True)  # a stale lock file of torch, which would wait for it forever; we hold our own lock
     with _ninja_on_path():
         try:
             cpp_extension.load(
@@ -176,7 +176,7 @@ def _load(name: str, folder: Path, sources: Sequence[Path], flags: Sequence[str]
                 extra_include_paths=[str(rewrite.INCLUDE)],
                 build_directory=str(folder),
                 with_cuda=False,
-                is_python_module=False,  # loaded by our caller, as every later process does
+                is_python_module=False,  # the caller loads it
             )
         except RuntimeError as error:
             told = [
@@ -209,7 +209,7 @@ class Kernels:
         self.library.opwise_launch.argtypes = (pointer, pointer, pointer, ctypes.c_int, size, ctypes.c_char_p, size)
 
     def kernel(self, name: str) -> int:
-        """Raises KeyError."""
+        """The kernel's handle. Raises KeyError if there is none of that name."""
         found: int | None = self.library.opwise_kernel(name.encode())
         if found is None:
             raise KeyError(f"no kernel {name!r} was compiled for the CPU")
@@ -220,7 +220,7 @@ class Kernels:
         return count
 
     def launch(self, name: str, grid: tuple[int, ...], block: tuple[int, ...], arguments: tuple[int, ...], shared_bytes: int = 0) -> None:
-        """Runs it to its end; arguments are addresses and integers. Raises RuntimeError with kernel, block, thread and what it did."""
+        """Runs the kernel to its end. arguments: addresses and integers. Raises RuntimeError with kernel, block, thread and error."""
         size = (ctypes.c_uint * 6)(*grid, *(1,) * (3 - len(grid)), *block, *(1,) * (3 - len(block)))
         values = (ctypes.c_int64 * len(arguments))(*arguments)
         addresses = (ctypes.c_void_p * len(arguments))(*(ctypes.addressof(values) + 8 * i for i in range(len(arguments))))

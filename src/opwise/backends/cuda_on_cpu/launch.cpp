@@ -1,4 +1,4 @@
-// A grid's blocks over the cores, the table of kernels, and what Python and binding.cpp call. Blocks that wait for each other hang.
+// Runs a grid's blocks on the cores; the table of kernels; the functions for Python and binding.cpp. Blocks that wait for each other hang.
 #include "machine.h"
 
 #include <sched.h>
@@ -79,7 +79,7 @@ const cpu::Registered *opwise_kernel_at(const void *address) {
 }
 int opwise_parameters(const cpu::Registered *kernel) { return kernel->parameters; }
 
-// size: grid and block in x, y, z. given: the number of arguments, or -1 where the caller's own is unknown. 0, or 1 and why.
+// size: grid and block in x, y, z. given: the number of arguments, or -1 if unknown. Returns 0, or 1 with the reason in `why`.
 int opwise_launch(const cpu::Registered *kernel, const unsigned *size, void **arguments, int given, std::size_t shared_bytes, char *why,
                   std::size_t room) {
     cpu::Grid grid{kernel, {size[0], size[1], size[2]}, {size[3], size[4], size[5]}, arguments, shared_bytes,

@@ -1,4 +1,4 @@
-// Shared memory: where a block's variables lie, which accesses to them are right, copies that land later.
+// Shared memory: the addresses of a block's variables, the checks of accesses, and cp.async.
 #include "machine.h"
 
 #include <algorithm>
@@ -7,7 +7,7 @@
 namespace cpu {
 namespace {
 
-// The part of shared memory at p, as a message names it.
+// The name of byte `at` of shared memory in messages.
 std::string place(std::size_t at) {
     const SharedMemory &shared = machine->shared;
     const Variable *v = shared.near(at);
@@ -28,7 +28,7 @@ std::string place(std::size_t at) {
     report("reads %zu bytes of shared memory that nothing has written, %s", bytes, place(bad).c_str());
 }
 
-// Every plain access of a kernel comes through here.
+// Checks a kernel's access. The instrumentation calls it for every plain access.
 UNCHECKED inline void look(const void *p, std::size_t bytes, bool writes) {
     Machine *m = machine;
     if (m == nullptr) return;
@@ -98,7 +98,7 @@ void copies_wait(std::size_t pending, bool uncommitted_too) {
 
 }  // namespace cpu
 
-// ---- what the compiler calls under -fsanitize=thread: no part of its runtime is linked, these are ours -------------------------------
+// ---- the functions that -fsanitize=thread calls; its runtime is not linked -----------------------------------------------------------
 
 #define HOOK extern "C" __attribute__((visibility("hidden"))) UNCHECKED
 #define ACCESS(n)                                                                                                                          \

@@ -1,10 +1,10 @@
-"""Preprocessed CUDA C++ in, C++ out: what cannot be said by a header is rewritten, and nothing else.
+"""Rewrites preprocessed CUDA C++ to C++, where a header cannot do it:
 
     asm("fma.rn.f32 %0, %1, %2, %0;" : "+f"(c) : "f"(a), "f"(b));  ->  ::cpu::ptx::fma_rn_f32(c, float(a), float(b), c);
     __shared__ float sums[32];                                     ->  a reference into the block's shared memory, with redzones around it
     extern "C" __global__ void square(const float *x) {            ->  the same, and an entry in the table of kernels
 
-An instruction that include/ptx.h lacks becomes a call that reports it, should a thread ever get there. Lines stay where they were.
+An instruction that include/ptx.h lacks becomes a call that reports an error when it is reached. Line numbers are unchanged.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ CONVERSIONS = {"r": "::cpu::r32", "l": "::cpu::r64", "h": "::cpu::r16", "f": "fl
 
 
 class Unsupported(ValueError):
-    """A construct that has no stand-in; the message says which, and where."""
+    """A construct that the stand-in lacks; the message quotes it."""
 
 
 @cache
@@ -50,7 +50,7 @@ class _Rewriting:
     text: str
     at: int = 0
     out: list[str] = field(default_factory=list)
-    scopes: list[bool] = field(default_factory=list)  # of the open braces: does it open a namespace or a linkage block?
+    scopes: list[bool] = field(default_factory=list)  # for each open brace: whether it opens a namespace or a linkage block
     kernels: list[str] = field(default_factory=list)
 
     def result(self) -> str:
@@ -117,7 +117,7 @@ class _Rewriting:
     # -- kernels ---------------------------------------------------------------------------------------------------------------------
 
     def _kernel(self, start: int) -> None:
-        """An extern "C" definition gets a line at the end of the text."""
+        """Registers an extern "C" kernel definition by a line at the end of the text."""
         if not re.search(r'extern\s*"C"\s*$', self.text[max(0, start - 40) : start]):
             return
         bound, cluster, at = "1024", False, self.at
@@ -152,7 +152,7 @@ def _operand(text: str) -> tuple[str, str]:
 
 
 def _call(code: str, operands: list[tuple[str, str]]) -> str:
-    """The statement for one instruction; nothing for an empty one, which only holds the compiler back."""
+    """The statement for one instruction; (void)0 for an empty one, which is only a compiler barrier."""
     if not code:
         return "(void)0"
     mnemonic, _, rest = code.removesuffix(";").partition(" ")
@@ -175,7 +175,7 @@ def _call(code: str, operands: list[tuple[str, str]]) -> str:
 
 
 def _closing(text: str, opening: int) -> int:
-    """The place behind the parenthesis that closes the one at `opening`."""
+    """The index after the parenthesis that closes the one at `opening`. Raises Unsupported if there is none."""
     depth = 0
     for found in re.compile(rf"{STRING}|[()]").finditer(text, opening):
         depth += {"(": 1, ")": -1}.get(found[0], 0)
@@ -185,7 +185,7 @@ def _closing(text: str, opening: int) -> int:
 
 
 def _split(text: str, mark: str) -> list[str]:
-    """Parts between the marks that stand outside of strings and brackets."""
+    """Splits at the marks that are outside of strings and brackets."""
     parts, depth, begin = [], 0, 0
     for found in re.finditer(rf"{STRING}|[][(){{}}]|{mark}", text):
         if found[0] in "([{":

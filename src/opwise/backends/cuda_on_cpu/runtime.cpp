@@ -1,5 +1,5 @@
-// Runs a block: a fibre a CUDA thread, each until it must wait for others. Threads of a block therefore never run at the same time, and
-// what one does before a barrier the next sees only in this order.
+// Runs a block: one fibre per CUDA thread, each until it must wait for others. Threads of a block therefore never run at the same time,
+// and a race within a block shows in this one order only.
 #include "machine.h"
 
 #include <algorithm>
@@ -32,7 +32,7 @@ void run_thread() {
     std::abort();
 }
 
-// May what `one` waits for happen? All of its mask are with it, have ended, or were never there.
+// Whether the warp operation that `one` waits for can run: every lane of its mask waits for it too, has ended, or does not exist.
 bool complete(const Thread &one) {
     const unsigned first = static_cast<unsigned>(&one - machine->threads.data()) / 32 * 32;
     for (unsigned i = 0; i < 32 && first + i < machine->count; i++) {
@@ -51,7 +51,7 @@ std::string state_of(const Thread &t) {
     return std::string("waits in ") + t.what + " for the lanes " + mask;
 }
 
-// Nothing can go on. Says of one thread that waits, and of one that it waits for in vain, what they do.
+// Reports a deadlock: the states of a waiting thread and of a thread that it waits for.
 void tell_deadlock() {
     const auto begin = machine->threads.begin(), end = begin + machine->count;
     const auto at_barrier = std::find_if(begin, end, [](const Thread &t) { return t.doing == Doing::BARRIER; });
@@ -93,7 +93,7 @@ void run_block(Machine &m, std::uint64_t number) {
             if (is_set(&grid.failed)) return;
         }
         if (progress) continue;
-        // Lanes that ended may have been the last that others waited for: one of these others looks again.
+        // The end of a lane may complete a warp operation of the others: wakes one of them.
         const auto begin = m.threads.begin(), end = begin + m.count;
         const auto freed = std::find_if(begin, end, [](const Thread &t) { return t.doing == Doing::MEETING && complete(t); });
         if (freed == end) return tell_deadlock();
@@ -114,7 +114,7 @@ void report(const char *format, ...) {
     std::vsnprintf(text, sizeof text, format, values);
     va_end(values);
     fail(*machine->now, text);
-    for (;;) yield();  // never taken up again
+    for (;;) yield();  // never resumed
 }
 void unsupported(const char *what) { report("%s: has no stand-in on a CPU", what); }
 

@@ -1,4 +1,4 @@
-"""cuda_src compiled for the CPU, as torch_inline and cupy_raw launch it: each by its own code, up to where CUDA would begin."""
+"""cuda_src compiled for the CPU, behind the interfaces that the launchers of torch_inline and cupy_raw use on a GPU."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ def kernels() -> build.Kernels:
 
 
 class Extension:
-    """What torch_inline's extension is to its launcher: binding.cpp, compiled against a CUDA runtime that runs kernels here.
+    """Replaces torch_inline's extension: binding.cpp, compiled with a CUDA runtime that runs kernels on the CPU.
 
-    CUDA reads as many arguments as a kernel has parameters, however many it is given; here another number is an error.
+    CUDA does not check the number of arguments; here a wrong number raises RuntimeError.
     """
 
     def __init__(self) -> None:
@@ -52,12 +52,12 @@ class Extension:
 
 @cache
 def extension() -> tuple[Extension, ctypes.CDLL]:
-    """What torch_inline.extension.extension gives: the module, and the library in which kernels are looked up by name."""
+    """As torch_inline.extension.extension: the module, and the library in which kernels are looked up by name."""
     return Extension(), ctypes.CDLL(str(path()))
 
 
 class Function:
-    """What a CuPy function is to cupy_raw's launcher: called with grid, block, arguments as C values, shared bytes and a stream."""
+    """Replaces a CuPy function in cupy_raw's launcher: called with grid, block, arguments as C values, shared bytes and a stream."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -68,7 +68,7 @@ class Function:
         self._launch(self.name, grid, block, tuple(value.value for value in arguments), shared)
 
     def enqueue(self, handle: int, *rest: int) -> None:
-        """As CuPy's driver.launchKernel: grid and block as six numbers, shared bytes, stream, where the parameters' addresses lie, 0."""
+        """As CuPy's driver.launchKernel: grid and block (six numbers), shared bytes, stream, address of the parameters' addresses, 0."""
         *size, shared, _, parameters, _ = rest
         places = (ctypes.c_int64 * kernels().parameters(self.name)).from_address(parameters)
         values = tuple(ctypes.c_int64.from_address(place).value for place in places)
@@ -76,5 +76,5 @@ class Function:
 
 
 def no_stream(index: int) -> int:
-    """In place of torch's current stream: a launch is over when it returns."""
+    """Replaces torch's current stream; launches are synchronous."""
     return 0

@@ -1,5 +1,5 @@
-"""CUDA C++ compiled by NVRTC and launched by CuPy's RawModule and RawKernel. CuPy holds no memory here: kernels are handed addresses
-of torch's tensors, and torch's current stream."""
+"""CUDA C++ compiled by NVRTC and loaded by CuPy's RawModule. CuPy allocates no memory: kernels get addresses of torch's tensors and run on
+torch's current stream."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ INSTALL = "pip install 'opwise[cuda13]' (or cuda12), which holds CuPy"
 
 
 def probe(device: torch.device) -> Probe:
-    """Versions of CuPy and NVRTC; on a CPU device kernels run in a stand-in, which needs neither. Raises BackendUnavailable with the
-    remedy."""
+    """Versions of CuPy and NVRTC, or on a CPU device those of the stand-in, which needs neither. Raises BackendUnavailable."""
     if device.type == "cpu":
         return cuda_on_cpu.probe()
     require_gpu(device)
@@ -29,7 +28,7 @@ def probe(device: torch.device) -> Probe:
 def compile_only(arch: str) -> Mapping[str, str]:
     """Compiles every kernel for `arch` (as "sm_90") without a GPU: kernel -> "N registers, M bytes spilled, K instructions".
 
-    Raises BackendUnavailable without CuPy or NVRTC, RuntimeError with NVRTC's message where it refuses, ValueError on a bad arch.
+    Raises BackendUnavailable without CuPy or NVRTC, RuntimeError with NVRTC's message if it fails, ValueError for a bad arch.
     """
     _import_cupy()
     from opwise.backends.cupy_raw.module import compile_units
@@ -42,5 +41,5 @@ def _import_cupy() -> None:
         importlib.import_module("cupy.cuda").nvrtc.getVersion()
     except ModuleNotFoundError as error:
         raise BackendUnavailable("CuPy is not installed", INSTALL) from error
-    except Exception as error:  # a library that CuPy loads is missing: it says which
+    except Exception as error:  # a library that CuPy loads is missing
         raise BackendUnavailable(f"CuPy does not work here ({error})", INSTALL) from error

@@ -1,6 +1,6 @@
-"""From a recipe to a launch. What costs time in RawKernel's own call is done beforehand: the loaded function is kept (RawKernel looks it up
-by device each time), arguments are made C values at bind, and the stream goes along as an argument, so that CuPy's current
-stream, which belongs to the user, is neither read nor set. A call, which binds nothing, goes by rooms.py.
+"""From a recipe to a launch. The slow parts of RawKernel's call are done in advance: the loaded function is kept (RawKernel looks it up by
+device each time), arguments become C values at bind, and the stream is an argument, so that CuPy's current stream is neither read nor
+set. A call, which binds nothing, uses rooms.py.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from opwise.backends.protocol import Bind, Build, Launch
 
 
 class Stream:
-    """All that a launch asks of a stream: its address."""
+    """A stream as a CuPy function takes it: an object with `ptr`."""
 
     __slots__ = ("ptr",)
 
@@ -35,7 +35,7 @@ class _Streams(dict[int, Stream]):
         return stream
 
 
-STREAMS = _Streams()  # one a raw stream; torch has 32 a device and priority, and never frees one
+STREAMS = _Streams()  # by raw stream; torch has 32 per device and priority, and never frees one
 
 
 def built(recipe: Recipe) -> Build:
@@ -82,7 +82,7 @@ def built(recipe: Recipe) -> Build:
 
 
 def _maps(plan: Plan, tensors: tuple[Tensor, ...]) -> Callable[[tuple[int, ...]], tuple[tuple[Any, ...], object]]:
-    """The tensors' addresses -> the arguments that are maps, and what must live as long as they."""
+    """The function from the tensors' addresses to (the arguments that are tensor maps, an object that must live as long as they)."""
     from cupy.cuda.function import CPointer
 
     count = len(plan.matrices)
@@ -90,13 +90,13 @@ def _maps(plan: Plan, tensors: tuple[Tensor, ...]) -> Callable[[tuple[int, ...]]
 
     def maps(addresses: tuple[int, ...]) -> tuple[tuple[Any, ...], object]:
         places, memory = maps_of(addresses[:count])
-        return tuple(map(CPointer, places)), memory  # an argument that lies there, however long the kernel knows it to be
+        return tuple(map(CPointer, places)), memory  # an argument at that address, of any size
 
     return maps
 
 
-# Device index, its current stream, the kernel, what makes an argument a C value; driver.launchKernel or what takes its arguments, and the
-# kernel's handle for it.
+# Device index; its current raw stream (a function of the index); the kernel; conversion of an argument to a C value; driver.launchKernel or
+# a function with its parameters; the kernel's handle for it.
 Place = tuple[int, Callable[[int], int], Any, Any, Any, int]
 
 
@@ -112,7 +112,7 @@ def _on_gpu(plan: Plan, device: torch.device) -> Place:
 
 
 def _launch_together(*given: int) -> None:
-    """driver.launchCooperativeKernel, which does without launchKernel's last argument."""
+    """driver.launchCooperativeKernel, with launchKernel's parameters, of which it lacks the last."""
     from cupy.cuda import driver
 
     driver.launchCooperativeKernel(*given[:-1])

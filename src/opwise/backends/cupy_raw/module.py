@@ -1,9 +1,9 @@
-"""NVRTC's output as CuPy modules, one a kernel and architecture, kept on disk below OPWISE_CACHE_DIR (else ~/.cache/opwise).
+"""Kernels compiled by NVRTC, as CuPy modules, one per kernel and architecture, cached on disk (kept.py).
 
-A kernel is compiled without the others of its unit, when it is first wanted: all of softmax.cu take a hundred times as long as one of them.
+A kernel is compiled on first use, without the others of its unit: all of softmax.cu take a hundred times as long as one kernel.
 
-RawModule(code=...) would compile too, but appends -ftz=true to whatever options it is given, and NVRTC obeys the last: subnormal
-results would become zero. So NVRTC is called here, through CuPy's own binding, and RawModule loads the cubin.
+RawModule(code=...) appends -ftz=true to the options, so that NVRTC would flush subnormal results to zero. So NVRTC is called here,
+through CuPy's binding, and RawModule loads the cubin.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def nvrtc_version() -> str:
 
 @cache
 def module(kernel: str, arch: str) -> Any:
-    """The RawModule of a kernel for "sm_90". Raises RuntimeError with NVRTC's message where it refuses."""
+    """The RawModule of a kernel for an architecture (as "sm_90"). Raises RuntimeError with NVRTC's message if it fails."""
     key = digest(kernel, nvrtc_version(), *options(arch))
     path = folder() / f"{kernel}_{arch}_{key}.cubin"
     if not path.exists():
@@ -37,20 +37,20 @@ def module(kernel: str, arch: str) -> Any:
 
 
 def options(arch: str) -> tuple[str, ...]:
-    """Machine code for that architecture alone. Raises ValueError on a bad arch."""
+    """NVRTC's options: machine code for that architecture alone. Raises ValueError for a bad arch."""
     if not re.fullmatch(r"sm_\d+[af]?", arch):
         raise ValueError(f"{arch!r} is no architecture: write sm_80, sm_90 or sm_100")
     return f"-arch={target(arch)}", f"-std={STANDARD}", "--ptxas-options=-v"
 
 
 def compile_kernel(kernel: str, arch: str) -> tuple[bytes, str]:
-    """As `compile_unit`, of one kernel. Raises KeyError for a name that fits no unit of `arch`."""
+    """As `compile_unit`, for one kernel. Raises KeyError for a name that fits no unit of `arch`."""
     unit = unit_of(kernel)
     return _compiled(unit, alone(kernel, units(arch)[unit]), arch)
 
 
 def compile_unit(unit: str, arch: str) -> tuple[bytes, str]:
-    """cubin and log. Raises RuntimeError with NVRTC's message, ValueError on a bad arch."""
+    """(cubin, log). Raises RuntimeError with NVRTC's message, ValueError for a bad arch."""
     return _compiled(unit, units(arch)[unit], arch)
 
 
@@ -67,7 +67,7 @@ def _compiled(unit: str, text: str, arch: str) -> tuple[bytes, str]:
 
 
 def compile_units(arch: str) -> dict[str, str]:
-    """Every unit, to nowhere. Kernel -> what ptxas says about it."""
+    """Compiles every unit and discards the code. Kernel -> registers, spills, instructions, as resource_facts."""
     facts: dict[str, str] = {}
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         for cubin, log in pool.map(lambda unit: compile_unit(unit, arch), units(arch)):

@@ -1,7 +1,7 @@
-"""The variant `plain`: a kernel and its launch as CuPy's manual has them, `cupy.RawKernel(...)` and `kernel(grid, block, arguments)`.
+"""The variant `plain`: a kernel and its launch as in CuPy's manual, `cupy.RawKernel(...)` and `kernel(grid, block, arguments)`.
 
-CuPy has no bfloat16, and compiles a RawKernel with -ftz=true: subnormal float32 numbers count as zero. Without a GPU the kernels run in
-the stand-in of CUDA C++, launched by its own code.
+CuPy has no bfloat16, and compiles a RawKernel with -ftz=true: subnormal float32 numbers are flushed to zero. Without a GPU the kernels run
+in the stand-in (cuda_on_cpu).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def kernel(op: str, dtypes: tuple[torch.dtype, ...]) -> Any:
 
 
 def run(op: str, *tensors: Tensor) -> None:
-    """On torch's current stream."""
+    """Launches the op's kernels on torch's current stream. tensors: the inputs and the output."""
     import cupy
 
     with cupy.cuda.Stream.from_external(torch.cuda.current_stream()):
@@ -46,7 +46,7 @@ def variant(op: str) -> Variant:
         return stand_in(*tensors) if tensors[-1].device.type == "cpu" else on_gpu(*tensors)
 
     def on_gpu(*tensors: Tensor) -> Bind:
-        plain.steps(op, *tensors)  # refuses what the kernel cannot take
+        plain.steps(op, *tensors)  # raises UnsupportedWorkload
 
         def bind(*tensors: Tensor) -> Launch:
             return lambda: run(op, *tensors)

@@ -1,5 +1,5 @@
-"""A call's launch, at less cost than a CuPy function's own call: by the driver function in which that ends, with parameters written into
-memory that was there before. A CuPy function takes each argument as an object of its own and asks for the device's context each time.
+"""A faster launch for calls than a CuPy function's: the driver function is called directly, with parameters in reused memory ("rooms").
+A CuPy function takes each argument as an object and looks up the device's context each time.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ INVALID_CONTEXT = 201  # of CUresult
 
 
 class Room:
-    """Parameters of 8 bytes each in memory of their own, and where each of them lies: at `at`. The driver copies them at a launch."""
+    """Memory for a launch's parameters, 8 bytes each; the driver copies them at the launch. at: address of the array of their addresses."""
 
     __slots__ = ("_places", "at", "values")
 
@@ -39,21 +39,21 @@ def caller(
     instead: Callable[..., None],
     with_scratch: bool = False,
 ) -> Callable[[Tensor], Callable[..., Tensor]]:
-    """A sample of the output -> what allocates one like it for one or two inputs, launches, and returns it, as `AtOnce.call_of`.
+    """The `AtOnce.call_of` of a kernel: call_of(sample output)(one or two inputs) allocates the output, launches and returns it.
 
-    A launch is `enqueue(*configuration, raw stream, parameters, 0)`, as CuPy's driver.launchKernel takes them. The parameters are the
-    addresses of inputs and output, `lengths`, and the address of scratch, which the call then takes before the inputs. The stream is
-    `stream_of(index of the GPU)`.
+    A launch is `enqueue(*configuration, raw stream, parameters, 0)`, with the parameters of CuPy's driver.launchKernel. The kernel's
+    parameters are the addresses of inputs and output, `lengths` and, with_scratch, the address of scratch, which the call takes before the
+    inputs. The stream is `stream_of(index)`, index being the GPU's.
 
-    A thread that never used the GPU has no context, which the driver says by an error: then `instead(raw stream, *parameters)` launches.
-    Rooms are used again, each by one launch at a time, whatever thread it comes from.
+    A thread that has not used the GPU has no context, and the driver returns an error: then `instead(raw stream, *parameters)` launches.
+    Rooms are reused, each by one launch at a time, from any thread.
     """
     empty_like, address, one, two = torch.empty_like, Tensor.data_ptr, Struct("2q").pack_into, Struct("3q").pack_into
 
     def call_of(out: Tensor) -> Callable[..., Tensor]:
         like, rooms = without_memory(out), list[Room]()
 
-        # Each name and each star costs a call 0.1 us, which adds up: hence no loop over the inputs.
+        # Each name lookup and each * costs 0.1 us per call: hence no loop over the inputs.
         def call(x: Tensor, other: Tensor | None = None, scratch: int | None = None) -> Tensor:
             out = empty_like(like)
             try:

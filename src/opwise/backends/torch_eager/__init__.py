@@ -1,4 +1,4 @@
-"""PyTorch as a user writes it, one operator call after the other: the baseline. On a CPU tensor it runs for real, on the CPU."""
+"""Eager PyTorch, the baseline: one operator call after the other. CPU tensors are computed on the CPU."""
 
 from __future__ import annotations
 

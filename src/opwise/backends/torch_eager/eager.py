@@ -1,4 +1,4 @@
-"""What the eager variants share: a function with `out=` becomes a launch, one without is compiled or copied into place."""
+"""Builds of the eager variants: from a function with `out=`, or from an expression, which is copied into `out` or compiled."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def into(function: Callable[..., Any]) -> Callable[..., Bind]:
 
 
 def copied(function: Callable[..., Tensor]) -> Callable[..., Bind]:
-    """The build of an expression that allocates its result: launching it includes the copy into `out`, which is its price."""
+    """The build of an expression that allocates its result. Its launch includes the copy into `out`."""
 
     def build(*tensors: Tensor) -> Bind:
         def bind(*tensors: Tensor) -> Launch:
@@ -51,8 +51,8 @@ def expression(function: Callable[..., Tensor], summary: str, fault: str | None 
 
 
 def compiled(function: Callable[..., Tensor], summary: str) -> Variant:
-    """torch.compile of the expression, into `out`. `dynamic=False` and one compiled function a workload: after eight
-    recompilations of one function torch falls back to eager without an error, and the figure would be eager's."""
+    """torch.compile of the expression, into `out`. Each workload has its own function, with dynamic=False: after eight recompilations of
+    one function torch would fall back to eager mode without an error."""
 
     def build(*tensors: Tensor) -> Bind:
         def body(*tensors: Tensor) -> None:
@@ -62,7 +62,7 @@ def compiled(function: Callable[..., Tensor], summary: str) -> Variant:
         body_compiled = torch.compile(body, dynamic=False, fullgraph=True)
         torch._dynamo.reset_code_caches()
         *inputs, out = tensors
-        with warnings.catch_warnings():  # inductor warns of choices that are meant here, float32 without TF32 first of all
+        with warnings.catch_warnings():  # inductor warns of intended choices, as of float32 without TF32
             warnings.simplefilter("ignore")
             body_compiled(*inputs, torch.empty_like(out))
 

@@ -14,7 +14,7 @@ def fused(x: Tensor) -> Tensor:
 
 
 def by_hand(x: Tensor) -> Tensor:
-    """Every operation is a kernel that reads and writes the whole tensor, and in 16 bits each rounds to 16 bits."""
+    """Every operation is a kernel that reads and writes the whole tensor; 16-bit dtypes are rounded after each."""
     return 0.5 * x * (1 + torch.tanh(0.79788456 * (x + 0.044715 * x * x * x)))
 
 

@@ -1,4 +1,4 @@
-"""matmul in eager PyTorch: cuBLAS, with float32 accumulation of 16-bit products (torch's default, kept)."""
+"""matmul in eager PyTorch: cuBLAS. `Workload.precision` switches off torch's default of 16-bit split-K reductions."""
 
 from __future__ import annotations
 

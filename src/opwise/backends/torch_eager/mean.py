@@ -19,7 +19,7 @@ def sum_over_count(x: Tensor) -> Tensor:
 
 
 def _mean(x: Tensor, *, out: Tensor) -> None:
-    torch.mean(x, dim=tuple(range(x.ndim)), out=out)  # the form over all elements has no out=
+    torch.mean(x, dim=tuple(range(x.ndim)), out=out)  # torch.mean(x) has no out=
 
 
 VARIANTS = {

@@ -1,4 +1,4 @@
-"""softmax in eager PyTorch: the library's kernel, the five-line one, and the five lines under torch.jit.script (Triton 1.0 article)."""
+"""softmax in eager PyTorch: torch.softmax, and five lines by hand, plain and under torch.jit.script (from the Triton 1.0 article)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def by_hand(x: Tensor) -> Tensor:
 
 
 def unshifted(x: Tensor) -> Tensor:
-    """The fault of the published code: the maximum is computed, then the unshifted input is exponentiated."""
+    """Keeps the error of the published code: the maximum is computed, but the unshifted input is exponentiated."""
     largest = x.max(dim=1)[0]
     _ = x - largest[:, None]
     numerator = torch.exp(x)
@@ -38,7 +38,7 @@ def _softmax(x: Tensor, *, out: Tensor) -> None:
 
 
 def build_scripted(x: Tensor, out: Tensor) -> Bind:
-    with warnings.catch_warnings():  # torch.jit.script is deprecated; it is here because the source compared with it
+    with warnings.catch_warnings():  # torch.jit.script is deprecated; the article compares with it
         warnings.simplefilter("ignore")
         scripted = torch.jit.script(by_hand)
     for _ in range(3):  # the profiling executor specialises on the first runs

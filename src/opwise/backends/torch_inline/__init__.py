@@ -1,7 +1,7 @@
-"""CUDA C++ compiled by nvcc into one extension of torch, built on first use and kept: torch.utils.cpp_extension, as load_inline does it.
+"""CUDA C++ compiled by nvcc into one extension of torch (torch.utils.cpp_extension), built on first use and cached on disk.
 
-`load` is called instead of `load_inline` because the latter puts all CUDA sources into one file: here ninja compiles one an op, in
-parallel. Kernels are handed addresses and torch's current stream as integers; binding.cpp alone includes headers of torch's.
+`load` is used instead of `load_inline`, which puts all CUDA sources into one file: here ninja compiles one file per unit, in parallel.
+Kernels take addresses and torch's current stream as integers; only binding.cpp includes torch's headers.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from opwise.backends.protocol import Probe, require_gpu
 
 
 def probe(device: torch.device) -> Probe:
-    """Versions of torch, nvcc and the host compiler; on a CPU device kernels run in a stand-in, which the host compiler alone compiles.
+    """Versions of torch, nvcc and the host compiler, or on a CPU device those of the stand-in, which needs no nvcc.
 
     Builds nothing. Raises BackendUnavailable with the remedy.
     """
@@ -32,7 +32,7 @@ def probe(device: torch.device) -> Probe:
 def compile_only(arch: str) -> Mapping[str, str]:
     """Compiles every kernel for `arch` (as "sm_90") without a GPU: kernel -> "N registers, M bytes spilled, K instructions".
 
-    Raises BackendUnavailable without nvcc, RuntimeError with nvcc's message where it refuses, ValueError on a bad arch.
+    Raises BackendUnavailable without nvcc, RuntimeError with nvcc's message if it fails, ValueError for a bad arch.
     """
     from opwise.backends.torch_inline.toolchain import compile_units
 

@@ -1,6 +1,6 @@
-// Launches the kernels of this library. It knows none of them by name: Python hands over the address of a kernel's host-side stub, by
-// which the CUDA runtime knows the kernel, and the values of its parameters, each 8 bytes wide. The first ones may be addresses that a
-// tensor map takes the place of. A call also allocates its output here: what torch.empty_like takes in Python is a third of a call.
+// Launches the kernels of this library. Python passes the address of a kernel's host-side stub, which identifies it to the CUDA runtime,
+// and the values of its parameters, 8 bytes each. The first may be addresses of matrices, which tensor maps then replace. A call also
+// allocates its output here: torch.empty_like in Python takes a third of a call's time.
 #include <ATen/EmptyTensor.h>
 #include <cudaTypedefs.h>
 #include <cuda_runtime.h>
@@ -26,12 +26,12 @@ using Size = std::array<unsigned, 3>;
 
 void check(cudaError_t status, const std::string &kernel) {
     if (status == cudaSuccess) return;
-    cudaGetLastError();  // the runtime would report it again to whoever asks next
+    cudaGetLastError();  // clears the error, which the runtime would report again
     throw std::runtime_error("CUDA kernel " + kernel + ": " + cudaGetErrorName(status) + ", " + cudaGetErrorString(status));
 }
 
-// Loads the kernel on the current device, which the runtime would otherwise put off until the first launch: behind a blocked stream that
-// deadlocks. Allows it `shared_bytes` of dynamic shared memory, and clusters of more blocks than every GPU of its architecture has room for.
+// Loads the kernel on the current device; the runtime would otherwise do it at the first launch, which deadlocks behind a blocked stream.
+// Allows `shared_bytes` of dynamic shared memory, and clusters above the portable size.
 void prepare(std::uintptr_t kernel, const std::string &name, int shared_bytes) {
     const void *stub = reinterpret_cast<const void *>(kernel);
     cudaFuncAttributes attributes;
@@ -42,7 +42,7 @@ void prepare(std::uintptr_t kernel, const std::string &name, int shared_bytes) {
         check(cudaFuncSetAttribute(stub, cudaFuncAttributeNonPortableClusterSizeAllowed, 1), name);
 }
 
-// The driver's function, found through the runtime: libcuda.so is not linked, so that the library loads where there is no driver.
+// The driver's function, looked up by the runtime: libcuda.so is not linked, so that the library loads without a driver.
 PFN_cuTensorMapEncodeTiled_v12000 tensor_map_encoder() {
     const char *name = "cuTensorMapEncodeTiled";
     void *entry = nullptr;
@@ -56,14 +56,13 @@ PFN_cuTensorMapEncodeTiled_v12000 tensor_map_encoder() {
     return reinterpret_cast<PFN_cuTensorMapEncodeTiled_v12000>(entry);
 }
 
-// Rows, columns, rows and columns of a box, the type of an element as cuda.h numbers it, classes of rows: plan.py's Matrix.
+// plan.py's Matrix: rows, columns, rows and columns of a box, element type (cuda.h's number), classes of rows.
 using Matrix = std::array<std::uint32_t, 6>;
-struct Matrices {  // converted from Python's once a build, not once a bind
+struct Matrices {  // converted from Python once per build, not per bind
     std::vector<Matrix> all;
 };
 
-// What a kernel's parameter holds: a map, or as many as there are classes of rows and behind them by how many elements each begins early
-// (matmul_rows.cuh).
+// A kernel's parameter: one tensor map, or a ResidueMaps (residue_maps.cuh): a map for each class of rows, then the classes' shifts.
 constexpr std::uint32_t MOST_CLASSES = 8;
 struct alignas(64) Maps {
     unsigned char bytes[MOST_CLASSES * sizeof(CUtensorMap) + 128];
@@ -99,7 +98,7 @@ void put_maps(Maps &maps, std::int64_t address, const Matrix &matrix) {
         std::int32_t shift = static_cast<std::int32_t>((begin - base) / size);
         if (c < rows) {
             put(c, tensor_map(base, matrix, (rows - c + classes - 1) / classes, columns + shift, classes * row_bytes));
-        } else {  // no row is of this class: one element, where none is looked for, and zeros
+        } else {  // no row is of this class: a map must have an element, and shift 1 hides it, so that zeros are read
             shift = 1;
             put(c, tensor_map(first & ~cuuint64_t{15}, matrix, 1, 1, classes * row_bytes));
         }
@@ -107,7 +106,7 @@ void put_maps(Maps &maps, std::int64_t address, const Matrix &matrix) {
     }
 }
 
-// A kernel with its grid and arguments; `keep` is whatever must live as long.
+// A kernel with its grid and arguments. keep: an object that must live as long.
 class Launch {
   public:
     Launch(std::uintptr_t kernel, std::string name, Size grid, Size block, std::size_t shared_bytes, bool cooperative,
@@ -128,7 +127,7 @@ class Launch {
 
     void on(std::uintptr_t stream) { launch(stream, addresses_.data()); }
 
-    // The same on other tensors, whose addresses take the place of as many first arguments; `scratch`, if any, of the last one.
+    // Launches on other tensors: their addresses replace the first arguments, and `scratch`, unless it is 0, the last one.
     void at(std::uintptr_t stream, std::int64_t scratch, std::int64_t *places, std::size_t tensors) const {
         Maps maps[TENSORS];
         void *addresses[MOST_ARGUMENTS];
@@ -171,11 +170,11 @@ class Launch {
     pybind11::object keep_;
 };
 
-// A function of the inputs that allocates the output, launches on torch's current stream and returns the output. It takes tensors that look
-// like those of the launch, and looks at nothing but their addresses.
+// A function of the inputs that allocates the output, launches on torch's current stream and returns the output. The inputs must have the
+// shapes, dtypes and alignments of the launch; only their addresses are read.
 class Call {
   public:
-    // like: a tensor that the output looks like; stream_of(index): the current stream of a device as an integer.
+    // like: a sample of the output. stream_of(index): the current stream of a device, as an integer.
     Call(const Launch &launch, pybind11::object keep, const at::Tensor &like, pybind11::object stream_of, int index, bool scratch)
         : launch_(launch), keep_(std::move(keep)), shape_(like.sizes().vec()), type_(like.scalar_type()), keys_(like.device().is_cpu() ?
           c10::DispatchKey::CPU : c10::DispatchKey::CUDA), allocator_(like.storage().allocator()), stream_of_(std::move(stream_of)),
@@ -183,7 +182,7 @@ class Call {
         if (!allocator_) throw std::invalid_argument("the tensor given as a sample of the output has memory that torch did not allocate");
     }
 
-    // given: the address of scratch, where the kernel has some, and the inputs.
+    // given: the address of scratch, if the kernel has scratch, then the inputs.
     PyObject *operator()(PyObject *const *given, std::size_t count) const {
         std::int64_t scratch = 0;
         if (scratch_ && count) {
@@ -231,7 +230,7 @@ PyObject *called(PyObject *self, PyObject *const *given, Py_ssize_t count) {
     END_HANDLE_TH_ERRORS
 }
 
-// A plain function of C's: pybind11's take 0.3 us more, since they look for an overload that fits.
+// A plain C function: pybind11's overload resolution takes 0.3 us more.
 pybind11::object call_of(pybind11::object launch, pybind11::handle like, pybind11::object stream_of, int index, bool scratch) {
     static PyMethodDef method = {"call", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(&called)), METH_FASTCALL, nullptr};
     if (!THPVariable_Check(like.ptr())) throw pybind11::type_error("the sample of the output must be a tensor");
@@ -248,7 +247,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
     m.def("prepare", &prepare, py::arg("kernel"), py::arg("name"), py::arg("shared_bytes"));
     m.def("call_of", &call_of, py::arg("launch"), py::arg("like"), py::arg("stream_of"), py::arg("index"), py::arg("scratch"));
     py::class_<Matrices>(m, "Matrices", py::module_local()).def(py::init<std::vector<Matrix>>());
-    // module_local: a process may hold this library for two architectures. Without the GIL: a launch waits where the queue is full.
+    // module_local: a process may load this library for two architectures. Without the GIL: a launch waits if the queue is full.
     py::class_<Launch>(m, "Launch", py::module_local())
         .def(py::init<std::uintptr_t, std::string, Size, Size, std::size_t, bool, const Matrices &, std::vector<std::int64_t>, py::object>())
         .def("__call__", &Launch::on, py::arg("stream"), py::call_guard<py::gil_scoped_release>());

@@ -1,7 +1,7 @@
-"""The extension: built once for these sources, this torch, this toolchain and this architecture; later processes load the file.
+"""The extension, built once for these sources, this torch, this toolchain and this architecture; later processes load the file.
 
-It is kept below TORCH_EXTENSIONS_DIR (torch's own variable), else in torch's cache folder. A file lock lets one process build while
-others wait; unlike torch's lock file it ends with the process that held it.
+It is stored below TORCH_EXTENSIONS_DIR (torch's variable), else in torch's cache folder. A file lock lets one process build while others
+wait; unlike torch's lock file it is released when its process ends.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ BINDING = Path(__file__).with_name("binding.cpp")
 
 @cache
 def extension(arch: str) -> tuple[Any, ctypes.CDLL]:
-    """The extension's module and its library, in which kernels are looked up by name, for "sm_90".
+    """(module, library in which kernels are looked up by name) for an architecture (as "sm_90").
 
-    Raises RuntimeError with the compiler's message where the build fails, BackendUnavailable where there is no compiler.
+    Raises RuntimeError with the compiler's message if the build fails, BackendUnavailable if there is no compiler.
     """
     tools = toolchain()
     name = f"opwise_inline_{arch}"
     key = digest(BINDING.read_text(), torch.__version__, sys.version, tools.nvcc_version, tools.cxx_version, *tools.nvcc_flags(arch))
     folder = build_root() / f"{name}_{key}"
     library = folder / f"{name}.so"
-    done = folder / "complete"  # a killed linker may leave half a library: this comes after it
+    done = folder / "complete"  # a killed linker may leave an incomplete library
     folder.mkdir(parents=True, exist_ok=True)
     if not (done.exists() and library.exists()):
         with _locked(folder / "opwise.lock"):
@@ -52,7 +52,7 @@ def extension(arch: str) -> tuple[Any, ctypes.CDLL]:
 
 
 def build_root() -> Path:
-    """Where torch keeps what it builds."""
+    """The folder in which torch builds extensions."""
     from torch.utils.cpp_extension import get_default_build_root
 
     return Path(os.environ.get("TORCH_EXTENSIONS_DIR") or get_default_build_root())
@@ -67,11 +67,11 @@ def _locked(path: Path) -> Iterator[None]:
 
 def _build(name: str, folder: Path, arch: str, tools: Toolchain) -> None:
     tools.check_for_torch()
-    (folder / "lock").unlink(missing_ok=True)  # torch's lock file, for which it would wait for ever: its owner is dead, we hold ours
+    (folder / "lock").unlink(missing_ok=True)  # a stale lock file of torch, which would wait for it forever; we hold our own lock
     sources = [folder / BINDING.name]
     shutil.copyfile(BINDING, sources[0])
     for unit, text in units(arch).items():
-        sources.append(folder / f"unit_{unit}.cu")  # not the name of what it includes: that would be found first
+        sources.append(folder / f"unit_{unit}.cu")  # "unit_": its include of {unit}.cu must not find itself
         sources[-1].write_text(text)
     log.warning("building the extension for %s with nvcc %s: a minute or so, once (%s)", arch, tools.nvcc_version, folder)
     began = time.monotonic()
@@ -80,7 +80,7 @@ def _build(name: str, folder: Path, arch: str, tools: Toolchain) -> None:
 
 
 def compile_and_link(name: str, folder: Path, sources: list[Path], nvcc_flags: list[str], tools: Toolchain) -> None:
-    """torch's `load`. --as-needed: of torch's libraries, which it links, few are used."""
+    """torch's `load`. --as-needed: drops the libraries that torch links and the kernels do not use."""
     from torch.utils import cpp_extension
 
     with toolkit(tools, folder) as found:
@@ -93,13 +93,13 @@ def compile_and_link(name: str, folder: Path, sources: list[Path], nvcc_flags: l
             extra_include_paths=[str(FOLDER)],
             build_directory=str(folder),
             with_cuda=True,
-            is_python_module=False,  # loaded by our caller, as every later process does
+            is_python_module=False,  # the caller loads it
         )
 
 
 @contextlib.contextmanager
 def toolkit(tools: Toolchain, folder: Path) -> Iterator[str]:
-    """Within, torch's `load` and `load_inline` know which CUDA toolkit is meant; gives the linker's flag for its runtime."""
+    """Sets the CUDA toolkit of torch's `load` and `load_inline` within the block. Yields the linker flag for its runtime."""
     from torch.utils import cpp_extension
 
     before, cpp_extension.CUDA_HOME = cpp_extension.CUDA_HOME, str(tools.cuda_home)
@@ -110,7 +110,7 @@ def toolkit(tools: Toolchain, folder: Path) -> Iterator[str]:
 
 
 def _runtime(folder: Path, tools: Toolchain) -> Path:
-    """A folder in which the linker finds libcudart.so: the PyPI wheels bring it under its versioned name alone."""
+    """A folder with libcudart.so: the PyPI wheels have it only under its versioned name, to which a link is made."""
     for lib in (tools.cuda_home / "lib64", tools.cuda_home / "lib"):
         if (lib / "libcudart.so").exists():
             return lib

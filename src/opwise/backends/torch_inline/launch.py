@@ -1,7 +1,7 @@
-"""From a recipe to a launch: the kernel is loaded when it is built, its arguments are packed in C++ when it is bound.
+"""From a recipe to a launch: the build loads the kernel, the bind packs its arguments in C++.
 
-A call has no use for a bound launch: what `call_of` makes hands the addresses of this once to a launch made at build, which has all the
-rest, and does so in C++, the output's allocation included.
+A call needs no bound launch: the function from `call_of` allocates the output and passes the tensors' addresses to a launch made at build,
+in C++.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def built(recipe: Recipe) -> Build:
     return build
 
 
-# Device index, its current stream, the extension's module and library.
+# Device index; its current raw stream (a function of the index); the extension's module and library.
 Place = tuple[int, Callable[[int], int], Any, ctypes.CDLL]
 
 

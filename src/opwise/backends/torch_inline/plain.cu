@@ -1,4 +1,4 @@
-// The host side of the variant `plain`, below the kernels of cuda_src/plain: what torch's manual on C++ and CUDA extensions has a user write.
+// The host code of the variant `plain`, appended to the kernels of cuda_src/plain: written as in torch's manual on C++ and CUDA extensions.
 #include <c10/cuda/CUDAStream.h>
 
 #define FOR_DTYPE(x, ...) AT_DISPATCH_FLOATING_TYPES_AND2(at::kHalf, at::kBFloat16, x.scalar_type(), "plain", [&] { __VA_ARGS__; })
@@ -26,7 +26,7 @@ Tensor call_gelu(Tensor x) {
     return out;
 }
 
-// sums: float32, one a block of the first launch.
+// sums: float32, one per block of the first launch.
 void launch_mean(Tensor x, Tensor out, Tensor sums) {
     const int64_t n = x.numel(), blocks = sums.numel();
     FOR_DTYPE(x, mean<<<blocks, 256, 0, stream()>>>(x.const_data_ptr<scalar_t>(), sums.mutable_data_ptr<float>(), n, 1));

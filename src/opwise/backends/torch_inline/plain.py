@@ -1,7 +1,7 @@
-"""The variant `plain`: a kernel, its launch and its call as torch's manual has them, `load_inline` and the functions that pybind11 makes.
+"""The variant `plain`: kernel, launch and call as in torch's manual, by `load_inline` and pybind11.
 
-A call is `call_square` of plain.cu, what a user of load_inline pays; a launch is `launch_square`, which takes the output. One extension
-holds all five ops, built when the first is wanted. Without a GPU the kernels run in the stand-in of CUDA C++, launched by its own code.
+A call is `call_square` of plain.cu, as a user of load_inline has it; a launch is `launch_square`, which takes the output. One extension
+holds all five ops, built on first use. Without a GPU the kernels run in the stand-in (cuda_on_cpu).
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ void launch_matmul(torch::Tensor a, torch::Tensor b, torch::Tensor out);
 
 
 def source() -> str:
-    """CUDA C++, as load_inline takes it: all kernels, then the host code."""
+    """The CUDA C++ for load_inline: all kernels, then the host code."""
     return "\n".join([*map(plain.text, plain.SUMMARIES), HOST.read_text(encoding="utf-8")])
 
 
 @cache
 def extension() -> Any:
-    """Raises RuntimeError with the compiler's message where the build fails, BackendUnavailable where there is no compiler."""
+    """The module, built on first use. Raises RuntimeError with the compiler's message, BackendUnavailable if there is no compiler."""
     from torch.utils.cpp_extension import load_inline
 
     from opwise.backends.torch_inline.extension import build_root, toolkit
@@ -64,7 +64,7 @@ def variant(op: str) -> Variant:
         return stand_in(*tensors) if tensors[-1].device.type == "cpu" else on_gpu(*tensors)
 
     def on_gpu(*tensors: Tensor) -> Bind:
-        plain.steps(op, *tensors)  # refuses what the kernel cannot take
+        plain.steps(op, *tensors)  # raises UnsupportedWorkload
         launched, called = getattr(extension(), f"launch_{op}"), getattr(extension(), f"call_{op}")
 
         def bind(*tensors: Tensor) -> Launch:

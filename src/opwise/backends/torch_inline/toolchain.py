@@ -1,4 +1,4 @@
-"""The compilers: nvcc of the system or of the PyPI wheel nvidia-cuda-nvcc, a host compiler, ninja."""
+"""The build tools: nvcc (the system's or the PyPI wheel nvidia-cuda-nvcc), the host compiler, ninja."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ class Toolchain:
         return self.cuda_home / "bin" / "nvcc"
 
     def nvcc_flags(self, arch: str) -> list[str]:
-        """For "sm_90": machine code for that architecture alone, so that nothing is left to be compiled when it is loaded.
+        """nvcc's flags for an architecture (as "sm_90"): machine code for it alone, so that loading compiles nothing.
 
-        nvcc 13 hides kernels inside a library by default; here Python looks them up by name. Raises ValueError on a bad arch.
+        nvcc 13 hides a library's kernels by default; here Python looks them up by name. Raises ValueError for a bad arch.
         """
         found = re.fullmatch(r"sm_(\d+[af]?)", target(arch))
         if found is None:
@@ -47,7 +47,7 @@ class Toolchain:
         return [f"-std={STANDARD}", f"-gencode=arch=compute_{found[1]},code=sm_{found[1]}", *visible]
 
     def check_for_torch(self) -> None:
-        """Raises BackendUnavailable where an extension of torch cannot be built: another major CUDA version, or no ninja."""
+        """Raises BackendUnavailable if torch extensions cannot be built: torch has another major CUDA version, or ninja is missing."""
         wanted = (torch.version.cuda or "").split(".")[0]
         if self.nvcc_version.split(".")[0] != wanted:
             raise BackendUnavailable(
@@ -60,8 +60,8 @@ class Toolchain:
 
 @cache
 def toolchain() -> Toolchain:
-    """Raises BackendUnavailable where nvcc or the host compiler is missing."""
-    # An nvcc on PATH may be a script in /usr/local/bin: a toolkit is where its headers are, too.
+    """The first complete toolkit found. Raises BackendUnavailable if nvcc or the host compiler is missing."""
+    # An nvcc on PATH may be a script in /usr/local/bin: a toolkit must have headers, too.
     complete = (home for home in _cuda_homes() if (home / "bin" / "nvcc").exists() and (home / "include" / "cuda_runtime.h").exists())
     home = next(complete, None)
     if home is None:
@@ -98,7 +98,7 @@ def _output(command: list[str], remedy: str) -> str:
 
 
 def compile_units(arch: str) -> dict[str, str]:
-    """Every unit to a cubin that is thrown away. Kernel -> what ptxas says about it."""
+    """Compiles every unit and discards the code. Kernel -> registers, spills, instructions, as resource_facts."""
     tools = toolchain()
     flags, texts = [*tools.nvcc_flags(arch), f"-I{FOLDER}", "-Xptxas", "-v"], units(arch)
     facts: dict[str, str] = {}

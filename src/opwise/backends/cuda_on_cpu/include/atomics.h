@@ -1,8 +1,8 @@
-// Atomics over global and shared memory. Blocks run on several cores, so that they are real ones.
+// Atomics on global and shared memory. They are real atomics, because blocks run on several cores.
 #pragma once
 
 namespace cpu {
-// Compiled apart from the checks of plain accesses; shared memory is checked here instead.
+// Not instrumented as plain accesses are; checks shared memory itself.
 template <class T, class F> __attribute__((noinline, no_sanitize("thread"))) T atomically(T *p, F changed) {
     using Word = std::conditional_t<sizeof(T) == 4, std::uint32_t, std::uint64_t>;
     static_assert(sizeof(T) == sizeof(Word), "4 or 8 bytes");
@@ -18,7 +18,7 @@ template <class T, class F> __attribute__((noinline, no_sanitize("thread"))) T a
     } while (!__atomic_compare_exchange_n(word, &seen, wanted, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST));
     return old;
 }
-template <class T> using Same = std::common_type_t<T>;  // the value does not take part in deduction
+template <class T> using Same = std::common_type_t<T>;  // no template argument deduction from the value
 }  // namespace cpu
 
 #define OPWISE_ATOMIC(name, ...)                                                                                                           \

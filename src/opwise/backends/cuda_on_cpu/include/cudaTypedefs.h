@@ -1,4 +1,4 @@
-// In place of CUDA's own header: what binding.cpp needs to compile where no kernel takes a tensor map. There is no encoder to be found.
+// Replaces CUDA's header: the declarations that binding.cpp needs. No kernel here takes a tensor map, and the encoder is not found.
 #pragma once
 #include <cstdint>
 

@@ -1,4 +1,4 @@
-// In place of CUDA's own header for torch_inline's binding.cpp: a launch runs the kernel here and now.
+// Replaces CUDA's header for torch_inline's binding.cpp: a launch runs the kernel synchronously.
 #pragma once
 #include <cstddef>
 #include <string>

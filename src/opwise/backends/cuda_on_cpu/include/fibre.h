@@ -1,4 +1,4 @@
-// Two stacks change places. By hand on x86-64, where it takes 2 ns; elsewhere by ucontext, which makes two system calls each time.
+// Switches between stacks: in assembly on x86-64 (2 ns), elsewhere by ucontext, which makes two system calls per switch.
 #pragma once
 #include <sys/mman.h>
 #include <unistd.h>
@@ -13,9 +13,9 @@
 
 namespace cpu {
 
-constexpr std::size_t STACK = 128 << 10;  // bytes a fibre, of which the system hands out what is touched
+constexpr std::size_t STACK = 128 << 10;  // bytes of a fibre's stack, allocated lazily by the system
 
-// A stack with a page below it that may not be touched: a kernel that needs more faults instead of overwriting its neighbour.
+// A stack with a guard page below it: an overflow faults instead of overwriting another stack.
 inline char *new_stack() {
     const std::size_t page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
     void *all = mmap(nullptr, STACK + page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -38,13 +38,13 @@ struct Context {
     void *stack_pointer;
     void begin(char *stack, void (*entry)()) {
         auto *top = reinterpret_cast<std::uintptr_t *>(stack + STACK);  // a multiple of 16
-        *--top = 0;                                                     // where `entry` would return to: it never does
+        *--top = 0;                                                     // the return address of `entry`, which never returns
         *--top = reinterpret_cast<std::uintptr_t>(entry);
         for (int i = 0; i < 6; i++) *--top = 0;
         stack_pointer = top;
     }
 };
-// Saves what a called function must keep on one stack, and takes it up from the other.
+// Saves the callee-saved registers on one stack and restores them from the other.
 extern "C" void opwise_change_stacks(void **from, void *to);
 __asm__(R"(
     .text

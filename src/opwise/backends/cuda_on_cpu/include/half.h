@@ -1,4 +1,4 @@
-// The 16-bit formats and TF32, by their bits: to nearest, NaN as the GPU writes it.
+// Conversions to and from the 16-bit formats and TF32: rounded to nearest, NaN with the GPU's bits.
 #pragma once
 
 namespace cpu {
@@ -10,12 +10,12 @@ inline float float_of_half(unsigned short h) {
     const float subnormal = static_cast<float>(magnitude) * 0x1p-24f;
     return sign ? -subnormal : subnormal;
 }
-// Ties to even; NaN is 0x7fff; from 65520 on infinity.
+// Ties to even; NaN is 0x7fff; infinity from 65520 on.
 inline unsigned short half_of_float(float x) {
     const unsigned bits = bits_as<unsigned>(x), sign = bits >> 16 & 0x8000u, magnitude = bits & 0x7fffffffu;
     if (magnitude > 0x7f800000u) return 0x7fff;
     if (magnitude >= 0x477ff000u) return static_cast<unsigned short>(sign | 0x7c00u);
-    if (magnitude < 0x38800000u)  // subnormal: 1/2 has the same last place, so that this addition rounds
+    if (magnitude < 0x38800000u)  // subnormal: 1/2 has the same last place, so this addition rounds
         return static_cast<unsigned short>(sign | (bits_as<unsigned>(bits_as<float>(magnitude) + 0.5f) - 0x3f000000u));
     return static_cast<unsigned short>(sign | (magnitude - (112u << 23) + 0xfffu + (magnitude >> 13 & 1u)) >> 13);
 }
@@ -34,7 +34,7 @@ inline unsigned tf32_of_float(float x) {
     return (bits + 0x1000u) & ~0x1fffu;
 }
 
-// The greater of two; of a number and a NaN the number; +0 above -0.
+// The maximum of two; a number wins over NaN, +0 over -0.
 template <float (*widen)(unsigned short)> inline unsigned short greater_16(unsigned short a, unsigned short b) {
     const float x = widen(a), y = widen(b);
     if (x != x && y != y) return 0x7fff;

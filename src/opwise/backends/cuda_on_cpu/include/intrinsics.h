@@ -1,4 +1,4 @@
-// Functions of CUDA's that C++ has under other names or not at all.
+// CUDA's functions that C++ lacks or names differently.
 #pragma once
 
 template <class A, class B> inline std::common_type_t<A, B> min(A a, B b) {
@@ -32,7 +32,7 @@ inline unsigned __brev(unsigned x) {
     return y;
 }
 
-// The fast functions round as the exact ones do: their larger error is a GPU's own.
+// The fast functions are computed exactly: a GPU's larger errors do not show here.
 inline float __fmaf_rn(float a, float b, float c) { return std::fmaf(a, b, c); }
 inline float __fadd_rn(float a, float b) { return a + b; }
 inline float __fmul_rn(float a, float b) { return a * b; }

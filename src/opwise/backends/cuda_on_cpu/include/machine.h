@@ -1,4 +1,4 @@
-// What one core runs a block on, and what all of a launch's blocks share.
+// The state of a block on one core (Machine) and of a launch (Grid).
 #pragma once
 #include <mutex>
 #include <string>
@@ -27,9 +27,9 @@ struct Thread {
     char *stack = nullptr;
     uint3 index;
     Doing doing;
-    const char *file;  // of the barrier where it waits
+    const char *file;  // of the barrier at which it waits
     int line;
-    unsigned mask;  // of the meeting where it waits
+    unsigned mask;  // of the warp operation at which it waits (meet)
     Act act;
     void *mine;
     const char *what;

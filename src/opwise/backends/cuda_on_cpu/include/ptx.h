@@ -1,12 +1,12 @@
-// The PTX instructions that have a stand-in. rewrite.py turns `asm("fma.rn.f32 %0, %1, %2, %0;" ...)` into ptx::fma_rn_f32(c, a, b, c):
-// dots become underscores, and operands come in the order of the instruction. An instruction that is not here reports itself.
+// The PTX instructions that the stand-in has. rewrite.py turns `asm("fma.rn.f32 %0, %1, %2, %0;" ...)` into ptx::fma_rn_f32(c, a, b, c):
+// dots become underscores, operands keep their order. An instruction that is not here reports an error when it is reached.
 #pragma once
 #include "half.h"
 #include "tensor_core.h"
 
 namespace cpu {
 
-// A register of a constraint's width, from whatever C++ holds.
+// A register of the constraint's width, from any C++ type.
 template <class T> inline std::uint16_t r16(T x) { return static_cast<std::uint16_t>(x); }
 template <class T> inline std::uint32_t r32(T x) {
     if constexpr (std::is_same_v<T, float>) return bits_as<std::uint32_t>(x);
@@ -25,7 +25,7 @@ inline float flushed(float x) { return std::fabs(x) < 0x1p-126f ? std::copysign(
 inline void fma_rn_f32(float &d, float a, float b, float c) { d = std::fmaf(a, b, c); }
 inline void add_rn_f32(float &d, float a, float b) { d = a + b; }
 inline void mul_rn_f32(float &d, float a, float b) { d = a * b; }
-// To nearest: a GPU's own are off by up to 2 units, which only a GPU shows. What is flushed is flushed here too.
+// Rounded to nearest, where a GPU's results are wrong by up to 2 units in the last place. Subnormals are flushed as on a GPU.
 inline void ex2_approx_ftz_f32(float &d, float a) { d = flushed(static_cast<float>(std::exp2(static_cast<double>(flushed(a))))); }
 inline void rcp_approx_ftz_f32(float &d, float a) { d = flushed(1.0f / flushed(a)); }
 inline void max_f16x2(unsigned &d, unsigned a, unsigned b) {
@@ -35,7 +35,7 @@ inline void max_bf16x2(unsigned &d, unsigned a, unsigned b) {
     d = greater_16<float_of_bfloat>(r16(a), r16(b)) | static_cast<unsigned>(greater_16<float_of_bfloat>(r16(a >> 16), r16(b >> 16))) << 16;
 }
 
-// ---- conversions; in an x2 the second operand lies low -----------------------------------------------------------------------------
+// ---- conversions; of an x2 the second operand is the low half ----------------------------------------------------------------------
 inline void cvt_f32_f16(float &d, std::uint16_t a) { d = float_of_half(a); }
 inline void cvt_rn_f16_f32(unsigned short &d, float a) { d = half_of_float(a); }
 inline void cvt_rn_bf16_f32(unsigned short &d, float a) { d = bfloat_of_float(a); }
@@ -116,7 +116,7 @@ inline void cp_async_wait_all() { copies_wait(0, true); }
 inline void atom_acq_rel_gpu_global_inc_u32(unsigned &d, std::uint64_t address, std::uint32_t last) {
     d = atomicInc(reinterpret_cast<unsigned *>(address), last);
 }
-// What other blocks write while it is read: as atomics.
+// Relaxed accesses race with other blocks' accesses, so they are atomics.
 inline void st_relaxed_gpu_global_u32(std::uint64_t address, std::uint32_t x) { atomicExch(reinterpret_cast<unsigned *>(address), x); }
 inline void ld_relaxed_gpu_global_u32(unsigned &d, std::uint64_t address) { d = atomicOr(reinterpret_cast<unsigned *>(address), 0u); }
 inline void ld_relaxed_gpu_global_v4_u32(unsigned &a, unsigned &b, unsigned &c, unsigned &d, std::uint64_t address) {

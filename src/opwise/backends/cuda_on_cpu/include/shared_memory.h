@@ -1,4 +1,4 @@
-// A block's shared memory with a byte of state beside each of its bytes: outside of every variable, not written yet, or written.
+// A block's shared memory, with a state for each byte: outside of all variables, not written yet, or written.
 #pragma once
 #include <cstdint>
 #include <cstring>
@@ -24,7 +24,7 @@ struct SharedMemory {
     int count = 0;
     std::size_t end = 0, of_statics = 0;
 
-    // What the last block wrote is gone: its bytes are garbage to the next, so that they are made so.
+    // A block must not see what the previous one wrote: `add` marks its bytes as unwritten and fills them with 0xff.
     void begin_block(std::size_t dynamic) {
         std::memset(states, OUTSIDE, end);
         count = 0, of_statics = 0, end = FIRST;
@@ -38,7 +38,7 @@ struct SharedMemory {
         end = begin + size + REDZONE;
         return variables[count++] = Variable{key, name, begin, size};
     }
-    // The variable that lies nearest.
+    // The variable nearest to byte `at`.
     const Variable *near(std::size_t at) const {
         const Variable *best = nullptr;
         std::size_t least = ~std::size_t{0};

@@ -1,5 +1,5 @@
-// What CUDA C++ adds to C++, for a CPU: a kernel's text, rewritten by rewrite.py, is compiled behind this header by the host's compiler.
-// runtime.cpp runs it, a fibre a CUDA thread. What has no stand-in reports itself when it is reached, never silently does nothing.
+// CUDA C++'s extensions, for a CPU: the host's compiler compiles a kernel's text, rewritten by rewrite.py, with this header before it.
+// runtime.cpp runs it, one fibre per CUDA thread. An unsupported construct reports an error when it is reached.
 #pragma once
 #include <cmath>
 #include <cstdint>
@@ -22,14 +22,14 @@ namespace cpu {
 
 // ---- what the runtime offers ---------------------------------------------------------------------------------------------------------
 
-// Of a thread nothing of this changes, so that the compiler may ask once.
+// Constant for a thread, so the compiler may call them once.
 [[gnu::const]] uint3 thread_index();
 [[gnu::const]] uint3 block_index();
 [[gnu::const]] uint3 block_size();
 [[gnu::const]] uint3 grid_size();
 [[gnu::const]] int lane();
 
-// A __shared__ variable: the same place for all threads of a block, redzones around it. `key` tells the variables apart.
+// The address of a __shared__ variable, the same for all threads of a block, with redzones around it. `key` identifies the variable.
 void *shared_place(const void *key, const char *name, std::size_t bytes, std::size_t alignment);
 void *dynamic_shared_place();
 std::size_t dynamic_shared_size();
@@ -37,7 +37,7 @@ template <class T> T &shared(const void *key, const char *name) { return *static
 template <class T, std::size_t... N> struct ArrayOf { using Type = T; };
 template <class T, std::size_t N, std::size_t... M> struct ArrayOf<T, N, M...> { using Type = typename ArrayOf<T, M...>::Type[N]; };
 template <class T, std::size_t... N> using Array = typename ArrayOf<T, N...>::Type;
-// `extern __shared__ T name[]` outside of a function.
+// `extern __shared__ T name[]` at namespace scope.
 template <class T> struct DynamicShared {
     operator T *() const { return static_cast<T *>(dynamic_shared_place()); }
 };
@@ -48,20 +48,20 @@ std::uint64_t to_shared_address(const void *p);                              // 
 void *from_shared_address(std::uint64_t address, std::size_t bytes, bool writes);  // checked
 void checked(const void *p, std::size_t bytes, bool writes);
 
-// Copies that land at the wait, and not before: until then their destination counts as unwritten.
+// cp.async: the copy is made at the wait. Until then its destination is marked unwritten.
 void copy_later(std::uint64_t to, const void *from, std::size_t bytes, std::size_t given);
 void copies_commit();
 void copies_wait(std::size_t pending, bool uncommitted_too);
 
 void block_barrier(const char *file, int line);
-int block_vote(int predicate, const char *file, int line);  // how many threads say yes
+int block_vote(int predicate, const char *file, int line);  // the sum of all threads' predicates
 void fence();
 
-// All lanes of `mask` come here, each with something of its own; the last acts for all, then all go on. all[lane] is null off the mask.
+// A warp operation: waits for all lanes of `mask`; the last one calls act(all). all[lane] is that lane's `mine`, null outside the mask.
 using Act = void (*)(void **all);
 void meet(unsigned mask, Act act, void *mine, const char *what);
 
-// A parameter's kind is all that a launch checks of it: an address must be one, and a number must not.
+// A kernel. A launch checks of each argument only whether it is an address if it must be, and not an address otherwise.
 struct Registered {
     const char *name;
     const void *address;

@@ -1,5 +1,5 @@
-// ldmatrix and mma.sync, where a warp's 32 lanes act as one. Which lane holds what is in the PTX manual's figures of these instructions.
-// Products are added in double precision and rounded once: what a tensor core truncates on the way, only a GPU shows.
+// ldmatrix and mma.sync. The PTX manual's figures of these instructions show which elements a lane holds.
+// Products are added in double precision and rounded once: a tensor core's truncation does not show here.
 #pragma once
 
 namespace cpu {
@@ -51,7 +51,7 @@ template <int K> void add_products(void **all, const float *a, const float *b) {
         }
     }
 }
-// 16-bit: K = 16, two elements a register. TF32: K = 8, one, of which the low 13 bits are not read.
+// 16-bit: K = 16, two elements a register. TF32: K = 8, one element a register, whose low 13 bits are ignored.
 template <float (*widen)(unsigned short)> void multiply_16(void **all) {
     whole_warp(all, "mma.sync");
     float a[16][16], b[16][8];

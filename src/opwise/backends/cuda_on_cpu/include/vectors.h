@@ -1,4 +1,4 @@
-// CUDA's vector types, with its alignments.
+// CUDA's vector types, with their alignments.
 #pragma once
 
 #define OPWISE_VECTORS(type, name, of_2, of_4)                                                                                             \

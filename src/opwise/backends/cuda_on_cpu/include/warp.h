@@ -1,4 +1,4 @@
-// Shuffles, votes and reductions of a warp: 32 lanes, all of the mask meet.
+// Shuffles, votes and reductions of a warp. All lanes of the mask must take part.
 #pragma once
 
 namespace cpu {
