@@ -1,1 +1,1 @@
-"""CUDA C++ device code, written once for two toolchains, nvcc (torch_inline) and NVRTC (cupy_raw), and what both launch of it."""
+"""CUDA C++ kernels for nvcc (torch_inline) and NVRTC (cupy_raw), and the plans by which both backends launch them."""

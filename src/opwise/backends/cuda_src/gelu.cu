@@ -3,10 +3,10 @@
 
 // (1 + tanh a) / 2 = 1 / (1 + exp(-2a)): one exponential and one reciprocal, no cancellation below 0 and no inf/inf above.
 //
-// Error, in u32 = 2^-24: ex2.approx and rcp.approx are off by less than 3 and 2 of their result, and the exponent y carries about 3
-// of |y|, which exp multiplies: the result moves by less than u32 (2 |r| + 3 |x|), where 8 (|x| + |r|) are allowed.
-// .ftz is meant: what it flushes in 2^y is lost in 1 + 2^y anyway, and a reciprocal under 2^-126 times x is under 2^-110.
-// 2^y = inf gives x * 0: -0 for finite x, NaN for x = -inf, as the definition has it.
+// Error, in u32 = 2^-24: ex2.approx and rcp.approx have relative errors below 3 and 2, and the exponent y about 3, which exp multiplies
+// by |y|. The result's error is below u32 (2 |r| + 3 |x|); 4 u32 (|x| + |r|) is allowed (ops/gelu.py).
+// .ftz is safe: a flushed 2^y vanishes in 1 + 2^y anyway, and x times a reciprocal below 2^-126 is below 2^-110.
+// 2^y = inf gives x * 0: -0 for finite x, NaN for x = -inf, as by the definition.
 struct Gelu {
     __device__ __forceinline__ static float of(float x) {
         constexpr float LINEAR = -2.302208198f;   // -2 sqrt(2/pi) log2(e)
@@ -24,8 +24,8 @@ struct Gelu {
     MAP_KERNEL(gelu, Gelu, dtype, Storage, size, 8)
 FOR_EACH_DTYPE(GELU_KERNELS)
 
-// The classroom kernel (CS336, lecture 6), with its slowness kept: the constants are doubles, so that every step, tanh too, is computed in
-// double precision, of which a GPU has half the rate of float32 at best and a 64th of it on most.
+// The kernel of CS336, lecture 6. Its constants are doubles, so every step, also tanh, is computed in double precision, at half the rate of
+// float32 at best and at a 64th of it on most GPUs.
 extern "C" __global__ void gelu_float32_textbook(const float *x, float *out, long long n) {
     const long long i = blockIdx.x * static_cast<long long>(blockDim.x) + threadIdx.x;
     if (i >= n) return;

@@ -1,18 +1,17 @@
 // mean over all elements, summed in float32, in one launch. Reads n elements once; any n >= 1, any alignment.
 //
-// A step is MEAN_THREADS * MEAN_PIECES 16-byte pieces. A block adds its steps, leaves the sum in scratch and ends. The last block of the
-// grid has steps as well; then it waits for the others and adds all sums in a fixed order. It alone waits, and nobody waits for it:
-// wherever a GPU has room for one block beside it the others come to their ends, in whatever order they start.
+// A step is MEAN_THREADS * MEAN_PIECES 16-byte pieces. A block adds its steps, writes the sum to scratch and ends. The grid's last block
+// adds its own steps, waits for the others and adds all sums in a fixed order. It is the only block that waits and no block waits for it,
+// so there is no deadlock if the GPU can run one more block at the same time, in any order of blocks.
 //
-// Some multiprocessors read a fifth faster than others, and the equal shares of one wave would drift apart in memory, by 8 % of 1 GiB on
-// one H200. So blocks are short and begin in order of memory as the hardware finds room. Those with a single step come last, and let all
-// multiprocessors end together. With so many beginnings, what comes before a block's first load counts: 32-bit arithmetic where it is
-// enough, and the first step apart from the loop. plan.mean shares the steps.
+// Some SMs read a fifth faster than others: with one wave of equal shares they drift apart, by 8 % of 1 GiB on one H200. So blocks are
+// short, and in memory order. One-step blocks come last, so that all SMs end together. With so many blocks the instructions before a
+// block's first load matter: 32-bit arithmetic where it suffices, and the first step before the loop. plan.mean distributes the steps.
 #include "common/elements.cuh"
 
 constexpr int MEAN_THREADS = 512;
-constexpr int MEAN_PIECES = 4;  // loads in flight a thread: 3 blocks a multiprocessor keep 96 KiB on the way
-constexpr int MEAN_BLOCKS = 3;  // a multiprocessor
+constexpr int MEAN_PIECES = 4;  // loads in flight per thread: 96 KiB per SM
+constexpr int MEAN_BLOCKS = 3;  // per SM
 
 template <class Storage> __device__ __forceinline__ float sum_of(typename Piece<Storage, 16>::Raw raw) {
     constexpr int COUNT = Piece<Storage, 16>::COUNT;
@@ -26,7 +25,7 @@ template <class Storage> __device__ __forceinline__ float sum_of(typename Piece<
     return values[0];
 }
 
-// The elements before the first 16-byte boundary, and those after the last whole piece, are block 0's: adds this thread's to `sum`.
+// By block 0: adds the elements before the first 16-byte boundary and after the last whole piece to the threads' sums.
 template <class Storage>
 __device__ __forceinline__ void add_outside(const Storage *x, long long n, unsigned head, unsigned long long pieces, float &sum) {
     const long long rest = head + pieces * Piece<Storage, 16>::COUNT + threadIdx.x;
@@ -50,8 +49,8 @@ __device__ __forceinline__ void add_step(const typename Piece<Storage, 16>::Raw 
     for (int k = 0; k < MEAN_PIECES; k++) sums[k] += sum_of<Storage>(raw[k]);
 }
 
-// A block tells its sum by a word other than 0, which is what a place holds that no block has written: +0 is told as -0. The word is all
-// that is told, nothing is read behind it: relaxed accesses are enough, and no block waits for a fence or an atomic.
+// A block publishes its sum as a nonzero word, since 0 means not written yet: +0 becomes -0. No other data depends on the word, so relaxed
+// accesses suffice, without a fence or an atomic.
 __device__ __forceinline__ unsigned word_of(float sum) {
     const unsigned bits = __float_as_uint(sum);
     return bits == 0 ? 0x80000000u : bits;
@@ -64,8 +63,8 @@ __device__ __forceinline__ unsigned word_at(const unsigned *at) {
     asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(word) : "l"(at) : "memory");
     return word;
 }
-// Waits for `count` sums, adds this thread's and leaves 0 in their places. There may be thousands: one after the other would take a thread
-// longer than the last blocks need. Asking for four neighbours in one access is 0.2 to 0.4 us slower, of 64 words as of 2048.
+// Waits for `count` sums, adds this thread's share and resets the words to 0. AT_ONCE loads are in flight, since there may be thousands of
+// sums. Loads of four neighbouring words are 0.2 to 0.4 us slower, for 64 words as for 2048.
 __device__ __forceinline__ float taken(unsigned *words, unsigned count) {
     constexpr int AT_ONCE = 8;
     float total = 0.0f;
@@ -90,7 +89,7 @@ __device__ __forceinline__ float taken(unsigned *words, unsigned count) {
     return total;
 }
 
-// In thread 0 alone the sum over a block: 16 sums from shared memory come sooner than a warp's five shuffles. `of_warps` as in over_block.
+// The sum over a block, in thread 0 only: reading 16 sums from shared memory is faster than five shuffles. `of_warps` as in over_block.
 constexpr int MEAN_WARPS = MEAN_THREADS / 32;
 __device__ __forceinline__ float to_thread_0(float x, float (&of_warps)[MEAN_WARPS]) {
     x = over_warp<Sum>(x);
@@ -99,8 +98,8 @@ __device__ __forceinline__ float to_thread_0(float x, float (&of_warps)[MEAN_WAR
     return threadIdx.x == 0 ? added(of_warps) : 0.0f;
 }
 
-// The first `large` blocks have `each` consecutive steps, those behind them one. words: one a block, unused in a grid of one.
-// They must be 0 at the first launch and are 0 again after each, so that a launch can be replayed.
+// The first `large` blocks have `each` consecutive steps, the others one. words: one per block, unused in a grid of one block. They must be
+// 0 at the first launch and are 0 after each, so that a launch can be replayed.
 template <class Storage>
 __device__ __forceinline__ void mean(const Storage *x, Storage *out, long long n, unsigned each, unsigned large, unsigned *words) {
     using P = Piece<Storage, 16>;
@@ -124,7 +123,7 @@ __device__ __forceinline__ void mean(const Storage *x, Storage *out, long long n
             add_step<Storage>(from, sums);
         }
     }
-    if (step < end) {  // a step that the end cuts off
+    if (step < end) {  // the last step, which is incomplete
         const unsigned long long first = static_cast<unsigned long long>(step) * STEP + threadIdx.x;
 #pragma unroll
         for (int k = 0; k < MEAN_PIECES; k++)
@@ -136,13 +135,13 @@ __device__ __forceinline__ void mean(const Storage *x, Storage *out, long long n
     if (gridDim.x > 1) {
         if (threadIdx.x == 0) put_word(words + blockIdx.x, word_of(total));
         if (blockIdx.x != gridDim.x - 1) return;
-        __syncthreads();  // lets of_warps be used again
+        __syncthreads();  // of_warps is reused
         total = to_thread_0(taken(words, gridDim.x), of_warps);
     }
     if (threadIdx.x == 0) from_float(total / static_cast<float>(n), out[0]);
 }
 
-// shares: `each` below 2^32, `large` above.
+// shares: `each` in the low 32 bits, `large` in the high ones.
 #define MEAN_KERNEL(dtype, Storage, size)                                                                                                  \
     IF_WANTED(mean_##dtype,                                                                                                                \
     extern "C" __global__ void __launch_bounds__(MEAN_THREADS, MEAN_BLOCKS)                                                                \

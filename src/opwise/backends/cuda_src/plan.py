@@ -1,6 +1,6 @@
-"""A plan: which kernel of this folder a launch runs, and over what grid. Both CUDA C++ backends launch from one plan.
+"""A plan: the kernel and the grid of a launch, for both CUDA C++ backends; and the plans of square, gelu and mean.
 
-The kernels' own files say what each kernel asks of shape and alignment; the functions here choose among them.
+The kernels' files state their requirements on shape and alignment.
 """
 
 from __future__ import annotations
@@ -9,17 +9,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-# Types of a tensor map's elements, as cuda.h numbers them. 16 bits are moved, whatever they are; TFLOAT32 rounds to nearest on the way.
+# Element types of a tensor map, as in cuda.h. UINT16 serves all 16-bit types; TFLOAT32 rounds float32 to nearest when it loads.
 UINT16, FLOAT32, TFLOAT32 = 1, 7, 11
 ELEMENT_BYTES = {UINT16: 2, FLOAT32: 4, TFLOAT32: 4}
 
 
 class Matrix(NamedTuple):
-    """A row-major matrix that a kernel reads or writes by boxes, through a tensor map. Boxes with rows of 64 or 128 bytes are swizzled by
-    as many, others lie as they are. `element`: a type of ELEMENT_BYTES.
+    """A row-major matrix that a kernel reads or writes by TMA. Boxes with rows of 64 or 128 bytes have that swizzle, others none. element:
+    a key of ELEMENT_BYTES.
 
-    `classes`: 0, and address and rows are multiples of 16 bytes; or how many maps tell rows that begin anywhere, as in residue_maps.cuh: a
-    power of two, such that as many rows are a multiple of 16 bytes. The box is then that of one map.
+    classes: 0 if address and row pitch are multiples of 16 bytes. Otherwise the number of maps, as in residue_maps.cuh: a power of two such
+    that this many rows are a multiple of 16 bytes; the box is that of one map.
     """
 
     rows: int
@@ -32,13 +32,13 @@ class Matrix(NamedTuple):
 
 @dataclass(frozen=True)
 class Plan:
-    """`kernel` is an extern "C" name; `grid` and `block` are in x, y, z; `shared_bytes` is dynamic shared memory a block.
+    """kernel: an extern "C" name. grid, block: in x, y, z. shared_bytes: dynamic shared memory of a block.
 
-    A kernel with `scratch_bytes` takes the address of as many bytes of its own as its last parameter. The first `zeroed_bytes` are 0 at
-    the first launch, and the kernel leaves them 0, or as launches `of_its_own` name go on from: these share scratch with no others.
-    A `cooperative` launch runs with all its blocks at once or not at all, so that they may wait for each other.
-    `shares`: parameters behind the workload's sizes, each an int64: how its blocks share the work.
-    The kernel's first parameters are, instead of as many addresses, tensor maps of `matrices` (zeros outside).
+    scratch_bytes: the kernel's last parameter is the address of this many bytes, unless it is 0. The first zeroed_bytes are 0 before and
+    after each launch. of_its_own: a name; launches with that name share scratch only with each other and find what the last one left.
+    cooperative: all blocks run at the same time, so that they may wait for each other.
+    shares: int64 parameters after the workload's sizes, by which blocks share the work.
+    matrices: the kernel's first parameters are tensor maps of these matrices instead of addresses. Outside a matrix zeros are read.
     """
 
     kernel: str
@@ -57,13 +57,13 @@ ITEM_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
 VECTOR_BYTES = 16
 
 MAP_THREADS = 256  # as in elementwise.cuh
-PIECES = {True: 1, False: 8}  # a thread: 16-byte pieces, or single elements
+PIECES = {True: 1, False: 8}  # per thread: 16-byte pieces, or single elements
 
 MEAN_THREADS, MEAN_PIECES, MEAN_BLOCKS_PER_SM = 512, 4, 3  # as in mean.cu
-# Steps of 32 KiB a block, from so many turns of a wave on, below them one. Numba on an H200, us by 1, 2, 4, 8: 64 MiB 17.42, 17.44, -, -;
-# 128 MiB -, 31.93, 31.73, -; 256 MiB -, 61.41, 60.49, -; 1 GiB -, -, 235.58, 234.69.
+# (waves, steps per block): from that many waves of one-step blocks on, steps of 32 KiB per block; below, one. Numba, H200, us with 1, 2, 4
+# and 8: 64 MiB 17.42, 17.44, -, -; 128 MiB -, 31.93, 31.73, -; 256 MiB -, 61.41, 60.49, -; 1 GiB -, -, 235.58, 234.69.
 MEAN_LONGER = ((8, 4), (64, 8))
-MEAN_MOST_BLOCKS = 8192  # of more than one step: with those of one, less than 64 KiB of sums
+MEAN_MOST_BLOCKS = 8192  # with more than one step; with the one-step blocks less than 64 KiB of sums
 
 
 def blocks_for(work: int, per_block: int) -> int:
@@ -71,14 +71,14 @@ def blocks_for(work: int, per_block: int) -> int:
 
 
 def elementwise(op: str, n: int, dtype: str, aligned: bool) -> Plan:
-    """square or gelu of n elements. `aligned`: both addresses are multiples of 16 bytes."""
+    """square or gelu of n elements. aligned: both addresses are multiples of 16 bytes."""
     width = VECTOR_BYTES if aligned else ITEM_BYTES[dtype]
     pieces = n * ITEM_BYTES[dtype] // width
     return Plan(f"{op}_{dtype}_v{width}", (blocks_for(pieces, MAP_THREADS * PIECES[aligned]), 1, 1), (MAP_THREADS, 1, 1))
 
 
 class Steps(NamedTuple):
-    """How blocks share a mean's steps in order of memory: `each` for the first `large` blocks, one for those behind them."""
+    """The distribution of a mean's steps over blocks, in memory order: `each` for the first `large` blocks, one for the others."""
 
     each: int
     large: int
@@ -86,14 +86,13 @@ class Steps(NamedTuple):
 
     @property
     def scratch_bytes(self) -> int:
-        """A word a block: a power of two, so that many sizes of x share few shelves."""
+        """4 bytes per block, rounded up to a power of two, so that few sizes of scratch are pooled."""
         return max(1 << (4 * self.blocks - 1).bit_length(), 1024)
 
 
 def mean_steps(steps: int, wave: int, longer: Sequence[tuple[int, int]] = MEAN_LONGER) -> Steps:
-    """Of a GPU that has room for `wave` blocks. longer: from so many turns of a wave on, so many steps a block. While the last long blocks
-    are at work, of which half is left on average, blocks of one step fill the places of those that end: they have as many steps as that,
-    and all end together."""
+    """The distribution on a GPU that runs `wave` blocks at a time. longer: as MEAN_LONGER. While the last long blocks run, of which half
+    remains on average, one-step blocks replace those that end. Their number of steps is that remainder, so that all SMs end together."""
     each = max((many for turns, many in longer if steps >= turns * wave), default=1)
     single = wave * each // 2
     each = max(each, -(-steps // MEAN_MOST_BLOCKS))

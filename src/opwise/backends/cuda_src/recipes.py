@@ -1,4 +1,4 @@
-"""What the CUDA C++ backends launch for each op and variant: the plan and the kernel's arguments. How is each backend's own affair."""
+"""The launches of the CUDA C++ backends for each op and variant: plan and kernel arguments. Each backend has its own launcher."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from opwise.ops.spec import tf32_allowed
 
 @dataclass(frozen=True)
 class Recipe:
-    """plan(*inputs, out) -> Plan, which may raise UnsupportedWorkload and may depend on no more than a build may;
-    sizes(*inputs, out) -> what the kernel takes after the tensors' addresses and before the plan's shares and scratch, each an int64."""
+    """plan(*inputs, out) -> Plan: may raise UnsupportedWorkload, and depends only on what a build may (protocol.py).
+    sizes(*inputs, out) -> the kernel's int64 parameters between the tensors' addresses and the plan's shares and scratch."""
 
     summary: str
     plan: Callable[..., Plan]
@@ -32,7 +32,7 @@ class Recipe:
 
 
 def variants(op: str, built: Callable[[Recipe], Build]) -> dict[str, Variant]:
-    """The op's variants in the backend whose `built` makes a build of a recipe. Of matmul the unnamed one takes transposes."""
+    """The op's variants in a backend; built(recipe) is its build. Only the unnamed variant of matmul takes transposed factors."""
     return {
         name: Variant(built(recipe), recipe.summary, takes_transposed=(op, name) == ("matmul", "")) for name, recipe in RECIPES[op].items()
     }

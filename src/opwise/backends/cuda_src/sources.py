@@ -1,9 +1,9 @@
 """The units that the CUDA C++ backends compile.
 
-A unit is what nvcc compiles in one go: an op, or of matmul, whose kernels take longest, one dtype; and the ladder of an op that has one.
-Of matmul its text is a file of macros and a generated line for each configuration. NVRTC compiles one kernel of it at a time (`alone`). A
-kernel is an extern "C" function whose parameters are all 8 bytes wide, addresses and int64 sizes, so that one launcher fits all; its name
-begins with the op's. The first parameters may be tensor maps instead of addresses: `Plan.matrices`.
+A unit is a translation unit of nvcc: an op, an op's ladder, or a family of matmul kernels, most of one dtype. The text of a matmul unit is
+a file of macros and a generated line for each configuration. NVRTC compiles one kernel of a unit at a time (`alone`). A kernel is an
+extern "C" function whose parameters all have 8 bytes, addresses and int64 sizes, so that one launcher fits all; its name begins with the
+op's. The first parameters may be tensor maps instead of addresses (`Plan.matrices`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from opwise.backends.cuda_src.matmul.kernels import CONFIGS
 FOLDER = Path(__file__).parent
 STANDARD = "c++17"
 STREAM, LADDER_TMA = "softmax_stream", "matmul_ladder_tma"
-# The file of each of matmul's units, without the dtype; it defines the macros of which `Config.instance` makes kernels.
+# Prefix of a matmul unit's name -> its file, which defines the macros that `Config.instance` uses. The first match counts.
 FILES: Mapping[str, str] = {
     "matmul_wgmma_tfloat32": "matmul/kernels/wgmma_tf32.cu",
     "matmul_wgmma": "matmul/kernels/wgmma.cu",
@@ -35,11 +35,11 @@ ANY_GPU = {f"{unit}_{kind}" for unit in ("matmul", "matmul_transposed", "matmul_
 
 
 def _of_matmul(sm90: bool) -> dict[str, str]:
-    """Unit -> text of all configurations, extra's too: of Hopper's alone or of those for any GPU."""
+    """Unit -> text, of all configurations, including extra's: of the units for sm_90 only, or of those for any GPU."""
     found: dict[str, dict[str, str]] = {}
     for config in (*CONFIGS, *extra.configs()):
         for (unit, kernel), line in config.instances().items():
-            found.setdefault(unit, {})[kernel] = line  # an instance that two names share, once
+            found.setdefault(unit, {})[kernel] = line  # once, if two configurations share an instance
     return {unit: _text(unit, lines.values()) for unit, lines in found.items() if (unit not in ANY_GPU) == sm90}
 
 
@@ -56,27 +56,27 @@ UNITS: Mapping[str, str] = {
     **_of_matmul(sm90=False),
     **{f"{op}_ladder": f'#include "{op}/ladder/ladder.cu"\n' for op in ("softmax", "matmul")},
 }
-# Units of instructions that one architecture alone has, or of kernels made to its measure.
+# Units for one architecture only.
 UNITS_OF_ONE: Mapping[str, Mapping[str, str]] = {
     "sm_90": {STREAM: '#include "softmax/stream.cu"\n', LADDER_TMA: '#include "matmul/ladder/tma.cu"\n', **_of_matmul(sm90=True)}
 }
-# Kernel -> unit, of matmul's.
+# matmul's kernel -> unit.
 _UNIT_OF = {kernel: unit for config in (*CONFIGS, *extra.configs()) for unit, kernel in config.instances()}
 
 
 def units(arch: str) -> Mapping[str, str]:
-    """All units for "sm_90", less those of matmul/extra where they are switched off."""
+    """All units for an architecture (as "sm_90"), without those of matmul/extra if OPWISE_EXTRA is off."""
     every = {**UNITS, **UNITS_OF_ONE.get(arch, {})}
     return every if extra.enabled() else {unit: text for unit, text in every.items() if "matmul/extra/" not in text}
 
 
 def target(arch: str) -> str:
-    """What to ask a compiler for: the GPU's own instructions (wgmma, setmaxnreg) are of "sm_90a", which no other GPU runs."""
+    """The compiler's target: wgmma and setmaxnreg need "sm_90a", whose code runs on no other GPU."""
     return f"{arch}a" if arch in UNITS_OF_ONE else arch
 
 
 def unit_of(kernel: str) -> str:
-    """The unit that holds a kernel. Raises KeyError for a name that fits none."""
+    """The unit of a kernel. Raises KeyError for a name that fits none."""
     if kernel in _UNIT_OF:
         return _UNIT_OF[kernel]
     if kernel.startswith("softmax_") and "_stream_" in kernel:
@@ -91,12 +91,12 @@ def unit_of(kernel: str) -> str:
 
 
 def alone(kernel: str, text: str) -> str:
-    """A unit's text, of which this kernel alone is compiled, and what is defined without IF_WANTED (one_kernel.cuh): the textbooks'."""
+    """A unit's text with only this kernel, and those without IF_WANTED (one_kernel.cuh): the textbook kernels."""
     return f"#define ONE_KERNEL\n#define WANTED_{kernel} , KEEP\n{text}"
 
 
 def digest(*more: str) -> str:
-    """A key for what is compiled from these sources: it changes with any of them, with the units, and with `more`."""
+    """A cache key for compiled code: it changes with these sources, the units and `more`."""
     h = hashlib.sha256(repr((sorted(UNITS.items()), sorted(UNITS_OF_ONE.items()), extra.enabled(), more)).encode())
     for path in sorted(FOLDER.rglob("*.cu*")):
         h.update(path.relative_to(FOLDER).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
@@ -104,7 +104,7 @@ def digest(*more: str) -> str:
 
 
 def resource_facts(log: str, cubin: bytes) -> dict[str, str]:
-    """Kernel -> "N registers, M bytes spilled, K instructions", from what ptxas -v says and what it made."""
+    """Kernel -> "N registers, M bytes spilled, K instructions", from the log of ptxas -v and the cubin."""
     facts: dict[str, str] = {}
     counts = instructions(cubin)
     kernel, spilled = "", 0

@@ -1,4 +1,4 @@
-// out = x * x. In 16 bits the square is exact in float32, so that the store's rounding is the only one.
+// out = x * x. The float32 square of a 16-bit x is exact, so only the store rounds.
 #include "common/elementwise.cuh"
 
 struct Square {

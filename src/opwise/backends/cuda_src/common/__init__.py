@@ -1,1 +1,1 @@
-"""What several ops share: headers of PTX and storage types, and tensor maps."""
+"""Shared by several ops: headers of PTX and storage types, and tensor maps."""

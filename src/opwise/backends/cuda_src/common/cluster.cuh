@@ -1,8 +1,7 @@
-// What any kernel asks of a cluster (sm_90 and later): blocks that run at the same time, each of which reads and writes the shared memory
-// of all of them while they run. Addresses are of shared memory, 32 bits.
+// Thread block clusters (sm_90 and later) and distributed shared memory. Addresses are 32-bit shared memory addresses.
 #pragma once
 
-// A kernel's cluster size, in its declaration: a plain launch then makes clusters, whichever library it goes through.
+// The cluster size in a kernel's declaration: a plain launch by any library then makes clusters.
 #define OF_CLUSTERS_1
 #define OF_CLUSTERS_2 __cluster_dims__(2, 1, 1)
 #define OF_CLUSTERS_3 __cluster_dims__(3, 1, 1)
@@ -15,18 +14,18 @@ __device__ __forceinline__ unsigned rank_in_cluster() {
     asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
     return rank;
 }
-// By all threads of all blocks. Relaxed: it says that this thread is here, and no more; nothing it wrote is seen by the others for it.
+// The cluster's barrier, for all threads of all blocks. Relaxed: it does not make this thread's writes visible to the other blocks.
 __device__ __forceinline__ void cluster_arrive() { asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory"); }
 __device__ __forceinline__ void cluster_arrive_written() { asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory"); }
 __device__ __forceinline__ void cluster_wait() { asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory"); }
-// Where block `rank` has what is at `mine` in this one.
+// The address in block `rank` that corresponds to `mine` in this block.
 __device__ __forceinline__ unsigned of_block(unsigned mine, int rank) {
     unsigned there;
     asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(mine), "r"(rank));
     return there;
 }
-// A float from another block's shared memory, or 0 without reading. What is read must be used: nothing may be under way when that block
-// ends.
+// A float from another block's shared memory, or 0 without a load. The value must be used before that block may end, so that no load is
+// then in flight.
 __device__ __forceinline__ float load_from_block(unsigned there, bool used) {
     float x;
     asm volatile("{\n"

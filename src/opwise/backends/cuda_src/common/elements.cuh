@@ -1,7 +1,6 @@
-// What a tensor's elements are in memory and in registers, and how a thread reads and writes several at once. Every kernel here
-// computes in float32. sm_80 is the least target.
+// Elements of a tensor in memory and in registers, and pieces of several elements. All kernels compute in float32, on sm_80 or later.
 //
-// The code counts on subnormals being kept: compile without -ftz=true (both compilers' default).
+// Subnormals must be kept: compile without -ftz=true (the default of nvcc and NVRTC).
 #pragma once
 #include "common/one_kernel.cuh"
 #include "common/storage.cuh"
@@ -9,7 +8,7 @@
 // Expands KERNEL(name of the dtype, its C++ type, its size in bytes) for each dtype.
 #define FOR_EACH_DTYPE(KERNEL) KERNEL(float32, float, 4) KERNEL(float16, float16, 2) KERNEL(bfloat16, bfloat16, 2)
 
-// The greater of each of two pairs; of a number and a NaN, the number.
+// The elementwise maximum of two pairs; a number wins over NaN.
 __device__ __forceinline__ unsigned greater_pair(unsigned a, unsigned b, float16) {
     unsigned pair;
     asm("max.f16x2 %0, %1, %2;" : "=r"(pair) : "r"(a), "r"(b));
@@ -25,7 +24,7 @@ __device__ __forceinline__ void minus_infinity(float &x) { x = __int_as_float(0x
 __device__ __forceinline__ void minus_infinity(float16 &x) { x.bits = 0xfc00; }
 __device__ __forceinline__ void minus_infinity(bfloat16 &x) { x.bits = 0xff80; }
 
-// A piece of BYTES of a tensor: 16, the widest access, where all addresses allow it, else one element.
+// A piece of a tensor, the unit of a load or store: 16 bytes if all addresses are multiples of 16, else one element.
 template <class Storage, int BYTES> struct Piece {
     static_assert(BYTES == sizeof(Storage), "16 bytes or one element");
     static constexpr int COUNT = 1;
@@ -52,7 +51,7 @@ template <> struct Piece<float, 16> {
         minus_infinity(x);
         return make_float4(x, x, x, x);
     }
-    __device__ __forceinline__ static Raw greater(Raw a, Raw b) {  // element by element; of a number and a NaN, the number
+    __device__ __forceinline__ static Raw greater(Raw a, Raw b) {  // elementwise; a number wins over NaN
         return make_float4(fmaxf(a.x, b.x), fmaxf(a.y, b.y), fmaxf(a.z, b.z), fmaxf(a.w, b.w));
     }
     __device__ __forceinline__ static void unpack(Raw raw, float *x) { x[0] = raw.x, x[1] = raw.y, x[2] = raw.z, x[3] = raw.w; }
@@ -95,7 +94,7 @@ struct Sum {
     __device__ __forceinline__ static float neutral() { return 0.0f; }
     __device__ __forceinline__ static float of(float a, float b) { return a + b; }
 };
-struct Maximum {  // a NaN loses against a number: whoever needs it must find it by other means
+struct Maximum {  // a number wins over NaN
     __device__ __forceinline__ static float neutral() {
         float x;
         minus_infinity(x);
@@ -111,8 +110,8 @@ template <class Combine> __device__ __forceinline__ float over_warp(float x) {
     return x;
 }
 
-// All threads of a block of whole warps must take part; all get the result. `shared` holds one float a warp (32 at most) and may be used
-// again only behind a barrier that comes after this call.
+// All threads of a block must take part, in whole warps; all get the result. `shared` has one float per warp (at most 32) and may be reused
+// only after a later barrier.
 template <class Combine> __device__ __forceinline__ float over_block(float x, float *shared) {
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
     x = over_warp<Combine>(x);

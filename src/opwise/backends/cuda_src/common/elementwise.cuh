@@ -1,13 +1,12 @@
-// out[i] = Function::of(x[i]). Reads n elements and writes n, nothing twice. Any n >= 1, beyond 2^31 too.
+// out[i] = Function::of(x[i]) for any n >= 1, also above 2^31.
 #pragma once
 #include "common/elements.cuh"
 
 constexpr int MAP_THREADS = 256;
 
-// One 16-byte piece a thread and many blocks: on an H200 a second piece a thread costs 3 % of the bandwidth, four cost 4 %, and loads that
-// do not allocate in L1 another 3 %. Single elements, for unaligned addresses, are all in flight before the first is used.
-// The plan gives a block MAP_THREADS * PIECES whole pieces.
-// With 16-byte pieces x and out are 16-byte aligned, and block 0 also takes the few elements behind the last whole piece.
+// A block has MAP_THREADS * PIECES pieces. One 16-byte piece per thread: on an H200 two lose 3 % of the bandwidth, four lose 4 %, and
+// loads that do not allocate in L1 another 3 %. Single elements, for unaligned addresses, are all loaded before the first is used.
+// With 16-byte pieces x and out are 16-byte aligned, and block 0 also computes the few elements after the last whole piece.
 template <class Function, class Storage, int BYTES, int PIECES>
 __device__ __forceinline__ void map(const Storage *__restrict__ x, Storage *__restrict__ out, long long n) {
     using P = Piece<Storage, BYTES>;
@@ -34,7 +33,7 @@ __device__ __forceinline__ void map(const Storage *__restrict__ x, Storage *__re
     if (P::COUNT > 1 && blockIdx.x == 0 && rest < n) from_float(Function::of(to_float(x[rest])), out[rest]);
 }
 
-// <op>_<dtype>_v16: a piece of 16 bytes a thread. <op>_<dtype>_v<size>: 8 single elements a thread, for unaligned addresses.
+// <op>_<dtype>_v16: a 16-byte piece per thread. <op>_<dtype>_v<size>: 8 single elements per thread, for unaligned addresses.
 #define MAP_KERNEL(op, Function, dtype, Storage, bytes, pieces)                                                                            \
     IF_WANTED(op##_##dtype##_v##bytes,                                                                                                     \
     extern "C" __global__ void __launch_bounds__(MAP_THREADS)                                                                              \

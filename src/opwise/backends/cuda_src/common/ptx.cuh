@@ -1,8 +1,7 @@
-// What the matmul kernels need of the machine beyond C++: PTX instructions, launch geometry. Replacing this file and
-// storage.cuh is enough to run the kernels on a CPU.
+// PTX instructions and launch geometry for the matmul kernels.
 //
-// Every float32 addition and fused multiply-add is written as PTX without .ftz: a compiler flag (CuPy passes -ftz=true) would otherwise
-// flush subnormal sums to zero. Memory instructions are volatile and clobber memory, so that none crosses a barrier.
+// float32 additions and fused multiply-adds are PTX without .ftz, so that no compiler flag makes them flush subnormal sums to zero.
+// Memory instructions are volatile and clobber memory, so that none crosses a barrier.
 #pragma once
 #include "common/one_kernel.cuh"
 #include "common/storage.cuh"
@@ -11,7 +10,7 @@ struct alignas(16) Words4 {
     unsigned x, y, z, w;
 };
 
-// A byte address within the block's shared memory. 32 bits, where a generic pointer would cost two registers and 64-bit arithmetic.
+// A byte address in the block's shared memory: 32 bits, where a generic pointer takes two registers and 64-bit arithmetic.
 using SharedAddress = unsigned;
 
 extern __shared__ Words4 dynamic_shared_memory[];
@@ -34,8 +33,8 @@ template <class Storage> __device__ __forceinline__ unsigned pack(float low, flo
     return x.bits | static_cast<unsigned>(y.bits) << 16;
 }
 
-// To nearest, ties away from zero: the only rounding to TF32 that PTX has on every target. A tensor core given plain float32 bits
-// would drop the low 13 instead, which doubles the error bound and biases every product towards zero.
+// To nearest, ties away from zero: the only rounding to TF32 that PTX has on all targets. Without it a tensor core drops the low 13 bits,
+// which doubles the maximum error and biases every product towards zero.
 __device__ __forceinline__ unsigned round_to_tf32(unsigned bits) {
     unsigned y = bits;
 #if __CUDA_ARCH__ >= 800
@@ -44,10 +43,10 @@ __device__ __forceinline__ unsigned round_to_tf32(unsigned bits) {
     return y;
 }
 
-// Of 8 bytes the low 4, when all have gone down by so many bits, 31 at most.
+// The low 4 of 8 bytes, shifted right by `bits`, at most 31.
 __device__ __forceinline__ unsigned down_by(unsigned low, unsigned high, unsigned bits) { return __funnelshift_r(low, high, bits); }
 
-// 4 bytes of a matrix as a tensor core takes them.
+// 4 bytes of a matrix as a tensor core's operand: float32 is rounded to TF32.
 template <class Storage> __device__ __forceinline__ unsigned as_factor(unsigned bits) { return bits; }
 template <> __device__ __forceinline__ unsigned as_factor<float>(unsigned bits) { return round_to_tf32(bits); }
 
@@ -60,8 +59,8 @@ __device__ __forceinline__ float sum(float a, float b) {
     asm("add.rn.f32 %0, %1, %2;" : "=f"(c) : "f"(a), "f"(b));
     return c;
 }
-// x, in a register that need not be x's own: as_it_is is 0x3210, which the compiler must not know. x goes in as a float: where
-// it went in as bits, ptxas gave the sums other registers and moved them, 4 % of the time of products of 1024 to 8192 cubed.
+// A copy of x in another register. as_it_is is 0x3210, but unknown to the compiler. x is a float operand: if it is passed as bits, ptxas
+// assigns the sums other registers and moves them, which takes 4 % of the time of products of 1024 to 8192 cubed.
 __device__ __forceinline__ unsigned apart(float x, unsigned as_it_is) {
     unsigned bits;
     asm volatile("prmt.b32 %0, %1, %1, %2;" : "=r"(bits) : "f"(x), "r"(as_it_is));
@@ -71,7 +70,7 @@ __device__ __forceinline__ Words4 apart(const float *x, unsigned as_it_is) {
     return {apart(x[0], as_it_is), apart(x[1], as_it_is), apart(x[2], as_it_is), apart(x[3], as_it_is)};
 }
 
-// Two halves of x and y: 0x5410 the low ones, 0x7632 the high ones, x's first.
+// The low (which = 0x5410) or high (0x7632) halves of x and y, x's in the low half.
 __device__ __forceinline__ unsigned pick_halves(unsigned x, unsigned y, unsigned which) {
     unsigned halves;
     asm("prmt.b32 %0, %1, %2, %3;" : "=r"(halves) : "r"(x), "r"(y), "r"(which));
@@ -80,13 +79,13 @@ __device__ __forceinline__ unsigned pick_halves(unsigned x, unsigned y, unsigned
 
 // ---- global memory to shared memory ------------------------------------------------------------------------------------------------
 
-// Copies BYTES (16, 8 or 4) in the background, or writes as many zeros when `valid` is false; `source` is then not read. Done for this
-// thread after copies_wait, for the block after a barrier behind it. Before sm_80 the copy is simply made here, which is correct too.
+// Copies BYTES (16, 8 or 4) asynchronously, or writes as many zeros if `valid` is false, without reading `source`. Complete for this thread
+// after copies_wait, for the block after a later barrier. Before sm_80 the copy is synchronous.
 template <int BYTES> __device__ __forceinline__ void copy_async(SharedAddress destination, const void *source, bool valid) {
 #if __CUDA_ARCH__ >= 800
     const unsigned size = valid ? BYTES : 0;
     const unsigned long long from = __cvta_generic_to_global(source);
-    if constexpr (BYTES == 16)  // .cg: past L1, which holds nothing that this block reads twice
+    if constexpr (BYTES == 16)  // .cg bypasses L1: the block reads these bytes once
         asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(destination), "l"(from), "r"(size) : "memory");
     else
         asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(destination), "l"(from), "n"(BYTES), "r"(size) : "memory");
@@ -110,14 +109,14 @@ template <int PENDING> __device__ __forceinline__ void copies_wait() {
 #endif
 }
 
-// Two bytes, or zero without reading.
+// Two bytes, or zero without a load.
 __device__ __forceinline__ unsigned short load_global_2(const void *source, bool valid) {
     unsigned short x = 0;
     if (valid) asm volatile("ld.global.u16 %0, [%1];" : "=h"(x) : "l"(__cvta_generic_to_global(source)) : "memory");
     return x;
 }
-// BYTES (16, 8 or 4) that are read once, or zeros without reading. The rest of their 128 bytes comes along into the L2: one request to the
-// memory where blocks side by side ask for parts of it. Of pieces of 4 bytes a warp's own next ones are there: these stay in the L1.
+// BYTES (16, 8 or 4) that are read once, or zeros without a load. L2::128B prefetches the whole 128-byte line into L2, since neighbouring
+// blocks read other parts of it. 4-byte loads allocate in L1, since the warp's next loads are from the same line.
 template <int BYTES> __device__ __forceinline__ void load_global_words(unsigned *to, const void *source, bool valid) {
     const unsigned long long from = __cvta_generic_to_global(source);
 #pragma unroll
@@ -132,7 +131,7 @@ template <int BYTES> __device__ __forceinline__ void load_global_words(unsigned 
     else
         asm volatile("ld.global.nc.L2::128B.u32 %0, [%1];" : "=r"(to[0]) : "l"(from));
 }
-// The same pointer, of which the compiler knows nothing: keeps it from holding every row's offset in registers of its own.
+// The same pointer, opaque to the compiler, which would otherwise keep each row's offset in a register.
 template <class T> __device__ __forceinline__ T *opaque(T *pointer) {
     asm("" : "+l"(pointer));
     return pointer;
@@ -212,8 +211,8 @@ __device__ __forceinline__ float from_lane_beside(float x) { return __shfl_xor_s
 
 __device__ __forceinline__ unsigned exchange(unsigned x, int lane_mask) { return __shfl_xor_sync(0xffffffffu, x, lane_mask); }
 
-// c += a b on a tensor core, one 16x8 tile a warp, k = 16 (16-bit) or 8 (TF32). Lane l holds rows l / 4 and l / 4 + 8 of a and c,
-// columns l / 4 of b and 2 (l % 4), 2 (l % 4) + 1 of c. The plans keep these off GPUs below sm_80, which lack the instructions.
+// mma.sync: c += a b, one 16x8 tile per warp, k = 16 (16-bit) or 8 (TF32). Lane l holds rows l / 4 and l / 4 + 8 of a and c, column l / 4
+// of b and columns 2 (l % 4), 2 (l % 4) + 1 of c. The plans use it from sm_80 on.
 __device__ __forceinline__ void tensor_product(float (&c)[4], const unsigned (&a)[4], const unsigned (&b)[2], float16) {
 #if __CUDA_ARCH__ >= 800
     asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"

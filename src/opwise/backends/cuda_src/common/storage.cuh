@@ -1,5 +1,4 @@
-// The 16-bit types as they lie in memory, and what takes them to float32 and back. No header is included, so that nvcc and NVRTC need no
-// include path but this folder.
+// The 16-bit storage types, and their conversions to and from float32. No header is included, so that NVRTC needs no other include path.
 #pragma once
 
 struct float16 {
@@ -17,7 +16,7 @@ __device__ __forceinline__ float to_float(float16 x) {
     return y;
 }
 
-// One rounding, to nearest, ties to even; NaN stays NaN, what is too large becomes infinity, subnormals are kept.
+// One rounding, to nearest, ties to even. NaN stays NaN, overflow gives infinity, subnormals are kept.
 __device__ __forceinline__ void from_float(float x, float &y) { y = x; }
 __device__ __forceinline__ void from_float(float x, float16 &y) { asm("cvt.rn.f16.f32 %0, %1;" : "=h"(y.bits) : "f"(x)); }
 __device__ __forceinline__ void from_float(float x, bfloat16 &y) {
@@ -30,7 +29,7 @@ __device__ __forceinline__ void from_float(float x, bfloat16 &y) {
 #endif
 }
 
-// The same for two at once: `low` lies first in memory.
+// The same for two values; `low` is first in memory.
 __device__ __forceinline__ unsigned pack_pair(float low, float high, float16) {
     unsigned pair;
     asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));

@@ -1,4 +1,4 @@
-"""Tensor maps, the descriptions by which Hopper's copy engine finds a box of a matrix: encoded by the driver, passed by value."""
+"""Tensor maps (CUtensorMap) for TMA, encoded by the driver and passed to kernels by value."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from typing import Any
 from opwise.backends.cuda_src.plan import ELEMENT_BYTES, Matrix
 
 MAP_BYTES, ALIGNMENT = 128, 64  # of a CUtensorMap
-SHIFTS_BYTES = 128  # of a ResidueMaps, behind its maps
-GRANULE = 16  # of a map's address and of its rows' distance, in bytes
+SHIFTS_BYTES = 128  # of a ResidueMaps, after its maps
+GRANULE = 16  # bytes: a map's address and row pitch are multiples of it
 # cuda.h's values.
 INTERLEAVE_NONE, SWIZZLE_NONE, L2_PROMOTION_128B, FILL_ZEROS = 0, 0, 2, 0
-SWIZZLES = {64: 2, 128: 3}  # by the bytes of a box's row
+SWIZZLES = {64: 2, 128: 3}  # bytes of a box's row -> CUtensorMapSwizzle
 
 
 @cache
 def _driver() -> Any:
-    """The driver that torch has loaded. cuda.bindings has the same calls, but puts a map wherever Python puts the object that holds it."""
+    """The driver's library. cuda.bindings has the same calls, but does not let the caller choose a map's address."""
     driver = ctypes.CDLL("libcuda.so.1")
     word, pointer = ctypes.c_uint32, ctypes.c_void_p
     driver.cuTensorMapEncodeTiled.argtypes = (pointer, word, word, pointer, pointer, pointer, pointer, pointer, word, word, word, word)
@@ -28,18 +28,18 @@ def _driver() -> Any:
 
 
 def mapped(matrices: Sequence[Matrix], addresses: Sequence[int]) -> Callable[[Sequence[int]], tuple[list[int], object]]:
-    """addresses -> (where the maps lie, what must live as long as they): the maps of matrices of these shapes at those addresses, a place
-    each: a map, or a ResidueMaps of residue_maps.cuh.
+    """A function from the matrices' addresses to (addresses of their maps, an object that must live as long as they). Each matrix has one
+    map, or a ResidueMaps of residue_maps.cuh.
 
-    What a map says but for the address is encoded here, once, for sample `addresses`, from which others differ by multiples of 16.
-    Raises RuntimeError where the driver refuses it.
+    The maps are encoded once, for the sample `addresses`; then only their addresses are replaced, which must differ from the sample's by
+    multiples of 16. Raises RuntimeError with the driver's error.
     """
     driver = _driver()
     parts = [_parts(matrix, address) for matrix, address in zip(matrices, addresses, strict=True)]
     sizes = [MAP_BYTES * len(part) + (SHIFTS_BYTES if matrix.classes else 0) for matrix, part in zip(matrices, parts, strict=True)]
     sample, first = _memory(sum(sizes))
     at = first
-    moved: list[list[tuple[int, int]]] = []  # of each matrix: how far on in memory a map lies, and from the matrix's address its own
+    moved: list[list[tuple[int, int]]] = []  # of each matrix, for each map: its offset in memory, and its address minus the matrix's
     for matrix, part, address, size in zip(matrices, parts, addresses, sizes, strict=True):
         for i, (rows, columns, pitch, base, shift) in enumerate(part):
             _encode(driver, at + i * MAP_BYTES, matrix, rows, columns, pitch, base)
@@ -62,8 +62,8 @@ def mapped(matrices: Sequence[Matrix], addresses: Sequence[int]) -> Callable[[Se
 
 
 def _parts(matrix: Matrix, address: int) -> list[tuple[int, int, int, int, int]]:
-    """Of each map of a matrix at that address: rows, columns, bytes from row to row, its own address, and by how many elements that is
-    before the first row."""
+    """For each map of a matrix at that address: rows, columns, row pitch in bytes, the map's address, and the number of elements from there
+    to the first row."""
     size = ELEMENT_BYTES[matrix.element]
     row_bytes = size * matrix.columns
     if not matrix.classes:
@@ -74,7 +74,7 @@ def _parts(matrix: Matrix, address: int) -> list[tuple[int, int, int, int, int]]
         if rows > 0:
             shift = begin % GRANULE // size
             found.append((rows, matrix.columns + shift, matrix.classes * row_bytes, begin - begin % GRANULE, shift))
-        else:  # no row is of this class: one element, where none is looked for, and zeros
+        else:  # no row is of this class: a map must have an element, and shift 1 hides it, so that zeros are read
             found.append((1, 1, matrix.classes * row_bytes, address - address % GRANULE, 1))
     return found
 
@@ -90,6 +90,6 @@ def _encode(driver: Any, to: int, matrix: Matrix, rows: int, columns: int, pitch
 
 
 def _memory(size: int) -> tuple[object, int]:
-    """Memory and the first aligned address in it."""
+    """Memory of `size` bytes, and the first aligned address in it."""
     memory = ctypes.create_string_buffer(ALIGNMENT + size)
     return memory, ctypes.addressof(memory) + ALIGNMENT - 1 & -ALIGNMENT

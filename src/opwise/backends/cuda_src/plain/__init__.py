@@ -1,7 +1,7 @@
-"""The kernels of the variant `plain`, as a tutorial writes them, and what is launched of them.
+"""The kernels of the variant `plain`, as in a tutorial, and their launches.
 
-torch_inline's and cupy_raw's `plain.py` give the same texts to their library's own front door. A kernel is a template over its types,
-which convert from and to float; `typed` makes one of it that has a name of C's.
+torch_inline's and cupy_raw's `plain.py` pass the same texts to load_inline and RawKernel. A kernel is a template over types that convert
+from and to float; `typed` makes an extern "C" kernel of it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ SUMMARIES = {
     "softmax": "a block a row, which it reads three times",
     "matmul": "16x16 tiles in shared memory, one element a thread",
 }
-THREADS, SIDE = 256, 16  # of a block, in x and of a product's in x and y
+THREADS, SIDE = 256, 16  # threads of a block; of a matmul's block in x and in y
 MOST_SUMS = 4096  # blocks of a mean's first launch
 MOST_BLOCKS_Y = 65535
 Size3 = tuple[int, int, int]
@@ -36,7 +36,7 @@ def text(op: str) -> str:
 
 
 def typed(op: str, name: str, types: tuple[str, ...]) -> str:
-    """The kernel with these C types as its template's parameters, in their order, as extern "C" under that name."""
+    """The extern "C" kernel `name`: the op's template with these C types as its parameters, in order."""
     head, _, rest = text(op).partition("template <")
     parameters, _, body = rest.partition("__global__ void ")
     names = [word.split()[-1] for word in parameters.split(">")[0].split(",")]
@@ -47,7 +47,7 @@ def typed(op: str, name: str, types: tuple[str, ...]) -> str:
 
 @dataclass(frozen=True)
 class Step:
-    """One launch: `dtypes` are the kernel's types, as torch has them; then what it takes."""
+    """One launch. dtypes: the kernel's template arguments; tensors, sizes: its parameters."""
 
     dtypes: tuple[torch.dtype, ...]
     grid: Size3
@@ -57,7 +57,7 @@ class Step:
 
 
 def steps(op: str, *tensors: Tensor) -> tuple[Step, ...]:
-    """Of the inputs and the output. Raises UnsupportedWorkload where C has more rows than a grid is high."""
+    """The launches for these inputs and output. Raises UnsupportedWorkload if C has too many rows for gridDim.y."""
     x, out = tensors[0], tensors[-1]
     n, own, line = x.numel(), (x.dtype,), (THREADS, 1, 1)
     if op == "matmul":
@@ -77,7 +77,7 @@ def steps(op: str, *tensors: Tensor) -> tuple[Step, ...]:
 
 # -- without a GPU -----------------------------------------------------------------------------------------------------------
 
-# A type of 16 bits for the stand-in's compiler, by the conversions of its half.h.
+# A 16-bit type for the stand-in, with the conversions of its half.h.
 TYPE_OF_16_BITS = """struct {name} {{
     unsigned short bits;
     {name}() = default;
@@ -89,7 +89,7 @@ CPU_TYPES = {torch.float32: "float", torch.float16: "Half", torch.bfloat16: "Bfl
 
 
 def unit(op: str) -> str:
-    """The op's kernels for the stand-in of CUDA C++, one for each combination of types that `steps` asks for."""
+    """The op's kernels for the stand-in, one for each combination of types that `steps` uses."""
     sixteen = [TYPE_OF_16_BITS.format(name=name, format=name.lower()) for name in ("Half", "Bfloat")]
     others = [(dtype, torch.float32) for dtype in CPU_TYPES], [(torch.float32, dtype) for dtype in CPU_TYPES]
     combinations = dict.fromkeys([*others[0], *others[1]] if op == "mean" else [(dtype,) for dtype in CPU_TYPES])
@@ -107,14 +107,14 @@ def _name(op: str, dtypes: tuple[torch.dtype, ...]) -> str:
 
 
 def on_cpu(op: str, built: Callable[[Recipe], Build]) -> Build:
-    """A build by the backend's own launcher, `built`, of the stand-in's kernels."""
+    """A build of the stand-in's kernels, by the backend's launcher `built`."""
 
     def bound(step: Step) -> Launch:
         plan = Plan(_name(op, step.dtypes), step.grid, step.block)
         return built(Recipe("", lambda *_: plan, lambda *_: step.sizes))(*step.tensors)(*step.tensors)
 
     def build(*tensors: Tensor) -> Bind:
-        steps(op, *tensors)  # refuses what the kernel cannot take
+        steps(op, *tensors)  # raises UnsupportedWorkload
 
         def bind(*tensors: Tensor) -> Launch:
             launches = [bound(step) for step in steps(op, *tensors)]

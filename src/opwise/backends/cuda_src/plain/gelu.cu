@@ -1,4 +1,4 @@
-// gelu (tanh form) as a tutorial has it: one element a thread. T: float, or a type of 16 bits that converts from and to float.
+// gelu (tanh form) as in a tutorial: one element per thread. T: float, or a 16-bit type that converts from and to float.
 template <typename T>
 __global__ void gelu(const T *x, T *out, long long n) {
     const long long i = blockIdx.x * static_cast<long long>(blockDim.x) + threadIdx.x;

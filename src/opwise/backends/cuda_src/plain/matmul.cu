@@ -1,5 +1,5 @@
-// matmul as a tutorial has it: blocks of 16x16 threads, an element of C a thread, tiles of A and B in shared memory. T: float, or a type of
-// 16 bits that converts from and to float. Sums are float32.
+// matmul as in a tutorial: blocks of 16x16 threads, one element of C per thread, tiles of A and B in shared memory. T: float, or a 16-bit
+// type that converts from and to float. Sums are float32.
 template <typename T>
 __global__ void matmul(const T *a, const T *b, T *c, long long m, long long k, long long n) {
     __shared__ float tile_a[16][16], tile_b[16][16];

@@ -1,5 +1,5 @@
-// mean as a tutorial has it, in two launches: each block adds a part of x in shared memory, then one block adds the blocks' sums.
-// In, Out: float, or a type of 16 bits that converts from and to float. Blocks of 256 threads.
+// mean as in a tutorial, in two launches: each block adds a part of x in shared memory, then one block adds the blocks' sums.
+// In, Out: float, or a 16-bit type that converts from and to float. Blocks of 256 threads.
 template <typename In, typename Out>
 __global__ void mean(const In *x, Out *out, long long n, long long divisor) {
     __shared__ float sums[256];

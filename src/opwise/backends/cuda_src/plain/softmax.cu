@@ -1,5 +1,5 @@
-// softmax as a tutorial has it: a block of 256 threads a row, which it reads three times. T: float, or a type of 16 bits that converts
-// from and to float.
+// softmax as in a tutorial: a block of 256 threads per row, which it reads three times. T: float, or a 16-bit type that converts from and
+// to float.
 template <typename T>
 __global__ void softmax(const T *x, T *out, long long columns) {
     __shared__ float shared[256];

@@ -1,7 +1,7 @@
-"""The front door of softmax in CUDA C++: `plan` says which kernel of softmax.cu or stream.cu a launch runs, `offered` which others could
-compute rows of a length: what `opwise tune` measures, and a tuned table names.
+"""Plans of softmax in CUDA C++: `plan` chooses the kernel of softmax.cu or stream.cu for a launch. `offered` lists all kernels that can
+compute the rows, for `opwise tune` and its tables.
 
-A name is the kernel's and, where a launch chooses them, its threads: warp8, block16, cluster8x192, stream, long.
+A name is the kernel's and, if a launch may choose it, the number of threads: warp8, block16, cluster8x192, stream, long.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from opwise.backends.tuned import SHIPPED, Choices
 
 TABLE = "cuda_src/softmax"
 ONE_BLOCK_THREADS = (256, 320, 512, 1024)
-# Blocks a row, threads a block: all that the plan's own tables have.
+# (blocks per row, threads per block) of all entries of choice.SMALL and CLUSTERS_OF_FEW.
 SHARED = tuple(sorted({(blocks, choice.SMALL_THREADS) for _, blocks in choice.SMALL} | {few[1:] for few in CLUSTERS_OF_FEW}))
 MOST_THREADS = 512  # of a block with its row in registers, as in softmax.cu
-SMALLER_SHARED = 64 * KIB  # a block's, on GPUs that are not OF_LARGE_CLUSTERS
-LEAST_PIECES = 4  # a thread: with fewer, half of its registers are idle
+SMALLER_SHARED = 64 * KIB  # shared memory of the blocks of 1024 threads, on GPUs that are not OF_LARGE_CLUSTERS
+LEAST_PIECES = 4  # per thread; with fewer, half of its registers are unused
 
 
 def plan(
     rows: int, columns: int, dtype: str, aligned: bool, sm_count: int, capability: tuple[int, int], choices: Choices = SHIPPED
 ) -> Plan:
-    """What a launch runs: what the table says of these rows, else what the plan takes by itself. As choice.softmax."""
+    """The launch: the choice of the tuned table for these rows, else choice.softmax, which has the same parameters."""
     if choices is not SHIPPED:
         found = offered(rows, columns, dtype, aligned, sm_count, capability)
         if name := choices.pick(dtype, (rows, columns), found):
@@ -38,7 +38,7 @@ def name_of(launch: Plan) -> str:
 
 
 def offered(rows: int, columns: int, dtype: str, aligned: bool, sm_count: int, capability: tuple[int, int]) -> dict[str, Plan]:
-    """Name -> plan, of all that hold such rows, first the one that the plan takes by itself."""
+    """Name -> plan, of all kernels that can compute the rows; the first is choice.softmax's."""
     size = ITEM_BYTES[dtype]
     vectors = aligned and columns * size % VECTOR_BYTES == 0
     plans = [choice.softmax(rows, columns, dtype, aligned, sm_count, capability)]
@@ -57,7 +57,7 @@ def offered(rows: int, columns: int, dtype: str, aligned: bool, sm_count: int, c
 
 
 def _in_registers(rows: int, columns: int, dtype: str, vectors: bool) -> list[Plan]:
-    """A row in some lanes of a warp: the least that hold it. A block a row: of as few threads as hold it, two warps at least."""
+    """A row in the fewest lanes of a warp that hold it, and in the smallest blocks of at least two warps that hold it."""
     width = VECTOR_BYTES if vectors else ITEM_BYTES[dtype]
     found = [choice.of_warp(rows, columns, dtype, width)] if columns <= choice.LONGEST_OF_WARP else []
     for elements, _ in choice.BLOCKS[vectors]:
@@ -67,7 +67,7 @@ def _in_registers(rows: int, columns: int, dtype: str, vectors: bool) -> list[Pl
 
 
 def _in_clusters(rows: int, row_bytes: int, dtype: str, sm_count: int, capability: tuple[int, int]) -> list[Plan]:
-    """A row as it was read, in one block or a cluster's: such as leave a multiprocessor 1024 threads and each thread work."""
+    """A row in one block or in a cluster, if an SM can hold 1024 threads of such blocks and each thread has enough pieces."""
     large, found = capability[0] in OF_LARGE_CLUSTERS, []
     for blocks, threads in (*((1, threads) for threads in ONE_BLOCK_THREADS), *(SHARED if large else ())):
         part = -(-row_bytes // (blocks * 128)) * 128

@@ -1,32 +1,32 @@
-// A row over the blocks of a thread block cluster: read once, written once.
+// softmax of a row by the blocks of a thread block cluster: read once, written once.
 //
-// A block keeps its part of the row as it was read: the first CLUSTER_PIECES 16-byte pieces a thread in registers, what follows in dynamic
+// A block keeps its part of the row unconverted: the first CLUSTER_PIECES 16-byte pieces per thread in registers, the rest in dynamic
 // shared memory. The blocks exchange maxima and sums through distributed shared memory.
 //
-// softmax_cluster: blocks of any size, up to 4 MiB a row; what fits in neither is read again, soon enough to find some of it in the L2. A
+// softmax_cluster: blocks of any size, rows up to 4 MiB. The part of a longer row that does not fit is read again, partly from L2. A
 // cluster of one block needs no sm_90.
-// softmax_small: blocks of 192 threads, five an SM, for rows many enough to fill the GPU. The compiler knows the threads of a
-// block, whose part always fits. A block lives for some 20 us and does nothing but wait for memory in most of them, so what counts are the
-// instructions before its first load, between its loads, and from the last exponential to the first store.
+// softmax_small: blocks of 192 threads, five per SM, for enough rows to fill the GPU. The number of threads is a compile-time constant, and
+// a block's part always fits. A block runs for about 20 us, mostly waiting for memory, so the critical instructions are those before its
+// first load, between its loads, and from the last exponential to the first store.
 #pragma once
 #include "common/cluster_async.cuh"
 #include "softmax/pieces.cuh"
 
-constexpr int CLUSTER_PIECES = 8;  // in registers: 32 of the 64 that 1024 threads, or twice 512, have each
+constexpr int CLUSTER_PIECES = 8;  // per thread, in 32 registers, half of the 64 that 1024 threads per SM have
 constexpr int COPIED_AT_ONCE = 7;
 
-// So many blocks would all load, then all compute, then all store. So the first wave begins in phases: a cluster waits for as long as
-// those before it need to load. `pieces`: a block's part, of which a multiprocessor loads about one a clock.
-// PHASES: blocks a multiprocessor. APART: sixteenths of a clock a piece.
+// The blocks of a wave would all load, then all compute, then all store. So the first wave starts in phases: a cluster waits for the time
+// that earlier ones need to load. pieces: in a block's part; an SM loads about one per clock.
+// PHASES: blocks per SM. APART: delay per piece, in sixteenths of a clock.
 template <int BLOCKS, unsigned PHASES, unsigned APART>
 __device__ __forceinline__ void begin_apart(unsigned cluster, unsigned clusters, unsigned pieces) {
-    constexpr unsigned SHARE = BLOCKS <= 2 ? 16 : BLOCKS <= 8 ? 15 : 14;  // sixteenths of the multiprocessors find a place in a cluster
+    constexpr unsigned SHARE = BLOCKS <= 2 ? 16 : BLOCKS <= 8 ? 15 : 14;  // sixteenths of the SMs that clusters can use
     const unsigned wave = multiprocessors() * PHASES / BLOCKS * SHARE / 16;  // at once
     if (cluster < wave && clusters >= 2 * wave) wait_clocks(cluster * PHASES / wave * (pieces * APART / 16));
 }
 
-// The maxima and sums that a block was told of, `count` of MOST at most -> the row's shift and sum relative to it, for all lanes of a warp.
-// All are read at once: a loop over as many as there are would wait for one after the other.
+// The row's (shift, sum relative to it), in all lanes, from the `count` pairs sent to this block, at most MOST. The loop bound is constant,
+// so that all loads are in flight at once.
 template <int MOST> __device__ __forceinline__ float2 told_of_cluster(const float2 *told, int count) {
     float2 pairs[(MOST + 31) / 32];
     float highest = Maximum::neutral(), total = 0.0f;
@@ -42,14 +42,14 @@ template <int MOST> __device__ __forceinline__ float2 told_of_cluster(const floa
     return make_float2(shift, over_warp<Sum>(total));
 }
 
-// Row blockIdx.x / BLOCKS is this cluster's. Dynamic shared memory: all that registers do not hold of a block's part.
+// This cluster's row is blockIdx.x / BLOCKS. Dynamic shared memory: the part of a block's share that registers do not hold.
 template <class Storage, int BLOCKS, int THREADS>
 __device__ __forceinline__ void softmax_small(const Storage *x, Storage *out, unsigned rows, unsigned columns) {
     using P = Piece<Storage, 16>;
     using Raw = typename P::Raw;
     constexpr int PAIRS = BLOCKS * THREADS / 32;
-    extern __shared__ __align__(128) uint4 dynamic_shared[];  // off a cache line's bounds, copies take longer
-    __shared__ float2 told[PAIRS];  // a pair of each warp of the cluster, from each warp to each block: none waits for its own block
+    extern __shared__ __align__(128) uint4 dynamic_shared[];  // copies are slower if not aligned to cache lines
+    __shared__ float2 told[PAIRS];  // a pair of each warp of the cluster: each warp sends to each block, without waiting for its own block
     __shared__ Mbarrier all_told;
 
     const unsigned rank = rank_in_cluster(), row = blockIdx.x / BLOCKS, pieces = columns / P::COUNT;
@@ -59,7 +59,7 @@ __device__ __forceinline__ void softmax_small(const Storage *x, Storage *out, un
     const Raw *from = reinterpret_cast<const Raw *>(x) + start;
     Raw *to = reinterpret_cast<Raw *>(out) + start, *shared = reinterpret_cast<Raw *>(dynamic_shared) + thread;
     mbarrier_of_cluster(&all_told, PAIRS * sizeof(float2));
-    cluster_arrive();  // that a block has begun must be known before its shared memory is written to
+    cluster_arrive();  // a block must have started before others write to its shared memory
     begin_apart<BLOCKS, 1024 / THREADS, BLOCKS == 16 ? 13 : 15>(row, rows, part);  // 13: measured at 256 x 524288
 
     Raw raw[CLUSTER_PIECES], staged[2];
@@ -79,12 +79,12 @@ __device__ __forceinline__ void softmax_small(const Storage *x, Storage *out, un
 #pragma unroll
         for (int k = 0; k < CLUSTER_PIECES; k++) raw[k] = k * THREADS < left ? from[k * THREADS] : P::lowest();
     }
-    // The compiler moves no exponential above the branches' end: there loads would be waited for before all copies have been asked for.
+    // The compiler moves no exponential above this point, where it would wait for loads before all copies have been issued.
     cluster_wait();
 
     Seen<Storage> seen;
     seen.add(raw);
-    if (left_shared > 0) {  // a branch again: what registers hold is computed with before
+    if (left_shared > 0) {  // a separate branch, so that the pieces in registers are used first
         copies_done();
 #pragma unroll 1
         for (int i = 0; i < left_shared; i += 2 * THREADS) {
@@ -96,7 +96,7 @@ __device__ __forceinline__ void softmax_small(const Storage *x, Storage *out, un
 
     const float2 mine = pair_over_warp(seen.maximum, seen.sum);
     if (lane < BLOCKS) send_to_block(told + (rank * (THREADS / 32) + thread / 32), &all_told, lane, mine.x, mine.y);
-    wait_for_cluster(&all_told);  // behind it no block writes to another's shared memory: each may end when it likes
+    wait_for_cluster(&all_told);  // after it no block writes to another's shared memory, so blocks may end
     const float2 of_row = told_of_cluster<PAIRS>(told, PAIRS);
     const float shift = of_row.x, scale = 1.0f / of_row.y;
 
@@ -110,7 +110,7 @@ __device__ __forceinline__ void softmax_small(const Storage *x, Storage *out, un
     for (int i = 0; i < left_shared; i += THREADS) to[i] = softmax_of<Storage>(shared[i], shift, scale);
 }
 
-// Older architectures get kernels of several blocks that do nothing, under the same names: no plan chooses them there.
+// Before sm_90 the kernels of several blocks are empty, and no plan chooses them.
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
 #define OF_CLUSTERS(blocks) __cluster_dims__(blocks, 1, 1)
 #define WHERE_THERE_ARE_CLUSTERS(...) __VA_ARGS__
@@ -128,19 +128,19 @@ __device__ __forceinline__ void softmax_small(const Storage *x, Storage *out, un
     })
 
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1000
-constexpr int STAGED_PIECES = 1;  // a second one does not fit into the registers as that compiler spends them
+constexpr int STAGED_PIECES = 1;  // two would spill
 #else
 constexpr int STAGED_PIECES = 2;  // taken from shared memory at a time
 #endif
 
-// Pairs that a block is told of a row, its own included. Each warp tells each block, so that no block waits for all of its own warps before
-// the others hear of the first; where these are more than MOST_TOLD, which takes longer than it saves, each block tells one.
+// Most pairs that a block receives, its own included. Each warp sends its pair to each block, so that it need not wait for the other warps;
+// if these are more than MOST_TOLD, which is slower, each block sends one.
 constexpr int MOST_TOLD = 128;
 template <int BLOCKS> __device__ __forceinline__ int tellers() {
     const int warps = blockDim.x / 32;
     return BLOCKS * warps <= MOST_TOLD ? warps : 1;
 }
-// Each thread's maximum and sum -> the row's shift and sum relative to it, for all threads of the cluster. `own`: 32 places.
+// The row's (shift, sum relative to it), in all threads of the cluster, from each thread's maximum and sum. own: 32 elements.
 template <int BLOCKS>
 __device__ __forceinline__ float2 over_cluster(float maximum, float sum, unsigned rank, float2 *own, float2 *told, Mbarrier *all_told) {
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32, count = tellers<BLOCKS>();
@@ -156,20 +156,20 @@ __device__ __forceinline__ float2 over_cluster(float maximum, float sum, unsigne
     return told_of_cluster<MOST_TOLD>(told, BLOCKS * count);
 }
 
-// Any blockDim of whole warps, 1024 at most. Row blockIdx.x / BLOCKS is this cluster's.
+// blockDim: a multiple of 32, at most 1024. This cluster's row is blockIdx.x / BLOCKS.
 template <class Storage, int BLOCKS>
 __device__ __forceinline__ void softmax_cluster(const Storage *x, Storage *out, unsigned rows, long long columns) {
     using P = Piece<Storage, 16>;
     using Raw = typename P::Raw;
-    extern __shared__ __align__(128) uint4 dynamic_shared[];  // off a cache line's bounds, copies take longer
+    extern __shared__ __align__(128) uint4 dynamic_shared[];  // copies are slower if not aligned to cache lines
     __shared__ float maxima[32], sums[32];
     __shared__ float2 of_warps[32], told[MOST_TOLD];
     __shared__ Mbarrier all_told;
     if constexpr (BLOCKS > 1) mbarrier_of_cluster(&all_told, BLOCKS * tellers<BLOCKS>() * sizeof(float2));
-    if constexpr (BLOCKS > 1) cluster_arrive();  // that a block has begun must be known before its shared memory is written to
+    if constexpr (BLOCKS > 1) cluster_arrive();  // a block must have started before others write to its shared memory
 
     const unsigned rank = BLOCKS > 1 ? rank_in_cluster() : 0;
-    const long long pieces = static_cast<unsigned long long>(columns) / P::COUNT;  // unsigned: a shift
+    const long long pieces = static_cast<unsigned long long>(columns) / P::COUNT;  // unsigned: the division is a shift
     const long long part = static_cast<unsigned long long>(pieces + BLOCKS * 8 - 1) / (BLOCKS * 8) * 8;  // of whole cache lines
     const long long first = min(rank * part, pieces);
     const int count = static_cast<int>(min(part, pieces - first));
@@ -186,17 +186,17 @@ __device__ __forceinline__ void softmax_cluster(const Storage *x, Storage *out, 
         for (int k = 0; k < CLUSTER_PIECES; k++) raw[k] = thread + k * threads < count ? from[thread + k * threads] : P::lowest();
         for (int i = in_registers + thread; i < kept; i += threads) copy_to_shared(shared + (i - in_registers), from + i);
     }
-    // Also keeps the compiler from computing, and so from waiting for the registers, before all copies have been asked for.
+    // Also keeps the compiler from using the registers, and so from waiting for their loads, before all copies have been issued.
     if constexpr (BLOCKS > 1) cluster_wait();
     else asm volatile("" ::: "memory");
-    // Runs once. As a loop, not as a branch, nvcc compiles it to the instruction order that was measured.
+    // Runs once. As a loop instead of a branch nvcc gives it the instruction order that was measured.
     for (unsigned at = row; at < rows; at = rows) {
         const Raw *from = source + row * pieces;
         Raw *to = target + row * pieces;
 
         Seen<Storage> seen;
         seen.add(raw);
-#pragma unroll 1  // four times, as compilers would for sm_100 and later, spills
+#pragma unroll 1  // compilers would unroll it four times for sm_100 and later, which spills
         for (int i = kept + thread; i < count; i += STAGED_PIECES * threads) {
 #pragma unroll
             for (int k = 0; k < STAGED_PIECES; k++) staged[k] = i + k * threads < count ? from[i + k * threads] : P::lowest();
@@ -212,7 +212,7 @@ __device__ __forceinline__ void softmax_cluster(const Storage *x, Storage *out, 
         }
 
         float shift, total;
-        if constexpr (BLOCKS > 1) {  // behind this no block writes to another's shared memory: each may end when it likes
+        if constexpr (BLOCKS > 1) {  // after it no block writes to another's shared memory, so blocks may end
             const float2 of_row = over_cluster<BLOCKS>(seen.maximum, seen.sum, rank, of_warps, told, &all_told);
             shift = of_row.x, total = of_row.y;
         } else {

@@ -1,9 +1,9 @@
-// What softmax of rows that are kept as they were read makes of 16-byte pieces: maxima and sums, exponentials, results.
+// softmax on unconverted 16-byte pieces: maxima and sums, exponentials, results.
 #pragma once
 #include "common/elements.cuh"
 
-// 2^BIAS exp(x - shift). The bias cancels in the quotient by the sum. With it the fast exponential, which flushes what is below 2^-126,
-// loses nothing that float32 can hold. Its rounding is an error of 2^-20 at most, where a row this long is allowed 700 times 2^-24.
+// 2^BIAS exp(x - shift). The bias cancels in the division by the sum. It keeps results that float32 can hold above 2^-126, below which the
+// fast exponential flushes. It adds a rounding error of at most 2^-20; rows here, above 1024 columns, are allowed 80 * 2^-24.
 constexpr float BIAS = 30.0f;
 __device__ __forceinline__ float power_of_2(float y) {
     float power;
@@ -11,15 +11,15 @@ __device__ __forceinline__ float power_of_2(float y) {
     return power;
 }
 __device__ __forceinline__ float biased_exp(float x, float shift) { return power_of_2(fmaf(x - shift, 1.4426950409f, BIAS)); }
-// What a sum relative to `from` is to be multiplied by, to be one relative to `shift`.
+// The factor that makes a sum relative to `from` one relative to `shift`.
 __device__ __forceinline__ float rescale(float from, float shift) { return power_of_2((from - shift) * 1.4426950409f); }
 __device__ __forceinline__ float cluster_shift(float maximum) { return maximum == Maximum::neutral() ? 0.0f : maximum; }
 
-// Hides from the compiler that a piece was unpacked before: it would keep the floats, twice the registers, in place of the piece.
+// Makes the compiler unpack a piece again: otherwise it would keep the floats, for 16-bit elements in twice the registers.
 __device__ __forceinline__ void forget(uint4 &raw) { asm volatile("" : "+r"(raw.x), "+r"(raw.y), "+r"(raw.z), "+r"(raw.w)); }
 __device__ __forceinline__ void forget(float4 &raw) { asm volatile("" : "+f"(raw.x), "+f"(raw.y), "+f"(raw.z), "+f"(raw.w)); }
 
-// The maximum of what was seen, and the sum of the biased exponentials relative to it.
+// The running maximum, and the sum of the biased exponentials relative to it.
 template <class Storage> struct Seen {
     using P = Piece<Storage, 16>;
     float maximum = Maximum::neutral(), sum = 0.0f;
@@ -46,7 +46,7 @@ template <class Storage> struct Seen {
     }
 };
 
-// Each lane's maximum and sum relative to it -> the warp's.
+// The warp's maximum and sum relative to it, from each lane's.
 __device__ __forceinline__ float2 pair_over_warp(float maximum, float sum) {
     const float highest = over_warp<Maximum>(maximum);
     return make_float2(highest, over_warp<Sum>(sum * rescale(maximum, cluster_shift(highest))));

@@ -1,12 +1,12 @@
-// Short rows that begin anywhere, through shared memory (backends/staged_rows.py): a block's lie one behind the other, and together are read
-// and written in 16-byte pieces. A row has LANES neighbouring lanes, a power of two, of ELEMENTS elements each.
+// Short unaligned rows, staged in shared memory (backends/staged_rows.py): a block's rows are contiguous, and are read and written together
+// in 16-byte pieces. A row has LANES neighbouring lanes, a power of two, of ELEMENTS elements each.
 #pragma once
 #include "common/elements.cuh"
 #include "common/ptx.cuh"
 
 constexpr int SHORT_THREADS = 128;
 
-// `height` rows a block, such that each block begins on 16 bytes, as x and out do; neighbouring groups of lanes begin `turn` rows apart.
+// A block has `height` rows and begins on 16 bytes, as x and out do. Neighbouring groups of lanes take rows that are `turn` apart.
 template <class Storage, int LANES, int ELEMENTS>
 __device__ __forceinline__ void softmax_short(const Storage *x, Storage *out, long long rows, long long columns, long long height,
                                               long long turn) {
@@ -15,14 +15,14 @@ __device__ __forceinline__ void softmax_short(const Storage *x, Storage *out, lo
     auto *tile = reinterpret_cast<Storage *>(staged);
     const long long first = blockIdx.x * height;
     const int width = static_cast<int>(columns), mine = static_cast<int>(min(height, rows - first));
-    const int count = mine * width, pieces = count / EACH, thread = threadIdx.x;  // the last block's end may be no whole piece
+    const int count = mine * width, pieces = count / EACH, thread = threadIdx.x;  // the last block may end within a piece
     const Storage *from = x + first * columns;
     for (int i = thread; i < pieces; i += SHORT_THREADS) copy_async<16>(shared_address(staged + i), from + i * EACH, true);
     for (int i = pieces * EACH + thread; i < count; i += SHORT_THREADS) tile[i] = from[i];
     copies_commit();
     copies_wait<0>();
     __syncthreads();
-    for (int above = 0; above < mine; above += GROUPS) {  // whole warps take part: of a row beyond the last one all is -inf
+    for (int above = 0; above < mine; above += GROUPS) {  // whole warps take part; a row beyond the last one is -inf
         const int row = above + thread / LANES * static_cast<int>(turn) % GROUPS, here = row < mine ? width : 0;
         RowInRegisters<Storage, sizeof(Storage), ELEMENTS> part;
         part.load(tile + row * width, thread % LANES, LANES, here);

@@ -1,33 +1,33 @@
 // softmax over the rows of a row-major matrix: out = exp(x - max) / sum exp(x - max). Any rows, columns >= 1.
 //
-// softmax_<dtype>_warp<E>_v<bytes>   blockDim.x lanes a row of at most blockDim.x * E columns, in registers: reads once, writes once
-// softmax_<dtype>_short<L>x<E>       L lanes a row of at most L * E columns, through shared memory (short.cuh): reads once, writes once
-// softmax_<dtype>_block<E>_v<bytes>  a block a row of at most blockDim.x * E columns, likewise
-// softmax_<dtype>_long_v<bytes>      a block a row of any length: reads twice, writes once
-// softmax_<dtype>_cluster<B>_v16     B blocks a row of any length: reads once, writes once (cluster.cuh); B > 1: sm_90 and later
-// softmax_<dtype>_cluster<B>_<T>_v16 likewise, of rows up to 1 MiB, in blocks of T threads (cluster.cuh): sm_90 and later
+// softmax_<dtype>_warp<E>_v<bytes>   blockDim.x lanes per row of at most blockDim.x * E columns, in registers: reads once
+// softmax_<dtype>_short<L>x<E>       L lanes per row of at most L * E columns, staged in shared memory (short.cuh): reads once
+// softmax_<dtype>_block<E>_v<bytes>  a block per row of at most blockDim.x * E columns, in registers: reads once
+// softmax_<dtype>_long_v<bytes>      a block per row of any length: reads twice
+// softmax_<dtype>_cluster<B>_v16     B blocks per row (cluster.cuh): reads once what they hold, the rest twice; B > 1: from sm_90 on
+// softmax_<dtype>_cluster<B>_<T>_v16 B blocks of T threads per row of up to 1 MiB (cluster.cuh): reads once; from sm_90 on
 //
-// v16 asks for 16-byte aligned x, out and rows; otherwise v<size of an element>.
+// All write once. v16 needs 16-byte aligned x, out and rows; otherwise v<size of an element>.
 //
-// Where all of a row is -inf, or an inf or NaN is in it, the whole row becomes NaN: its sum is 0, or NaN.
+// A row that is -inf throughout, or contains inf or NaN, becomes NaN: its sum is 0 or NaN.
 #include "common/elements.cuh"
 #include "softmax/cluster.cuh"
 
 constexpr float LOG2_E = 1.4426950409f;
 
-// What is subtracted. A row of -inf alone must not become -inf - -inf here: it gives 0 / 0 in the end.
+// The value to subtract. 0 for a row of -inf, to avoid -inf - -inf; its result is 0 / 0.
 __device__ __forceinline__ float shift_of(float maximum) { return maximum == Maximum::neutral() ? 0.0f : maximum; }
-// exp(x - shift). The difference is rounded before it is scaled: folding the scaling into one fma would round shift * log2(e), whose
-// error does not vanish with x - shift. exp2f keeps subnormal results.
+// exp(x - shift). The difference is rounded before it is scaled: one fma with shift * log2(e) would have that product's rounding error,
+// which does not vanish with x - shift. exp2f keeps subnormal results.
 __device__ __forceinline__ float exp_of(float x, float shift) { return exp2f((x - shift) * LOG2_E); }
-// A multiple of it, which cancels in the quotient by the sum. In 16 bits 2^8 times it, in half the instructions: the least that a result
-// can be is then above the 2^-126 below which the fast exponential gives 0.
+// A multiple of it, which cancels in the division by the sum. For 16-bit types 2^8 times it, in half the instructions: the smallest nonzero
+// result is then above 2^-126, below which the fast exponential gives 0.
 __device__ __forceinline__ float scaled_exp(float x, float shift, float) { return exp_of(x, shift); }
 template <class Half> __device__ __forceinline__ float scaled_exp(float x, float shift, Half) {
     return power_of_2(fmaf(x - shift, LOG2_E, 8.0f));
 }
 
-// PIECES pieces of a row a thread: piece k starts at column (k * threads + thread) * COUNT. What lies behind the row's end is -inf.
+// PIECES pieces of a row per thread: piece k starts at column (k * threads + thread) * COUNT. Beyond the row's end all is -inf.
 template <class Storage, int BYTES, int PIECES> struct RowInRegisters {
     using P = Piece<Storage, BYTES>;
     float values[PIECES * P::COUNT];
@@ -50,7 +50,7 @@ template <class Storage, int BYTES, int PIECES> struct RowInRegisters {
         return fmaxf(result, Maximum::neutral());  // never NaN
     }
 
-    // Replaces each value by its scaled exponential and returns this thread's sum of them, without what lies behind the row for all threads.
+    // Replaces each value by its scaled exponential and returns this thread's sum. Skips values that are beyond the row for all threads.
     __device__ __forceinline__ float exponentiate(float shift, int threads, int columns) {
         float sums[4] = {};
 #pragma unroll
@@ -75,18 +75,18 @@ template <class Storage, int BYTES, int PIECES> struct RowInRegisters {
 
 constexpr int WARP_THREADS = 128;
 
-// Over the lanes of a row, which lie beside one another: a power of two up to 32.
+// Reduces over the neighbouring lanes of a row: a power of two up to 32.
 template <class Combine> __device__ __forceinline__ float over_lanes(float x, int lanes) {
     for (int distance = lanes / 2; distance > 0; distance /= 2) x = Combine::of(x, __shfl_xor_sync(0xffffffffu, x, distance));
     return x;
 }
 
-// In 16-byte pieces blockDim.x lanes a row, else all of a warp: a number that the compiler knows saves an instruction an element.
+// blockDim.x lanes per row with 16-byte pieces, else a warp: a compile-time constant saves an instruction per element.
 template <class Storage, int BYTES, int ELEMENTS>
 __device__ __forceinline__ void softmax_warp(const Storage *x, Storage *out, long long rows, long long columns) {
     const int lanes = BYTES == 16 ? blockDim.x : 32;
     const long long row = blockIdx.x * static_cast<long long>(blockDim.y) + threadIdx.y;
-    const int width = row < rows ? static_cast<int>(columns) : 0;  // whole warps take part: of no row all is -inf
+    const int width = row < rows ? static_cast<int>(columns) : 0;  // whole warps take part; a row beyond the last one is -inf
     RowInRegisters<Storage, BYTES, ELEMENTS / Piece<Storage, BYTES>::COUNT> part;
     part.load(x + row * columns, threadIdx.x, lanes, width);
     const float shift = shift_of(over_lanes<Maximum>(part.maximum(), lanes));
@@ -108,10 +108,10 @@ __device__ __forceinline__ void softmax_block(const Storage *x, Storage *out, lo
     part.store(out + start, threadIdx.x, blockDim.x, width, 1.0f / sum);
 }
 
-constexpr int LONG_THREADS = 1024;  // one block a multiprocessor: few rows at a time, so that the second read finds much in L2
+constexpr int LONG_THREADS = 1024;  // few rows at a time, so that the second pass reads much from L2
 
-// First pass: maximum and sum together, the sum rescaled whenever the maximum grows. Second pass: from the row's end backwards, since
-// its end is what L2 still holds. A step covers LONG_THREADS * PIECES pieces of the row.
+// First pass: maximum and sum together; the sum is rescaled when the maximum grows. Second pass: backwards from the row's end, which L2
+// still holds. A step covers LONG_THREADS * PIECES pieces of the row.
 template <class Storage, int BYTES, int PIECES>
 __device__ __forceinline__ void softmax_long(const Storage *x, Storage *out, long long rows, long long columns) {
     using P = Piece<Storage, BYTES>;
@@ -173,13 +173,13 @@ __device__ __forceinline__ void softmax_long(const Storage *x, Storage *out, lon
     SOFTMAX_KERNEL(warp16, softmax_warp, WARP_THREADS, dtype, Storage, 16, bytes)                                                          \
     SOFTMAX_KERNEL(warp32, softmax_warp, WARP_THREADS, dtype, Storage, 32, bytes)                                                          \
     SOFTMAX_KERNEL(long, softmax_long, LONG_THREADS, dtype, Storage, long_pieces, bytes)
-// `threads` bounds the registers: 64 leave room for two blocks of 512, and without 16-byte pieces a thread has more to keep there.
+// `threads` bounds the registers per thread: with 64, an SM has room for two blocks of 512.
 #define SOFTMAX_BLOCKS(dtype, Storage, bytes, threads)                                                                                     \
     SOFTMAX_KERNEL(warp4, softmax_warp, WARP_THREADS, dtype, Storage, 4, bytes)                                                            \
     SOFTMAX_KERNEL(block8, softmax_block, threads, dtype, Storage, 8, bytes)                                                               \
     SOFTMAX_KERNEL(block16, softmax_block, threads, dtype, Storage, 16, bytes)                                                             \
     SOFTMAX_KERNEL(block32, softmax_block, threads, dtype, Storage, 32, bytes)
-// In 16-byte pieces, by an element's size. Longer rows of 16 bits are kept as they were read (cluster.cuh).
+// In 16-byte pieces, by the element's size. cluster.cuh takes longer rows.
 #define SOFTMAX_IN_PIECES_4(dtype, Storage)                                                                                                \
     SOFTMAX_KERNEL(warp4, softmax_warp, WARP_THREADS, dtype, Storage, 4, 16)                                                               \
     SOFTMAX_KERNEL(block16, softmax_block, 512, dtype, Storage, 16, 16)

@@ -1,45 +1,44 @@
-// softmax over rows above 1 MiB, and few rows above 512 KiB in 16 bits, by all multiprocessors at once: groups of blocks take rows in
-// turns, several rows in flight. sm_90.
+// softmax over long rows (by default above 2 MiB, choice.STREAM_ABOVE) by all SMs at once: groups of blocks take rows in turn, with several
+// rows in flight. sm_90.
 //
-// softmax_<dtype>_stream_v16  a group of blocks a row: reads once, writes once; x, out and rows 16-byte aligned
+// softmax_<dtype>_stream_v16  a group of blocks per row: reads once, writes once; x, out and rows 16-byte aligned
 //
-// The grid is (blocks of a group, groups), all of it at once: a cooperative launch, one block a multiprocessor. Row r is of group
-// r % groups. A row's part of a block is cut once more, into equal parts of its STREAM_WARPS warps, and each of these warps has
-// STREAM_SLOTS places for its part, which the copy engine fills. A warp alone waits for its copies, reads them and asks for the next, so
-// that nothing in a block waits for all of it but the sums:
+// The grid is (blocks of a group, groups): a cooperative launch, one block per SM. Group r % groups has row r. A block's part of a row is
+// divided evenly among its STREAM_WARPS computing warps. Each of them has STREAM_SLOTS slots in shared memory for its part, which bulk
+// copies (TMA) fill. A warp waits only for its own copies and issues the next ones itself, so that a block's warps synchronise only for the
+// sums:
 //
-//     turn i   part of row i:  maximum and sum of exponentials, told to the block's teller
-//     turn i   part of row j = i - STREAM_LAG: the row's maximum and sum, exponentials again, stored; the place is asked for row j + SLOTS
-//     teller   a warp of its own: the maxima and sums of a row's part of all warps -> one pair, written to global memory
-//     learner  another: the pairs of all blocks of the group -> the row's maximum and 1 / sum, for all warps
+//     turn i   row i: this warp's maximum and sum of exponentials, passed to the teller
+//     turn i   row j = i - STREAM_LAG: waits for the row's maximum and sum, computes and stores; refills the slot for row j + STREAM_SLOTS
+//     teller   an extra warp: reduces the warps' pairs of a row to one pair and writes it to global memory
+//     learner  an extra warp: reduces the pairs of all blocks of the group to the row's maximum and 1 / sum, for all warps
 //
-// A row's sums have STREAM_LAG turns to get around. Meanwhile warps have the exponentials of other rows to work at, some of them ahead of
-// others, and the memory has copies and stores to do.
+// The exchange of a row's sums may take STREAM_LAG turns, in which warps compute other rows and the memory serves their loads and stores.
 //
-// Stored from registers, not by the copy engine: a place is free as soon as it has been read, and shared memory is not written twice.
+// Results are stored from registers instead of by TMA: a slot is free once it has been read, and shared memory is not written twice.
 #include "common/cluster_async.cuh"
 #include "softmax/pieces.cuh"
 
 constexpr int STREAM_WARPS = 16;  // that compute
-constexpr int STREAM_PIECES = 4;  // of 16 bytes, a lane's at most of a row
+constexpr int STREAM_PIECES = 4;  // most 16-byte pieces of a row per lane
 constexpr int STREAM_SLOTS = 7;   // rows in shared memory
-constexpr int STREAM_LAG = 5;     // turns between a row's two
-// Rows asked for at once in the beginning, where there are many: the first sums would queue behind more of them. Each turn asks for one more.
+constexpr int STREAM_LAG = 5;     // turns from a row's first part to its second
+// Rows that a warp requests at the start, if there are many: more would delay the first sums. Each turn then requests one more.
 constexpr int STREAM_AHEAD = 2;
-// Rows whose pairs have places, in turns. Who is how far ahead: a warp in turn i has done turn i - 1, so its learner has learnt of row
-// i - 1 - LAG, so every block of the group has told of that row, so all warps of all blocks have done turn i - 2 - LAG, and all learners
-// have learnt of row i - 2 - 2 LAG. A pair of row i overwrites that of row i - ROWS, which nobody looks at any more if ROWS >= 2 LAG + 2.
-// What is in a block's shared memory, two barriers' phases included, is read by the same block, so that LAG + 1 would do there.
+// Rows whose pairs are stored, a ring. How far apart warps can be: a warp in turn i has finished turn i - 1, so its learner has read row
+// i - 1 - LAG, so all blocks of the group have written that row's pairs, so all their warps have finished turn i - 2 - LAG, and all
+// learners have read row i - 2 - 2 LAG. The pair of row i overwrites that of row i - ROWS: not needed any more if ROWS >= 2 LAG + 2.
+// For the arrays and barriers in shared memory, which only their own block uses, LAG + 1 would suffice.
 constexpr int STREAM_ROWS = 12;
 static_assert(STREAM_ROWS >= 2 * STREAM_LAG + 2 && STREAM_LAG < STREAM_SLOTS && STREAM_WARPS <= 30, "see above");
 constexpr int STREAM_THREADS = 32 * (STREAM_WARPS + 2);
-constexpr int STREAM_BATCH = 4;  // pairs that a lane asks for at once
+constexpr int STREAM_BATCH = 4;  // pairs that a lane loads at once
 
 // ---- pairs in global memory ---------------------------------------------------------------------------------------------------------
 
-// A pair travels with its tag in one word of 16 bytes, which is written and read whole: who sees the tag sees the pair, without a fence.
-// A tag is the launch's number, and how often a place was written in this launch, both from 1 on. Places are 0 at the first launch, and
-// nothing is cleared at the end of one, for which the last row's sums would wait: the next launch has another number.
+// A pair and its tag are one 16-byte word, which is written and read atomically: a reader that sees the tag sees the pair, without a fence.
+// The tag is the launch's number and how often the entry has been written in this launch, both from 1 on. Entries are 0 at the first launch
+// and need not be cleared after a launch, since the next launch has another number.
 struct alignas(16) Told {
     float maximum, sum;
     unsigned times, launch;
@@ -58,8 +57,8 @@ __device__ __forceinline__ Told heard(const Told *from) {
             static_cast<unsigned>(tagged >> 32)};
 }
 
-// What a group's blocks share: STREAM_ROWS sets of a pair a block, and a word for the number of the last launch. Every learner adds 1 to
-// what it finds there, before its block tells anything. So block 0 may leave the new number there as soon as all blocks have told.
+// Entries of a group: STREAM_ROWS rows of one pair per block, and one for the number of the last launch. Every learner reads that number
+// and adds 1 before its block writes any pair, so block 0 may store the new number once all blocks have written.
 __device__ __forceinline__ unsigned places_of_group(unsigned blocks) { return STREAM_ROWS * blocks + 1; }
 
 __device__ __forceinline__ void learn(const Told *places, unsigned blocks, unsigned turn, unsigned launch, float2 *to) {
@@ -97,13 +96,13 @@ __device__ __forceinline__ void teller_and_learner_meet() { asm volatile("bar.sy
 
 // ---- the kernel ---------------------------------------------------------------------------------------------------------------------
 
-// columns: at most gridDim.x * STREAM_WARPS * 32 * STREAM_PIECES pieces. Dynamic shared memory: STREAM_SLOTS of these a block.
-// places: places_of_group(gridDim.x) * gridDim.y of them, 0 before the first launch and otherwise as one over the same grid left them.
+// columns: at most gridDim.x * STREAM_WARPS * 32 * STREAM_PIECES pieces. Dynamic shared memory: STREAM_SLOTS times a block's part of these.
+// places: places_of_group(gridDim.x) * gridDim.y entries, 0 at the first launch, otherwise as the last launch of the same grid left them.
 template <class Storage>
 __device__ __forceinline__ void softmax_stream(const Storage *x, Storage *out, unsigned rows, long long columns, Told *places) {
     using P = Piece<Storage, 16>;
     using Raw = typename P::Raw;
-    extern __shared__ __align__(128) unsigned char places_of_rows[];  // off a cache line's bounds, copies take longer
+    extern __shared__ __align__(128) unsigned char places_of_rows[];  // copies are slower if not aligned to cache lines
     __shared__ float2 of_warps[STREAM_ROWS][STREAM_WARPS], of_rows[STREAM_ROWS];  // maximum and sum; maximum and 1 / sum
     __shared__ unsigned number;  // of this launch
     __shared__ Mbarrier full[STREAM_WARPS][STREAM_SLOTS], told[STREAM_ROWS], known[STREAM_ROWS];
@@ -115,13 +114,13 @@ __device__ __forceinline__ void softmax_stream(const Storage *x, Storage *out, u
     const unsigned pieces = static_cast<unsigned>(columns / P::COUNT), parts = blocks * STREAM_WARPS;
     const unsigned part = (pieces + parts * 8 - 1) / (parts * 8) * 8;  // of whole cache lines
     const unsigned begin = min((blockIdx.x * STREAM_WARPS + warp) * part, pieces), count = min(part, pieces - begin);
-    const unsigned step = groups * pieces;  // from a row of this group to its next: about what fits into all of shared memory
+    const unsigned step = groups * pieces;  // pieces from a row of this group to its next
     Raw *const shared = reinterpret_cast<Raw *>(places_of_rows) + warp * (STREAM_SLOTS * STREAM_PIECES * 32);
     const long long first = static_cast<long long>(blockIdx.y) * pieces + begin;
     const Raw *from = reinterpret_cast<const Raw *>(x) + first;
     Raw *to = reinterpret_cast<Raw *>(out) + first;
 
-    const auto ask = [&](unsigned slot) {  // for the next row's part
+    const auto ask = [&](unsigned slot) {  // requests the next row's part
         if (lane == 0 && count > 0) copy_in_bulk(shared + slot * (STREAM_PIECES * 32), from, count * 16, full[warp] + slot);
         from += step;
     };
@@ -132,7 +131,7 @@ __device__ __forceinline__ void softmax_stream(const Storage *x, Storage *out, u
         }
     };
     const unsigned ahead = turns < 4 * STREAM_SLOTS ? STREAM_SLOTS : STREAM_AHEAD;
-    if (warp < STREAM_WARPS) {  // its copies are its own: it asks before the block meets
+    if (warp < STREAM_WARPS) {  // only this warp uses its copies, so it requests them before the block's barrier
         if (lane < STREAM_SLOTS) mbarrier_init(full[warp] + lane, 1);
         mbarriers_visible();
         __syncwarp();
@@ -169,7 +168,7 @@ __device__ __forceinline__ void softmax_stream(const Storage *x, Storage *out, u
         return;
     }
 
-    unsigned slot = 0, phase = 0, last = 0;  // the places of this turn's two rows
+    unsigned slot = 0, phase = 0, last = 0;  // slot, last: the slots of this turn's two rows
     for (unsigned turn = 0; turn < turns + STREAM_LAG; turn++) {
         Raw raw[STREAM_PIECES];
         if (turn < turns) {
@@ -197,7 +196,7 @@ __device__ __forceinline__ void softmax_stream(const Storage *x, Storage *out, u
                 if (k * 32 + lane < count) to[k * 32 + lane] = raw[k];
             }
             to += step;
-            __syncwarp();  // behind the stores, which had to wait for what was read: all lanes have read
+            __syncwarp();  // all lanes have read the slot, since their stores needed the data
             if (row + STREAM_SLOTS < turns) ask(last);
             if (++last == STREAM_SLOTS) last = 0;
         }

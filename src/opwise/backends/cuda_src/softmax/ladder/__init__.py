@@ -1,13 +1,13 @@
-"""What the rungs of ladder.cu are launched with: a kernel a rung and dtype. They differ in one idea each, and nothing is chosen."""
+"""Plans of the rungs of ladder.cu: one kernel per rung and dtype. Each rung adds one idea to the one before."""
 
 from __future__ import annotations
 
 from opwise.backends.cuda_src.plan import Plan
 from opwise.backends.protocol import UnsupportedWorkload
 
-# Threads of a block; most of a block that holds a row, and elements a thread of it: as in ladder.cu.
+# Threads of a block; of `registers`, most threads of a block and elements per thread: as in ladder.cu.
 THREADS, MOST_THREADS, HELD = 128, 512, 32
-MOST_OF_THREAD = 2**18  # columns: of a million, one thread's sum in float32 is off by more than the error bound
+MOST_OF_THREAD = 2**18  # columns; for a million, one thread's float32 sum exceeds the error bound
 RUNGS = {
     "textbook": "a thread a row, three passes over it",
     "coalesced": "a block a row, neighbouring threads on neighbouring elements, three passes",
@@ -17,7 +17,7 @@ RUNGS = {
 
 
 def plan(rung: str, rows: int, columns: int, dtype: str) -> Plan:
-    """Rows on that rung. Raises UnsupportedWorkload for rows too long for a thread of `textbook` or a block's `registers`."""
+    """The plan of a rung. Raises UnsupportedWorkload for rows too long for `textbook` or `registers`."""
     kernel = f"softmax_ladder_{rung}_{dtype}"
     if rung == "textbook":
         if columns > MOST_OF_THREAD:

@@ -1,17 +1,17 @@
-// The rungs between the definition of softmax and softmax.cu's kernels, each one idea above the one before: docs/kernels.md climbs them.
+// The rungs from the definition of softmax to softmax.cu's kernels, each with one more idea (docs/kernels.md).
 // Over the rows of a row-major matrix, any rows, columns >= 1: out = exp(x - max) / sum exp(x - max).
 //
-// softmax_ladder_textbook_<dtype>   a thread a row: three passes over it
-// softmax_ladder_coalesced_<dtype>  a block a row: neighbouring threads take neighbouring elements; three passes
+// softmax_ladder_textbook_<dtype>   a thread per row: three passes
+// softmax_ladder_coalesced_<dtype>  a block per row: neighbouring threads take neighbouring elements; three passes
 // softmax_ladder_online_<dtype>     maximum and sum in one pass: two passes
-// softmax_ladder_registers_<dtype>  read once and kept in registers, up to 32 elements a thread: columns <= 32 blockDim.x
+// softmax_ladder_registers_<dtype>  read once and kept in registers, up to 32 elements per thread: columns <= 32 blockDim.x
 //
-// They are here to be read and measured against. Where all of a row is -inf, or an inf or NaN is in it, the whole row becomes NaN.
+// They are for reading and comparison. A row that is -inf throughout, or contains inf or NaN, becomes NaN.
 #include "common/elements.cuh"
 
-// exp2f keeps subnormal results. The difference is rounded before it is scaled, or rows far from zero would lose all digits.
+// exp2f keeps subnormal results. x is the shifted value, rounded before it is scaled: otherwise rows far from zero would lose all digits.
 __device__ __forceinline__ float e_to(float x) { return exp2f(x * 1.4426950409f); }
-// What is subtracted by a thread that may have seen nothing but -inf, or nothing at all: not -inf, since -inf - -inf is NaN.
+// The value to subtract. 0 if a thread has only seen -inf or nothing, since -inf - -inf is NaN.
 __device__ __forceinline__ float shift_of(float maximum) { return maximum == Maximum::neutral() ? 0.0f : maximum; }
 
 template <class Storage> __device__ __forceinline__ void textbook(const Storage *x, Storage *out, long long rows, long long columns) {
@@ -38,7 +38,7 @@ template <class Storage> __device__ __forceinline__ void coalesced(const Storage
     for (long long i = threadIdx.x; i < columns; i += THREADS) from_float(e_to(to_float(x[i]) - maximum) * scale, out[i]);
 }
 
-constexpr int AT_ONCE = 4;  // elements of a thread's step: the sum is rescaled once for them, and their loads wait for each other no more
+constexpr int AT_ONCE = 4;  // elements of a thread's step: one rescaling of the sum, and all loads in flight at once
 
 template <class Storage> __device__ __forceinline__ void online(const Storage *x, Storage *out, long long rows, long long columns) {
     __shared__ float maxima[32], sums[32];
@@ -56,7 +56,7 @@ template <class Storage> __device__ __forceinline__ void online(const Storage *x
         const float shift = shift_of(greater);
 #pragma unroll
         for (int j = 0; j < AT_ONCE; j++) more += e_to(values[j] - shift);
-        sum = sum * e_to(maximum - shift) + more;  // what was summed so far was relative to a smaller maximum
+        sum = sum * e_to(maximum - shift) + more;  // the old sum is relative to the old maximum
         maximum = greater;
     }
     const float shift = shift_of(over_block<Maximum>(maximum, maxima));
@@ -64,7 +64,7 @@ template <class Storage> __device__ __forceinline__ void online(const Storage *x
     for (long long i = threadIdx.x; i < columns; i += THREADS) from_float(e_to(to_float(x[i]) - shift) * scale, out[i]);
 }
 
-constexpr int MOST_THREADS = 512, HELD = 32;  // elements a thread: registers have no index, so the loops over them are unrolled
+constexpr int MOST_THREADS = 512, HELD = 32;  // elements per thread; registers cannot be indexed, so the loops are unrolled
 
 template <class Storage> __device__ __forceinline__ void registers(const Storage *x, Storage *out, long long rows, long long columns) {
     __shared__ float maxima[32], sums[32];
