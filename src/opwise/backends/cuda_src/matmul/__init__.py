@@ -1,8 +1,8 @@
-"""The front door of matmul in CUDA C++: `plan` says which kernel a product runs, over what grid.
+"""Plans of matmul in CUDA C++: `plan` chooses the kernel and grid of a product.
 
-A configuration (configurations.py) exists once: `kernels` has those of the main path, `extra` those that serve only unaligned, skinny or
-tiny products. `offered` are all that take a product; gemm/choice.py takes one of them: what was measured to be the quickest on this GPU,
-else what is predicted to be. `ladder` has the rungs from the textbook up.
+`kernels` has the configurations (configurations.py) of the main path, `extra` those only for unaligned, skinny or tiny products. `offered`
+lists all that can compute a product, and gemm/choice.py takes one: the fastest as measured on this GPU, else as predicted. `ladder` has
+the rungs above the textbook kernel.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ TEXTBOOK = "matmul_textbook_float32"
 
 
 def plan(product: Product, machine: Machine, gpu: Gpu = H100, choices: Choices = SHIPPED) -> Plan:
-    """The launch for A (m, k) B (k, n), of any layout and at least 1 in size.
+    """The launch for A (m, k) B (k, n), in any layout; m, k, n >= 1.
 
-    Raises UnsupportedWorkload for another dtype, and where no kernel fits the GPU or the grid.
+    Raises UnsupportedWorkload for another dtype, or if no kernel fits the GPU or the grid's size.
     """
     return _launch(product, machine, offered(product, machine), gpu, choices)
 
 
 def plan_any_gpu(product: Product, machine: Machine, gpu: Gpu = H100) -> Plan:
-    """The variant `mma`: what a GPU of sm_80 would run. Raises as `plan`."""
+    """The variant `mma`: the kernels for sm_80, on any GPU. Raises as `plan`."""
     portable = replace(machine, capability=min(machine.capability, TENSOR_CORES_FROM))
     return _launch(product, machine, offered(product, portable), gpu, SHIPPED)
 
@@ -47,7 +47,7 @@ def plan_invariant(product: Product, machine: Machine, gpu: Gpu = H100, choices:
 
 
 def plan_textbook(product: Product) -> Plan:
-    """The variant `textbook`, of float32: 16 x 16 threads a CTA, one element of C a thread. Raises as `plan`."""
+    """The variant `textbook`, float32 only: 16 x 16 threads per CTA, one element of C per thread. Raises as `plan`."""
     if product.size != 4:
         raise UnsupportedWorkload(f"matmul:textbook: {product.kind} given, float32 alone is taken: use the unnamed variant")
     ctas = -(-product.m // 16) * -(-product.n // 16)
@@ -55,12 +55,12 @@ def plan_textbook(product: Product) -> Plan:
 
 
 def configs() -> tuple[Config, ...]:
-    """All, of every kernel that is switched on."""
+    """All configurations, without those of `extra` if it is switched off."""
     return (*CONFIGS, *extra.configs()) if extra.enabled() else CONFIGS
 
 
 def offered(product: Product, machine: Machine) -> dict[str, Config]:
-    """Name -> configuration, of all that take the product. Raises UnsupportedWorkload for a dtype that none has."""
+    """Name -> configuration, of all that can compute the product. Raises UnsupportedWorkload for another dtype."""
     kind = product.kind
     if kind not in ("float32", "tfloat32", "float16", "bfloat16"):
         raise UnsupportedWorkload(f"matmul: dtype {kind} given, float32, float16 and bfloat16 are taken: convert with .to(...)")
@@ -75,7 +75,7 @@ def offered(product: Product, machine: Machine) -> dict[str, Config]:
 
 
 def kind_of(dtype: str, tf32: bool, machine: Machine) -> str:
-    """Of products. TF32 is a permission, not a demand: a GPU without it multiplies in float32."""
+    """The kind of products: "tfloat32" for float32 if tf32 is allowed and the GPU has it, else the dtype."""
     return "tfloat32" if dtype == "float32" and tf32 and machine.capability >= TENSOR_CORES_FROM else dtype
 
 

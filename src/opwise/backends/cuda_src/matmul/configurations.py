@@ -1,7 +1,7 @@
-"""What a kernel's configurations have in common. A class of them stands beside each kernel, its list of tiles below it.
+"""The base classes of kernel configurations. The module beside each .cu or .cuh file has a subclass and its list of tiles.
 
-A configuration exists once: `takes` says which products it can compute, `work` what it makes the GPU do (gemm/cost.py tells the time),
-`launch` how it is launched, and `instance` is the line of C++ that makes a kernel of the template beside it.
+Of a configuration, `takes` says which products it can compute, `work` is the model from which gemm/cost.py predicts the time, `launch` is
+the plan, and `instance` is the line of C++ that instantiates the kernel template.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ KINDS = ("float32", "tfloat32", *HALF)
 STORAGE = {"float32": "float", "tfloat32": "float", "float16": "float16", "bfloat16": "bfloat16"}  # C++ type of an element
 BYTES = {"float32": 4, "tfloat32": 4, "float16": 2, "bfloat16": 2}
 TENSOR_CORES_FROM = (8, 0)  # mma.sync m16n8k16, TF32 and cp.async
-HOPPER = (9, 0)  # wgmma, and clusters as they were measured: on no later GPU
+HOPPER = (9, 0)  # wgmma exists on sm_90 only, and the cluster kernels were measured there only
 TMA_LIMIT = 2**30  # TMA's coordinates have 32 bits
 
 
 @dataclass(frozen=True)
 class Config(ABC):
-    """UNIT: what is compiled in one go, of each kind apart where BY_KIND. layout: of A and B, as Product's."""
+    """UNIT: name of the translation unit; BY_KIND: each kind has its own. layout: of A and B, as in Product."""
 
     KINDS: ClassVar[tuple[str, ...]] = KINDS
     UNIT: ClassVar[str]
@@ -36,15 +36,15 @@ class Config(ABC):
     @property
     @abstractmethod
     def name(self) -> str:
-        """By which tuned tables know it."""
+        """The name in tuned tables."""
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """That it has instances for."""
+        """The kinds that it has instances for."""
         return self.KINDS
 
     def serves(self, kind: str) -> bool:
-        """Has a kernel for products of that kind?"""
+        """Whether it has a kernel for products of that kind."""
         return kind in self.kinds
 
     def unit(self, kind: str) -> str:
@@ -53,7 +53,7 @@ class Config(ABC):
 
     @property
     def suffix(self) -> str:
-        """Of the name of a tile that there is for several layouts."""
+        """The layout in the name, as "_nt"; "" for NN."""
         return "" if self.layout == "NN" else f"_{self.layout.lower()}"
 
     def kernel(self, kind: str) -> str:
@@ -69,28 +69,28 @@ class Config(ABC):
         return {(self.unit(kind), self.kernel(kind)): self.instance(kind) for kind in self.kinds}
 
     def shared_bytes(self, kind: str) -> int:
-        """Dynamic shared memory of a CTA."""
+        """Dynamic shared memory of a CTA, in bytes."""
         return 0
 
     def takes(self, product: Product, machine: Machine) -> bool:
-        """Can it compute the product on that GPU? Kinds and shared memory are seen to by `offered`."""
+        """Whether it can compute the product on that GPU. `offered` checks kind, layout and shared memory."""
         return True
 
     @abstractmethod
     def work(self, product: Product) -> Work: ...
 
     def summation(self, product: Product) -> str:
-        """As gemm.cost.Configuration has it."""
+        """As in gemm.cost.Configuration."""
         return ""
 
     @abstractmethod
     def launch(self, product: Product, machine: Machine) -> Plan:
-        """Over all of C."""
+        """The plan for the whole product."""
 
 
 @dataclass(frozen=True)
 class Tiled(Config):
-    """rows x columns of C are a CTA's tile, stages: steps of K in its ring."""
+    """rows, columns: of a CTA's tile of C. stages: steps of K in its ring."""
 
     rows: int
     columns: int
@@ -101,7 +101,7 @@ class Tiled(Config):
 
 
 def tma_takes(product: Product, machine: Machine) -> bool:
-    """Are there tensor maps of A, B and C, whose rows begin on 16 bytes?"""
+    """Whether A, B and C can have tensor maps: sm_90, rows aligned to 16 bytes."""
     return machine.capability == HOPPER and product.vector_bytes == 16 and max(product[:3]) <= TMA_LIMIT
 
 
@@ -110,7 +110,7 @@ def line(ctas: int) -> tuple[int, int, int]:
 
 
 def cluster_unit(kind: str) -> str:
-    """The instruction that multiplies without wgmma."""
+    """gemm.cost's name of the arithmetic unit without wgmma."""
     return {"float32": "fma", "tfloat32": "mma_tf32"}.get(kind, "mma")
 
 

@@ -1,4 +1,4 @@
-"""The variant `invariant`: a row of C has the same bits whatever m is. Not in recipes.py, on which all ops' figures rest."""
+"""The variant `invariant`: a row of C has the same bits whatever m is. Not in recipes.py, whose digest all ops' records hold."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from opwise.backends.tuned import look
 
 
 def variant(built: Callable[[Recipe], Build]) -> Variant:
-    """In the backend whose `built` makes a build of a recipe."""
+    """The variant in a backend; built(recipe) is its build."""
     recipe = Recipe("batch-invariant: K summed in one order, whatever M is", _plan, RECIPES["matmul"][""].sizes)
     return Variant(built(recipe), recipe.summary, takes_transposed=True)
 

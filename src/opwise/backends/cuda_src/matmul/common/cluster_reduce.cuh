@@ -1,13 +1,13 @@
-// The S blocks of a cluster share a tile's K: where the sums of each meet. Nothing is written but C, and a sum is the same in every run.
+// Split-K over the S blocks of a cluster: the reduction of their partial sums through distributed shared memory, in a fixed order.
 //
-// A block lays its sums as BM x BN floats into its own shared memory, where the ring was. When all have, each adds up one S-th of the
-// tile's elements, of which it reads the parts of ranks 0, 1, ... , and stores them: neighbouring threads neighbouring elements, so that
-// any alignment of C does.
+// A block writes its partial sums, BM x BN floats, to its shared memory, over the ring. After a cluster barrier each block reduces 1/S of
+// the tile's elements, reading the parts of ranks 0, 1, ..., and stores them. Neighbouring threads store neighbouring elements, so that C
+// needs no alignment.
 #pragma once
 #include "common/cluster.cuh"
 #include "common/ptx.cuh"
 
-// The steps of K that a block takes: of a cluster of S, which share a tile, steps rank / S to steps (rank + 1) / S, which may be none.
+// A block's steps of K in a cluster of S: steps * rank / S to steps * (rank + 1) / S, possibly none.
 struct Steps {
     int first, last;
 };
@@ -23,17 +23,17 @@ template <int S> __device__ __forceinline__ Steps steps_of_block(int steps) {
 template <int S_, int BM_, int BN_, int THREADS_> struct ClusterReduce {
     static constexpr int S = S_, BM = BM_, BN = BN_, THREADS = THREADS_;
     static constexpr int BYTES = BM * BN * 4, OWNED = BM * BN / S, EACH = OWNED > THREADS ? OWNED / THREADS : 1;
-    static constexpr int TOGETHER = EACH * S > 64 ? 64 / S : EACH;  // elements of a thread whose parts are on their way at once
+    static constexpr int TOGETHER = EACH * S > 64 ? 64 / S : EACH;  // elements of a thread whose parts are loaded at once
     static_assert(THREADS % BN == 0 && BN % 8 == 0 && (OWNED % THREADS == 0 || OWNED < THREADS) && EACH % TOGETHER == 0);
 
     SharedAddress room;  // BYTES
     __device__ __forceinline__ explicit ClusterReduce(SharedAddress room) : room(room) {}
-    // Of 4 rows that follow one another, written together, the same columns lie in different banks.
+    // The byte offset of an element. Swizzled, so that the same columns of 4 consecutive rows are in different banks.
     __device__ __forceinline__ static int at(int row, int column) { return (row * BN + (column ^ ((row & 3) << 3) % BN)) * 4; }
     __device__ __forceinline__ SharedAddress place(int row, int column) const { return room + at(row, column); }
     __device__ __forceinline__ void write_partial(int row, int column, float x) const { store_shared(place(row, column), x); }
 
-    // By all threads, each of which has laid its sums. `c`: the tile's first element, in a matrix of n columns.
+    // By all threads, after they have written their partial sums. c: the tile's first element, in a matrix of n columns.
     template <class Storage> __device__ __forceinline__ void store(Storage *c, long long n, int rows_left, int columns_left) const {
         cluster_arrive_written();
         cluster_wait();
@@ -64,12 +64,12 @@ template <int S_, int BM_, int BN_, int THREADS_> struct ClusterReduce {
                 from_float(total, c[(row + down) * n + column]);
             }
         }
-        cluster_arrive();  // nobody leaves while another reads what it laid; all that this thread read has been added up
+        cluster_arrive();  // a block must not end while others read its shared memory
         cluster_wait();
     }
 };
 
-// By threads of a block that have no sums while the others store.
+// The same cluster barriers, for threads without sums.
 __device__ __forceinline__ void reduce_without_partials() {
     cluster_arrive_written();
     cluster_wait();

@@ -1,9 +1,9 @@
-// Where a byte of a tile lies in shared memory, so that what is read or written together falls on all banks; and the ends of rows.
+// Swizzles of tiles in shared memory, which avoid bank conflicts; and loads at the ends of rows.
 #pragma once
 #include "common/ptx.cuh"
 
-// Rows of ROW_BYTES without padding; the 16-byte chunks of a row are permuted by an XOR with bits of the row's number, so that 8 rows
-// read (ldmatrix) or 8 chunks written (cp.async) together fall on all 32 banks. Rows of 64 bytes share a line of banks by twos.
+// Rows of ROW_BYTES without padding. A row's 16-byte chunks are permuted by an XOR with bits of the row's number, so that 8 rows read
+// together (ldmatrix) or 8 chunks written together (cp.async) use all 32 banks. Two rows of 64 bytes share the 32 banks.
 template <int ROW_BYTES> struct ByRow {
     __device__ __forceinline__ static unsigned at(int row, int byte) {
         const int flip = ROW_BYTES >= 128 ? row & 7 : ROW_BYTES == 64 ? (row >> 1) & 3 : 0;
@@ -11,19 +11,19 @@ template <int ROW_BYTES> struct ByRow {
     }
 };
 
-// For factors read as 16 bytes from each of 4 consecutive rows by 8 lanes: the two neighbouring chunks of a row move together.
+// For 8 lanes that read 16 bytes each: two neighbouring chunks, which stay neighbours, of each of 4 consecutive rows.
 template <int ROW_BYTES> struct ByRowPairs {
     static_assert(ROW_BYTES >= 128, "8 chunks of a row take part");
     __device__ __forceinline__ static unsigned at(int row, int byte) { return row * ROW_BYTES + (byte ^ ((row & 3) << 5)); }
 };
 
-// For 16 bytes from each of 8 rows that are four apart.
+// For reads of 16 bytes from each of 8 rows that are 4 apart.
 template <int ROW_BYTES> struct ByRowFours {
     static_assert(ROW_BYTES >= 128, "8 chunks of a row take part");
     __device__ __forceinline__ static unsigned at(int row, int byte) { return row * ROW_BYTES + (byte ^ ((row >> 2 & 7) << 4)); }
 };
 
-// One type of two.
+// std::conditional.
 template <bool FIRST, class A, class B> struct Either {
     using type = A;
 };
@@ -33,7 +33,7 @@ template <class A, class B> struct Either<false, A, B> {
 
 __device__ __forceinline__ int least(long long a, int b) { return a < b ? static_cast<int>(a) : b; }
 
-// 16 bytes of a row, of which `left` lie before its end, and zeros behind it. BYTES (16, 8 or 4) divide the address and what is left.
+// 16 bytes of a row, of which `left` are before its end; zeros beyond it. The address and `left` are multiples of BYTES (16, 8 or 4).
 template <int BYTES> __device__ __forceinline__ uint4 piece_of_row(const void *from, int left) {
     if constexpr (BYTES == 16) {
         return left > 0 ? *static_cast<const uint4 *>(from) : make_uint4(0, 0, 0, 0);

@@ -1,8 +1,8 @@
-// TMA copies of tiles, mbarriers, messages to blocks of a cluster (sm_90a).
+// TMA copies of tiles, mbarriers, st.async to blocks of a cluster (sm_90a).
 //
-// Nothing here is known to the compiler as a memory access, so everything is volatile and clobbers memory. A tile in shared memory is a
-// stack of rows of 128 bytes; TMA permutes the 16-byte chunks of a row by an XOR with the row's number modulo 8 (its 128-byte swizzle,
-// which is by address: tiles start on 1024 bytes), and wgmma undoes it.
+// The compiler does not see these memory accesses, so all are volatile and clobber memory. A tile in shared memory has rows of 128 bytes.
+// TMA's 128-byte swizzle XORs the number of a 16-byte chunk with the row's number modulo 8; it is by address, so tiles are aligned to 1024
+// bytes. wgmma undoes it.
 #pragma once
 #include "common/cluster.cuh"
 #include "common/ptx.cuh"
@@ -17,7 +17,7 @@ struct alignas(64) TensorMap {
 __device__ __forceinline__ void barrier_init(SharedAddress barrier, int arrivals) {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
 }
-// Makes initialized barriers visible to the copy engine; to other threads a barrier does.
+// Makes initialized mbarriers visible to TMA; a barrier makes them visible to other threads.
 __device__ __forceinline__ void barriers_publish() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
 __device__ __forceinline__ void barrier_wait(SharedAddress barrier, unsigned phase) {
     unsigned done = 0;
@@ -39,11 +39,11 @@ __device__ __forceinline__ void barrier_expect(SharedAddress barrier, unsigned b
 __device__ __forceinline__ void barrier_arrive(SharedAddress barrier) {
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
-// At a barrier of the cluster, by its address there. No order beyond the block's is asked for: that would be a fence of the whole GPU.
+// Arrives at another block's mbarrier, by its address in the cluster. The default .release.cta semantics avoid a fence of the whole GPU.
 __device__ __forceinline__ void barrier_arrive_there(SharedAddress there) {
     asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(there) : "memory");
 }
-// This thread arrives once all of its cp.async have landed; the barrier's count has it in.
+// This thread arrives when all of its cp.async are complete (.noinc: the barrier's count includes it).
 __device__ __forceinline__ void barrier_arrive_copied(SharedAddress barrier) {
     asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");
 }
@@ -55,14 +55,14 @@ __device__ __forceinline__ void box_load(SharedAddress to, const TensorMap &map,
                  "l"(&map), "r"(column), "r"(row), "r"(barrier)
                  : "memory");
 }
-// A box to both blocks of a cluster of two, at the same place in each, whose own barriers count the bytes.
+// Multicast of a box to both blocks of a cluster of two, at the same offset; each block's mbarrier counts its bytes.
 __device__ __forceinline__ void box_load_both(SharedAddress to, const TensorMap &map, int row, int column, SharedAddress barrier) {
     asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1, {%2, %3}], "
                  "[%4], %5;" ::"r"(to),
                  "l"(&map), "r"(column), "r"(row), "r"(barrier), "h"(static_cast<unsigned short>(3))
                  : "memory");
 }
-// Stores up to a `boxes_commit` are a group. `boxes_wait` waits until all but PENDING of this thread's latest have read their shared memory.
+// Stores up to a `boxes_commit` form a group. `boxes_wait` waits until all but this thread's PENDING latest groups have read shared memory.
 __device__ __forceinline__ void box_store_begin(const TensorMap &map, int row, int column, SharedAddress from) {
     asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%1, %2}], [%3];" ::"l"(&map), "r"(column), "r"(row), "r"(from)
                  : "memory");
@@ -75,18 +75,18 @@ __device__ __forceinline__ void box_store(const TensorMap &map, int row, int col
 template <int PENDING> __device__ __forceinline__ void boxes_wait() {
     asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(PENDING) : "memory");
 }
-// What this thread wrote to shared memory may now be read by the copy engine; others need a barrier behind it.
+// Makes this thread's writes to shared memory visible to TMA; a barrier must follow if another thread issues the copy.
 __device__ __forceinline__ void publish_to_copies() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
 // ---- clusters, beyond cluster.cuh ------------------------------------------------------------------------------------------------
 
-// 16 bytes to another block's shared memory, whose barrier counts them in: nobody waits here.
+// Sends 16 bytes to another block's shared memory; that block's mbarrier counts them. Does not wait.
 __device__ __forceinline__ void push_16(SharedAddress there, const float *from, SharedAddress barrier) {
     asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%1, %2, %3, %4}, [%5];" ::"r"(there), "f"(from[0]),
                  "f"(from[1]), "f"(from[2]), "f"(from[3]), "r"(barrier)
                  : "memory");
 }
-// As barrier_wait; what other blocks pushed is seen behind it.
+// As barrier_wait, and acquires what other blocks pushed.
 __device__ __forceinline__ void barrier_wait_cluster(SharedAddress barrier, unsigned phase) {
     unsigned done = 0;
     while (!done) {

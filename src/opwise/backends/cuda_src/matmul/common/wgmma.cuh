@@ -1,4 +1,4 @@
-// Products of a whole warpgroup (wgmma, sm_90a), of 16 bits and TF32, and what warpgroups ask of the machine beside.
+// wgmma (sm_90a) for 16-bit types and TF32, and other instructions for warpgroups.
 //
 // As in tma.cuh, everything is volatile and clobbers memory.
 #pragma once
@@ -6,12 +6,12 @@
 
 // ---- warpgroups ------------------------------------------------------------------------------------------------------------------
 
-// This thread's warpgroup, as a number that the compiler knows to be the same in all lanes of a warp: addresses made of it stay in uniform
-// registers, where wgmma and TMA want them.
+// This thread's warpgroup. The shuffle makes the number warp-uniform for the compiler, so that addresses stay in uniform registers, which
+// wgmma and TMA need.
 __device__ __forceinline__ int warpgroup_index() { return __shfl_sync(0xffffffffu, thread_index() / 128, 0); }
 __device__ __forceinline__ int warp_index() { return __shfl_sync(0xffffffffu, thread_index() / 32, 0); }
-// True in one lane of the warp, all of whose lanes must ask. Unlike `lane == 0` the compiler knows that it is one lane, and issues TMA
-// copies without a loop over lanes.
+// True in one lane of the warp; all lanes must call it. Unlike `lane == 0` the compiler knows that it is one lane, and issues TMA copies
+// without a loop over lanes.
 __device__ __forceinline__ bool elected() {
     unsigned mine;
     asm volatile("{\n"
@@ -22,16 +22,16 @@ __device__ __forceinline__ bool elected() {
                  : "=r"(mine));
     return mine;
 }
-// Among the THREADS threads of a warpgroup, or several; `id` 0 is __syncthreads's.
+// A named barrier of THREADS threads, of one or several warpgroups; id 0 is __syncthreads's.
 template <int THREADS = 128> __device__ __forceinline__ void warpgroup_barrier(int id) {
     asm volatile("bar.sync %0, %1;" ::"r"(id), "n"(THREADS) : "memory");
 }
-// Arrives at a warpgroup_barrier of as many threads, and goes on.
+// Arrives at a warpgroup_barrier of as many threads without waiting.
 template <int THREADS> __device__ __forceinline__ void warpgroup_let(int id) {
     asm volatile("bar.arrive %0, %1;" ::"r"(id), "n"(THREADS) : "memory");
 }
 
-// Registers move from the warpgroup that only issues copies to those that hold the sums. Obeyed only under __launch_bounds__(threads, 1).
+// Moves registers from the producer warpgroup to the consumers. Takes effect only with __launch_bounds__(threads, 1).
 template <int COUNT> __device__ __forceinline__ void registers_release() {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(COUNT));
 }
@@ -43,7 +43,7 @@ __device__ __forceinline__ void store_matrices(SharedAddress row, const unsigned
                  : "memory");
 }
 
-// Each transposed on its way: a lane gives the address of a column of its matrix.
+// The same with each matrix transposed: a lane gives the address of a column of its matrix.
 __device__ __forceinline__ void store_matrices_transposed(SharedAddress column, const unsigned (&f)[4]) {
     asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(column), "r"(f[0]), "r"(f[1]), "r"(f[2]),
                  "r"(f[3])
@@ -52,9 +52,8 @@ __device__ __forceinline__ void store_matrices_transposed(SharedAddress column, 
 
 // ---- wgmma: c += a b for 64 rows, N columns and k = 16, by the 128 threads of a warpgroup, both factors in shared memory ----------------
 
-// Where a factor lies, swizzled: `apart` and `columns_apart` are bytes from one group of 8 rows to the next and, for b, from one
-// 64-column tile to the next; ROW_BYTES are those of a row: 128 or, of a b of 32 columns, 64. Only addresses below 256 KB fit, and 16 bytes
-// are the unit.
+// The matrix descriptor of a factor. apart, columns_apart: bytes between groups of 8 rows and, for b, between tiles of 64 columns.
+// ROW_BYTES: the swizzle, 128, or 64 for a b in tiles of 32 columns. Addresses must be below 256 KiB and multiples of 16.
 template <int ROW_BYTES = 128>
 __device__ __forceinline__ unsigned long long factor(SharedAddress tile, unsigned apart, unsigned columns_apart) {
     static_assert(ROW_BYTES == 128 || ROW_BYTES == 64);
@@ -62,11 +61,11 @@ __device__ __forceinline__ unsigned long long factor(SharedAddress tile, unsigne
     return SWIZZLED | static_cast<unsigned long long>(apart / 16) << 32 | static_cast<unsigned long long>(columns_apart / 16) << 16 |
            (tile & 0x3ffff) / 16;
 }
-// The same, `bytes` further on: one addition to its low word, out of which nothing is carried.
+// The descriptor `bytes` further on. The addition to the low word does not carry.
 __device__ __forceinline__ unsigned long long further(unsigned long long factor, unsigned bytes) {
     return factor >> 32 << 32 | (static_cast<unsigned>(factor) + bytes / 16);
 }
-// Registers and shared memory written before may be used by the products that follow.
+// Orders earlier writes to registers before the wgmmas that follow.
 __device__ __forceinline__ void products_begin() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 __device__ __forceinline__ void products_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
 template <int PENDING> __device__ __forceinline__ void products_wait() {
@@ -130,7 +129,7 @@ template <int PENDING> __device__ __forceinline__ void products_wait() {
 PRODUCTS(float16, "f16")
 PRODUCTS(bfloat16, "bf16")
 
-// b by its columns in tiles of ROW_BYTES each, `apart` from one another, or along k as a is; and the product that takes it.
+// The descriptor of b, row-major in tiles of ROW_BYTES that are `apart`, or with K along its rows as a; and the product with it.
 template <bool ALONG_K, int ROW_BYTES> __device__ __forceinline__ unsigned long long factor_b(SharedAddress tile, unsigned apart) {
     if constexpr (ALONG_K) return factor(tile, 1024, 0);
     return factor<ROW_BYTES>(tile, 8 * ROW_BYTES, apart);
@@ -143,8 +142,8 @@ __device__ __forceinline__ void multiply_by(float (&c)[SUMS], unsigned long long
         warpgroup_product(c, a, b, add, storage);
 }
 
-// c += f a for 64 columns and N rows of C and k = 8; c as above, transposed. f: of thread t of warp w, B's rows t % 4
-// and columns 16w + t / 4 and 8 on, then the same four rows below.
+// c += f a for 64 columns and N rows of C and k = 8; c as above, transposed. f, of thread t of warp w: B's row t % 4 in columns
+// 16w + t / 4 and 8 further, then the row 4 below in the same columns.
 #define TF32_PRODUCT(rows, sums, f0, f1, f2, f3, factor_a, added)                                                                          \
     __device__ __forceinline__ void transposed_product(float (&c)[sums], const unsigned *f, unsigned long long a, int add) {               \
         asm volatile("{\n.reg .pred add;\nsetp.ne.b32 add, %" added ", 0;\n"                                                               \
@@ -160,8 +159,8 @@ TF32_PRODUCT("128", 64, "64", "65", "66", "67", "68", "69")
 TF32_PRODUCT("192", 96, "96", "97", "98", "99", "100", "101")
 TF32_PRODUCT("256", 128, "128", "129", "130", "131", "132", "133")
 
-// c += f a for 64 columns and N rows of C: f, of B, from registers; a from shared memory, both along k. c as above, transposed. TF32: k = 8, as transposed_product. 16 bits: k = 16; f: of thread t of warp w, columns 16 w + t / 4 and 8 on, of rows
-// 2 (t % 4) and the next, then of the rows 8 below.
+// c += f a for 64 columns and N rows of C; f, of B, from registers, a from shared memory. c as above, transposed. TF32: transposed_product.
+// 16 bits: k = 16; f, of thread t of warp w: columns 16 w + t / 4 and 8 further of rows 2 (t % 4) and the next, then of the rows 8 below.
 #define REGISTER_PRODUCT(Storage, type, rows, sums, f0, f1, f2, f3, factor_a, added)                                                       \
     __device__ __forceinline__ void register_product(float (&c)[sums], const unsigned *f, unsigned long long a, int add, Storage) {        \
         asm volatile("{\n.reg .pred add;\nsetp.ne.b32 add, %" added ", 0;\n"                                                               \

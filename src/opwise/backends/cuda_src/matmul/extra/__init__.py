@@ -1,9 +1,9 @@
-"""Kernels that serve only unaligned, skinny or tiny products. OPWISE_EXTRA=off switches all of them off: a plan then offers the
-configurations of `kernels` alone, and no unit of these is compiled.
+"""Kernels only for unaligned, skinny or tiny products. With OPWISE_EXTRA=off plans use the configurations of `kernels` alone, and the units
+of these kernels are not compiled.
 
-    unaligned_tma   16 bits and TF32 whose rows begin anywhere: TMA by a map for each residue of the row number
-    small_gemm      few tiles, short K: one prefetched step, or a cluster that shares K
-    skinny_m        16 rows of A at most: B goes straight to registers
+    unaligned_tma   16 bits and TF32 with unaligned rows: TMA with one map per residue class of rows
+    small_gemm      few tiles, short K: one prefetched step, or split-K over a cluster
+    skinny_m        at most 16 rows of A: B is loaded straight to registers
     skinny_n        5 to 16 columns of B, by mma.sync
 """
 
@@ -20,7 +20,7 @@ SWITCH = "OPWISE_EXTRA"
 
 
 def enabled() -> bool:
-    """Raises ValueError for a value of OPWISE_EXTRA that is neither on nor off."""
+    """Whether OPWISE_EXTRA is on, the default. Raises ValueError for a value other than on and off."""
     value = os.environ.get(SWITCH, "on")
     if value not in ("on", "off"):
         raise ValueError(f"{SWITCH} is {value!r}: it may be on, which is the default, or off")
@@ -29,7 +29,7 @@ def enabled() -> bool:
 
 @cache
 def configs() -> tuple[Config, ...]:
-    """All of them, whether or not they are switched off."""
+    """All configurations, regardless of OPWISE_EXTRA."""
     from opwise.backends.cuda_src.matmul.extra import skinny_m, skinny_n, small_gemm, unaligned_tma
 
     return (*unaligned_tma.CONFIGS, *small_gemm.CONFIGS, *skinny_m.CONFIGS, *skinny_n.CONFIGS)

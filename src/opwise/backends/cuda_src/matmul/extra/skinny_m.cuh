@@ -1,15 +1,14 @@
-// C = A B in 16 bits or TF32 where A has 16 rows at most, by mma.sync: B is read once, and that is the time.
+// C = A B in 16 bits or TF32 with at most 16 rows of A, by mma.sync. B is read once, at the bandwidth of memory.
 //
-// B goes from memory straight into the registers of the warp that multiplies it: nobody waits for another's copy, and a short K is under
-// way as soon as a block begins. The order of K within a sum is free, and so is that of columns within a tile. A lane takes 16 bytes of a
-// row of A, which are its share of two instructions' K; and of each of as many rows of B as these are elements GRANULE bytes, which are
-// its columns of as many tiles of 8: eight lanes lie side by side. Warps share K by turns of a step, and so do the S blocks of a cluster;
-// their sums meet in shared memory, in a fixed order.
+// A warp loads B from global memory straight to its registers, without shared memory or a wait for other warps. The order of K in a sum and
+// of columns in a tile is free. A lane loads 16 bytes of a row of A, DEEP elements, its share of two instructions' K. Of each of the DEEP
+// rows of B with the same k it loads GRANULE bytes, one column of each of several 8-column tiles; 8 lanes load neighbouring bytes.
+// The warps, and the S blocks of a cluster, take alternate steps of K. Their sums are added in shared memory, in a fixed order.
 #pragma once
 #include "matmul/common/cluster_reduce.cuh"
 #include "matmul/kernels/tile.cuh"
 
-// BN: columns of B. GRANULE: bytes of an access of B, which divide B's address, C's and their rows; 16, or of 16 bits 8, divide A's.
+// BN: columns of B. GRANULE: bytes of a load of B; B, C and their rows are aligned to it. A's are aligned to 16, or 8 for 16-bit types.
 template <class Storage_, int BN_, int WARPS_, int TURNS_, int GRANULE_> struct SkinnyMTile {
     using Storage = Storage_;
     static constexpr int BM = 16, BN = BN_, WARPS = WARPS_, THREADS = 32 * WARPS, GRANULE = GRANULE_, TURNS = TURNS_;
@@ -20,13 +19,13 @@ template <class Storage_, int BN_, int WARPS_, int TURNS_, int GRANULE_> struct 
     static_assert(ACROSS >= 1 && OWN % WARPS == 0 && (EACH % V == 0 || V % EACH == 0));
 };
 
-// What a lane has of a step: of A rows g and g + 8, of B DEEP rows.
+// A lane's part of a step: rows g and g + 8 of A, DEEP rows of B.
 template <class Tile> struct StepOfFew {
     uint4 a[2];
     unsigned b[Tile::DEEP][Tile::ACROSS][Tile::WORDS];
 };
 
-// A factor of one instruction, for column v of an access: of rows i and i + 1 in 16 bits, of row i in TF32.
+// A register of one instruction's B, for column v of a load: rows 2 i and 2 i + 1 in 16 bits, row i in TF32.
 template <class Tile> __device__ __forceinline__ unsigned factor_of_b(const StepOfFew<Tile> &step, int i, int across, int v) {
     if constexpr (sizeof(typename Tile::Storage) == 4) {
         return round_to_tf32(step.b[i][across][v]);
@@ -52,7 +51,7 @@ __device__ __forceinline__ void multiply_few(float (&sums)[Tile::EIGHTS][4], con
     }
 }
 
-// m <= 16. S: blocks of a cluster that share K.
+// m <= 16. S: split-K over the blocks of a cluster.
 template <class Tile, int S = 1>
 __device__ __forceinline__ void skinny_m_matmul(const typename Tile::Storage *a, const typename Tile::Storage *b, typename Tile::Storage *c,
                                            long long m, long long k, long long n) {
@@ -60,7 +59,7 @@ __device__ __forceinline__ void skinny_m_matmul(const typename Tile::Storage *a,
     constexpr int V = Tile::V, DEEP = Tile::DEEP, ACROSS = Tile::ACROSS, WARPS = Tile::WARPS, OWN = Tile::OWN, EACH = Tile::EACH;
     constexpr int FURTHER = WARPS * S * Tile::DEPTH;
     constexpr int GRANULE_A = Tile::GRANULE < 16 && sizeof(Storage) == 2 ? Tile::GRANULE : 16;
-    constexpr int TOGETHER = GRANULE_A / sizeof(Storage);  // elements of K that lie all before its end, or behind
+    constexpr int TOGETHER = GRANULE_A / sizeof(Storage);  // elements of K that are either all before its end or all beyond
     const int lane = thread_index() % 32, warp = thread_index() / 32, g = lane / 4, t = lane % 4;
     const int first = warp * S + (S > 1 ? static_cast<int>(rank_in_cluster()) : 0);
     const long long column0 = static_cast<long long>(block_index() / S) * Tile::BN;
@@ -111,7 +110,7 @@ __device__ __forceinline__ void skinny_m_matmul(const typename Tile::Storage *a,
 #pragma unroll
         for (int w = 1; w < WARPS; w++) totals[i] = sum(totals[i], load_shared_float(mine + w * OWN * 128));
     }
-    // Where in the tile a sum is, by its number: which of four of an instruction, which access, which column of it.
+    // The row and column in the tile of a sum, by its number.
     const auto row_of = [&](int number) { return g + number / Tile::EIGHTS / 2 * 8; };
     const auto column_of = [&](int number) {
         const int eighth = 2 * t + number / Tile::EIGHTS % 2;

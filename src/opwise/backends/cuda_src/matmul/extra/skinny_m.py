@@ -1,4 +1,4 @@
-"""skinny_m.cuh: A of 16 rows at most, on sm_90, 16 bits and TF32. B goes straight to the registers of the warps that multiply it."""
+"""skinny_m.cuh: at most 16 rows of A, on sm_90, 16 bits and TF32. B is loaded straight to registers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ STEP = 64  # bytes of a row of A that a warp takes at once
 
 @dataclass(frozen=True)
 class SkinnyM(Config):
-    """warps that share K, and `split` CTAs of a cluster that do; steps: of a warp that are under way at once."""
+    """warps: of a CTA, which share K. split: CTAs of a cluster that share K. steps: whose loads a warp has in flight."""
 
     dtypes: tuple[str, ...]
     warps: int
@@ -43,7 +43,7 @@ class SkinnyM(Config):
         return f"KERNEL({self.kernel(kind)}, {STORAGE[kind]}, skinny_m_matmul, {self.split}, {self.ctas_per_sm}, {tile})"
 
     def shared_bytes(self, kind: str) -> int:
-        """Each warp's sums, as in SkinnyMTile, and a cluster's."""
+        """The sums of each warp, and those that a cluster exchanges, as in skinny_m.cuh."""
         return (self.warps + (self.split > 1)) * 4 * ROWS * COLUMNS
 
     def takes(self, product: Product, machine: Machine) -> bool:
@@ -62,7 +62,7 @@ class SkinnyM(Config):
 
 
 HALF, TF32 = ("float16", "bfloat16"), ("tfloat32",)
-# dtypes, warps, split-K, CTAs per SM, steps under way, bytes of an access of B
+# dtypes, warps, split-K, CTAs per SM, steps in flight, bytes of a load of B
 CONFIGS = (
     SkinnyM(HALF, 8, 1, 2, 3, 8),
     SkinnyM(HALF, 4, 1, 4, 2, 8),

@@ -1,28 +1,26 @@
-// C = A B in 16 bits or TF32 where B has few columns: A is read once, and that is the time. As gemv_columns.cuh, by mma.sync: multiply-adds
-// of so many columns would take longer than the memory.
+// C = A B in 16 bits or TF32 with few columns of B. A is read once, at the bandwidth of memory. As gemv_columns.cuh, but by mma.sync: FMAs
+// for so many columns would be slower than memory.
 //
-// A warp has 16 HIGH rows of A. The order of K within a sum is free: a lane takes 16 bytes of a row, DEEP elements that follow one another,
-// which are its share of two instructions' K; four lanes 64 bytes of it, and of as many rows of B lane t the t-th DEEP. SHARING warps of
-// a block share K, by turns, and so do the S blocks of a cluster; their sums meet in shared memory, in a fixed order.
+// A warp has 16 HIGH rows of A. The order of K in a sum is free: a lane loads 16 bytes of a row, DEEP consecutive elements, its share of
+// two instructions' K. Four lanes load 64 bytes of a row, and lane t uses the t-th DEEP rows of B. SHARING warps of a block, and the S
+// blocks of a cluster, take alternate steps of K. Their sums are added in shared memory, in a fixed order.
 #pragma once
 #include "matmul/common/cluster_reduce.cuh"
 #include "common/elements.cuh"
 #include "matmul/kernels/tile.cuh"
 
-// MOST: columns of B at most, a multiple of 8. GRANULE: bytes of an access of B. 16: of 16 bits, it has MOST columns. GRANULE_A: of an
-// access of A, 1: its rows begin anywhere, A on 16 bytes.
+// MOST: most columns of B, a multiple of 8. GRANULE: bytes of a load of B; 16 if B is 16-bit with exactly MOST columns. GRANULE_A: bytes of
+// alignment of A's rows; 1: any, with A itself aligned to 16 bytes.
 template <class Storage_, int MOST_, int HIGH_, int SHARING_, int GRANULE, int GRANULE_A_ = 16> struct SkinnyNTile {
     using Storage = Storage_;
     static constexpr int MOST = MOST_, EIGHTS = MOST / 8, HIGH = HIGH_, SHARING = SHARING_, THREADS = 256, WARPS = THREADS / 32;
     static constexpr int ROWS = 16 * HIGH, BLOCK_ROWS = ROWS * WARPS / SHARING;
     static constexpr int GRANULE_A = GRANULE_A_, DEEP = 16 / sizeof(Storage), DEPTH = 4 * DEEP;  // elements of K in a step: a lane's, a warp's
     static constexpr bool EVEN = GRANULE == 16;
-    static constexpr int STEPS = GRANULE_A == 1 ? 1 : 4 / HIGH;  // under way at once, as registers allow
+    static constexpr int STEPS = GRANULE_A == 1 ? 1 : 4 / HIGH;  // whose loads are in flight, as registers allow
 };
 
-// Of A one row, for one lane: 16 bytes a step, from wherever the row begins.
-
-// Elements of a lane's DEEP of K, from there on, that lie before its end: all or none, where rows begin on 16 bytes.
+// How many of a lane's DEEP elements from `from` on are before the end of K: all or none if rows are aligned to 16 bytes.
 template <class Tile> __device__ __forceinline__ int left_of_lane(long long from, long long k) {
     if constexpr (Tile::GRANULE_A == 16)
         return from < k ? Tile::DEEP : 0;
@@ -30,9 +28,10 @@ template <class Tile> __device__ __forceinline__ int left_of_lane(long long from
         return least(k - from, Tile::DEEP);
 }
 
+// One row of A for one lane: 16 bytes per step.
 template <class Tile, bool ANYWHERE = Tile::GRANULE_A == 1> struct RowOfA;
 
-// Rows begin on GRANULE_A bytes.
+// Rows are aligned to GRANULE_A bytes.
 template <class Tile> struct RowOfA<Tile, false> {
     using Storage = typename Tile::Storage;
     using Raw = uint4;
@@ -45,15 +44,15 @@ template <class Tile> struct RowOfA<Tile, false> {
     __device__ __forceinline__ uint4 piece(const Raw &raw, int) const { return raw; }
 };
 
-// Rows of 16 bits begin anywhere, A on 16 bytes: the two pieces on 16 bytes that hold a lane's, and what of them it is.
+// Unaligned rows of 16-bit elements: loads the two aligned 16-byte pieces that contain the lane's, and shifts.
 template <class Tile> struct RowOfA<Tile, true> {
     using Storage = typename Tile::Storage;
     static_assert(sizeof(Storage) == 2);
     struct Raw {
         uint4 low, high;
     };
-    const char *row, *end;  // where the lane's first piece on 16 bytes begins; where A ends
-    int behind;             // bytes by which the row begins behind it
+    const char *row, *end;  // the lane's first aligned piece; the end of A
+    int behind;             // bytes from that piece to the row
 
     __device__ __forceinline__ void begin(const Storage *at, const Storage *a_end) {
         behind = static_cast<int>(reinterpret_cast<unsigned long long>(at) & 15);
@@ -66,7 +65,7 @@ template <class Tile> struct RowOfA<Tile, true> {
         const uint4 *pieces = reinterpret_cast<const uint4 *>(from), none = make_uint4(0, 0, 0, 0);
         return {any ? pieces[0] : none, more ? pieces[1] : none};
     }
-    // What A's end cuts off goes by twice two elements, from behind: few rows come here, once, and unrolled it would be in all others' way.
+    // Near the end of A: by elements, four per turn, from the last. Not unrolled, since few rows come here.
     __device__ __forceinline__ Raw cut_off(const char *from) const {
         const auto at = [&](int i) { return from + 2 * i < end ? bits_of(*reinterpret_cast<const Storage *>(from + 2 * i)) : 0; };
         unsigned words[8] = {};
@@ -95,10 +94,10 @@ template <class Tile> struct RowOfA<Tile, true> {
     }
 };
 
-// Of B a step's rows, for one warp.
+// A step's rows of B, for one warp.
 template <class Tile, bool EVEN = Tile::EVEN> struct RowsOfB;
 
-// They lie one behind the other, in pieces of 16 bytes: through shared memory, where ldmatrix turns them.
+// Rows are multiples of 16 bytes: through shared memory, from which ldmatrix transposes them.
 template <class Tile> struct RowsOfB<Tile, true> {
     static constexpr int EIGHTS = Tile::EIGHTS, STEPS = Tile::STEPS, ROOM = STEPS * EIGHTS * 512;
     const uint4 *from;
@@ -107,7 +106,7 @@ template <class Tile> struct RowsOfB<Tile, true> {
     int lane;
     uint4 raw[STEPS][EIGHTS];
 
-    // Eight rows from 8 t on, and of any j the rows 8 t + 2 j and 8 t + 2 j + 1 for all t, lie in different banks.
+    // Swizzled: 8 rows from 8 t on, and for each j the rows 8 t + 2 j and 8 t + 2 j + 1 of all t, are in different banks.
     __device__ __forceinline__ static unsigned at(int row, int eight) { return eight * 512 + 16 * (row ^ row / 8 * 2 ^ eight * (8 / EIGHTS)); }
     __device__ __forceinline__ RowsOfB(const void *b, long long k, long long, int lane, int warp)
         : from(static_cast<const uint4 *>(b)), pieces(k * EIGHTS), room(shared_base() + warp * ROOM), lane(lane) {}
@@ -119,7 +118,7 @@ template <class Tile> struct RowsOfB<Tile, true> {
         }
     }
     __device__ __forceinline__ void landed() const {
-        warp_barrier();  // what the last steps read
+        warp_barrier();  // the previous steps have been read
 #pragma unroll
         for (int s = 0; s < STEPS; s++) {
 #pragma unroll
@@ -136,7 +135,7 @@ template <class Tile> struct RowsOfB<Tile, true> {
     }
 };
 
-// However wide B is: element by element.
+// For any number of columns: element by element.
 template <class Tile> struct RowsOfB<Tile, false> {
     static constexpr int ROOM = 0, DEEP = Tile::DEEP;
     using Storage = typename Tile::Storage;
@@ -165,7 +164,7 @@ template <class Tile> struct RowsOfB<Tile, false> {
     }
 };
 
-// Of the warps that share K: the first gets the sums of all.
+// Adds the sums of the warps that share K, in the first of them.
 template <class Tile> __device__ __forceinline__ void add_up_warps(float (&sums)[Tile::HIGH][Tile::EIGHTS][4], int warp, int lane) {
     constexpr int SHARING = Tile::SHARING, EIGHTS = Tile::EIGHTS, OWN = Tile::HIGH * EIGHTS * 4;
     __shared__ float of_warps[Tile::WARPS][OWN][32];
@@ -183,7 +182,7 @@ template <class Tile> __device__ __forceinline__ void add_up_warps(float (&sums)
     }
 }
 
-// n <= MOST. A begins on GRANULE_A bytes, and so do its rows. S: blocks of a cluster that share K.
+// n <= MOST. A's rows are aligned to GRANULE_A bytes. S: split-K over the blocks of a cluster.
 template <class Tile, int S = 1>
 __device__ __forceinline__ void skinny_n_matmul(const typename Tile::Storage *a, const typename Tile::Storage *b, typename Tile::Storage *c,
                                                    long long m, long long k, long long n) {
@@ -195,7 +194,7 @@ __device__ __forceinline__ void skinny_n_matmul(const typename Tile::Storage *a,
     const long long block_row0 = static_cast<long long>(block_index() / S) * Tile::BLOCK_ROWS, row0 = block_row0 + warp / SHARING * Tile::ROWS;
     RowOfA<Tile> rows[2 * HIGH];
 #pragma unroll
-    for (int r = 0; r < 2 * HIGH; r++) rows[r].begin(a + min(row0 + g + 8 * r, m - 1) * k + DEEP * t, a + m * k);  // beyond A its last
+    for (int r = 0; r < 2 * HIGH; r++) rows[r].begin(a + min(row0 + g + 8 * r, m - 1) * k + DEEP * t, a + m * k);  // beyond A: the last
     RowsOfB<Tile> from_b(b, k, n, lane, warp);
     float sums[HIGH][EIGHTS][4] = {};
 #pragma unroll 1

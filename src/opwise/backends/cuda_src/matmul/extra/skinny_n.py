@@ -10,15 +10,15 @@ from opwise.backends.cuda_src.plan import Plan
 from opwise.backends.gemm.cost import Product, Work, tiled
 from opwise.backends.gemm.gpu import Machine
 
-HIGH, STEP = 2, 64  # sixteens of A's rows a warp; bytes of each row that it takes at once
+HIGH, STEP = 2, 64  # 16-row groups of A per warp; bytes of a row in a step
 THREADS, CTAS_PER_SM = 256, 2
 FEWEST, MOST = 5, 16  # columns of B
 
 
 @dataclass(frozen=True)
 class SkinnyN(Config):
-    """count: columns of B at most, 8 or 16. sharing: threads that share a row's K. vector_bytes: of an access of B; of_a: of A, 1 where its
-    rows begin anywhere, A on 16."""
+    """count: most columns of B, 8 or 16. sharing: threads that share a row's K. vector_bytes: bytes of a load of B. of_a: alignment of A's
+    rows; 1: any, with A itself aligned to 16 bytes."""
 
     UNIT: ClassVar = "matmul_extra"
 
@@ -39,7 +39,7 @@ class SkinnyN(Config):
 
     @property
     def rows(self) -> int:
-        """Of a CTA."""
+        """Rows of a CTA."""
         return 16 * HIGH * THREADS // self.sharing
 
     def instance(self, kind: str) -> str:
@@ -48,11 +48,11 @@ class SkinnyN(Config):
         return f"KERNEL({self.kernel(kind)}, {STORAGE[kind]}, skinny_n_matmul, 1, {CTAS_PER_SM}, {tile})"
 
     def shared_bytes(self, kind: str) -> int:
-        """For ldmatrix: 64 bytes of K of B for each step that a warp has under way, as in SkinnyNTile."""
+        """For ldmatrix: STEP bytes of K of B for each of a warp's steps in flight, as in SkinnyNTile."""
         return THREADS // 32 * (4 // HIGH) * STEP * self.count if self.vector_bytes == 16 else 0
 
     def takes(self, product: Product, machine: Machine) -> bool:
-        """The kernels of 8 columns take 5 to 8 of them, of 16 all from 9 on; where rows of B are 16 bytes, those that read them so."""
+        """8-column kernels take 5 to 8 columns, 16-column ones 9 to 16. 16-byte loads of B: 16-bit types, exactly `count` columns."""
         size, row = product.size, product.k * product.size
         of_a = 16 if product.alignment == 16 and row % 16 == 0 else 4 if size == 4 else 1
         count = 8 if product.n <= 8 else MOST

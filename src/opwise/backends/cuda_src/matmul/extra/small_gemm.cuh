@@ -1,13 +1,13 @@
-// C = A B where a product is small: it takes a launch and a wait for the memory, so all of a step of K is under way at once.
+// C = A B for small products, whose time is a launch and one memory latency: all loads of a step of K are in flight at once.
 //
-// A block computes a BM x BN tile. Each thread asks for its pieces of A and B, of GRANULE bytes, before it waits for the first of them; they
-// wait in registers, the next ones while these are multiplied, and go through shared memory, whose rows are longer than a step, so that
-// eight of them read together fall on all banks. No ring, no part of K for a warp of its own: nothing to add up.
+// A block computes a BM x BN tile. Each thread loads its pieces of A and B, of GRANULE bytes, to registers, those of the next step while
+// this one is multiplied, then writes them to shared memory. Rows there are padded, so that 8 rows read together use all banks. There is no
+// ring, and warps do not share K.
 #pragma once
 #include "matmul/common/cluster_reduce.cuh"
 #include "matmul/kernels/tile.cuh"
 
-// Neighbouring elements of a row of C, `left` of which lie inside: at once where rows begin on as much.
+// Stores two neighbouring elements of a row of C, of which `left` are inside: by one store if rows are aligned to both.
 template <int GRANULE, class Storage> __device__ __forceinline__ void store_two(Storage *to, float x, float y, int left) {
     if constexpr (GRANULE >= 2 * static_cast<int>(sizeof(Storage))) {
         if (left <= 0) return;
@@ -21,7 +21,7 @@ template <int GRANULE, class Storage> __device__ __forceinline__ void store_two(
     }
 }
 
-// By tensor cores (mma.sync): a warp has HIGH x WIDE instructions' tiles of C. DEEP: an instruction's K.
+// By mma.sync: a warp has HIGH x WIDE instruction tiles of C. DEEP: an instruction's K.
 template <class Storage_, int BM_, int BN_, int BK_, int WARPS_M_, int GRANULE_> struct SmallGemmTile {
     using Storage = Storage_;
     static constexpr int BM = BM_, BN = BN_, BK = BK_, GRANULE = GRANULE_, THREADS = 128, SIZE = sizeof(Storage);
@@ -35,7 +35,7 @@ template <class Storage_, int BM_, int BN_, int BK_, int WARPS_M_, int GRANULE_>
     __device__ __forceinline__ static int row() { return thread_index() / 32 % WARPS_M * (16 * HIGH); }
     __device__ __forceinline__ static int column() { return thread_index() / 32 / WARPS_M * (8 * WIDE); }
 
-    // Of two instructions' K, from k on, B's factors for all columns of a warp.
+    // B's fragments of two instructions' K, from k on, for all columns of a warp.
     __device__ __forceinline__ static void load_b(unsigned (&f)[2][WIDE][2], SharedAddress b, int k) {
         const int lane = thread_index() % 32;
         if constexpr (SIZE == 4) {
@@ -111,7 +111,7 @@ template <class Storage_, int BM_, int BN_, int BK_, int WARPS_M_, int GRANULE_>
     }
 };
 
-// In float32, by fused multiply-adds: a thread has 4 columns of HIGH rows of C, which are AT_ONCE apart.
+// float32 by fused multiply-adds: a thread has 4 columns of HIGH rows of C, which are AT_ONCE apart.
 template <int BM_, int BN_, int BK_, int GRANULE_> struct SmallGemmFmaTile {
     using Storage = float;
     static constexpr int BM = BM_, BN = BN_, BK = BK_, GRANULE = GRANULE_, THREADS = 128;
@@ -160,7 +160,7 @@ template <int BM_, int BN_, int BK_, int GRANULE_> struct SmallGemmFmaTile {
     }
 };
 
-// A step's ROWS x COLUMNS tile in the registers of THREADS threads; neighbours have neighbouring pieces of a row.
+// A step's ROWS x COLUMNS tile in the registers of THREADS threads; neighbouring threads have neighbouring pieces of a row.
 template <class Storage, int ROWS, int COLUMNS, int GRANULE, int THREADS, int PITCH> struct PrefetchedTile {
     static constexpr int ELEMENTS = GRANULE / sizeof(Storage), BESIDE = COLUMNS / ELEMENTS, AT_ONCE = THREADS / BESIDE;
     static constexpr int PASSES = (ROWS + AT_ONCE - 1) / AT_ONCE, WORDS = GRANULE < 4 ? 1 : GRANULE / 4;
@@ -197,12 +197,12 @@ template <class Storage, int ROWS, int COLUMNS, int GRANULE, int THREADS, int PI
     }
 };
 
-// S > 1: of the cluster's S blocks, each of which has the same tile and a part of K.
+// S > 1: split-K; the S blocks of a cluster have the same tile.
 template <class Tile, int S = 1>
 __device__ __forceinline__ void small_gemm_matmul(const typename Tile::Storage *a, const typename Tile::Storage *b, typename Tile::Storage *c,
                                             long long m, long long k, long long n) {
     using Storage = typename Tile::Storage;
-    constexpr int BM = Tile::BM, BN = Tile::BN, BK = Tile::BK, UNIT = 64 / sizeof(Storage);  // of K, that is not shared
+    constexpr int BM = Tile::BM, BN = Tile::BN, BK = Tile::BK, UNIT = 64 / sizeof(Storage);  // elements of K: a block's share is a multiple
     const unsigned beside = static_cast<unsigned>((n + BN - 1) / BN), block = block_index() / S;
     const long long row0 = static_cast<long long>(block / beside) * BM, column0 = static_cast<long long>(block % beside) * BN;
     const int rows_left = least(m - row0, BM), columns_left = least(n - column0, BN);

@@ -1,4 +1,4 @@
-"""small_gemm.cuh: few tiles and a short K, on sm_90. A CTA asks for all of a step of its K at once: no ring, no tensor map, one wait."""
+"""small_gemm.cuh: few tiles and a short K, on sm_90. A CTA has all loads of a step in flight at once, without a ring or tensor maps."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from opwise.backends.gemm.cost import Product, Work, fma_smem, mma_smem, tiled
 from opwise.backends.gemm.gpu import Machine
 
 THREADS, CTAS_PER_SM = 128, 2
-ALONE = 64  # bytes of K that CTAs of a cluster do not share
+ALONE = 64  # bytes of K: a CTA's share is a multiple
 
 
 @dataclass(frozen=True)
 class SmallGemm(Config):
-    """rows x columns of C, depth: of K in a step. split: CTAs of a cluster that share K. warps_m: warps below one another, 0 of FMA."""
+    """rows, columns: of the tile. depth: K of a step. split: CTAs of a cluster that share K. warps_m: warps along M, unused by FMA."""
 
     dtypes: tuple[str, ...]
     rows: int
@@ -48,12 +48,12 @@ class SmallGemm(Config):
         return f"KERNEL({self.kernel(kind)}, {STORAGE[kind]}, small_gemm_matmul, {self.split}, {CTAS_PER_SM}, {tile})"
 
     def shared_bytes(self, kind: str) -> int:
-        """A step of A, whose rows are 16 bytes longer than it, and of B: as in SmallGemmTile, SmallGemmFmaTile."""
+        """A step of A and of B, with padded rows, as in SmallGemmTile and SmallGemmFmaTile."""
         size, beside = BYTES[kind], {"float32": 0, "tfloat32": 32}.get(kind, 16)
         return self.rows * (self.depth * size + 16) + self.depth * (self.columns * size + beside)
 
     def takes(self, product: Product, machine: Machine) -> bool:
-        """Of 16 bits accesses of 16 bytes were no quicker than of 8, and there are none."""
+        """16-bit types have no 16-byte loads: they were no faster than 8-byte loads."""
         narrow = product.size if product.size == 2 else 4
         whole = 8 if product.size == 2 else 16
         return machine.capability == HOPPER and self.vector_bytes == (whole if product.vector_bytes >= whole else narrow)
@@ -69,8 +69,8 @@ class SmallGemm(Config):
             loads=(rows + columns) * size / (32 * self.vector_bytes), warps=THREADS // 32,
         )  # fmt: skip
         unit = ALONE // size
-        part = math.ceil(math.ceil(product.k / unit) / self.split) * unit  # of K, that a CTA has at most
-        filled = min(part, self.depth) / self.depth  # of a step
+        part = math.ceil(math.ceil(product.k / unit) / self.split) * unit  # most elements of K of a CTA
+        filled = min(part, self.depth) / self.depth  # fraction of a step
         return replace(
             found, steps=-(-part // self.depth), macs=found.macs * filled, smem=found.smem * filled, loads=found.loads * filled,
             fetched=found.fetched * filled,
@@ -82,7 +82,7 @@ class SmallGemm(Config):
 
 
 TF32, FLOAT32 = ("tfloat32",), ("float32",)
-# dtypes, rows, columns, K a step, bytes of an access, split-K, warps below one another
+# dtypes, rows, columns, K of a step, bytes of a load, split-K, warps along M
 CONFIGS = (
     SmallGemm(HALF, 16, 32, 64, 2),
     SmallGemm(HALF, 32, 32, 64, 2, warps_m=2),

@@ -1,11 +1,11 @@
-// The matmul kernels of Hopper for 16 bits and TF32 whose rows begin anywhere: C (m, n) = A (m, k) B (k, n), row-major, any m, k, n from 1
-// to 2^30, accumulated in float32. Compiled for sm_90a and nothing else.
+// The matmul kernels of sm_90 for 16 bits and TF32 with unaligned rows: C (m, n) = A (m, k) B (k, n), row-major, any m, k, n from 1 to
+// 2^30, accumulated in float32. Compiled for sm_90a only.
 //
-// matmul_unaligned_tma_<dtype>_<BM>_s<S>: A and B come as maps of classes of rows (residue_maps.cuh), swizzled by 128 bytes: of A boxes of BM rows, of
-// B of 8. A tile is BM rows of one class by as many columns as UnalignedTile::BN; the S blocks of a cluster share its K. S = 1: a grid of any
-// size, a block takes tile after tile; else a cluster a tile.
-// matmul_unaligned_tma_<dtype>_<BM>_s<S>_straight: a tile's rows follow one another. A's boxes have the BM / classes rows of each class and 16 bytes
-// more in a row, and lie as they are. unaligned_tma.py has the instances.
+// matmul_unaligned_tma_<dtype>_<BM>_s<S>: A and B come as maps of classes of rows (residue_maps.cuh), swizzled by 128 bytes: of A boxes of
+// BM rows, of B of 8. A tile has BM rows of one class and UnalignedTile::BN columns; the S blocks of a cluster share its K. S = 1:
+// persistent, a grid of any size; else a cluster per tile.
+// matmul_unaligned_tma_<dtype>_<BM>_s<S>_straight: a tile's rows are consecutive. A's boxes have BM / classes rows of each class, are 16
+// bytes wider, and are not swizzled. unaligned_tma.py has the instances.
 #include "matmul/extra/unaligned_tma.cuh"
 
 #define KERNEL(name, Storage, s, ...)                                                                                                      \

@@ -1,15 +1,12 @@
-// C = A B on Hopper's tensor cores (sm_90a alone) where rows begin at any element: the copy engine all the same.
+// C = A B by wgmma (sm_90a only) with TMA, for unaligned rows: one tensor map per residue class of rows, 8 classes for 16-bit elements, 4
+// for TF32 (residue_maps.cuh).
 //
-// A tensor map wants its base, the distance of its rows and a box's first column in multiples of 16 bytes. Of a matrix of 16-bit elements
-// the rows r, r + 8, r + 16, ... are 8 rows apart, which is one, whatever a row's length is (of 4 bytes, every fourth row): so a matrix has
-// a map for each class of rows, which begins `shift` elements before them, and in boxes of that class all columns lie so much later.
+// As in wgmma_tf32.cuh the transpose is computed, C' = B' A'. A is wgmma's right operand, read from shared memory, where the rows of a
+// class have the same shift. So a tile has rows of A of one class, and B's k are shifted alike.
+// If that leaves tiles half empty, a tile has consecutive rows instead (STRAIGHT), and two otherwise idle warps align them.
+// B is read to registers element by element, each with its row's shift.
 //
-// As in wgmma_tf32.cuh the product is computed as its transpose, C' = B' A'. A is wgmma's right factor, read from shared memory as
-// it lies there: so a tile has rows of A of one class, whose k begin at the same place, and wherever that is, the k of B begin there, too.
-// Or, where that leaves tiles half empty, its rows follow one another, and two warps that have nothing else to do straighten them.
-// B comes through registers, whose owners read every element for itself, by the shift of its row.
-//
-// What limits it is the copy engine: a row of 128 bytes that begins anywhere takes it 4 clocks, twice what it takes on 128 bytes.
+// TMA is the bottleneck: a row of 128 bytes takes it 4 clocks if unaligned, 2 if aligned to 128 bytes.
 #pragma once
 #include "matmul/common/cluster_reduce.cuh"
 #include "matmul/common/residue_maps.cuh"
@@ -20,31 +17,31 @@
 template <class Storage_, int ROWS_, int STAGES_, bool STRAIGHT_ = false> struct UnalignedTile {
     using Storage = Storage_;
     static constexpr int SIZE = sizeof(Storage), CLASSES = 16 / SIZE, BM = ROWS_, STAGES = STAGES_, BK = 128 / SIZE;
-    static constexpr int WIDE = 128, BN = WIDE - CLASSES;  // columns of B that a stage has, and how many of them every class has
+    static constexpr int WIDE = 128, BN = WIDE - CLASSES;  // columns of B in a stage; columns valid for all shifts
     static constexpr int CONSUMERS = 2, THREADS = 128 * (CONSUMERS + 1);
     static constexpr int BOX_COLUMNS = 128 / SIZE, B_BOXES = WIDE / BOX_COLUMNS;
-    // Rows of 128 bytes from class to class of B: the swizzle, which goes by address, differs among those that a warp reads together.
+    // Rows of 128 bytes from one class of B to the next, so that the swizzle, by address, differs among rows that a warp reads together.
     static constexpr int APART = SIZE == 2 ? 9 : 10;
-    // STRAIGHT: the rows of A that follow one another. Their boxes are a chunk of 16 bytes wider, and land beside where A is read.
+    // STRAIGHT: consecutive rows of A. Their boxes are 16 bytes wider and land in a separate buffer.
     static constexpr bool STRAIGHT = STRAIGHT_;
     static constexpr int APART_ROWS = STRAIGHT ? 1 : CLASSES, PRODUCERS = STRAIGHT ? 2 : 4;
     static constexpr int RAW_ROW = 128 + 16, RAW_CLASS = (BM / CLASSES * RAW_ROW + 127) / 128 * 128;
     static constexpr int BYTES_A = BM * 128, BYTES_B = B_BOXES * CLASSES * APART * 128, BYTES_RAW = STRAIGHT ? CLASSES * RAW_CLASS : 0;
     static constexpr int STAGE_BYTES = (BYTES_A + BYTES_B + BYTES_RAW + 1023) / 1024 * 1024, COPIED_B = B_BOXES * CLASSES * 8 * 128;
-    static constexpr int EMPTY_ARRIVALS = CONSUMERS * 4;  // one a warp
+    static constexpr int EMPTY_ARRIVALS = CONSUMERS * 4;  // one per warp
     static_assert(BK / CLASSES == 8 && STAGE_BYTES % 1024 == 0 && CLASSES * APART % 8 == 0 && BN % CLASSES == 0);
 
-    // Shared memory: the ring, the barriers. From the first multiple of 1024 on.
+    // Shared memory, from the first multiple of 1024 on: the ring, the mbarriers.
     SharedAddress ring;
     __device__ __forceinline__ UnalignedTile() : ring((shared_base() + 1023) & ~1023u) {}
     __device__ __forceinline__ SharedAddress slot(int i) const { return ring + i * STAGE_BYTES; }
     __device__ __forceinline__ SharedAddress full(int i) const { return slot(STAGES) + 8 * i; }
     __device__ __forceinline__ SharedAddress empty(int i) const { return full(STAGES + i); }
-    __device__ __forceinline__ SharedAddress landed(int i) const { return full(2 * STAGES + i); }  // A, beside
+    __device__ __forceinline__ SharedAddress landed(int i) const { return full(2 * STAGES + i); }  // STRAIGHT: A's boxes
 };
 
-// A tile: rows first, first + APART_ROWS, ... of A and C, `rows` of them; its columns from `column` on; and the steps of K that this block
-// takes of it, of which the first begins at element `depth` of A's boxes.
+// A tile: `rows` rows first, first + APART_ROWS, ... of A and C; columns from `column` on; this block's steps of K, from element `depth` of
+// A's map on.
 struct OddWork {
     int cls, block, first, rows, column, depth, steps;
 };
@@ -72,8 +69,8 @@ __device__ __forceinline__ void boxes_to(SharedAddress to, const Maps &rows, int
     for (int c = 0; c < Tile::CLASSES; c++) box_load(to + c * Tile::RAW_CLASS, rows.map[c], row, column, barrier);
 }
 
-// By one thread of each of two or four warps, which share the classes of B: one alone would take longer to begin a small tile's copies
-// than they take. In place p of a stage lie the rows of B whose k are p after A's first, modulo CLASSES: of class p - shift.
+// By one thread of each of two or four warps, which share the classes of B: one thread would issue a small tile's copies too slowly. Place
+// p of a stage has the rows of B with k = A's first k + p modulo CLASSES, of class p - shift.
 template <class Tile, int S, class Maps>
 __device__ __forceinline__ void produce_odd(const Tile &tile, const Maps &a, const Maps &b, long long m, int k, long long n, int warp) {
     constexpr int EACH = Tile::CLASSES / Tile::PRODUCERS;
@@ -104,7 +101,7 @@ __device__ __forceinline__ void produce_odd(const Tile &tile, const Maps &a, con
     });
 }
 
-// By two warps: A's rows from where they landed to where wgmma reads them, each by its own shift.
+// By two warps: copies A's rows from the buffer to where wgmma reads them, each by its shift.
 template <class Tile, int S, class Maps>
 __device__ __forceinline__ void straighten(const Tile &tile, const Maps &a, long long m, int k, long long n) {
     const int thread = thread_index() % 64, upper = thread / 8, chunk = thread % 8, cls = upper % Tile::CLASSES;
@@ -132,11 +129,11 @@ __device__ __forceinline__ void straighten(const Tile &tile, const Maps &a, long
     });
 }
 
-// Of B, a stage: what a thread multiplies. Of thread t of eight g of warp w, columns 16 w + g and 8 on; of an instruction's k, TF32: t and
-// t + 4; 16 bits: 2 t, 2 t + 1 and 8 on.
+// A thread's elements of B in a stage. With g = lane / 4, t = lane % 4 in warp w: columns 16 w + g and 8 further; of an instruction's k,
+// for TF32 t and t + 4, for 16 bits 2 t, 2 t + 1 and 8 further.
 template <class Tile> struct OddFetch {
     static constexpr int WORDS = 16, PLACES = Tile::SIZE == 2 ? 2 : 1;
-    unsigned from[PLACES][2], flip[8];  // where column and column + 8 of a place's rows lie; what the swizzle does with them
+    unsigned from[PLACES][2], flip[8];  // offsets of columns c and c + 8 of a place's rows; the swizzle's XOR
     __device__ __forceinline__ OddFetch() {
         const int first = thread_index() % 4 * PLACES;
 #pragma unroll
@@ -149,7 +146,7 @@ template <class Tile> struct OddFetch {
         for (int i = 0; i < PLACES; i++) {
 #pragma unroll
             for (int right = 0; right < 2; right++) {
-                // Of columns beyond BN whatever is there.
+                // Columns beyond BN are read but not stored.
                 const int at = min(column + 8 * right + b.shift[(first + i - shift) & (Tile::CLASSES - 1)], Tile::WIDE - 1);
                 from[i][right] = Tile::BYTES_A + (at / Tile::BOX_COLUMNS * Tile::CLASSES + first + i) * Tile::APART * 128 +
                                  at % Tile::BOX_COLUMNS * Tile::SIZE;
@@ -167,7 +164,7 @@ template <class Tile> struct OddFetch {
                     unsigned &to = f[4 * i + 2 * below + right];
                     if constexpr (Tile::SIZE == 4)
                         to = load_word(slot + (from[0][right] ^ flip[row]) + row * 128);
-                    else  // of the place beside, the swizzle is that of a row further
+                    else  // the next place has the swizzle of APART rows further
                         to = load_half(slot + (from[0][right] ^ flip[row]) + row * 128) |
                              load_half(slot + (from[1][right] ^ flip[(row + Tile::APART) % 8]) + row * 128) << 16;
                 }
@@ -176,7 +173,7 @@ template <class Tile> struct OddFetch {
     }
 };
 
-// What is before a row in its first chunk of 16 bytes is not the row's.
+// Clears the `shift` elements before a row in its first 16 bytes, which belong to another row.
 template <class Tile> __device__ __forceinline__ void clear_before_rows(SharedAddress slot, int shift) {
     const int row = thread_index();
     if (row < Tile::BM) {
@@ -243,7 +240,7 @@ __device__ __forceinline__ void consume_odd(const Tile &tile, const Maps &a, con
             for (int i = 0; i < Tile::BM / 2; i++) reduce.write_partial(i / 4 * 8 + 2 * quarter + i % 2, column + i / 2 % 2 * 8, sums[i]);
             reduce.store(to, Tile::APART_ROWS * n, it.rows, columns_left);
         } else {
-            // Lanes whose rows follow one another exchange eights of columns for sixteens.
+            // Lanes of neighbouring rows exchange values, so that a store covers 16 columns instead of 8.
             const int beside = quarter & 1, at = column + 8 * beside;
             typename Tile::Storage *line = to + 2 * (quarter - beside) * Tile::APART_ROWS * n + at;
             const int rows_left = at < columns_left ? it.rows - 2 * (quarter - beside) : 0;
@@ -263,7 +260,7 @@ __device__ __forceinline__ void consume_odd(const Tile &tile, const Maps &a, con
     });
 }
 
-// S > 1: of the cluster's S blocks, each of which has the same tile and a part of K.
+// S > 1: split-K; the S blocks of a cluster have the same tile.
 template <class Tile, int S, class Maps>
 __device__ __forceinline__ void unaligned_tma_matmul(const Maps &a, const Maps &b, typename Tile::Storage *c, long long m, long long k, long long n) {
     const Tile tile;
@@ -283,7 +280,7 @@ __device__ __forceinline__ void unaligned_tma_matmul(const Maps &a, const Maps &
             straighten<Tile, S>(tile, a, m, static_cast<int>(k), n);
         else if (elected())
             produce_odd<Tile, S>(tile, a, b, m, static_cast<int>(k), n, warp);
-        if constexpr (S > 1) {  // the consumers' meetings wait for these, too
+        if constexpr (S > 1) {  // the cluster barriers need all threads
             __syncwarp();
             reduce_without_partials();
         }

@@ -1,5 +1,5 @@
-"""unaligned_tma.cuh: 16 bits and TF32 on sm_90 whose rows begin anywhere, by wgmma. Rows whose numbers have one residue lie multiples of 16
-bytes apart, and have a tensor map of their own."""
+"""unaligned_tma.cuh: 16 bits and TF32 on sm_90 with unaligned rows, by wgmma. The rows of a residue class are multiples of 16 bytes apart,
+and each class has its own tensor map."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ APART = {4: 10, 2: 9}  # rows of 128 bytes from class to class of B
 
 @dataclass(frozen=True)
 class Unaligned(Config):
-    """rows follow one another in A where `straight`, else they are of one residue class. split: CTAs of a cluster that share K; with 1, a
-    CTA takes tile after tile."""
+    """rows: of a tile; consecutive rows if `straight`, else of one residue class. split: CTAs of a cluster that share K; with 1, the kernel
+    is persistent."""
 
     KINDS: ClassVar = ("tfloat32", *HALF)
     UNIT: ClassVar = "matmul_unaligned_tma"
@@ -49,20 +49,20 @@ class Unaligned(Config):
         return self.rows * ROW + WIDE * size * classes * APART[size] + raw
 
     def shared_bytes(self, kind: str) -> int:
-        """The ring, two or three barriers a stage, the way to a multiple of 1024."""
+        """The ring, two or three mbarriers per stage, and the padding to a multiple of 1024."""
         return self.stages * (-(-self.stage_bytes(kind) // 1024) * 1024 + (24 if self.straight else 16)) + 1024
 
     def takes(self, product: Product, machine: Machine) -> bool:
         return machine.capability == HOPPER and product.vector_bytes < 16 and max(product[:3]) <= TMA_LIMIT
 
     def tiles(self, product: Product) -> int:
-        """A stage has as many columns as every class of B's rows has."""
+        """The number of tiles; a tile's columns are those valid for all shifts."""
         classes = 16 // product.size
         every = 1 if self.straight else classes
         return -(-product.m // (self.rows * every)) * every * -(-product.n // (WIDE - classes))
 
     def work(self, product: Product) -> Work:
-        """Factors are copied once more within shared memory: what lies between 16 bytes is put right."""
+        """Includes a further copy of the factors within shared memory, which aligns them."""
         size = product.size
         smem = wgmma_smem(self.rows, WIDE, size) + 3 * size * (self.rows + WIDE)
         return tiled(
@@ -74,7 +74,7 @@ class Unaligned(Config):
         m, k, n, kind = product[:4]
         classes, wide = 16 // product.size, ROW // product.size
         element = plan.TFLOAT32 if kind == "tfloat32" else plan.UINT16
-        a = (self.rows // classes, wide + classes) if self.straight else (self.rows, wide)  # a chunk more, to be cut from
+        a = (self.rows // classes, wide + classes) if self.straight else (self.rows, wide)  # 16 bytes wider, for the shift
         maps = Matrix(m, k, *a, element, classes), Matrix(k, n, 8, wide, element, classes)
         tiles = self.tiles(product)
         ctas = tiles * self.split if self.split > 1 else min(tiles, machine.sms)

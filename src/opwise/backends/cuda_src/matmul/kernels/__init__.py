@@ -1,11 +1,11 @@
-"""The main path: a module of configurations for each .cu file, or for some of its kernels.
+"""Configurations of the main path: a module for each .cu file, or for some of its kernels.
 
 portable        any GPU from sm_80: mma_sync (16 bits, TF32), simt (float32)
-gemv            any GPU: few rows of A or columns of B
-wgmma           sm_90, 16 bits: persistent, ping-pong, split_k in a cluster, swap_ab
+gemv            any GPU: at most 7 columns of B
+wgmma           sm_90, 16 bits: persistent, ping-pong, split-K over a cluster, swap_ab
 tma32           sm_90: TF32 by wgmma (wgmma_tf32), float32 by FMA with TMA (ffma_tma)
-ffma            sm_90, float32: K shared by warps, or by the whole grid (stream-K)
-cluster         sm_90: K of mma_sync's and simt's tiles shared by a cluster's CTAs
+ffma            sm_90, float32: K split over warps, or over the whole grid (stream-K)
+cluster         sm_90: split-K over a cluster, with the tiles of mma_sync and simt
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-// The matmul kernels of Hopper for few tiles and a long K or a large B, where the 16-bit wgmma kernels do not come into question: C (m, n) = A
-// (m, k) B (k, n), row-major, any m, k, n >= 1, accumulated in float32. Compiled for sm_90a and nothing else.
+// The matmul kernels of sm_90 for few tiles and a long K or a large B, where the 16-bit wgmma kernels cannot be used: C (m, n) = A (m, k)
+// B (k, n), row-major, any m, k, n >= 1, accumulated in float32. Compiled for sm_90a only.
 //
-// matmul_cluster_<dtype>_<way>_<BM>x<BN>_v<GRANULE>_s<S>: the S blocks of a cluster, 1 to 16, have one BM x BN tile and each a part of K;
-// matmul/common/cluster_reduce.cuh adds up their sums. GRANULE is as in portable.cu, and so are the ways, simt and mma. The grid is one-dimensional,
+// matmul_cluster_<dtype>_<way>_<BM>x<BN>_v<GRANULE>_s<S>: the S blocks of a cluster, 1 to 16, share the K of a BM x BN tile, and
+// cluster_reduce.cuh adds their sums. GRANULE as in portable.cu; way: simt (simt.cuh) or mma (mma_sync.cuh). The grid is one-dimensional,
 // ceil(m / BM) * ceil(n / BN) * S blocks. cluster.py has the instances.
 #include "matmul/kernels/mma_sync.cuh"
 #include "matmul/kernels/simt.cuh"

@@ -1,5 +1,5 @@
-"""cluster.cu: few tiles and a long K on sm_90, for what wgmma's split_k does not take. The CTAs of a cluster share a tile's K, and add up
-their sums through one another's shared memory (matmul/common/cluster_reduce.cuh). Tiles are mma_sync's and simt's."""
+"""cluster.cu: few tiles and a long K on sm_90, for products that wgmma's split-K cannot take. The CTAs of a cluster share a tile's K and
+reduce their sums through distributed shared memory (cluster_reduce.cuh). Tiles are those of mma_sync and simt."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from opwise.backends.gemm.gpu import Machine
 
 @dataclass(frozen=True)
 class Cluster(Config):
-    """tile: of which `split` CTAs share K."""
+    """split: CTAs of a cluster that share the K of `tile`."""
 
     UNIT: ClassVar = "matmul_cluster"
 
@@ -37,7 +37,7 @@ class Cluster(Config):
         return self.tile.kinds if self.tile.vector_bytes == 2 else ("tfloat32",)
 
     def serves(self, kind: str) -> bool:
-        """TF32 is a permission: tiles of FMA take its products, too."""
+        """FMA tiles also take TF32 products: TF32 is allowed, not required."""
         return kind in self.kinds or (kind == "tfloat32" and self.way == "simt")
 
     def kernel(self, kind: str) -> str:
@@ -69,7 +69,7 @@ def _simt(rows: int, columns: int, threads_n: int, threads_m: int, depth: int, s
     return Simt(rows, columns, stages, threads_n, threads_m, depth, slices, ctas, vector)
 
 
-# Tiles: rows, columns, threads in N and M, K a step, slices of it, stages, CTAs per SM, bytes of an access.
+# Simt tiles: rows, columns, threads in N and M, K of a step, its slices, stages, CTAs per SM, bytes of a load.
 CONFIGS = (
     Cluster(_simt(4, 64, 16, 4, 64, 2, 4, 3, 16), 8),
     Cluster(_simt(16, 64, 16, 4, 64, 2, 3, 3, 4), 4),

@@ -1,13 +1,13 @@
-// The float32 matmul kernels of Hopper: C (m, n) = A (m, k) B (k, n), row-major, m, k, n from 1 to 2^30. Compiled for sm_90a and nothing else.
+// The float32 matmul kernels of sm_90: C (m, n) = A (m, k) B (k, n), row-major, m, k, n from 1 to 2^30. Compiled for sm_90a only.
 //
-// matmul_ffma_float32_<rows>_<BM>x<BN>_w<WARPS>_<s1 or stream_k>: a block of WARPS warps has one tile, of which every warp takes steps of K.
-// A and B come as tensor maps, C as an address. <rows>: `aligned` ones begin on 16 bytes, as A and B do, and a factor is one map; `residue`
-// ones begin anywhere, and a factor is four (residue_maps.cuh). Boxes are as FfmaTile has them. The grid is one-dimensional, ceil(m / BM) *
-// ceil(n / BN) blocks; with stream_k as many as run at once (ffma_stream_k.cuh).
-// matmul_ffma_float32_tma_128x128_8x16: rows begin on 16 bytes, 8 x 16 of the tile a thread (ffma_tma.cuh). ffma.py and tma32.py have the instances.
+// matmul_ffma_float32_<rows>_<BM>x<BN>_w<WARPS>_<s1 or stream_k>: the WARPS warps of a block share the K of a tile.
+// A and B are tensor maps, C is an address. <rows>: `aligned`: A, B and their rows are aligned to 16 bytes, and a factor is one map;
+// `residue`: rows are unaligned, and a factor is four maps (residue_maps.cuh). FfmaTile has the boxes. The grid is one-dimensional, ceil(m
+// / BM) * ceil(n / BN) blocks; with stream_k as many as run at once (ffma_stream_k.cuh).
+// matmul_ffma_float32_tma_128x128_8x16: aligned rows, 8 x 16 elements per thread (ffma_tma.cuh). ffma.py and tma32.py have the instances.
 #include "matmul/kernels/ffma_stream_k.cuh"
 
-// Rows and columns of the tile, warps, blocks a multiprocessor; rows and columns a thread, stages.
+// Rows and columns of the tile, warps, blocks per SM; rows and columns per thread, stages.
 #define RESIDUE(bm, bn, warps, blocks_a_sm, ...)                                                                                           \
     using Tile_residue_##bm##x##bn##_w##warps = FfmaTile<bm, bn, warps, 4, __VA_ARGS__>;                                                   \
     IF_WANTED(matmul_ffma_float32_residue_##bm##x##bn##_w##warps##_s1,                                                                     \

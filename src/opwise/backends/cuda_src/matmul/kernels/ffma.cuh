@@ -1,19 +1,18 @@
-// C = A B in plain float32 on Hopper, for rows that begin anywhere and for few tiles: the multiply-adds of ffma_tma.cuh, whose warps
-// share K instead of the tile.
+// C = A B in float32 without TF32 on sm_90, for unaligned rows and for few tiles: as ffma_tma.cuh, but the warps of a block split K instead
+// of the tile.
 //
-// A warp has a whole tile, TM x TN elements a thread, and every WARPS-th step of 16 k; each has a ring of its own, which it fills and
-// empties alone. So nobody waits for another before the sums meet, and a tile of 64 x 64 keeps a multiprocessor as busy as one of 128 x 128
-// does, at twice the bytes from the L2.
+// A warp has the whole tile, TM x TN elements per thread, and every WARPS-th step of 16 k, in a ring of its own. So warps do not wait for
+// each other before the final reduction, and a tile of 64 x 64 keeps an SM as busy as one of 128 x 128, with twice the bytes from L2.
 //
-// Of rows that begin anywhere (residue_maps.cuh) a box has every fourth: the rows of A lie permuted, and with them those of the sums until
-// they meet; so do the rows of B, which are k, and are read by places known to the compiler. A is read word by word, so that rows may begin
-// early; B by fours, so its rows are moved first.
+// A box of unaligned rows (residue_maps.cuh) has every fourth row. So the rows of A are permuted in shared memory, and the sums' rows until
+// the reduction; the rows of B, which are k, are permuted at compile-time offsets. A is read by words, which may be shifted; B by 16 bytes,
+// so its rows are aligned first.
 #pragma once
 #include "matmul/common/cluster_reduce.cuh"
 #include "matmul/kernels/ffma_tile.cuh"
 #include "matmul/kernels/tile.cuh"
 
-// The ring of each warp of a block, empty. Is this the thread that fills its warp's?
+// Initializes the ring of each warp. Returns whether this thread fills its warp's ring.
 template <class Tile> __device__ __forceinline__ bool begin_rings(const Tile &tile) {
     const bool fills = elected();
     if (fills) {
@@ -24,13 +23,13 @@ template <class Tile> __device__ __forceinline__ bool begin_rings(const Tile &ti
     return fills;
 }
 
-// The sums of the tile at (row, column) over steps `part` of K, of which every warp takes its own; it lays them into its own ring, where
-// `sum_of_warps` finds them behind a barrier. `turn`: of the ring, whose slots are empty before and after.
+// Computes the sums of the tile at (row, column) over this warp's steps of `part`, and writes them to its ring, where `sum_of_warps` reads
+// them after a barrier. turn: the state of the ring, whose slots are empty before and after.
 template <class Tile, class FactorA, class FactorB>
 __device__ __forceinline__ void write_sums(const Tile &tile, bool fills, PipelineState<Tile::STAGES> &turn, const FactorA &a, const FactorB &b,
                                          int row, int column, Steps part, long long m, long long k, long long n) {
     constexpr int TM = Tile::TM, TN = Tile::TN, STAGES = Tile::STAGES, BN = Tile::BN, BK = Tile::BK, WARPS = Tile::WARPS;
-    const int first = part.first + tile.warp, steps = (part.last - first + WARPS - 1) / WARPS;  // of this warp, which may be none
+    const int first = part.first + tile.warp, steps = (part.last - first + WARPS - 1) / WARPS;  // of this warp, possibly none
     const auto fill = [&](int slot, int step) {
         const int depth = (first + step * WARPS) * BK;
         if (fills) {
@@ -75,7 +74,7 @@ __device__ __forceinline__ void write_sums(const Tile &tile, bool fills, Pipelin
                 if (next == 0) {
                     if (depth + Tile::TURN < BK) {
                         go(slot, depth + Tile::TURN);
-                    } else {  // behind the last step something is read, and not used
+                    } else {  // after the last step the loads are not used
                         turn.next();
                         if (step + 1 < steps) landed(turn.slot, turn.phase);
                         go(turn.slot, 0);
@@ -93,13 +92,13 @@ __device__ __forceinline__ void write_sums(const Tile &tile, bool fills, Pipelin
                 }
             }
         }
-        if constexpr (Tile::ANY) publish_to_copies();  // which must not come before what was written here
+        if constexpr (Tile::ANY) publish_to_copies();  // orders align_rows' writes before the next copies
         warp_barrier();  // all lanes have left the slot
         if (step + STAGES < steps) fill(slot, step + STAGES);
     }
 
-    warp_barrier();  // for a warp without a step, whose lanes have read their ring all the same
-    // A warp lays its sums into its own ring, which nobody reads any more, rows where those of A lay.
+    warp_barrier();  // for a warp without steps, whose lanes have read the ring too
+    // The ring is no longer read: the warp writes its sums there, in the order of A's rows.
     const unsigned as_it_is = m < 0 ? 0 : 0x3210;
 #pragma unroll
     for (int r = 0; r < TM; r++) {
@@ -111,7 +110,7 @@ __device__ __forceinline__ void write_sums(const Tile &tile, bool fills, Pipelin
     }
 }
 
-// Element e of a tile: the sum of what the warps laid.
+// Element e of a tile: the sum over the warps.
 template <class Tile> __device__ __forceinline__ float sum_of_warps(const Tile &tile, int e) {
     const SharedAddress from = tile.ring(0) + (Tile::place(e / Tile::BN) * Tile::PITCH + e % Tile::BN) * 4;
     float found = load_float(from);

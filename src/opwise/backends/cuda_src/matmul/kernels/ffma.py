@@ -1,4 +1,4 @@
-"""ffma.cu: float32 on sm_90 whose warps share K, and with stream-K the CTAs of the whole grid (ffma_stream_k.cuh)."""
+"""ffma.cu: float32 on sm_90 with K split over the warps of a CTA and, with stream-K, over the grid (ffma_stream_k.cuh)."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from opwise.backends.gemm.cost import Product, Work, fma_smem, tiled
 from opwise.backends.gemm.gpu import Machine
 
 DEPTH = 16  # elements of K in a step of a warp
-CLASSES, WIDER = 4, 4  # of rows of 4-byte elements that begin anywhere: maps, and elements more in a box's row
-THREAD = 8, 16  # rows and columns of a thread
+CLASSES, WIDER = 4, 4  # for unaligned rows: maps of a factor, and extra elements in a box's row
+THREAD = 8, 16  # rows and columns per thread
 
 
 @dataclass(frozen=True)
 class Ffma(Tiled):
-    """warps of a CTA, each with steps of K of the whole tile, and a ring of its own. residue: rows begin anywhere, a factor is four maps.
-    stream_k: as many CTAs as run at once, which share all steps of all tiles evenly; a tile's CTAs add up in turn."""
+    """warps: of a CTA; each has its own steps of K, for the whole tile, and its own ring. residue: unaligned rows, four maps per factor.
+    stream_k: one wave of CTAs, which share all steps of all tiles evenly; the CTAs of a tile add their sums in order."""
 
     KINDS: ClassVar = ("float32",)
     UNIT: ClassVar = "matmul_ffma"
@@ -42,7 +42,7 @@ class Ffma(Tiled):
         return f"{macro}({self.rows}, {self.columns}, {self.warps}, {self.ctas_per_sm}, {THREAD[0]}, {THREAD[1]}, {self.stages})"
 
     def shared_bytes(self, kind: str) -> int:
-        """A ring a warp, a barrier a stage of each, the way to a multiple of 1024. Boxes begin on 128 bytes."""
+        """A ring per warp, an mbarrier per stage of each, the padding to a multiple of 1024. Boxes are aligned to 128 bytes."""
         wider, boxes = (4 * WIDER, CLASSES) if self.residue else (0, 1)
         a, b = self.rows * (4 * DEPTH + wider), DEPTH * (4 * self.columns + wider)
         filled = sum(-(-part // (128 * boxes)) * 128 * boxes for part in (a, b))
@@ -54,11 +54,11 @@ class Ffma(Tiled):
         return fits and machine.capability == HOPPER and max(product[:3]) <= TMA_LIMIT
 
     def rounds(self, product: Product) -> int:
-        """Steps of K of every warp, of a tile."""
+        """Steps of K per warp and tile."""
         return -(-product.k // (DEPTH * self.warps))
 
     def ctas(self, product: Product, sms: int) -> int:
-        """One a tile; of stream-K as many as run at once, none without a round, each tile's the same where that leaves few SMs out."""
+        """One per tile. stream-K: one wave, at most one per round; a multiple of the tiles if that uses 90 % of the wave."""
         tiles, at_once = self.tiles(product), self.ctas_per_sm * sms
         if not self.stream_k:
             return tiles
@@ -67,7 +67,7 @@ class Ffma(Tiled):
 
     def work(self, product: Product) -> Work:
         smem = fma_smem(self.rows, self.columns, *THREAD, (self.rows / THREAD[0], self.columns / THREAD[1]))
-        smem += 2 * 4 * self.rows * self.columns * self.warps / product.k  # warps add up their sums
+        smem += 2 * 4 * self.rows * self.columns * self.warps / product.k  # the reduction over warps
         found = tiled(
             product, self.rows, self.columns, DEPTH * self.warps, "fma", smem, self.stages, ctas_per_sm=self.ctas_per_sm,
             warps=self.warps, setup=self.residue,
@@ -79,7 +79,7 @@ class Ffma(Tiled):
         return replace(found, ctas=ctas, steps=steps, exchanged=4 * self.rows * self.columns, waits=waits)
 
     def launch(self, product: Product, machine: Machine) -> Plan:
-        """stream-K: flags by which a CTA tells the next that its sums are there; one shelf of scratch for all products."""
+        """stream-K: scratch has a flag per CTA, by which it tells the next CTA that its sums are stored."""
         m, k, n = product[:3]
         parts, wider, classes = (CLASSES, WIDER, CLASSES) if self.residue else (1, 0, 0)
         a = Matrix(m, k, self.rows // parts, DEPTH + wider, FLOAT32, classes)

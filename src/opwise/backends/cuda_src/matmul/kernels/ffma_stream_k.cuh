@@ -1,15 +1,14 @@
-// Tiles of ffma.cuh whose K is shared by blocks of the whole grid: no cluster says how many share a tile, and no wave is left
-// nearly empty, so that all multiprocessors have the same to do whatever the tiles' number.
+// stream-K with the tiles of ffma.cuh: all SMs have the same amount of work for any number of tiles.
 //
-// Tiles after tiles, of each its rounds (a step of K of every warp), are one line, which the grid cuts into equal shares, one a block. Blocks
-// that share a tile are neighbours, and its sums lie in C: the first of them writes its own, the next adds its own to these, and so on in the
-// order of blocks, the same in every run. Nothing is read of C but what a block before has written.
+// The rounds of all tiles (a round: one step of K of every warp) are a sequence, of which each block has an equal consecutive share. The
+// blocks of a tile are neighbours. The first of them writes its sums to C, the next adds its own, and so on in the order of blocks, the
+// same in every run. Only elements of C that an earlier block has written are read.
 //
-// A block takes its share from the end: so the part of a tile that the next block waits for comes first, and what it waits for itself comes
-// last. Where a share is longer than a tile nobody waits in practice. A block waits for the one before it alone, which waits for no block
-// behind; the launch is cooperative, so that all of them run.
+// A block computes its share backwards: first the part of a tile that the next block waits for, last the part for which it waits itself. If
+// a share is longer than a tile, blocks hardly ever wait. A block waits only for the block before it; the launch is cooperative, so that
+// all blocks run.
 //
-// flags: one a block, 0 before and after; 1 while the block's sums lie in C and the next block has not seen it.
+// flags: one per block, 0 before and after the launch; 1 while the block's sums are in C and the next block has not seen it.
 #pragma once
 #include "matmul/kernels/ffma.cuh"
 
@@ -20,18 +19,18 @@ __device__ __forceinline__ unsigned seen(const unsigned *flag) {
 }
 __device__ __forceinline__ void raise(unsigned *flag) { asm volatile("st.release.gpu.global.u32 [%0], 1;" ::"l"(flag) : "memory"); }
 __device__ __forceinline__ void clear(unsigned *flag) { asm volatile("st.relaxed.gpu.global.u32 [%0], 0;" ::"l"(flag) : "memory"); }
-// What another block wrote: past the L1.
+// Another block's sum, read past L1.
 __device__ __forceinline__ float load_left(const float *from) {
     float x;
     asm volatile("ld.relaxed.gpu.global.f32 %0, [%1];" : "=f"(x) : "l"(from) : "memory");
     return x;
 }
 
-// The tile's sums, which all threads have laid, into C, behind those that lie there already if it `adds`.
+// Stores the tile's sums to C; if ADDS, added to the sums that are there.
 template <bool ADDS, class Tile>
 __device__ __forceinline__ void leave_sums(const Tile &tile, float *c, long long n, int rows_left, int columns_left) {
     constexpr int EACH = Tile::BM * Tile::BN / Tile::THREADS;
-    constexpr int TOGETHER = EACH % 10 == 0 ? 10 : EACH % 12 == 0 ? 12 : EACH % 8 == 0 ? 8 : 4;  // elements on their way at once
+    constexpr int TOGETHER = EACH % 10 == 0 ? 10 : EACH % 12 == 0 ? 12 : EACH % 8 == 0 ? 8 : 4;  // elements loaded at once
     static_assert(Tile::BM * Tile::BN % Tile::THREADS == 0 && EACH % TOGETHER == 0);
 #pragma unroll 1
     for (int from = 0; from < EACH; from += TOGETHER) {
@@ -71,7 +70,7 @@ __device__ __forceinline__ void ffma_stream_k_matmul(const FactorA &a, const Fac
         const int row = static_cast<int>(at.m) * BM, column = static_cast<int>(at.n) * BN;
         const Steps part{static_cast<int>(from - first) * WARPS, min(static_cast<int>(to - first) * WARPS, steps)};
         write_sums(tile, fills, turn, a, b, row, column, part, m, k, n);
-        publish_to_copies();  // the copy engine fills the ring again
+        publish_to_copies();  // TMA overwrites the ring
         float *sums = c + row * n + column;
         const int rows_left = least(m - row, BM), columns_left = least(n - column, BN);
         if (from > first) {

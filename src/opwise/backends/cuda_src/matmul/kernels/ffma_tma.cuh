@@ -1,16 +1,15 @@
-// C = A B in plain float32 on Hopper: the copy engine fills the ring, so threads do nothing but load factors and multiply.
+// C = A B in float32 without TF32 on sm_90: TMA fills the ring, and the threads only load factors and multiply.
 //
-// A block computes 128 x 128, a thread 8 x 16, its rows TY apart, its columns in fours 4 TX apart. A lies in shared memory by rows of 32 k,
-// swizzled by 128 bytes; B lies as it is, rows of 128 columns. The factors of the next k are read while this one's are multiplied, across
-// stages, too. TURN k are a turn of the loop: more take fewer instructions beside the multiply-adds, and more of the instruction cache.
+// A block computes 128 x 128, a thread 8 x 16: its rows are TY apart, its groups of 4 columns 4 TX apart. In shared memory A has rows of 32
+// k, with the 128-byte swizzle, B rows of 128 columns, without. The factors of the next k are loaded while this one's are multiplied, also
+// across stages. TURN: k per loop iteration; a larger one has less loop overhead and needs more instruction cache.
 //
-// What limits it is neither memory nor the multipliers, but registers' ports: a multiply-add reads three registers, a multiprocessor's
-// quarter can begin one a clock, and in a clock it reads one register of even number and one of odd, beside those that the last
-// multiply-add read at the same place of the instruction and keeps. So
-//     a row's 16 multiply-adds follow one another, and keep the element of A; the next row's go back the way, and keep that of B;
-//     an element of B, read by fours, has a register of its column's parity, so its sums want the other parity. They would get the same,
-//     and be moved at every k, if they had to lie by fours for the stores: `apart` lets them lie elsewhere;
-//     elements of A are read one by one, whose registers are free, and not four k of a row, whose parity would be that of k.
+// The bottleneck are the register file's ports. An FMA reads three registers, and an SM sub-partition can issue one per clock, but reads
+// only one even-numbered and one odd-numbered register per clock, besides those in the operand reuse cache from the FMA before. So
+//     a row's 16 FMAs are consecutive and reuse the element of A; the next row's are in reverse order and reuse that of B;
+//     an element of B, from a 16-byte load, has a register of its column's parity, so its sums should have the other parity. The 16-byte
+//     stores would force the same parity, and moves at every k: `apart` avoids that;
+//     elements of A are loaded singly, to any register; a 16-byte load of four k would fix their parity.
 #pragma once
 #include "matmul/kernels/wgmma.cuh"
 
@@ -20,12 +19,12 @@ template <int TM_, int TN_, int TURN_, int STAGES_ = 3> struct FfmaTmaTile {
     static_assert(TM == 8 && TN == 16, "lanes are laid out for these");
     static_assert(TURN % 8 == 0 && BK % TURN == 0, "the two sets of factors change places evenly");
 
-    // Shared memory: the ring, a barrier a stage. From the first multiple of 1024 on.
+    // Shared memory, from the first multiple of 1024 on: the ring, then an mbarrier per stage.
     SharedAddress ring;
     int x, y;  // of the thread: the first of its columns is 4x, of its rows y
     __device__ __forceinline__ FfmaTmaTile() : ring((shared_base() + 1023) & ~1023u) {
         const int warp = warp_index(), lane = thread_index() % 32;
-        // A warp has 8 rows, 4 fours of columns: 16 lanes read 8 rows of A and 2 fours of B.
+        // A warp has 8 x 4 threads: 16 lanes read 8 rows of A and two 16-byte chunks of B.
         x = warp % 2 * 4 + (lane & 1) + (lane >> 4) * 2, y = warp / 2 * 8 + (lane >> 1 & 7);
     }
     __device__ __forceinline__ static int warp_index() { return __shfl_sync(0xffffffffu, thread_index() / 32, 0); }
@@ -35,7 +34,7 @@ template <int TM_, int TN_, int TURN_, int STAGES_ = 3> struct FfmaTmaTile {
     __device__ __forceinline__ SharedAddress of_b() const { return BYTES_A + x * 16; }
 };
 
-// `memory` keeps them on their side of barriers; among multiply-adds ptxas moves them as it likes.
+// The clobber keeps the loads from crossing barriers; ptxas still schedules them among the FMAs.
 __device__ __forceinline__ void load_floats(float *to, SharedAddress from) {
     asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];" : "=f"(to[0]), "=f"(to[1]), "=f"(to[2]), "=f"(to[3]) : "r"(from) : "memory");
 }
@@ -89,7 +88,7 @@ __device__ __forceinline__ void ffma_tma_matmul(const TensorMap &a, const Tensor
                 if (next == 0) {
                     if (depth + Tile::TURN < Tile::BK) {
                         from_a = tile.slot(slot) + (tile.of_a() ^ (depth + Tile::TURN) * 4), from_b += Tile::TURN * Tile::BN * 4;
-                    } else {  // behind the last step something is read, and not used
+                    } else {  // after the last step the loads are not used
                         turn.next();
                         if (step + 1 < steps) barrier_wait(tile.full(turn.slot), turn.phase);
                         from_a = tile.slot(turn.slot) + tile.of_a(), from_b = tile.slot(turn.slot) + tile.of_b();
@@ -107,7 +106,7 @@ __device__ __forceinline__ void ffma_tma_matmul(const TensorMap &a, const Tensor
                 }
             }
         }
-        block_barrier();  // everybody has left the slot
+        block_barrier();  // all threads have read the slot
         if (fills && step + STAGES < steps) fill(slot, step + STAGES);
     }
 

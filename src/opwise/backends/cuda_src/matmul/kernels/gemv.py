@@ -1,5 +1,5 @@
-"""portable.cu: B of 7 columns at most (gemv_columns.cuh). A is read once, by threads that share K and multiply by FMA; a tile would spend
-its time on columns that lie outside of C."""
+"""portable.cu: B of at most 7 columns (gemv_columns.cuh), by FMA. A is read once, by threads that share K. A tile would mostly compute
+columns outside of C."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from opwise.backends.cuda_src.plan import Plan
 from opwise.backends.gemm.cost import Product, Work, tiled
 from opwise.backends.gemm.gpu import Machine
 
-MOST_COLUMNS, MOST_NARROW = 7, 4  # of B by 16-byte and by narrower accesses
-ROWS, THREADS = 4, 256  # of gemv_columns: rows of A that threads have, threads of a CTA
+MOST_COLUMNS, MOST_NARROW = 7, 4  # most columns of B with 16-byte loads, and with single elements
+ROWS, THREADS = 4, 256  # as in gemv_columns.cuh: rows of A per group of threads, threads of a CTA
 
 
 @dataclass(frozen=True)
 class Gemv(Config):
-    """count: B's columns; vector_bytes: of an access; sharing: threads that share a row's K. TF32 has nothing to gain: float32's kernels
-    take its products."""
+    """count: columns of B. vector_bytes: of a load. sharing: threads that share a row's K. The float32 kernels also take TF32 products,
+    which tensor cores would not make faster."""
 
     UNIT: ClassVar = "matmul"
 
@@ -47,7 +47,7 @@ class Gemv(Config):
         return f"KERNEL({self.kernel(kind)}, {STORAGE[kind]}, gemv_columns_matmul, 2, {tile})"
 
     def takes(self, product: Product, machine: Machine) -> bool:
-        """Rows of A alone must begin on 16 bytes; B is read as it lies."""
+        """16-byte loads need aligned tensors and rows of A; B is read contiguously."""
         wide = product.alignment == 16 and product.k * product.size % 16 == 0
         return product.n == self.count and self.vector_bytes == (16 if wide else product.size)
 
@@ -63,7 +63,7 @@ class Gemv(Config):
         return Plan(self.kernel(product.kind), line(ctas), (THREADS, 1, 1))
 
 
-SHARING = 8, THREADS, 32  # threads: 8 lanes, a CTA, a warp
+SHARING = 8, THREADS, 32  # threads that share a row's K: 8 lanes, a CTA, a warp
 
 
 def _configs() -> tuple[Gemv, ...]:

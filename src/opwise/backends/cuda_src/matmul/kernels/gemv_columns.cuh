@@ -1,9 +1,8 @@
-// C = A B where B has 7 columns at most: A is read once, and that is the time. Plain multiply-adds of float32, on any GPU.
+// C = A B with at most 7 columns of B, by float32 FMA, on any GPU. A is read once, at the bandwidth of memory.
 //
-// SHARING threads have 4 rows of A and share K: all of a block, or where K is short a warp or 8 lanes. A thread takes GRANULE bytes of each
-// row in turns, so that an access is one stretch of a row. B's rows that belong to V elements of K lie one behind the other, V N elements: N
-// pieces as wide as A's, whatever N is, which come from the L1 for all but the first. Sums meet by shuffles, of fewer rows at each step, and
-// those of warps in shared memory, in a fixed order.
+// SHARING threads have 4 rows of A and share K: a block, or for short K a warp or 8 lanes. They load neighbouring pieces of GRANULE bytes
+// of a row, V elements each. The V rows of B for these are contiguous, V N elements, and so N pieces of the same width, which come from L1
+// after the first read. Sums are reduced by shuffles, each step with half the rows, and those of warps in shared memory, in a fixed order.
 #pragma once
 #include "common/elements.cuh"
 #include "matmul/kernels/tile.cuh"
@@ -13,16 +12,16 @@ template <class Storage_, int N_, int SHARING_, int GRANULE_> struct GemvColumns
     using Pieces = Piece<Storage, GRANULE_>;
     static constexpr int N = N_, SHARING = SHARING_, V = Pieces::COUNT, THREADS = 256, WARPS = THREADS / 32;
     static constexpr int LANES = SHARING < 32 ? SHARING : 32, ROWS = 4, BLOCK_ROWS = ROWS * THREADS / SHARING;
-    static constexpr int STEPS = V == 1 ? 8 : N > 5 ? 1 : 2;  // under way at once
+    static constexpr int STEPS = V == 1 ? 8 : N > 5 ? 1 : 2;  // in flight at once
     static_assert(SHARING == 8 || SHARING == 32 || SHARING == THREADS);
 };
 
-// Adds up over LANES lanes: a quarter of them has row 0's sum in sums[0], the next row 1's, and so on.
+// Reduces over LANES lanes: the first quarter of them gets row 0's sum in sums[0], the next row 1's, and so on.
 template <int LANES, int N> __device__ __forceinline__ void over_lanes(float (&sums)[4][N], int lane) {
 #pragma unroll
     for (int j = 0; j < N; j++) {
 #pragma unroll
-        for (int left = 2; left > 0; left /= 2) {  // a lane gives the half of its rows that it does not keep
+        for (int left = 2; left > 0; left /= 2) {  // a lane sends half of its rows and keeps the others
             const int distance = LANES / 4 * left;
             const bool upper = lane & distance;
 #pragma unroll
@@ -48,7 +47,7 @@ __device__ __forceinline__ void gemv_columns_matmul(const typename Tile::Storage
     const long long row0 = static_cast<long long>(block_index()) * Tile::BLOCK_ROWS + thread_index() / SHARING * ROWS, pieces = k / V;
     const Raw *from_b = reinterpret_cast<const Raw *>(b), *from_a[ROWS];
 #pragma unroll
-    for (int r = 0; r < ROWS; r++) from_a[r] = reinterpret_cast<const Raw *>(a + min(row0 + r, m - 1) * k);  // beyond A its last row
+    for (int r = 0; r < ROWS; r++) from_a[r] = reinterpret_cast<const Raw *>(a + min(row0 + r, m - 1) * k);  // beyond A: the last row
     float sums[ROWS][N] = {};
     const auto multiply = [&](const Raw (&raw_a)[ROWS], const Raw (&raw_b)[N]) {
         float y[V * N];
@@ -65,7 +64,7 @@ __device__ __forceinline__ void gemv_columns_matmul(const typename Tile::Storage
             }
         }
     };
-    const auto take = [&](long long i, int rounds) {  // of STEPS; all of them are under way at once
+    const auto take = [&](long long i, int rounds) {  // at most STEPS, all in flight at once
         Raw raw_a[Tile::STEPS][ROWS], raw_b[Tile::STEPS][N];
 #pragma unroll
         for (int s = 0; s < Tile::STEPS; s++) {

@@ -1,8 +1,8 @@
 // C = A B on tensor cores by mma.sync (sm_80 and later): float16, bfloat16, and float32 rounded to TF32; all accumulate in float32.
 //
-// A block computes one BM x BN tile of C. K advances in steps of K_BYTES a row of A; a ring of STAGES slots in shared memory holds the
-// steps in flight. Per step a block reads (BM + BN K_BYTES-rows) from L2 and each warp reads its factors from shared memory once per
-// instruction's k. With 64x64 a warp and 16-bit data, k = 16 takes 4 KB of shared memory (32 clocks) and 65536 multiply-adds.
+// A block computes one BM x BN tile of C. A step of K has K_BYTES of a row of A; a ring of STAGES slots in shared memory holds the steps in
+// flight. Per step a block loads (BM + BN) K_BYTES bytes, and each warp reads its factors from shared memory once per instruction's k. With
+// 64x64 per warp and 16-bit data, k = 16 takes 4 KiB of shared memory reads (32 clocks) and 65536 multiply-adds.
 #pragma once
 #include "matmul/common/cluster_reduce.cuh"
 #include "matmul/kernels/tile.cuh"
@@ -16,7 +16,7 @@ template <class Storage> struct Factors {  // 16-bit
     __device__ __forceinline__ static void round(unsigned (&)[4]) {}
     __device__ __forceinline__ static int column(int t, int j, int odd) { return 8 * j + 2 * t + odd; }  // of lane t of 4, of instruction j
 
-    // Instruction j has columns 8j .. 8j+7. Row-major B is transposed on the way by ldmatrix.
+    // Instruction j has columns 8j .. 8j+7. ldmatrix transposes row-major B.
     template <class Layout> __device__ __forceinline__ static void load_b(unsigned (&b)[4][2], SharedAddress slot, int k, int column) {
         const int lane = thread_index() % 32;
 #pragma unroll
@@ -27,7 +27,7 @@ template <class Storage> struct Factors {  // 16-bit
         }
     }
 
-    // 16 rows of an A that lies as rows of K.
+    // 16 rows of a transposed A.
     template <class Layout> __device__ __forceinline__ static void load_a(unsigned (&a)[4], SharedAddress slot, int k, int row) {
         const int lane = thread_index() % 32;
         load_matrices_transposed(a, slot + Layout::at(k + lane / 16 * 8 + lane % 8, (row + lane / 8 % 2 * 8) * 2));
@@ -97,7 +97,7 @@ template <> struct Factors<float> {  // float32 rounded to TF32
     }
 };
 
-// A B that lies as rows of B's columns has K along them, as A does: ldmatrix gives a lane what it holds of 2 instructions.
+// A transposed B has K along its rows, as A: ldmatrix loads a lane's elements of 2 instructions.
 template <class Of, class Layout>
 __device__ __forceinline__ void load_b_of_columns(unsigned (&b)[4][2], SharedAddress slot, int k_byte, int column) {
     const int lane = thread_index() % 32;
@@ -112,7 +112,7 @@ __device__ __forceinline__ void load_b_of_columns(unsigned (&b)[4][2], SharedAdd
 }
 
 // WARPS_K > 1: that many warps share a tile and take different parts of every step of K; their sums are added at the end.
-// A_T, B_T: the factor lies in memory as the transpose's rows do, and so in shared memory.
+// A_T, B_T: the factor is the transpose of a row-major matrix, in global and in shared memory.
 template <class Storage_, int BM_, int BN_, int K_BYTES_, int WARPS_M_, int WARPS_N_, int WARPS_K_, int STAGES_, int GRANULE_,
           bool A_T_ = false, bool B_T_ = false>
 struct MmaTile {
@@ -180,7 +180,7 @@ template <class Tile> __device__ __forceinline__ void add_partial_sums(float (&c
     }
 }
 
-// S > 1: of the cluster's S blocks, each of which has the same tile and a part of K.
+// S > 1: split-K; the S blocks of a cluster have the same tile.
 template <class Tile, int S = 1>
 __device__ __forceinline__ void mma_sync_matmul(const typename Tile::Storage *a, const typename Tile::Storage *b, typename Tile::Storage *c,
                                               long long m, long long k, long long n) {

@@ -1,16 +1,16 @@
 // The matmul kernels for any GPU by name: C (m, n) = A (m, k) B (k, n), row-major, any m, k, n >= 1, accumulated in float32.
 //
-// matmul_<dtype>_[simt_]<BM>x<BN>_v<GRANULE>: a block computes a BM x BN tile, and GRANULE bytes divide all three base addresses and
-// the row pitches of A, B and C; portable.py.
-// matmul_<dtype>_gemv_columns_<N>_t<THREADS>_v<GRANULE>: of N columns of B, GRANULE bytes an access; gemv.py.
+// matmul_<dtype>_[simt_]<BM>x<BN>_v<GRANULE>: a block computes a BM x BN tile; the base addresses and row pitches of A, B and C are
+// multiples of GRANULE bytes; portable.py. matmul_transposed_<dtype>_..._<layout>: the same for transposed factors.
+// matmul_<dtype>_gemv_columns_<N>_t<THREADS>_v<GRANULE>: N columns of B, loads of GRANULE bytes; gemv.py.
 //
 // All but the textbook kernel take a one-dimensional grid.
 #include "matmul/kernels/gemv_columns.cuh"
 #include "matmul/kernels/mma_sync.cuh"
 #include "matmul/kernels/simt.cuh"
 
-// The classroom kernel: 16x16 threads a block, one element of C a thread, every factor read from global memory 16 times over by a block
-// and served by the caches. It is here to be measured against, not to be used.
+// The textbook kernel, for comparison: 16x16 threads per block, one element of C per thread. A block reads every factor from global memory
+// or the caches 16 times.
 #ifdef MATMUL_TEXTBOOK
 extern "C" __global__ void __launch_bounds__(256)
     matmul_textbook_float32(const float *a, const float *b, float *c, long long m, long long k, long long n) {

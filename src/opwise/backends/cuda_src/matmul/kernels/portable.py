@@ -1,4 +1,4 @@
-"""portable.cu: products on any GPU, by mma.sync (mma_sync.cuh) or by FMA (simt.cuh)."""
+"""portable.cu: matmul on any GPU, by mma.sync (mma_sync.cuh) or by FMA (simt.cuh)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from opwise.backends.gemm.gpu import Machine
 
 @dataclass(frozen=True)
 class MmaSync(Tiled):
-    """warps: in M, N and K. step_bytes: of a row of A, in a stage. vector_bytes divide addresses and rows: 16, 4, or 2 by registers."""
+    """warps: in M, N and K. step_bytes: of a row of A, in a stage. vector_bytes: alignment of addresses and rows, 16, 4 or 2."""
 
     KINDS: ClassVar = ("tfloat32", *HALF)
     UNIT: ClassVar = "matmul"
@@ -37,7 +37,7 @@ class MmaSync(Tiled):
         return 32 * high * wide * deep
 
     def arguments(self, kind: str) -> str:
-        """Of MmaTile."""
+        """The template arguments of MmaTile."""
         warps = ", ".join(map(str, self.warps))
         return f"{STORAGE[kind]}, {self.rows}, {self.columns}, {self.step_bytes}, {warps}, {self.stages}, {self.vector_bytes}{orders(self)}"
 
@@ -72,7 +72,7 @@ def mma_work(config: MmaSync, product: Product, split_k: int = 1) -> Work:
 
 @dataclass(frozen=True)
 class Simt(Tiled):
-    """threads_n x threads_m threads a slice of K, each with tile_m x tile_n elements; `slices` of them share a step's depth."""
+    """threads_n x threads_m threads per slice of K share the tile; `slices` such groups share a step of `depth` k."""
 
     KINDS: ClassVar = ("float32", *HALF)
     UNIT: ClassVar = "matmul"
@@ -97,7 +97,7 @@ class Simt(Tiled):
         return self.threads_n * self.threads_m * self.slices
 
     def arguments(self, kind: str) -> str:
-        """Of SimtTile."""
+        """The template arguments of SimtTile."""
         each = f"{self.rows // self.threads_m}, {self.columns // self.threads_n}"
         steps = f"{self.depth}, {self.slices}, {self.stages}, {self.vector_bytes}"
         return f"{STORAGE[kind]}, {self.threads_n}, {self.threads_m}, {each}, {steps}{orders(self)}"
@@ -109,7 +109,7 @@ class Simt(Tiled):
         return self.stages * self.depth * BYTES[kind] * (self.rows + self.columns)
 
     def takes(self, product: Product, machine: Machine) -> bool:
-        """16 bits by FMA are for GPUs that have no mma.sync for them."""
+        """16-bit types use FMA only on GPUs without mma.sync for them."""
         if product.size == 2:
             return machine.capability < TENSOR_CORES_FROM
         return self.vector_bytes == accesses(product)
@@ -134,16 +134,16 @@ def simt_work(config: Simt, product: Product, split_k: int = 1) -> Work:
 
 
 def accesses(product: Product) -> int:
-    """Bytes of an access that addresses and rows allow: cp.async copies 4 or 16; elements of 2 come through registers."""
+    """The widest load that addresses and rows allow: 16 or 4 bytes by cp.async, 2 through registers."""
     return 16 if product.vector_bytes == 16 else max(product.vector_bytes & 2, min(product.vector_bytes, 4))
 
 
 def orders(config: MmaSync | Simt) -> str:
-    """The last arguments of MmaTile and SimtTile, which row-major factors do without: is A, is B a transpose?"""
+    """The arguments A_T and B_T of MmaTile and SimtTile, omitted for row-major factors."""
     return "" if config.layout == "NN" else "".join(f", {str(order == 'T').lower()}" for order in config.layout)
 
 
-# rows, columns, stages, bytes of K a step, warps in M, N, K, CTAs per SM, bytes of an access
+# rows, columns, stages, bytes of K per step, warps in M, N, K, CTAs per SM, bytes of a load
 MMA = (
     MmaSync(128, 256, 3, 128, (2, 4, 1), 1, 16),
     MmaSync(128, 128, 4, 64, (2, 2, 1), 2, 16),
@@ -154,7 +154,7 @@ MMA = (
     MmaSync(128, 128, 2, 64, (2, 4, 1), 1, 2),
     MmaSync(64, 64, 2, 64, (2, 2, 1), 3, 2),
 )
-# rows, columns, stages, threads in N and M, K a step, slices of it, CTAs per SM, bytes of an access
+# rows, columns, stages, threads in N and M, K of a step, its slices, CTAs per SM, bytes of a load
 SIMT = (
     Simt(128, 128, 3, 8, 16, 16, 1, 2, 16),
     Simt(64, 64, 4, 16, 8, 16, 1, 3, 16),
@@ -166,8 +166,8 @@ SIMT = (
 
 
 def _transposed(layout: str) -> tuple[MmaSync | Simt, ...]:
-    """Steps of K are 128 bytes where elements have 4: from shorter rows of B's columns warps would read with bank conflicts.
-    Large tiles have 256 threads where 128 would spill."""
+    """The tiles of a layout. With 4-byte elements a step has 128 bytes of K: a shorter transposed B would be read with bank conflicts.
+    Large tiles have 256 threads if 128 would spill."""
     warps_n, mma_ctas = (2, 2) if layout == "NT" else (4, 1)
     threads_n, simt_ctas = (8, 2) if layout == "TN" else (16, 1)
     return (

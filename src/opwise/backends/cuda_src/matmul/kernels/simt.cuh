@@ -1,14 +1,14 @@
-// C = A B with plain float32 fused multiply-adds: float32 without TF32, and 16-bit data where there are no tensor cores for it.
+// C = A B by float32 fused multiply-adds: float32 without TF32, and 16-bit data on GPUs without tensor cores for it.
 //
-// A block computes BM x BN, a thread TM rows x TN columns. A stays in shared memory as it is in global memory (row-major, so that
-// cp.async can copy it): a thread reads 4 k of a row at once, TM reads per 4 k, which is as many as a transposed A would take. Per 4 k an
-// 8x8 thread does 256 multiply-adds for 16 reads of 16 bytes. The 8 lanes of one row share A's address, 4 rows share B's.
+// A block computes BM x BN, a thread TM rows x TN columns. A is row-major in shared memory, too, so that cp.async can copy it. A thread
+// reads 4 k of a row at once, TM reads per 4 k, as many as with a transposed A. Per 4 k a thread with 8x8 elements does 256 FMAs for 16
+// reads of 16 bytes. The 8 lanes of a row read the same address of A, 4 rows the same of B.
 #pragma once
 #include "matmul/common/cluster_reduce.cuh"
 #include "matmul/kernels/tile.cuh"
 
 // Threads of a warp: 4 rows x 8 columns, or 8 x 4. SLICES > 1: that many groups of TX x TY threads take different parts of every step of K.
-// A_T, B_T: the factor lies in memory as the transpose's rows do, and so in shared memory.
+// A_T, B_T: the factor is the transpose of a row-major matrix, in global and in shared memory.
 template <class Storage_, int TX_, int TY_, int TM_, int TN_, int BK_, int SLICES_, int STAGES_, int GRANULE_, bool A_T_ = false,
           bool B_T_ = false>
 struct SimtTile {
@@ -22,7 +22,7 @@ struct SimtTile {
     using LayoutB = typename Either<B_T, ByRowFours<BK * SIZE>, ByRow<BN * SIZE>>::type;
     using CopyA = TileCopy<Storage, A_T ? BK : BM, A_T ? BM : BK, GRANULE, THREADS, LayoutA>;
     using CopyB = TileCopy<Storage, B_T ? BN : BK, B_T ? BK : BN, GRANULE, THREADS, LayoutB>;
-    // Of thread row y the r-th row: in fours of an A whose rows are of K.
+    // The r-th row of thread row y; for a transposed A rows are in groups of 4.
     __device__ __forceinline__ static int row(int y, int r) { return A_T ? (y + r / 4 * TY) * 4 + r % 4 : y + r * TY; }
     static_assert((WX == 4 || WX == 8) && TX % WX == 0 && TY % WY == 0 && TX * TY % 32 == 0 && TN % 4 == 0 && SLICE_K % 4 == 0, "whole warps");
     static_assert((SLICES - 1) * BM * BN * 4 <= STAGES * STAGE_BYTES, "partial sums fit in the ring");
@@ -119,7 +119,7 @@ template <class Tile> __device__ __forceinline__ void add_slices(float (&sums)[T
     }
 }
 
-// S > 1: of the cluster's S blocks, each of which has the same tile and a part of K.
+// S > 1: split-K; the S blocks of a cluster have the same tile.
 template <class Tile, int S = 1>
 __device__ __forceinline__ void simt_matmul(const typename Tile::Storage *a, const typename Tile::Storage *b, typename Tile::Storage *c,
                                             long long m, long long k, long long n) {

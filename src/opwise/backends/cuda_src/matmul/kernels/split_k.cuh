@@ -1,14 +1,13 @@
-// C = A B on Hopper where a product has too few tiles for the multiprocessors: a tile's K is shared by the S blocks of a thread block
-// cluster, whose sums meet in their shared memory. Nothing is written but C.
+// C = A B by wgmma (sm_90a) for products with fewer tiles than SMs: split-K over the S blocks of a cluster, which reduce their sums through
+// distributed shared memory.
 //
-// A block multiplies K / S of its tile as wgmma.cuh does: a producer, here one warp, fills a ring of slots, and consumer warpgroups
-// of 64 rows each multiply. Every unit of the tile's sums has an owner among the blocks, each as many. A warp keeps those of its sums that
-// its own block owns in registers and pushes the others into their owners' inboxes, each of which lies beside the ring, so that nobody is
-// asked whether it is ready: a block's only barrier with the others says, early, that its mbarriers are there. The warp that holds a unit's
-// own sums adds the parts of ranks r + 1, r + 2, ... to them, so a sum is the same in every run, and stores it.
+// A block multiplies its K / S as in wgmma.cuh: a producer, here one warp, fills a ring, and consumer warpgroups of 64 rows multiply. The
+// units of the tile's sums are divided evenly among the blocks. A warp keeps the units that its block owns in registers and pushes the
+// others to their owners' inboxes. An inbox is not part of the ring, so it is always free: the only cluster barrier, early on, says that a
+// block's mbarriers are initialized. The owner's warp adds the parts of ranks r + 1, r + 2, ... in this order and stores the unit.
 //
-// One tile a cluster, S from 1 (no cluster) to 16, 64 rows or a multiple, BN any multiple of 16. A product of 64 rows wastes no half of a
-// tile here. A slot is BK of K deep, 64 or a multiple: with 128 the barriers of narrow tiles, and the waits at them, are half as many.
+// One tile per cluster, S from 1 (no cluster) to 16, BM a multiple of 64, BN of 16. A slot has BK of K, a multiple of 64; 128 halves the
+// barriers of narrow tiles.
 #pragma once
 #include "matmul/kernels/wgmma.cuh"
 
@@ -24,7 +23,7 @@ struct SplitKTile {
     static constexpr int BOX_A = BM * 128, BOXES_A = BK / 64, BOX_B = BK * ROW_B, BOXES_B = (BN + BOX_COLUMNS - 1) / BOX_COLUMNS;
     static constexpr int BYTES_A = BOXES_A * BOX_A, STAGE_BYTES = BYTES_A + BOXES_B * BOX_B;
     static constexpr int EMPTY_ARRIVALS = WARPS;
-    // Sums travel by units of 16 rows and 16 columns, 1 KiB: a unit is what a warp holds in 8 registers a thread.
+    // A unit of the sums has 16 rows and 16 columns, 1 KiB: 8 registers per thread of a warp.
     static constexpr int UNITS_A_ROW = BN / 16, OWNED = WARPS * UNITS_A_ROW / S, INBOX = (S - 1) * OWNED * 1024;
     static_assert(BM % 64 == 0 && BN % 16 == 0 && BK % 64 == 0 && S >= 1 && S <= 16);
     static_assert(WARPS * UNITS_A_ROW % S == 0, "blocks own equally many");
@@ -33,20 +32,20 @@ struct SplitKTile {
     SharedAddress ring;
     __device__ __forceinline__ SplitKTile() : ring((shared_base() + 1023) & ~1023u) {}
     __device__ __forceinline__ SharedAddress slot(int i) const { return ring + i * STAGE_BYTES; }
-    // Whose a warp's i-th unit is. Of S that follow one another each has another owner, and all the same place in its inbox.
+    // The owner of a warp's i-th unit. S consecutive units have different owners and the same place in their inboxes.
     __device__ __forceinline__ static int owner(unsigned warp, unsigned i) { return (warp * (UNITS_A_ROW % S) + i) % S; }
-    // For the part of a unit from the block `further` ranks on from its owner. Half a unit, columns 0-7 or 8-15, is 16 bytes a lane.
+    // The address of the part of a unit from the block `further` ranks after its owner. Columns 0-7 or 8-15 of it are 16 bytes per lane.
     __device__ __forceinline__ SharedAddress inbox(int further, unsigned warp, unsigned i) const {
         return slot(STAGES) + ((further - 1) * OWNED + (warp * UNITS_A_ROW + i) / S) * 1024 + thread_index() % 32 * 16;
     }
     __device__ __forceinline__ SharedAddress full(int i) const { return slot(STAGES) + INBOX + 8 * i; }
     __device__ __forceinline__ SharedAddress empty(int i) const { return full(STAGES + i); }
-    // All parts are in the inbox that this block's warp waits for.
+    // The mbarrier whose phase ends when all parts for this block's warp are in the inbox.
     __device__ __forceinline__ SharedAddress arrived(int warp) const { return full(2 * STAGES + warp); }
 };
 
-// Stores a warp's unit of C at (row, column), of which what lies outside is left out; n is a multiple of 8. A lane holds of each half
-// columns 2t, 2t + 1 of rows g and g + 8; a 4x4 transpose among the 4 lanes of a g gives each 8 columns of one row: whole sectors.
+// Stores the part inside C of a warp's unit at (row, column); n is a multiple of 8. A lane holds columns 2t, 2t + 1 of rows g and g + 8 of
+// each half; a 4x4 transpose among the 4 lanes of g gives each 8 columns of a row, so that stores are whole sectors for a pair of lanes.
 template <class Storage>
 __device__ __forceinline__ void store_unit(Storage *c, long long m, long long n, int row, int column, const float *sums) {
     const int lane = thread_index() % 32, t = lane % 4;
@@ -66,13 +65,13 @@ __device__ __forceinline__ void store_unit(Storage *c, long long m, long long n,
     if (row < m && column < n) *reinterpret_cast<Words4 *>(c + row * n + column) = Words4{v[0], v[1], v[2], v[3]};
 }
 
-// Bytes a step by which A's boxes are less than their places, where a tile's are CUT: as low as an A that is lower than the tile, since the
-// zeros of rows that it has not take longer than rows do. Sums of what lies there are of rows that are not stored.
+// Bytes per step by which A's boxes are smaller than their slots, if A has fewer rows than the tile and its boxes are CUT to them: loading
+// zeros beyond A is slower than loading rows. The unwritten bytes only affect rows that are not stored.
 template <class Tile> __device__ __forceinline__ int missing_bytes(long long m) {
     return Tile::CUT && m < Tile::BM ? Tile::BOXES_A * 128 * (Tile::BM - static_cast<int>(m)) : 0;
 }
 
-// Steps first .. last of K, of the tile at (row, column), whose boxes have `missing` bytes less. By one thread.
+// By one thread: loads steps first .. last of K of the tile at (row, column), each `missing` bytes smaller than a slot.
 template <class Tile>
 __device__ __forceinline__ void produce_part(const Tile &tile, const TensorMap &a, const TensorMap &b, int row, int column, int first,
                                              int last, int missing) {
@@ -96,7 +95,7 @@ __device__ __forceinline__ void produce_part(const Tile &tile, const TensorMap &
     }
 }
 
-// sums = the products of `steps` steps. release(slot): it has been read. The last slot is not released.
+// sums = the products of `steps` steps. Calls release(slot) after a slot has been read, but not for the last one.
 template <class Tile, class Release>
 __device__ __forceinline__ void consume_part(const Tile &tile, int consumer, int steps, float (&sums)[Tile::BN / 2], Release release) {
 #pragma unroll
@@ -122,7 +121,7 @@ __device__ __forceinline__ void consume_part(const Tile &tile, int consumer, int
     products_wait<0>();
 }
 
-// A tile's sums to C, where they are whole. By the consumers.
+// By the consumers, S = 1: stores the tile's sums to C.
 template <class Tile>
 __device__ __forceinline__ void store_sums(typename Tile::Storage *c, long long m, long long n, int row, int column,
                                            const float (&sums)[Tile::BN / 2]) {
@@ -131,7 +130,7 @@ __device__ __forceinline__ void store_sums(typename Tile::Storage *c, long long 
     for (int i = 0; i < Tile::UNITS_A_ROW; i++) store_unit(c, m, n, row + warp * 16, column + i * 16, sums + 8 * i);
 }
 
-// This block's sums to the units' owners, the others' to its own units, and these to C. By the consumers, S > 1.
+// By the consumers, S > 1: pushes sums to the units' owners, adds the others' to this block's units, and stores these to C.
 template <class Tile>
 __device__ __forceinline__ void push_and_store(const Tile &tile, typename Tile::Storage *c, long long m, long long n, int row, int column,
                                                int rank, const float (&sums)[Tile::BN / 2]) {
@@ -147,8 +146,8 @@ __device__ __forceinline__ void push_and_store(const Tile &tile, typename Tile::
     }
     barrier_wait_cluster(tile.arrived(warp), 0);
 #pragma unroll
-    for (int j = 0; j < Tile::UNITS_A_ROW; j += Tile::S) {  // of S units in a row this block owns one at most
-        float own[8];  // chosen into one place first: a copy of what follows for each unit is more code than a launch has time to fetch
+    for (int j = 0; j < Tile::UNITS_A_ROW; j += Tile::S) {  // of S consecutive units this block owns at most one
+        float own[8];  // selected first: unrolling the code below for each unit would exceed the instruction cache
         int mine = -1;
 #pragma unroll
         for (int i = j; i < j + Tile::S && i < Tile::UNITS_A_ROW; i++) {
@@ -185,7 +184,7 @@ __device__ __forceinline__ void split_k_matmul(const TensorMap &a, const TensorM
     const int rank = Tile::S > 1 ? static_cast<int>(rank_in_cluster()) : 0;
     const TilePosition at = tile_position<Tile::BM, Tile::BN, Tile::GROUP>(m, n, block_index() / Tile::S);
     const int row = static_cast<int>(at.m * Tile::BM), column = static_cast<int>(at.n * Tile::BN);
-    const int steps = static_cast<int>((k + Tile::BK - 1) / Tile::BK);  // 2^24 at most, see matmul/__init__.py: no overflow below
+    const int steps = static_cast<int>((k + Tile::BK - 1) / Tile::BK);  // at most 2^24 (TMA_LIMIT of configurations.py): no overflow below
     const int first = steps * rank / Tile::S, last = steps * (rank + 1) / Tile::S;
     const int warpgroup = warpgroup_index();
     if (warpgroup == Tile::CONSUMERS) {  // the producer's one warp; a cluster's barrier waits for it too
@@ -199,7 +198,7 @@ __device__ __forceinline__ void split_k_matmul(const TensorMap &a, const TensorM
         int owned = 0;
 #pragma unroll
         for (int i = 0; i < Tile::UNITS_A_ROW; i++) owned += Tile::owner(warp, i) == rank;
-        // Parts may come before this: the phase ends with this one arrival and all bytes, in whichever order.
+        // Parts may arrive earlier: the phase ends with this arrival and all bytes, in any order.
         if (thread_index() % 32 == 0) barrier_expect(tile.arrived(warp), (Tile::S - 1) * owned * 1024);
     }
     float sums[Tile::BN / 2];
@@ -209,7 +208,7 @@ __device__ __forceinline__ void split_k_matmul(const TensorMap &a, const TensorM
     if constexpr (Tile::S == 1) {
         store_sums<Tile>(c, m, n, row, column, sums);
     } else {
-        cluster_wait();  // all blocks have begun, long since
+        cluster_wait();  // all blocks have initialized their mbarriers
         push_and_store(tile, c, m, n, row, column, rank, sums);
     }
 }

@@ -1,18 +1,17 @@
-// C = A B on Hopper where tiles of 64 or 128 rows do not fill the multiprocessors: tiles turned round, C' = B' A'.
+// C = A B by wgmma (sm_90a) with swapped operands, C' = B' A', if tiles of 64 or 128 rows do not fill the SMs.
 //
-// wgmma's 64 rows are then 64 columns of B, which it takes transposed, and its columns, which may be any multiple of 16 (8, but for the
-// boxes here), are rows of C: 1536 x 1536 is 11 x 12 tiles of 144 x 128 for 132 multiprocessors, where 128 x 192 makes 96. Every box is
-// whole, but for those of a CUT tile's A: BM rows of A by 64 of K, BK rows of K by 64 columns of B a consumer warpgroup.
+// wgmma's 64 rows are columns of B, and its columns, here any multiple of 16, are rows of C: 1536 x 1536 has 11 x 12 tiles of 144 x 128 for
+// 132 SMs, but only 96 of 128 x 192. Boxes: BM rows of A by 64 of K (fewer rows if CUT), BK rows of K by 64 columns of B per consumer.
 //
-// One tile a block. A producer warp fills the ring as in split_k.cuh. The sums of a warpgroup leave by
-// one box of BM rows and 64 columns, which is laid, turned back, into a slot of the ring that everybody has released.
+// One tile per block. A producer warp fills the ring as in split_k.cuh. A warpgroup transposes its sums into a released slot of the ring
+// and stores them as one box of BM rows and 64 columns.
 #pragma once
 #include "matmul/kernels/split_k.cuh"
 
 template <class Storage_, int BM_, int BN_, int STAGES_> struct SwapTile {
     using Storage = Storage_;
     static constexpr bool B_T = false;
-    static constexpr bool CUT = BM_ <= 16;  // as skinny_m.py has it; matmul/__init__.py has whole boxes for the others
+    static constexpr bool CUT = BM_ <= 16;  // no tile of wgmma.py is so low
     static constexpr int BM = BM_, BN = BN_, BK = 64, STAGES = STAGES_, CONSUMERS = BN / 64, WARPS = 4 * CONSUMERS;
     static constexpr int THREADS = 32 * (WARPS + 1), UNITS = BM / 16;
     static constexpr int BOX_A = BM * 128, BOXES_A = 1, BOX_COLUMNS = 64, BOX_B = BK * 128, BOXES_B = CONSUMERS;
@@ -26,7 +25,7 @@ template <class Storage_, int BM_, int BN_, int STAGES_> struct SwapTile {
     __device__ __forceinline__ SharedAddress empty(int i) const { return full(STAGES + i); }
 };
 
-// The sums of a warpgroup: BM rows of C by its 64 columns. `turn`: the slot behind the last.
+// Computes the sums of a warpgroup: BM rows of C by its 64 columns. On return `turn` is the slot after the last.
 template <class Tile>
 __device__ __forceinline__ void consume_swapped(const Tile &tile, PipelineState<Tile::STAGES> &turn, int consumer, int steps,
                                                float (&sums)[Tile::BM / 2]) {
@@ -52,7 +51,7 @@ __device__ __forceinline__ void consume_swapped(const Tile &tile, PipelineState<
     release(last);  // a slot becomes an outbox
 }
 
-// A warp's 16 rows of sums are 16 columns of C: matrices of 8 x 8, turned, of 8 rows of C by 16 of the 128 bytes of a row of the box.
+// Stores the sums. A warp's 16 rows of sums are 16 columns of C; stmatrix transposes 8 x 8 matrices to 16 bytes of 8 rows of the box.
 template <class Tile>
 __device__ __forceinline__ void store_swapped(SharedAddress outbox, const TensorMap &c, int row, int column, int consumer,
                                              const float (&sums)[Tile::BM / 2]) {

@@ -1,4 +1,4 @@
-// Tiles of a row-major matrix: how one gets to shared memory, and which tile of C a block computes.
+// Tiles of a row-major matrix: the copy to shared memory, and the order of C's tiles.
 #pragma once
 #include "matmul/common/swizzle.cuh"
 
@@ -44,8 +44,8 @@ template <class Storage, int ROWS, int COLUMNS, int GRANULE, int THREADS, class 
     }
 };
 
-// Blocks that run at the same time take a squarish patch of C, GROUP tiles high, so that they share rows of A and columns of B in L2.
-// GROUP * tiles_n, where it is used, is at most the number of blocks, so nothing here passes 2^31.
+// Blocks that run at the same time compute a nearly square part of C, GROUP tiles high, so that they share rows of A and columns of B in
+// L2. GROUP * tiles_n is at most the number of blocks where it is used, so nothing exceeds 2^31.
 struct TilePosition {
     unsigned m, n;
 };
@@ -58,8 +58,8 @@ __device__ __forceinline__ TilePosition tile_position(long long m, long long n, 
     return {group * GROUP + within % rows, within / rows};
 }
 
-// Stores 16 bytes of one row of C, of which `left` elements (or none, if negative) lie inside. Where rows are aligned to 16 bytes it is
-// all or nothing; else element by element.
+// Stores 16 bytes of a row of C, of which `left` elements (none if negative) are inside: all or nothing if rows are aligned to 16 bytes,
+// else element by element.
 template <bool ALIGNED, class Storage> __device__ __forceinline__ void store_row(Storage *to, const Words4 &words, int left) {
     constexpr int COUNT = 16 / sizeof(Storage);
     if constexpr (ALIGNED) {

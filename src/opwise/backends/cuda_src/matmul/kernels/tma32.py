@@ -14,18 +14,18 @@ DEPTH = 32  # elements of K in a stage
 
 
 def ring_bytes(rows: int, columns: int, stages: int) -> int:
-    """The ring, two barriers a stage, the way to a multiple of 1024. (FMA has one barrier a stage.)"""
+    """The ring, two mbarriers per stage (FMA uses one), the padding to a multiple of 1024."""
     return stages * (4 * DEPTH * (rows + columns) + 16) + 1024
 
 
 def tf32_smem(rows: int, columns: int) -> float:
-    """For each 1 of K: the product is transposed, and columns of B pass through registers on their way to wgmma."""
+    """Shared memory traffic per k: the product is transposed, and B is read to registers for wgmma."""
     return wgmma_smem(rows, columns, 4, swap_ab=True, a_by_registers=True) + 2 * 4 * columns
 
 
 @dataclass(frozen=True)
 class WgmmaTf32(Tiled):
-    """Persistent: a CTA an SM. Factors are rounded to TF32 by TMA."""
+    """Persistent, one CTA per SM. TMA rounds the factors to TF32."""
 
     KINDS: ClassVar = ("tfloat32",)
     UNIT: ClassVar = "matmul_wgmma"
@@ -59,7 +59,7 @@ class WgmmaTf32(Tiled):
 
 @dataclass(frozen=True)
 class FfmaTma(Tiled):
-    """A CTA a tile, 8 x 16 of it a thread."""
+    """One CTA per tile, 8 x 16 elements per thread."""
 
     KINDS: ClassVar = ("float32",)
     UNIT: ClassVar = "matmul_ffma"

@@ -1,15 +1,15 @@
-// The matmul kernels of Hopper by name: C (m, n) = A (m, k) B (k, n), row-major, 16 bits, any m and multiples of 8 for k and n, all
-// addresses on 16 bytes, sizes up to 2^30. Compiled for sm_90a and nothing else.
+// The 16-bit matmul kernels of sm_90: C (m, n) = A (m, k) B (k, n), row-major, any m and multiples of 8 for k and n, addresses aligned to
+// 16 bytes, sizes up to 2^30. Compiled for sm_90a only. wgmma.py has the instances.
 //
-// matmul_wgmma_<dtype>_128x<BN>: A, B and C come as tensor maps with boxes of 128, 64 and 64 rows by 64 columns, swizzled by 128 bytes.
-// The grid is one-dimensional, of any size: a block takes the tiles i, i + gridDim.x, ... of C.
-// matmul_wgmma_<dtype>_<BM>x<BN>_1x2: the same in clusters of two blocks side by side, with boxes of BM / 2 rows of A.
-// matmul_wgmma_<dtype>_<BM>x<BN>_s<S>: A and B as maps with boxes of BM rows, or m where A has fewer, and BK rows, C as an address. S
-// blocks, a cluster, share the K of a tile: the grid has S for each tile.
-// matmul_wgmma_<dtype>_144x128: A, B and C as maps with boxes of 144, 64 and 144 rows. A block a tile.
-// matmul_wgmma_<dtype>_pingpong_<BM>x<BN>: A, B and C as maps with boxes of BM / 2, 64 and 64 rows. The grid as the first's, in clusters of
-// two blocks. wgmma.py has the instances.
-// ..._nt: B is the transpose of a row-major matrix (n, k), of which it comes as boxes of BN rows by 64 columns.
+// matmul_wgmma_<dtype>_128x<BN>: A, B and C are tensor maps with boxes of 128, 64 and 64 rows by 64 columns, with the 128-byte swizzle.
+// Persistent: a one-dimensional grid of any size; a block has the tiles i, i + gridDim.x, ... of C.
+// matmul_wgmma_<dtype>_<BM>x<BN>_1x2: the same in clusters of two blocks side by side, with boxes of BM / 2 rows of A; B's and C's have 32
+// columns if 64 do not divide BN.
+// matmul_wgmma_<dtype>_<BM>x<BN>_s<S>: A and B as maps with boxes of min(BM, m) and BK rows, C as an address. Split-K over a cluster of S
+// blocks: the grid has S blocks per tile.
+// matmul_wgmma_<dtype>_144x128: A, B and C as maps with boxes of 144, 64 and 144 rows. One block per tile.
+// matmul_wgmma_<dtype>_pingpong_<BM>x<BN>: persistent, in clusters of two; A, B and C as maps with boxes of BM / 2, 64 and 64 rows.
+// ..._nt: B is the transpose of a row-major matrix (n, k), with boxes of BN rows by 64 columns.
 #include "matmul/kernels/pingpong.cuh"
 #include "matmul/kernels/swap_ab.cuh"
 

@@ -1,18 +1,18 @@
-// C = A B on Hopper's tensor cores (sm_90a alone): 16-bit factors, row-major, accumulated in float32.
+// C = A B by wgmma (sm_90a only): 16-bit factors, accumulated in float32.
 //
-// One block an SM stays for the whole product and computes one 128 x BN tile of C after another. Its third warpgroup is the producer: one
-// of its threads lets the copy engine fill a ring of STAGES slots, each 64 elements of K deep. The other two warpgroups are consumers:
-// each multiplies 64 rows, or 128 of a tile of 256. A slot has two barriers, `full` (the copies have landed) and `empty` (all consumers have read it); the producer
-// runs ahead into the next tile while the consumers store the last one.
+// Persistent: one block per SM computes one BM x BN tile of C after another. Its last warpgroup is the producer: one thread issues the TMA
+// copies to a ring of STAGES slots of 64 elements of K. The other two or three warpgroups are consumers of 64 or 128 rows each. A slot has
+// two mbarriers, `full` (the copies are complete) and `empty` (all consumers have read it). The producer loads the next tile while the
+// consumers store the last one.
 //
-// A cluster of two blocks computes tiles side by side: each fetches half of the rows of A for both, and a slot may be filled again once both
-// have read it.
+// A cluster of two blocks computes tiles side by side: each loads half of the rows of A for both, and a slot may be refilled once both have
+// read it.
 #pragma once
 #include "matmul/common/wgmma.cuh"
 #include "matmul/kernels/tile.cuh"
 
-// CLUSTER: blocks, one or two. Of a block's consumers READERS read a slot: both, all three, or one of two. B_T: B lies as its transpose's
-// rows, with K along them, and comes as A does: a box of BN rows of 128 bytes.
+// CLUSTER: blocks, one or two. READERS: consumers that read a slot: both, all three, or (ping-pong) one of two. B_T: B is the transpose of
+// a row-major matrix and is loaded as A: a box of BN rows of 128 bytes.
 template <int CLUSTER_, class Storage_, int BM_, int BN_, int STAGES_, int OUTBOXES_, int READERS_, bool B_T_ = false>
 struct WarpgroupTile {
     using Storage = Storage_;
@@ -31,7 +31,7 @@ struct WarpgroupTile {
     static constexpr int SUMS = BN / 2;                            // of a thread, in a unit
     static constexpr int CLAIMED = CONSUMERS > 2 ? 160 : 232, KEPT = CONSUMERS > 2 ? 32 : 40;  // registers of a consumer, of the producer
 
-    // Shared memory: the ring, a consumer's boxes through which C is stored, the barriers. From the first multiple of 1024 on.
+    // Shared memory, from the first multiple of 1024 on: the ring, the consumers' boxes for stores of C, the mbarriers.
     SharedAddress ring;
     __device__ __forceinline__ WarpgroupTile() : ring((shared_base() + 1023) & ~1023u) {}
     __device__ __forceinline__ SharedAddress slot(int i) const { return ring + i * STAGE_BYTES; }
@@ -40,7 +40,7 @@ struct WarpgroupTile {
     __device__ __forceinline__ SharedAddress empty(int i) const { return full(STAGES + i); }
 };
 
-// The slot in turn, and how often the ring has gone round, modulo 2.
+// The current slot of a ring, and the parity of its round.
 template <int STAGES> struct PipelineState {
     int slot = 0;
     unsigned phase = 0;
@@ -53,8 +53,8 @@ template <int STAGES> struct PipelineState {
     }
 };
 
-// The tiles of C that a cluster computes at once: how many there are, and where this block's of the i-th lies, outside of C perhaps. A cluster
-// takes every clusters()-th.
+// A cluster computes CLUSTER tiles at once: their number, and this block's corner of the i-th, which may be outside of C. A cluster takes
+// every clusters()-th.
 template <class Tile> __device__ __forceinline__ unsigned clusters() { return gridDim.x / Tile::CLUSTER; }
 template <class Tile> __device__ __forceinline__ unsigned tiles_of(long long m, long long n) {
     constexpr int WIDTH = Tile::CLUSTER * Tile::BN;
@@ -68,7 +68,7 @@ template <class Tile> __device__ __forceinline__ Corner tile_corner(long long m,
     return {static_cast<int>(at.m * Tile::BM), static_cast<int>((at.n * Tile::CLUSTER + block_index() % Tile::CLUSTER) * Tile::BN)};
 }
 
-// This block's tiles, one after the other: visit(row, column) of C. GROUP: as in tile_position.
+// Calls visit(row, column) for each of this block's tiles of C.
 template <class Tile, class Visit> __device__ __forceinline__ void for_each_tile(long long m, long long n, Visit visit) {
     const unsigned count = tiles_of<Tile>(m, n);
     for (unsigned i = block_index() / Tile::CLUSTER; i < count; i += clusters<Tile>()) {
@@ -100,7 +100,7 @@ __device__ __forceinline__ void produce(const Tile &tile, const TensorMap &a, co
             turn.next();
         }
     });
-    if constexpr (Tile::CLUSTER > 1) {  // the other block releases slots here: this one must be there until it has
+    if constexpr (Tile::CLUSTER > 1) {  // this block must not end before the other has released its slots here
         for (int i = 0; i < Tile::STAGES; i++, turn.next()) barrier_wait(tile.empty(turn.slot), turn.phase ^ 1);
     }
 }
@@ -115,7 +115,7 @@ template <class Tile> __device__ __forceinline__ void release(const Tile &tile, 
     }
 }
 
-// A consumer's part of a tile, whose rows of A lie `first` bytes into a slot. Returns the last slot, which is still being read.
+// Multiplies a consumer's part of a tile, whose rows of A are at byte `first` of a slot. Returns the last slot, which is still being read.
 template <class Tile>
 __device__ __forceinline__ int multiply(const Tile &tile, PipelineState<Tile::STAGES> &turn, int k, int first,
                                         float (&sums)[Tile::UNITS][Tile::SUMS]) {
@@ -143,7 +143,7 @@ __device__ __forceinline__ int multiply(const Tile &tile, PipelineState<Tile::ST
     return last;
 }
 
-// 64 rows of a tile, a consumer's `unit`-th, leave by boxes, OUTBOXES of which are under way at a time.
+// Stores a consumer's `unit`-th 64 rows of a tile by boxes, of which OUTBOXES are in flight at a time.
 template <class Tile>
 __device__ __forceinline__ void store_rows(const Tile &tile, const TensorMap &c, int row, int column, int consumer,
                                            const float (&sums)[Tile::BN / 2], int unit) {
@@ -191,7 +191,7 @@ __device__ __forceinline__ void consume(const Tile &tile, const TensorMap &c, lo
     });
 }
 
-// The block's warpgroups at their work; consume(tile, consumer) is a consumer's.
+// Runs the block's producer, and consume(tile, consumer) in its consumer warpgroups.
 template <class Tile, class Consume>
 __device__ __forceinline__ void by_warpgroups(const TensorMap &a, const TensorMap &b, long long m, long long k, long long n,
                                               Consume consume) {

@@ -1,7 +1,7 @@
-"""wgmma.cu: products of 16 bits on sm_90, by TMA and wgmma. The persistent kernel (wgmma.cuh), ping-pong (pingpong.cuh), K split over a
-cluster (split_k.cuh), and swapped operands (swap_ab.cuh).
+"""wgmma.cu: 16-bit matmul on sm_90 by TMA and wgmma: the persistent kernel (wgmma.cuh), ping-pong (pingpong.cuh), split-K over a cluster
+(split_k.cuh), and swapped operands (swap_ab.cuh).
 
-Several widths, because a wave of tiles is paid for in full: 3072 columns in tiles of 256 fill 2.2 waves, of 192 they fill 2.9.
+There are several widths because a partial wave takes as long as a full one: 3072 x 3072 is 2.2 waves of 128 x 256, 2.9 of 128 x 192.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ DEPTH = 64  # elements of K in a row of a box: 128 bytes
 
 @dataclass(frozen=True)
 class Hopper(Tiled):
-    """A tile of wgmma.cu: rows of A, B and C begin on 16 bytes."""
+    """A tile of wgmma.cu. The rows of A, B and C must be aligned to 16 bytes."""
 
     KINDS: ClassVar = HALF
     UNIT: ClassVar = "matmul_wgmma"
@@ -30,7 +30,7 @@ class Hopper(Tiled):
 
     @property
     def order(self) -> str:
-        """The last argument of the templates, which a row-major B does without: is B a transpose?"""
+        """The templates' argument B_T, omitted for a row-major B."""
         return ", true" if self.layout == "NT" else ""
 
     def takes(self, product: Product, machine: Machine) -> bool:
@@ -42,10 +42,10 @@ class Hopper(Tiled):
 
 @dataclass(frozen=True)
 class Wgmma(Hopper):
-    """Persistent: a CTA an SM, a warpgroup that fills the ring, two consumers of 64 or 128 rows each, three for 192 x 192.
+    """Persistent, one CTA per SM: a producer warpgroup and two consumers of 64 or 128 rows each, three for 192 x 192.
 
-    cluster: 2 where CTAs side by side fetch A for each other. boxes: through which C is stored. pingpong: consumers multiply in turns, each
-    a tile of its own.
+    cluster: 2 if CTAs side by side multicast A to each other. boxes: through which C is stored. pingpong: consumers alternate, each with a
+    tile of its own.
     """
 
     cluster: int = 1
@@ -70,18 +70,18 @@ class Wgmma(Hopper):
         return 32 if self.columns % 64 else 64
 
     def instance(self, kind: str) -> str:
-        """WarpgroupTile: boxes of C a consumer, and the consumers that read a stage."""
+        """A WarpgroupTile; its last numbers are boxes of C per consumer, and consumers that read a stage."""
         readers = 1 if self.pingpong else self.consumers
         function = "pingpong_matmul" if self.pingpong else "warpgroup_matmul"
         tile = f"{kind}, {self.rows}, {self.columns}, {self.stages}, {self.boxes // self.consumers}, {readers}{self.order}"
         return f"KERNEL({self.kernel(kind)}, {function}, {self.cluster}, {tile})"
 
     def shared_bytes(self, kind: str) -> int:
-        """As in WarpgroupTile: the ring, the boxes of C, two barriers a stage, the way to a multiple of 1024."""
+        """As in WarpgroupTile: the ring, the boxes of C, two mbarriers per stage, the padding to a multiple of 1024."""
         return self.stages * (128 * (self.rows + self.columns) + 16) + self.boxes * 128 * self.box + 1024
 
     def ctas(self, product: Product) -> int:
-        """One a tile, of whole clusters."""
+        """One per tile, in whole clusters."""
         return -(-product.m // self.rows) * -(-product.n // (self.columns * self.cluster)) * self.cluster
 
     def work(self, product: Product) -> Work:
@@ -101,9 +101,9 @@ class Wgmma(Hopper):
 
 @dataclass(frozen=True)
 class SplitK(Hopper):
-    """`split` CTAs of a cluster share a tile's K, and push their partial sums into one another's shared memory. A warp fills the ring.
+    """`split` CTAs of a cluster share a tile's K and push their partial sums to each other's shared memory. One warp fills the ring.
 
-    depth: elements of K a stage. group: tile rows that are walked down together.
+    depth: elements of K per stage. group: GROUP of tile_position.
     """
 
     depth: int
@@ -124,7 +124,7 @@ class SplitK(Hopper):
         return f"SPLIT_KERNEL({self.kernel(kind)}, {kind}, {tile})"
 
     def shared_bytes(self, kind: str) -> int:
-        """As in SplitKTile: the ring, the inbox of partial sums, two barriers a stage and one a warp, the way to a multiple of 1024."""
+        """As in SplitKTile: the ring, the inbox, two mbarriers per stage and one per warp, the padding to a multiple of 1024."""
         inbox = 4 * self.rows * self.columns * (self.split - 1) // self.split
         return self.stages * (2 * self.depth * (self.rows + self.columns) + 16) + inbox + self.threads // 4 + 1024
 
@@ -138,7 +138,7 @@ class SplitK(Hopper):
         return split_summation(product.k, self.columns // 16, self.split, self.depth)
 
     def launch(self, product: Product, machine: Machine) -> Plan:
-        """Boxes of A are no higher than A: split_k.cuh counts their bytes so."""
+        """Boxes of A are no higher than A, as split_k.cuh expects."""
         m, k, n = product[:3]
         b = Matrix(n, k, self.columns, 64) if self.layout == "NT" else Matrix(k, n, self.depth, 64)
         maps = Matrix(m, k, min(m, self.rows), 64), b
@@ -148,7 +148,7 @@ class SplitK(Hopper):
 
 @dataclass(frozen=True)
 class SwapAB(Hopper):
-    """C' = B' A': the tile's rows are wgmma's columns, so that they may be any multiple of 16. A CTA a tile."""
+    """C' = B' A': the tile's rows are wgmma's columns, so they may be any multiple of 16. One CTA per tile."""
 
     @property
     def name(self) -> str:
@@ -183,7 +183,7 @@ ROW_MAJOR = (
     Wgmma(128, 128, 6),
     Wgmma(128, 64, 8),
     Wgmma(256, 160, 4, cluster=2),  # 2048 x 5120 is 256 of these tiles, 97 % of two waves
-    Wgmma(192, 192, 4, cluster=2, boxes=3),  # 2112 cubed is 132 of these tiles
+    Wgmma(192, 192, 4, cluster=2, boxes=3),  # 2112 cubed is 121 of these tiles, 132 CTAs
     Wgmma(128, 128, 6, cluster=2, pingpong=True),
     Wgmma(192, 128, 5, cluster=2, boxes=2, pingpong=True),
     SwapAB(144, 128, 6),  # 1536 cubed is 132 of these tiles

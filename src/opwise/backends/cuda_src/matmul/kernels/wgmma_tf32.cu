@@ -1,5 +1,5 @@
-// The matmul kernels of Hopper for TF32 by name: C (m, n) = A (m, k) B (k, n), row-major, any m and multiples of 4 for k and n, all
-// addresses on 16 bytes, sizes up to 2^30. Compiled for sm_90a and nothing else.
+// The TF32 matmul kernels of sm_90: C (m, n) = A (m, k) B (k, n), row-major, any m and multiples of 4 for k and n, addresses aligned to 16
+// bytes, sizes up to 2^30. Compiled for sm_90a only.
 //
 // A and B come as tensor maps, C as an address.
 // matmul_wgmma_tfloat32_<BM>x<BN>: elements are TFLOAT32, boxes of BM and 32 rows by 32 columns, swizzled by 128 bytes. The grid is

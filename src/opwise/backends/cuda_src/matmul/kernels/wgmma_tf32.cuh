@@ -1,9 +1,8 @@
-// C = A B on Hopper's tensor cores (sm_90a alone) in TF32: float32 factors, row-major, rounded to TF32 by the copy engine on their way.
+// C = A B by wgmma (sm_90a only) in TF32: row-major float32 factors, which TMA rounds to TF32.
 //
-// wgmma reads TF32 from shared memory only along k, and rows of B do not lie so. Hence it computes the transpose, C' = B' A': its right
-// factor is A, read by rows, and its left factor is B, which may come from registers, whose owners read their elements by columns. Each of
-// the two consumer warpgroups has 64 columns of C and all rows of the tile. Ring, producer and barriers are those of
-// wgmma.cuh.
+// wgmma reads TF32 from shared memory only with k along the rows, which a row-major B does not have. So it computes the transpose,
+// C' = B' A': the right operand is A, from shared memory, and the left one is B, which threads read to registers. Each of the two consumer
+// warpgroups has 64 columns of C and all rows of the tile. Ring, producer and mbarriers are as in wgmma.cuh.
 //
 // A thread reads the next stage's elements of B while the tensor cores multiply this one's.
 #pragma once
@@ -13,13 +12,13 @@
 template <int ROWS_, int STAGES_> struct Tf32Tile {
     static constexpr int CONSUMERS = 2, THREADS = 128 * (CONSUMERS + 1);
     static constexpr int BM = ROWS_, BN = 64 * CONSUMERS, BK = 32, STAGES = STAGES_;
-    static constexpr unsigned GROUP = 16;  // tile rows that are walked together
+    static constexpr unsigned GROUP = 16;  // as in tile_position
     static constexpr int BOX = BK * 128;  // bytes of 32 rows and 32 columns of B
     static constexpr int BYTES_A = BM * 128, STAGE_BYTES = BYTES_A + BN / 32 * BOX;
     static constexpr int EMPTY_ARRIVALS = CONSUMERS * 4;  // one a warp
-    static constexpr int CLUSTER = 1;  // no block has the tile beside
+    static constexpr int CLUSTER = 1;
 
-    // Shared memory: the ring, the barriers. From the first multiple of 1024 on.
+    // Shared memory, from the first multiple of 1024 on: the ring, the mbarriers.
     SharedAddress ring;
     __device__ __forceinline__ Tf32Tile() : ring((shared_base() + 1023) & ~1023u) {}
     __device__ __forceinline__ SharedAddress slot(int i) const { return ring + i * STAGE_BYTES; }
@@ -48,8 +47,8 @@ template <class Tile>
 __device__ __forceinline__ void consume_tf32(const Tile &tile, float *c, long long m, int k, long long n, int consumer) {
     constexpr int WORDS = Tile::BK / 2;  // of B, a thread and stage
     const int lane = thread_index() % 32, warp = thread_index() / 32 % 4, quarter = lane % 4, eighth = lane / 4;
-    // Any of B's columns may be any of the product's rows. In their own order a warp's 16, of which it reads 8 at once in 4 rows, are by the
-    // swizzle 4 chunks of 16 bytes: two reads of the same banks. So a read takes 4 columns and the 4 that are 16 on: 8 chunks. Of B the
+    // Any of B's columns may be any of the product's rows. In their own order a warp's 16, of which it reads 8 at once in 4 rows, are by
+    // the swizzle 4 chunks of 16 bytes: two reads of the same banks. So a read takes 4 columns and the 4 that are 16 on: 8 chunks. Of B the
     // thread has row `quarter` and column 8 (warp % 2) + 16 (eighth / 4) + eighth % 4 of 32, the column 4 on, and the same 4 rows down.
     const unsigned chunk = (warp % 2 * 2 + eighth / 4 * 4) ^ quarter;
     constexpr unsigned NEXT = 16;  // 4 columns on, a chunk's number changes in bit 0

@@ -1,6 +1,6 @@
-"""What the rungs are launched with: a kernel a rung and dtype. They differ in one idea each, and nothing is chosen.
+"""Plans of the rungs: one kernel per rung and dtype. Each rung adds one idea to the one before.
 
-ladder.cu runs on any GPU. On Hopper, in 16 bits, tma.cu follows, then the kernel in use: kernels/wgmma.cuh, of one configuration.
+ladder.cu runs on any GPU. For 16 bits on sm_90 tma.cu follows, then one configuration of kernels/wgmma.cuh.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ GRID_LIMIT = 2**31 - 1
 
 
 def plan(rung: str, m: int, k: int, n: int, dtype: str, aligned: bool) -> Plan:
-    """A (m, k) B (k, n) on that rung. `aligned`: all three addresses are multiples of 16 bytes.
+    """The plan of A (m, k) B (k, n) on a rung. aligned: all three addresses are multiples of 16 bytes.
 
-    Where addresses or rows are off 16 bytes `vectors` is `registers`. Raises UnsupportedWorkload for more tiles than a grid has blocks.
+    `vectors` falls back to `registers` for unaligned addresses or rows. Raises UnsupportedWorkload for more tiles than a grid has blocks.
     """
     if not aligned or k * ITEM_BYTES[dtype] % VECTOR_BYTES or n * ITEM_BYTES[dtype] % VECTOR_BYTES:
         rung = "registers" if rung == "vectors" else rung
@@ -44,7 +44,7 @@ def plan(rung: str, m: int, k: int, n: int, dtype: str, aligned: bool) -> Plan:
 
 
 def plan_hopper(rung: str, product: Product, machine: Machine) -> Plan:
-    """Raises UnsupportedWorkload but for 16 bits on sm_90 whose rows begin on 16 bytes."""
+    """The plan of a rung for sm_90. Raises UnsupportedWorkload except for 16 bits on sm_90 with rows aligned to 16 bytes."""
     if product.kind not in HALF or not tma_takes(product, machine):
         given = f"{product.kind} on sm_{''.join(map(str, machine.capability))}, on {product.vector_bytes} bytes"
         raise UnsupportedWorkload(f"matmul:{rung} takes float16 and bfloat16 on sm_90, addresses and rows on 16 bytes; given {given}: "
