@@ -12,7 +12,7 @@ template <int CLASSES> struct alignas(128) ResidueMaps {
     int shift[32];
 };
 
-// Loads a box of each class c, rows row + c, row + c + CLASSES, ..., to `to` + c * BOX_BYTES. CLASSES divides row, 16 bytes column.
+// A box of each class c: rows row + c, row + c + CLASSES, ... to `to` + c * BOX_BYTES. CLASSES divides row, 16 bytes column.
 template <int BOX_BYTES, int CLASSES>
 __device__ __forceinline__ void boxes_load(SharedAddress to, const ResidueMaps<CLASSES> &rows, int row, int column, SharedAddress barrier) {
 #pragma unroll

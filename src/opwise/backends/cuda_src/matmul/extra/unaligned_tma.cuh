@@ -40,8 +40,8 @@ template <class Storage_, int ROWS_, int STAGES_, bool STRAIGHT_ = false> struct
     __device__ __forceinline__ SharedAddress landed(int i) const { return full(2 * STAGES + i); }  // STRAIGHT: A's boxes
 };
 
-// A tile: `rows` rows first, first + APART_ROWS, ... of A and C; columns from `column` on; this block's steps of K, from element `depth` of
-// A's map on.
+// A tile: rows first, first + APART_ROWS, ... of A and C, `rows` of them; columns from `column` on; this block's steps of K, from element
+// `depth` of A's map on.
 struct OddWork {
     int cls, block, first, rows, column, depth, steps;
 };
@@ -260,7 +260,7 @@ __device__ __forceinline__ void consume_odd(const Tile &tile, const Maps &a, con
     });
 }
 
-// S > 1: split-K; the S blocks of a cluster have the same tile.
+// S > 1: of the cluster's S blocks each has the same tile and a part of K.
 template <class Tile, int S, class Maps>
 __device__ __forceinline__ void unaligned_tma_matmul(const Maps &a, const Maps &b, typename Tile::Storage *c, long long m, long long k, long long n) {
     const Tile tile;

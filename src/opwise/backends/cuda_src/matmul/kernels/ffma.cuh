@@ -12,7 +12,7 @@
 #include "matmul/kernels/ffma_tile.cuh"
 #include "matmul/kernels/tile.cuh"
 
-// Initializes the ring of each warp. Returns whether this thread fills its warp's ring.
+// The ring of each warp of a block, empty. Returns whether this thread fills its warp's ring.
 template <class Tile> __device__ __forceinline__ bool begin_rings(const Tile &tile) {
     const bool fills = elected();
     if (fills) {

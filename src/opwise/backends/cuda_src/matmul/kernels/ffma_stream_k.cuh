@@ -26,7 +26,7 @@ __device__ __forceinline__ float load_left(const float *from) {
     return x;
 }
 
-// Stores the tile's sums to C; if ADDS, added to the sums that are there.
+// The tile's sums, which all warps have written, are stored to C; if ADDS, added to the sums that are there.
 template <bool ADDS, class Tile>
 __device__ __forceinline__ void leave_sums(const Tile &tile, float *c, long long n, int rows_left, int columns_left) {
     constexpr int EACH = Tile::BM * Tile::BN / Tile::THREADS;
