@@ -1,13 +1,13 @@
 """mean over all elements, accumulated in float32. Reads x once.
 
-The fast kernel is one launch: each block sums its steps, leaves the sum in scratch and ends; the grid's last block then waits for all sums
-and adds them up. A sum is told by a word other than 0 (+0 as -0), and the last block leaves 0 in each place, so that the next launch, or a
-replay of a CUDA graph, finds scratch as this one did. The plain kernel is two launches, in which no block waits for another.
+The fast kernel is one launch. Each block writes the sum of its elements to scratch and exits; the block of the highest index polls scratch
+for all sums and adds them. A word other than 0 means "ready" (a sum of +0 is written as -0). The last block resets each word to 0, so that
+the next launch, or a replay of a CUDA graph, can use scratch again. The plain kernel is two launches, in which no block waits.
 
-Some SMs read a fifth faster than others, and the equal shares of one wave would drift apart in memory. So blocks are short, and
-the hardware begins them in order of memory as it finds room; those of one step come last, and let all SMs end together. What a
-block does before its first load counts, then: numbers known not to be negative are widened as such, and the first step stands apart, since
-LLVM unrolls the loop and counts its turns before it.
+Some SMs read a fifth faster than others, so with one wave of equal shares the addresses being read would drift apart. Hence many short
+blocks, which the hardware starts in address order as SMs free up; blocks of one step come last, so that SMs finish together. This makes the
+time before a block's first load matter: unsigned values are zero-extended, and the first step is peeled off the loop, since LLVM
+computes the unrolled loop's trip count before it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ ZERO = f32(0.0)
 
 @jit
 def sums(x: Any, out: Any, n: Any) -> None:
-    """out[block]: the sum of the block's share of x, divided by n."""
+    """out[block] = the sum of the block's share of x (a grid-stride loop), divided by n. out: (blocks,)."""
     partial = cuda.shared.array(0, float32)
     thread, total = cuda.threadIdx.x, ZERO
     for i in range(cuda.grid(1), x.size, cuda.gridsize(1)):
@@ -66,7 +66,7 @@ build_plain = plain(call, flat=True, scratch=partial_sums)
 
 
 class Shape(NamedTuple):
-    """threads a block, loads in flight a thread, blocks an SM: held to the registers that let so many run at once."""
+    """threads: of a block; loads: in flight in a thread; blocks: resident on an SM, which limits registers a thread."""
 
     threads: int
     loads: int
@@ -74,13 +74,13 @@ class Shape(NamedTuple):
 
 
 SHAPE = Shape(512, 4, 3)  # best or level from 2 MiB to 1 GiB on an H200
-AT_ONCE = 8  # words that a thread of the last block asks for
+AT_ONCE = 8  # words of scratch that a thread of the last block loads at a time
 
 
 @cache
 def fast_kernel(dtype: str, wide: bool, shape: Shape) -> Kernel:
-    """x, out: addresses; n elements; many, large: the first `large` blocks have `many` steps of threads * loads vectors (elements if not
-    `wide`), the others one; scratch: the address of a word a block, unused by one, 0 before and after."""
+    """Parameters: addresses of x and out; n: elements; many, large: the first `large` blocks take `many` steps of threads * loads vectors
+    (elements if not `wide`), the others one; scratch: address of a uint32 a block, 0 before and after, unused with a single block."""
     load, load_one, store_one = ptx.LOAD[dtype, wide], ptx.LOAD[dtype, False], ptx.STORE[dtype, False]
     size = ptx.BYTES[dtype]
     each = ptx.ELEMENTS[dtype] if wide else 1
@@ -103,13 +103,13 @@ def fast_kernel(dtype: str, wide: bool, shape: Shape) -> Kernel:
         thread, block, blocks = int64(uint32(cuda.threadIdx.x)), int64(uint32(cuda.blockIdx.x)), int64(uint32(cuda.gridDim.x))
         many, large = int64(uint32(many)), int64(uint32(large))
         vectors = n >> shift
-        for u in range(loads):  # as many running sums as loads in flight: short chains, and a smaller error than one sum's
+        for u in range(loads):  # one accumulator a load: short dependency chains, and less rounding error than one sum
             sums[u] = ZERO
         at, left = block + large * (many - 1), int64(1)
         if block < large:
             at, left = block * many, many
         i = at * (threads * loads) + thread
-        whole = vectors - threads * loads + thread  # the last i of a whole step
+        whole = vectors - threads * loads + thread  # the largest i of a complete step
         if i <= whole:
             take(x + i * step, values, sums)
             i += threads * loads
@@ -135,8 +135,8 @@ def fast_kernel(dtype: str, wide: bool, shape: Shape) -> Kernel:
             ptx.store_word(scratch + block * 4, uint32(0x80000000) if bits == uint32(0) else bits)
         if block < blocks - 1:
             return
-        if blocks > 1:  # the last one: nobody waits for it, so the others come to their ends
-            cuda.syncthreads()  # of_warps is written again
+        if blocks > 1:  # the last block: others never wait for it, so they finish
+            cuda.syncthreads()  # of_warps is reused
             total = ZERO
             words = cuda.local.array(AT_ONCE, uint32)
             i = thread

@@ -1,8 +1,7 @@
-"""The CUDA driver as Numba's kernels need it: link PTX, load a kernel, and enqueue it at the least cost that Python allows.
+"""The CUDA driver calls of Numba's kernels: link PTX, load a kernel, and enqueue it with little Python overhead.
 
-A launch goes through ctypes to cuLaunchKernelEx: four arguments, which are there already, instead of the eleven that cuLaunchKernel takes
-and cuda.bindings converts one by one. A configuration names its stream, so there is one a stream, made once and never changed: two threads
-that launch on two streams do not meet in it.
+A launch calls cuLaunchKernelEx by ctypes with four prepared arguments; cuLaunchKernel takes eleven, which cuda.bindings converts singly.
+A configuration contains its stream, so there is an immutable one for each stream: threads that launch on different streams share none.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ class Attribute(ctypes.Structure):
 
 
 class Room:
-    """Parameters of 8 bytes each in memory of their own, and where the driver finds each of them; a launch copies them."""
+    """A kernel's parameter buffer: 8-byte values and the pointers to them that the driver takes. A launch copies the values."""
 
     __slots__ = ("_pointers", "at", "values")
 
@@ -55,7 +54,7 @@ class Room:
         self.at = ctypes.c_void_p(ctypes.addressof(self._pointers))
 
     def by_value(self, i: int, address: int) -> None:
-        """Parameter i is what lies at `address`."""
+        """Makes parameter i the value at `address`."""
         self._pointers[i] = address
 
 
@@ -81,7 +80,7 @@ def _library() -> ctypes.CDLL:
 def enqueuer(handle: int, grid: tuple[int, int], threads: int, shared: int, index: int, cooperative: bool = False) -> Enqueue:
     """Room.at -> the kernel is enqueued on torch's current stream of device `index`. Raises RuntimeError with the driver's reason.
 
-    cooperative: all blocks run at once, whatever else runs, or none; more than can are refused.
+    cooperative: all blocks are resident at once; the driver refuses a grid that does not fit.
     """
     enqueue, function, stream_of = _library().cuLaunchKernelEx, ctypes.c_void_p(handle), torch._C._cuda_getCurrentRawStream
 
@@ -105,7 +104,7 @@ def enqueuer(handle: int, grid: tuple[int, int], threads: int, shared: int, inde
 
 
 def runner(enqueue: Enqueue, count: int) -> Callable[..., None]:
-    """(8-byte values, `count` of them) -> enqueued. Rooms are used again, each by one launch at a time, whatever thread it comes from."""
+    """(8-byte values, `count` of them) -> enqueued. Thread-safe: rooms are reused, each by one launch at a time."""
     rooms: list[Room] = []
     pack = Struct(f"{count}q").pack_into
 
@@ -137,7 +136,7 @@ def loaded(cubin: bytes, entry: str, index: int, dynamic_shared: int, cluster: i
 
 
 def make_current(index: int) -> None:
-    """The primary context, which is torch's, becomes this thread's where it has none or another device's."""
+    """Makes the device's primary context, which torch uses, current in this thread, unless it is already."""
     from cuda.bindings import driver
 
     checked(driver.cuInit(0))

@@ -1,6 +1,6 @@
-"""One input, one output, element by element: the kernels that square and gelu share. Reads x once, writes y once.
+"""The elementwise kernel y = f(x) that square and gelu share. Reads x once, writes y once.
 
-A thread takes 16 bytes, once, and there are many small blocks: on an H200 four accesses a thread cost 5 to 10 % of the bandwidth, and
+A thread processes one 16-byte vector, and blocks are small: on an H200 four vectors a thread cost 5 to 10 % of the bandwidth, and
 twice the threads a block 2 % of gelu's in 16 bits. Where a pointer is not a multiple of 16 the same kernel runs with several accesses
 of one element each.
 """
@@ -23,7 +23,7 @@ UNROLL = {True: 1, False: 4}  # accesses of a thread: of 16 bytes, or of one ele
 
 
 def fast_kernel(dtype: str, wide: bool, of: Any) -> Kernel:
-    """x, y: addresses; n elements. `of`: a float32 device function."""
+    """Parameters: addresses of x and y; n: elements. wide: 16-byte accesses. of: device function, float32 -> float32."""
     load, store = ptx.LOAD[dtype, wide], ptx.STORE[dtype, wide]
     load_one, store_one = ptx.LOAD[dtype, False], ptx.STORE[dtype, False]
     size = ptx.BYTES[dtype]
@@ -59,7 +59,7 @@ def fast_kernel(dtype: str, wide: bool, of: Any) -> Kernel:
 
 
 def fast(kernel_of: Callable[[str, bool], Kernel]) -> Build:
-    """`kernel_of(dtype, wide)`, cached."""
+    """The build of an elementwise op. kernel_of(dtype, wide) -> its kernel; it must cache."""
 
     def build(x: Tensor, out: Tensor) -> Bind:
         dtype = name_of(x)

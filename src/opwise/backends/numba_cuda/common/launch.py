@@ -1,9 +1,9 @@
-"""From a Python function to the cheapest launch Numba's output allows.
+"""Compiles a Python function with Numba and launches it with little host overhead.
 
-A kernel here takes 8-byte values only: addresses (as int64, or as `CPointer`s) and int64 sizes. That keeps its parameters at one
-register pair each (a Numba array is seven), lets `data_ptr()` be the argument, and lets the arguments be packed once, at bind.
-The way: `cuda.compile` (Python -> PTX), cuda.core's linker (PTX -> cubin), a driver function handle for each device, and driver.py's
-launch on torch's current stream; what was linked is kept on disk (cubins.py). `kernel[grid, block, stream](...)` resolves types and
+A kernel here takes 8-byte values only: addresses (as int64, or as `CPointer`s) and int64 sizes. So a parameter is one
+register pair (a Numba array takes seven), `data_ptr()` is an argument as it is, and arguments are packed once, at bind.
+The steps: `cuda.compile` (Python -> PTX), cuda.core's linker (PTX -> cubin), a driver function handle for each device, and driver.py's
+launch on torch's current stream. Cubins are cached on disk (cubins.py). `kernel[grid, block, stream](...)` resolves types and
 streams anew at each launch: 7 to 20 times the time of this.
 
 On a CPU a launch runs the kernel's Python, in fibres (numba_on_cpu).
@@ -30,7 +30,7 @@ from opwise.backends.protocol import Launch
 
 
 def inlined(function: Callable[..., Any]) -> Any:
-    """A device function, put into its caller before types are known: compiled on its own it would ask for a GPU to compile for."""
+    """A device function inlined before type inference. Compiled on its own, it would need a GPU, even to compile."""
     return cuda.jit(device=True, inline="always")(function)
 
 
@@ -38,7 +38,7 @@ def inlined(function: Callable[..., Any]) -> Any:
 class Kernel:
     """A kernel of 8-byte parameters and a fixed block size. `dynamic_shared` bytes are asked for at each launch.
 
-    `min_blocks` an SM is a promise that bounds the registers. Compiled once an architecture, loaded once a device.
+    `min_blocks`: minimum resident blocks an SM, which limits registers. Compiled once for an architecture, loaded once for a device.
     The first `maps` parameters are tensor maps by value: the kernel has their addresses, a launch takes them as ByValue.
     `cluster` blocks share a thread block cluster; their number must divide the grid's.
     `only`: the one architecture it runs on, whose own instructions (sm_90a's) it may then use.

@@ -1,4 +1,4 @@
-"""How the variants `plain` are called: Numba's arrays over torch's memory, and `kernel[blocks, threads, stream](...)` at each launch.
+"""Calls of the variants `plain`: Numba arrays over torch's memory, launched with `kernel[blocks, threads, stream](...)`.
 
 On a CPU the arrays are NumPy's, and the kernels run in fibres (numba_on_cpu). Numba has no arrays of bfloat16.
 """
@@ -17,24 +17,24 @@ from opwise.backends.numba_cuda.common.compiler import cuda
 from opwise.backends.protocol import Bind, Build, Launch, UnsupportedWorkload
 
 THREADS, MOST_BLOCKS = 256, 65535
-FEW_BLOCKS = 2  # on a CPU, so that a thread has several turns of a loop
+FEW_BLOCKS = 2  # on a CPU, so that a grid-stride loop has several iterations
 
 
 def jit(kernel: Callable[..., None]) -> Any:
-    """`@cuda.jit`, with a type."""
+    """`@cuda.jit`, typed for mypy."""
     return cuda.jit(kernel)
 
 
 def blocks_of(x: Any) -> int:
-    """Of THREADS each, for a grid-stride loop over an array."""
+    """Blocks of THREADS threads for a grid-stride loop over x."""
     return min(-(-int(x.size) // THREADS), FEW_BLOCKS if isinstance(x, np.ndarray) else MOST_BLOCKS)
 
 
 def plain(call: Callable[..., None], flat: bool = False, scratch: Callable[[Tensor], Tensor] | None = None) -> Build:
     """The build of the variant `plain`.
 
-    call(*inputs, output, stream) launches the op's kernels. scratch: makes of the first input an array that comes before the output.
-    flat: all arrays have one dimension.
+    call(*inputs, output, stream) launches the op's kernels. scratch: makes an array from the first input, passed before the output.
+    flat: arrays are passed as one-dimensional. The build raises UnsupportedWorkload for bfloat16.
     """
 
     def build(*tensors: Tensor) -> Bind:

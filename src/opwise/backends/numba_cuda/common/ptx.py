@@ -1,6 +1,6 @@
-"""The instructions that Numba's Python has no word for, as intrinsics: one PTX instruction each, or one with its conversion.
+"""PTX instructions that Numba does not expose, as intrinsics: one instruction each, or one with a conversion.
 
-Numba does not merge adjacent scalar accesses, so the 16-byte ones are written out. Addresses are int64. A load spreads its
+Numba does not merge adjacent scalar accesses, so the 16-byte ones are written as PTX. Addresses are int64. A load spreads its
 elements, as float32, over a local array from `at` on; a store gathers and rounds to nearest even. With constant indices after
 unrolling the local arrays become registers.
 """
@@ -18,9 +18,9 @@ BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
 
 
 def assembly(builder: Any, result: Any, text: str, constraints: str, values: Sequence[Any], effect: bool, together: bool = False) -> Any:
-    """One call of inline PTX. `effect` keeps its place among the other accesses to memory.
+    """Emits inline PTX. effect: volatile with a memory clobber, so it is not reordered with other memory accesses.
 
-    `together`: all lanes execute it together, so LLVM may not copy it into branches that they take apart.
+    together: marked convergent, since all lanes must execute it together; LLVM must not duplicate it into divergent branches.
     """
     kind = ir.FunctionType(result, [value.type for value in values])
     if effect:
@@ -34,7 +34,7 @@ def element(context: Any, builder: Any, kind: Any, array: Any, at: Any, k: int) 
     return builder.gep(data, [builder.add(at, ir.Constant(at.type, k))], inbounds=True)
 
 
-# --- what a 32-bit word holds ------------------------------------------------------------------------------------------------------
+# --- the elements in a 32-bit word ---------------------------------------------------------------------------------------------------
 
 
 def _floats_of_f32(builder: Any, word: Any) -> list[Any]:
@@ -82,7 +82,7 @@ _CODES: dict[Any, tuple[str, Any]] = {
 def _wide_load(dtype: str) -> Any:
     @intrinsic  # type: ignore[untyped-decorator,unused-ignore]
     def load(typing: Any, address: Any, buffer: Any, at: Any) -> Any:
-        """16 bytes at `address` (a multiple of 16, of memory that nobody writes) to buffer[at:]."""
+        """16 bytes at `address` (a multiple of 16; memory that stays read-only during the kernel) to buffer[at:]."""
 
         def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             # Not L1::no_allocate: on an H200 that costs a copy 2.5 % of its bandwidth.
@@ -125,7 +125,7 @@ def _narrow_load(dtype: str, space: str = "global.nc", place: Any = types.int64)
 
     @intrinsic  # type: ignore[untyped-decorator,unused-ignore]
     def load(typing: Any, address: Any, buffer: Any, at: Any) -> Any:
-        """One element at `address`, of memory that nobody writes meanwhile, to buffer[at]."""
+        """One element at `address`, in memory that stays read-only during the kernel, to buffer[at]."""
 
         def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             if dtype == "float32":
@@ -167,7 +167,7 @@ STORE: dict[tuple[str, bool], Any] = {}
 for _dtype in ELEMENTS:
     LOAD[_dtype, True], LOAD[_dtype, False] = _wide_load(_dtype), _narrow_load(_dtype)
     STORE[_dtype, True], STORE[_dtype, False] = _wide_store(_dtype), _narrow_store(_dtype)
-# Of one element of shared memory, whose addresses are uint32.
+# One element of shared memory; its addresses are uint32.
 LOAD_SHARED = {_dtype: _narrow_load(_dtype, "shared", types.uint32) for _dtype in ELEMENTS}
 STORE_SHARED = {_dtype: _narrow_store(_dtype, "shared", types.uint32) for _dtype in ELEMENTS}
 
@@ -203,9 +203,9 @@ exp2 = instruction("ex2.approx.f32 $0, $1;", types.float32, types.float32)  # 2 
 reciprocal = instruction("rcp.approx.f32 $0, $1;", types.float32, types.float32)  # 1 ulp; subnormals kept
 float_of = instruction("mov.b32 $0, $1;", types.float32, types.uint32)
 bits_of = instruction("mov.b32 $0, $1;", types.uint32, types.float32)
-greater = instruction("max.f32 $0, $1, $2;", types.float32, types.float32, types.float32)  # of a number and a nan, the number
+greater = instruction("max.f32 $0, $1, $2;", types.float32, types.float32, types.float32)  # of a number and NaN: the number
 # Returns the old value and adds 1, or wraps to 0 at the limit. Releases this thread's writes, and acquires those of the threads before it.
 ticket = instruction("atom.acq_rel.gpu.global.inc.u32 $0, [$1], $2;", types.uint32, types.int64, types.uint32, effect=True)
-# Words that other blocks write or read meanwhile.
+# Words that other blocks access concurrently.
 load_word = instruction("ld.relaxed.gpu.global.u32 $0, [$1];", types.uint32, types.int64, effect=True)
 store_word = instruction("st.relaxed.gpu.global.u32 [$0], $1;", types.void, types.int64, types.uint32, effect=True)

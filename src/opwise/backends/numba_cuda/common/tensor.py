@@ -14,14 +14,14 @@ from opwise.backends.numba_cuda.common.ptx import FLOAT, I32, PACK, assembly, el
 VOID = ir.VoidType()
 u32, i64, f32, void = types.uint32, types.int64, types.float32, types.void
 
-# 16 or 4 bytes from global to shared memory, not waited for; the last argument says how many of them are read, the rest become zeros.
+# Asynchronous copies of 16 or 4 bytes, global to shared memory; the last argument is the bytes to read, the rest are zero-filled.
 copy16 = instruction("cp.async.cg.shared.global [$0], [$1], 16, $2;", void, u32, i64, u32, effect=True)
 copy4 = instruction("cp.async.ca.shared.global [$0], [$1], 4, $2;", void, u32, i64, u32, effect=True)
 commit = instruction("cp.async.commit_group;", void, effect=True)
 store_words = instruction("st.shared.v4.b32 [$0], {$1, $2, $3, $4};", void, u32, u32, u32, u32, u32, effect=True)
 load_word = instruction("ld.shared.b32 $0, [$1];", u32, u32, effect=True)
 round_tf32 = instruction("cvt.rna.tf32.f32 $0, $1;", u32, u32)  # to nearest, ties away; a plain mma would truncate
-read32 = instruction(  # 4 bytes, or 0 where the condition is 0: nothing is read then
+read32 = instruction(  # 4 bytes if the condition is nonzero; else 0, without a read
     "{ .reg .pred p; setp.ne.u32 p, $2, 0; mov.b32 $0, 0; @p ld.global.nc.b32 $0, [$1]; }", u32, i64, u32, effect=True
 )
 read16 = instruction(
@@ -32,7 +32,7 @@ read16 = instruction(
 
 @making
 def wait_for_all_but(groups: int) -> Any:
-    """Waits until at most this many of the thread's committed groups of copies are under way."""
+    """Intrinsic: waits until at most `groups` of the thread's committed cp.async groups are pending."""
     return instruction(f"cp.async.wait_group {groups};", void, effect=True)
 
 

@@ -1,7 +1,7 @@
-"""matmul (m, k) x (k, n), each row-major or the transpose of a row-major matrix, accumulated in float32: the front door.
+"""matmul (m, k) x (k, n) -> (m, n), accumulated in float32; each factor is row-major or the transpose of a row-major matrix.
 
-Of the configurations that take a product (configurations.py) gemm/choice.py takes one; this file makes its kernel (kernels/).
-Tensor cores for 16 bits and TF32, FMA for float32. Rows that do not start at multiples of 16 bytes take slower copies of mma_sync and fma.
+configurations.py lists the configurations that support a product, gemm/choice.py picks one, and this file builds its kernel (kernels/).
+float16, bfloat16 and TF32 use tensor cores; float32 uses FMAs. Unaligned rows (not 16-byte) use mma_sync and fma with narrower copies.
 """
 
 from __future__ import annotations
@@ -57,12 +57,12 @@ def build(a: Tensor, b: Tensor, out: Tensor) -> Bind:
 
 
 def build_invariant(a: Tensor, b: Tensor, out: Tensor) -> Bind:
-    """A row of the product has the same bits whatever m is."""
+    """Batch-invariant: each row of the result is bitwise independent of m."""
     return build_chosen(a, b, out, gpu_of(a.device), look(TABLE, a.device), invariant=True)
 
 
 def build_mma(a: Tensor, b: Tensor, out: Tensor) -> Bind:
-    """What a GPU of sm_80 would run."""
+    """The kernels of sm_80, on newer GPUs too: the capability is capped at 8.0 and only the shipped tuned table is used."""
     machine = gpu_of(a.device)
     return build_chosen(a, b, out, replace(machine, capability=min(machine.capability, (8, 0))), SHIPPED)
 
@@ -77,7 +77,7 @@ def build_chosen(a: Tensor, b: Tensor, out: Tensor, machine: Machine, choices: C
 
 
 def build_tma(product: Product, tile: HopperTile, machine: Machine, operands: tuple[Tensor, Tensor, Tensor]) -> Bind:
-    """sm_90's own kernels: what `matrices` has is passed as tensor maps, the rest of a, b, out as addresses."""
+    """Binds a kernel of sm_90. The operands that its `matrices` describes are passed as tensor maps, the others as addresses."""
     m, k, n = product[:3]
     module = MODULES[tile.kernel]
     ctas = min(tile.tiles(m, n), machine.sms) if tile.persistent else tile.tiles(m, n) * tile.split
@@ -102,7 +102,7 @@ def build_any_gpu(product: Product, tile: AnyTile, device: torch.device) -> Bind
 
 
 def any_gpu_kernel(kind: str, tile: AnyTile, whole: bool) -> Kernel:
-    """whole: as by `whole_rows`."""
+    """whole: the result of `whole_rows`, true where 16-byte copies and vector stores are aligned."""
     return fma_kernel(tile, whole) if isinstance(tile, FmaTile) else mma_kernel(kind, tile, whole)
 
 
@@ -112,7 +112,7 @@ def sm90_kernel(kind: str, tile: HopperTile) -> Kernel:
 
 
 def kernels() -> Mapping[str, Kernel]:
-    """What is compiled without a GPU: one of each kind of code; other tiles are this code with other numbers."""
+    """The kernels that are compiled without a GPU: one for each code path. Other tiles differ from these in constants only."""
     from opwise.backends.numba_cuda.matmul.extra import FMA_16X128, FMA_32X32, MMA_16X64, MMA_32X32, MMA_32X64
 
     specimens: list[tuple[str, AnyTile, bool]] = [
@@ -124,12 +124,12 @@ def kernels() -> Mapping[str, Kernel]:
         ("tfloat32", replace(MMA_16X64, split=8), True), ("tfloat32", replace(MMA_64X64, split=4), False),
         ("bfloat16", replace(MMA_32X64, split=16), False), ("bfloat16", MMA_32X32, True),
     ]  # fmt: skip
-    kinds = "tfloat32", "bfloat16"  # of transposed factors: the larger tile and the smaller one, in each layout
+    kinds = "tfloat32", "bfloat16"  # transposed factors: one dtype for the small tiles, one for the large, in each layout
     specimens += [("float32" if isinstance(tile, FmaTile) else kinds[tile.rows < 128], tile, tile.rows == 128) for tile in ANY_TRANSPOSED]
     found = {
         f"{kind} {tile.name} {'aligned' if whole else 'unaligned'}": any_gpu_kernel(kind, tile, whole) for kind, tile, whole in specimens
     }
-    few = "64x64_s16", "64x128_s1", "128x128_s4"  # the most parts, none, the most sums
+    few = "64x64_s16", "64x128_s1", "128x128_s4"  # the largest split, no split, two consumer warpgroups
     sm90 = [(kind, tile) for kind in ("float16", "bfloat16") for tile in WGMMA]
     sm90 += [("bfloat16", tile) for tile in SPLIT_K if tile.name in few]
     sm90 += [("tfloat32", tile) for tile in TF32]

@@ -1,7 +1,7 @@
-"""The configurations of matmul's kernels: tiles, stages, split-K. Which of them a product can have, and what each makes the GPU do.
+"""The configurations of matmul's kernels (tile, stages, split-K): which of them support a product, and the work each does on the GPU.
 
-A tile's name in tuned tables: 128x256 or 64x64_s2 (s: CTAs that split K) of wgmma, tma_128x128 of float32 by TMA, mma_128x256 and
-fma_64x64_s4 of the kernels for any GPU; with _nt, _tn or _tt where a factor is the transpose of a row-major matrix.
+Names in tuned tables: 128x256 (wgmma), 64x64_s2 (split_k; s: CTAs that split K), tma_128x128 (float32 by TMA), mma_128x256 and fma_64x64_s4
+(any GPU). The suffix _nt, _tn or _tt says which factors are transposes of row-major matrices.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from opwise.backends.gemm.cost import Product, Work, fma_smem, mma_smem, split_s
 from opwise.backends.gemm.gpu import Machine
 from opwise.backends.numba_cuda.common import ptx
 
-HOPPER = (9, 0)  # wgmma, and clusters as they were measured: on no later GPU
-TMA_LIMIT = 2**30  # TMA's coordinates have 32 bits
-BY_ELEMENT = "NT"  # the storage of A, and of B, that kernels/fma.py transposes on the way: it copies each element by itself
-UNITS = {"float32": "fma", "tfloat32": "mma_tf32"}  # that multiply without wgmma; 16 bits: "mma"
+HOPPER = (9, 0)  # wgmma exists on sm_90 alone; clusters were measured there alone
+TMA_LIMIT = 2**30  # the largest m, n or k for TMA, whose coordinates are 32-bit
+BY_ELEMENT = "NT"  # layouts of A and of B that kernels/fma.py transposes while copying, with 4-byte copies
+UNITS = {"float32": "fma", "tfloat32": "mma_tf32"}  # the cost model's unit for kernels without wgmma; 16-bit dtypes: "mma"
 
 
 @dataclass(frozen=True)
 class Tile:
-    """rows x columns of C a CTA, stages of its ring. split: CTAs of a cluster that share K. layout: of A and B, as in Product."""
+    """A CTA's tile of C in elements. layout: of A and B, N (row-major) or T (transposed) each, as in Product."""
 
     rows: int
     columns: int
@@ -30,7 +30,7 @@ class Tile:
 
     @property
     def suffix(self) -> str:
-        """The end of a name."""
+        """The layout's suffix in a tile's name; empty for NN."""
         return "" if self.layout == "NN" else f"_{self.layout.lower()}"
 
     def tiles(self, m: int, n: int) -> int:
@@ -39,7 +39,7 @@ class Tile:
 
 @dataclass(frozen=True)
 class HopperTile(Tile):
-    """sm_90's own: A and B by TMA. kernel: the module of kernels/. step_bytes: of a row of A, in a stage."""
+    """A tile for sm_90, by TMA. kernel: its module in kernels/. step_bytes: of K in a stage. split: CTAs of a cluster that share K."""
 
     kernel: str
     threads: int
@@ -59,12 +59,12 @@ class HopperTile(Tile):
 
     @property
     def inbox(self) -> int:
-        """Bytes for the partial sums that other CTAs push, by units of 16 x 16, of which each CTA owns as many."""
+        """Bytes that receive the other CTAs' partial sums. Units of 16 x 16 float32 (1024 bytes) are divided evenly, rounded up."""
         return (self.split - 1) * -(-self.rows * self.columns // 256 // self.split) * 1024
 
     @property
     def shared_bytes(self) -> int:
-        """Of wgmma and split_k: the ring, boxes of C or partial sums, the barriers, the way to a multiple of 1024."""
+        """Of wgmma and split_k: the ring, staging boxes of C or the inbox, the mbarriers, and padding to align the ring to 1024 bytes."""
         ring = self.stages * self.step_bytes * (self.rows + self.columns)
         beside = self.inbox + self.threads // 4 if self.kernel == "split_k" else self.rows // 32 * 64 * 128
         return ring + beside + 16 * self.stages + 1024
@@ -83,7 +83,7 @@ class HopperTile(Tile):
         rows, columns, size = self.rows, self.columns, product.size
         if self.kernel == "fma_tma":
             unit, smem, resident = "fma", fma_smem(rows, columns, 8, 16), 2
-        elif self.kernel == "wgmma_tf32":  # transposed: B passes through registers
+        elif self.kernel == "wgmma_tf32":  # computes C' = B' A', with B' in registers
             unit, smem, resident = "wgmma_tf32", wgmma_smem(rows, columns, 4, swap_ab=True, a_by_registers=True) + 8 * columns, 1
         else:
             unit, smem, resident = "wgmma", wgmma_smem(rows, columns, 2), self.ctas_per_sm
@@ -95,7 +95,7 @@ class HopperTile(Tile):
 
 @dataclass(frozen=True)
 class PortableTile(Tile):
-    """Of the kernels for any GPU."""
+    """A tile for any GPU from sm_80 on. split: CTAs of a cluster that share K; more than 1 needs sm_90."""
 
     UNIT: ClassVar[str]
 
@@ -111,7 +111,7 @@ class PortableTile(Tile):
 
 @dataclass(frozen=True)
 class MmaTile(PortableTile):
-    """By warps in a grid of down x across. ctas_per_sm bounds the registers."""
+    """A tile for mma.sync: down x across warps a CTA. ctas_per_sm: the occupancy that limits the compiler's registers a thread."""
 
     UNIT: ClassVar = "mma"
 
@@ -139,7 +139,7 @@ class MmaTile(PortableTile):
 
 @dataclass(frozen=True)
 class FmaTile(PortableTile):
-    """high x wide (multiples of 4) of the tile a thread. resident: CTAs that an SM has room for; ctas_per_sm: that bound the registers."""
+    """high x wide outputs a thread (multiples of 4). resident: CTAs that fit an SM; ctas_per_sm: minimum the compiler must allow for."""
 
     UNIT: ClassVar = "fma"
 
@@ -157,7 +157,7 @@ class FmaTile(PortableTile):
         return product.layout == self.layout and product.kind == "float32" and (self.split == 1 or machine.capability == HOPPER)
 
     def work(self, product: Product) -> Work:
-        """What is transposed on the way is fetched element by element."""
+        """A factor transposed while copying is fetched in 4-byte copies, others in 16-byte ones where rows are aligned."""
         rows, columns = self.rows, self.columns
         of_a, of_b = (4 if whole_rows(product) and by != alone else 1 for by, alone in zip(self.layout, BY_ELEMENT, strict=True))
         loads = (rows / of_a + columns / of_b) / 32
@@ -178,7 +178,7 @@ WGMMA = (
     HopperTile(128, 64, "wgmma", 288, 8),
     HopperTile(192, 192, "wgmma", 416, 3),  # 2048 x 2304 is 132 of these tiles
 )
-# Six CTAs share a tile of 128x128 where that makes 16 clusters, which 96 of 132 SMs run at once: 512 x 8192 x 512.
+# 128x128 with split 6 is for 512 x 8192 x 512: 16 clusters of 6 CTAs run at once, on 96 of 132 SMs.
 SPLIT_K = (
     HopperTile(64, 64, "split_k", 160, 6, 256),
     HopperTile(64, 64, "split_k", 160, 6, 256, 2),
@@ -197,15 +197,15 @@ FMA_TMA = HopperTile(128, 128, "fma_tma", 128, 3)
 MMA_128X256, MMA_128X128, MMA_64X64 = MmaTile(128, 256, 2, 4, 4, 1), MmaTile(128, 128, 2, 4, 4, 1), MmaTile(64, 64, 2, 2, 4, 3)
 FMA_128X128, FMA_64X64 = FmaTile(128, 128), FmaTile(64, 64, resident=6)
 ANY_GPU: tuple[AnyTile, ...] = (MMA_128X256, MMA_128X128, MMA_64X64, FMA_128X128, FMA_64X64)
-# Of transposed factors: wgmma for x @ w.t(), the general kernels for all.
+# Transposed factors: wgmma and split_k for x @ w.t() (NT), the kernels for any GPU for every layout.
 HOPPER_NT = tuple(replace(tile, layout="NT") for tile in (*WGMMA, *SPLIT_K))
 ANY_TRANSPOSED = tuple(replace(tile, layout=layout) for layout in ("NT", "TN", "TT") for tile in ANY_GPU[1:])
 SPLITS = 1, 2, 4, 8, 16
-MOST_SPLIT = {128 * 256: 1, 128 * 128: 8}  # by a tile's elements: beyond, smaller tiles have as many CTAs, and their sums travel less
+MOST_SPLIT = {128 * 256: 1, 128 * 128: 8}  # by a tile's elements; smaller tiles give as many CTAs and exchange fewer sums
 
 
 def offered(product: Product, machine: Machine) -> dict[str, Way]:
-    """Name -> configuration, of all that take the product. With OPWISE_EXTRA=off without the tiles for skinny and tiny products."""
+    """Name -> configuration, for all that support the product. OPWISE_EXTRA=off leaves out the tiles for skinny and tiny products."""
     return {way.name: way for way in configurations() if way.takes(product, machine)}
 
 
@@ -220,13 +220,13 @@ def configurations() -> tuple[Way, ...]:
 
 
 def storage_of(kind: str) -> str:
-    """The dtype of the elements."""
+    """The dtype of the elements in memory: TF32 is stored as float32."""
     return "float32" if kind == "tfloat32" else kind
 
 
 def whole_rows(product: Product) -> bool:
-    """Do all rows that 16-byte copies fetch, or whole vectors store, start at multiples of 16 bytes? In float32 some factors are fetched by
-    elements."""
+    """True if every row that 16-byte copies read, or vector stores write, starts at a multiple of 16 bytes. float32 factors that fma.py
+    transposes are exempt: it reads them in 4-byte copies."""
     each = ptx.ELEMENTS[storage_of(product.kind)]
     by_element = BY_ELEMENT if product.kind == "float32" else "--"
     factors = zip(product.pitches, product.layout, by_element, strict=False)

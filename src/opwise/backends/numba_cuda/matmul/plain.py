@@ -1,4 +1,4 @@
-"""matmul by a thread an element of the product, a dot product each: the variant `plain`."""
+"""The variant `plain` of matmul: one thread computes one element of C as a dot product, without shared memory."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import numpy as np
 from opwise.backends.numba_cuda.common.compiler import cuda, float32, types
 from opwise.backends.numba_cuda.common.plain import jit, plain
 
-SIDE, SIDE_ON_CPU = 16, 4  # threads of a block, across and down: small products have several blocks on a CPU too
-MOST_BLOCKS = 65535  # of a grid's second dimension
+SIDE, SIDE_ON_CPU = 16, 4  # a block is side x side threads; smaller on a CPU, so that small products still have several blocks
+MOST_BLOCKS = 65535  # CUDA's limit on gridDim.y
 ZERO = np.float32(0.0)
 
 
 @jit
 def matmul(a: Any, b: Any, c: Any) -> None:
-    column, first = cuda.grid(2)  # neighbours in x read neighbours in a row of b
+    column, first = cuda.grid(2)  # adjacent threads read adjacent elements of b: coalesced
     if column < c.shape[1]:
         for row in range(first, c.shape[0], cuda.gridsize(2)[1]):
             total = ZERO

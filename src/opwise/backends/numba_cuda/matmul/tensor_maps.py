@@ -1,4 +1,4 @@
-"""The tensor maps of a product as arguments of a Numba kernel."""
+"""A product's tensor maps (CUtensorMap) as by-value arguments of a Numba kernel."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from opwise.backends.numba_cuda.common.by_value import ByValue
 
 
 def mapped(matrices: Sequence[Matrix], addresses: Sequence[int]) -> Callable[[Sequence[int]], tuple[ByValue, ...]]:
-    """tensor_maps.mapped, of which each map is a kernel argument."""
+    """As cuda_src's tensor_maps.mapped, with each map wrapped as a by-value kernel argument. The result maps addresses -> arguments."""
     maps_of = tensor_maps.mapped(matrices, addresses)
 
     def maps(addresses: Sequence[int]) -> tuple[ByValue, ...]:

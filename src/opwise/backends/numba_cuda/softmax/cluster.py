@@ -1,8 +1,8 @@
-"""softmax of long rows, read once: a row stays in the registers and the shared memory of one block or of a cluster's (sm_90).
+"""softmax of long rows, each read once: a row stays in registers and shared memory of one block, or of a cluster of 2 to 16 (sm_90).
 
-A block keeps its part of the row as it was read: PIECES 16-byte pieces a thread in registers, what follows in dynamic shared memory, filled
-by cp.async. The blocks exchange a maximum and a sum each through distributed shared memory: two by stores that an mbarrier counts, more by
-a barrier of the cluster. The device functions of pieces are stream.py's too.
+A block keeps its part of the row in the input dtype: PIECES 16-byte pieces a thread in registers, the rest in dynamic shared memory, filled
+by cp.async. The blocks of a cluster exchange a maximum and a sum each through distributed shared memory: two blocks with st.async and an
+mbarrier, more blocks with plain stores and a cluster barrier. stream.py uses the device functions of `steps` too.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from opwise.backends.numba_cuda.softmax.plan import LINE, PIECES, Form
 
 LOG2_E = np.float32(math.log2(math.e))
 ZERO, ONE, LEAST = np.float32(0.0), np.float32(1.0), np.float32(-math.inf)
-# Cancels in the quotient by the sum. With it the fast exponential, which flushes what is below 2^-126, loses nothing that float32 can hold.
+# log2 of a factor of all exponentials, which cancels. exp2_flushed gives 0 below 2^-126, so below 2^-156 unscaled: under float32's 2^-149.
 BIAS = np.float32(30.0)
 
 
 @inlined
 def shift_of(maximum: Any) -> Any:
-    return maximum if maximum > LEAST else ZERO  # of -inf alone: -inf - -inf would be nan before the row's end is known
+    return maximum if maximum > LEAST else ZERO  # only -inf so far: -inf - -inf is nan
 
 
 @inlined
@@ -42,14 +42,14 @@ def rescale(earlier: Any, shift: Any) -> Any:
 
 
 def steps(dtype: str, held: int) -> tuple[Any, Any, Any, Any]:
-    """sum_of, greatest_of, add_exponentials, finish. `pieces`: `held` times four words, `at` the first of a piece's; `values`, `greatest`:
-    room for a piece's elements and words; `sums`: four, so that no addition waits for the one before."""
+    """Device functions (sum_of, greatest_of, add_exponentials, finish). pieces: 4 * held uint32 words; at: a piece's first word; values,
+    greatest: scratch of a piece's elements and of its words; sums: four independent accumulators, for instruction-level parallelism."""
     unpack, pack, each = words.UNPACK_WORDS[dtype], words.PACK_WORDS[dtype], ptx.ELEMENTS[dtype]
     keep_greater = words.KEEP_GREATER[dtype]
 
     @inlined
     def greatest_of(piece: Any, values: Any, largest: Any) -> Any:
-        """The greatest of `largest` and a piece's elements."""
+        """The maximum of `largest` and a piece's elements."""
         unpack(piece, 0, values)
         for j in range(each):
             largest = ptx.greater(largest, values[j])
@@ -63,7 +63,7 @@ def steps(dtype: str, held: int) -> tuple[Any, Any, Any, Any]:
 
     @inlined
     def sum_of(pieces: Any, greatest: Any, values: Any, sums: Any) -> Any:
-        """The maximum of all pieces, and the sum of the exponentials; `greatest` keeps the maxima, element by element."""
+        """(maximum of all pieces, sum of their exponentials); leaves the elementwise maximum of the pieces in `greatest`."""
         for w in range(4):
             greatest[w] = pieces[w]
         for k in range(1, held):
@@ -78,7 +78,7 @@ def steps(dtype: str, held: int) -> tuple[Any, Any, Any, Any]:
 
     @inlined
     def finish(pieces: Any, at: Any, values: Any, shift: Any, scale: Any) -> None:
-        """A piece's results take its place."""
+        """Replaces a piece by its results."""
         unpack(pieces, at, values)
         for j in range(each):
             values[j] = biased_exp(values[j], shift) * scale
@@ -89,14 +89,14 @@ def steps(dtype: str, held: int) -> tuple[Any, Any, Any, Any]:
 
 @cache
 def cluster_kernel(dtype: str, form: Form) -> Kernel:
-    """x, out: addresses of (rows, columns), rows of whole 16-byte pieces. Of the first `wave` clusters `together` begin at once, and those
-    after them `delay` clock cycles later. A launch has form.blocks a row, each with form.shared_bytes of dynamic shared memory."""
+    """Parameters: addresses of x and out (rows, columns), rows of whole 16-byte pieces; rows; columns; wave, together, delay: of the first
+    `wave` rows each `together` start `delay` clock cycles after those before, modulo form.ctas_per_sm. Grid: form.blocks a row."""
     blocks, threads = form
     keep_greater, least = words.KEEP_GREATER[dtype], words.LEAST_WORD[dtype]
     sum_of, greatest_of, add_exponentials, finish = steps(dtype, PIECES)
     each, warps, in_registers = ptx.ELEMENTS[dtype], threads // 32, PIECES * threads
     parts_of_line = LINE // 16
-    shared = blocks > 1  # by several blocks
+    shared = blocks > 1  # a row is shared by several blocks
     by_mail = blocks == 2
     room, slots, phases = 4 * PIECES, 2 * blocks, form.ctas_per_sm
 
@@ -105,7 +105,7 @@ def cluster_kernel(dtype: str, form: Form) -> Kernel:
         greatest, values, fresh = cuda.local.array(4, uint32), cuda.local.array(each, float32), cuda.local.array(4, float32)
         of_warps = cuda.shared.array(64, float32)  # 32 maxima, then 32 sums
         of_blocks = cuda.shared.array(slots, float32)  # a maximum and a sum each
-        bell = cuda.shared.array(1, uint64)  # an mbarrier, which counts the bytes of all pairs
+        bell = cuda.shared.array(1, uint64)  # mbarrier, counts the bytes of all pairs
         kept = cuda.shared.array(0, uint8)
         kept_room = uint32(tensor.shared_address(kept) - uint32(in_registers * 16))  # piece i lies i * 16 bytes from here
         rank = uint32(0)
@@ -117,16 +117,16 @@ def cluster_kernel(dtype: str, form: Form) -> Kernel:
                     barriers.barriers_publish()
                     barriers.expect(tensor.shared_address(bell), uint32(8 * blocks))
                 cuda.syncwarp()
-            words.cluster_arrive()  # that a block has begun must be known before its shared memory is written to
+            words.cluster_arrive()  # a block must have started before others write its shared memory
         thread = uint32(cuda.threadIdx.x)
         lane = uint32(thread & uint32(31))
         pieces = columns // each
         part = (pieces + (blocks * parts_of_line - 1)) // (blocks * parts_of_line) * parts_of_line
         first = min(int64(rank) * part, pieces)
-        count = uint32(min(part, pieces - first))  # of 16 bytes each: a part is short, 32 bits are enough for what is within it
+        count = uint32(min(part, pieces - first))  # pieces of this block; 32-bit arithmetic is enough within a part
         row = int64(cuda.blockIdx.x) // blocks
         if shared and row < wave:
-            begun = words.clock()  # out of phase one block of an SM reads while another exchanges, computes and writes
+            begun = words.clock()  # stagger an SM's blocks: one reads while another exchanges, computes, writes
             turn = barriers.remainder(barriers.divide(uint32(row), uint32(together)), uint32(phases))
             while words.clock() - begun < delay * int64(turn):
                 words.nap()
@@ -146,7 +146,7 @@ def cluster_kernel(dtype: str, form: Form) -> Kernel:
         target = out + (row * pieces + first) * 16
         largest, total = sum_of(raw, greatest, values, fresh)
         words.copies_done()
-        # The maximum first, so that no exponential waits for another; a thread reads what it asked for.
+        # The maximum first, so that exponentials are independent. A thread reads its own copies only: no barrier.
         if count > uint32(in_registers):
             i = uint32(thread + uint32(in_registers))
             while i < count:
@@ -180,7 +180,7 @@ def cluster_kernel(dtype: str, form: Form) -> Kernel:
         if shared:
             words.cluster_wait()
             mine = uint32(tensor.shared_address(of_blocks) + rank * uint32(8))
-            # Behind either exchange no block writes to another's shared memory: each may end when it likes.
+            # After either exchange no block accesses another's shared memory, so each may exit.
             if by_mail:
                 if thread < blocks:
                     words.send_pair_to_block(mine, thread, highest, total, tensor.shared_address(bell))
@@ -213,6 +213,6 @@ def cluster_kernel(dtype: str, form: Form) -> Kernel:
             words.store_words(target + int64(i) * 16, staged, 0)
             i = uint32(i + uint32(threads))
 
-    # 1024 threads an SM, and so 64 registers a thread, whatever the block.
+    # 1024 resident threads an SM for every block size: at most 64 registers a thread.
     only = None if blocks == 1 else "sm_90"
     return Kernel(softmax, (int64,) * 7, threads, min_blocks=phases, dynamic_shared=form.most_shared, only=only, cluster=blocks)

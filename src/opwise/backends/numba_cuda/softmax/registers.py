@@ -1,4 +1,4 @@
-"""softmax of rows in registers, read once: a warp a row, a block a row; and of any row in two passes, read twice."""
+"""softmax of rows held in registers, read once (lanes of a warp or a block a row); and of rows of any length, read twice."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from opwise.backends.numba_cuda.common.reduce import over_lanes, warp_max, warp_
 from opwise.backends.numba_cuda.softmax.cluster import LEAST, LOG2_E, ONE, ZERO
 from opwise.backends.numba_cuda.softmax.plan import WARP
 
-WARP_THREADS = 128  # of a block where a row has a warp's lanes or fewer
+WARP_THREADS = 128  # block size where a row takes at most a warp
 EIGHT = np.float32(8.0)
 LONG_THREADS, LONG_UNROLL = 1024, 4
 
 
 def power_of(dtype: str) -> Any:
-    """(value, shift) -> a multiple of exp(value - shift), which cancels in the quotient by the sum. In 16 bits 2^8 times it, in half the
-    instructions: the least that a result can be is then above the 2^-126 below which the fast exponential gives 0."""
+    """Device function (value, shift) -> c exp(value - shift); c cancels in dividing by the sum. float32: c = 1. 16 bits: c = 2^8, by the
+    flushing exp2, half the instructions. Only exp below 2^-134 is flushed, half of bfloat16's smallest subnormal."""
 
     @inlined
     def power(value: Any, shift: Any) -> Any:
@@ -36,7 +36,7 @@ def power_of(dtype: str) -> Any:
 
 @cache
 def register_kernel(dtype: str, wide: bool, per_thread: int, threads: int) -> Kernel:
-    """x, out: addresses of (rows, columns). `per_thread` accesses hold a thread's part of its row. Up to 32 threads: rows share a block."""
+    """Parameters: addresses of x, out; rows, columns. threads: of a row; up to 32, rows share a block. per_thread: loads of a thread."""
     load, store = ptx.LOAD[dtype, wide], ptx.STORE[dtype, wide]
     each = ptx.ELEMENTS[dtype] if wide else 1
     size = ptx.BYTES[dtype]
@@ -47,10 +47,10 @@ def register_kernel(dtype: str, wide: bool, per_thread: int, threads: int) -> Ke
 
     def softmax(x: Any, out: Any, rows: Any, columns: Any) -> None:
         values = cuda.local.array(count, float32)
-        of_warps = cuda.shared.array(64, float32)  # 32 maxima, then 32 sums: apart, so that two barriers are enough
-        thread = uint32(cuda.threadIdx.x)  # 32 bits, of which a comparison is one instruction
+        of_warps = cuda.shared.array(64, float32)  # 32 maxima, 32 sums: separate, so that two barriers are enough
+        thread = uint32(cuda.threadIdx.x)  # 32-bit: a comparison is one instruction
         row, lane = int64(cuda.blockIdx.x) * per_block + int64(thread // uint32(threads)), uint32(thread % uint32(threads))
-        vectors = uint32(columns // each if row < rows else 0)  # whole warps take part: of no row all is -inf
+        vectors = uint32(columns // each if row < rows else 0)  # all lanes join the shuffles; past the last row they hold -inf
         source, target = x + row * columns * size + int64(lane) * step, out + row * columns * size + int64(lane) * step
         for k in range(count):
             values[k] = LEAST  # beyond the row: exp gives 0
@@ -91,7 +91,7 @@ def register_kernel(dtype: str, wide: bool, per_thread: int, threads: int) -> Ke
 
 @cache
 def long_kernel(dtype: str, wide: bool) -> Kernel:
-    """A block a row of any length, in two passes: reads x twice (the second time partly from L2), writes out once."""
+    """A block for each row, of any length, in two passes: an online maximum and sum, then the results. Reads x twice, partly from L2."""
     load, store = ptx.LOAD[dtype, wide], ptx.STORE[dtype, wide]
     each = ptx.ELEMENTS[dtype] if wide else 1
     unroll = LONG_UNROLL if each < 8 else LONG_UNROLL // 2
@@ -117,7 +117,7 @@ def long_kernel(dtype: str, wide: bool) -> Kernel:
             here = largest
             for k in range(count):
                 here = ptx.greater(here, values[k])
-            shift = here if here > LEAST else ZERO  # only -inf so far: -inf - -inf would be nan, and stay
+            shift = here if here > LEAST else ZERO  # only -inf so far: -inf - -inf is nan
             total *= ptx.exp2((largest - shift) * LOG2_E)
             for k in range(count):
                 total += ptx.exp2((values[k] - shift) * LOG2_E)
@@ -152,7 +152,7 @@ def long_kernel(dtype: str, wide: bool) -> Kernel:
 
 
 def in_registers(dtype: str, columns: int, wide: bool, threads: int) -> tuple[Kernel, int]:
-    """The kernel for rows of this length, by so many threads (as plan.Registers), and the rows of a block."""
+    """(kernel, rows a block) for rows of `columns` elements. threads: of a row, as in plan.Registers; 0 selects long_kernel."""
     if threads == 0:
         return long_kernel(dtype, wide), 1
     per_thread = -(-columns // (threads * (ptx.ELEMENTS[dtype] if wide else 1)))

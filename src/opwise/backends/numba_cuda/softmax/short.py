@@ -1,5 +1,5 @@
-"""softmax of short rows of any length. Those of a block lie one behind the other, and pass through shared memory, so that global memory is
-read and written in 16-byte pieces wherever a row begins."""
+"""softmax of short rows of any alignment. A block stages its consecutive rows in shared memory, so that global memory is read and written
+in 16-byte pieces although rows are unaligned."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from opwise.backends.numba_cuda.softmax.registers import power_of
 
 @cache
 def short_kernel(dtype: str, lanes: int, elements: int) -> Kernel:
-    """x, out: addresses of (rows, columns), multiples of 16. A row has `lanes` of `elements` each. `height` rows a block, such that each
-    block begins on 16 bytes; neighbouring groups of lanes begin `turn` rows apart."""
+    """Parameters: 16-byte aligned addresses of x and out (rows, columns); rows; columns; height: rows a block, such that each block starts
+    16-byte aligned; turn: rows between adjacent groups of lanes. A row takes `lanes` lanes of `elements` elements each."""
     threads = staged_rows.THREADS
     groups, power, (max_of_row, sum_of_row) = threads // lanes, power_of(dtype), over_lanes(lanes)
     load, store = ptx.LOAD[dtype, False], ptx.STORE[dtype, False]
@@ -32,7 +32,7 @@ def short_kernel(dtype: str, lanes: int, elements: int) -> Kernel:
         first = int64(cuda.blockIdx.x) * height
         width, mine = uint32(columns), uint32(min(height, rows - first))
         count = uint32(mine * width)  # elements
-        whole = uint32(count // uint32(each))  # pieces of 16 bytes: the last block's end may be none
+        whole = uint32(count // uint32(each))  # 16-byte pieces; the last block may end in part of one
         source, target = x + first * columns * size, out + first * columns * size
         i = thread
         while i < whole:
@@ -49,7 +49,7 @@ def short_kernel(dtype: str, lanes: int, elements: int) -> Kernel:
         lane = uint32(thread % uint32(lanes))
         row = uint32(uint32(thread // uint32(lanes)) * uint32(turn) % uint32(groups))
         above = uint32(0)
-        while above < mine:  # whole warps take part: of a row beyond the last one all is -inf
+        while above < mine:  # all lanes join the shuffles; past the last row they hold -inf
             here = width if row < mine else uint32(0)
             start = uint32(tile + row * width * uint32(size))
             for k in range(elements):

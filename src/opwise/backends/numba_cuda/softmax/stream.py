@@ -1,16 +1,16 @@
-"""softmax of long rows as a stream: blocks that all run at once share each row and keep several rows on the way (sm_90).
+"""softmax of long rows as a stream (sm_90): the blocks of a group share each row, and pipeline several rows. Cooperative launch.
 
-A group of blocks takes rows in turns. A warp that computes has a part of every row, which TMA copies to stages of the warp's own:
+Row r belongs to group r modulo groups. A computing warp processes its part of every row, which TMA bulk copies bring to its own stages:
 
-    computing   turn i: row i's maximum and sum to the block's mbarrier `told`; then exponentials and stores of row i - lag, whose scale is
-                known, and a copy of row i - lag + stages
-    telling     one warp: the block's maximum and sum of a row to scratch, for the other blocks
-    learning    one warp: the pairs of all blocks of the group: the row's maximum and scale to the warps
+    computing   iteration i: publishes the maximum and sum of its part of row i, and arrives on mbarrier `told`; computes and stores row
+                i - lag, whose maximum and scale have arrived (`known`); starts the copy of row i - lag + stages
+    telling     one warp: reduces the block's maxima and sums of a row, and writes the pair to scratch in global memory
+    learning    one warp: polls the pairs of all blocks of the group, and passes the row's maximum and scale to the computing warps
 
-A warp in turn i has ended turn i - 1, so every block of the group has told of row i - 1 - lag, all warps have ended turn i - 2 - lag, and
-every block has learnt of row i - 2 - 2 lag. So places for more than lag rows a block and more than 2 lag + 1 a group in scratch are never
-written while somebody reads them, and no mbarrier is two phases ahead of who waits. stages > lag, and all blocks run at once (a
-cooperative launch): no circle of waits. Both halves of a pair carry the row's number in the same 64 bits. The last block zeroes scratch.
+Buffers: a warp in iteration i has finished i - 1, so every block of the group has published row i - 1 - lag, all its warps have finished
+iteration i - 2 - lag, and every block has learnt row i - 2 - 2 lag. So with more than lag slots a block, and more than 2 lag + 1 a group in
+scratch, no slot is overwritten while it is read, and no mbarrier is two phases ahead of a waiter. No deadlock: stages > lag, and all blocks
+are resident. Each 64-bit half of a pair carries its row's tag, so it needs no fence. The last block zeroes scratch.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ PAIR_BYTES = 16
 
 @cache
 def stream_kernel(dtype: str, stream: Stream, reads: int) -> Kernel:
-    """x, out: addresses of (rows, columns), rows of whole 16-byte pieces, fewer than 2^31; 16-byte pieces a warp; scratch, 0 before and
-    after: a ticket (16 bytes) and Share.scratch_bytes of pairs. A grid of (blocks of a group, at most 32 `reads`; groups)."""
+    """Parameters: addresses of x, out (rows, columns), rows of whole 16-byte pieces; rows, fewer than 2^31; columns; part: 16-byte pieces
+    a warp; scratch, zero before and after: a ticket (16 bytes), then pairs. Grid: (blocks a group, at most 32 * reads; groups)."""
     warps, held, stages, lag = stream
     stage_bytes, kept, told_of = stream.stage_bytes, stream.rows_kept, stream.pairs_kept
     last_kept, last_told, kept_bits = kept - 1, told_of - 1, kept.bit_length() - 1  # powers of two
@@ -60,7 +60,7 @@ def stream_kernel(dtype: str, stream: Stream, reads: int) -> Kernel:
 
         members, groups = uint32(cuda.gridDim.x), uint32(cuda.gridDim.y)
         rank, group = uint32(cuda.blockIdx.x), uint32(cuda.blockIdx.y)
-        turns = barriers.divide(uint32(uint32(rows) + groups - uint32(1) - group), groups)  # rows of this group
+        turns = barriers.divide(uint32(uint32(rows) + groups - uint32(1) - group), groups)  # rows of this group, one an iteration
         warp = barriers.same_in_warp(uint32(thread >> uint32(5)))
         pairs = scratch + 16 + int64(group * members) * (told_of * PAIR_BYTES)
         turn = uint32(0)
@@ -93,7 +93,7 @@ def stream_kernel(dtype: str, stream: Stream, reads: int) -> Kernel:
                 cuda.syncwarp()
                 highest = LEAST
                 for k in range(reads):
-                    highest = ptx.greater(highest, ptx.float_of(read[4 * k]))  # a pair read twice changes no maximum
+                    highest = ptx.greater(highest, ptx.float_of(read[4 * k]))  # lanes past the end repeat the last pair
                 shift = shift_of(warp_max(highest))
                 total = ZERO
                 for k in range(reads):
@@ -105,7 +105,7 @@ def stream_kernel(dtype: str, stream: Stream, reads: int) -> Kernel:
                     words.store_floats(uint32(of_rows + at * uint32(8)), shift, ONE / total)
                     barriers.arrive(uint32(known + at * uint32(8)))
                 turn = uint32(turn + uint32(1))
-            # Nobody tells any more behind the last ticket, and nobody reads.
+            # The last ticket: no block reads or writes pairs any more.
             last, blocks = uint32(0), uint32(members * groups)
             if lane == 0 and ptx.ticket(scratch, uint32(blocks - uint32(1))) == uint32(blocks - uint32(1)):
                 last = uint32(1)
@@ -169,7 +169,7 @@ def stream_kernel(dtype: str, stream: Stream, reads: int) -> Kernel:
                         if uint32(lane + uint32(32 * k)) < count:
                             words.store_words(target + int64(uint32(of_lane + uint32(512 * k))), raw, 4 * k)
                     target += step
-                    # Behind the stores, which have to wait for what was read: a load that is only asked for may come behind the next copy.
+                    # Refill after the stores: they need the loaded values, so no load of this stage is still in flight.
                     cuda.syncwarp()
                     if uint32(row + uint32(stages)) < turns:
                         if count > uint32(0) and barriers.elected() != 0:

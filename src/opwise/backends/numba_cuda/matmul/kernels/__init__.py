@@ -1,1 +1,1 @@
-"""The GEMM kernels, one idea a file: ../../README.md lists them."""
+"""The GEMM kernels, one design in each file; ../../README.md lists them."""

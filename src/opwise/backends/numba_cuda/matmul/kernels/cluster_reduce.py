@@ -1,8 +1,8 @@
-"""Split-K by the blocks of a cluster (sm_90), for fma.py and mma_sync.py: partial sums are added through distributed shared memory.
+"""Split-K within a cluster (sm_90), for fma.py and mma_sync.py: partial sums are reduced through distributed shared memory.
 
-Each of S blocks has multiplied a part of K. It leaves its sums in its own shared memory, over the ring, and all of the cluster meet. Then
-each block reads the units that it owns from all S blocks, in the order of their ranks, adds them up and stores them. Nothing is written
-but C, and a sum is the same in every run. A unit is four sums of a thread; of all units a block owns S-th parts, side by side.
+Each of S blocks multiplies its part of K and writes its sums to its own shared memory, reusing the ring. After a cluster barrier each block
+reads the units that it owns from all S blocks in rank order, adds them and stores the result. There is no global workspace, and results are
+deterministic. A unit is four sums of one thread; each block owns a contiguous 1/S of all units.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ def quad_load(text: str) -> Any:
     return load
 
 
-publish = instruction("barrier.cluster.arrive.release.aligned;", words.void, effect=True, together=True)  # what every thread wrote
-load_there = quad_load("ld.shared::cluster.v4.f32 {$0, $1, $2, $3}, [$4];")  # of any block of the cluster
+publish = instruction("barrier.cluster.arrive.release.aligned;", words.void, effect=True, together=True)  # each thread's writes
+load_there = quad_load("ld.shared::cluster.v4.f32 {$0, $1, $2, $3}, [$4];")  # from any block of the cluster
 
 
 @intrinsic  # type: ignore[untyped-decorator,unused-ignore]
@@ -52,12 +52,12 @@ def store_floats(typing: Any, address: Any, buffer: Any, at: Any) -> Any:
 
 
 class ClusterReduce(NamedTuple):
-    """What a kernel of S blocks a tile calls. `each`: units that a thread stores; `room`: floats that it needs for them and their parts.
+    """The device functions of a kernel with S blocks a tile. `each`: units that a thread stores; `room`: size of `parts`, in floats.
 
-    share_of(steps) -> this block's first step and how many it has, maybe none.
-    add_up(shared, sums, parts, thread): meets the cluster, so all threads call it; unit i is in parts[4 * S * i:][:4] afterwards.
-    owned(thread, i) -> the unit and the thread whose it was; the unit is `units` where this thread has none.
-    leave(): all threads call it at the end; a block stays until all of the cluster have read its sums.
+    share_of(steps) -> (first, count): this block's steps of K; count may be 0.
+    add_up(shared, sums, parts, thread): a cluster barrier, so all threads call it; it leaves unit i in parts[4 * S * i:][:4].
+    owned(thread, i) -> (unit, the thread that computed it); unit is `units` where this thread has none.
+    leave(): all threads call it last; it keeps the block's shared memory alive until the whole cluster has read it.
     """
 
     each: int
@@ -70,7 +70,7 @@ class ClusterReduce(NamedTuple):
 
 @cache
 def cluster_reduce(split: int, threads: int, units: int) -> ClusterReduce:
-    """Of `units` units a thread. shared: at least `shared_bytes` of it, on 16 bytes. Raises ValueError for what is no power of two."""
+    """units: of a thread; `shared`: 16-byte aligned. Raises ValueError unless threads, units are powers of two and split is in SPLITS."""
     if split not in SPLITS or threads & (threads - 1) or units & (units - 1):
         raise ValueError(f"{split} blocks of {threads} threads with {units} units each: powers of two are taken, of blocks at most 16")
     owned_units = threads * units // split  # of a block
@@ -86,7 +86,7 @@ def cluster_reduce(split: int, threads: int, units: int) -> ClusterReduce:
     @inlined
     def add_up(shared: Any, sums: Any, parts: Any, thread: Any) -> None:
         words.copies_done()
-        cuda.syncthreads()  # everybody has left the ring, and no copy will fill it
+        cuda.syncthreads()  # all threads have finished reading the ring, and no copy into it is in flight
         for u in range(units):
             store_floats(shared + uint32((u * threads + thread) * UNIT), sums, 4 * u)
         publish()
@@ -101,8 +101,8 @@ def cluster_reduce(split: int, threads: int, units: int) -> ClusterReduce:
                 for s in range(1, split):
                     for e in range(4):
                         parts[4 * i * split + e] += parts[4 * (i * split + s) + e]
-        cuda.syncwarp()  # a warp meets the others as one
-        publish()  # what was read has come: whose it was may end once all say so
+        cuda.syncwarp()  # .aligned: the whole warp must arrive together
+        publish()  # the reads are complete: `leave` waits for this arrival of all blocks
 
     @inlined
     def owned(thread: Any, i: Any) -> Any:
@@ -118,5 +118,5 @@ def cluster_reduce(split: int, threads: int, units: int) -> ClusterReduce:
 
 
 def shared_bytes(ring: int, split: int, threads: int, units: int) -> int:
-    """Of a block: the ring's, or its sums' where those are more and leave the block."""
+    """A block's dynamic shared memory, in bytes: of the ring, or of its sums where K is split and they need more."""
     return max(ring, threads * units * UNIT) if split > 1 else ring

@@ -1,9 +1,8 @@
-"""float32 products by fused multiply-adds, 8 x 8 values a thread, or fewer where tiles are small: any GPU from sm_80 on.
+"""float32 matmul by FMAs on any GPU from sm_80 on; a thread computes 8 x 8 outputs, or fewer with small tiles.
 
-Tiles of A and B travel by cp.async through a ring of stages in shared memory, where both lie by rows of one k: a factor whose rows in
-memory go along k is transposed on the way. A step of K is one piece of LLVM IR, unrolled whole, whose loads have constant offsets: with
-4 x 4 values a thread everything but the FMAs would otherwise take half of it. On sm_90 the blocks of a cluster may split K
-(cluster_reduce.py).
+cp.async copies tiles of A and B through a ring of stages in shared memory. There a row holds elements of one k; a factor with
+k contiguous is transposed by the copies. A step of K is one fully unrolled piece of LLVM IR, whose shared loads have constant offsets:
+otherwise, at 4 x 4 outputs a thread, half of the step's time is not FMAs. On sm_90 the blocks of a cluster may split K (cluster_reduce.py).
 """
 
 from __future__ import annotations
@@ -25,8 +24,9 @@ ZERO = f32(0.0)
 
 @making
 def multiplier(depth: int, rows: int, columns: int, high: int, wide: int, pitches: tuple[int, int]) -> Any:
-    """The intrinsic (a, b, sums): sums (high x wide) += the thread's part of a step. a, b: shared addresses of its first values of A, depth
-    rows of which the thread reads fours rows / (high / 4) apart, and of B, columns alike. pitches: floats from row to row."""
+    """The intrinsic (a, b, sums): sums (high x wide) += the thread's products of `depth` k. a, b: shared addresses of the thread's
+    first values. In each row it reads vectors of 4, rows / (high / 4) elements apart in A and columns / (wide / 4) in B. pitches: row
+    strides of A's and B's tiles, in floats."""
     below, beside = rows // (high // 4), columns // (wide // 4)
 
     @intrinsic  # type: ignore[untyped-decorator,unused-ignore]
@@ -56,10 +56,9 @@ def multiplier(depth: int, rows: int, columns: int, high: int, wide: int, pitche
 
 
 def transposer(depth: int, width: int, threads: int, pitch: int, at: int) -> Any:
-    """bring(stage, source, length, k, first, k0, thread) starts the copies of a tile of a factor that lies by `length` rows along k: from
-    row `first` on `width` of them, to offset `at` of a stage, where they become columns. Copies whose addresses differ by a constant follow
-    one another; beyond an edge a copy has no bytes and writes zeros."""
-    high = threads // depth  # rows that one copy of all threads brings
+    """Device function bring(stage, factor, length, k, first, k0, thread): 4-byte copies of a tile of a (length, k) factor, k contiguous.
+    Rows first .. first + width become columns at byte offset `at` of the stage. A copy beyond an edge reads nothing and writes zeros."""
+    high = threads // depth  # rows that all threads copy at a time
 
     @inlined
     def bring(stage: Any, factor: Any, length: Any, k: Any, first: Any, k0: Any, thread: Any) -> None:
@@ -74,10 +73,10 @@ def transposer(depth: int, width: int, threads: int, pitch: int, at: int) -> Any
 
 
 def copier(depth: int, width: int, threads: int, pitch: int, at: int, aligned: bool) -> Any:
-    """As transposer, of a factor that lies by k rows of `length` elements, and stays so."""
-    each = 4 if aligned else 1  # columns in a copy
+    """As transposer, for a (k, length) factor whose rows keep their layout. `aligned`: 16-byte copies, else 4-byte ones."""
+    each = 4 if aligned else 1  # elements a copy
     row = width // each
-    abreast, high = max(row // threads, 1), max(threads // row, 1)  # copies for a row; rows in one copy
+    abreast, high = max(row // threads, 1), max(threads // row, 1)  # copies of a thread in a row; rows that all threads copy at a time
 
     @inlined
     def bring(stage: Any, factor: Any, length: Any, k: Any, first: Any, k0: Any, thread: Any) -> None:
@@ -98,21 +97,21 @@ def copier(depth: int, width: int, threads: int, pitch: int, at: int, aligned: b
 
 @cache
 def fma_kernel(tile: FmaTile, aligned: bool) -> Kernel:
-    """a (m, k), b (k, n), c (m, n): addresses of float32, a and b stored as tile.layout says. `aligned`: rows of c, and of factors that are
-    not transposed on the way, start at 16 bytes. A grid of tile.split blocks a tile, side by side."""
+    """Parameters: addresses of a (m, k), b (k, n), c (m, n), float32, a, b stored as by tile.layout; m, n, k. `aligned`: rows of c, and of
+    factors not transposed by the copies, start at multiples of 16 bytes. Grid: tile.split consecutive blocks for each tile."""
     rows, columns, high, wide, stages, split = tile.rows, tile.columns, tile.high, tile.wide, tile.stages, tile.split
     threads, side = tile.threads, columns // wide
     a_by_element, b_by_element = (by == alone for by, alone in zip(tile.layout, BY_ELEMENT, strict=True))
-    # Floats in a row of a tile. Of a transposed one 4 more: 16-byte rows, and the copies along k meet two to a bank, not 16.
+    # Row strides in floats. 4 more of a transposed tile keep its rows 16-byte aligned and make bank conflicts of copies 2-way.
     pitches = rows + 4 * a_by_element, columns + 4 * b_by_element
     a_bytes, b_bytes = (DEPTH * pitch * 4 for pitch in pitches)
     stage_bytes = a_bytes + b_bytes
     store, store_one = ptx.STORE["float32", True], ptx.STORE["float32", False]
     wait = tensor.wait_for_all_but(stages - 2)
-    # A thread's values lie in squares of 4 x 4, evenly over the tile: `below` and `beside` apart.
+    # A thread's outputs are 4 x 4 squares, `below` rows and `beside` columns apart.
     groups_down, groups_across = high // 4, wide // 4
     below, beside = rows // groups_down, columns // groups_across
-    count, units = high * wide, high * wide // 4  # a unit: four neighbours in a row
+    count, units = high * wide, high * wide // 4  # a unit: four adjacent outputs of a row
     each, room, share_of, add_up, owned, leave = cluster_reduce(split, threads, units)
     shift = split.bit_length() - 1
 
@@ -143,7 +142,7 @@ def fma_kernel(tile: FmaTile, aligned: bool) -> Kernel:
         sums = cuda.local.array(count, float32)
         shared = tensor.shared_address(memory)
         thread = int64(cuda.threadIdx.x)
-        down, across = thread // side * 4, thread % side * 4  # this thread's rows: down..+3 and `below` on; columns alike
+        down, across = thread // side * 4, thread % side * 4  # first row and column of this thread's first 4 x 4 square
 
         tiles_m, tiles_n = (m + rows - 1) // rows, (n + columns - 1) // columns
         block = int64(cuda.blockIdx.x) >> shift
@@ -165,7 +164,7 @@ def fma_kernel(tile: FmaTile, aligned: bool) -> Kernel:
         reading, writing = int64(0), int64(stages - 1)
         for t in range(steps):
             wait()
-            cuda.syncthreads()  # tile t is there for all, and everybody has left the stage that is written next
+            cuda.syncthreads()  # tile t has landed for all threads, and all have read the stage that is refilled next
             if t + stages - 1 < steps:
                 fill(shared + uint32(writing * stage_bytes), a, b, m, n, k, m0, n0, k0 + (t + stages - 1) * DEPTH, thread)
             tensor.commit()

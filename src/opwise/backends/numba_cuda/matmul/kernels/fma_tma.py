@@ -1,10 +1,10 @@
-"""float32 products by fused multiply-adds on sm_90: TMA fills the ring, so threads do nothing but load factors and multiply.
+"""float32 matmul by FMAs on sm_90: TMA fills the ring, so threads only load from shared memory and multiply.
 
-A block computes 128 x 128, a thread 8 x 16, its rows 16 apart, its columns in fours 32 apart.
-A lies in shared memory by rows of 32 k, swizzled by 128 bytes; B lies as it is, rows of 128 columns. What limits it is registers' ports: a
-row's 16 multiply-adds follow one another and keep the element of A, the next row's go back the way and keep that of B; elements of A are
-read one by one, whose registers are free; and sums lie where the multiply-adds want them, not by fours as the stores would have it.
-The multiply-adds of TURN k are one piece of PTX, for ptxas to schedule. It reads the factors of the next k while it multiplies.
+A block computes 128 x 128 outputs, a thread 8 x 16: rows 16 apart, groups of 4 columns 32 apart. A's tile has rows of 32 k, with 128-byte
+swizzle; B's has unswizzled rows of 128 columns. Register read ports limit the speed. So the 16 FMAs of a row are consecutive and reuse A's
+register; the next row runs in reverse order, so that it starts by reusing B's. A is loaded by scalars and sums are not grouped by four for
+the stores, which leaves ptxas free to choose registers. The FMAs of TURN k are one piece of PTX, which loads the next k's factors
+while it multiplies.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from opwise.backends.numba_cuda.matmul.kernels import wgmma_ptx as ptx
 from opwise.backends.numba_cuda.matmul.kernels.pipeline import position_of, prepare
 
 TILE, DEPTH, STAGES, THREADS = 128, 32, 3, 128
-ROWS, COLUMNS, TURN = 8, 16, 8  # of a thread; k a turn of the loop
-ORDER = *range(0, COLUMNS, 2), *range(1, COLUMNS, 2)  # of a row's multiply-adds: B's even registers, then its odd ones
-LINES, FOURS = TILE // ROWS, TILE // COLUMNS  # from one of a thread's rows to the next, and how many threads have fours of the same row
-SUMS, HELD = ROWS * COLUMNS, ROWS * COLUMNS + ROWS + COLUMNS  # what a thread keeps from turn to turn: its sums, a column of A, a row of B
+ROWS, COLUMNS, TURN = 8, 16, 8  # outputs of a thread; elements of k in an iteration
+ORDER = *range(0, COLUMNS, 2), *range(1, COLUMNS, 2)  # of a row's FMAs: B's even registers, then its odd ones
+LINES, FOURS = TILE // ROWS, TILE // COLUMNS  # between a thread's rows; threads that share a row of outputs
+SUMS, HELD = ROWS * COLUMNS, ROWS * COLUMNS + ROWS + COLUMNS  # registers kept across iterations: sums, A's and B's of one k
 BYTES = TILE * DEPTH * 4  # of A's tile, and of B's
 ZERO = f32(0.0)
 
@@ -41,7 +41,7 @@ def _of_a(row: int) -> str:
 
 
 def _of_b(k: int, column: int) -> str:
-    """Two rows of B change places: one is multiplied, the next one comes."""
+    """B is double-buffered by the parity of k: one row is multiplied while the next is loaded."""
     return f"${SUMS + ROWS + column}" if k % 2 == 0 else f"b{column}"
 
 
@@ -55,7 +55,7 @@ def _load_b(k: int, at: str, beyond: int) -> list[str]:
 
 
 def _changing(text: str, held: Any, words: int) -> tuple[Any, Any]:
-    """What an intrinsic returns that is PTX: it changes `held` and takes so many words beside."""
+    """(signature, codegen) of an intrinsic whose PTX updates `held` and takes `words` uint32 operands."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         ptx.in_place(context, builder, signature, args, HELD, text, args[1:])
@@ -65,7 +65,7 @@ def _changing(text: str, held: Any, words: int) -> tuple[Any, Any]:
 
 
 def _load() -> Any:
-    """The intrinsic (held, a, b): the factors of the first k; a, b: where the thread's elements begin."""
+    """The intrinsic (held, a, b): loads the factors of the first k. a, b: shared addresses of the thread's first elements."""
     a, b = f"${2 * HELD}", f"${2 * HELD + 1}"
     text = "\n".join([*_load_b(0, b, 0), *(_load_a(r, a) for r in range(ROWS))])
 
@@ -77,9 +77,9 @@ def _load() -> Any:
 
 
 def _multiply() -> Any:
-    """The intrinsic (held, a, b, next_a, next_b): the sums += the products of TURN k, and the factors of the k behind them.
+    """The intrinsic (held, a, b, next_a, next_b): adds the products of TURN k to the sums, and loads the factors of the k that follows.
 
-    a, b: where the thread's elements of this turn begin; next_a, next_b: those of the next.
+    a, b: shared addresses of the thread's first elements of these k; next_a, next_b: of the next TURN k.
     """
     a, b, next_a, next_b = (f"${2 * HELD + i}" for i in range(4))
     lines = [f"{{ .reg .b32 at; .reg .f32 b<{COLUMNS}>;"]
@@ -101,11 +101,11 @@ def _multiply() -> Any:
 
 
 def _store() -> Any:
-    """The intrinsic (c, pitch, sums, left, columns, as_it_is): a thread's sums to C.
+    """The intrinsic (c, pitch, sums, left, columns, as_it_is): stores a thread's sums to C.
 
-    c: the address of the thread's first element; pitch: bytes between its rows; left, columns: how much of C there is from there on, which
-    may be negative; as_it_is: 0x3210, which the compiler must not know. A permutation by it permutes nothing, and lets a sum lie elsewhere
-    than its three neighbours: they would be moved at every k to lie by fours, and then have the parity of what they are multiplied by.
+    c: address of the thread's first output; pitch: bytes between its rows; left, columns: rows and columns of C from there to its end, may
+    be negative; as_it_is: 0x3210, opaque to the compiler. prmt by it is the identity: it decouples a sum's register from the aligned
+    quadruple that a vector store needs. Otherwise sums are moved into quadruples at every k, with the register parity of a factor.
     """
     c, pitch, left, columns, as_it_is = (f"${i}" for i in range(5))
     quarters = range(COLUMNS // 4)
@@ -137,7 +137,7 @@ def _store() -> Any:
 
 @cache
 def kernel(dtype: str, tile: HopperTile) -> Kernel:
-    """Tensor maps of a (m, k) and b (k, n), as `matrices`; c's address, on 16 bytes; m, n, k, each up to 2^30, n a multiple of 4."""
+    """Parameters: tensor maps of a (m, k) and b (k, n); c's address, 16-byte aligned; m, n, k, at most 2^30, n a multiple of 4."""
     load, multiply, store, position = _load(), _multiply(), _store(), position_of(TILE, TILE)
 
     @inlined
@@ -155,7 +155,7 @@ def kernel(dtype: str, tile: HopperTile) -> Kernel:
         ring = uint32((tensor.shared_address(memory) + uint32(1023)) & uint32(0xFFFFFC00))
         full = uint32(ring + uint32(STAGES * 2 * BYTES))
         thread = uint32(cuda.threadIdx.x)
-        prepare(full, STAGES, 0)  # who reads a stage is told to leave it by the block's barrier
+        prepare(full, STAGES, 0)  # no `empty` mbarriers: syncthreads frees a stage
 
         steps = uint32((k + DEPTH - 1) // DEPTH)
         tiles_m, tiles_n = uint32((m + TILE - 1) // TILE), uint32((n + TILE - 1) // TILE)
@@ -166,7 +166,7 @@ def kernel(dtype: str, tile: HopperTile) -> Kernel:
                 fill(ring, full, uint32(step), uint32(step), a, b, row, column)
         for i in range(HELD):
             held[i] = ZERO
-        # A warp has 8 rows, 4 fours of columns: 16 lanes read 8 rows of A and 2 fours of B.
+        # A warp covers 8 rows and 4 groups of 4 columns; a half-warp reads 8 rows of A and 2 groups of B.
         x = uint32((warp & uint32(1)) * uint32(4) + (lane & uint32(1)) + (lane >> uint32(4)) * uint32(2))
         y = uint32((warp >> uint32(1)) * uint32(8) + ((lane >> uint32(1)) & uint32(7)))
         of_a = uint32(y * uint32(DEPTH * 4) + (y & uint32(7)) * uint32(16))
@@ -182,7 +182,7 @@ def kernel(dtype: str, tile: HopperTile) -> Kernel:
                     depth = uint32((turn + 1) * TURN)
                     at = uint32(ring + this * uint32(2 * BYTES))
                     next_a, next_b = uint32(at + (of_a ^ (depth * uint32(4)))), uint32(from_b + uint32(TURN * TILE * 4))
-                else:  # behind the last step something is read, and not used
+                else:  # after the last step this loads stale data, which is not used
                     stage = uint32(stage + uint32(1))
                     if stage == STAGES:
                         stage, phase = uint32(0), uint32(phase ^ uint32(1))
@@ -192,7 +192,7 @@ def kernel(dtype: str, tile: HopperTile) -> Kernel:
                     next_a, next_b = uint32(at + of_a), uint32(at + of_b)
                 multiply(held, from_a, from_b, next_a, next_b)
                 from_a, from_b = next_a, next_b
-            cuda.syncthreads()  # everybody has left the stage
+            cuda.syncthreads()  # all threads have read the stage
             ahead = uint32(step + STAGES)
             if warp == 0 and ahead < steps and barriers.elected() != 0:
                 fill(ring, full, this, ahead, a, b, row, column)

@@ -1,9 +1,9 @@
 """matmul on tensor cores by mma.sync, for float16, bfloat16 and TF32, on sm_80 and later.
 
-A block computes a tile of the product. Tiles of A and B travel by cp.async through a ring of stages in shared memory, so that the
-copies of later stages run under the products of this one. A tile has the rows that its factor has in memory, of 64 bytes where they go
-along k, and its 16-byte chunks are permuted by the row, so that the eight rows an ldmatrix reads lie in eight different groups of banks. On
-Hopper the blocks of a cluster may split K (cluster_reduce.py).
+A block computes a tile of C. cp.async copies tiles of A and B through a ring of stages in shared memory, so that copies of later stages
+overlap the mma of this one. A tile keeps its factor's storage order; rows along k are 64 bytes. The 16-byte chunks of a row are swizzled by
+the row number, so that the eight rows of an ldmatrix matrix fall in different banks. On sm_90 the blocks of a cluster may split K
+(cluster_reduce.py).
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from opwise.backends.numba_cuda.common.launch import Kernel, inlined
 from opwise.backends.numba_cuda.matmul.configurations import MmaTile, storage_of
 from opwise.backends.numba_cuda.matmul.kernels.cluster_reduce import cluster_reduce, shared_bytes
 
-GROUP = 8  # tile rows that are walked together, so that their A and B stay in L2
+GROUP = 8  # tile rows in a group: tiles run column by column within it, so that its A and B stay in L2
 ZERO = f32(0.0)
 
 
 def chunk_of(straight: bool) -> Any:
-    """lane -> the row, of 16, and the 16-byte chunk, of 2, whose address it gives to ldmatrix: so that the four matrices come in the order
-    of mma's registers, down and then right of a row-major A or B (`straight`), and right and then down of a transposed one."""
+    """Device function lane -> (row of 16, 16-byte chunk of 2) whose address the lane gives to ldmatrix.x4. The four matrices then come in
+    the order of mma's registers: down the rows first (`straight`), or across the chunks first."""
 
     @inlined
     def place(lane: Any) -> Any:
@@ -36,11 +36,11 @@ def chunk_of(straight: bool) -> Any:
 
 
 def by_k(dtype: str, of_a: bool, width: int, threads: int, at: int, units: int, fetch: Any) -> tuple[Any, Any]:
-    """fill and load, of a factor whose rows go along k: its tile is `width` rows of 64 bytes, from byte `at` of a stage on.
+    """(fill, load) of a factor stored with k contiguous: its tile is `width` rows of 64 bytes, at byte offset `at` of a stage.
 
-    fill(stage, factor, length, k, first, k0, thread) starts the copies of a tile, from row `first` of `length`. Beyond an edge the source
-    is the factor's start, and nothing is read.
-    load(tile, words, half, first, lane) brings mma's registers for half a stage: `units` times 16 rows of the tile, from `first` on.
+    fill(stage, factor, length, k, first, k0, thread) starts the copies of rows first .. first + width of a (length, k) factor. A chunk
+    beyond an edge becomes zeros; its source is then the factor's first address, which is not read.
+    load(tile, words, half, first, lane) loads mma's fragments for half a stage: `units` groups of 16 rows of the tile, from `first` on.
     """
     size = ptx.BYTES[storage_of(dtype)]
     chunk, each, is_tf32 = 16 // size, width * 4 // threads, dtype == "tfloat32"
@@ -70,11 +70,11 @@ def by_k(dtype: str, of_a: bool, width: int, threads: int, at: int, units: int, 
 
 
 def across_k(dtype: str, of_a: bool, width: int, threads: int, at: int, units: int, fetch: Any) -> tuple[Any, Any]:
-    """As by_k, of a factor that has a row for each k: its tile is a stage's k rows of `width` elements."""
+    """As by_k, for a (k, length) factor with contiguous rows: its tile is a stage's k rows of `width` elements."""
     is_tf32, size = dtype == "tfloat32", ptx.BYTES[storage_of(dtype)]
     chunk, each, step = 16 // size, width * 4 // threads, 32 // size
     chunks = width // chunk  # in a row of the tile
-    # What of a row's number is in the place of its chunks. Two rows of 64 bytes, of 32 columns in 16 bits, have the banks of one of 128.
+    # The bits of a row's number that swizzle its chunks. With 64-byte rows (32 columns of 16 bits) two rows span the 32 banks once.
     row_mask = 3 if is_tf32 or chunks < 8 else 7
     row_shift = 1 if is_tf32 else 0
     row_from = 1 if chunks < 8 else 0
@@ -94,7 +94,7 @@ def across_k(dtype: str, of_a: bool, width: int, threads: int, at: int, units: i
     @inlined
     def load(tile: Any, words: Any, half: Any, first: Any, lane: Any) -> None:
         if is_tf32:
-            for j in range(4 * units):  # eights of A's rows are beside one another before those of k are, of B's columns behind
+            for j in range(4 * units):  # fragment order: A's 8-row halves vary before its k halves, B's k halves before its columns
                 deep, eight = ((j >> 1) & 1, (j >> 2) * 2 + (j & 1)) if of_a else (j & 1, j >> 1)
                 r = half * step + (lane & 3) + deep * 4
                 column = first + eight * 8 + (lane >> 2)
@@ -112,8 +112,8 @@ def across_k(dtype: str, of_a: bool, width: int, threads: int, at: int, units: i
 
 @cache
 def mma_kernel(dtype: str, tile: MmaTile, aligned: bool) -> Kernel:
-    """a (m, k), b (k, n), c (m, n): addresses, a and b stored as tile.layout says. `aligned`: rows start at multiples of 16 bytes; else
-    elements are fetched one by one. A grid of tile.split blocks a tile, side by side."""
+    """Parameters: addresses of a (m, k), b (k, n), c (m, n), a and b stored as tile.layout says; m, n, k. `aligned`: all rows start at
+    multiples of 16 bytes; otherwise elements are copied one by one. Grid: tile.split consecutive blocks for each tile."""
     is_tf32 = dtype == "tfloat32"
     storage = storage_of(dtype)
     size = ptx.BYTES[storage]
@@ -131,15 +131,15 @@ def mma_kernel(dtype: str, tile: MmaTile, aligned: bool) -> Kernel:
     split = tile.split
     each, room, share_of, add_up, owned, leave = cluster_reduce(
         split, threads, down * right
-    )  # a unit: what a thread has of 16 rows and 8 columns
+    )  # a unit: a thread's four sums of an m16n8 tile
     shift = split.bit_length() - 1
 
     @inlined
     def fetch(address: Any, source: Any, present: Any) -> None:
-        """A 16-byte chunk, of which the first `present` elements exist, to shared memory; zeros for the others."""
+        """Copies a 16-byte chunk to shared memory: its first `present` elements, zeros for the rest."""
         if aligned:
             tensor.copy16(address, source, uint32(16 if present > 0 else 0))
-        elif is_tf32 and split > 1:  # K is long, and nobody waits for these
+        elif is_tf32 and split > 1:  # asynchronous 4-byte copies: K is long, so their latency is hidden
             for e in range(4):
                 there = present > e
                 tensor.copy4(address + uint32(e * 4), source + e * 4 if there else source, uint32(4 if there else 0))
@@ -167,12 +167,12 @@ def mma_kernel(dtype: str, tile: MmaTile, aligned: bool) -> Kernel:
 
     @inlined
     def store_unit(c: Any, m: Any, n: Any, upper: Any, column: Any, values: Any, at: Any) -> None:
-        """Two neighbours in a row, and two 8 rows below."""
+        """Stores a thread's m16n8 fragment: two adjacent outputs of row `upper` and two of row upper + 8."""
         for h in range(2):
             row = upper + h * 8
             target = c + (row * n + column) * size
             if row < m and column < n:
-                if aligned:  # n is even, so the pair ends inside
+                if aligned:  # n is even, so both columns exist
                     store_pair(target, values, at + h * 2)
                 else:
                     store_one(target, values, at + h * 2)
@@ -188,7 +188,7 @@ def mma_kernel(dtype: str, tile: MmaTile, aligned: bool) -> Kernel:
         lane, warp = thread & 31, thread >> 5
         warp_m, warp_n = (warp // across) * warp_rows, (warp % across) * warp_columns
 
-        # Blocks walk GROUP tile rows, column by column: 8 + 132 / 8 strips in L2 at a time instead of 1 + 132.
+        # Column by column in groups of GROUP tile rows: 132 blocks read 8 + 132 / 8 strips of A and B at a time, not 1 + 132.
         tiles_m, tiles_n = (m + tile_rows - 1) // tile_rows, (n + tile_columns - 1) // tile_columns
         block = int64(cuda.blockIdx.x) >> shift
         first = block // (GROUP * tiles_n) * GROUP
@@ -209,7 +209,7 @@ def mma_kernel(dtype: str, tile: MmaTile, aligned: bool) -> Kernel:
         reading, writing = int64(0), int64(stages - 1)
         for t in range(steps):
             wait()  # the copies of tile t have landed, for this thread
-            cuda.syncthreads()  # ... for all; and everybody has left the stage that is written next
+            cuda.syncthreads()  # ... for all; and all threads have read the stage that is refilled next
             ahead = t + stages - 1
             if ahead < steps:
                 fill(shared + uint32(writing * stage_bytes), a, b, m, n, k, m0, n0, start + ahead * depth, thread)

@@ -1,4 +1,4 @@
-"""What Hopper's products share: where a tile lies, where the ring of stages begins, and its mbarriers."""
+"""Shared by the sm_90 GEMM kernels: the order of tiles, the ring's alignment in shared memory, and its mbarriers."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from opwise.backends.numba_cuda.common import tensor
 from opwise.backends.numba_cuda.common.compiler import cuda, uint8, uint32
 from opwise.backends.numba_cuda.common.launch import inlined
 
-GROUP = 16  # tile rows that are walked together, so that their A and B stay in L2
+GROUP = 16  # tile rows in a group: tiles run column by column within it, so that its A and B stay in L2
 
 
 def position_of(rows: int, columns: int) -> Any:
-    """(tile, tiles_m, tiles_n) -> row and column of C at which the tile (rows x columns) begins."""
+    """Device function (tile, tiles_m, tiles_n) -> (row, column) of the tile's first element in C. Tiles are rows x columns elements."""
 
     @inlined
     def position(tile: Any, tiles_m: Any, tiles_n: Any) -> Any:
@@ -29,13 +29,13 @@ def position_of(rows: int, columns: int) -> Any:
 
 @inlined
 def ring_begins() -> Any:
-    """The shared address from which on the ring lies: the first multiple of 1024, since the swizzle is by address."""
+    """The ring's shared address: dynamic shared memory rounded up to 1024 bytes, since the 128-byte swizzle depends on address bits."""
     memory = cuda.shared.array(0, uint8)
     return uint32((tensor.shared_address(memory) + uint32(1023)) & uint32(0xFFFFFC00))
 
 
 def tiling_of(rows: int, columns: int) -> Any:
-    """(m, n) -> tiles down and across of C, of rows x columns."""
+    """Device function (m, n) -> (tiles_m, tiles_n), the tiles of rows x columns that cover C."""
 
     @inlined
     def tiling(m: Any, n: Any) -> Any:
@@ -46,7 +46,7 @@ def tiling_of(rows: int, columns: int) -> Any:
 
 @inlined
 def prepare(full: Any, stages: Any, arrivals: Any) -> None:
-    """One thread initialises the mbarriers of the ring: `full` of each stage, then `empty` of each stage, which counts `arrivals`."""
+    """Thread 0 initialises the ring's mbarriers: `full` of each stage (1 arrival), then `empty` of each stage (`arrivals`; none if 0)."""
     if cuda.threadIdx.x == 0:
         for i in range(stages):
             barriers.barrier_init(uint32(full + uint32(8 * i)), uint32(1))

@@ -1,10 +1,9 @@
-"""matmul on Hopper (sm_90a) where a product has few tiles: the blocks of a cluster share a tile's K, 16-bit factors.
+"""Split-K matmul for products of few tiles (sm_90a only), 16-bit factors: the S blocks of a cluster share a tile's K.
 
-Each of S blocks multiplies K / S of the tile, by a ring of TMA copies and wgmma as wgmma.py does. Every unit of the tile's partial sums
-has an owner among the blocks: a warp keeps those that its own block owns in registers and stores the others (st.async) to their owners'
-inboxes. An inbox is shared memory apart from the ring, so no handshake is needed. The warp that
-holds a unit's own sums adds the parts of ranks r + 1, r + 2, ... to them and stores it. Nothing is written but C, and a sum is the same in
-every run.
+Each block multiplies K / S of the tile with TMA and wgmma, as wgmma.py does. Each unit (16 x 16) of the tile has an owner block of rank r.
+A warp keeps the units that its block owns in registers and sends the others to their owners' inboxes with st.async. The inbox is separate
+from the ring, so senders need not wait for the owner to finish its ring. The owner adds the parts of ranks r + 1, r + 2, ... (modulo S) to
+its own and stores the unit. There is no global workspace, and results are deterministic.
 """
 
 from __future__ import annotations
@@ -24,18 +23,18 @@ from opwise.backends.numba_cuda.matmul.kernels import wgmma_ptx as ptx
 from opwise.backends.numba_cuda.matmul.kernels.pipeline import position_of, prepare, ring_begins, tiling_of
 from opwise.backends.numba_cuda.matmul.kernels.wgmma_ptx import BOX
 
-OWN_SHARED = 0x3FFFF  # the bits of a shared address that say where in a block's shared memory it is
-UNIT = 1024  # bytes: sums travel by 16 rows and 16 columns, which a warp has in 8 registers a thread
-BOX_COLUMNS = 64  # of B, in one copy
+OWN_SHARED = 0x3FFFF  # mask: offset within the block, without the cluster rank in the upper bits
+UNIT = 1024  # bytes of 16 x 16 float32 sums, 8 registers a thread of one warp
+BOX_COLUMNS = 64  # of B in a TMA box
 ZERO = f32(0.0)
-exchange = instruction(  # with the lane whose number differs by the mask
+exchange = instruction(  # with lane ^ mask
     "shfl.sync.bfly.b32 $0, $1, $2, 31, 0xffffffff;", types.uint32, types.uint32, types.uint32, effect=True, together=True
 )
 
 
 @intrinsic  # type: ignore[untyped-decorator,unused-ignore]
 def st_async(typing: Any, there: Any, sums: Any, at: Any, barrier: Any) -> Any:
-    """sums[at:at + 4] to 16 bytes of another block's shared memory, whose barrier counts them in: nobody waits here."""
+    """Asynchronous store of sums[at:at + 4] to 16 bytes of another block's shared memory; that block's mbarrier counts the bytes."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         floats = [builder.load(element(context, builder, signature.args[1], args[1], args[2], i)) for i in range(4)]
@@ -48,8 +47,7 @@ def st_async(typing: Any, there: Any, sums: Any, at: Any, barrier: Any) -> Any:
 
 @inlined
 def landing(m: Any, rows: Any, stage_bytes: Any, boxes_a: Any) -> Any:
-    """Bytes that the boxes of a step bring: A's have no more than A's m rows. The sums of other rows, where anything may lie, are not
-    stored."""
+    """Bytes that a step's TMA copies transfer: A's boxes have min(m, rows) rows. Rows beyond m hold stale data; their sums stay unused."""
     if m < rows:
         return uint32(stage_bytes - (rows - m) * 128 * boxes_a)
     return uint32(stage_bytes)
@@ -57,7 +55,7 @@ def landing(m: Any, rows: Any, stage_bytes: Any, boxes_a: Any) -> Any:
 
 @inlined
 def swap(words: Any, low: Any, high: Any, mask: Any, t: Any) -> None:
-    """Of four lanes, those that differ by the mask: one's word `high` for the other's `low`."""
+    """Lanes t and t ^ mask exchange a word: the even one's words[high] for the odd one's words[low]. t: lane modulo 4."""
     odd = (t & uint32(mask)) != 0
     got = exchange(words[low] if odd else words[high], uint32(mask))
     words[low] = got if odd else words[low]
@@ -66,11 +64,11 @@ def swap(words: Any, low: Any, high: Any, mask: Any, t: Any) -> None:
 
 @cache
 def storing(dtype: str) -> Any:
-    """(c, m, n, row, column, sums, packed, lane): a warp's unit, sums[0:8], to C at (row, column), but for what lies outside; n is a
-    multiple of 8. `packed`: room for four words.
+    """Device function (c, m, n, row, column, sums, packed, lane): a warp stores its unit, sums[0:8], to C at (row, column), clipped to
+    (m, n); n is a multiple of 8. packed: scratch of four uint32.
 
-    A lane holds of each half columns 2t, 2t + 1 of rows g and g + 8; a 4 x 4 transpose among the 4 lanes of a g gives each 8 columns of one
-    row: whole sectors.
+    With g = lane / 4, t = lane % 4 a lane holds columns 2t, 2t + 1 of rows g and g + 8 of each 8-column half. A 4 x 4 transpose among the
+    four lanes of g gives each lane 8 columns of one row, a 16-byte store.
     """
     pack = words.PACK_WORDS[dtype]
 
@@ -91,17 +89,17 @@ def storing(dtype: str) -> Any:
 
 
 def matrices(tile: HopperTile, m: int, k: int, n: int) -> tuple[Matrix, Matrix]:
-    """A's boxes are cut to A's m rows where a tile has more, as `landing` counts their bytes."""
+    """The matrices to map. A's boxes have min(m, tile.rows) rows, as `landing` counts their bytes."""
     of_b = Matrix(n, k, tile.columns, 64) if tile.layout == "NT" else Matrix(k, n, tile.step_bytes // 2, 64)
     return Matrix(m, k, min(m, tile.rows), 64), of_b
 
 
 @cache
 def kernel(dtype: str, tile: HopperTile) -> Kernel:
-    """Tensor maps of a (m, k), b (k, n), with boxes of tile.rows, or m where a has fewer, and of a step's rows by 64 columns, or of b as it
-    is stored, (n, k), with boxes of tile.columns rows; the address of c; m, n, k, each up to 2^30.
+    """Parameters: tensor maps of a (m, k) and b (k, n), with boxes of 64 columns by min(m, tile.rows) rows and by a step's k rows; c's
+    address; m, n, k, each at most 2^30. With layout NT b's map is of (n, k), with boxes of tile.columns rows.
 
-    A grid of tile.split blocks a tile. Raises ValueError for a tile that is not of whole boxes.
+    Grid: tile.split blocks a tile. Raises ValueError unless the tile's rows and columns are multiples of 64.
     """
     rows, columns, stages, split, depth = tile.rows, tile.columns, tile.stages, tile.split, tile.step_bytes // 2
     if columns % BOX_COLUMNS or rows % 64:
@@ -113,7 +111,7 @@ def kernel(dtype: str, tile: HopperTile) -> Kernel:
     bytes_a = boxes_a * box_a
     stage_bytes = bytes_a + boxes_b * box_b
     across = columns // 16  # units of a row
-    owned, turns = -(-warps * across // split), across % split == 0  # units of a block, at most; are a warp's as many of each?
+    owned, turns = -(-warps * across // split), across % split == 0  # most units of a block; does each warp have as many of every owner?
     multiply, finish, store_unit = ptx.step(dtype, columns, depth, rows, b_by_k), ptx.finish(columns), storing(dtype)
     position, tiling, sums_count = position_of(rows, columns), tiling_of(rows, columns), columns // 2
     groups, inbox_bytes = -(-across // split), tile.inbox
@@ -121,7 +119,7 @@ def kernel(dtype: str, tile: HopperTile) -> Kernel:
     def matmul(a: Any, b: Any, c: Any, m: Any, n: Any, k: Any) -> None:
         sums, own, part = cuda.local.array(sums_count, float32), cuda.local.array(8, float32), cuda.local.array(8, float32)
         packed = cuda.local.array(4, uint32)
-        # Shared memory: the ring, the inbox, the mbarriers: of the ring's stages, and one a warp for partial sums from other blocks.
+        # Shared memory: the ring, the inbox, the ring's mbarriers, then one mbarrier a warp for partial sums from other blocks.
         ring = ring_begins()
         inbox = uint32(ring + uint32(stages * stage_bytes))
         full = uint32(inbox + uint32(inbox_bytes))
@@ -167,7 +165,7 @@ def kernel(dtype: str, tile: HopperTile) -> Kernel:
             if split > 1:
                 words.cluster_wait()
         else:
-            # Unit u of the tile is owned by block u % split, as its u / split-th.
+            # Unit u of the tile belongs to block u % split, at index u / split.
             first_unit = uint32(warp * uint32(across))
             first_place = barriers.divide(first_unit, uint32(split))
             first_owner = uint32(0) if turns else barriers.remainder(first_unit, uint32(split))
@@ -176,7 +174,7 @@ def kernel(dtype: str, tile: HopperTile) -> Kernel:
                 for _ in range(across):
                     mine = uint32(mine + uint32(1)) if owner == rank else mine
                     owner = uint32(owner + uint32(1)) if owner < split - 1 else uint32(0)
-                # Parts may come before this: the phase ends with this one arrival and all bytes, in whichever order.
+                # Parts may arrive before this: the phase completes after this arrival and all bytes, in either order.
                 barriers.expect(arrived, uint32(mine * uint32((split - 1) * UNIT)))
             for i in range(sums_count):
                 sums[i] = ZERO
@@ -184,7 +182,7 @@ def kernel(dtype: str, tile: HopperTile) -> Kernel:
             while step < last_step:
                 at = uint32(ring + stage * uint32(stage_bytes))
                 barriers.wait(uint32(full + stage * uint32(8)), phase)
-                # A shared address has the block's rank in its upper byte, which in a descriptor would be the distance of B's boxes.
+                # Clear the cluster rank in the address's upper byte: it would corrupt the leading offset in B's descriptor.
                 at = uint32(at & uint32(OWN_SHARED))
                 multiply(sums, uint32(at + warpgroup * uint32(BOX)), uint32(at + uint32(bytes_a)), uint32(1))
                 if begun > 0 and lane == 0:
@@ -203,11 +201,11 @@ def kernel(dtype: str, tile: HopperTile) -> Kernel:
                         own[e] = sums[8 * i + e]
                     store_unit(c, m, n, row, uint32(column + uint32(16 * i)), own, packed, lane)
             else:
-                words.cluster_wait()  # all blocks have begun, long since: their barriers are there
+                words.cluster_wait()  # all blocks have initialised their mbarriers
                 owner, place = first_owner, first_place
                 for i in range(across):
                     if owner != rank:
-                        # An inbox has a room for each other block, by how many ranks that is further on than the owner.
+                        # An inbox has a slot for each sender: (rank - owner) modulo split, less 1.
                         room = uint32(rank - owner - uint32(1)) if rank > owner else uint32(rank + uint32(split - 1) - owner)
                         there = words.of_block(uint32(inbox + (room * uint32(owned) + place) * uint32(UNIT) + lane * uint32(16)), owner)
                         bell = words.of_block(arrived, owner)
@@ -219,9 +217,9 @@ def kernel(dtype: str, tile: HopperTile) -> Kernel:
                 while words.pairs_arrived(arrived) == 0:
                     pass
                 owner, place = first_owner, first_place
-                for group in range(groups):  # of S units in a row this block owns one at most
+                for group in range(groups):  # of `split` consecutive units this block owns at most one
                     unit, here = uint32(across), place
-                    for s in range(split):  # chosen into one place first: what follows is then there once, not for each of them
+                    for s in range(split):  # select it first, so that the code below is not unrolled for each
                         i = group * split + s
                         if i < across:
                             if owner == rank:

@@ -1,10 +1,10 @@
-"""matmul on Hopper's tensor cores (sm_90a alone): 16-bit factors, row-major or B the transpose of such a matrix, summed in float32.
+"""Persistent, warp-specialised matmul with wgmma (sm_90a only): float16 or bfloat16, row-major, or B transposed; float32 accumulation.
 
-One block an SM stays for the whole product and computes one tile of it after another. One thread of its last warp, the producer, fills a
-ring of stages by TMA, each 64 elements of k deep. The warpgroups before it, two or three, are consumers: each multiplies 64 rows. A stage
-has two mbarriers, `full` (the copies have landed) and `empty` (all consumers have read it); the producer runs ahead into the next tile
-while the consumers store the last one. CUDA C++'s kernel has setmaxnreg beside, which nvJitLink ignores: it compiles PTX as if more were to
-be linked to it. A quarter of the SM has 16384 registers for the three warps of 288 threads that it runs, 168 a thread.
+One block runs on each SM and loops over tiles. One thread of its last warp, the producer, fills a ring of stages by TMA; a stage holds 64
+elements of k. The other two or three warpgroups are consumers, each computing 64 rows of the tile. A stage has two mbarriers: `full` (the
+copies have landed) and `empty` (all consumers have read it). The producer loads the next tile's stages while the consumers store this tile.
+Unlike the CUDA C++ kernel it has no setmaxnreg: nvJitLink ignores it, as it compiles PTX for further linking. With 288 threads an SM
+partition runs up to three warps on its 16384 registers: 168 registers a thread.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from opwise.backends.numba_cuda.matmul.kernels.wgmma_ptx import BOX, DEPTH
 
 
 def producer_of(tile: HopperTile, position: Any) -> Any:
-    """What the producer's thread does: copies of every step of K of every `stride`-th tile from `tile` on."""
+    """The producer's loop: TMA copies of every step of K, for tiles `tile`, tile + stride, ..."""
     stages, bytes_a, boxes, b_by_k = tile.stages, tile.rows * 128, tile.columns // 64, tile.layout == "NT"
     stage_bytes = bytes_a + boxes * BOX
 
@@ -53,8 +53,8 @@ def producer_of(tile: HopperTile, position: Any) -> Any:
 
 
 def consumer_of(multiply: Any, stages: int, stage_bytes: int) -> Any:
-    """What a consumer does for a tile: all steps of K, from `stage` on. left, right: offsets of its factors in a stage. Returns the `empty`
-    barrier of the last stage, which is perhaps still being read, the next stage, and its phase."""
+    """A consumer's loop over K for one tile, from `stage` on. left, right: byte offsets of its A and B in a stage. Returns the `empty`
+    barrier of the last stage (its wgmma may be in flight, so the caller arrives on it), the next stage, and its phase."""
 
     @inlined
     def consume(sums: Any, ring: Any, full: Any, left: Any, right: Any, stage: Any, phase: Any, depth_end: Any, lane: Any) -> Any:
@@ -76,12 +76,12 @@ def consumer_of(multiply: Any, stages: int, stage_bytes: int) -> Any:
 
 
 def leaving_of(dtype: str) -> Any:
-    """What a consumer does to store 64 columns of its 64 rows, sums[at:at + 32], by a box: `outbox` must have been read."""
+    """A consumer's store of 64 x 64 outputs, sums[at:at + 32], by TMA through `outbox`; any earlier store must have finished reading it."""
     store_matrices = ptx.store_matrices(dtype)
 
     @inlined
     def leave(c: Any, column: Any, row: Any, outbox: Any, warpgroup: Any, thread: Any, sums: Any, at: Any) -> None:
-        # Lane l gives the address of a row of matrix l / 8 of store_matrices: rows 0-7 and 8-15 of 8 columns, then of the next 8.
+        # Lane l gives store_matrices a row address of 8x8 matrix l / 8: rows 0-7, then 8-15 of 8 columns, then the same of the next 8.
         lane = uint32(thread & uint32(31))
         line = uint32((uint32(thread & uint32(127)) >> uint32(5)) * uint32(16) + (lane & uint32(15)))
         ptx.warpgroup_barrier(uint32(warpgroup + uint32(1)))
@@ -103,8 +103,8 @@ def matrices(tile: HopperTile, m: int, k: int, n: int) -> tuple[Matrix, Matrix, 
 
 @cache
 def kernel(dtype: str, tile: HopperTile) -> Kernel:
-    """Tensor maps of a (m, k), b (k, n), c (m, n), with boxes of tile.rows, 64 and 64 rows by 64 columns, or of b as it is stored, (n, k),
-    with boxes of tile.columns rows; then m, n, k, each up to 2^30."""
+    """Parameters: tensor maps of a (m, k), b (k, n) and c (m, n), with boxes of 64 columns by tile.rows, 64 and 64 rows; m, n, k, each at
+    most 2^30. With layout NT b's map is of (n, k), with boxes of tile.columns rows."""
     columns, stages, consumers = tile.columns, tile.stages, tile.rows // 64
     boxes, bytes_a = columns // 64, consumers * BOX
     stage_bytes = bytes_a + boxes * BOX
@@ -115,7 +115,7 @@ def kernel(dtype: str, tile: HopperTile) -> Kernel:
 
     def matmul(a: Any, b: Any, c: Any, m: Any, n: Any, k: Any) -> None:
         sums = cuda.local.array(sums_count, float32)
-        ring = ring_begins()  # behind it two boxes a consumer through which C is stored, then the barriers
+        ring = ring_begins()  # followed by two outboxes for each consumer, then the mbarriers
         outboxes = uint32(ring + uint32(stages * stage_bytes))
         full = uint32(outboxes + uint32(2 * consumers * BOX))
         thread = uint32(cuda.threadIdx.x)
@@ -124,7 +124,7 @@ def kernel(dtype: str, tile: HopperTile) -> Kernel:
         tiles_m, tiles_n = tiling(m, n)
         count, stride = uint32(tiles_m * tiles_n), uint32(cuda.gridDim.x)
         tile = uint32(cuda.blockIdx.x)
-        stage, phase = uint32(0), uint32(0)  # the next stage, and how often the ring has gone round, modulo 2
+        stage, phase = uint32(0), uint32(0)  # the next stage, and the parity of passes round the ring
         warpgroup = barriers.same_in_warp(uint32(thread >> uint32(7)))
         if warpgroup == consumers:
             if barriers.elected() != 0:
@@ -141,13 +141,13 @@ def kernel(dtype: str, tile: HopperTile) -> Kernel:
                 if lane == 0:
                     barriers.arrive(last)
                 row = uint32(row + warpgroup * uint32(64))
-                for box in range(boxes):  # C leaves by boxes of 64 columns, two of which are under way at a time
+                for box in range(boxes):  # C is stored in boxes of 64 columns, two in flight
                     leaving = uint32(outbox + uint32(box % 2 * BOX))
                     if first:
                         if odd == 1 and box == 0:
-                            ptx.boxes_wait_all()  # the last tile ended with this outbox, too
+                            ptx.boxes_wait_all()  # with odd boxes the previous tile's last store used this outbox too
                         else:
-                            ptx.boxes_wait_but_one()  # this outbox has been read, the other may still be
+                            ptx.boxes_wait_but_one()  # this outbox is free; the other's store may be in flight
                     leave(c, uint32(column + uint32(64 * box)), row, leaving, warpgroup, thread, sums, 32 * box)
                 tile = uint32(tile + stride)
             if first:

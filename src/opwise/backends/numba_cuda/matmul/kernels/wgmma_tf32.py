@@ -1,8 +1,8 @@
-"""matmul on Hopper's tensor cores (sm_90a alone) in TF32: float32 factors, row-major, rounded to TF32 on their way to shared memory.
+"""matmul in TF32 with wgmma (sm_90a only): row-major float32 factors, which TMA rounds to TF32 while copying to shared memory.
 
-wgmma takes TF32 from shared memory only along k, and rows of B do not lie so. Hence it computes the transpose, C' = B' A': its right factor
-is A, read by rows, and its left factor is B, which may come from registers, whose owners read their elements by columns. A warpgroup
-has 64 columns of C and all rows of the tile. Ring, producer and consumers are those of wgmma.py.
+For TF32, wgmma reads shared memory in K-major order only, and a row-major B is not K-major. So the kernel computes C' = B' A': the right
+factor A' comes from shared memory, where A is K-major, and the left factor B' from registers, loaded column by column. A warpgroup
+computes 64 columns of C and all rows of the tile. The ring, producer and consumers are as in wgmma.py.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from opwise.backends.numba_cuda.matmul.kernels import wgmma_ptx as ptx
 from opwise.backends.numba_cuda.matmul.kernels.pipeline import position_of, prepare
 
 CONSUMERS = 2
-COLUMNS, DEPTH = 64 * CONSUMERS, 32  # of a tile, and of k in a stage: 128 bytes of a row of A
+COLUMNS, DEPTH = 64 * CONSUMERS, 32  # columns of a tile; elements of k in a stage, 128 bytes of a row of A
 BOX = DEPTH * 128  # bytes of 32 rows and 32 columns of B
 
 
@@ -30,9 +30,9 @@ def matrices(tile: HopperTile, m: int, k: int, n: int) -> tuple[Matrix, Matrix]:
 
 
 def _step(rows: int) -> Any:
-    """The intrinsic (sums, a, b, add): sums (64 x rows) += b' (64 x 32) a' (32 x rows); without `add` it is =. It is done when it returns.
+    """The intrinsic (sums, a, b, add): sums (64 x rows) += b' (64 x 32) a' (32 x rows); without `add` it is =. It waits for the result.
 
-    a: shared address of A's tile; b: of the thread's element of B. The layout of sums: wgmma_ptx.step.
+    a: shared address of A's tile; b: of the thread's first element of B. sums: laid out as in wgmma_ptx.step.
     """
     count = rows // 2
     registers = ", ".join(f"${i}" for i in range(count))
@@ -40,10 +40,10 @@ def _step(rows: int) -> Any:
     lines = [
         "{ .reg .pred add, always; .reg .b32 low, high, right, below, both, f<16>; .reg .b64 a;",
         f"setp.ne.b32 add, {add}, 0; setp.eq.b32 always, 0, 0; mov.b32 high, {1024 // 16 | 1 << 30};",
-        # 8 columns on, a chunk's number changes in bit 1; 4 rows down, in bit 2, by the swizzle.
+        # Swizzled addresses: 8 columns to the right flip bit 1 of the chunk index, 4 rows down flip bit 2.
         f"xor.b32 right, {b}, 32; xor.b32 below, {b}, 64; xor.b32 both, {b}, 96;",
     ]
-    for half in (0, 2) if rows == 256 else (None,):  # registers for all of B's elements at a time are there but for the highest tile
+    for half in (0, 2) if rows == 256 else (None,):  # the 256-row tile lacks registers for all of B's elements at once
         steps = range(4) if half is None else range(half, half + 2)
         for i in steps:
             for j, (place, down) in enumerate(((b, 0), ("right", 0), ("below", 4), ("both", 4))):
@@ -71,10 +71,10 @@ def _step(rows: int) -> Any:
 
 
 def _store(rows: int) -> Any:
-    """The intrinsic (c, pitch, sums, left, first, second): a thread's sums to C.
+    """The intrinsic (c, pitch, sums, left, first, second): stores a thread's sums to C.
 
-    c: the address of the thread's first element; pitch: bytes of a row; left: rows of C from there on, which may be negative;
-    first, second: is the thread's column within C, is the one 8 on?
+    c: address of the thread's first output; pitch: row stride in bytes; left: rows of C from there to its end, may be negative;
+    first, second: nonzero if the thread's column, and the one 8 to its right, are within C.
     """
     count = rows // 2
     c, pitch, left, first, second = (f"${i}" for i in range(5))
@@ -109,10 +109,10 @@ def _store(rows: int) -> Any:
 
 @cache
 def kernel(dtype: str, chosen: HopperTile) -> Kernel:
-    """Tensor maps of a (m, k) and b (k, n), as `matrices` has them; c's address; m, n, k, each up to 2^30."""
+    """Parameters: tensor maps of a (m, k) and b (k, n) as `matrices` describes; c's address; m, n, k, each at most 2^30."""
     rows, stages, bytes_a, boxes = chosen.rows, chosen.stages, chosen.rows * 128, COLUMNS // 32
     stage_bytes = bytes_a + boxes * BOX
-    shared = stages * (stage_bytes + 16) + 1024  # the ring, two barriers a stage, the way to a multiple of 1024
+    shared = stages * (stage_bytes + 16) + 1024  # the ring, two mbarriers a stage, padding to align it to 1024
     multiply, store, position, sums_count = _step(rows), _store(rows), position_of(rows, COLUMNS), rows // 2
 
     def matmul(a: Any, b: Any, c: Any, m: Any, n: Any, k: Any) -> None:
@@ -150,7 +150,7 @@ def kernel(dtype: str, chosen: HopperTile) -> Kernel:
         else:
             lane, warp = uint32(thread & uint32(31)), uint32((thread >> uint32(5)) & uint32(3))
             quarter, eighth = uint32(lane & uint32(3)), uint32(lane >> uint32(2))
-            # Of B the thread has row `quarter` and column 16 warp + eighth of its warpgroup's 64, and what follows from them.
+            # The thread's first element of B is at row `quarter`, column 16 warp + eighth of its warpgroup's 64.
             chunk = uint32((warp & uint32(1)) * uint32(4) + (eighth >> uint32(2))) ^ quarter
             of_b = uint32(uint32(bytes_a) + (warpgroup * uint32(2) + (warp >> uint32(1))) * uint32(BOX))
             of_b = uint32(of_b + quarter * uint32(128) + chunk * uint32(16) + (eighth & uint32(3)) * uint32(4))
