@@ -1,7 +1,7 @@
-"""What ffma.py alone says in PTX: loads from shared memory, a row's multiply-adds, what an mbarrier expects, at computed addresses.
+"""PTX of ffma.py alone: shared loads, a row's multiply-adds, an mbarrier's expected bytes, at computed addresses.
 
-Each is a piece of volatile PTX for tensors of one element a thread; tuples of them where a thread has several. Triton knows no starred
-tuples, so they are added.
+All but `apart` is volatile. An operand is a tensor of one element a thread, and a tuple of such tensors where a thread has several. Triton
+does not support starred tuples, so tuples are concatenated by +.
 """
 
 from triton.experimental import gluon
@@ -15,7 +15,7 @@ def floats(count):  # type: ignore[no-untyped-def]
 
 @gluon.constexpr_function
 def load_text(COLUMNS, start, apart):  # type: ignore[no-untyped-def]
-    """Results: fours of floats from `start` bytes behind an address on, `apart` bytes from each other."""
+    """Results: COLUMNS floats, in fours that begin `apart` bytes from each other, the first at the address operand + `start` bytes."""
     fours = [", ".join(f"${i + j}" for j in range(4)) for i in range(0, COLUMNS, 4)]
     return " ".join(f"ld.shared.v4.f32 {{{four}}}, [${COLUMNS}+{start + i * apart}];" for i, four in enumerate(fours))
 
@@ -27,8 +27,8 @@ def load_operands(COLUMNS):  # type: ignore[no-untyped-def]
 
 @gluon.constexpr_function
 def row_text(COLUMNS, back, offset):  # type: ignore[no-untyped-def]
-    """Results: a row's sums, and the word at `offset` bytes behind an address. Operands: the sums as they were, in the same registers, an
-    element of a, the row of b, the address."""
+    """Results: a row's sums, and the word at the address + `offset` bytes. Operands: the sums before, in the same registers, an element of
+    a, the row of b, the address. back: the columns in descending order."""
     a, b, at = 2 * COLUMNS + 1, 2 * COLUMNS + 2, 3 * COLUMNS + 2
     order = range(COLUMNS - 1, -1, -1) if back else range(COLUMNS)
     return " ".join(f"fma.rn.f32 ${i}, ${a}, ${b + i}, ${i};" for i in order) + f" ld.shared.f32 ${COLUMNS}, [${at}+{offset}];"
@@ -46,7 +46,7 @@ def word_text(offset):  # type: ignore[no-untyped-def]
 
 @gluon.jit
 def columns_at(at, START: gl.constexpr, APART: gl.constexpr, COLUMNS: gl.constexpr):  # type: ignore[no-untyped-def]
-    """A thread's elements of a row of b."""
+    """A thread's COLUMNS elements of a row of b: a tuple of float32 tensors. at: shared address."""
     text: gl.constexpr = load_text(COLUMNS, START, APART)
     return gl.inline_asm_elementwise(text, load_operands(COLUMNS), [at], dtype=floats(COLUMNS), is_pure=False, pack=1)
 
@@ -58,7 +58,7 @@ def word_at(at, OFFSET: gl.constexpr):  # type: ignore[no-untyped-def]
 
 @gluon.jit
 def row_product(sums, of_a, of_b, at, BACK: gl.constexpr, OFFSET: gl.constexpr, COLUMNS: gl.constexpr):  # type: ignore[no-untyped-def]
-    """A row's sums with the products of this k, and then its element of a for the next."""
+    """A tuple: a row's sums plus this k's products, and last its element of a for the next k."""
     text: gl.constexpr = row_text(COLUMNS, BACK, OFFSET)
     operands = sums + (of_a,) + of_b + (at,)  # noqa: RUF005
     return gl.inline_asm_elementwise(text, row_operands(COLUMNS), operands, dtype=floats(COLUMNS + 1), is_pure=False, pack=1)
@@ -66,13 +66,13 @@ def row_product(sums, of_a, of_b, at, BACK: gl.constexpr, OFFSET: gl.constexpr, 
 
 @gluon.jit
 def apart(x, as_it_is):  # type: ignore[no-untyped-def]
-    """x, in a register that need not be its own: as_it_is is 0x3210, which the compiler must not know."""
+    """A copy of x, so that ptxas may choose another register. as_it_is: 0x3210, given at run time, or ptxas would remove the copy."""
     return gl.inline_asm_elementwise("prmt.b32 $0, $1, $1, $2;", "=r,r,r", [x, as_it_is], dtype=gl.float32, is_pure=False, pack=1)
 
 
 @gluon.jit
 def expect(at, size, this):  # type: ignore[no-untyped-def]
-    """`size` bytes at the mbarrier at a shared address, said by the thread where `this` is not 0."""
+    """The mbarrier at shared address `at` expects `size` bytes; executed by the thread where `this` is not 0."""
     return gl.inline_asm_elementwise(
         "{ .reg .pred one; setp.ne.b32 one, $3, 0; @one mbarrier.arrive.expect_tx.shared.b64 _, [$1], $2; mov.b32 $0, 0; }",
         "=r,r,r,r,~{memory}", [at, size, this], dtype=gl.int32, is_pure=False, pack=1,

@@ -1,11 +1,11 @@
-"""The rungs of matmul in Triton below the one to use, each one idea above the one before: docs/kernels.md climbs them.
+"""Teaching variants of matmul in Triton, simplest first, each adding one idea to the one before; docs/kernels.md explains them.
 
-    textbook    a tile of 64 x 64 a program
-    tiles       the textbook's kernel with a tile of 128 x 256: what a program fetches it uses 128 and 256 times, not 64
-    grouped     the same, and programs that run at once share rows of a and columns of b in L2
-    pointers    the same tiles without masks where none is needed: pointers.py's kernel for every GPU, on those with TMA too
+    textbook    a 64 x 64 tile a program
+    tiles       the same kernel with a 128 x 256 tile: each loaded element of a is used 256 times, of b 128 times, not 64
+    grouped     the same, in an order in which concurrent programs share rows of a and columns of b in L2
+    pointers    the same tiles, masks only where needed: pointers.py's kernel, also on GPUs with TMA
 
-The first three are here to be read and measured against: 16 bits, and 32-bit offsets within a matrix.
+The first three are here, to read and as baselines: 16-bit types (textbook: float16 only), and 32-bit offsets within a matrix.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def textbook_kernel(a, b, out, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: 
 
 @triton.jit
 def tile_kernel(a, b, out, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GROUP: tl.constexpr):  # type: ignore[no-untyped-def]
-    """GROUP = 1: the tiles of a row of tiles one after the other."""
+    """GROUP: tile rows that consecutive programs walk down together. 1: row-major order of tiles."""
     tile_m, tile_n = tile_of(M, N, BM, BN, GROUP)
     row, column = tile_m * BM + tl.arange(0, BM), tile_n * BN + tl.arange(0, BN)
     total = tl.zeros((BM, BN), tl.float32)
@@ -51,7 +51,7 @@ def tile_kernel(a, b, out, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.c
         k = start + tl.arange(0, BK)
         left = tl.load(a + row[:, None] * K + k[None, :], mask=(row[:, None] < M) & (k[None, :] < K), other=0.0)
         right = tl.load(b + k[:, None] * N + column[None, :], mask=(k[:, None] < K) & (column[None, :] < N), other=0.0)
-        if INTERPRETING:  # whose products of bfloat16 are those of its bits
+        if INTERPRETING:  # whose dot takes bfloat16 for integers, its bits
             left, right = widen(left), widen(right)
         total = tl.dot(left, right, total)
     inside = (row[:, None] < M) & (column[None, :] < N)
@@ -68,7 +68,7 @@ SUMMARIES = {
 
 
 def build(rung: str, a: Tensor, b: Tensor, out: Tensor) -> Bind:
-    """Raises UnsupportedWorkload for float32, for matrices whose offsets pass 2^31, and where the tiles do not fit shared memory."""
+    """Raises UnsupportedWorkload: dtype not the rung's, 2^31 - 2^24 elements or more, grid.y above 65535, too little shared memory."""
     (m, k), n, kernel, config = a.shape, b.shape[1], *_of(rung)
     taken = "float16" if rung == "textbook" else "float16 and bfloat16"
     needed, held = config.shared_bytes(2), machine_of(a.device).shared_bytes
@@ -103,6 +103,6 @@ def _constants(rung: str) -> dict[str, int]:
 
 
 def specimens() -> dict[str, Specimen]:
-    """Of float16 alone: bfloat16's differ in the type of the product's instruction."""
+    """float16 only: bfloat16 differs only in the type of the mma instruction."""
     types = {**dict.fromkeys(("a", "b", "out"), POINTERS["float16"]), **dict.fromkeys("MNK", "i32")}
     return {f"{rung}, float16": Specimen(_of(rung)[0], types, _constants(rung), _of(rung)[1].options) for rung in SUMMARIES}

@@ -1,4 +1,4 @@
-"""Products through pointers, on every GPU: tiles of the product, one a program, accumulated in float32."""
+"""Products by loads through pointers, on every GPU: one tile of the product a program, accumulated in float32."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from opwise.ops.spec import LAYOUTS
 
 @device_function
 def factor(x, PRECISION: tl.constexpr):  # type: ignore[no-untyped-def]
-    """x as tl.dot may have it, of the same shape; PRECISION: "tf32" or "ieee".
+    """x as an operand of tl.dot, of the same shape. PRECISION: "tf32" rounds float32 to TF32, "ieee" leaves x as it is.
 
-    Triton hands tf32 dots raw float32 bits and the tensor core drops the low 13: an error of up to 2^-10 a factor, where rounding leaves
-    2^-11. So round here. The interpreter's dot multiplies a bfloat16's bits, and float32 exactly.
+    For TF32 Triton passes float32 bits to the tensor core, which truncates the low 13: a relative error of up to 2^-10 a factor. Rounding
+    halves it to 2^-11. The interpreter's dot takes bfloat16 for integers, its bits, so it gets float32, which it multiplies exactly.
     """
     if INTERPRETING:
         return widen(x)
@@ -38,18 +38,18 @@ def factor(x, PRECISION: tl.constexpr):  # type: ignore[no-untyped-def]
 def pointer_kernel(a, b, out, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GROUP: tl.constexpr, EVEN_M: tl.constexpr,
                    EVEN_N: tl.constexpr, EVEN_K: tl.constexpr, WIDE: tl.constexpr, PRECISION: tl.constexpr, A_T: tl.constexpr,
                    B_T: tl.constexpr):  # type: ignore[no-untyped-def]  # fmt: skip
-    """A_T, B_T: does a lie in memory as (K, M), b as (N, K)? EVEN_M, EVEN_N: a needs no mask along M, b none along N."""
+    """A_T, B_T: a is stored as (K, M), b as (N, K). EVEN_M, EVEN_N: a needs no mask along M, b none along N. WIDE: 64-bit offsets."""
     tile_m, tile_n = tile_of(M, N, BM, BN, GROUP)
     rows_left, columns_left = M - tile_m * BM, N - tile_n * BN
     row, column, k = tl.arange(0, BM), tl.arange(0, BN), tl.arange(0, BK)
-    # 64-bit addresses of the tile, which are scalars, and offsets within it, which are as wide as they must be: half the registers.
+    # The tile's base is a 64-bit scalar. Offsets within it have 32 bits where that suffices, which halves their registers.
     INDEX: tl.constexpr = tl.int64 if WIDE else tl.int32
     a += tile_m * BM if A_T else (tile_m * BM).to(tl.int64) * K
     b += (tile_n * BN).to(tl.int64) * K if B_T else tile_n * BN
     out += (tile_m * BM).to(tl.int64) * N + tile_n * BN
     stride_a, stride_b = tl.cast(M if A_T else K, INDEX), tl.cast(K if B_T else N, INDEX)
-    # Rows past the end repeat the last one and are not stored: no mask on a, nor on a b that lies along K. Where a factor lies along M or N
-    # it keeps its mask, since repeating an element would hide from Triton that they are contiguous.
+    # A K-major factor needs no mask along M or N: rows past the end are clamped to the last one and not stored. A factor contiguous along
+    # M or N keeps its mask, since clamping would hide from Triton that its elements are contiguous.
     if A_T:
         a_at = row[:, None] + k[None, :] * stride_a
         a_step = tl.cast(M, tl.int64) * BK
@@ -80,7 +80,7 @@ def pointer_kernel(a, b, out, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: t
 
 
 def constants(config: Config, n: int, k: int, precision: str, m: int = 0) -> dict[str, Any]:
-    """Those of cluster_reduce.py's kernel too. m: where a lies along it."""
+    """Constexprs of pointer_kernel and of cluster_reduce.py's kernel. m: needed only where a is stored as (K, M)."""
     a_t, b_t = config.transposed.values()
     even = {"EVEN_N": b_t or n % config.BN == 0, "EVEN_K": k % config.BK == 0}
     spans = config.BK * m if a_t else config.BM * k, config.BN * k if b_t else config.BK * n, config.BM * n
@@ -89,7 +89,7 @@ def constants(config: Config, n: int, k: int, precision: str, m: int = 0) -> dic
 
 
 def of_layout(config: Config, m: int) -> dict[str, bool]:
-    """Constants of pointer_kernel alone."""
+    """Constexprs of pointer_kernel alone."""
     return {"EVEN_M": config.layout[0] == "N" or m % config.BM == 0, **config.transposed}
 
 
@@ -135,7 +135,7 @@ def specimens(dtype: str, arch: str) -> dict[str, Specimen]:
 
 
 def _sharing_k(dtype: str, kind: str, precision: str) -> dict[str, Specimen]:
-    """Each tile on sm_90 once whose K programs may share, by one number of them or another."""
+    """Specimens of cluster_reduce.py's kernel: each tile once, with the numbers of programs that share K in turn."""
     from opwise.backends.triton_jit.matmul.extra import cluster_reduce
     from opwise.backends.triton_jit.matmul.extra.tiles import TILES
 

@@ -1,14 +1,14 @@
-"""The split_k kernel's PTX on sm_90: copies and barriers of its pipeline, and partial sums by st.async. Gluon cannot express the latter,
-and puts a barrier of the whole program before a copy or an arrival; to PTX it adds none.
+"""The split_k kernel's PTX on sm_90: its pipeline's copies and mbarriers, and the exchange of partial sums by st.async. Gluon has no
+st.async, and puts a block-wide barrier before each copy and each arrival; it adds none to PTX.
 
-Pipeline: shared memory holds, from its beginning (`global_smem`, Triton's own name), the first factor's part of all stages, the second's,
-and at `full` two mbarriers a stage, 8 bytes each. `full` is arrived at by the copies, `empty` by each warp once. A parity is that of the
-phase waited for; the phase before a barrier's first counts as complete, so `empty` is first waited for by parity 1.
+Pipeline: shared memory holds, from its base (Triton's symbol `global_smem`), the larger factor's stages, the other's, and at `full` the
+mbarriers, 8 bytes each: one `full` a stage, then one `empty` a stage. The copies arrive at `full`, each warp once at `empty`. A parity is
+that of the phase waited for. The phase before the first counts as complete, so the first wait for `empty` has parity 1.
 
-Partial sums: a thread's sums are in units, of 8 columns, in rows g and g + 8, or of one of these rows. Unit u is owned by block u % S, as
-its u / S-th. A block stores by `st.async` what others own in their partials, where an mbarrier counts the bytes: no handshake is needed.
-All blocks have the same threads, and a thread gets from others what it has itself. A block's partials have a room for each other block, by
-how many ranks that is further on than the owner; in that order they are added to the owner's own, so that a sum is the same in every run.
+Partial sums: a thread's sums form units, of 8 columns in rows g and g + 8, or in one of these rows. Block u % S owns unit u, as its
+u / S-th. A block sends other owners' units by `st.async` to their inboxes, where an mbarrier counts the bytes: no handshake is needed.
+A thread receives sums of its own positions only, since all blocks have the same threads. An inbox has a slot for each other block, numbered
+(sender's rank - owner's rank - 1) mod S. The owner adds them to its own in this order, so that a sum is the same in every run.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ OPERANDS = gl.constexpr("=r,r,r,r,r,r,r,r,r,r,r,~{memory}")
 
 @gluon.constexpr_function
 def copying(bm: int, bn: int, bk: int, a_t: bool, b_t: bool) -> str:
-    """PTX of one step's copies to one stage, once it is free: boxes of 64 columns or all, of a and of b as they lie in memory.
+    """PTX that waits for a free stage and copies one step to it: boxes of a and b as stored (transposed or not), at most 64 columns wide.
 
-    The tensor maps are parameters 0 and 5 of split_kernel. Operands: 1 not 0 in the warp that copies, if there is such a step; 2, 3 empty
-    and its parity; 4, 5 full and all bytes; 6, 7 the factors' parts; 8, 9, 10 the tile's k, row and column.
+    The tensor maps are parameters 0 and 5 of split_kernel. Operands: 1, not 0 in the warp that copies if there is such a step; 2, 3, empty
+    and its parity; 4, 5, full and the bytes of all boxes; 6, 7, addresses of the stage of a and of b; 8, 9, 10, the tile's k, row, column.
     """
     box = "@one cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [at], [map, {x, y}], [$4];"
 
@@ -47,10 +47,10 @@ def copying(bm: int, bn: int, bk: int, a_t: bool, b_t: bool) -> str:
 
 @gluon.constexpr_function
 def beginning(stages: int, warps: int) -> str:
-    """PTX that makes the barriers at operand 1, in the threads whose operand 2 is not 0.
+    """PTX that initializes the mbarriers at operand 1, in the thread whose operand 2 is not 0.
 
-    The others jump: each is then one instruction, where under a predicate it is fourteen, and by a thread of its own a turn of a loop,
-    since the address is to be uniform.
+    The others branch around it: each init is then one instruction. Predicated, it takes fourteen. With one thread per mbarrier it takes an
+    iteration of a loop, since the address must be uniform.
     """
     each = [f"mbarrier.init.shared::cta.b64 [$1+{8 * i}], {warps if stages <= i < 2 * stages else 1};" for i in range(2 * stages + 1)]
     lines = ["{ .reg .pred other; setp.eq.b32 other, $2, 0; @other bra made;", *each, "fence.mbarrier_init.release.cluster;"]
@@ -59,7 +59,7 @@ def beginning(stages: int, warps: int) -> str:
 
 @gluon.jit
 def first_lane(x):  # type: ignore[no-untyped-def]
-    """1 in a warp's first thread, else 0."""
+    """1 in lane 0 of each warp, else 0. x: any int, for the shape."""
     return gl.inline_asm_elementwise(
         "{ .reg .pred first; mov.u32 $0, %tid.x; and.b32 $0, $0, 31; setp.eq.b32 first, $0, 0; selp.b32 $0, 1, 0, first; }",
         "=r,r", [x], dtype=gl.int32, is_pure=False, pack=1,
@@ -68,15 +68,15 @@ def first_lane(x):  # type: ignore[no-untyped-def]
 
 @gluon.jit
 def begin(full, mine, STAGES: gl.constexpr):  # type: ignore[no-untyped-def]
-    """Makes the stages' barriers and that of the partials; a barrier of the program follows, or of the first warp for what that alone does.
-    mine: not 0 in one thread."""
+    """Initializes the stages' mbarriers and the inbox's. Before others use them the caller needs a block-wide barrier; within the
+    initializing thread's warp, `bar.warp.sync` suffices. mine: not 0 in one thread."""
     BEGINNING: gl.constexpr = beginning(STAGES, gl.num_warps())
     gl.inline_asm_elementwise(BEGINNING, "=r,r,r,~{memory}", [full, mine], dtype=gl.int32, is_pure=False, pack=1)
 
 
 @gluon.jit
 def release(at, mine):  # type: ignore[no-untyped-def]
-    """The threads whose `mine` is not 0 arrive at the barrier at this shared address."""
+    """The threads whose `mine` is not 0 arrive at the mbarrier at shared address `at`."""
     gl.inline_asm_elementwise(
         "{ .reg .pred mine; setp.ne.b32 mine, $2, 0; @mine mbarrier.arrive.shared::cta.b64 _, [$1]; mov.b32 $0, 0; }",
         "=r,r,r,~{memory}", [at, mine], dtype=gl.int32, is_pure=False, pack=1,
@@ -86,8 +86,8 @@ def release(at, mine):  # type: ignore[no-untyped-def]
 @gluon.jit
 def fill(COPIES: gl.constexpr, first, second, full, mine, stage, parity, row, column, k, FIRST: gl.constexpr, SECOND: gl.constexpr,
          STAGES: gl.constexpr):  # type: ignore[no-untyped-def]  # fmt: skip
-    """In the warp whose `mine` is not 0: waits until `stage` is free and has it filled. first, second: where the factors' parts begin,
-    of FIRST and SECOND bytes a stage."""
+    """In the warp whose `mine` is not 0: waits until `stage` is free and starts its copies. first, second: shared addresses of the factors'
+    stages, of FIRST and SECOND bytes each."""
     gl.inline_asm_elementwise(
         COPIES, OPERANDS, [mine, full + 8 * (STAGES + stage), parity, full + 8 * stage, FIRST + SECOND, first + FIRST * stage,
                            second + SECOND * stage, k, row, column], dtype=gl.int32, is_pure=False, pack=1,
@@ -96,22 +96,22 @@ def fill(COPIES: gl.constexpr, first, second, full, mine, stage, parity, row, co
 
 @gluon.constexpr_function
 def words_of(across: int, split: int) -> int:
-    """Sums that a thread has of a unit: 4, or 2 where there would be fewer units than blocks."""
+    """A thread's sums in a unit: 4, or 2 where 4 would make fewer units than blocks. across: the accumulator's columns."""
     return 4 if across // 8 >= split else 2
 
 
 @gluon.constexpr_function
 def units_of(across: int, split: int) -> int:
-    """Units that a block owns, at most."""
+    """The most units that a block owns."""
     return int(-(-across // 2 // words_of(across, split) // split))
 
 
 @gluon.constexpr_function
 def sending(across: int, split: int, threads: int) -> str:
-    """PTX that leaves a thread's own units at operand 2 and pushes the others to their owners.
+    """PTX that stores a thread's units that its block owns to shared memory, and sends the others to their owners.
 
-    Operands: across / 2 results that nobody uses, as many sums, and each as often the block's rank, where its own units go, the inbox and
-    its barrier.
+    Operands, across / 2 of each: unused results, sums, copies of the block's rank, of its own units' address, of the inbox's, of its
+    mbarrier's.
     """
     count, words = across // 2, words_of(across, split)
     unit, room = threads * words * 4, units_of(across, split) * threads * words * 4
@@ -142,7 +142,7 @@ def send_operands(across: int) -> str:
 
 @gluon.constexpr_function
 def reducing(across: int, split: int, threads: int) -> str:
-    """PTX: a unit's sums, the block's own at operand 4, and what the others pushed, the first of it at operand 5."""
+    """PTX: a unit's sums, of the block's own at address operand 4, and of the inbox, whose first slot is at address operand 5."""
     words = words_of(across, split)
     room = units_of(across, split) * threads * words * 4
     those, more = (", ".join(f"{at}{i}" for i in range(words)) for at in ("$", "m"))
@@ -155,7 +155,7 @@ def reducing(across: int, split: int, threads: int) -> str:
 
 @gluon.jit
 def expect_partials(bell, size, mine):  # type: ignore[no-untyped-def]
-    """The one phase of the inbox's barrier is over when `size` bytes have come: said by the thread that made it, whose `mine` is not 0."""
+    """Has the inbox's mbarrier expect `size` bytes in its only phase. mine: not 0 in the thread that initialized it."""
     gl.inline_asm_elementwise(
         "{ .reg .pred mine; setp.ne.b32 mine, $3, 0; @mine mbarrier.arrive.expect_tx.shared::cta.b64 _, [$1], $2; mov.b32 $0, 0; }",
         "=r,r,r,r,~{memory}", [bell, size, mine], dtype=gl.int32, is_pure=False, pack=1,
@@ -164,7 +164,7 @@ def expect_partials(bell, size, mine):  # type: ignore[no-untyped-def]
 
 @gluon.jit
 def cluster_arrive(x, S: gl.constexpr):  # type: ignore[no-untyped-def]
-    """Tells the cluster that this block's barriers are there, and the warp."""
+    """Tells the cluster's other blocks (S > 1), and the rest of the warp, that this block's mbarriers are initialized. Returns x."""
     SAID: gl.constexpr = "barrier.cluster.arrive.relaxed.aligned;" if S > 1 else ""
     TEXT: gl.constexpr = "{ bar.warp.sync 0xffffffff; " + SAID + " mov.b32 $0, $1; }"
     return gl.inline_asm_elementwise(TEXT, "=r,r,~{memory}", [x], dtype=gl.int32, is_pure=False, pack=1)

@@ -1,27 +1,27 @@
-"""TF32 products on sm_90 in Gluon, Triton's own lower level: pipelines that Triton does not make of `tl.dot`.
+"""TF32 products on sm_90 in Gluon, Triton's lower-level language: pipelines that Triton does not generate from `tl.dot`.
 
-    persistent_kernel   a producer warpgroup copies, two consumer warpgroups multiply, 64 columns of a tile each; persistent programs, whose
-                        next tile is on its way while the last one is stored
-    pipelined_kernel    one tile a program and one role, for products too small for the larger tiles
+    persistent_kernel   warp-specialized: a producer warpgroup copies by TMA, two consumer warpgroups multiply, 64 columns of a tile each.
+                        Persistent: the producer loads the next tile while the consumers store the last one
+    pipelined_kernel    one tile a program, all warps copy and multiply: for products too small for the larger tiles
 
-wgmma wants TF32 factors in shared memory along k, and b is row-major. But it also takes its first factor from registers, in any order:
-so the transposed product is computed, out' = b' a', with b' through registers and a' where it lies. Both are rounded to TF32 by their
-tensor maps. While the tensor cores multiply one step, the next step's b is read into other registers.
+wgmma needs TF32 operands in shared memory to be K-major, and b is row-major (N-major). Its first operand may also come from registers, from
+any layout in memory. So the kernels compute the transposed product, out' = b' a', with b' in registers and a' in shared memory. The tensor
+maps round both to TF32. While the tensor cores multiply one step, the next step's b is loaded into other registers.
 
-A wgmma in flight reads registers that ptxas takes for free as soon as it is issued: whoever writes to them changes the product. What the
-source does, so that nobody does:
+ptxas considers a wgmma's operand registers free as soon as it is issued, but a wgmma in flight still reads them. If they are reused too
+early, the product is wrong. The source prevents that:
 
-    two variables      the step in flight has its b in `left`, the next one's is read into `fresh`
-    `kept(left)`       uses `left` behind the wait for the products and a barrier, so that it has registers of its own until then; it is
-                       volatile, as the wait is, and the compiler may change the order of neither
-    pairs of steps     where a step's `fresh` would become the next turn's `left`, ptxas would copy registers, and it is the copy that
-                       `kept` would keep; with two steps a turn both variables come round to where they were, and nothing is copied
+    two variables      `left` holds the b of the step in flight, `fresh` receives the next step's
+    `kept(left)`       uses `left` after the wait for the products and a barrier, so that its registers stay allocated until then. It is
+                       volatile, as the wait is, so the compiler keeps their order
+    pairs of steps     if a step's `fresh` became the next iteration's `left`, ptxas would copy registers, and `kept` would protect the
+                       copy only. With two steps an iteration each variable returns to its own registers, and nothing is copied
 
-The last is ptxas's to honour, not the language's: tests/test_gluon_matmul.py reads the SASS for it.
+ptxas does not guarantee the last point: tests/test_gluon_matmul.py checks the SASS.
 
-Tiles of 192 rows have their sums in two tensors, of 128 and of 64, since a tensor's sides are powers of two. Registers are moved from one
-warpgroup to another by an instruction that all four warps of a warpgroup execute, the very same one. One producer warp would do, but the
-three that Triton adds to it, to fill up its warpgroup, have theirs elsewhere: so there are four.
+Tiles of 192 rows have two accumulators, of 128 and of 64 rows, since a tensor's dimensions are powers of two. All four warps of a warpgroup
+must execute the same `setmaxnreg` instruction. One producer warp would suffice, but Triton pads its warpgroup with three warps that execute
+another one. So the producer has four warps.
 
 Nothing here runs in Triton's interpreter, which does not know Gluon.
 """
@@ -44,8 +44,8 @@ from opwise.backends.triton_jit.matmul.pipeline import REGISTERS, tile_at
 
 @gluon.jit
 def kept(x, size):  # type: ignore[no-untyped-def]
-    """Needs x, by stores that never happen, since no size is negative. What a wgmma reads from, ptxas takes for free once it is issued
-    (deps of `warpgroup_mma_wait` end with the PTX); a store behind a barrier it can neither leave out nor bring forward."""
+    """Keeps x in its registers up to here, by stores predicated on size < 0, which is never true. The deps of `warpgroup_mma_wait` do not
+    reach ptxas. A volatile store after a barrier does: ptxas can neither remove nor hoist it."""
     return gl.inline_asm_elementwise(
         "{ .reg .pred never; setp.lt.s32 never, $8, 0; @never st.volatile.shared.v4.b32 [$8], {$4, $5, $6, $7}; } "
         "mov.b32 $0, 0; mov.b32 $1, 0; mov.b32 $2, 0; mov.b32 $3, 0;",
@@ -56,13 +56,13 @@ def kept(x, size):  # type: ignore[no-untyped-def]
 @gluon.jit
 def copies(b, a, a_more, b_smem, a_smem, more_smem, full, empty, M, N, K, BM: gl.constexpr, BN: gl.constexpr, BK: gl.constexpr,
            GROUP: gl.constexpr, STAGES: gl.constexpr, WIDE: gl.constexpr):  # type: ignore[no-untyped-def]  # fmt: skip
-    """The copying warps' part: for each step of each of the program's tiles, once its stage is free."""
+    """The producer warps: copy each step of each of the program's tiles, once the stage is free."""
     both: gl.constexpr = (BM * BK + BK * BN) * 4
     stage = 0
     phase = 1  # the parity of the phase before the first counts as complete
     for program in range(gl.program_id(0), gl.cdiv(M, BM) * gl.cdiv(N, BN), gl.num_programs(0)):
         row, column = tile_at(program, M, N, BM, BN, GROUP)
-        for step in range(gl.cdiv(K, BK) | 1):  # what lies past K arrives as zeros
+        for step in range(gl.cdiv(K, BK) | 1):  # odd; zeros past K
             arrived = full.index(stage)
             mbarrier.wait(empty.index(stage), phase)
             mbarrier.expect(arrived, both)
@@ -79,7 +79,7 @@ def copies(b, a, a_more, b_smem, a_smem, more_smem, full, empty, M, N, K, BM: gl
 @gluon.jit
 def next_step(part: gl.constexpr, total, more, left, b_smem, a_smem, more_smem, full, empty, stage, phase, last, size, BM: gl.constexpr,
             STAGES: gl.constexpr, WIDE: gl.constexpr, factor: gl.constexpr):  # type: ignore[no-untyped-def]  # fmt: skip
-    """Starts a step's products, and ends those of the step before, whose b is `left` and whose stage is `last`."""
+    """Issues a step's wgmmas, then waits for those of the step before, whose b is `left`, and releases its stage, `last`."""
     mbarrier.wait(full.index(stage), phase)
     fresh = b_smem.index(stage * 2 + part).permute((1, 0)).load(factor)
     total = warpgroup_mma(fresh, a_smem.index(stage).permute((1, 0)), total, is_async=True)
@@ -101,7 +101,7 @@ def next_step(part: gl.constexpr, total, more, left, b_smem, a_smem, more_smem, 
 @gluon.jit
 def products(part: gl.constexpr, b_smem, a_smem, more_smem, full, empty, out, M, N, K, BM: gl.constexpr, BN: gl.constexpr,
              BK: gl.constexpr, GROUP: gl.constexpr, STAGES: gl.constexpr, WIDE: gl.constexpr):  # type: ignore[no-untyped-def]  # fmt: skip
-    """A warpgroup's part: columns 64 part to 64 part + 63 of each of the program's tiles."""
+    """A consumer warpgroup: columns 64 part to 64 part + 63 of each of the program's tiles."""
     NARROW: gl.constexpr = BM - WIDE if WIDE < BM else 8
     sums: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, WIDE, 8])
     more_sums: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, NARROW, 8])
@@ -116,7 +116,7 @@ def products(part: gl.constexpr, b_smem, a_smem, more_smem, full, empty, out, M,
         more = gl.full((64, NARROW), 0.0, gl.float32, more_sums)
         if WIDE < BM:
             more = warpgroup_mma(left, more_smem.index(stage).permute((1, 0)), more, is_async=True)
-            total, more = warpgroup_mma_wait(2, deps=[total, more])  # waits for nothing: what the loop goes on with is of this type
+            total, more = warpgroup_mma_wait(2, deps=[total, more])  # returns at once; for the types
         else:
             total = warpgroup_mma_wait(1, deps=[total])
         last = stage
@@ -147,8 +147,8 @@ def products(part: gl.constexpr, b_smem, a_smem, more_smem, full, empty, out, M,
 @gluon.jit
 def persistent_kernel(b, a, a_more, out, M, N, K, BM: gl.constexpr, BN: gl.constexpr, BK: gl.constexpr, GROUP: gl.constexpr,
                    STAGES: gl.constexpr, WIDE: gl.constexpr, MANY: gl.constexpr, FEW: gl.constexpr):  # type: ignore[no-untyped-def]  # fmt: skip
-    """b, a: descriptors of float32 with blocks BK x 64 and WIDE x BK, which round to TF32; a_more: of the tile's other BM - WIDE rows,
-    or the same again where there are none. out: float32."""
+    """b, a: float32 descriptors with blocks BK x 64 and WIDE x BK, which round to TF32. a_more: one for the tile's other BM - WIDE rows,
+    or a second one like a if BM = WIDE. out: float32, M x N."""
     gl.static_assert(BN == 128)
     b_smem = gl.allocate_shared_memory(gl.float32, [STAGES * 2, BK, 64], b.layout)
     a_smem = gl.allocate_shared_memory(gl.float32, [STAGES, WIDE, BK], a.layout)
@@ -169,9 +169,9 @@ def persistent_kernel(b, a, a_more, out, M, N, K, BM: gl.constexpr, BN: gl.const
 
 @gluon.jit
 def fetch(a, b, a_smem, b_smem, arrived, row, column, step, stage, there, BK: gl.constexpr, MORE: gl.constexpr = 0):  # type: ignore[no-untyped-def]
-    """Starts the copies of a step's two tiles to this stage of shared memory, where there is such a step.
+    """Starts the copies of a step's tiles of a and b to this stage of shared memory, if `there`.
 
-    MORE: bytes that the caller copies to the same barrier.
+    MORE: bytes of the caller's own copies that signal the same mbarrier.
     """
     full = arrived.index(stage)
     mbarrier.expect(full, a.block_type.nbytes + b.block_type.nbytes + MORE, pred=there)
@@ -182,15 +182,15 @@ def fetch(a, b, a_smem, b_smem, arrived, row, column, step, stage, there, BK: gl
 @gluon.jit
 def pipelined_step(total, left, a, b, a_smem, b_smem, arrived, row, column, step, steps, size, BK: gl.constexpr, STAGES: gl.constexpr,
             factor: gl.constexpr):  # type: ignore[no-untyped-def]  # fmt: skip
-    """Ends the step before, whose b is `left`, and starts this one: the sums, in flight, and this step's b.
+    """Waits for the step before, whose b is `left`, and starts this one. Returns the sums, in flight, and this step's b.
 
-    Steps come in pairs, since ptxas would copy this step's b to where the last one's was, and protect the copy alone.
+    The loop calls this twice an iteration: see the module's docstring, "pairs of steps".
     """
     stage = step % STAGES
     mbarrier.wait(arrived.index(stage), step // STAGES & 1)
     fresh = b_smem.index(stage).permute((1, 0)).load(factor)
     total = warpgroup_mma_wait(0, deps=[total])
-    BARRIER()  # all warps' products of the step before are done: its room is free
+    BARRIER()  # all warps have finished the step before: its stage is free
     kept(left, size)
     total = warpgroup_mma(fresh, a_smem.index(stage).permute((1, 0)), total, is_async=True)
     following = step - 1 + STAGES
@@ -201,7 +201,7 @@ def pipelined_step(total, left, a, b, a_smem, b_smem, arrived, row, column, step
 @gluon.jit
 def pipelined_kernel(a, b, out, M, N, K, BM: gl.constexpr, BN: gl.constexpr, BK: gl.constexpr, GROUP: gl.constexpr,
                      STAGES: gl.constexpr):  # type: ignore[no-untyped-def]  # fmt: skip
-    """a, b: descriptors of float32 with blocks BM x BK and BK x BN, which round to TF32. out: float32. One tile a program."""
+    """a, b: float32 descriptors with blocks BM x BK and BK x BN, which round to TF32. out: float32, M x N. One tile a program."""
     row, column = tile_at(gl.program_id(0), M, N, BM, BN, GROUP)
     sums: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [gl.num_warps(), 1], [16, BM, 8])
     factor: gl.constexpr = gl.DotOperandLayout(0, sums, 1)
@@ -210,12 +210,12 @@ def pipelined_kernel(a, b, out, M, N, K, BM: gl.constexpr, BN: gl.constexpr, BK:
     arrived = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
     for i in gl.static_range(STAGES):
         mbarrier.init(arrived.index(i), count=1)
-    steps = gl.cdiv(K, BK) | 1  # one, and pairs: what lies past K arrives as zeros
+    steps = gl.cdiv(K, BK) | 1  # the first, then pairs; TMA fills with zeros past K
     for i in gl.static_range(STAGES):
         fetch(a, b, a_smem, b_smem, arrived, row, column, i, i, i < steps, BK)
     mbarrier.wait(arrived.index(0), 0)
     left = b_smem.index(0).permute((1, 0)).load(factor)
-    # The first step by itself: in the loop the compiler would take the zeroed sums for a hazard, and wait for each wgmma.
+    # The first step is peeled: in the loop the compiler would see a hazard in zeroing the accumulator, and wait after each wgmma.
     total = warpgroup_mma(left, a_smem.index(0).permute((1, 0)), gl.full((BN, BM), 0.0, gl.float32, sums), is_async=True)
     for step in range(1, steps, 2):
         total, other = pipelined_step(total, left, a, b, a_smem, b_smem, arrived, row, column, step, steps, M, BK, STAGES, factor)
@@ -230,7 +230,7 @@ def pipelined_kernel(a, b, out, M, N, K, BM: gl.constexpr, BN: gl.constexpr, BK:
 
 def product(config: Config, dtype: str = "float32") -> Product:
     sizes = {"BM": config.BM, "BN": config.BN, "BK": config.BK, "GROUP": GROUP, "STAGES": config.stages}
-    wide = 1 << (config.BM.bit_length() - 1)  # rows of a tile that the first of its tensors holds: the largest power of two
+    wide = 1 << (config.BM.bit_length() - 1)  # rows of the tile's first accumulator: the largest power of two in BM
     if config.persistent:
         blocks = {"b": [config.BK, 64], "a": [wide, config.BK], "a_more": [config.BM - wide or wide, config.BK]}
         constants, warps, kernel = {**sizes, "WIDE": wide, "MANY": REGISTERS[0], "FEW": REGISTERS[1]}, 4, persistent_kernel

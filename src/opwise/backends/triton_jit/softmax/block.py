@@ -1,4 +1,4 @@
-"""softmax of rows that one program holds in registers: a tile of several short rows, or one row. Reads and writes each element once."""
+"""softmax of rows that one program holds in registers: a tile of several short rows, or one row. Each element is read and written once."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from opwise.backends.triton_jit.softmax.math import finite_shift, scaled_power
 
 @triton.jit
 def tile_kernel(x, out, rows, columns, ROWS: tl.constexpr, COLUMNS: tl.constexpr):  # type: ignore[no-untyped-def]
-    """A tile of ROWS rows, each padded to COLUMNS."""
+    """A tile of ROWS rows a program. x, out: (rows, columns); COLUMNS: columns rounded up to a power of two."""
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     column = tl.arange(0, COLUMNS)
     at = row.to(tl.int64)[:, None] * columns + column[None, :]
@@ -31,8 +31,8 @@ def tile_kernel(x, out, rows, columns, ROWS: tl.constexpr, COLUMNS: tl.constexpr
 
 @triton.jit
 def flat_kernel(x, out, rows, columns, reciprocal, ROWS: tl.constexpr, COLUMNS: tl.constexpr):  # type: ignore[no-untyped-def]
-    """As tile_kernel, of very short rows: they are read and written as one line of ROWS * columns elements, in 16-byte pieces, and gathered
-    to a tile of COLUMNS x ROWS, of which a thread has whole rows. reciprocal: 2^20 / columns, rounded up."""
+    """tile_kernel for very short rows. A program reads and writes ROWS * columns contiguous elements, in 16-byte accesses, and gathers them
+    to a COLUMNS x ROWS tile, in which a thread has whole rows. reciprocal: 2^20 / columns, rounded up, to divide by columns."""
     ELEMENTS: tl.constexpr = ROWS * COLUMNS
     first = tl.program_id(0).to(tl.int64) * (ROWS * columns)
     left = rows.to(tl.int64) * columns - first
@@ -57,7 +57,7 @@ def flat_kernel(x, out, rows, columns, reciprocal, ROWS: tl.constexpr, COLUMNS: 
 
 @triton.jit
 def row_kernel(x, out, columns, COLUMNS: tl.constexpr):  # type: ignore[no-untyped-def]
-    """A row, padded to COLUMNS."""
+    """One row a program, padded to COLUMNS, a power of two."""
     start = tl.program_id(0).to(tl.int64) * columns
     column = tl.arange(0, COLUMNS)
     mask = column < columns

@@ -1,8 +1,8 @@
 """The kernel of cluster.py in Gluon; what Triton cannot express is PTX.
 
-Elements are taken as 32-bit words: one float32, or two of 16 bits, which are kept as they were read. Arithmetic on words is PTX: `UNPACKED`
-and `AGAIN` make the same floats of a word by different instructions, or the compiler would keep those of the sum, twice the registers, for
-the result.
+Elements are processed as 32-bit words: one float32, or two of 16 bits, kept packed. Arithmetic on words is PTX. `UNPACKED`, for the sum,
+and `AGAIN`, for the result, unpack a word by different instructions. With the same ones the compiler would merge them and keep the floats
+in between, in twice the registers.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from triton.experimental.gluon.language.nvidia.ampere import async_copy
 from opwise.backends.triton_jit.common.ptx import BARRIER
 from opwise.backends.triton_jit.softmax.math import LOG2_E
 
-# 2^30 e^(x - shift), of x - shift in {0}: the factor cancels in the quotient by the sum. With it the fast exponential, which flushes what
-# is below 2^-126, loses nothing that float32 can hold.
+# {0}: from x - shift to 2^30 e^(x - shift). The factor cancels in the division by the sum. It keeps results that are subnormal in float32
+# above 2^-126, below which the fast exponential (ex2.approx.ftz) flushes to 0.
 POWER = "fma.rn.f32 {0}, {0}, 0f3FB8AA3B, 0f41F00000; ex2.approx.ftz.f32 {0}, {0};"
 NEGATED = POWER.replace("0f3F", "0fBF")
 FLOATS = ".reg .b32 u, v; .reg .f32 a, b; .reg .b16 low, high;"
@@ -23,7 +23,7 @@ UNPACKED = {
     "bfloat16": "shl.b32 u, $1, 16; and.b32 v, $1, 0xffff0000; mov.b32 a, u; mov.b32 b, v;",
     "float16": "mov.b32 {low, high}, $1; cvt.f32.f16 a, low; cvt.f32.f16 b, high;",
 }
-AGAIN = {  # less the shift, $2; float16 with the sign changed
+AGAIN = {  # powers of a word less shift $2; float16 is negated first, to differ from UNPACKED
     "bfloat16": "prmt.b32 u, $1, 0, 0x1044; prmt.b32 v, $1, 0, 0x3244; mov.b32 a, u; mov.b32 b, v; sub.f32 a, a, $2; sub.f32 b, b, $2;"
     + POWER.format("a") + POWER.format("b"),
     "float16": "neg.f16x2 u, $1; mov.b32 {low, high}, u; cvt.f32.f16 a, low; cvt.f32.f16 b, high; add.f32 a, a, $2; add.f32 b, b, $2;"
@@ -32,8 +32,8 @@ AGAIN = {  # less the shift, $2; float16 with the sign changed
 
 
 def steps(dtype: str) -> dict[str, str | int]:
-    """Constexprs of `cluster_kernel`. ADD: $3 and the powers of word $1 less shift $2. GREATER: of two words. MOST: the greatest of a
-    word's elements. WRITE: a word of results, the sum's inverse being $3. LOWEST: a word of -inf."""
+    """PTX constexprs of `cluster_kernel`. ADD: $3 plus the powers of word $1 less shift $2. GREATER: the elementwise maximum of two words.
+    MOST: the maximum of a word's elements. WRITE: a word of results from word $1, shift $2, 1 / sum $3. LOWEST: a word of -inf."""
     if dtype == "float32":
         power = f"{FLOATS} mov.b32 a, $1; sub.f32 a, a, $2; {POWER.format('a')}"
         return {
@@ -51,17 +51,17 @@ def steps(dtype: str) -> dict[str, str | int]:
     }  # fmt: skip
 
 
-# Shared memory of PTX's own, of which Triton knows nothing: it has the same address in each block. 16 pairs, then an mbarrier.
+# Shared memory that PTX declares and Triton does not know of, at the same address in each block: 16 pairs, then an mbarrier.
 PAIRS = gl.constexpr("{ .shared .align 128 .b8 of_blocks[256]; mov.u32 $0, of_blocks; }")
-# The mbarrier waits for as many pairs as there are blocks, $2. That a block has begun must be known before it is written to.
+# The mbarrier expects a pair of each block; $2: blocks. A block must have started before others may write to its shared memory.
 BEGIN = gl.constexpr("""{ .reg .pred first; .reg .b32 t, bell, bytes; mov.u32 t, %tid.x; setp.eq.u32 first, t, 0;
     add.u32 bell, $1, 128; mul.lo.u32 bytes, $2, 8;
     @first mbarrier.init.shared::cta.b64 [bell], 1;
     @first fence.mbarrier_init.release.cluster;
     @first mbarrier.arrive.expect_tx.shared::cta.b64 _, [bell], bytes;
     bar.warp.sync 0xffffffff; barrier.cluster.arrive.relaxed.aligned; mov.b32 $0, $1; }""")
-# The first threads send their block's maximum and sum, $2 and $3, to all blocks; then all wait for theirs. $1: the pairs' address, $4: the
-# block's number, $5: how many there are. Behind it no block is written to by another: each may end when it likes.
+# Thread i sends its block's maximum $2 and sum $3 to block i; then all threads wait for the pairs of all blocks. $1: the pairs' address,
+# $4: the block's rank, $5: blocks. No block writes to another's shared memory after that, so each may exit at any time.
 EXCHANGE = gl.constexpr("""{ .reg .pred few, there; .reg .b32 t, mine, bell, place, ring; mov.u32 t, %tid.x; setp.lt.u32 few, t, $5;
     mad.lo.u32 mine, $4, 8, $1; add.u32 bell, $1, 128;
     @few mapa.shared::cluster.u32 place, mine, t;
@@ -69,7 +69,7 @@ EXCHANGE = gl.constexpr("""{ .reg .pred few, there; .reg .b32 t, mine, bell, pla
     @few st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v2.f32 [place], {$2, $3}, [ring];
     again: mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 there, [bell], 0; @!there bra again;
     bar.warp.sync 0xffffffff; mov.b32 $0, $1; }""")
-# In each warp the row's shift and sum, of 16 blocks at most: lanes from 16 on have nothing but each other's.
+# Each warp reduces the pairs of at most 16 blocks to the row's shift and sum. Lanes 0 to 15 do not read lanes 16 to 31; lane 0 broadcasts.
 FROM_LANE = "mov.b32 i, {0}; shfl.sync.{1} i, i, {2}, 31, 0xffffffff; mov.b32 o, i; "
 OVER_WARP = "".join(FROM_LANE.format("{0}", "bfly.b32", lanes) + "{1}.f32 {0}, {0}, o; " for lanes in (8, 4, 2, 1)) + FROM_LANE.format(
     "{0}", "idx.b32", 0
@@ -88,20 +88,20 @@ HEAR = gl.constexpr(
 
 @gluon.jit
 def finite(maximum):  # type: ignore[no-untyped-def]
-    """A part of -inf alone must not compute -inf - -inf; a whole row of them becomes 0 / 0 = nan, as it should."""
+    """0 for -inf, else the maximum: a part of -inf only would compute -inf - -inf. A row of -inf still gives 0 / 0 = nan, as required."""
     return gl.where(maximum == float("-inf"), 0.0, maximum)
 
 
 @gluon.jit
 def weight(maximum, shift):  # type: ignore[no-untyped-def]
-    """By what a sum beside `maximum` counts beside the larger `shift`. What is flushed, under 2^-126, is of no weight beside 1."""
+    """e^(maximum - shift): rescales a sum from `maximum` to `shift`, which is not smaller. Below 2^-126 it is flushed to 0."""
     exponent = (maximum - shift) * LOG2_E
     return gl.inline_asm_elementwise("ex2.approx.ftz.f32 $0, $1;", "=f,f", [exponent], dtype=gl.float32, is_pure=True, pack=1)
 
 
 @gluon.jit
 def said(TEXT: gl.constexpr, x):  # type: ignore[no-untyped-def]
-    """One instruction that all threads take, in its place among others. x: any int, given back."""
+    """All threads execute the PTX in TEXT; it is volatile, so it stays in program order. Returns x, any int."""
     return gl.inline_asm_elementwise(TEXT + " mov.b32 $0, $1;", "=r,r,~{memory}", [x], dtype=gl.int32, is_pure=False, pack=1)
 
 
@@ -127,7 +127,7 @@ def greater(a, b, GREATER: gl.constexpr):  # type: ignore[no-untyped-def]
 
 @gluon.jit
 def greatest_of(words, MOST: gl.constexpr):  # type: ignore[no-untyped-def]
-    """Each thread's, of its four words."""
+    """Each thread's maximum, float32, of its four words."""
     return gl.max(gl.inline_asm_elementwise(MOST, "=f,r", [words], dtype=gl.float32, is_pure=True, pack=1), axis=1)
 
 
@@ -146,7 +146,7 @@ def piece_of(room, at, left, layout: gl.constexpr, LOWEST: gl.constexpr, WHOLE: 
 
 @gluon.jit
 def of_block(maxima, sums, WARPS: gl.constexpr):  # type: ignore[no-untyped-def]
-    """All threads' maxima and sums, [threads], as one: of each warp, then of all, through shared memory at once, for one barrier."""
+    """The block's maximum and sum, from its threads', [threads]. Each warp's pair is packed in 64 bits: one exchange, so one barrier."""
     maxima = maxima.reshape([WARPS, 32])
     of_warp = gl.max(maxima, axis=1)
     sums = gl.sum(sums.reshape([WARPS, 32]) * weight(maxima, gl.expand_dims(finite(of_warp), 1)), axis=1)
@@ -163,10 +163,10 @@ def of_block(maxima, sums, WARPS: gl.constexpr):  # type: ignore[no-untyped-def]
 def cluster_kernel(x, out, columns, part, wave, delay, BLOCKS: gl.constexpr, HELD: gl.constexpr, STAGED: gl.constexpr, FULL: gl.constexpr,
                    PHASES: gl.constexpr, RATIO: gl.constexpr, ADD: gl.constexpr, GREATER: gl.constexpr, MOST: gl.constexpr,
                    WRITE: gl.constexpr, LOWEST: gl.constexpr):  # type: ignore[no-untyped-def]  # fmt: skip
-    """Rows of words of RATIO elements, each by a cluster of BLOCKS programs, of which each has `part` words or what is left.
+    """softmax of rows of 32-bit words of RATIO elements, a cluster of BLOCKS programs a row. A program has `part` words, the last the rest.
 
-    HELD, STAGED: pieces of 16 bytes that a thread has in registers and in shared memory, of which the first FULL are so in every program.
-    Of the first `wave` programs those of phase i, of PHASES, begin i times `delay` cycles of the clock later.
+    HELD, STAGED: 16-byte pieces of a thread in registers and in shared memory. The first FULL pieces need no mask in any program.
+    The first `wave` programs start in PHASES phases: phase i begins i `delay` clock cycles later; of 2 phases, half of `delay`.
     """
     WARPS: gl.constexpr = gl.num_warps()
     PIECE: gl.constexpr = WARPS * 128
@@ -178,7 +178,7 @@ def cluster_kernel(x, out, columns, part, wave, delay, BLOCKS: gl.constexpr, HEL
     row = gl.program_id(0) // BLOCKS
     rank = gl.program_id(0) % BLOCKS
     if gl.program_id(0) < wave:
-        if PHASES == 2:  # every other cluster, half of its reading later
+        if PHASES == 2:  # delays every other cluster by half the time of its loads
             pause(row % 2 * delay // 2)
         else:
             pause(row * BLOCKS * PHASES // wave * delay)
@@ -188,13 +188,13 @@ def cluster_kernel(x, out, columns, part, wave, delay, BLOCKS: gl.constexpr, HEL
     source = x + first
     target = out + first
     at = gl.arange(0, WARPS * 32, gl.SliceLayout(1, layout))[:, None] * 4 + gl.arange(0, 4, gl.SliceLayout(0, layout))[None, :]
-    held = ()  # a tensor a piece
+    held = ()  # one tensor a piece
     for i in gl.static_range(HELD):
         if i < FULL:
             held += (gl.load(source + i * PIECE + at),)  # type: ignore[assignment]
         else:
             held += (gl.load(source + i * PIECE + at, mask=at < left - i * PIECE, other=LOWEST),)  # type: ignore[assignment]
-    rooms = ()  # one a piece: between copies to one room the compiler would put a barrier
+    rooms = ()  # one buffer a piece: the compiler would put barriers between copies to the same buffer
     for i in gl.static_range(STAGED):
         rooms += (gl.allocate_shared_memory(gl.int32, [WARPS * 32, 4], gl.SwizzledSharedLayout(1, 1, 1, [1, 0])),)  # type: ignore[assignment]
         from_ = source + (HELD + i) * PIECE + at
@@ -203,13 +203,13 @@ def cluster_kernel(x, out, columns, part, wave, delay, BLOCKS: gl.constexpr, HEL
         else:
             async_copy.async_copy_global_to_shared(rooms[i], from_, mask=at < left - (HELD + i) * PIECE)
     async_copy.commit_group()
-    # Either also keeps the compiler from waiting for registers before all copies have been asked for.
+    # Both also keep the compiler from waiting for the loads to registers before all copies are issued.
     if BLOCKS > 1:
         said("barrier.cluster.wait.acquire.aligned;", part)
     else:
         BARRIER()
 
-    # Each thread's own maximum and sum, as soon as it has its words.
+    # Each thread's maximum and sum: of registers first, while the copies to shared memory are in flight.
     most = held[0]  # type: ignore[misc]
     for i in gl.static_range(1, HELD):
         most = greater(most, held[i], GREATER)
@@ -222,7 +222,7 @@ def cluster_kernel(x, out, columns, part, wave, delay, BLOCKS: gl.constexpr, HEL
     for i in gl.static_range(STAGED):
         most = greater(most, piece_of(rooms[i], at, left - (HELD + i) * PIECE, layout, LOWEST, HELD + i < FULL), GREATER)
     if STAGED > 0:
-        said("bar.warp.sync 0xffffffff;", part)  # or the compiler would keep all that it read, in registers that there are not
+        said("bar.warp.sync 0xffffffff;", part)  # forces the re-read below; kept words would spill
         further = greatest_of(most, MOST)
         shift = gl.expand_dims(finite(further), 1)
         sums = sums * weight(gl.expand_dims(maximum, 1), shift)

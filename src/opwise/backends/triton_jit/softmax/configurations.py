@@ -1,7 +1,7 @@
-"""Which kernels could compute rows of a length, in which forms, and which of them the plan takes by itself (docs/lab/softmax.md).
+"""The softmax kernels, with parameters, that support a row length, and the untuned default among them (docs/lab/softmax.md).
 
-A name is the kernel's and its numbers: tile1024x2 and flat1024x2 (elements, warps), row8 (warps), cluster4x8x8x4 (cluster.Form), stream,
-twice.
+A name consists of the kernel's and its parameters: tile1024x2 and flat1024x2 (elements, warps), row8 (warps), cluster4x8x8x4 (cluster.Form:
+programs a row, warps, pieces, programs an SM), stream, twice.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from opwise.backends.tuned import SHIPPED, Choices
 TABLE = "triton_jit/softmax"  # of opwise tune
 LONGEST_ROW_IN_TILE, LONGEST_ROW_IN_REGISTERS = 1024, 32768
 TALLEST_TILE = 512  # rows
-# Columns at most, and what is quickest: (elements, warps) of a tile of rows that begin anywhere, read by elements, and of one read in
-# 16-byte pieces; of the line of very short rows, gathered to a tile.
+# Largest columns -> the fastest (elements, warps): ODD_TILES, columns not a multiple of 16, read element by element; TILE, others, in
+# 16-byte accesses; LINES, flat_kernel, for very short rows.
 ODD_TILES, TILE = {128: (512, 1), 256: (512, 2), LONGEST_ROW_IN_TILE: (1024, 2)}, (1024, 4)
 LINES = {8: (512, 2), 16: (2048, 2), 32: (1024, 2)}
-# Warps of a row, whose threads have up to 64 elements: likewise, and by an element's bytes.
+# Largest columns -> warps of row_kernel, with at most 64 elements a thread. ROW_OF: by an element's bytes first.
 ODD_ROW_OF = {4096: 4, 8192: 8, LONGEST_ROW_IN_REGISTERS: 16}
 ROW_OF = {4: {4096: 4, LONGEST_ROW_IN_REGISTERS: 16}, 2: {3583: 4, 8191: 8, LONGEST_ROW_IN_REGISTERS: 16}}
 TILES = (*ODD_TILES.values(), TILE, (1024, 1), (2048, 4))
 ROW_WARPS = (4, 8, 16, 32)
-PROGRAM_BYTES = 1024  # of shared memory, which each takes for itself
-LEAST_OF_STREAM = 256 * 1024  # bytes of a row: shorter ones are worth no measurement
+PROGRAM_BYTES = 1024  # shared memory that CUDA reserves for each block
+LEAST_OF_STREAM = 256 * 1024  # bytes of a row: stream is not measured for shorter ones
 HOPPER = (9, 0)
 
 
 class Way(NamedTuple):
-    """A kernel, and the numbers that its build takes after the tensors."""
+    """A kernel and its parameters: the arguments of its build after the tensors."""
 
     kind: str
     numbers: tuple[Any, ...] = ()
@@ -48,7 +48,7 @@ class Way(NamedTuple):
 
 
 def tuned(x: Tensor, out: Tensor, choices: Choices) -> Way | None:
-    """What the table says of x; None where the plan decides by itself. Raises NoSuchConfiguration."""
+    """The tuned table's choice for x; None if it has none, for the untuned default. Raises NoSuchConfiguration."""
     if choices is SHIPPED:
         return None
     rows, columns = x.shape
@@ -76,7 +76,7 @@ def size_of(dtype: str) -> int:
 
 
 def in_turn(rows: int, columns: int, dtype: str, multiprocessors: int, capability: tuple[int, int]) -> Iterator[Way]:
-    """What the plan asks by itself, one after the other: clusters and streams leave rows off 16 elements to the next."""
+    """The untuned candidates, in order of preference. stream and cluster decline rows that are no multiple of 16 elements: try the next."""
     if columns <= LONGEST_ROW_IN_TILE:
         yield own_tile(rows, columns)
         return
@@ -89,7 +89,7 @@ def in_turn(rows: int, columns: int, dtype: str, multiprocessors: int, capabilit
 
 
 def own_tile(rows: int, columns: int) -> Way:
-    """The tile that the plan takes by itself, lower where there are few rows; a line of very short rows where there are many."""
+    """The untuned default up to 1024 columns: a tile, with fewer rows if x has few; flat_kernel for many very short unaligned rows."""
     padded, odd = triton.next_power_of_2(columns), columns % 16 != 0
     if rows * columns >= staged_rows.FROM and odd and columns <= max(LINES):
         return Way("flat", next(form for most, form in LINES.items() if columns <= most))
@@ -99,13 +99,13 @@ def own_tile(rows: int, columns: int) -> Way:
 
 
 def own_row(columns: int, dtype: str) -> Way:
-    """The row a program that the plan takes by itself."""
+    """row_kernel as the untuned default, from 1025 to 32768 columns."""
     table = ODD_ROW_OF if columns % 16 else ROW_OF[size_of(dtype)]
     return Way("row", (next(warps for most, warps in table.items() if columns <= most),))
 
 
 def offered(rows: int, columns: int, dtype: str, aligned: bool, multiprocessors: int, capability: tuple[int, int]) -> dict[str, Way]:
-    """Name -> way, of all that hold such rows: what `opwise tune` measures. capability (0, 0): Triton's interpreter, without Gluon."""
+    """Name -> way, of all that support such rows: `opwise tune` measures these. capability (0, 0): Triton's interpreter, without Gluon."""
     padded = triton.next_power_of_2(columns)
     found = []
     if columns <= LONGEST_ROW_IN_TILE:
@@ -122,7 +122,7 @@ def offered(rows: int, columns: int, dtype: str, aligned: bool, multiprocessors:
 
 
 def _of_hopper(rows: int, columns: int, dtype: str, multiprocessors: int, capability: tuple[int, int]) -> Iterator[Way]:
-    """The forms of the kernels' own tables that hold the row."""
+    """The cluster forms that can hold the row, and stream where it supports it."""
     row_bytes = columns * size_of(dtype)
     own = cluster.form_of(rows, row_bytes, dtype, multiprocessors)
     for form in cluster.FORMS:

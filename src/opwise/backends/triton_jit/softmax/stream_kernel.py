@@ -1,16 +1,16 @@
-"""The kernel of stream.py, which says what it does and why nobody waits for ever, in Gluon; what one warp does alone is PTX.
+"""The kernel of stream.py in Gluon; stream.py describes the algorithm and why there is no deadlock. What a single warp does is PTX.
 
-Gluon has a program's warps do everything together. So a warp goes its own way by its number, which Triton takes for one that all have, and
-what it does there is elementwise: each thread has its own element of a tensor of all threads, and what warps have in common they read and
-write in PTX, of which Triton knows nothing, so that it adds no barrier.
+Gluon assumes that all warps of a program execute the same code. Here warps branch on their index, which Triton believes to be the same in
+all warps. Within a branch all operations are elementwise, on tensors of one element a thread. Data that warps share is read and written in
+PTX, which Triton does not analyse, so it inserts no barriers.
 
-Shared memory, from its beginning: of each computing warp SLOTS places of a row's part, PIECES x 512 bytes each; then 8 bytes each of
+Shared memory, from its base: SLOTS stages ("places") of PIECES x 512 bytes for each computing warp; then, 8 bytes each,
 
-    full     a warp's places have been filled                       an mbarrier a warp and place
-    told     all warps have told of a row                           an mbarrier a row, of ROWS in turns
-    known    a row's maximum and sum have come from all programs    likewise
-    of_rows  a row's maximum and the inverse of its sum             likewise
-    of_warps a row's part's maximum and sum                         a row and warp
+    full     mbarrier: a stage has been filled                          one a warp and stage
+    told     mbarrier: all warps have written a row's partial pair      one a row, in a ring of ROWS
+    known    mbarrier: a row's maximum and sum are complete             one a row, in a ring of ROWS
+    of_rows  a row's maximum and 1 / sum                                one a row, in a ring of ROWS
+    of_warps maximum and sum of a warp's part of a row                  one a row of the ring and warp
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from opwise.backends.triton_jit.softmax.stream_ptx import (
 
 @gluon.jit
 def ask(row, x, stride, at, full, lane, size, PLACE: gl.constexpr, SLOTS: gl.constexpr):  # type: ignore[no-untyped-def]
-    """Starts the copy of this warp's part, of `size` bytes, of its group's row number `row` to its place."""
+    """Starts the bulk copy of this warp's part, `size` bytes, of its group's row number `row` to stage row % SLOTS."""
     slot = row % SLOTS
     none = gl.full_like(lane, 0)
     given = [gl.where(lane == 0, size, 0), at + slot * PLACE + none, x + row * stride + none, full + slot * 8 + none]
@@ -50,7 +50,7 @@ def ask(row, x, stride, at, full, lane, size, PLACE: gl.constexpr, SLOTS: gl.con
 
 @gluon.jit
 def words_at(at, lane, count, PIECES: gl.constexpr, EVEN: gl.constexpr, LOWEST: gl.constexpr):  # type: ignore[no-untyped-def]
-    """Each thread's words of a place, four a piece."""
+    """Each thread's words of a stage, 4 PIECES tensors. LOWEST where a lane has no piece (not EVEN)."""
     got = ()
     for k in gl.static_range(PIECES):
         from_ = at + (lane * 16 + k * 512)
@@ -65,7 +65,7 @@ def words_at(at, lane, count, PIECES: gl.constexpr, EVEN: gl.constexpr, LOWEST: 
 
 @gluon.jit
 def put(to, got, first: gl.constexpr, shift, scale, there, WRITE: gl.constexpr, EVEN: gl.constexpr):  # type: ignore[no-untyped-def]
-    """The results of a piece, four words from the one numbered `first` on."""
+    """Stores the results of a piece: of words first to first + 3 of `got`."""
     w = result(got[first], shift, scale, WRITE)
     x = result(got[first + 1], shift, scale, WRITE)
     y = result(got[first + 2], shift, scale, WRITE)
@@ -103,7 +103,7 @@ def part_pair(got, WORDS: gl.constexpr, ADD: gl.constexpr, GREATER: gl.constexpr
         most = greater(most, got[k], GREATER)
     maximum = gl.inline_asm_elementwise(MOST, "=f,r", [most], dtype=gl.float32, is_pure=True, pack=1)
     shift = finite(maximum)
-    sums = (gl.full_like(maximum, 0.0),) * 4  # apart, or each addition would wait for the one before
+    sums = (gl.full_like(maximum, 0.0),) * 4  # four chains, to hide the additions' latency
     for k in gl.static_range(WORDS // 4):
         sums = (
             add(got[4 * k], shift, sums[0], ADD),
@@ -116,7 +116,7 @@ def part_pair(got, WORDS: gl.constexpr, ADD: gl.constexpr, GREATER: gl.constexpr
 
 @gluon.jit
 def heard(of_row, blocks, lane, tag, BATCH: gl.constexpr):  # type: ignore[no-untyped-def]
-    """A row's maximum and sum of what all programs of the group have told, once they have."""
+    """Waits for the pairs of all programs of the group, then returns the row's maximum and sum. tag: the group's row number + 1."""
     HEARING: gl.constexpr = hearing(BATCH)
     OPERANDS: gl.constexpr = hearing_operands(BATCH)
     given = ()
@@ -126,7 +126,7 @@ def heard(of_row, blocks, lane, tag, BATCH: gl.constexpr):  # type: ignore[no-un
     found = gl.inline_asm_elementwise(HEARING, OPERANDS, given, dtype=ints(2 * BATCH), is_pure=False, pack=1)
     said("bar.warp.sync 0xffffffff;", tag)
     highest = gl.full_like(lane, float("-inf"), dtype=gl.float32)
-    for k in gl.static_range(BATCH):  # the last pair is there more than once, which does not count for the maximum
+    for k in gl.static_range(BATCH):  # the last pair may occur twice, with no effect on a maximum
         highest = gl.maximum(highest, found[2 * k].to(gl.float32, bitcast=True))
     total = gl.full_like(highest, 0.0)
     for k in gl.static_range(BATCH):
@@ -139,7 +139,7 @@ def heard(of_row, blocks, lane, tag, BATCH: gl.constexpr):  # type: ignore[no-un
 def compute(source, target, stride, turns, mine, full, told, known, of_rows, of_warps, count, lane, COMPUTING: gl.constexpr,
             PIECES: gl.constexpr, SLOTS: gl.constexpr, LAG: gl.constexpr, ROWS: gl.constexpr, AHEAD: gl.constexpr, EVEN: gl.constexpr,
             ADD: gl.constexpr, GREATER: gl.constexpr, MOST: gl.constexpr, WRITE: gl.constexpr, LOWEST: gl.constexpr):  # type: ignore[no-untyped-def]  # fmt: skip
-    """A warp's parts, of `count` pieces, of all rows of its group, from `source` and to `target` on, `stride` words apart."""
+    """A computing warp: its part, of `count` pieces, of each row of its group. source, target: for row 0. stride: words to the next."""
     PLACE: gl.constexpr = PIECES * 512
     ahead = gl.where(turns < 4 * SLOTS, SLOTS, AHEAD)
     for early in range(gl.minimum(ahead, turns)):
@@ -148,7 +148,7 @@ def compute(source, target, stride, turns, mine, full, told, known, of_rows, of_
         if turn < turns:
             slot = turn % SLOTS
             place = turn % ROWS
-            # A warp without a part waits for the phase before the first, which counts as complete.
+            # A warp without a part passes the wait: the phase before the first counts as complete.
             arrived(full + slot * 8, turn // SLOTS % 2 if EVEN else gl.where(count > 0, turn // SLOTS % 2, 1))
             if turn + ahead < gl.minimum(SLOTS, turns):
                 ask(turn + ahead, source, stride, mine, full, lane, count * 16, PLACE, SLOTS)
@@ -163,7 +163,7 @@ def compute(source, target, stride, turns, mine, full, told, known, of_rows, of_
             to = target + row * stride
             for k in gl.static_range(PIECES):
                 put(to + k * 128, read, 4 * k, shift, scale, lane + k * 32 < count, WRITE, EVEN)
-            said("bar.warp.sync 0xffffffff;", turns)  # behind stores, which had to wait for what was read: all lanes have read
+            said("bar.warp.sync 0xffffffff;", turns)  # the stores needed the words: all lanes have read the stage
             if row + SLOTS < turns:
                 ask(row + SLOTS, source, stride, mine, full, lane, count * 16, PLACE, SLOTS)
 
@@ -178,7 +178,7 @@ def tell(to, thread, maximum, sum_, tag):  # type: ignore[no-untyped-def]
 
 @gluon.jit
 def tell_rows(pairs, p, blocks, turns, told, of_warps, lane, COMPUTING: gl.constexpr, ROWS: gl.constexpr):  # type: ignore[no-untyped-def]
-    """What the program's warps have laid down, to the group's programs."""
+    """The teller: reduces the warps' pairs of each row and writes the program's pair to global memory."""
     for turn in range(turns):
         place = turn % ROWS
         arrived(told + place * 8, turn // ROWS % 2)
@@ -189,12 +189,12 @@ def tell_rows(pairs, p, blocks, turns, told, of_warps, lane, COMPUTING: gl.const
 
 @gluon.jit
 def hear_rows(pairs, blocks, turns, known, of_rows, lane, ROWS: gl.constexpr, BATCH: gl.constexpr):  # type: ignore[no-untyped-def]
-    """What the group's programs have told, to the program's warps."""
+    """The hearer: reduces the pairs of the group's programs and passes each row's maximum and 1 / sum to the program's warps."""
     for turn in range(turns):
         place = turn % ROWS
         maximum, total = heard(pairs + place * blocks * 4, blocks, lane, turn + 1, BATCH)
         lay(of_rows + place * 8, finite(maximum), 1.0 / total, known + place * 8, lane)
-    # The last of a group's programs to have heard all it needs leaves everything 0: nobody looks there, and everybody has told.
+    # The group's last program to finish resets pairs and counter to 0: all programs have written and read all pairs.
     counter = pairs + (ROWS * blocks * 4 + gl.full_like(lane, 0))
     before = gl.inline_asm_elementwise(LEAVE, "=r,r,l,~{memory}", [lane, counter], dtype=gl.int32, is_pure=False, pack=1)
     used = gl.where(before == blocks - 1, ROWS * blocks + 1, 0)
@@ -207,17 +207,17 @@ def hear_rows(pairs, blocks, turns, known, of_rows, lane, ROWS: gl.constexpr, BA
 def stream_kernel(x, out, words, rows, groups, pieces, part, blocks, BATCH: gl.constexpr, COMPUTING: gl.constexpr,
                  PIECES: gl.constexpr, SLOTS: gl.constexpr, LAG: gl.constexpr, ROWS: gl.constexpr, AHEAD: gl.constexpr, EVEN: gl.constexpr,
                  ADD: gl.constexpr, GREATER: gl.constexpr, MOST: gl.constexpr, WRITE: gl.constexpr, LOWEST: gl.constexpr):  # type: ignore[no-untyped-def]  # fmt: skip
-    """Rows of `pieces` of 16 bytes, in 32-bit words, by `groups` of `blocks` programs; a warp has `part` pieces or what is left.
+    """softmax of rows of `pieces` of 16 bytes, in 32-bit words, by `groups` of `blocks` programs; a warp has `part` pieces or the rest.
 
-    words: of each group ROWS x blocks pairs of 16 bytes and a counter of programs that have left. BATCH: pairs that a lane looks at.
-    COMPUTING: warps that compute, followed by one that tells and one that hears. EVEN: all parts are PIECES x 32. The others: see
-    stream.py and `steps`.
+    words: scratch, 0 at launch: for each group ROWS x blocks pairs of 16 bytes, then a counter of finished programs. BATCH: pairs a lane
+    reads. COMPUTING: warps that compute; the next is the teller, then the hearer. EVEN: each warp's part is PIECES x 32 pieces. The others:
+    see stream.py and `steps`.
     """
     PLACES: gl.constexpr = COMPUTING * SLOTS
     LINES: gl.constexpr = PLACES * PIECES + (8 * (PLACES + 3 * ROWS + ROWS * COMPUTING) + 511) // 512
     room = gl.allocate_shared_memory(gl.int32, [LINES, 128], gl.SwizzledSharedLayout(1, 1, 1, [0]))
     single: gl.constexpr = gl.BlockedLayout([1], [32], [gl.num_warps()], [0])
-    room.index(LINES - 1).store(gl.full([128], 0, gl.int32, single))  # without a use there would be no name for where it begins
+    room.index(LINES - 1).store(gl.full([128], 0, gl.int32, single))  # a use, without which `global_smem` would not exist
     base = shared_base(rows)
     full = base + PLACES * (PIECES * 512)
     told = full + PLACES * 8

@@ -1,16 +1,16 @@
-"""Products of few tiles on sm_90, through pointers: S programs, a thread block cluster, share a tile's K, S from 1.
+"""Products of few tiles on sm_90, through pointers: a thread block cluster of S >= 1 programs splits a tile's K.
 
-Each has a part of the steps. Then it leaves its sums in its own shared memory, where the loop's tiles were, reads its share of the tile,
-BM * BN / S elements, from all S programs, and adds it up in the order of their ranks: nothing is written but the product, and it is the
-same in every run.
+Each program multiplies its part of the steps and stores its partial sums to its own shared memory, over the loop's tiles. Then it reads its
+share of the tile, BM * BN / S elements, from all S programs (distributed shared memory) and adds it up in rank order. Only the product is
+written to global memory, and it is the same in every run.
 
-Triton cannot express a cluster whose programs work on different data, so PTX addresses the others. The kernel is compiled for one program;
-the launcher alone is told of clusters (common/clusters.py). The kernel relies on Triton to keep nothing in shared memory, which begins at
-`global_smem`, its own name, from the last step on: tests/test_triton_cluster_reduce.py holds compiled kernels to that.
+Triton cannot express a cluster whose programs work on different data, so PTX addresses the other programs. The kernel is compiled for one
+program; only the launcher knows of clusters (common/clusters.py). The kernel assumes that Triton keeps nothing in shared memory (from the
+symbol `global_smem` on) after the last step: tests/test_triton_cluster_reduce.py checks compiled kernels for that.
 
-PREFETCH: elements of 16 bits whose rows begin anywhere cannot be copied to shared memory asynchronously; Triton waits for a step's where
-they are multiplied. So the next step's wait in registers. TF32 factors, which are rounded there, may do so too, instead of going through
-shared memory twice.
+PREFETCH: cp.async cannot copy 16-bit elements of unaligned rows to shared memory, so Triton loads them to registers, and waits for a step's
+loads where it multiplies them. With PREFETCH the next step's loads are issued before. It also serves TF32 factors: they are rounded in
+registers, so stages in shared memory would make them pass through it twice.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ PAD = tl.constexpr(SUMS_PAD)
 
 @triton.constexpr_function
 def gathering(split: int, words: int) -> str:
-    """PTX: neighbouring sums, `words` of them from this offset in shared memory on, those of all ranks, added up in their order."""
+    """PTX: `words` neighbouring sums at a byte offset in shared memory, of all `split` ranks, added up in rank order."""
     sums = [[f"m{rank * words + w}" for w in range(words)] for rank in range(split)]
     lines = [f"{{ .reg .f32 m<{split * words}>; .reg .b32 here, there; mov.u32 here, global_smem; add.u32 here, here, ${words};"]
     for rank, those in enumerate(sums):
@@ -59,18 +59,18 @@ def singles(count: int) -> Any:
 
 @triton.jit
 def said(x, TEXT: tl.constexpr):  # type: ignore[no-untyped-def]
-    """By each thread. x: any int."""
+    """Each thread executes TEXT. x: any int, since inline assembly needs an operand."""
     tl.inline_asm_elementwise(TEXT, "=r,r,~{memory}", [x], dtype=tl.int32, is_pure=False, pack=1)
 
 
 @triton.jit
 def reduce_partials(out, total, part, rows_left, columns_left, stride, S: tl.constexpr, WORDS: tl.constexpr):  # type: ignore[no-untyped-def]
-    """The programs' sums of a tile, added up; each stores its share: whole rows, or a piece of one."""
+    """Adds up the cluster's partial sums, `total`, BM x BN; each program stores its share: rows, or part of one."""
     BN: tl.constexpr = total.shape[1]
     PITCH: tl.constexpr = BN + PAD
     row, column = tl.arange(0, total.shape[0]), tl.arange(0, BN)
     mine = (row[:, None] * PITCH + column[None, :]) * 4
-    tl.debug_barrier()  # other warps may read the last step's tiles until here
+    tl.debug_barrier()  # before it other warps may still read the last step's tiles
     tl.inline_asm_elementwise(
         "{ .reg .b32 at; mov.u32 at, global_smem; add.u32 at, at, $2; st.shared.f32 [at], $1; mov.b32 $0, 0; }", "=r,f,r,~{memory}",
         [total, mine], dtype=tl.int32, is_pure=False, pack=1,
@@ -85,13 +85,13 @@ def reduce_partials(out, total, part, rows_left, columns_left, stride, S: tl.con
     said(part, "{ barrier.cluster.arrive.release.aligned; mov.b32 $0, $1; }")
     for i in tl.static_range(WORDS):
         tl.store(out + m * stride + (n + i), sums[i].to(out.dtype.element_ty), mask=(m < rows_left) & (n + i < columns_left))
-    # Nobody ends before its sums have been read.
+    # No program exits before the others have read its shared memory.
     said(part, "{ barrier.cluster.wait.acquire.aligned; mov.b32 $0, $1; }")
 
 
 @device_function
 def load_step(a, b, a_at, b_at, k, left, inside, EVEN_N: tl.constexpr, EVEN_K: tl.constexpr):  # type: ignore[no-untyped-def]
-    """left: steps of 1 that K has from here on."""
+    """One step's tiles of a and b. k: 0 to BK - 1. left: elements of K from here on."""
     if EVEN_K:
         return tl.load(a + a_at), tl.load(b + b_at) if EVEN_N else tl.load(b + b_at, mask=inside, other=0.0)
     return (
@@ -105,7 +105,7 @@ def cluster_reduce_kernel(a, b, out, M, N, K, BM: tl.constexpr, BN: tl.constexpr
                     EVEN_N: tl.constexpr,
                     EVEN_K: tl.constexpr, WIDE: tl.constexpr, PRECISION: tl.constexpr, S: tl.constexpr, PREFETCH: tl.constexpr,
                     WORDS: tl.constexpr):  # type: ignore[no-untyped-def]  # fmt: skip
-    """S programs a tile, one after the other. K at least 1. WORDS: neighbouring sums that a thread reads at once, 1, 2 or 4."""
+    """Programs S i to S i + S - 1 compute tile i. K at least 1. WORDS: neighbouring sums that a thread reads at once, 1, 2 or 4."""
     tile_m, tile_n = tile_at(tl.program_id(0) // S, M, N, BM, BN, GROUP)
     part = tl.program_id(0) % S
     steps = tl.cdiv(K, BK)
@@ -145,29 +145,29 @@ def cluster_reduce_kernel(a, b, out, M, N, K, BM: tl.constexpr, BN: tl.constexpr
 
 
 def constants(config: Config, fixed: Mapping[str, Any]) -> dict[str, Any]:
-    """fixed: pointer_kernel's."""
-    each = config.BM * config.BN // config.split_k // (config.warps * 32)  # a thread's sums, unless there are fewer than threads
+    """The kernel's constexprs. fixed: those of pointers.constants."""
+    each = config.BM * config.BN // config.split_k // (config.warps * 32)  # sums a thread; 0 if there are fewer than threads
     return {**fixed, "S": config.split_k, "PREFETCH": config.prefetch, "WORDS": max(min(each, 4), 1)}
 
 
 def with_room(compiled: Any, size: int, shared: int) -> None:
-    """Has the launcher make clusters of `size` programs, each of `shared` bytes of shared memory at the least: its PTX knows of sums there,
-    Triton does not. Raises RuntimeError as in_clusters does, and where that is more than a kernel may have unasked and Triton asks less.
+    """Has the launcher make clusters of `size` programs with at least `shared` bytes of shared memory each: the PTX keeps sums there, which
+    Triton does not count. Raises RuntimeError as in_clusters does, and where `shared` is above both FREE and what Triton requests.
     """
     asked = compiled.metadata.shared
     if shared > max(asked, FREE):
         raise RuntimeError(f"{shared} bytes of shared memory wanted, Triton asks for {asked}: more than {FREE} have to be asked for")
     wanted = (compiled.metadata.num_warps, size, max(asked, shared))
-    if compiled.packed_metadata != wanted:  # as it is in the kernel's second build
+    if compiled.packed_metadata != wanted:  # equal if the kernel was built before
         in_clusters(compiled, size)
         compiled.packed_metadata = wanted
 
 
 def build(a: Tensor, b: Tensor, out: Tensor, config: Config, fixed: Mapping[str, Any]) -> Bind:
-    """fixed: pointer_kernel's constants."""
+    """out = a @ b, of (M, K) and (K, N). fixed: those of pointers.constants."""
     m, k, n = *a.shape, b.shape[1]
     grid, samples, given = (config.tiles(m, n), 1, 1), (a, b, out, m, n, k), {**constants(config, fixed), **config.options}
-    if config.split_k > 1:  # the very kernel that `built` then finds compiled
+    if config.split_k > 1:  # the same compiled kernel that `built` then finds in the cache
         with_room(cluster_reduce_kernel.warmup(*samples, grid=grid, **given), config.split_k, config.exchanged_bytes)
     ready = built(cluster_reduce_kernel, grid, *samples, **given)
 
@@ -178,6 +178,6 @@ def build(a: Tensor, b: Tensor, out: Tensor, config: Config, fixed: Mapping[str,
 
 
 def specimen(config: Config, dtype: str, fixed: Mapping[str, Any], odd: bool) -> Specimen:
-    """odd: rows begin anywhere, and neither whole tiles nor whole steps fit the product."""
+    """odd: unaligned pointers and sizes."""
     types = {**dict.fromkeys(("a", "b", "out"), POINTERS[dtype]), "M": "i32", "N": "i32", "K": "i32"}
     return Specimen(cluster_reduce_kernel, types, constants(config, fixed), config.options, tuple(types) if odd else ())
