@@ -1,8 +1,8 @@
-"""numba_cuda on the CPU: the stand-in that its kernels run in where there is no GPU, whichever Numba would compile them.
+"""Runs numba_cuda's kernels on the CPU where there is no GPU, for either Numba compiler.
 
-A kernel runs as Python (translated.py), a greenlet for each CUDA thread (fibres.py), with the plans of the small sm_80 GPU that cuda_on_cpu
-stands for (MACHINE). NOT_RUN names the kernels that never run here. Kernels that are launched the plain way, `kernel[blocks,
-threads](...)`, run here too where their arrays are NumPy's. docs/checking.md says what is not seen.
+A kernel runs as Python (translated.py), one greenlet for each CUDA thread (fibres.py). Plans are made for cuda_on_cpu's small sm_80 GPU
+(MACHINE). NOT_RUN names the kernels that never run here. Plain launches, `kernel[blocks, threads](...)`, run here too if their arrays are
+NumPy's or CPU tensors. docs/checking.md lists what this does not detect.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from opwise.backends.gemm.gpu import Machine as Gpu
 STAND_IN = "greenlets"
 INSTALL = "pip install greenlet"
 
-# What it never runs: op -> which of its kernels.
+# Op -> its kernels that never run here.
 NOT_RUN = {
     "softmax": "softmax's cluster_kernel of more than one block a row, stream_kernel",
     "matmul": "matmul's wgmma, split_k, wgmma_tf32, fma_tma, nor K split in a cluster",
@@ -31,7 +31,7 @@ _one_at_a_time = threading.Lock()
 
 
 def gpu_of(device: torch.device) -> Gpu:
-    """What plans are made for."""
+    """The GPU that plans are made for: the device, or MACHINE for the CPU."""
     return Gpu.of(device) if device.type == "cuda" else MACHINE
 
 
@@ -44,7 +44,7 @@ def on_sm80() -> Any:
 
 
 def run(function: Callable[..., None], machine: Any, arguments: tuple[Any, ...], translation: Any = None) -> None:
-    """A launch of a kernel, which is over when this returns. Raises Fault where a GPU would fault or hang."""
+    """Launches a kernel and runs it to completion. machine: fibres.Machine. Raises Fault where a GPU would fault or hang."""
     from opwise.backends.numba_on_cpu.translated import Now
 
     with _one_at_a_time:
@@ -52,11 +52,11 @@ def run(function: Callable[..., None], machine: Any, arguments: tuple[Any, ...],
         try:
             machine.run((translation or on_sm80()).function(function), arguments)
         finally:
-            Now.machine = None  # whose memory is the launch's tensors
+            Now.machine = None  # it refers to the launch's tensors
 
 
 def bind(kernel: Any, grid: tuple[int, int], *arguments: Any, shared: int | None = None, room: Tensor | None = None) -> Launch:
-    """Kernel.bind. room: memory that is no argument's, which the kernel may touch too."""
+    """Stands in for Kernel.bind. room: a tensor that is not an argument and that the kernel may access too."""
     from opwise.backends.numba_on_cpu.fibres import Machine, Memory
 
     tensors = [x for x in (*arguments, room) if isinstance(x, Tensor)]
@@ -70,7 +70,7 @@ def bind(kernel: Any, grid: tuple[int, int], *arguments: Any, shared: int | None
 
 
 def fixed(kernel: Any, grid: tuple[int, int], *sizes: int, shared: int | None = None, scratch_bytes: int = 0, zeroed: int = 0) -> AtOnce:
-    """Kernel.fixed. A launch must leave 0 in scratch where it found 0; what lies behind is nan at first."""
+    """Stands in for Kernel.fixed. The first `zeroed` bytes of scratch are 0, the rest nan. A launch must leave those 0, or RuntimeError."""
 
     def bound(*tensors: Tensor) -> Launch:
         if not scratch_bytes:
@@ -90,7 +90,7 @@ def fixed(kernel: Any, grid: tuple[int, int], *sizes: int, shared: int | None = 
 
 
 def take_plain_launches() -> None:
-    """From now on `kernel[blocks, threads](...)` of Numba runs in fibres where all its arrays are NumPy's, or tensors of the CPU."""
+    """Patches Numba's Dispatcher: `kernel[blocks, threads](...)` runs in fibres, unless an argument is a GPU array."""
     from opwise.backends.numba_cuda.common.compiler import Dispatcher
 
     configure = Dispatcher.configure
@@ -99,7 +99,7 @@ def take_plain_launches() -> None:
 
     @functools.wraps(configure)
     def configured(kernel: Any, *given: Any) -> Callable[..., None]:
-        """grid, block, and perhaps a stream, and perhaps bytes of dynamic shared memory"""
+        """given: grid, block, and optionally a stream and bytes of dynamic shared memory."""
 
         def launch(*arguments: Any) -> None:
             if any(hasattr(x, "__cuda_array_interface__") for x in arguments):

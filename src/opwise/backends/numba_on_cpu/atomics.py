@@ -1,4 +1,4 @@
-"""`cuda.atomic` over NumPy's arrays: fibres give way at none of these, so each is atomic as it is. All return the value before."""
+"""`cuda.atomic` on NumPy arrays. Fibres switch only when they wait, never here, so each is atomic. All return the old value."""
 
 from __future__ import annotations
 

@@ -1,11 +1,10 @@
 """A GPU's threads as fibres: a kernel's own Python, run thread by thread, with barriers, warp shuffles, addresses and shared memory.
 
-A thread is a greenlet, which gives way where CUDA makes it wait: at a barrier of the block, or where a warp acts as one. All runs in one
-system thread and in a fixed order, 128 threads cost a millisecond. `Machine` is what a kernel sees as `cuda`; meanings.py has what the
-intrinsics do.
+A thread is a greenlet. It yields where CUDA makes it wait: at a block barrier, or at a warp-wide operation. All greenlets run in one system
+thread, in a fixed order; 128 threads cost a millisecond. A kernel sees `Machine` as `cuda`; meanings.py implements the intrinsics.
 
-Stricter than a GPU: an access outside of the tensors given, or off its alignment, raises, and so does a warp's shuffle that not all 32
-lanes reach. Blind to races: a thread runs until it waits, so that a missing barrier shows only where the fixed order is the wrong one.
+Stricter than a GPU: raises Fault for an access outside of the given tensors, for a misaligned one, and for a warp shuffle that some of the
+32 lanes do not reach. Does not detect races: a thread runs until it waits, so a missing barrier shows only if the fixed order exposes it.
 """
 
 from __future__ import annotations
@@ -23,19 +22,19 @@ from torch import Tensor
 
 from opwise.backends.numba_on_cpu.atomics import ATOMIC
 
-SHARED_BASE = 1024  # the first address of dynamic shared memory: not 0, so that a forgotten base shows
+SHARED_BASE = 1024  # first address of dynamic shared memory; not 0, so that an address without it raises
 NAN_BYTE = 0xFF  # uninitialised memory reads as nan
 ALL_LANES = 0xFFFFFFFF
 BARRIER = "barrier"
-Collective = Callable[[list[Any]], list[Any]]  # what the 32 lanes bring, lane by lane -> what each takes away
+Collective = Callable[[list[Any]], list[Any]]  # the 32 lanes' operands -> the 32 lanes' results
 
 
 class Fault(RuntimeError):
-    """What a GPU would answer with an illegal access, a hang or nonsense."""
+    """Raised where a GPU would report an illegal access, hang, or compute garbage."""
 
 
 class Index(NamedTuple):
-    """A place, or a size, in a grid or a block."""
+    """An index into, or the dimensions of, a grid or a block."""
 
     x: int
     y: int = 1
@@ -43,21 +42,21 @@ class Index(NamedTuple):
 
 
 def size_of(given: Any) -> Index:
-    """Of a grid or a block, as Numba takes it: a number, or up to three."""
+    """The dimensions of a grid or a block given as to Numba: an int, or a tuple of up to three."""
     return Index(*map(int, given)) if isinstance(given, (tuple, list)) else Index(int(given))
 
 
 def places(size: Index) -> list[Index]:
-    """In order: x goes round first."""
+    """All indices; x varies fastest."""
     return [Index(x, y, z) for z in range(size.z) for y in range(size.y) for x in range(size.x)]
 
 
 def dtype_of(kind: Any) -> np.dtype[Any]:
-    return np.dtype(kind if isinstance(kind, type) else str(kind))  # Numba's types are called as NumPy's
+    return np.dtype(kind if isinstance(kind, type) else str(kind))  # Numba's types have NumPy's names
 
 
 def shared_bytes(memory: np.ndarray[Any, Any], address: Any, size: int, alignment: int = 0) -> np.ndarray[Any, Any]:
-    """Of a block's dynamic shared memory. Raises Fault outside of it, and off `alignment`, which is `size` unless it is given."""
+    """A view of `size` bytes of a block's dynamic shared memory. Raises Fault outside of it, and if misaligned; 0: aligned to `size`."""
     at = int(address) - SHARED_BASE
     if at % (alignment or size) or at < 0 or at + size > memory.size:
         raise Fault(f"{size} bytes at {at} of {memory.size} of dynamic shared memory")
@@ -71,7 +70,7 @@ class Memory:
         self._spans = [(x.data_ptr(), x.numel() * x.element_size(), as_bytes(x)) for x in tensors]
 
     def at(self, address: int, size: int) -> np.ndarray[Any, Any]:
-        """The bytes there. Raises Fault outside of every tensor, and where `size` does not divide the address."""
+        """A view of `size` bytes at `address`. Raises Fault outside of every tensor, and where `size` does not divide the address."""
         address = int(address)
         if address % size:
             raise Fault(f"misaligned: {size} bytes at an address that is {address % size} more than a multiple of it")
@@ -83,7 +82,7 @@ class Memory:
 
 
 def as_bytes(x: Tensor) -> np.ndarray[Any, Any]:
-    """As they lie in memory: of a transposed view, the matrix's."""
+    """A uint8 view of x in memory order. x: contiguous, or the transpose of a contiguous matrix."""
     import torch
 
     return (x if x.is_contiguous() else x.t()).detach().reshape(-1).view(torch.uint8).numpy()
@@ -114,7 +113,7 @@ class Machine:
         return int(getcurrent().thread) % 32
 
     def grid(self, dimensions: int) -> Any:
-        """The thread's place in the whole grid: a number, or as many."""
+        """The thread's index in the whole grid: an int for 1 dimension, else a tuple."""
         found = tuple(b * size + t for b, size, t in zip(self.blockIdx, self.blockDim, self.threadIdx, strict=True))
         return found[0] if dimensions == 1 else found[:dimensions]
 
@@ -146,7 +145,7 @@ class Machine:
         return self.together(what, brings, act)
 
     def together(self, what: str, brings: Any, act: Collective) -> Any:
-        """Gives way until all 32 lanes of the warp have come to `what`; the lane's share of what `act` makes of what they bring."""
+        """Yields until the warp's 32 lanes have reached `what`. Returns this lane's result of `act`, applied to all lanes' `brings`."""
         return self._hub.switch((what, brings, act))
 
     def run(self, kernel: Callable[..., None], arguments: tuple[Any, ...]) -> None:
@@ -162,7 +161,7 @@ class Machine:
 
     def _run_block(self, body: Callable[[], None], threads: list[Index]) -> None:
         fibres: list[Any] = []
-        context = copy_context()  # in which numpy keeps what warns
+        context = copy_context()  # NumPy's errstate is a context variable
         for thread, place in enumerate(threads):
             fibre: Any = greenlet(body, self._hub)
             fibre.thread, fibre.place, fibre.gr_context = thread, place, context
@@ -186,7 +185,7 @@ class Machine:
 
     @staticmethod
     def _answers(waiting: dict[int, Any]) -> dict[int, Any]:
-        """Of each warp that has come together, and of a block whose threads all stand at a barrier."""
+        """Thread -> result, for each complete warp at the same operation, or for all threads, with None, if all wait at the barrier."""
         if list(waiting.values()).count(BARRIER) == len(waiting):
             return dict.fromkeys(waiting)
         found: dict[int, Any] = {}
@@ -198,7 +197,7 @@ class Machine:
         return found
 
     def _shared(self, shape: Any, kind: Any) -> np.ndarray[Any, Any]:
-        """One array for the block, known by the place in the code that asks for it; of 0 elements: the dynamic memory."""
+        """One array a block for each call site; shape 0: the dynamic shared memory."""
         if shape == 0:
             return self.dynamic.view(dtype_of(kind))
         frame = sys._getframe(1)

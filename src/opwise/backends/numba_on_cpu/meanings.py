@@ -1,4 +1,4 @@
-"""What numba_cuda's intrinsics for any GPU from sm_80 on mean, in NumPy. A test asks that none is forgotten."""
+"""NumPy implementations of numba_cuda's intrinsics for sm_80 and later. A test checks that none is missing."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def to_float32(raw: np.ndarray[Any, Any], dtype: str) -> np.ndarray[Any, Any]:
 
 
 def from_float32(values: np.ndarray[Any, Any], dtype: str) -> np.ndarray[Any, Any]:
-    """The bytes, rounded to nearest even."""
+    """values rounded to `dtype`, to nearest even; returned as uint8."""
     values = np.ascontiguousarray(values, f32)
     if dtype != "bfloat16":
         return values.astype(dtype).view(np.uint8)

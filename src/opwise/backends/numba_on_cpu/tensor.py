@@ -1,6 +1,6 @@
-"""What tensor.py's instructions do, in NumPy: copies that land when they are waited for, ldmatrix, and mma.sync for a whole warp.
+"""NumPy implementations of common/tensor.py's instructions: cp.async, which copies when it is waited for, ldmatrix, mma.sync by warp.
 
-Fragment layouts are those of the PTX ISA. g = lane / 4, t = lane % 4.
+Fragment layouts are those of the PTX ISA, whose groupID is g = lane / 4 and threadID_in_group t = lane % 4.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from opwise.backends.numba_on_cpu.fibres import SHARED_BASE, Fault, Machine, sha
 u32, f32 = np.uint32, np.float32
 LANES = np.arange(32)
 G, T = LANES // 4, LANES % 4
-# Rows and columns of C[l, i], of 16 x 8.
+# Row and column of lane l's element i of C, 16 x 8.
 C_ROW, C_COLUMN = np.stack([G, G, G + 8, G + 8], 1), np.stack([2 * T, 2 * T + 1] * 2, 1)
 
 
 def tensor_instructions(machine: Callable[[], Machine], narrow: Callable[..., Any], widen: Callable[..., Any]) -> dict[str, Any]:
-    """Name in tensor.py -> its meaning on the machine of the launch under way. narrow, widen: bytes of a dtype from and to float32."""
+    """Name in tensor.py -> its implementation on the current launch's machine. narrow, widen: from float32 to a dtype's bytes, and back."""
 
     def shared(address: Any, size: int) -> np.ndarray[Any, Any]:
         return shared_bytes(machine().dynamic, address, size)
 
     def queue() -> list[Any]:
-        """The thread's copies: of the open group, behind those of committed ones."""
+        """The thread's groups of copies: the committed ones in order, then the open one."""
         return machine().queues.setdefault(getcurrent().thread, [[]])
 
     def copy(size: int) -> Callable[[Any, Any, Any], None]:
@@ -74,7 +74,7 @@ def tensor_instructions(machine: Callable[[], Machine], narrow: Callable[..., An
 
         def floats(words: np.ndarray[Any, Any]) -> Any:
             if not pairs:
-                return (words & u32(0xFFFFE000)).view(f32)[..., None]  # the tensor core reads no more of them
+                return (words & u32(0xFFFFE000)).view(f32)[..., None]  # the tensor core ignores the low 13 bits
             return widen(np.ascontiguousarray(words).view(np.uint8).reshape(*words.shape, 4), dtype)
 
         def act(brought: list[Any]) -> list[Any]:
@@ -128,14 +128,14 @@ def tensor_instructions(machine: Callable[[], Machine], narrow: Callable[..., An
 
 
 def fma_multiplier(machine: Callable[[], Machine]) -> Callable[..., Any]:
-    """`multiplier` of kernels/fma.py."""
+    """The implementation of `multiplier` in matmul/kernels/fma.py."""
 
     def four(address: Any) -> Any:
         return shared_bytes(machine().dynamic, address, 16).view(f32)
 
     def multiplier(depth: int, rows: int, columns: int, high: int, wide: int, pitches: tuple[int, int]) -> Any:
         def values(address: Any, count: int, length: int) -> Any:
-            """Of a thread, which has fours evenly over so many."""
+            """A thread's `count` floats: groups of four, evenly spaced over `length`."""
             return np.concatenate([four(int(address) + i * length // (count // 4) * 4) for i in range(count // 4)])
 
         def multiply(a: Any, b: Any, sums: Any) -> None:

@@ -1,7 +1,7 @@
-"""A kernel's Python as fibres run it: the same code, with other meanings for the names in it.
+"""Translates a kernel for fibres: the same bytecode, with other objects bound to its global names.
 
-`cuda` becomes the machine of the launch under way, device functions and kernels the Python that they were made of, intrinsics what they
-mean (meanings.py), Numba's types NumPy's. Nothing of Numba's, nor of the backend's modules, is changed: what is compiled stays as it is.
+`cuda` becomes the machine of the current launch; device functions and kernels become their Python functions, intrinsics their NumPy
+implementations (meanings.py), Numba's types NumPy's. Numba and the backend's modules are not modified, so compiled kernels are unaffected.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from greenlet import getcurrent
 from opwise.backends.numba_on_cpu.fibres import Fault
 
 BACKEND = "opwise.backends.numba_cuda"
-ROOTS = ("opwise", "numba", "numba_cuda_mlir", "math")  # whose modules are looked into
-OF_FLOATS = ("exp", "log", "log1p", "log2", "sqrt", "tanh")  # NumPy's answer in float32 to float32, and by inf or nan where math's raise
-Meanings = Mapping[str, Mapping[str, Any]]  # module of the backend -> name there -> meaning
+ROOTS = ("opwise", "numba", "numba_cuda_mlir", "math")  # packages whose modules are translated
+OF_FLOATS = ("exp", "log", "log1p", "log2", "sqrt", "tanh")  # NumPy's: float32 stays float32, and inf or nan where math raises
+Meanings = Mapping[str, Mapping[str, Any]]  # module of the backend -> name there -> implementation
 
 
 class Now:
-    """The machine of the launch under way. There is one at a time."""
+    """The machine of the current launch. There is one launch at a time."""
 
     machine: Any = None
 
 
 class Cuda:
-    """What a kernel has for `cuda`."""
+    """Replaces `cuda` in a kernel: forwards to Now.machine. Raises Fault for a name that the machine lacks."""
 
     @property
     def threadIdx(self) -> Any:  # noqa: N802
@@ -48,7 +48,7 @@ class Cuda:
 
 
 class _Names:
-    """A module whose names are translated when they are asked for."""
+    """A module whose attributes are translated on first access."""
 
     def __init__(self, module: ModuleType, of: Callable[[Any], Any]) -> None:
         self._module, self._of = module, of
@@ -60,7 +60,7 @@ class _Names:
 
 
 class Translation:
-    """By one set of meanings. That of a dict is a dict; that of a function which makes intrinsics, a function of the same arguments."""
+    """Translates by one set of meanings: of a dict, one with the same keys; of a factory of intrinsics, one with the same arguments."""
 
     def __init__(self, meanings: Meanings) -> None:
         from opwise.backends.numba_cuda.common import compiler
@@ -105,7 +105,7 @@ class Translation:
         return thing
 
     def _intrinsic(self, thing: Any) -> Any:
-        """Of one that has no name in its module."""
+        """An intrinsic made by a factory, so not a module's attribute. One without a meaning raises Fault when it is called."""
         module, factory, given = getattr(thing, "made", ("", thing.__name__, ()))
         names = self._meanings.get(module.removeprefix(f"{BACKEND}."), {})
         if factory in names:

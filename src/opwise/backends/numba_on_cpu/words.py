@@ -1,4 +1,4 @@
-"""What words.py's instructions do, in NumPy, for a kernel of one block a row: of a cluster nothing is played here."""
+"""NumPy implementations of the instructions of common/words.py, for one block a row: clusters are not emulated."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ DTYPES = ("float32", "float16", "bfloat16")
 
 
 def word_instructions(machine: Callable[[], Machine], narrow: Callable[..., Any], widen: Callable[..., Any]) -> dict[str, Any]:
-    """Name in words.py -> its meaning on the machine of the launch under way. narrow, widen: bytes of a dtype from and to float32."""
+    """Name in words.py -> its implementation on the current launch's machine. narrow, widen: from float32 to a dtype's bytes, and back."""
 
     def shared(address: Any) -> np.ndarray[Any, Any]:
         return shared_bytes(machine().dynamic, address, 16)
 
     def copies_done() -> None:
-        """The thread's copies land, committed or not."""
+        """Completes all of the thread's asynchronous copies, committed or not."""
         for group in machine().queues.setdefault(getcurrent().thread, [[]]):
             for to, source, size, _ in group:
                 shared(to)[:] = machine().memory.at(source, size)
