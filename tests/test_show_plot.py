@@ -18,7 +18,7 @@ from opwise.report import ladder_plot
 from opwise.report.ladders import LADDERS
 
 ROOT = Path(__file__).resolve().parents[1]
-BLOCK = library.find("block-5b2adba", ROOT / "results")
+BLOCK = library.find("block-3e77cc1", ROOT / "results")
 LADDER = next((ROOT / "results" / "ladders").glob("*/*.jsonl"))
 
 
@@ -50,7 +50,7 @@ def test_a_block_says_where_it_ran_in_which_state_and_of_which_commit() -> None:
     records = read_blocks(BLOCK)
     assert plot.title(records) == [
         "block of 8b, 4096 tokens, swapped: matmul, softmax, gelu",
-        "NVIDIA H100 80GB HBM3, commit 5b2adba, 2026-11-28",
+        "NVIDIA H100 80GB HBM3, commit 3e77cc1, 2026-11-28",
     ]
     assert plot.back_to_back(records) == "back to back, power-capped"
     cool = [records[0], *(replace(r, throttle=()) for r in records[1:])]
