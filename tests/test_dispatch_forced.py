@@ -136,6 +136,9 @@ def test_of_the_batch_invariant_one_computes_any_batch_or_an_error_says_that_non
         for unknown in (partial(opwise.gelu, x), partial(opwise.softmax, x.repeat(1, 2))):
             with pytest.raises(opwise.NothingMeasured, match="is on record|found out"):
                 unknown()
+        for misfit in (partial(opwise.matmul, x[0, 0], x), partial(opwise.matmul, x[None], x.t()), partial(opwise.softmax, [1.0])):
+            with pytest.raises((TypeError, ValueError), match="reshape to 2-D|torch.as_tensor"):
+                misfit()
     for wrong in ({"backend": "cupy_raw", "invariant": True}, {}):
         with pytest.raises(TypeError, match="one of the two"), opwise.use(**wrong):  # type: ignore[arg-type]
             pass

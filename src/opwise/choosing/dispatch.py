@@ -142,9 +142,10 @@ class Dispatcher:
                  "for what takes torch eager a millisecond", Fallback)  # fmt: skip
 
     def _invariant(self, *inputs: Tensor) -> str:
-        """The implementation that is chosen among the batch-invariant ones. Raises NothingMeasured."""
+        """The implementation that is chosen among the batch-invariant ones. Raises NothingMeasured, or what is wrong with the inputs."""
         from opwise.choosing.selection import invariant
 
+        OPS[self.op].check_inputs(*(x.detach() for x in inputs))  # three dimensions would be the workload of the first two
         key = str(OPS[self.op].workload_of(*inputs)), str(inputs[0].device)
         if key not in self.invariant:
             with _lock:
