@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -91,3 +92,13 @@ def test_scripted_it_is_the_operator_with_its_gradient() -> None:
     assert all(f"ops.opwise.{op}" in scripted.code for op in EAGER)
     expected = torch.autograd.grad(Layer()(x, w), (x, w))
     assert all(torch.allclose(a, b) for a, b in zip(torch.autograd.grad(scripted(x, w), (x, w)), expected, strict=True))
+
+
+@pytest.mark.parametrize("backend", [None, "cupy_raw"], ids=["chosen", "forced"])
+def test_under_autocast_it_is_torch_s_own_function_compiled_or_not(backend: str | None) -> None:
+    (a, b), dtypes = inputs_of("matmul"), []
+    torch._dynamo.reset()
+    with torch.autocast("cpu", torch.bfloat16), opwise.use(backend) if backend else nullcontext():
+        for function in (torch.matmul, opwise.matmul, torch.compile(lambda *x: opwise.matmul(*x), fullgraph=True, backend="aot_eager")):
+            dtypes.append(function(a, b).dtype)
+    assert dtypes == [torch.bfloat16] * 3

@@ -161,7 +161,7 @@ class Dispatcher:
             OPS[self.op].check_inputs(*inputs)  # raises
         if torch.compiler.is_compiling():  # torch.export hands in fake tensors
             return self.traced(*inputs)
-        if forward_ad._current_level >= 0 or not all(map(plain, inputs)):
+        if forward_ad._current_level >= 0 or not all(map(plain, inputs)) or torch.is_autocast_enabled(inputs[0].device.type):
             return self.eager(*inputs)
         if backend not in (None, "torch_eager") and recorded():
             return self.traced(*inputs)

@@ -48,7 +48,8 @@ def _traced(op: str, eager: Callable[..., Tensor], operator: Callable[..., Tenso
     """torch's own function under autocast, else the operator, which dispatches when it runs."""
 
     def function(*inputs: Tensor) -> Tensor:
-        return eager(*inputs) if torch.is_autocast_enabled() else operator(*inputs)
+        casting = torch.is_autocast_enabled("cuda") or torch.is_autocast_enabled("cpu")
+        return eager(*inputs) if casting else operator(*inputs)
 
     function.__code__ = function.__code__.replace(co_name=op)  # what Dynamo has compiled it counts for each code by itself
     return function
