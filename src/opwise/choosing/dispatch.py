@@ -153,7 +153,7 @@ class Dispatcher:
         return self.invariant[key]
 
     def unusual(self, *inputs: Any) -> Tensor:
-        """The result by a forced backend, which takes plain tensors only, or for a subclass of Tensor."""
+        """The result by a forced backend, which takes plain tensors outside of autocast, or for a subclass of Tensor."""
         backend = _is_forced()
         if any(isinstance(x, Proxy) for x in inputs):
             return (self.eager if backend in (None, "torch_eager") else self.traced)(*inputs)
