@@ -109,6 +109,14 @@ def test_bad_usage_exits_2_and_says_what_is_known(arguments: list[str], needles:
     assert "Traceback" not in result.output
 
 
+@pytest.mark.parametrize("words", [("show", "--out"), ("check", "--with")], ids=" ".join)
+def test_a_ring_of_links_is_refused_as_what_cannot_be_read(words: tuple[str, ...], tmp_path: Path) -> None:
+    (tmp_path / "ring").symlink_to("ring")
+    result = invoke(*words, str(tmp_path / "ring"))
+    assert (result.exit_code, type(result.exception)) == (2, SystemExit)
+    assert "opwise:" in result.output
+
+
 def test_backends_lists_all(tmp_path: Path) -> None:
     result = invoke("backends", "--device", "cpu", "--json")
     entries = json.loads(result.stdout)

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -135,6 +136,15 @@ def test_a_program_runs_as_it_would_and_is_recorded_to_its_end(
     assert ("ZeroDivisionError" in of_program.err) is (status == 1)
     assert [(str(call.workload), call.calls) for call in Recording.read(Path("r.json")).calls] == [("softmax/7x33/float32", 4)]
     assert "softmax/7x33/float32" in told.output
+
+
+def test_a_program_that_a_signal_ends_before_anything_was_recorded_has_the_status_of_a_shell(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(subprocess, "Popen", lambda command: SimpleNamespace(wait=lambda: -signal.SIGABRT))
+    result = invoke("record", "-o", str(tmp_path / "r.json"), "--", "python", "app.py")
+    assert result.exit_code == 128 + signal.SIGABRT
+    assert f"nothing was recorded: the program ended with status {result.exit_code}" in " ".join(result.output.split())
 
 
 def test_ctrl_c_ends_the_program_and_keeps_what_was_seen(tmp_path: Path) -> None:

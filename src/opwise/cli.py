@@ -41,7 +41,7 @@ from opwise.commands.console import fail, refuse, stdout
 
 
 class Commands(TyperGroup):
-    """Prints an OSError as one line without a traceback; a closed stdout pipe ends the command silently."""
+    """Prints an OSError, and a ring of links, as one line without a traceback; a closed stdout pipe ends the command silently."""
 
     def make_context(self, *args: Any, **kwargs: Any) -> Any:
         with _refusals():
@@ -64,6 +64,10 @@ def _refusals() -> Iterator[None]:
         if error.filename is None:
             fail(f"the output could not be written: {error.strerror}")
         refuse(f"{error.filename}: {error.strerror}: give a file or folder that can be read or written here")
+    except RuntimeError as error:  # pathlib's, before Python 3.13
+        if not str(error).startswith("Symlink loop"):
+            raise
+        refuse(f"{error}: give a file or folder that can be read or written here")
 
 
 app = typer.Typer(

@@ -44,12 +44,13 @@ def record(
         status = done.wait()
     finally:
         signal.signal(signal.SIGINT, before)
+    status = 128 - status if status < 0 else status  # as a shell says that a signal ended it
     if not output.is_file():
         stderr.print(f"opwise: nothing was recorded: the program ended with status {status} before its first line", style="bold red")
         raise typer.Exit(status or 1)
     show(Recording.read(output))
     stdout.print(f"stored in {output}", highlight=False, soft_wrap=True, markup=False)
-    raise typer.Exit(128 - status if status < 0 else status)
+    raise typer.Exit(status)
 
 
 def parsed(command: list[str]) -> tuple[list[str], list[str]]:
