@@ -91,6 +91,7 @@ def test_what_cannot_be_drawn_is_refused(tmp_path: Path) -> None:
     for arguments, needle in [
         (("--plot", str(tmp_path / "x.pdf")), "ends in .svg, .png"),
         (("--plot", str(tmp_path / "x.svg")), "the run has no whole ladder: of torch_inline/softmax"),
+        (("--json", "--markdown"), "exclude each other"),
         (("--ladder", "softmax"), "--ladder 'softmax' is unknown"),
         (("--ladder", "triton_jit/softmax"), "give --plot FILE too"),
     ]:

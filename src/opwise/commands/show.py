@@ -47,6 +47,8 @@ def show(
     `cold us` is the GPU time of a launch from a cold L2 at full clock. `capped us` is the same for launches back to back, where the power
     cap lowers the clock. `fastest` is fastest or tied in both; else the rank names the state.
     """
+    if as_json and markdown:
+        refuse("--json and --markdown exclude each other: give one")
     ending("--plot", plot, still.FORMATS)
     known("--ladder", [ladder] if ladder else None, [each.name for each in LADDERS])
     if ladder and plot is None:
