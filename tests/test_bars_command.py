@@ -12,6 +12,7 @@ import pytest
 from bar_runs import BY_NAME, SOFTMAX, cell, full_run, missing_it
 from recorded_runs import stored
 
+from opwise import library
 from opwise.bars.table import BARS, HELD
 from opwise.commands import bars as command
 from opwise.commands.executors import Ready
@@ -57,8 +58,11 @@ def test_what_is_not_measured_fails_and_says_how_to_measure_it(name: str, tmp_pa
         (["--measure"], "torch sees no GPU"),
     ],
 )
-def test_bad_usage_says_what_is_taken(arguments: list[str], says: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bad_usage_says_what_is_taken(arguments: list[str], says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(command, "chosen_device", lambda name: name or "cpu")
+    stored(tmp_path, cell("triton_jit", SOFTMAX))
+    monkeypatch.setattr(library, "shipped", lambda: tmp_path)
+    monkeypatch.chdir(tmp_path)
     told = invoke(*arguments)
     assert told.exit_code == 2
     assert says in " ".join(told.output.split())

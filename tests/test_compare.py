@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from invoking import command
 
+from opwise import library
 from opwise.comparing import compare, implementations, runs, verdict
 from opwise.record import Interval, Record
 from opwise.run_files import append
@@ -148,7 +149,11 @@ def test_two_runs_of_different_devices_are_shown_as_such(tmp_path: Path) -> None
         (("triton_jit",), ["Missing argument"]),
     ],
 )
-def test_bad_usage_exits_2(arguments: tuple[str, ...], needles: list[str]) -> None:
+def test_bad_usage_exits_2(arguments: tuple[str, ...], needles: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    held = [cell(backend, 10.0, 9.95, 10.05).to_json() for backend in ("triton_jit", "torch_eager")]
+    append(tmp_path / "h200" / "20260101T000000Z-core-abc1234.jsonl", held)
+    monkeypatch.setattr(library, "shipped", lambda: tmp_path)
+    monkeypatch.chdir(tmp_path)
     result = invoke(*arguments)
     assert result.exit_code == 2, result.output
     assert all(needle in result.output for needle in needles), result.output
