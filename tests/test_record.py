@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import json
 import math
-import multiprocessing
 import random
 import warnings
 from dataclasses import replace
@@ -13,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from opwise.early import nursery
 from opwise.fields import WrongField
 from opwise.library import NoSuchRun, find
 from opwise.record import SCHEMA, STATES, STATUSES, Interval, Record, UnknownSchema, read, read_extra, read_newest
@@ -156,8 +156,7 @@ def _write_many(path: str, worker: int) -> None:
 
 def test_concurrent_writers_interleave_whole_lines(tmp_path: Path) -> None:
     path = tmp_path / "run.jsonl"
-    context = multiprocessing.get_context("spawn")
-    writers = [context.Process(target=_write_many, args=(str(path), n)) for n in range(2)]
+    writers = [nursery().Process(target=_write_many, args=(str(path), n)) for n in range(2)]
     for writer in writers:
         writer.start()
     for writer in writers:
