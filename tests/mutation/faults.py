@@ -80,7 +80,7 @@ class Outcome:
 def copied(folder: Path, fault: Fault | None) -> Path:
     """A copy of the package below `folder`, with the fault in it where one is given; what to put on PYTHONPATH."""
     target = folder / "src" / "opwise"
-    shutil.copytree(PACKAGE, target, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(PACKAGE, target)  # with Python's compiled files, which are valid for sources of the same time and size
     if fault is not None:
         (target / fault.file).write_text(fault.source(), encoding="utf-8")
     return folder / "src"
