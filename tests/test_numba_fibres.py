@@ -88,6 +88,14 @@ def test_fibres_raise_where_a_gpu_would_hang_or_fault() -> None:
         run(lambda cuda: cuda.shfl_xor_sync(0xFFFFFFFF, 1.0, 1) if cuda.threadIdx.x < 31 else None)
 
 
+def test_one_element_may_have_any_stride() -> None:
+    x = torch.tensor([[3.0, 4.0]])[:, :1]
+    assert (x.is_contiguous(), x.stride()) == (True, (2, 1))
+    wide = torch.tensor([[3.0, 4.0]]).t()[:1]
+    for tensor in (x, wide, x.as_strided((1, 1), (1, 2))):
+        assert Memory((tensor,)).at(tensor.data_ptr(), 4).view(np.float32).tolist() == [3.0]
+
+
 def test_shuffles_and_barriers_do_what_cuda_says() -> None:
     seen = np.zeros(64)
 
