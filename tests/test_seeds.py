@@ -157,6 +157,7 @@ def test_what_experiments_write_is_kept_and_their_tables_are_printed(tmp_path: P
         (("nonsense",), "known are squares"),
         (("--json", "--markdown"), "exclude each other"),
         (("--recorded", "-o", "x.json"), "shows a stored run"),
+        (("--list", "--markdown"), "--list runs nothing"),
         (("--device", "cuda:99"), "is not here"),
     ],
 )
@@ -172,6 +173,7 @@ def test_the_list_names_all_and_what_they_need() -> None:
     assert all(f"  {name} " in told.output for name in EXPERIMENTS)
     assert "(see opwise timeline)" in told.output
     assert "(needs a GPU)" in told.output
+    assert [json.loads(line)["name"] for line in invoke("--list", "--json").output.splitlines()] == list(EXPERIMENTS)
     assert "opwise seeds squares gelu" in " ".join(invoke("--help").output.split())
 
 

@@ -64,7 +64,9 @@ def seeds(
     except UnknownExperiment as error:
         refuse(str(error))
     if listed:
-        _list(experiments)
+        if markdown or recorded or out or keep or plot:
+            refuse("--list runs nothing and shows no run: give it names and --json at most")
+        _list(experiments, as_json)
         return
     if recorded:
         run, interrupted = _stored(experiments), False
@@ -87,7 +89,12 @@ def seeds(
         raise typer.Exit(1)
 
 
-def _list(experiments: Sequence[Experiment]) -> None:
+def _list(experiments: Sequence[Experiment], as_json: bool) -> None:
+    if as_json:
+        for e in experiments:
+            data = {"name": e.name, "source": e.source, "what": e.what, "needs": e.needs, "elsewhere": e.elsewhere}
+            typer.echo(json.dumps(data))
+        return
     for source in dict.fromkeys(e.source for e in experiments):
         stdout.print(source, style="bold", highlight=False, markup=False)
         for e in (e for e in experiments if e.source == source):
