@@ -251,6 +251,7 @@ def test_without_a_gpu_it_says_what_it_needs_and_what_it_would_measure(root: Pat
         (["mean", "matmul/8x8x8/float16"], "ops and workloads exclude each other"),
         (["--show", "--reset"], "give one of them"),
         (["--show", "--quick"], "give one of them"),
+        (["--reset", "--json"], "--reset has none"),
     ],
 )
 def test_bad_usage_says_what_is_taken(arguments: list[str], says: str) -> None:

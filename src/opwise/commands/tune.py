@@ -60,6 +60,8 @@ def tune(
             refuse(f"--machine measures its own products: leave {', '.join(named)} out")
     if sum((quick or dry_run, show, reset)) > 1:
         refuse("--show and --reset are about what is stored, the other options about measuring: give one of them")
+    if as_json and (dry_run or reset):
+        refuse(f"--json prints tables, and {'--dry-run' if dry_run else '--reset'} has none: leave one out")
     ops, workloads = _sorted(wanted or [])
     known = [] if machine else tuned_table.tunables([*ops, *(w.op for w in workloads)], backend)
     if not known and not machine:
