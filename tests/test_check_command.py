@@ -83,7 +83,10 @@ def test_backend_and_dtype_narrow_what_is_checked(planned: list[Session]) -> Non
     assert len(planned) == 1, "what is refused is not carried out"
 
 
-@pytest.mark.parametrize(("record", "status", "says"), [(RIGHT, 0, "warp8_v2"), (WRONG, 1, "cupy_raw/softmax  softmax/3x33/float16: ")])
+@pytest.mark.parametrize(("record", "status", "says"), [
+    (RIGHT, 0, "warp8_v2"), (WRONG, 1, "cupy_raw/softmax  softmax/3x33/float16: "),
+    (replace(WRONG, reason="half of a UTF-16 pair: \ud800"), 1, "pair: \\ud800"),
+])  # fmt: skip
 def test_something_wrong_is_exit_status_1(
     planned: list[Session], monkeypatch: pytest.MonkeyPatch, record: Record, status: int, says: str
 ) -> None:

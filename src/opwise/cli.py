@@ -8,6 +8,7 @@ from __future__ import annotations
 import atexit
 import gc
 import importlib.util
+import io
 import os
 import sys
 from collections.abc import Iterator
@@ -44,6 +45,8 @@ class Commands(TyperGroup):
     """Prints an OSError, and a ring of links, as one line without a traceback; a closed stdout pipe ends the command silently."""
 
     def make_context(self, *args: Any, **kwargs: Any) -> Any:
+        if isinstance(sys.stdout, io.TextIOWrapper):
+            sys.stdout.reconfigure(errors="backslashreplace")  # a kernel's own error may hold half a UTF-16 pair; stderr does so anyway
         with _refusals():
             return super().make_context(*args, **kwargs)
 
