@@ -64,7 +64,7 @@ def test_a_block_timed_in_both_states_has_a_panel_each_with_its_own_order(tmp_pa
     ]
     plot.write(timed, tmp_path / "both.svg")
     said = _said(tmp_path / "both.svg")
-    assert [bar.us for bar in plot.full_bars(timed)] == sorted(3500.0 - i for i in range(len(timed)))
+    assert [bar.us for bar in plot.bars_of(timed, full=True)] == sorted(3500.0 - i for i in range(len(timed)))
     assert f"<!-- {plot.FULL} -->" in said
     assert "<!-- back to back, power-capped -->" in said
     assert "<!-- 3500 us -->" in said

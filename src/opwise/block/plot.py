@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from opwise.block.records import BASELINE, BlockRecord, shares
+from opwise.block.records import BASELINE, BlockRecord, Measured
 from opwise.block.table import rows
 from opwise.report import still
 
@@ -19,7 +19,9 @@ NARROWEST = 0.05  # of a bar, where a part has room for its own time
 
 def write(records: Sequence[BlockRecord], path: Path) -> None:
     """Raises MissingExtra, OSError, and ValueError where nothing was timed."""
-    states = [(told, bars) for told, bars in ((FULL, full_bars(records)), (back_to_back(records), bars_of(records))) if bars]
+    states = [
+        (told, bars) for told, bars in ((FULL, bars_of(records, full=True)), (back_to_back(records), bars_of(records, full=False))) if bars
+    ]
     if not states:
         raise ValueError("no backend was timed: times need a GPU")
     with still.drawn(path, 0.9 + sum(0.4 + 0.46 * len(bars) for _, bars in states)) as figure:
@@ -44,21 +46,12 @@ class Bar:
     behind: str
 
 
-def bars_of(records: Sequence[BlockRecord]) -> list[Bar]:
-    """Blocks back to back, the fastest first."""
+def bars_of(records: Sequence[BlockRecord], full: bool) -> list[Bar]:
+    """The fastest first. full: of single blocks at full clock, none of a run from before these were timed; otherwise back to back."""
+    found = [(r, r.measured(full)) for r, _ in rows(records, full)]
     return [
-        Bar(_named(r.backend, r.sm_clock_mhz, r.power_w), us.median, r.shares, _behind(r, us.median, r.versus_baseline, r.joules))
-        for r, _ in rows(records) if (us := r.block_us) is not None and r.shares
-    ]  # fmt: skip
-
-
-def full_bars(records: Sequence[BlockRecord]) -> list[Bar]:
-    """Single blocks at full clock, the fastest first; none of a run from before these were timed."""
-    found = [
-        Bar(_named(r.backend, r.full_sm_clock_mhz), us.median, shares(r.full_steps_us), _behind(r, us.median, r.full_versus_baseline))
-        for r in records if (us := r.full_us) is not None and r.full_steps_us
-    ]  # fmt: skip
-    return sorted(found, key=lambda bar: bar.us)
+        Bar(_name(r, m, full), m.us.median, m.shares, _behind(r, m, m.us.median, full)) for r, m in found if m.us is not None and m.shares
+    ]
 
 
 def _draw(axes: Any, bars: Sequence[Bar]) -> None:
@@ -90,11 +83,12 @@ def back_to_back(records: Sequence[BlockRecord]) -> str:
     return "back to back, " + ("power-capped" if capped else "not power-capped throughout")
 
 
-def _named(backend: str, sm_clock_mhz: float | None, power_w: float | None = None) -> str:
-    known = [(sm_clock_mhz, "{:.0f} MHz"), (power_w, "{:.0f} W")]
-    return "\n".join([backend, ", ".join(form.format(value) for value, form in known if value is not None)])
+def _name(r: BlockRecord, m: Measured, full: bool) -> str:
+    known = [(m.sm_clock_mhz, "{:.0f} MHz"), (None if full else r.power_w, "{:.0f} W")]
+    return "\n".join([r.backend, ", ".join(form.format(value) for value, form in known if value is not None)])
 
 
-def _behind(r: BlockRecord, us: float, versus: tuple[float, float, float] | None, joules: float | None = None) -> str:
-    over = "" if versus is None or r.backend == BASELINE else f"\n{versus[0]:.3f} of torch's"
-    return f"{us:.0f} us{'' if joules is None else f', {joules:.2f} J'}{over}"
+def _behind(r: BlockRecord, m: Measured, us: float, full: bool) -> str:
+    over = "" if m.versus_baseline is None or r.backend == BASELINE else f"\n{m.versus_baseline[0]:.3f} of torch's"
+    joules = "" if full or r.joules is None else f", {r.joules:.2f} J"
+    return f"{us:.0f} us{joules}{over}"

@@ -21,6 +21,16 @@ BASELINE = "torch_eager"
 
 
 @dataclass(frozen=True)
+class Measured:
+    """A block in one state of the clock. us of a block; over the block of torch alone; MHz; op -> share of the time, empty if unknown."""
+
+    us: Interval | None
+    versus_baseline: tuple[float, float, float] | None
+    sm_clock_mhz: float | None
+    shares: Mapping[str, float]
+
+
+@dataclass(frozen=True)
 class BlockRecord:
     """One candidate's result. Times in us, powers in W, energy of one block in J. Not measured: None. Times exist only if the output is
     right.
@@ -73,6 +83,12 @@ class BlockRecord:
     def shares(self) -> dict[str, float]:
         """Each op's share of the block's time; `other` is what torch computes in every candidate. They add up to 1; empty if unknown."""
         return shares(self.steps_us)
+
+    def measured(self, full: bool) -> Measured:
+        """full: of single blocks at full clock, otherwise of blocks back to back."""
+        if full:
+            return Measured(self.full_us, self.full_versus_baseline, self.full_sm_clock_mhz, shares(self.full_steps_us))
+        return Measured(self.block_us, self.versus_baseline, self.sm_clock_mhz, self.shares)
 
     def to_json(self) -> str:
         """One line without its newline, the shares beside the steps."""

@@ -7,10 +7,9 @@ from collections.abc import Sequence
 from rich.markup import escape
 from rich.table import Table
 
-from opwise.block.records import BASELINE, BlockRecord, shares
+from opwise.block.records import BASELINE, BlockRecord
 from opwise.block.wiring import OPS_INSIDE
 from opwise.measure.stats import tied
-from opwise.record import Interval
 from opwise.report.tables import STYLES, microseconds, ratio
 
 MEASURED = ("us a block", "over torch", "interval", "SM MHz")
@@ -22,27 +21,20 @@ def columns(records: Sequence[BlockRecord], full: bool = False) -> list[str]:
     """The table's columns; those without any measured value are left out.
 
     full: of single blocks at full clock, none where nobody has such a time; otherwise of blocks back to back, with the verdicts."""
-    timed = [*MEASURED, *(() if full else POWER), *OPS_INSIDE, "other"] if any(_us(r, full) for r in records) else []
+    timed = [*MEASURED, *(() if full else POWER), *OPS_INSIDE, "other"] if any(r.measured(full).us for r in records) else []
     return (["backend", *timed] if timed else []) if full else ["backend", "ops", "verdict", "error/bound", *timed]
 
 
 def rows(records: Sequence[BlockRecord], full: bool = False) -> list[tuple[BlockRecord, list[str]]]:
     """Rows with the texts of `columns`: fastest first, then those without a time, in input order."""
     names = columns(records, full)
-    ordered = sorted(records, key=lambda r: us.median if (us := _us(r, full)) else float("inf"))
+    ordered = sorted(records, key=lambda r: us.median if (us := r.measured(full).us) else float("inf"))
     return [(r, [cells[name] for name in names]) for r in ordered for cells in [_cells(r, full)]]
 
 
-def _us(r: BlockRecord, full: bool) -> Interval | None:
-    return r.full_us if full else r.block_us
-
-
-def _over(r: BlockRecord, full: bool) -> tuple[float, float, float] | None:
-    return r.full_versus_baseline if full else r.versus_baseline
-
-
 def _cells(r: BlockRecord, full: bool) -> dict[str, str]:
-    us, over, parts = _us(r, full), _over(r, full), shares(r.full_steps_us) if full else r.shares
+    measured = r.measured(full)
+    us, over, shares = measured.us, measured.versus_baseline, measured.shares
     return {
         "backend": r.backend,
         "ops": ", ".join(r.ops),
@@ -51,10 +43,10 @@ def _cells(r: BlockRecord, full: bool) -> dict[str, str]:
         "us a block": microseconds(us, spread=True) if us else "",
         "over torch": "" if over is None else f"{over[0]:.3f}",
         "interval": "" if over is None or r.backend == BASELINE else f"{over[1]:.3f} to {over[2]:.3f}",
-        "SM MHz": _whole(r.full_sm_clock_mhz if full else r.sm_clock_mhz),
+        "SM MHz": _whole(measured.sm_clock_mhz),
         "W": _whole(r.power_w),
         "J a block": "" if r.joules is None else f"{r.joules:.3f}",
-        **{name: f"{parts[name]:.1%}" if name in parts else "" for name in (*OPS_INSIDE, "other")},
+        **{name: f"{shares[name]:.1%}" if name in shares else "" for name in (*OPS_INSIDE, "other")},
     }
 
 
@@ -73,15 +65,13 @@ def title(records: Sequence[BlockRecord]) -> str:
 def table(records: Sequence[BlockRecord], full: bool = False) -> Table:
     """The table for a terminal. Bold: faster than the block of torch alone, by more than a tie."""
     shown = Table(title=FULL_TITLE if full else None, title_justify="left", show_edge=False, pad_edge=False)
-    names = columns(records, full)
-    for name in names:
+    for name in columns(records, full):
         shown.add_column(name, justify="left" if name in ("backend", "ops", "verdict") else "right", no_wrap=name != "ops")
     for r, texts in rows(records, full):
         cells = [escape(text) for text in texts]
         cells[0] = f"[bold]{cells[0]}[/]" if ahead(r, full) else cells[0]
-        if "verdict" in names:
-            at = names.index("verdict")
-            cells[at] = f"[{STYLES.get(r.status, 'yellow')}]{cells[at]}[/]"
+        if not full:
+            cells[2] = f"[{STYLES.get(r.status, 'yellow')}]{cells[2]}[/]"
         shown.add_row(*cells)
     return shown
 
@@ -100,7 +90,7 @@ def steps(records: Sequence[BlockRecord]) -> Table:
 
 def ahead(r: BlockRecord, full: bool = False) -> bool:
     """Returns whether it is faster than the block of torch alone, and not tied with it."""
-    over = _over(r, full)
+    over = r.measured(full).versus_baseline
     return over is not None and over[0] < 1 and not tied(*over)
 
 

@@ -15,7 +15,7 @@ from opwise.block.records import BASELINE, BlockRecord, store
 from opwise.block.sizes import DEFAULT, MODELS, TINY, TINY_TOKENS, TOKENS, Sizes
 from opwise.block.turns import Pace
 from opwise.block.wiring import OPS_INSIDE
-from opwise.commands.console import Device, Json, Out, With, fail, known, refuse, stderr, stdout
+from opwise.commands.console import Device, Json, Out, With, fail, known, one_form, refuse, stderr, stdout
 from opwise.commands.executors import Share, ready
 from opwise.record import BAD
 from opwise.runner import WorkerLost
@@ -52,8 +52,7 @@ def block(
     torch computes the ops that a backend lacks. All candidates take turns for seconds. Without a GPU a tiny block is checked in stand-ins,
     and nothing is timed. Exit status 1 where something is wrong or failed.
     """
-    if as_json and markdown:
-        refuse("--json and --markdown exclude each other: give one")
+    one_form(as_json, markdown)
     if seconds < LEAST_S:
         refuse(f"--seconds {seconds:g}: at least {LEAST_S:g} are taken")
     known("--op", op, OPS_INSIDE)

@@ -78,6 +78,12 @@ def known(option: str, given: Sequence[str] | None, names: Collection[str]) -> N
             refuse(f"{option} {name!r} is unknown: known are {', '.join(names)}")
 
 
+def one_form(as_json: bool, markdown: bool) -> None:
+    """Ends the command where both forms of output are asked for."""
+    if as_json and markdown:
+        refuse("--json and --markdown exclude each other: give one")
+
+
 def none_left_out(found: Survey, jobs: Sequence[Job]) -> None:
     """Ends the command where what was asked for has nothing of a file that was given: it would be passed over in silence."""
     taken = {name.partition("/")[0] for job in jobs for name in job.implementations}

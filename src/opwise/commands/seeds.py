@@ -14,7 +14,7 @@ import typer
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from opwise.commands.console import Device, chosen_device, ending, refuse, stderr, stdout
+from opwise.commands.console import Device, chosen_device, ending, one_form, refuse, stderr, stdout
 from opwise.seeds import plot as plotting
 from opwise.seeds import store, tables
 from opwise.seeds.experiment import DIFFERS, FAILED, Experiment, Outcome
@@ -53,8 +53,7 @@ def seeds(
 
     Without a GPU, experiments that show a fault or count lines run; the others say what they need. Exit status 1 where an experiment fails.
     """
-    if as_json and markdown:
-        refuse("--json and --markdown exclude each other: give one")
+    one_form(as_json, markdown)
     if recorded and (out or device or keep):
         refuse("--recorded shows a stored run: -o, --keep and --device go with a run here")
     if out is not None and out.suffix and not out.is_dir():

@@ -12,7 +12,7 @@ from opwise import library
 from opwise.block import plot as block_plot
 from opwise.block.records import BlockRecord, read_blocks
 from opwise.commands.block import print_blocks
-from opwise.commands.console import NEWEST, Json, Out, ending, known, print_records, print_roofs, read_run, refuse, stderr, where
+from opwise.commands.console import NEWEST, Json, Out, ending, known, one_form, print_records, print_roofs, read_run, refuse, stderr, where
 from opwise.record import Record, UnknownSchema
 from opwise.report import ladder_plot, overview, still
 from opwise.report.html import MissingExtra
@@ -47,8 +47,7 @@ def show(
     `cold us` is the GPU time of a launch from a cold L2 at full clock. `capped us` is the same for launches back to back, where the power
     cap lowers the clock. `fastest` is fastest or tied in both; else the rank names the state.
     """
-    if as_json and markdown:
-        refuse("--json and --markdown exclude each other: give one")
+    one_form(as_json, markdown)
     ending("--plot", plot, still.FORMATS)
     known("--ladder", [ladder] if ladder else None, [each.name for each in LADDERS])
     if ladder and plot is None:
